@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// asks sends requests to the client and routes its responses back.
+type asks struct {
+	out    *lineWriter
+	closed <-chan struct{}
+
+	mu      sync.Mutex
+	next    int64
+	pending map[string]chan *message
+}
+
+func newAsks(out *lineWriter, closed <-chan struct{}) *asks {
+	return &asks{out: out, closed: closed, pending: make(map[string]chan *message)}
+}
+
+// elicit sends elicitation/create to a client that declared the mode. mcp-go
+// itself asks clients that declared nothing.
+func (a *asks) elicit(ctx context.Context, has mcp.ClientCapabilities, r mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
+	able := has.Elicitation != nil
+	if able && r.Params.Mode == mcp.ElicitationModeURL {
+		able = has.Elicitation.URL != nil
+	}
+	if !able {
+		return nil, server.ErrElicitationNotSupported
+	}
+	var result mcp.ElicitationResult
+	if err := a.ask(ctx, mcp.MethodElicitationCreate, r.Params, &result); err != nil {
+		return nil, err
+	}
+	return &result, nil
+}
+
+func (a *asks) roots(ctx context.Context, has mcp.ClientCapabilities) (*mcp.ListRootsResult, error) {
+	if has.Roots == nil {
+		return nil, server.ErrRootsNotSupported
+	}
+	var result mcp.ListRootsResult
+	if err := a.ask(ctx, mcp.MethodListRoots, nil, &result); err != nil {
+		return nil, err
+	}
+	return &result, nil
+}
+
+func (a *asks) ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
+	id, answer := a.register()
+	defer a.forget(id)
+	line, err := marshalLine(struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Method  mcp.MCPMethod   `json:"method"`
+		Params  any             `json:"params,omitempty"`
+	}{mcp.JSONRPC_VERSION, id, method, params})
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", method, err)
+	}
+	a.out.write(line)
+	select {
+	case m := <-answer:
+		return m.decode(method, result)
+	case <-a.closed:
+		return fmt.Errorf("ask %s: %w", method, ErrDisconnected)
+	case <-ctx.Done():
+		a.withdraw(id)
+		return fmt.Errorf("ask %s: %w", method, ctx.Err())
+	}
+}
+
+func (a *asks) register() (json.RawMessage, <-chan *message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next++
+	id := json.RawMessage(strconv.FormatInt(a.next, 10))
+	answer := make(chan *message, 1)
+	a.pending[idKey(id)] = answer
+	return id, answer
+}
+
+func (a *asks) forget(id json.RawMessage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.pending, idKey(id))
+}
+
+// withdraw tells the client that its answer is not needed any more.
+func (a *asks) withdraw(id json.RawMessage) {
+	var line bytes.Buffer
+	fmt.Fprintf(&line, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, mcp.MethodNotificationCancelled, id)
+	a.out.write(line.Bytes())
+}
+
+// route gives a response to whoever waits for it and drops any other.
+func (a *asks) route(m *message) {
+	if m.id == nil {
+		return
+	}
+	key := idKey(m.id)
+	a.mu.Lock()
+	answer := a.pending[key]
+	delete(a.pending, key)
+	a.mu.Unlock()
+	if answer != nil {
+		answer <- m
+	}
+}
+
+func (m *message) decode(method mcp.MCPMethod, result any) error {
+	if m.failure != nil {
+		failure := new(Error)
+		if err := json.Unmarshal(m.failure, failure); err != nil {
+			return fmt.Errorf("ask %s: decode error: %w", method, err)
+		}
+		return fmt.Errorf("ask %s: %w", method, &clientError{failure})
+	}
+	if err := json.Unmarshal(m.result, result); err != nil {
+		return fmt.Errorf("ask %s: decode result: %w", method, err)
+	}
+	return nil
+}
+
+// clientError keeps an error the client sent from being taken for one of ours
+// and sent back.
+type clientError struct{ failure *Error }
+
+func (e *clientError) Error() string { return "client answered " + e.failure.Error() }

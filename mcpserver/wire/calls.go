@@ -1,0 +1,139 @@
+package wire
+
+import (
+	"context"
+	"sync"
+)
+
+// call is one request between its line and its answer.
+type call struct {
+	msg     *message
+	key     string
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	session *callSession
+	listen  bool
+	inline  bool            // runs on the reader and so never adds up
+	wait    <-chan struct{} // an initialize request that came earlier, or nil
+	release chan struct{}   // closed when this initialize request is answered, or nil
+
+	canceled bool // guarded by callTable.mu
+}
+
+// callTable holds the calls that are waiting or running. Safe for concurrent use.
+type callTable struct {
+	maxCalls, maxListens, maxBytes int
+
+	mu      sync.Mutex
+	byKey   map[string]*call
+	calls   int // until the answer is written, listens not counted
+	listens int
+	bytes   int
+	closing bool
+	idle    chan struct{} // closed when closing and nothing is left
+}
+
+func newCallTable(maxCalls, maxListens, maxBytes int) *callTable {
+	return &callTable{
+		maxCalls: maxCalls, maxListens: maxListens, maxBytes: maxBytes,
+		byKey: make(map[string]*call), idle: make(chan struct{}),
+	}
+}
+
+// add registers c, so that a cancellation read next finds it. It reports false
+// without an error when the connection is closing.
+func (t *callTable) add(c *call) (bool, *Error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closing:
+		return false, nil
+	case t.byKey[c.key] != nil:
+		return false, invalidRequest("id is in use by another request")
+	case c.listen && t.listens >= t.maxListens:
+		return false, &Error{Code: CodeBusy, Message: "too many open subscriptions"}
+	case c.inline:
+	case !c.listen && t.calls >= t.maxCalls, t.bytes > 0 && t.bytes+len(c.msg.raw) > t.maxBytes:
+		return false, &Error{Code: CodeBusy, Message: "too many requests in flight"}
+	}
+	t.byKey[c.key] = c
+	t.bytes += len(c.msg.raw)
+	if c.listen {
+		t.listens++
+	} else {
+		t.calls++
+	}
+	return true, nil
+}
+
+// cancel ends the call with this key on behalf of the client.
+func (t *callTable) cancel(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.byKey[key]; c != nil && c.release == nil {
+		c.canceled = true
+		c.session.silent.Store(true)
+		c.cancel(ErrCanceled)
+	}
+}
+
+// settle takes c off the table right before its answer is written and reports
+// whether there is to be one.
+func (t *callTable) settle(c *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byKey, c.key)
+	return !c.canceled
+}
+
+// leave counts c out after its answer was written or given up.
+func (t *callTable) leave(c *call) {
+	c.cancel(nil)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byKey[c.key] == c {
+		delete(t.byKey, c.key)
+	}
+	t.bytes -= len(c.msg.raw)
+	if c.listen {
+		t.listens--
+	} else {
+		t.calls--
+	}
+	t.signal()
+}
+
+// close lets no call in any more, ends the open subscriptions and returns a
+// channel that is closed when no call is left.
+func (t *callTable) close() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closing = true
+	for _, c := range t.byKey {
+		if c.listen {
+			c.cancel(ErrDisconnected)
+		}
+	}
+	t.signal()
+	return t.idle
+}
+
+// abort ends all calls.
+func (t *callTable) abort() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.byKey {
+		c.cancel(ErrDisconnected)
+	}
+}
+
+func (t *callTable) signal() {
+	if !t.closing || t.calls+t.listens > 0 {
+		return
+	}
+	select {
+	case <-t.idle:
+	default:
+		close(t.idle)
+	}
+}

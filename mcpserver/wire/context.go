@@ -1,0 +1,69 @@
+package wire
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// ErrCanceled is the cause (context.Cause) of a request context that ended
+// because the client cancelled the request.
+var ErrCanceled = errors.New("request canceled by the client")
+
+// ErrDisconnected is the cause (context.Cause) of a request context that ended
+// because the client left or the server is stopping.
+var ErrDisconnected = errors.New("connection closed")
+
+type hangUpKey struct{}
+
+// KillAtEOF returns a context that ends as soon as the input of the connection
+// that ctx belongs to ends, or the server is told to stop, while ctx itself is
+// left some time to finish. A handler wraps the part of its work in it that must
+// not outlive the client, such as a running script; the cause is then
+// [ErrDisconnected]. Outside of ServeStdio it ends with ctx only. The returned
+// function releases its resources and must be called.
+func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
+	hangUp, ok := ctx.Value(hangUpKey{}).(context.Context)
+	ctx, cancel := context.WithCancelCause(ctx)
+	if !ok {
+		return ctx, func() { cancel(nil) }
+	}
+	stop := context.AfterFunc(hangUp, func() { cancel(ErrDisconnected) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// Client is what a client said about itself. None of it is verified.
+type Client struct {
+	// SessionID is the id of mcp-go's session, "" when there is none.
+	SessionID string
+	// Info names the software; zero when the client did not say.
+	Info mcp.Implementation
+	// Capabilities are those of the request on 2026-07-28 and those of the
+	// initialize request before.
+	Capabilities mcp.ClientCapabilities
+	// Version is the protocol revision of the request, "" before initialize.
+	Version string
+	// Modern reports whether the revision is 2026-07-28 or later.
+	Modern bool
+}
+
+// ClientOf returns what is known of the client whose request ctx belongs to. It
+// works in handlers of mcp-go and in a [Method], with any transport's sessions.
+func ClientOf(ctx context.Context) Client {
+	c := Client{Version: server.RequestProtocolVersion(ctx), Modern: server.IsModernRequest(ctx)}
+	session := server.ClientSessionFromContext(ctx)
+	if session == nil {
+		return c
+	}
+	c.SessionID = session.SessionID()
+	if known, ok := session.(server.SessionWithClientInfo); ok {
+		c.Info = known.GetClientInfo()
+		c.Capabilities = known.GetClientCapabilities()
+	}
+	return c
+}

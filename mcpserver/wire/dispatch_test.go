@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+func testDispatcher(log io.Writer) *Dispatcher {
+	opts := testOptions()
+	opts.Methods["skills/unmarshalable"] = func(context.Context, *Request) (any, error) { return make(chan int), nil }
+	opts.Methods["skills/plain"] = func(context.Context, *Request) (any, error) { return map[string]int{"a": 1}, nil }
+	opts.Methods["skills/panic"] = func(context.Context, *Request) (any, error) { panic("/home/secret") }
+	opts.Methods["skills/badData"] = func(context.Context, *Request) (any, error) {
+		return nil, &Error{Code: 1, Message: "m", Data: func() {}}
+	}
+	return &Dispatcher{
+		Server: testServer(), Methods: opts.Methods, Overrides: opts.Overrides, ServerInfo: opts.ServerInfo,
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}
+}
+
+func TestDispatch(t *testing.T) {
+	tests := []struct{ name, in, want, log string }{
+		{"library method", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, ""},
+		{"own method", `{"jsonrpc":"2.0","id":1,"method":"skills/list"}`, `{"jsonrpc":"2.0","id":1,"result":{"items":["a"]}}`, ""},
+		{"notification", `{"jsonrpc":"2.0","method":"notifications/x"}`, "", ""},
+		{"response", `{"jsonrpc":"2.0","id":1,"result":{}}`, "", ""},
+		{"junk", `x`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}`, ""},
+		{"not an object that embeds mcp.Result", `{"jsonrpc":"2.0","id":1,"method":"skills/plain","params":{` + modernMeta + `}}`, `{"jsonrpc":"2.0","id":1,"result":{"a":1}}`, ""},
+		{"result that does not marshal", `{"jsonrpc":"2.0","id":1,"method":"skills/unmarshalable"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "unsupported type"},
+		{"error data that does not marshal", `{"jsonrpc":"2.0","id":1,"method":"skills/badData"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "unsupported type"},
+		{"private error", `{"jsonrpc":"2.0","id":1,"method":"skills/leak"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "/home/secret"},
+		{"panic", `{"jsonrpc":"2.0","id":1,"method":"skills/panic"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "/home/secret"},
+		{"long method", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 300) + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}`, ""},
+		{"alias from outside", `{"jsonrpc":"2.0","id":1,"method":"` + Alias("resources/list") + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method ` + Alias("resources/list") + ` not found"}}`, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			if got := string(testDispatcher(&log).Dispatch(t.Context(), []byte(tt.in))); got != tt.want {
+				t.Errorf("Dispatch() = %s, want %s", got, tt.want)
+			}
+			if got := log.String(); (tt.log == "") != (got == "") || !strings.Contains(got, tt.log) {
+				t.Errorf("logged %q, want %q", got, tt.log)
+			}
+		})
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	d := testDispatcher(io.Discard)
+	for in, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`:              `{"jsonrpc":"2.0","id":1,"result":{"items":["resources/list","1"]}}`,
+		`{"jsonrpc":"2.0","id":"a","method":"skills/list"}`:               `{"jsonrpc":"2.0","id":"a","result":{"items":["a"]}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`:                        "",
+		`{"jsonrpc":"2.0","method":"skills/list"}`:                        "",
+		`{"jsonrpc":"2.0","id":1,"method":"skills/get","method":"xxxxx"}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"repeated or misspelt key method"}}`,
+	} {
+		if got := string(d.Answer(t.Context(), []byte(in))); got != want {
+			t.Errorf("Answer(%s) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// A result that several calls share must not be written to.
+func TestDecorateCopies(t *testing.T) {
+	d := testDispatcher(io.Discard)
+	meta := mcp.NewMetaFromMap(map[string]any{"k": "v"})
+	shared := &page{CacheableResult: mcp.CacheableResult{Result: mcp.Result{Meta: meta}}, Items: []string{"a"}}
+	for range 2 {
+		got := d.decorate(shared).(*page)
+		if got.ResultType != mcp.ResultTypeComplete || got.TTLMs == nil || got.CacheScope != mcp.CacheScopePrivate ||
+			got.Meta.ServerInfo() == nil || got.Meta.GetMetaField("k") != "v" {
+			t.Errorf("decorate() = %+v", got)
+		}
+	}
+	if shared.ResultType != "" || shared.TTLMs != nil || meta.ServerInfo() != nil {
+		t.Errorf("the shared result was changed: %+v", shared)
+	}
+	chosen := page{}
+	chosen.SetCacheHints(5, mcp.CacheScopePublic)
+	chosen.SetResultType(mcp.ResultTypeInputRequired)
+	if got := d.decorate(chosen).(*page); *got.TTLMs != 5 || got.CacheScope != mcp.CacheScopePublic || got.ResultType != mcp.ResultTypeInputRequired {
+		t.Errorf("decorate() overrides what the method chose: %+v", got)
+	}
+	if d.decorate(nil) != nil || d.decorate((*page)(nil)) != any((*page)(nil)) {
+		t.Error("decorate(nil) is not nil")
+	}
+}
+
+func TestSetErrorElsewhere(t *testing.T) {
+	SetError(t.Context(), &Error{Code: 1})
+	if got := ClientOf(t.Context()); got.SessionID != "" || got.Modern {
+		t.Errorf("ClientOf(no session) = %+v", got)
+	}
+	if server.ClientSessionFromContext(t.Context()) != nil {
+		t.Error("session out of nowhere")
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	err := error(&Error{Code: -32602, Message: "unknown skill"})
+	if got := err.Error(); got != "json-rpc -32602: unknown skill" {
+		t.Errorf("Error() = %q", got)
+	}
+	if failure, public := publicError(errors.Join(io.EOF, err)); !public || failure != err {
+		t.Errorf("publicError() = %v, %v", failure, public)
+	}
+}

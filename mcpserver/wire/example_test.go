@@ -1,0 +1,29 @@
+package wire_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/skillsd/skillsd/mcpserver/wire"
+)
+
+func ExampleServeStdio() {
+	srv := server.NewMCPServer("example", "1.0.0")
+	err := wire.ServeStdio(context.Background(), srv, &wire.StdioOptions{
+		In:  strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"skills/count"}`),
+		Out: os.Stdout,
+		Methods: wire.Methods{
+			"skills/count": func(context.Context, *wire.Request) (any, error) {
+				return map[string]int{"count": 3}, nil
+			},
+		},
+	})
+	fmt.Println(err)
+	// Output:
+	// {"jsonrpc":"2.0","id":1,"result":{"count":3}}
+	// <nil>
+}

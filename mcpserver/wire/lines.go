@@ -1,0 +1,128 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+var errLineTooLong = errors.New("line too long")
+
+const readBuffer = 64 << 10
+
+// lineReader splits its input into lines of at most max bytes. A longer line is
+// skipped without being held.
+type lineReader struct {
+	in      *bufio.Reader
+	max     int
+	started bool
+	err     error
+}
+
+func newLineReader(in io.Reader, limit int) *lineReader {
+	return &lineReader{in: bufio.NewReaderSize(in, readBuffer), max: limit}
+}
+
+// next returns one line without its newline; the caller owns it. The last line
+// may lack a newline. It returns errLineTooLong for a line that was skipped and
+// the input's error, io.EOF included, when there is no line left.
+func (r *lineReader) next() ([]byte, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	var line []byte
+	size := 0
+	for {
+		part, err := r.in.ReadSlice('\n')
+		size += len(part)
+		if err == nil {
+			part, size = part[:len(part)-1], size-1
+		}
+		if size <= r.max {
+			line = r.extend(line, part)
+		} else {
+			line = nil
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		r.err = err
+		break
+	}
+	switch {
+	case size > r.max:
+		return nil, errLineTooLong
+	case size == 0 && r.err != nil:
+		return nil, r.err
+	}
+	if !r.started {
+		r.started = true
+		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+	}
+	return line, nil
+}
+
+// extend appends part to line. Doubling up to max keeps the peak for the longest
+// line below twice max.
+func (r *lineReader) extend(line, part []byte) []byte {
+	need := len(line) + len(part)
+	if need > cap(line) {
+		room := need
+		if line != nil {
+			room = min(max(need, 2*cap(line)), r.max)
+		}
+		line = append(make([]byte, 0, room), line...)
+	}
+	return append(line, part...)
+}
+
+// lineWriter writes whole lines, each with one Write. It is safe for concurrent
+// use. After a failed Write it is silent.
+type lineWriter struct {
+	out    io.Writer
+	lock   chan struct{} // a mutex that a writer can give up waiting for
+	failed chan struct{} // closed after err is set
+	err    error
+	closed chan struct{}
+}
+
+func newLineWriter(out io.Writer) *lineWriter {
+	return &lineWriter{
+		out: out, lock: make(chan struct{}, 1), failed: make(chan struct{}), closed: make(chan struct{}),
+	}
+}
+
+// write writes line and a newline. It may use the spare capacity of line.
+func (w *lineWriter) write(line []byte) {
+	w.writeIf(line, func() bool { return true })
+}
+
+// writeIf writes like write if, when it is this line's turn, wanted still says so.
+func (w *lineWriter) writeIf(line []byte, wanted func() bool) {
+	line = append(line, '\n')
+	select {
+	case w.lock <- struct{}{}:
+	case <-w.closed:
+		return
+	}
+	defer func() { <-w.lock }()
+	select {
+	case <-w.closed:
+		return
+	case <-w.failed:
+		return
+	default:
+	}
+	if !wanted() {
+		return
+	}
+	if _, err := w.out.Write(line); err != nil {
+		w.err = err
+		close(w.failed)
+	}
+}
+
+// close makes every later write a no-op. It does not wait for a Write that is
+// blocked on a client that does not read.
+func (w *lineWriter) close() { close(w.closed) }

@@ -1,0 +1,173 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// read handles lines until the input ends or the client stops reading.
+func (c *conn) read() error {
+	for {
+		line, err := c.lines.next()
+		switch {
+		case errors.Is(err, errLineTooLong):
+			c.refuse(nil, invalidRequest("message too long"))
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read message: %w", err)
+		default:
+			c.handle(line)
+		}
+		select {
+		case <-c.out.failed:
+			return writeError(c.out.err)
+		default:
+		}
+	}
+}
+
+func (c *conn) handle(line []byte) {
+	if firstByte(line) == 0 && skipSpace(line, 0) == len(line) {
+		return
+	}
+	m, err := parse(line)
+	switch {
+	case err != nil:
+		c.refuse(m.id, err)
+	case m.kind == response:
+		c.asks.route(m)
+	case m.kind == notification:
+		c.notice(m)
+	default:
+		c.request(m)
+	}
+}
+
+func (c *conn) notice(m *message) {
+	switch m.method {
+	case string(mcp.MethodNotificationCancelled):
+		if id := canceledID(m.params); id != nil {
+			c.calls.cancel(idKey(id))
+		}
+		return
+	case string(mcp.MethodNotificationInitialized):
+		c.announcer.open()
+	}
+	select {
+	case c.notices <- m:
+	default:
+		c.dispatcher.logger().WarnContext(c.base, "notification dropped", slog.String("method", m.method))
+	}
+}
+
+func canceledID(params json.RawMessage) json.RawMessage {
+	var p struct {
+		RequestID json.RawMessage `json:"requestId"`
+	}
+	if params == nil || json.Unmarshal(params, &p) != nil || p.RequestID == nil || !validID(p.RequestID) {
+		return nil
+	}
+	return p.RequestID
+}
+
+// request registers one call before anything else is read and starts it.
+func (c *conn) request(m *message) {
+	call := &call{
+		msg: m, key: idKey(m.id), wait: c.barrier,
+		listen: m.method == string(mcp.MethodSubscriptionsListen),
+		inline: m.method == string(mcp.MethodPing),
+	}
+	call.ctx, call.cancel = context.WithCancelCause(c.base)
+	call.session = newCallSession(call.ctx, c.session, m, c.out, c.announcer)
+	if m.method == string(mcp.MethodInitialize) {
+		call.release = make(chan struct{})
+	}
+	if ok, err := c.calls.add(call); !ok {
+		call.cancel(nil)
+		if err != nil {
+			c.refuse(m.id, err)
+		}
+		return
+	}
+	if call.inline {
+		c.run(call)
+		return
+	}
+	if call.release != nil {
+		c.barrier = call.release
+		c.announcer.initialize()
+	}
+	c.start(call)
+}
+
+// start runs call on a goroutine that has run calls before when one is idle: the
+// library needs a deep stack, and growing it costs as much as a small call.
+func (c *conn) start(first *call) {
+	select {
+	case c.work <- first:
+		return
+	default:
+	}
+	go func() {
+		for call := first; ; {
+			c.serve(call)
+			if c.idle.Add(1) > maxIdle {
+				c.idle.Add(-1)
+				return
+			}
+			select {
+			case call = <-c.work:
+				c.idle.Add(-1)
+			case <-c.base.Done():
+				return
+			}
+		}
+	}()
+}
+
+// serve runs one call when it is its turn.
+func (c *conn) serve(call *call) {
+	if call.wait != nil {
+		select {
+		case <-call.wait:
+		case <-call.ctx.Done():
+		}
+	}
+	if call.listen || call.release != nil {
+		c.run(call)
+		return
+	}
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		select {
+		case c.slots <- struct{}{}:
+		case <-call.ctx.Done():
+			c.calls.leave(call)
+			return
+		}
+	}
+	c.run(call)
+	<-c.slots
+}
+
+// run answers one call. The notifications it sent come first, and a call the
+// client cancelled meanwhile gets no answer.
+func (c *conn) run(call *call) {
+	if call.release != nil {
+		defer close(call.release)
+	}
+	defer c.calls.leave(call)
+	ctx := c.requestContext(call.ctx, call.session)
+	answer := c.dispatcher.answer(ctx, call.msg, c.dispatcher.respond)
+	call.session.finish()
+	c.out.writeIf(answer, func() bool { return c.calls.settle(call) })
+}

@@ -1,0 +1,245 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+const (
+	waitingPerSlot   = 16  // requests that may wait for each one that may run
+	maxListens       = 256 // open subscriptions
+	maxNotifications = 256 // notifications of the client that wait to be handled
+	maxIdle          = 8   // goroutines kept for the next calls
+	graceFraction    = 10  // of Drain, for calls to notice that they were ended
+)
+
+// StdioOptions are the parameters of ServeStdio. In and Out are required, the
+// zero value of every other field is its default.
+type StdioOptions struct {
+	// In is read until it ends. It is not closed.
+	In io.Reader
+	// Out gets every message with one Write. It is not closed.
+	Out io.Writer
+	// Methods are answered when the server does not know them.
+	Methods Methods
+	// Overrides are answered instead of the server's own methods of that name.
+	Overrides Methods
+	// ServerInfo and CacheTTL are as in Dispatcher.
+	ServerInfo mcp.Implementation
+	CacheTTL   time.Duration
+	// Logger gets what cannot be told to the client. Nil discards.
+	Logger *slog.Logger
+	// Drain is how long calls may finish after the input has ended; 0 means 2 s.
+	Drain time.Duration
+	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
+	// wait or run may hold eight times as much together.
+	MaxLine int
+	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times
+	// as many may wait; further ones are refused with CodeBusy. Pings and open
+	// subscriptions (at most 256) do not count.
+	MaxInFlight int
+	// SessionID is the id of the connection's session; "" means "stdio".
+	SessionID string
+	// Context adds values, such as the principal, to the context of each request
+	// and notification. The context already holds mcp-go's session. Nil adds none.
+	Context func(context.Context) context.Context
+}
+
+func (o *StdioOptions) drain() time.Duration { return cmp.Or(o.Drain, 2*time.Second) }
+func (o *StdioOptions) maxLine() int         { return cmp.Or(o.MaxLine, 8<<20) }
+func (o *StdioOptions) maxInFlight() int     { return cmp.Or(o.MaxInFlight, 64) }
+func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio") }
+
+// ServeStdio serves srv to one client, one JSON-RPC message a line, until the
+// input ends, ctx ends or the output cannot be written.
+//
+// # Framing
+//
+// Blank lines are ignored; CRLF and a last line without newline are accepted. A
+// line that is too long is skipped without being held and answered -32600, as is
+// a batch; a line that is no JSON or no UTF-8 is answered -32700. No line ends
+// the connection. Nothing but messages is written to Out.
+//
+// # Order
+//
+// Each request runs on its own goroutine; answers come in the order in which they
+// are ready. An initialize request is answered before any request behind it
+// starts. Notifications a call sends come in order and before its answer, and
+// none is lost: a call waits while the client does not read. Pings are answered
+// by the reader at once.
+//
+// # Cancellation
+//
+// A request is cancellable from the moment its line is read, and gets no answer
+// then. Its context ends with cause [ErrCanceled]. A request that still waited
+// for a free place does not start. An initialize request cannot be cancelled. A
+// request whose id is in use by another one is answered -32600.
+//
+// # End
+//
+// When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end
+// at once, other calls may go on for Drain; then all end with cause
+// [ErrDisconnected] and get another tenth of Drain to notice. The result is nil
+// then, and also when the client closed its end of Out; it is an error when In
+// or Out fail in another way, or when srv already has a session of that id. (A Go
+// program that writes to a closed standard output is ended by SIGPIPE before it
+// sees an error, unless it ignores or handles that signal.)
+// A Read of In or a Write to Out that is blocked is left behind, as is a handler
+// that ignores its context.
+func ServeStdio(ctx context.Context, srv *server.MCPServer, opts *StdioOptions) error {
+	c := newConn(ctx, srv, opts)
+	if err := srv.RegisterSession(c.base, c.session); err != nil {
+		return fmt.Errorf("register session: %w", err)
+	}
+	defer srv.UnregisterSession(context.WithoutCancel(ctx), c.session.id)
+	defer c.close(opts.drain() / graceFraction)
+	c.workers.Go(c.announcer.run)
+	c.workers.Go(c.handleNotifications)
+	read := make(chan error, 1)
+	go func() { read <- c.read() }()
+
+	var err error
+	select {
+	case err = <-read:
+	case <-ctx.Done():
+	case <-c.out.failed:
+		err = writeError(c.out.err)
+	}
+	c.drain(opts.drain())
+	return err
+}
+
+// conn is one client on a pair of streams.
+type conn struct {
+	dispatcher *Dispatcher
+	lines      *lineReader
+	out        *lineWriter
+	base       context.Context // values of ServeStdio's context, ends with the connection
+	end        context.CancelCauseFunc
+	hangUp     context.Context // ends with the input
+	endInput   context.CancelFunc
+	workers    sync.WaitGroup
+	context    func(context.Context) context.Context
+	session    *session
+	announcer  *announcer
+	asks       *asks
+	calls      *callTable
+	slots      chan struct{}
+	work       chan *call   // to idle goroutines
+	idle       atomic.Int32 // how many there are
+	notices    chan *message
+	barrier    chan struct{} // the last initialize request; used by the reader alone
+}
+
+func newConn(ctx context.Context, srv *server.MCPServer, o *StdioOptions) *conn {
+	c := &conn{
+		dispatcher: &Dispatcher{
+			Server: srv, Methods: o.Methods, Overrides: o.Overrides,
+			ServerInfo: o.ServerInfo, CacheTTL: o.CacheTTL, Logger: o.Logger,
+		},
+		lines:   newLineReader(o.In, o.maxLine()),
+		out:     newLineWriter(o.Out),
+		context: o.Context,
+		calls:   newCallTable(waitingPerSlot*o.maxInFlight(), maxListens, 8*o.maxLine()),
+		slots:   make(chan struct{}, o.maxInFlight()),
+		work:    make(chan *call),
+		notices: make(chan *message, maxNotifications),
+	}
+	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.hangUp, c.endInput = context.WithCancel(c.base)
+	c.announcer = newAnnouncer(c.out)
+	c.asks = newAsks(c.out, c.base.Done())
+	c.session = &session{
+		id: o.sessionID(), asks: c.asks, level: mcp.LoggingLevelError,
+		broadcast: newNotifications(c.hangUp, c.announcer.post),
+	}
+	return c
+}
+
+// requestContext is ctx with what handlers find in it; s is the session they see.
+func (c *conn) requestContext(ctx context.Context, s server.ClientSession) context.Context {
+	ctx = context.WithValue(ctx, hangUpKey{}, c.hangUp)
+	ctx = c.dispatcher.Server.WithContext(ctx, s)
+	if c.context != nil {
+		ctx = c.context(ctx)
+	}
+	return ctx
+}
+
+// drain lets calls finish and ends those that do not.
+func (c *conn) drain(limit time.Duration) {
+	c.endInput()
+	idle := c.calls.close()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return
+	case <-c.out.failed:
+	case <-timer.C:
+	}
+	c.calls.abort()
+	timer.Reset(limit / graceFraction)
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+}
+
+// close ends the goroutines of the connection and waits for them, but not longer
+// than grace for those that are blocked on a client that does not read.
+func (c *conn) close(grace time.Duration) {
+	c.out.close()
+	c.end(ErrDisconnected)
+	close(c.announcer.stop)
+	c.workers.Go(c.session.broadcast.close)
+	ended := make(chan struct{})
+	go func() {
+		c.workers.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+}
+
+// writeError is nil when the client merely closed its end.
+func writeError(err error) error {
+	if err == nil || isClosedPipe(err) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return fmt.Errorf("write message: %w", err)
+}
+
+// handleNotifications gives the client's notifications to mcp-go in order, off
+// the reader, since a handler may ask the client something.
+func (c *conn) handleNotifications() {
+	for {
+		select {
+		case m := <-c.notices:
+			c.dispatcher.notify(c.requestContext(c.base, c.session), m)
+		case <-c.base.Done():
+			return
+		}
+	}
+}
+
+// refuse answers a message that starts no call.
+func (c *conn) refuse(id json.RawMessage, failure *Error) {
+	c.out.write(refusal(id, failure))
+}

@@ -1,0 +1,146 @@
+package filestore_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/storetest"
+)
+
+// childEnv names the part that a copy of this test binary plays, and the directory to use.
+const (
+	childEnv    = "FILESTORE_TEST_CHILD"
+	childDirEnv = "FILESTORE_TEST_DIR"
+)
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv(childDirEnv)
+	switch os.Getenv(childEnv) {
+	case "":
+		os.Exit(m.Run())
+	case "append":
+		fmt.Println(appendForever(dir))
+	default:
+		fmt.Println(playPlatform(os.Getenv(childEnv), dir))
+	}
+	os.Exit(1)
+}
+
+func child(t *testing.T, part, dir string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+part, childDirEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// appendForever records events from many goroutines and prints each that was acknowledged.
+func appendForever(dir string) error {
+	st, err := filestore.Open(dir, nil)
+	if err != nil {
+		return err
+	}
+	kinds := []provenance.Kind{provenance.KindScriptRequested, provenance.KindResourceRead, provenance.KindScriptExecuted}
+	var (
+		mu sync.Mutex
+		wg sync.WaitGroup
+	)
+	for w := range 8 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				e := storetest.Event(fmt.Sprintf("s%d", w%2), kinds[(w+i)%len(kinds)], i)
+				if err := st.Append(context.Background(), e); err != nil {
+					return
+				}
+				mu.Lock()
+				fmt.Printf("%s %d %s\n", e.Session, e.Seq, e.Hash)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.New("appending stopped")
+}
+
+// A process is killed while it appends: what it was told is recorded is there, the chain is
+// whole, and the session goes on.
+func TestKilled(t *testing.T) {
+	for _, lines := range []int{1, 50, 400} {
+		dir := t.TempDir()
+		cmd := child(t, "append", dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		told := make(map[string]string)
+		sc := bufio.NewScanner(out)
+		for n := 0; sc.Scan(); n++ {
+			var session, hash string
+			var seq uint64
+			// The last line may be cut short by the kill.
+			if _, err := fmt.Sscanf(sc.Text(), "%s %d %s", &session, &seq, &hash); err == nil && len(hash) == 64 {
+				told[fmt.Sprintf("%s:%d", session, seq)] = hash
+			}
+			if n == lines {
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Fatal("the child ended by itself")
+		}
+		if len(told) < lines {
+			t.Fatalf("the child acknowledged %d events, want %d", len(told), lines)
+		}
+		checkAcknowledged(t, dir, told)
+	}
+}
+
+func checkAcknowledged(t *testing.T, dir string, told map[string]string) {
+	t.Helper()
+	list, err := filestore.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := open(t, dir, nil)
+	for _, s := range list {
+		if s.State != provenance.StateCrashed {
+			t.Errorf("session %s is %s, want crashed", s.ID, s.State)
+		}
+		verify(t, dir, s.ID)
+		storetest.Append(t, st, s.ID, provenance.KindSessionResumed)
+		for e, err := range filestore.ReadEvents(dir, s.ID) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told[e.ID()] == e.Hash {
+				delete(told, e.ID())
+			}
+		}
+	}
+	if len(told) > 0 {
+		t.Errorf("%d acknowledged events are not in the record: %v", len(told), told)
+	}
+	closeStore(t, st)
+	for _, s := range list {
+		if r := verify(t, dir, s.ID); len(r.Stale) != 0 || r.Torn != 0 {
+			t.Errorf("Verify after resuming = %+v", r)
+		}
+	}
+}

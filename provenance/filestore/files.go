@@ -1,0 +1,174 @@
+package filestore
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+const tempPrefix = ".tmp-"
+
+var errNotRegular = errors.New("not a regular file")
+
+// put writes a file of the session durably.
+func (s *session) put(name string, data []byte) (provenance.File, error) {
+	if err := s.enter(); err != nil {
+		return provenance.File{}, err
+	}
+	defer s.wg.Done()
+	s.mu.Lock()
+	taken := s.outputs[name]
+	s.mu.Unlock()
+	if taken {
+		return provenance.File{}, fmt.Errorf("put %s: %w: an event names this output", name, provenance.ErrInvalid)
+	}
+	if err := writeFile(s.dir, name, data); err != nil {
+		return provenance.File{}, unavailable("put "+name, err)
+	}
+	return provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}, nil
+}
+
+// makeSession opens the directory of a session, creating it when needed.
+func makeSession(root *os.Root, id string) (*os.Root, error) {
+	err := root.Mkdir(id, 0o700)
+	if err == nil {
+		err = syncDir(root, ".")
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, unavailable("create session directory", err)
+	}
+	dir, err := root.OpenRoot(id)
+	if err != nil {
+		return nil, unavailable("open session directory", err)
+	}
+	return dir, nil
+}
+
+// openSession opens the directory of an existing session.
+func openSession(root *os.Root, id string) (*os.Root, error) {
+	if !provenance.ValidSessionID(id) {
+		return nil, fmt.Errorf("session %.60q: %w", id, provenance.ErrNotFound)
+	}
+	dir, err := root.OpenRoot(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("session %s: %w", id, provenance.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, cause(err))
+	}
+	return dir, nil
+}
+
+// writeFile replaces name by data: after a crash it is the old file or the new one.
+func writeFile(dir *os.Root, name string, data []byte) error {
+	parent := path.Dir(name)
+	if parent != "." {
+		if err := makeDir(dir, parent); err != nil {
+			return err
+		}
+	}
+	temp := path.Join(parent, tempPrefix+rand.Text())
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = dir.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, dir.Remove(temp))
+	}
+	return syncDir(dir, parent)
+}
+
+func makeDir(dir *os.Root, name string) error {
+	err := dir.Mkdir(name, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(dir, ".")
+}
+
+// removeTemps deletes what writeFile left behind in a crash. The session must be locked.
+func removeTemps(dir *os.Root) error {
+	for _, parent := range []string{".", provenance.OutputsDir} {
+		entries, err := fs.ReadDir(dir.FS(), parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, en := range entries {
+			if strings.HasPrefix(en.Name(), tempPrefix) {
+				if err := dir.Remove(path.Join(parent, en.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkRegular reports what stands at name when it is neither a regular file nor absent.
+func checkRegular(dir *os.Root, name string) error {
+	info, err := dir.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return cause(err)
+	case !info.Mode().IsRegular():
+		return errNotRegular
+	}
+	return nil
+}
+
+// openRegular opens a regular file for reading; links and devices are refused and a FIFO put in
+// its place meanwhile does not block. Errors: provenance.ErrNotFound, errNotRegular.
+func openRegular(dir *os.Root, name string) (*os.File, error) {
+	info, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, provenance.ErrNotFound
+	}
+	if err != nil {
+		return nil, cause(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, cause(err)
+	}
+	opened, err := f.Stat()
+	if err == nil && !os.SameFile(info, opened) {
+		// The file was replaced by rename between the two calls; the one opened is as good.
+		if !opened.Mode().IsRegular() {
+			err = errNotRegular
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(cause(err), f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,357 @@
+// Package filestore keeps the provenance of sessions in directories of files.
+//
+// Each session has a directory DIR/<session>, 0700, with files of mode 0600: events.jsonl is the
+// record, the JSON views and session.json are derived from it, and the rest are files written with
+// Put. An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
+// others follow within [Options.Commit]. A write that fails leaves the chain as it was before.
+// A lock keeps two processes, and two stores of one process, from writing to one session.
+//
+// The views lag behind the record until a session is quiet, is read or ends; [Verify] tells a view
+// that lags from one that was changed. A last line that a crash cut short is dropped when the
+// session is opened for writing, and an event says so.
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+var _ provenance.Store = (*Store)(nil)
+
+// Options adjust a Store. The zero value and nil have the defaults.
+type Options struct {
+	// Commit is how long an event of a kind that is not durable may wait for stable storage; zero
+	// is 100 ms.
+	Commit time.Duration
+	// Quiet is how long a session must record nothing before its views are written; zero is 1 s.
+	Quiet time.Duration
+	// LockWait is how long to wait for a session that another process holds; zero is 1 s.
+	LockWait time.Duration
+	// Now is the clock for events without a time; nil is time.Now.
+	Now func() time.Time
+
+	wrap func(file) file
+}
+
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.Commit <= 0 {
+		c.Commit = 100 * time.Millisecond
+	}
+	if c.Quiet <= 0 {
+		c.Quiet = time.Second
+	}
+	if c.LockWait <= 0 {
+		c.LockWait = time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.wrap == nil {
+		c.wrap = func(f file) file { return f }
+	}
+	return c
+}
+
+// Store is a provenance.Store below one directory. It is safe for concurrent use.
+type Store struct {
+	dir  string
+	root *os.Root
+	opts Options
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*entry
+	failed   []error // of views written at the end of sessions
+}
+
+// entry is a session that is open or being opened; s and err are set when ready is closed.
+type entry struct {
+	ready chan struct{}
+	s     *session
+	err   error
+}
+
+// Open returns the Store of dir, which is created with mode 0700 when it does not exist. opts may
+// be nil.
+//
+// Errors: that of creating or opening dir.
+func Open(dir string, opts *Options) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open session directory: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open session directory: %w", err)
+	}
+	return &Store{dir: dir, root: root, opts: opts.withDefaults(), sessions: make(map[string]*entry)}, nil
+}
+
+// Append implements provenance.Store.
+func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	for {
+		s, err := st.session(ctx, e.Session)
+		if err != nil {
+			return err
+		}
+		err = s.append(ctx, e)
+		if errors.Is(err, errReleased) {
+			<-s.released
+			continue
+		}
+		if err == nil && e.Kind == provenance.KindSessionEnded {
+			st.release(s)
+		}
+		return err
+	}
+}
+
+// Put implements provenance.Store.
+func (st *Store) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
+	name = provenance.CleanFileName(name)
+	if !provenance.ValidSessionID(session) {
+		return provenance.File{}, fmt.Errorf("put %.60q: %w: session id", name, provenance.ErrInvalid)
+	}
+	if err := provenance.CheckFileName(name); err != nil {
+		return provenance.File{}, fmt.Errorf("put: %w", err)
+	}
+	for {
+		s, err := st.session(ctx, session)
+		if err != nil {
+			return provenance.File{}, err
+		}
+		f, err := s.put(name, data)
+		if errors.Is(err, errReleased) {
+			<-s.released
+			continue
+		}
+		return f, err
+	}
+}
+
+// Events implements provenance.Store.
+func (st *Store) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
+	limit := int64(-1)
+	if s := st.held(q.Session); s != nil {
+		if m, err := s.mark(markWritten); err == nil {
+			limit = m.offset
+		}
+	}
+	return func(yield func(*provenance.Event, error) bool) {
+		for e, err := range readEvents(st.root, q.Session, limit) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if q.Matches(e) && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Artifact implements provenance.Store. Besides the files of Put and the views, it opens
+// session.json and events.jsonl. The views of a session that this store does not hold are made
+// from its events, without writing.
+func (st *Store) Artifact(_ context.Context, session, name string) (io.ReadCloser, error) {
+	name = provenance.CleanFileName(name)
+	derived := provenance.IsView(name) || name == provenance.SessionFile
+	if !derived && name != provenance.EventsFile {
+		if err := provenance.CheckFileName(name); err != nil {
+			return nil, fmt.Errorf("open artifact: %w", err)
+		}
+	}
+	limit := int64(-1)
+	if s := st.held(session); s != nil {
+		if derived {
+			if err := s.flush(); err != nil {
+				return nil, err
+			}
+		} else if m, err := s.mark(markWritten); err == nil {
+			limit = m.offset
+		}
+	} else if derived {
+		return foldArtifact(st.root, session, name)
+	}
+	dir, err := openSession(st.root, session)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := openRegular(dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of session %s: %w", name, session, err)
+	}
+	if name == provenance.EventsFile && limit >= 0 {
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(f, limit), f}, nil
+	}
+	return f, nil
+}
+
+// Close implements provenance.Store.
+func (st *Store) Close() error {
+	st.mu.Lock()
+	if st.closed {
+		st.mu.Unlock()
+		return nil
+	}
+	st.closed = true
+	var open []*entry
+	for _, en := range st.sessions {
+		open = append(open, en)
+	}
+	st.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, en := range open {
+		wg.Go(func() {
+			<-en.ready
+			if en.err == nil {
+				st.release(en.s)
+			}
+		})
+	}
+	wg.Wait()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return errors.Join(append(slices.Clone(st.failed), st.root.Close())...)
+}
+
+// session returns the open session id, opening it when needed. Opening happens outside the lock.
+func (st *Store) session(ctx context.Context, id string) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	st.mu.Lock()
+	if st.closed {
+		st.mu.Unlock()
+		return nil, provenance.ErrClosed
+	}
+	en, ok := st.sessions[id]
+	if !ok {
+		en = &entry{ready: make(chan struct{})}
+		st.sessions[id] = en
+	}
+	st.mu.Unlock()
+	if ok {
+		select {
+		case <-en.ready:
+			return en.s, en.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	en.s, en.err = open(st.root, st.dir, id, &st.opts)
+	if en.err != nil {
+		en.err = fmt.Errorf("open session %s: %w", id, en.err)
+		st.forget(id)
+	}
+	close(en.ready)
+	return en.s, en.err
+}
+
+// held returns the session when this store has it open, else nil.
+func (st *Store) held(id string) *session {
+	st.mu.Lock()
+	en := st.sessions[id]
+	st.mu.Unlock()
+	if en == nil {
+		return nil
+	}
+	<-en.ready
+	return en.s
+}
+
+func (st *Store) forget(id string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.sessions, id)
+}
+
+// release brings the views of s up to date and lets go of its directory. Who waits for
+// s.released finds the session gone from the store.
+func (st *Store) release(s *session) {
+	s.end.Do(func() {
+		err := s.shutdown()
+		st.mu.Lock()
+		delete(st.sessions, s.id)
+		if err != nil {
+			st.failed = append(st.failed, fmt.Errorf("close session %s: %w", s.id, err))
+		}
+		st.mu.Unlock()
+		close(s.released)
+	})
+}
+
+// foldArtifact renders a derived file of a session that this store does not hold.
+func foldArtifact(root *os.Root, session, name string) (io.ReadCloser, error) {
+	var (
+		views provenance.Views
+		tally provenance.Tally
+	)
+	for e, err := range readEvents(root, session, -1) {
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(tally.Add(e), views.Add(e)); err != nil {
+			return nil, err
+		}
+	}
+	if name == provenance.SessionFile && tally.Session.Head.Seq > 0 {
+		data, err := provenance.EncodePretty(tally.Session)
+		return io.NopCloser(bytes.NewReader(data)), err
+	}
+	var (
+		data []byte
+		err  error
+	)
+	if name != provenance.SessionFile {
+		data, err = views.Render(name, views.Len(name))
+	}
+	if err == nil && data == nil {
+		err = fmt.Errorf("open %s of session %s: %w", name, session, provenance.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// cause strips the path from an error of the file system, for texts that may leave the process.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}
+
+func unavailable(doing string, err error) error {
+	return fmt.Errorf("%w: %s: %w", provenance.ErrUnavailable, doing, cause(err))
+}

@@ -1,0 +1,140 @@
+package filestore
+
+import (
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// maxUnsynced is how many bytes may wait for stable storage before an append waits for it.
+const maxUnsynced = 8 << 20
+
+// log is an events.jsonl and the state of its chain. It is not safe for concurrent use.
+type log struct {
+	file     file
+	now      func() time.Time
+	tally    provenance.Tally
+	offset   int64  // end of the acknowledged lines
+	synced   int64  // end of the lines on stable storage
+	unsynced []byte // the lines between the two
+	suspect  bool   // the file from synced on may not be what was written
+}
+
+// append records events in order and returns the error of each. They share one write and, when one
+// is durable or durably is set, one sync; when either fails, none is recorded.
+func (l *log) append(events []*provenance.Event, durably bool) []error {
+	errs := make([]error, len(events))
+	if err := l.repair(); err != nil {
+		return fill(errs, unavailable("append event", err))
+	}
+	var lines []byte
+	tally := l.tally
+	for i, e := range events {
+		var line []byte
+		line, errs[i] = l.encode(&tally, e)
+		lines = append(lines, line...)
+		durably = durably || errs[i] == nil && e.Kind.Durable()
+	}
+	if len(lines) == 0 {
+		return errs
+	}
+	durably = durably || len(l.unsynced)+len(lines) > maxUnsynced
+	if err := l.write(lines, durably); err != nil {
+		err = unavailable("append event", err)
+		for i, e := range events {
+			if errs[i] == nil {
+				clearChain(e)
+				errs[i] = err
+			}
+		}
+		return errs
+	}
+	l.tally = tally
+	return errs
+}
+
+func (l *log) encode(tally *provenance.Tally, e *provenance.Event) ([]byte, error) {
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	e.Time = provenance.Stamp(e.Time).Time
+	e.Seq, e.Prev = tally.Next()
+	line, err := provenance.EncodeLine(e)
+	if err == nil {
+		err = tally.Add(e)
+	}
+	if err != nil {
+		clearChain(e)
+		return nil, err
+	}
+	return line, nil
+}
+
+// write adds lines at the end of the file, or leaves the file as it was.
+func (l *log) write(lines []byte, durably bool) error {
+	_, err := l.file.WriteAt(lines, l.offset)
+	if err == nil && durably {
+		if err = l.file.Sync(); err != nil {
+			// After a failed sync the kernel may drop the pages and report them clean.
+			l.suspect = true
+		}
+	}
+	if err != nil {
+		if l.file.Truncate(l.offset) != nil {
+			l.suspect = true
+		}
+		return err
+	}
+	l.offset += int64(len(lines))
+	if durably {
+		l.synced, l.unsynced = l.offset, l.unsynced[:0]
+	} else {
+		l.unsynced = append(l.unsynced, lines...)
+	}
+	return nil
+}
+
+// sync puts every acknowledged line on stable storage.
+func (l *log) sync() error {
+	if l.suspect {
+		return l.repair()
+	}
+	if len(l.unsynced) == 0 {
+		return nil
+	}
+	if err := l.file.Sync(); err != nil {
+		l.suspect = true
+		return err
+	}
+	l.synced, l.unsynced = l.offset, l.unsynced[:0]
+	return nil
+}
+
+// repair writes again what a failure put in doubt.
+func (l *log) repair() error {
+	if !l.suspect {
+		return nil
+	}
+	if err := l.file.Truncate(l.offset); err != nil {
+		return err
+	}
+	if _, err := l.file.WriteAt(l.unsynced, l.synced); err != nil {
+		return err
+	}
+	if err := l.file.Sync(); err != nil {
+		return err
+	}
+	l.synced, l.unsynced, l.suspect = l.offset, l.unsynced[:0], false
+	return nil
+}
+
+func clearChain(e *provenance.Event) {
+	e.Seq, e.Prev, e.Hash = 0, "", ""
+}
+
+func fill(errs []error, err error) []error {
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}

@@ -1,0 +1,251 @@
+package filestore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/storetest"
+)
+
+// device is an events.jsonl on a disk that can be told to fail.
+type device struct {
+	file
+	syncs atomic.Int64
+
+	mu       sync.Mutex
+	room     int // bytes that a write may still take, when limited
+	limited  bool
+	badSync  bool
+	badTrunc bool
+	gate     chan struct{} // a sync waits until it is closed
+}
+
+var errDevice = errors.New("device failed")
+
+func (d *device) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+func (d *device) WriteAt(p []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.limited && len(p) > d.room {
+		n, _ := d.file.WriteAt(p[:d.room], off)
+		return n, errDevice
+	}
+	return d.file.WriteAt(p, off)
+}
+
+func (d *device) Sync() error {
+	d.syncs.Add(1)
+	d.mu.Lock()
+	gate := d.gate
+	d.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.badSync {
+		return errDevice
+	}
+	return d.file.Sync()
+}
+
+func (d *device) Truncate(size int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.badTrunc {
+		return errDevice
+	}
+	return d.file.Truncate(size)
+}
+
+func onDevice(t *testing.T, dir string, opts Options) (*Store, *device) {
+	t.Helper()
+	d := new(device)
+	opts.wrap = func(f file) file {
+		d.file = f
+		return d
+	}
+	st, err := Open(dir, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st, d
+}
+
+func mustVerify(t *testing.T, dir string, events int) {
+	t.Helper()
+	r, err := Verify(dir, "s")
+	if err != nil || r.Events != events || r.Torn != 0 {
+		t.Fatalf("Verify = %+v, %v, want %d events", r, err, events)
+	}
+}
+
+func TestFailedWriteLeavesNoTrace(t *testing.T) {
+	dir := t.TempDir()
+	st, d := onDevice(t, dir, Options{})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	for _, room := range []int{0, 1, 100} {
+		d.set(func() { d.limited, d.room = true, room })
+		for _, k := range []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptRequested} {
+			e := storetest.Event("s", k, 1)
+			if err := st.Append(t.Context(), e); !errors.Is(err, provenance.ErrUnavailable) || e.Seq != 0 {
+				t.Fatalf("Append with room for %d bytes = %v, seq %d", room, err, e.Seq)
+			}
+		}
+		mustVerify(t, dir, 1)
+	}
+	d.set(func() { d.badTrunc = true })
+	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead, 1)); err == nil {
+		t.Fatal("Append succeeded on a failed device")
+	}
+	d.set(func() { d.limited = false })
+	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead, 1)); err == nil {
+		t.Fatal("Append succeeded behind a partial line")
+	}
+	d.set(func() { d.badTrunc = false })
+	storetest.Append(t, st, "s", provenance.KindResourceRead, provenance.KindScriptRequested)
+	mustVerify(t, dir, 3)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustVerify(t, dir, 3)
+}
+
+// What was acknowledged before a failed sync is written again, for the pages may be lost.
+func TestFailedSyncIsRepaired(t *testing.T) {
+	dir := t.TempDir()
+	st, d := onDevice(t, dir, Options{Commit: time.Hour})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindSkillActivated)
+	d.set(func() { d.badSync = true })
+	e := storetest.Event("s", provenance.KindScriptRequested, 1)
+	if err := st.Append(t.Context(), e); !errors.Is(err, provenance.ErrUnavailable) || e.Seq != 0 {
+		t.Fatalf("Append = %v, seq %d", err, e.Seq)
+	}
+	mustVerify(t, dir, 3)
+	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead, 1)); !errors.Is(err, provenance.ErrUnavailable) {
+		t.Fatalf("Append while the record is in doubt = %v", err)
+	}
+	path := filepath.Join(dir, "s", provenance.EventsFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := len(data) - 100
+	if err := os.WriteFile(path, append(data[:lost:lost], make([]byte, 100)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.set(func() { d.badSync = false })
+	storetest.Append(t, st, "s", provenance.KindScriptRequested)
+	mustVerify(t, dir, 4)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseReportsLostEvents(t *testing.T) {
+	st, d := onDevice(t, t.TempDir(), Options{Commit: time.Hour})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead)
+	d.set(func() { d.badSync = true })
+	if err := st.Close(); !errors.Is(err, provenance.ErrUnavailable) {
+		t.Errorf("Close with events that are not on stable storage = %v, want ErrUnavailable", err)
+	}
+}
+
+func TestDurableKindsAreSynced(t *testing.T) {
+	st, d := onDevice(t, t.TempDir(), Options{Commit: time.Hour})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	for _, tc := range []struct {
+		kind provenance.Kind
+		want int64
+	}{
+		{provenance.KindResourceRead, 0}, {provenance.KindSkillActivated, 0}, {provenance.KindPolicyWarned, 0},
+		{provenance.KindScriptRequested, 1}, {provenance.KindScriptExecuted, 1}, {provenance.KindPolicyDenied, 1},
+		{provenance.KindApprovalAsked, 1}, {provenance.KindApprovalAnswered, 1},
+	} {
+		before := d.syncs.Load()
+		storetest.Append(t, st, "s", tc.kind)
+		if got := d.syncs.Load() - before; got != tc.want {
+			t.Errorf("%s made %d syncs before it was acknowledged, want %d", tc.kind, got, tc.want)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConcurrentDurableAppendsShareSyncs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		st, d := onDevice(t, dir, Options{Commit: time.Hour, Quiet: time.Hour})
+		storetest.Append(t, st, "s", provenance.KindSessionStarted)
+		before := d.syncs.Load()
+		gate := make(chan struct{})
+		d.set(func() { d.gate = gate })
+		const n = 50
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				if err := st.Append(t.Context(), storetest.Event("s", provenance.KindScriptRequested, 1)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if got := d.syncs.Load() - before; got > 2 {
+			t.Errorf("%d durable appends, all but the first waiting for a sync, made %d syncs, want 2", n, got)
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	mustVerify(t, dir, 51)
+}
+
+// Events reach stable storage within Commit, and views are written after Quiet, never per call.
+func TestTimes(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		st, d := onDevice(t, dir, Options{})
+		storetest.Append(t, st, "s", provenance.KindSessionStarted)
+		view := filepath.Join(dir, "s", provenance.ResourceReadsFile)
+		for range 5 {
+			before := d.syncs.Load()
+			storetest.Append(t, st, "s", provenance.KindResourceRead)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if got := d.syncs.Load() - before; got != 1 {
+				t.Errorf("%d syncs in 100 ms after an event, want 1", got)
+			}
+			time.Sleep(800 * time.Millisecond)
+			synctest.Wait()
+			if _, err := os.Stat(view); err == nil {
+				t.Fatal("a view was written 0.9 s after an event")
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if _, err := os.Stat(view); err != nil {
+			t.Errorf("1 s after the last event: %v", err)
+		}
+		if r, err := Verify(dir, "s"); err != nil || len(r.Stale) != 0 {
+			t.Errorf("Verify = %+v, %v", r, err)
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,323 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// errReleased means that the session was let go of before it took a request.
+var errReleased = errors.New("session was released")
+
+// maxBatch bounds how many events share one write.
+const maxBatch = 512
+
+// file is what a session needs of its open events.jsonl.
+type file interface {
+	WriteAt(p []byte, off int64) (int, error)
+	Truncate(size int64) error
+	Sync() error
+	Close() error
+}
+
+// session writes one session. A single goroutine, run, owns the file and the chain.
+type session struct {
+	id   string
+	opts *Options
+	dir  *os.Root
+	lock *flock.Flock
+	log  log // owned by run, readable by others once done is closed
+
+	appends  chan *appendRequest
+	marks    chan *markRequest
+	stop     chan struct{}
+	done     chan struct{} // run has returned
+	released chan struct{} // the directory is free again
+	end      sync.Once
+	wg       sync.WaitGroup // users of dir besides run
+
+	mu      sync.Mutex
+	stopped bool
+	outputs map[string]bool // output files that events name
+
+	viewing chan struct{}  // holds one token while the views are free to be written
+	written map[string]int // rows in the view files; who took the token owns it
+	flushed provenance.Head
+}
+
+type appendRequest struct {
+	e     *provenance.Event
+	reply chan error
+}
+
+type markWant int
+
+const (
+	markWritten markWant = iota
+	markSynced
+)
+
+type markRequest struct {
+	want  markWant
+	reply chan mark
+}
+
+// mark is a point of the record.
+type mark struct {
+	offset  int64
+	session provenance.Session
+	err     error
+}
+
+// open opens or creates the directory of session id and starts its goroutine.
+func open(root *os.Root, base, id string, opts *Options) (_ *session, err error) {
+	dir, err := makeSession(root, id)
+	if err != nil {
+		return nil, err
+	}
+	lock := flock.New(filepath.Join(base, id, provenance.LockFile), flock.SetPermissions(0o600))
+	s := &session{
+		id: id, opts: opts, dir: dir, lock: lock,
+		appends: make(chan *appendRequest), marks: make(chan *markRequest),
+		stop: make(chan struct{}), done: make(chan struct{}), released: make(chan struct{}),
+		outputs: make(map[string]bool), written: make(map[string]int),
+		viewing: make(chan struct{}, 1),
+	}
+	s.viewing <- struct{}{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.closeFiles())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), opts.LockWait)
+	defer cancel()
+	held, err := lock.TryLockContext(ctx, 10*time.Millisecond)
+	if !held {
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = errors.New("another process holds it")
+		}
+		return nil, unavailable("lock session", err)
+	}
+	if err := removeTemps(dir); err != nil {
+		return nil, unavailable("clear session directory", err)
+	}
+	torn, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	go s.run()
+	if torn > 0 && s.log.tally.Session.Head.Seq > 0 {
+		note := &provenance.Event{
+			Kind: provenance.KindSessionResumed, Session: id, Principal: s.log.tally.Session.Principal,
+			Detail: fmt.Sprintf("dropped a torn last line of %d bytes", torn),
+		}
+		if err := s.append(context.Background(), note); err != nil {
+			close(s.stop)
+			<-s.done
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// load reads the record and drops a torn last line, whose length it returns.
+func (s *session) load() (torn int64, err error) {
+	if err := checkRegular(s.dir, provenance.EventsFile); err != nil {
+		return 0, fmt.Errorf("%w: %s: %v", provenance.ErrCorrupt, provenance.EventsFile, err)
+	}
+	f, err := s.dir.OpenFile(provenance.EventsFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, unavailable("open record", err)
+	}
+	s.log = log{file: s.opts.wrap(f), now: s.opts.Now}
+	sc := provenance.NewScanner(f)
+	for {
+		e, err := sc.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, provenance.ErrTorn) {
+			break
+		}
+		if err == nil && e.Session != s.id {
+			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
+		}
+		s.noteOutputs(e)
+	}
+	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, sc.Tally
+	if sc.Torn > 0 {
+		if err := s.log.file.Truncate(sc.Offset); err != nil {
+			return 0, unavailable("drop torn line", err)
+		}
+	}
+	return sc.Torn, s.checkHead()
+}
+
+// checkHead refuses a record that ends before the head session.json names. A record without events
+// gets a session.json that names none, so that one that is missing later was removed.
+func (s *session) checkHead() error {
+	last := s.log.tally.Session.Head.Seq
+	found, err := readSessionFile(s.dir)
+	switch {
+	case errors.Is(err, provenance.ErrNotFound) && last == 0:
+		if err := s.writeSession(provenance.NoEvents(s.id)); err != nil {
+			return unavailable("create session", err)
+		}
+	case err == nil && found.Head.Seq > last:
+		return fmt.Errorf("%w: ends at event %d, %s names event %d", provenance.ErrCorrupt, last, provenance.SessionFile, found.Head.Seq)
+	}
+	return nil
+}
+
+// run owns the log until the session is stopped.
+func (s *session) run() {
+	defer close(s.done)
+	commit, quiet := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	defer commit.Stop()
+	defer quiet.Stop()
+	commit.Stop()
+	quiet.Stop()
+	armed := false
+	for {
+		select {
+		case r := <-s.appends:
+			s.commit(s.gather(r))
+			quiet.Reset(s.opts.Quiet)
+		case m := <-s.marks:
+			m.reply <- s.point(m.want)
+		case <-commit.C:
+			armed = false
+			// A failure is kept in the log and meets the next event.
+			_ = s.log.sync()
+		case <-quiet.C:
+			s.flushLater()
+		case <-s.stop:
+			_ = s.log.sync()
+			return
+		}
+		if pending := len(s.log.unsynced) > 0; pending && !armed {
+			commit.Reset(s.opts.Commit)
+			armed = true
+		}
+	}
+}
+
+// gather collects the requests that wait with r, in order.
+func (s *session) gather(r *appendRequest) []*appendRequest {
+	batch := []*appendRequest{r}
+	for len(batch) < maxBatch {
+		select {
+		case r := <-s.appends:
+			batch = append(batch, r)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit records a batch and answers each request. The first event of a session is durable.
+func (s *session) commit(batch []*appendRequest) {
+	events := make([]*provenance.Event, len(batch))
+	for i, r := range batch {
+		events[i] = r.e
+	}
+	errs := s.log.append(events, s.log.tally.Session.Head.Seq == 0)
+	for i, r := range batch {
+		if errs[i] == nil {
+			s.noteOutputs(r.e)
+		}
+		r.reply <- errs[i]
+	}
+}
+
+func (s *session) append(ctx context.Context, e *provenance.Event) error {
+	r := &appendRequest{e: e, reply: make(chan error, 1)}
+	select {
+	case s.appends <- r:
+		return <-r.reply
+	case <-s.done:
+		return errReleased
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mark returns the end of the record; with markSynced it is on stable storage.
+func (s *session) mark(want markWant) (mark, error) {
+	m := &markRequest{want: want, reply: make(chan mark, 1)}
+	select {
+	case s.marks <- m:
+		got := <-m.reply
+		return got, got.err
+	case <-s.done:
+		got := s.point(want)
+		return got, got.err
+	}
+}
+
+func (s *session) point(want markWant) mark {
+	m := mark{offset: s.log.offset, session: s.log.tally.Session}
+	if want == markSynced && len(s.log.unsynced) > 0 {
+		m.err = errors.New("record is not on stable storage")
+		select {
+		case <-s.done:
+		default:
+			m.err = s.log.sync()
+		}
+	}
+	return m
+}
+
+func (s *session) noteOutputs(e *provenance.Event) {
+	if len(e.Files) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range e.Files {
+		if strings.HasPrefix(f.Name, provenance.OutputsDir+"/") {
+			s.outputs[f.Name] = true
+		}
+	}
+}
+
+// enter registers a user of the directory besides run; it fails when the session is stopping.
+func (s *session) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errReleased
+	}
+	s.wg.Add(1)
+	return nil
+}
+
+// shutdown stops the goroutine, writes the views and frees the directory.
+func (s *session) shutdown() error {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	close(s.stop)
+	<-s.done
+	s.wg.Wait()
+	return errors.Join(s.writeViews(), s.closeFiles())
+}
+
+func (s *session) closeFiles() error {
+	var err error
+	if s.log.file != nil {
+		err = s.log.file.Close()
+	}
+	return errors.Join(err, s.lock.Close(), s.dir.Close())
+}

@@ -1,0 +1,17 @@
+//go:build !windows
+
+package filestore
+
+import (
+	"errors"
+	"os"
+)
+
+// syncDir puts the entries of a directory on stable storage.
+func syncDir(dir *os.Root, name string) error {
+	d, err := dir.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

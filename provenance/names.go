@@ -1,0 +1,84 @@
+package provenance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Names of the files of a session directory.
+const (
+	EventsFile           = "events.jsonl"
+	SessionFile          = "session.json"
+	LockFile             = "lock"
+	RegistryFile         = "skill-registry.json"
+	ActivationsFile      = "skill-activations.json"
+	ResourceReadsFile    = "skill-resource-reads.json"
+	ScriptExecutionsFile = "skill-script-executions.json"
+	PolicyTraceFile      = "policy-trace.json"
+	PolicySnapshotFile   = "policy-snapshot.json"
+	CapabilitiesFile     = "capabilities.json"
+	RunManifestFile      = "run-manifest.json"
+	OutputsDir           = "outputs"
+)
+
+const (
+	maxSessionID = 128
+	maxFileName  = 240
+	nameBytes    = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+)
+
+// NewSessionID returns "ses_" and a version 7 UUID, so ids sort by their time of creation.
+//
+// Errors: that of the system's random source.
+func NewSessionID() (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("make session id: %w", err)
+	}
+	return "ses_" + id.String(), nil
+}
+
+// ValidSessionID reports whether id can name a session and its directory: [A-Za-z0-9._-]+, not "."
+// or "..", at most 128 bytes.
+func ValidSessionID(id string) bool {
+	return id != "" && len(id) <= maxSessionID && id != "." && id != ".." && strings.Trim(id, nameBytes) == ""
+}
+
+// OutputName returns the file name of a kept stream ("stdout" or "stderr") of an output id.
+func OutputName(outputID, stream string) string {
+	return CleanFileName(OutputsDir + "/" + outputID + "." + stream)
+}
+
+// CleanFileName returns name with ":" as "_".
+func CleanFileName(name string) string {
+	return strings.ReplaceAll(name, ":", "_")
+}
+
+// CheckFileName reports whether name can be a Put file of a session: NAME or outputs/NAME, NAME
+// being of [A-Za-z0-9._-], not starting with a dot, at most 240 bytes and none of the names the
+// store writes itself. Errors: ErrInvalid.
+func CheckFileName(name string) error {
+	base, output := strings.CutPrefix(name, OutputsDir+"/")
+	switch {
+	case base == "" || len(base) > maxFileName || base[0] == '.' || strings.Trim(base, nameBytes) != "":
+		return fmt.Errorf("%w: file name %.60q", ErrInvalid, name)
+	case output:
+		return nil
+	case IsView(name), name == EventsFile, name == SessionFile, name == LockFile, name == OutputsDir:
+		return fmt.Errorf("%w: file name %q is the store's own", ErrInvalid, name)
+	}
+	return nil
+}
+
+// ViewNames returns the names of the views of a session, without session.json.
+func ViewNames() []string {
+	return []string{ActivationsFile, ResourceReadsFile, ScriptExecutionsFile, PolicyTraceFile}
+}
+
+// IsView reports whether name is one of [ViewNames].
+func IsView(name string) bool {
+	return slices.Contains(ViewNames(), name)
+}

@@ -1,0 +1,179 @@
+// Package provenance records, per session, what was shown to a model, what ran and what was
+// refused.
+//
+// A session is an append-only sequence of events. Each event is one line of JSON whose hash covers
+// its own bytes and the hash of the event before it, so a changed, removed or reordered event is
+// found by recomputing the chain from the bytes alone. The JSON artifacts of a session
+// (skill-activations.json, policy-trace.json …) are views: pure functions of the events, which is
+// how [Views] builds them and how a verifier recomputes them byte for byte.
+//
+// The chain shows that a record was changed, not by whom: whoever can rewrite the whole directory
+// can write a consistent one. An external signature over the head of the chain closes that gap.
+// Nothing here redacts: callers put neither file contents nor outputs nor secrets in an event.
+//
+//	err := store.Append(ctx, &provenance.Event{
+//		Session: id, Kind: provenance.KindScriptRequested, Principal: "local",
+//		Skill: "pdf", Path: "scripts/extract.py", Detail: "requested",
+//	})
+//	if err != nil {
+//		return err // the script must not start
+//	}
+package provenance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Kind names what an event records. Besides the constants, names of the form install.<word> are
+// valid.
+type Kind string
+
+// The kinds of events of a session.
+const (
+	KindSessionStarted   Kind = "session.started"
+	KindSessionResumed   Kind = "session.resumed"
+	KindSessionEnded     Kind = "session.ended"
+	KindRegistrySnapshot Kind = "registry.snapshot"
+	KindSkillDiscovered  Kind = "skill.discovered"
+	KindSkillActivated   Kind = "skill.activated"
+	KindResourceRead     Kind = "skill.resource_read"
+	KindScriptRequested  Kind = "skill.script_requested"
+	KindScriptExecuted   Kind = "skill.script_executed"
+	KindPolicyWarned     Kind = "policy.warned"
+	KindPolicyDenied     Kind = "policy.denied"
+	KindApprovalAsked    Kind = "approval.requested"
+	KindApprovalAnswered Kind = "approval.answered"
+	KindDriftDetected    Kind = "drift.detected"
+)
+
+// Durable reports whether an event of kind k must be on stable storage before Append returns:
+// those that stand before or after a side effect or a refusal, and the end of a session. Other
+// kinds follow within 100 ms.
+func (k Kind) Durable() bool {
+	switch k {
+	case KindScriptRequested, KindScriptExecuted, KindPolicyDenied,
+		KindApprovalAsked, KindApprovalAnswered, KindSessionEnded:
+		return true
+	}
+	return false
+}
+
+// Valid reports whether k is one of the constants or install.<word>, the word being of lower-case
+// letters and underscores.
+func (k Kind) Valid() bool {
+	switch k {
+	case KindSessionStarted, KindSessionResumed, KindSessionEnded, KindRegistrySnapshot,
+		KindSkillDiscovered, KindSkillActivated, KindResourceRead, KindScriptRequested,
+		KindScriptExecuted, KindPolicyWarned, KindPolicyDenied, KindApprovalAsked,
+		KindApprovalAnswered, KindDriftDetected:
+		return true
+	}
+	word, ok := strings.CutPrefix(string(k), "install.")
+	return ok && word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
+}
+
+// An Event is one line of a session's record. The store sets Seq, Time (when zero), Prev and Hash.
+// File contents, outputs and secrets never stand in an event. An Event must not be changed while
+// it is being appended.
+type Event struct {
+	Seq       uint64          `json:"seq"`  // from 1, without gaps
+	Time      time.Time       `json:"time"` // UTC, milliseconds
+	Kind      Kind            `json:"kind"`
+	Session   string          `json:"session"`
+	Parent    string          `json:"parent,omitempty"` // the session this one continues or belongs to
+	Principal string          `json:"principal"`
+	Client    string          `json:"client,omitempty"` // name and version the client gave
+	Skill     string          `json:"skill,omitempty"`  // skill path
+	Path      string          `json:"path,omitempty"`   // file of the skill
+	Want      string          `json:"want,omitempty"`   // digest expected, on drift
+	Got       string          `json:"got,omitempty"`    // digest found, on drift
+	Detail    string          `json:"detail"`
+	Row       json.RawMessage `json:"row,omitempty"`      // the row of the view this event makes
+	Decision  json.RawMessage `json:"decision,omitempty"` // the policy-trace.json row decided with it
+	Files     []File          `json:"files,omitempty"`    // files of the session directory that belong to it
+	Prev      string          `json:"prev"`               // hash of the event before, 64 zeros at first
+	Hash      string          `json:"hash"`               // lower-case hex sha256 of the line up to ,"hash"
+}
+
+// ID returns "<session>:<seq>", the name of a recorded event in denials.
+func (e *Event) ID() string {
+	return e.Session + ":" + strconv.FormatUint(e.Seq, 10)
+}
+
+// File names a file of the session directory by content.
+type File struct {
+	Name   string        `json:"name"` // e.g. "skill-registry.json", "outputs/…"
+	Size   int64         `json:"size"` // bytes
+	Digest digest.Digest `json:"digest"`
+}
+
+// Query selects events of one session.
+type Query struct {
+	Session string
+	Kinds   []Kind // empty is all
+	From    uint64 // first sequence number
+}
+
+// Matches reports whether q selects e; the session is not compared.
+func (q Query) Matches(e *Event) bool {
+	if e.Seq < q.From {
+		return false
+	}
+	for _, k := range q.Kinds {
+		if k == e.Kind {
+			return true
+		}
+	}
+	return len(q.Kinds) == 0
+}
+
+// Store is append-only and safe for concurrent use. One session directory belongs to one process.
+type Store interface {
+	// Append records e before it returns; for durable kinds (see Kind.Durable) it returns after the
+	// record is on stable storage. The first event of a session creates it. Cancelling ctx has no
+	// effect once the event is handed over. session.ended brings the views up to date.
+	//
+	// Errors: ErrUnavailable when it could not be recorded (a later Append may succeed),
+	// ErrInvalid for an event that cannot be one, ErrCorrupt when the session's record is broken,
+	// ErrClosed, or that of ctx. After an error the event is not part of the record.
+	Append(ctx context.Context, e *Event) error
+	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in
+	// Event.Files of the event that must follow it. ":" in name becomes "_". A later Put of a name
+	// replaces the file; an output an event already names cannot be replaced.
+	//
+	// Errors: as Append.
+	Put(ctx context.Context, session, name string, data []byte) (File, error)
+	// Events yields the recorded events q selects, in order, up to those acknowledged when it is
+	// called. An error ends the iteration; an unknown session is ErrNotFound.
+	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
+	// Artifact opens a file of the session; a view (skill-activations.json …) is brought up to date
+	// first. Errors: ErrNotFound when there is none, or no content for it yet.
+	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)
+	// Close brings the views of all open sessions up to date and releases them. It does not end
+	// sessions.
+	Close() error
+}
+
+// Kinds of errors of a Store and of the parsers of this package.
+var (
+	// ErrUnavailable means that the record could not be written: a full or failing disk, or another
+	// process that holds the session.
+	ErrUnavailable = errors.New("provenance unavailable")
+	// ErrInvalid means that an event, a line, a session id or a file name is not one.
+	ErrInvalid = errors.New("invalid")
+	// ErrCorrupt means that a recorded chain is broken.
+	ErrCorrupt = errors.New("record is corrupt")
+	// ErrNotFound means that there is no such session or file.
+	ErrNotFound = errors.New("not found")
+	// ErrClosed means that the store was closed.
+	ErrClosed = errors.New("store is closed")
+)

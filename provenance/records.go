@@ -1,0 +1,205 @@
+package provenance
+
+import (
+	"encoding/json"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Source says how a skill came to be activated.
+type Source string
+
+// The sources of activations.
+const (
+	SourcePreload   Source = "cli-preload"
+	SourceModel     Source = "model-tool"
+	SourceUser      Source = "user-explicit"
+	SourceInherited Source = "subagent-inherit"
+)
+
+// Status is how a read or a run went. Every script that started is executed, whatever came of it.
+type Status string
+
+// The statuses of reads (read, binary, error) and runs (executed, error).
+const (
+	StatusRead     Status = "read"
+	StatusBinary   Status = "binary"
+	StatusExecuted Status = "executed"
+	StatusError    Status = "error"
+)
+
+// PromptRoleContext is the prompt role of everything a skill contributes.
+const PromptRoleContext = "context"
+
+// RecordError is why a read or a run has status error.
+type RecordError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Activations is the content of skill-activations.json; its rows are [Activation].
+type Activations struct {
+	Type        string                `json:"type"`
+	Version     int                   `json:"version"`
+	GeneratedAt Timestamp             `json:"generatedAt"`
+	Activations List[json.RawMessage] `json:"activations"`
+}
+
+// Activation is the row of a skill.activated event: a skill whose instructions were shown.
+type Activation struct {
+	Name             string               `json:"name"`
+	Source           Source               `json:"source"`
+	RunID            string               `json:"runId"`
+	SkillPath        string               `json:"skillPath"` // host path of SKILL.md
+	SkillDir         string               `json:"skillDir"`  // host path
+	SandboxSkillPath string               `json:"sandboxSkillPath"`
+	SandboxSkillDir  string               `json:"sandboxSkillDir"`
+	Digest           digest.Digest        `json:"digest"` // of the SKILL.md that was shown
+	ActivatedAt      Timestamp            `json:"activatedAt"`
+	CFCPromptRole    string               `json:"cfcPromptRole"` // PromptRoleContext
+	Skillsd          *ActivationExtension `json:"skillsd,omitempty"`
+}
+
+// ActivationExtension is the skillsd key of an Activation.
+type ActivationExtension struct {
+	Path         string        `json:"path,omitempty"` // skill path
+	TreeDigest   digest.Digest `json:"treeDigest,omitempty"`
+	TaskID       string        `json:"taskId,omitempty"`       // the turn, when the client names one
+	HandleDigest digest.Digest `json:"handleDigest,omitempty"` // of the activation handle, never the handle
+	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
+	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
+}
+
+// ResourceReads is the content of skill-resource-reads.json; its rows are [ResourceRead].
+type ResourceReads struct {
+	Type        string                `json:"type"`
+	Version     int                   `json:"version"`
+	GeneratedAt Timestamp             `json:"generatedAt"`
+	Reads       List[json.RawMessage] `json:"reads"`
+}
+
+// ResourceRead is the row of a skill.resource_read event. Pointers are nil where the key is absent.
+type ResourceRead struct {
+	Type                  string                   `json:"type"`
+	OutputID              string                   `json:"outputId"`
+	RunID                 string                   `json:"runId"`
+	SkillName             string                   `json:"skillName"`
+	Path                  string                   `json:"path"`
+	Status                Status                   `json:"status"`
+	ReadAt                Timestamp                `json:"readAt"`
+	CFCPromptRole         string                   `json:"cfcPromptRole"`
+	Kind                  string                   `json:"kind,omitempty"`
+	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path, not on errors
+	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
+	ContentKind           string                   `json:"contentKind,omitempty"` // text or binary
+	MaxBytes              *int64                   `json:"maxBytes,omitempty"`    // status read only
+	Truncated             *bool                    `json:"truncated,omitempty"`
+	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                 *RecordError             `json:"error,omitempty"`
+	Skillsd               *ReadExtension           `json:"skillsd,omitempty"`
+}
+
+// ReadExtension is the skillsd key of a ResourceRead and a ReadOutput.
+type ReadExtension struct {
+	Via        string        `json:"via,omitempty"` // tool or method that asked
+	Path       string        `json:"path,omitempty"`
+	TreeDigest digest.Digest `json:"treeDigest,omitempty"`
+	TaskID     string        `json:"taskId,omitempty"`
+	Offset     *int64        `json:"offset,omitempty"` // first byte shown
+	Bytes      *int64        `json:"bytes,omitempty"`  // bytes shown
+}
+
+// ScriptExecutions is the content of skill-script-executions.json; its rows are [ScriptExecution].
+type ScriptExecutions struct {
+	Type        string                `json:"type"`
+	Version     int                   `json:"version"`
+	GeneratedAt Timestamp             `json:"generatedAt"`
+	Executions  List[json.RawMessage] `json:"executions"`
+}
+
+// ScriptExecution is the row of a skill.script_executed event. Pointers and slices are nil where
+// the key is absent; an empty non-nil slice is written as [].
+type ScriptExecution struct {
+	Type                  string                   `json:"type"`
+	OutputID              string                   `json:"outputId"`
+	RunID                 string                   `json:"runId"`
+	SkillName             string                   `json:"skillName"`
+	Path                  string                   `json:"path"`
+	Status                Status                   `json:"status"`
+	ExecutedAt            Timestamp                `json:"executedAt"`                // start of the call
+	ExecutionTarget       string                   `json:"executionTarget,omitempty"` // sandbox or host
+	Runtime               string                   `json:"runtime,omitempty"`
+	Argv                  []string                 `json:"argv,omitzero"`
+	Args                  []string                 `json:"args,omitzero"` // declared secrets redacted
+	CWD                   string                   `json:"cwd,omitempty"`
+	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path
+	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
+	ExitCode              *int                     `json:"exitCode,omitempty"`
+	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                 *RecordError             `json:"error,omitempty"`
+	Skillsd               *RunExtension            `json:"skillsd,omitempty"`
+}
+
+// Outcome is how a script that started ended.
+type Outcome string
+
+// The outcomes of runs.
+const (
+	OutcomeExited      Outcome = "exited"
+	OutcomeSignaled    Outcome = "signaled"
+	OutcomeTimeout     Outcome = "timeout"
+	OutcomeMemoryLimit Outcome = "memory_limit"
+	OutcomePidsLimit   Outcome = "pids_limit"
+	OutcomeOutputLimit Outcome = "output_limit"
+	OutcomeCanceled    Outcome = "canceled"
+)
+
+// RunExtension is the skillsd key of a ScriptExecution and a RunOutput.
+type RunExtension struct {
+	Outcome    Outcome       `json:"outcome"`
+	Signal     string        `json:"signal,omitempty"` // e.g. SIGKILL
+	DurationMS int64         `json:"durationMs"`
+	Backend    string        `json:"backend"`
+	Limits     RunLimits     `json:"limits"`
+	Network    string        `json:"network"`   // "none", or what the run could reach
+	Workspace  string        `json:"workspace"` // none, ro, staged or rw
+	TreeDigest digest.Digest `json:"treeDigest"`
+	Stdout     StreamSummary `json:"stdout"`
+	Stderr     StreamSummary `json:"stderr"`
+	Out        List[OutFile] `json:"out"`
+	TaskID     string        `json:"taskId,omitempty"`
+}
+
+// RunLimits are the limits a run was held to.
+type RunLimits struct {
+	TimeoutMS   int64 `json:"timeoutMs"`
+	MemoryBytes int64 `json:"memoryBytes"` // of all processes together
+	PIDs        int   `json:"pids"`
+	FileBytes   int64 `json:"fileBytes"`   // of one file written
+	OutputBytes int64 `json:"outputBytes"` // kept of each stream
+}
+
+// StreamSummary describes a whole stream, of which a file or an answer may hold the beginning.
+type StreamSummary struct {
+	Bytes     int64         `json:"bytes"`
+	Digest    digest.Digest `json:"digest"`
+	Truncated bool          `json:"truncated"`
+}
+
+// OutFile is a file a script left in its output directory.
+type OutFile struct {
+	Name   string        `json:"name"`
+	Bytes  int64         `json:"bytes"`
+	Digest digest.Digest `json:"digest"`
+	URI    string        `json:"uri"`
+}

@@ -1,0 +1,141 @@
+package provenance
+
+import (
+	"encoding/json"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Values of the type key of the records of this package.
+const (
+	TypeSkillRegistry     = "cf-harness.skill-registry"
+	TypeActivations       = "cf-harness.skill-activations"
+	TypeResourceReads     = "cf-harness.skill-resource-reads"
+	TypeResourceRead      = "cf-harness.skill-resource-read"
+	TypeScriptExecutions  = "cf-harness.skill-script-executions"
+	TypeScriptExecution   = "cf-harness.skill-script-execution"
+	TypePolicyTrace       = "cf-harness.policy-trace"
+	TypePolicyEvent       = "cf-harness.policy-event"
+	TypePolicyDecision    = "cf-harness.policy-decision"
+	TypePolicySnapshot    = "cf-harness.cfc-policy-snapshot"
+	TypeToolInputSummary  = "cf-harness.tool-input-summary"
+	TypeObservationDenied = "cf-harness.observation-denied"
+	TypeOpaqueHandle      = "cf-harness.opaque-handle"
+	TypeCapabilities      = "cf-harness.capability-snapshot"
+	TypeReadOutput        = "cf-harness.read-skill-resource-output"
+	TypeRunOutput         = "cf-harness.run-skill-script-output"
+	TypeRunManifest       = "cf-harness.loom-run-manifest"
+)
+
+// SkillRegistry is the content of skill-registry.json, the snapshot a session started from.
+// SkillsRoot and SandboxSkillsRoot are those of the first root; all stand in the extension.
+type SkillRegistry struct {
+	Type              string                   `json:"type"`
+	Version           int                      `json:"version"`
+	SkillsRoot        string                   `json:"skillsRoot"` // host path
+	SandboxSkillsRoot string                   `json:"sandboxSkillsRoot"`
+	GeneratedAt       Timestamp                `json:"generatedAt"`
+	Skills            List[RegistrySkill]      `json:"skills"`
+	Diagnostics       List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd           *RegistryExtension       `json:"skillsd,omitempty"`
+}
+
+// RegistryExtension is the skillsd key of a SkillRegistry.
+type RegistryExtension struct {
+	Roots       List[RegistryRoot]    `json:"roots"`
+	Diagnostics []ExtendedDiagnostic  `json:"diagnostics,omitempty"`
+	Shadowed    []RegistrySkillShadow `json:"shadowed,omitempty"`
+}
+
+// RegistryRoot is one configured root.
+type RegistryRoot struct {
+	Path        string `json:"path"` // host path
+	SandboxPath string `json:"sandboxPath"`
+	Tier        string `json:"tier"`
+	Prefix      string `json:"prefix,omitempty"`
+}
+
+// RegistrySkillShadow is a skill that lost its path to one of an earlier root.
+type RegistrySkillShadow struct {
+	Path     string        `json:"path"`
+	SkillDir string        `json:"skillDir"` // host path
+	Digest   digest.Digest `json:"digest"`
+}
+
+// RegistrySkill is one skill of a SkillRegistry.
+type RegistrySkill struct {
+	Name            string                   `json:"name"`
+	Description     string                   `json:"description"`
+	SkillPath       string                   `json:"skillPath"` // host path of SKILL.md
+	SkillDir        string                   `json:"skillDir"`  // host path
+	SandboxPath     string                   `json:"sandboxSkillPath"`
+	SandboxSkillDir string                   `json:"sandboxSkillDir"`
+	Digest          digest.Digest            `json:"digest"` // of SKILL.md
+	Resources       List[RegistryResource]   `json:"resources"`
+	Frontmatter     json.RawMessage          `json:"frontmatter"` // object of strings, booleans and lists of strings
+	Diagnostics     List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd         *RegistrySkillExtension  `json:"skillsd,omitempty"`
+}
+
+// RegistrySkillExtension is the skillsd key of a RegistrySkill.
+type RegistrySkillExtension struct {
+	Path        string               `json:"path"` // skill path
+	Tier        string               `json:"tier"`
+	TreeDigest  digest.Digest        `json:"treeDigest,omitempty"`
+	Verdict     *RegistryVerdict     `json:"verdict,omitempty"`
+	Frontmatter json.RawMessage      `json:"frontmatter,omitempty"` // whole, key order kept
+	Diagnostics []ExtendedDiagnostic `json:"diagnostics,omitempty"`
+}
+
+// RegistryVerdict says how well a skill keeps to the specification.
+type RegistryVerdict struct {
+	Strict      bool `json:"strict"`
+	Publishable bool `json:"publishable"`
+	Repaired    bool `json:"repaired"`
+}
+
+// RegistryResource is one file of a skill besides SKILL.md.
+type RegistryResource struct {
+	Path                string                     `json:"path"`
+	Kind                string                     `json:"kind"`         // reference, asset, template, script or other
+	ResourcePath        string                     `json:"resourcePath"` // host path
+	SandboxResourcePath string                     `json:"sandboxResourcePath"`
+	SizeBytes           int64                      `json:"sizeBytes"`
+	Digest              digest.Digest              `json:"digest"`
+	ContentKind         string                     `json:"contentKind"` // text or binary
+	Script              *RegistryScript            `json:"script,omitempty"`
+	Diagnostics         List[RegistryDiagnostic]   `json:"diagnostics"`
+	Skillsd             *RegistryResourceExtension `json:"skillsd,omitempty"`
+}
+
+// RegistryScript describes a resource of kind script; other resources have none.
+type RegistryScript struct {
+	Executable bool   `json:"executable"`
+	Shebang    string `json:"shebang,omitempty"`
+	Runtime    string `json:"runtime"` // deno, shebang or unknown
+}
+
+// RegistryResourceExtension is the skillsd key of a RegistryResource.
+type RegistryResourceExtension struct {
+	Runtime     string               `json:"runtime,omitempty"` // bash, sh, python3, node or deno
+	MIMEType    string               `json:"mimeType,omitempty"`
+	Diagnostics []ExtendedDiagnostic `json:"diagnostics,omitempty"`
+}
+
+// RegistryDiagnostic is a warning or an error about a skill or a root.
+type RegistryDiagnostic struct {
+	Severity string `json:"severity"` // warning or error
+	Code     string `json:"code"`
+	Detail   string `json:"detail"`
+	Path     string `json:"path,omitempty"`
+}
+
+// ExtendedDiagnostic is a diagnostic with what RegistryDiagnostic has no place for: severity info
+// and a line, from 1.
+type ExtendedDiagnostic struct {
+	Severity string `json:"severity"` // info, warning or error
+	Code     string `json:"code"`
+	Detail   string `json:"detail"`
+	Path     string `json:"path,omitempty"`
+	Line     int    `json:"line,omitempty"`
+}

@@ -1,0 +1,100 @@
+package provenance
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrTorn is a last line without its newline: the process that wrote it did not live to finish it,
+// and nobody was told that it was written.
+var ErrTorn = errors.New("last line is torn")
+
+// Scanner reads the events of one session from the bytes of its record and checks every line and
+// its place in the chain. It is not safe for concurrent use.
+type Scanner struct {
+	// Tally holds the events read.
+	Tally Tally
+	// Offset is the number of bytes of the lines read.
+	Offset int64
+	// Line is the number of the line that Next returned or failed at, from 1.
+	Line int
+	// Torn is the number of bytes of a torn last line.
+	Torn int64
+
+	r *bufio.Reader
+}
+
+// NewScanner returns a Scanner that reads r, which must not be used otherwise meanwhile.
+func NewScanner(r io.Reader) *Scanner {
+	return &Scanner{r: bufio.NewReaderSize(r, 64<<10)}
+}
+
+// Next returns the next event.
+//
+// Errors: io.EOF at the end, ErrTorn at a torn last line, ErrCorrupt for a line that cannot stand
+// where it does, or that of the reader. An error is final.
+func (s *Scanner) Next() (*Event, error) {
+	s.Line++
+	line, err := s.readLine()
+	if err != nil {
+		return nil, err
+	}
+	e, err := DecodeLine(line[:len(line)-1])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	if err := s.Tally.Add(e); err != nil {
+		if errors.Is(err, ErrCorrupt) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	s.Offset += int64(len(line))
+	return e, nil
+}
+
+func (s *Scanner) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := s.r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && len(line) < MaxLine:
+		case errors.Is(err, bufio.ErrBufferFull):
+			return nil, s.longLine(line)
+		case err == io.EOF && len(line) > 0:
+			if _, err := DecodeLine(line[:len(line)-1]); err == nil {
+				return nil, fmt.Errorf("%w: line does not end in a newline", ErrCorrupt)
+			}
+			s.Torn = int64(len(line))
+			return nil, ErrTorn
+		case err != nil:
+			return nil, err
+		case len(line) > MaxLine:
+			return nil, fmt.Errorf("%w: line over %d bytes", ErrCorrupt, MaxLine)
+		default:
+			return line, nil
+		}
+	}
+}
+
+// longLine tells a line that is too long from a torn one, for a crash may leave a file longer than
+// what was written to it.
+func (s *Scanner) longLine(line []byte) error {
+	n := int64(len(line))
+	for {
+		part, err := s.r.ReadSlice('\n')
+		switch {
+		case err == nil:
+			return fmt.Errorf("%w: line over %d bytes", ErrCorrupt, MaxLine)
+		case err == io.EOF:
+			s.Torn = n + int64(len(part))
+			return ErrTorn
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		}
+		n += int64(len(part))
+	}
+}

@@ -1,0 +1,169 @@
+package provenance
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// State says how a session stands.
+type State string
+
+// The states of a session. A store writes open and ended; crashed is what a reader concludes when
+// a session was not ended and no process holds it.
+const (
+	StateOpen    State = "open"
+	StateEnded   State = "ended"
+	StateCrashed State = "crashed"
+)
+
+// Session is the content of session.json, a function of the events up to Head.
+type Session struct {
+	ID        string     `json:"id"`
+	CreatedAt Timestamp  `json:"createdAt"`
+	EndedAt   *Timestamp `json:"endedAt,omitempty"`
+	Principal string     `json:"principal"`
+	Client    string     `json:"client,omitempty"`
+	Server    Server     `json:"server"`
+	Parent    string     `json:"parent,omitempty"`
+	Head      Head       `json:"head"`
+	Counts    Counts     `json:"counts"`
+	State     State      `json:"state"`
+}
+
+// NoEvents returns the session.json of a session before its first event, which a store writes so
+// that a crash during that event is told from a session.json that was removed. A reader meets it
+// only after such a crash, or in the first second of a session.
+func NoEvents(id string) Session {
+	return Session{ID: id, State: StateOpen}
+}
+
+// Server names the server that recorded a session.
+type Server struct {
+	Version  string `json:"version"`
+	Protocol string `json:"protocol"` // revision of MCP agreed on
+}
+
+// Head is the last event of a chain.
+type Head struct {
+	Seq  uint64 `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+// Counts are totals of a session. Attempts that ended in an error count as neither read nor run.
+type Counts struct {
+	Activations int `json:"activations"`
+	Reads       int `json:"reads"`
+	Runs        int `json:"runs"`
+	Denials     int `json:"denials"`
+}
+
+// SessionInfo is the Row of session.started and session.resumed: facts about the session that
+// session.json and policy-trace.json show.
+type SessionInfo struct {
+	Server               Server        `json:"server"`
+	Mode                 string        `json:"cfcEnforcementMode,omitempty"`
+	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
+	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
+}
+
+// Tally folds events into the Session they make and checks their chain. Its size does not grow
+// with the number of events. The zero Tally is ready; it is not safe for concurrent use.
+type Tally struct {
+	Session Session
+}
+
+// Add folds e, which must be the event that follows the last one added. After an error the Tally
+// is as before.
+//
+// Errors: ErrCorrupt when e does not follow, ErrInvalid when its Row or Decision cannot stand in a view.
+func (t *Tally) Add(e *Event) error {
+	s := t.Session
+	if err := s.follow(e); err != nil {
+		return err
+	}
+	if len(e.Decision) > 0 {
+		if _, _, err := readDecision(e.Decision); err != nil {
+			return err
+		}
+	}
+	switch e.Kind {
+	case KindSessionStarted, KindSessionResumed:
+		if err := s.start(e); err != nil {
+			return err
+		}
+	case KindSessionEnded:
+		ended := Stamp(e.Time)
+		s.EndedAt, s.State = &ended, StateEnded
+	case KindSkillActivated:
+		s.Counts.Activations++
+	case KindPolicyDenied:
+		s.Counts.Denials++
+	case KindResourceRead, KindScriptExecuted:
+		failed, err := rowFailed(e)
+		switch {
+		case err != nil:
+			return err
+		case failed:
+		case e.Kind == KindResourceRead:
+			s.Counts.Reads++
+		default:
+			s.Counts.Runs++
+		}
+	}
+	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
+	t.Session = s
+	return nil
+}
+
+// Next returns the seq and prev that the next event must have.
+func (t *Tally) Next() (seq uint64, prev string) {
+	if t.Session.Head.Seq == 0 {
+		return 1, FirstPrev
+	}
+	return t.Session.Head.Seq + 1, t.Session.Head.Hash
+}
+
+func (s *Session) follow(e *Event) error {
+	seq, prev := (&Tally{Session: *s}).Next()
+	switch {
+	case e.Seq != seq:
+		return fmt.Errorf("%w: sequence number %d follows %d", ErrCorrupt, e.Seq, seq-1)
+	case e.Prev != prev:
+		return fmt.Errorf("%w: prev of event %d is not the hash before it", ErrCorrupt, e.Seq)
+	case s.ID != "" && s.ID != e.Session:
+		return fmt.Errorf("%w: event %d is of session %q", ErrCorrupt, e.Seq, e.Session)
+	}
+	if s.ID == "" {
+		s.ID, s.CreatedAt, s.State = e.Session, Stamp(e.Time), StateOpen
+		s.Principal, s.Client, s.Parent = e.Principal, e.Client, e.Parent
+	}
+	return nil
+}
+
+func (s *Session) start(e *Event) error {
+	s.EndedAt, s.State = nil, StateOpen
+	if len(e.Row) == 0 {
+		return nil
+	}
+	var info SessionInfo
+	if err := json.Unmarshal(e.Row, &info); err != nil {
+		return fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
+	}
+	s.Server = info.Server
+	return nil
+}
+
+func rowFailed(e *Event) (bool, error) {
+	if len(e.Row) == 0 {
+		return false, nil
+	}
+	var row struct {
+		Status Status `json:"status"`
+	}
+	if err := json.Unmarshal(e.Row, &row); err != nil {
+		return false, fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
+	}
+	return row.Status == StatusError, nil
+}
