@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of every command.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitProblems = 3 // the command worked and found problems
+)
+
+// app is what every command is given of the process it runs in.
+type app struct {
+	in  io.Reader
+	out io.Writer // results, and on stdio the protocol; nothing else
+	err io.Writer // everything else
+	env func(string) (string, bool)
+
+	state     string // --state
+	artifacts string // --artifact-root
+}
+
+// exitError is an error that chooses the exit code. A nil Err prints nothing: the command has
+// already said what it found.
+type exitError struct {
+	Code int
+	Err  error
+	Hint string
+}
+
+func (e *exitError) Error() string {
+	if e.Err == nil {
+		return "problems were found"
+	}
+	return e.Err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.Err }
+
+// ExitCode is the process's exit status for this error.
+func (e *exitError) ExitCode() int { return e.Code }
+
+func usageError(hint, format string, args ...any) error {
+	return &exitError{Code: exitUsage, Err: fmt.Errorf(format, args...), Hint: hint}
+}
+
+// main runs one command line and returns the exit code.
+func (a *app) main(ctx context.Context, args []string) int {
+	root := newRootCmd(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	// What cobra itself refuses (unknown commands and flags, wrong arguments) is a usage error.
+	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `skillsd --help`"}
+	if !errors.As(err, &exit) && errors.Is(err, errRun) {
+		exit = &exitError{Code: exitFailure, Err: err}
+	}
+	if exit.Err != nil {
+		fmt.Fprintf(a.err, "skillsd: error: %s\n", strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
+		if exit.Hint != "" {
+			fmt.Fprintf(a.err, "skillsd: hint: %s\n", exit.Hint)
+		}
+	}
+	return exit.ExitCode()
+}
+
+// errRun marks errors of a command that ran, as against a command line that could not be read.
+var errRun = errors.New("run")
+
+// runE adapts a command's run function: whatever it returns is a failure, not a usage error,
+// unless it says otherwise.
+func runE(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd.Context(), args)
+		if err == nil {
+			return nil
+		}
+		if _, ok := errors.AsType[*exitError](err); ok {
+			return err
+		}
+		return fmt.Errorf("%w: %w", errRun, err)
+	}
+}
+
+func newRootCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "skillsd",
+		Short: "Serve Agent Skills over MCP, guarded and recorded",
+		Long: "skillsd serves folders of Agent Skills to any MCP client. Skills are loaded on demand, every file is a\n" +
+			"resource, scripts run only when allowlisted and only in a sandbox, and each session leaves a record\n" +
+			"that can be verified.",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	cmd.SetOut(a.out)
+	cmd.SetErr(a.err)
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&a.state, "state", "", "directory for stored skill trees (default $XDG_STATE_HOME/skillsd)")
+	flags.StringVar(&a.artifacts, "artifact-root", "", "directory for session records (default <state>/sessions)")
+	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSessionCmd(a), newDoctorCmd(a), newVersionCmd(a))
+	return cmd
+}
+
+// stateDir is --state or its default.
+func (a *app) stateDir() (string, error) {
+	if a.state != "" {
+		return filepath.Abs(a.state)
+	}
+	if dir, ok := a.env("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "skillsd"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &exitError{Code: exitUsage, Err: errors.New("no home directory to keep state in"), Hint: "give --state DIR"}
+	}
+	return filepath.Join(home, ".local", "state", "skillsd"), nil
+}
+
+// artifactDir is --artifact-root or its default.
+func (a *app) artifactDir() (string, error) {
+	if a.artifacts != "" {
+		return filepath.Abs(a.artifacts)
+	}
+	state, err := a.stateDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(state, "sessions"), nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+)
+
+// newLogger builds the server's logger. It writes to stderr only: stdout is the protocol.
+func newLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
+		return nil, usageError("use debug, info, warn or error", "--log-level: unknown level %q", level)
+	}
+	file, isFile := w.(*os.File)
+	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	switch format {
+	case "auto":
+		if terminal {
+			return textLogger(w, l, noColor), nil
+		}
+		return jsonLogger(w, l), nil
+	case "text":
+		return textLogger(w, l, noColor || !terminal), nil
+	case "json":
+		return jsonLogger(w, l), nil
+	}
+	return nil, usageError("use auto, text or json", "--log-format: unknown format %q", format)
+}
+
+func textLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor, TimeFormat: time.TimeOnly}))
+}
+
+func jsonLogger(w io.Writer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}

@@ -1,0 +1,24 @@
+// Command skillsd serves Agent Skills over MCP: it advertises them, loads them, serves their files,
+// runs the scripts an operator allowlisted in a sandbox, and records what it showed, ran and refused.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/skillsd/skillsd/sandbox/native"
+)
+
+func main() {
+	// A sandboxed script is started by this very binary; the helper never returns from here.
+	native.MaybeHelper()
+	// A client that closed its end is an end like EOF, not a reason to die.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv}
+	code := a.main(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/lmittmann/tint"
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+func newServeCmd(a *app) *cobra.Command {
+	opts := &serveOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve skills over stdio",
+		Long: "Serve skills to one MCP client over stdin and stdout. Without --skills-root the conventional directories\n" +
+			"are served: ./skills, ./.agents/skills and ./.claude/skills (untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
+			"Nothing may run unless it is allowed twice, the tool and the exact script:\n\n" +
+			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
+			"    --allow-skill-script pdf:scripts/extract.py --prompt-slot-role direct-command",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+	}
+	opts.register(cmd.Flags())
+	return cmd
+}
+
+// run is the start of the server, top to bottom: configuration, logger, records, sandbox
+// detection and first scan side by side, then the transport.
+func (o *serveOptions) run(ctx context.Context) (err error) {
+	_, noColor := o.app.env("NO_COLOR")
+	logger, err := newLogger(o.app.err, o.LogLevel, o.LogFormat, noColor)
+	if err != nil {
+		return err
+	}
+	pol, err := o.policy()
+	if err != nil {
+		return err
+	}
+	roots, err := o.Roots.resolve(o.app)
+	if err != nil {
+		return err
+	}
+	workspace, workspacePath, err := o.workspace()
+	if err != nil {
+		return err
+	}
+	if workspace.Dir != nil {
+		defer workspace.Dir.Close()
+	}
+	state, err := o.app.stateDir()
+	if err != nil {
+		return err
+	}
+	artifacts, err := o.app.artifactDir()
+	if err != nil {
+		return err
+	}
+	if err := checkPlaces(roots, state, artifacts, workspacePath, workspace.Mode); err != nil {
+		return err
+	}
+	trees, err := store.Open(state)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	records, err := filestore.Open(artifacts, nil)
+	if err != nil {
+		return fmt.Errorf("artifact root: %w", err)
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+
+	path, _ := o.app.env("PATH")
+	detection := newDetection(o.Sandbox, path)
+	version := readBuild().Version
+	registry := skills.NewRegistry(roots, o.Roots.scanOptions())
+	sessions := session.New(session.Config{
+		Registry: registry, Policy: pol, Trees: trees, Records: records, Runner: detection.runner, Interpreter: detection.interpreter,
+		Workspace: workspace, NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+	})
+	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
+	server := mcpserver.New(mcpserver.Config{
+		Version: version, Registry: registry, Sessions: sessions, Policy: pol, Preload: o.Skills, NoCatalog: o.NoCatalog, Logger: logger,
+	})
+	logger.InfoContext(ctx, "start", slog.String("transport", "stdio"), slog.Int("roots", len(roots)))
+	if pol.Offers(mcpserver.ToolRun) {
+		detection.start(ctx, logger)
+	}
+	return o.serve(ctx, server, logger)
+}
+
+// serve runs the transport beside the first scan. What the operator named and is not there ends
+// the server before it answers anything.
+func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+	if len(o.Skills) > 0 || o.Roots.Strict {
+		if err := loadError(server.Load(ctx)); err != nil {
+			return err
+		}
+		return server.ServeStdio(ctx, o.app.in, o.app.out)
+	}
+	var scan sync.WaitGroup
+	scan.Go(func() {
+		if err := server.Load(ctx); err != nil && ctx.Err() == nil {
+			logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
+		}
+	})
+	err := server.ServeStdio(ctx, o.app.in, o.app.out)
+	scan.Wait()
+	return err
+}
+
+// loadError turns an unknown preload into a usage error that lists the names there are.
+func loadError(err error) error {
+	if missing, ok := errors.AsType[*skills.NotFoundError](err); ok {
+		hint := "no skills are configured"
+		if len(missing.Nearest) > 0 {
+			hint = "use one of: " + strings.Join(missing.Nearest, ", ")
+		}
+		return usageError(hint, "--skill: no skill %q", missing.Name)
+	}
+	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
+		return usageError("use one of: "+strings.Join(ambiguous.Paths, ", "), "--skill: %q names more than one skill", ambiguous.Name)
+	}
+	return err
+}

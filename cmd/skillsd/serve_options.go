@@ -1,0 +1,184 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// serveOptions are the flags of serve. The names are the reference harness's where it has one.
+type serveOptions struct {
+	app   *app
+	Roots rootOptions
+
+	Skills       []string
+	AllowTools   []string
+	AllowScripts []string
+	NoCatalog    bool
+	Workspace    string
+	Mode         string
+	Role         string
+	Release      string
+	AllowedTools string
+	ClosedTiers  []string
+	Sandbox      string
+	LogLevel     string
+	LogFormat    string
+}
+
+func (o *serveOptions) register(flags *pflag.FlagSet) {
+	o.Roots.register(flags)
+	flags.StringArrayVar(&o.Skills, "skill", nil, "load this skill at the start of the session (repeatable, order kept)")
+	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a tool that is off by default: run_skill_script")
+	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this script: SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX (repeatable)")
+	flags.BoolVar(&o.NoCatalog, "no-skill-catalog", false, "name no skills in descriptions; explicit names still load")
+	flags.StringVar(&o.Workspace, "workspace", "", "directory scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
+	flags.StringVar(&o.Mode, "cfc-enforcement-mode", "enforce-explicit", "disabled, observe, enforce-explicit or enforce-strict")
+	flags.StringVar(&o.Role, "prompt-slot-role", "", "evidence for every call of this process: direct-command, context or quote")
+	flags.StringVar(&o.Release, "release", "none", "release of output for runs that could reveal more than the skill's own bytes: none, observed or opaque")
+	flags.StringVar(&o.AllowedTools, "allowed-tools", "enforce", "whether a skill's allowed-tools narrows its scripts: enforce or advisory")
+	flags.StringArrayVar(&o.ClosedTiers, "tier-scripts", nil, "close a trust tier to scripts: TIER=deny (repeatable)")
+	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox backend: auto, native, bwrap, runsc, seatbelt or none")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&o.LogFormat, "log-format", "auto", "auto, text or json")
+}
+
+// policy builds the policy the flags describe.
+func (o *serveOptions) policy() (*policy.Policy, error) {
+	mode, err := policy.ParseMode(o.Mode)
+	if err != nil {
+		return nil, flagError("cfc-enforcement-mode", err)
+	}
+	var role policy.Role
+	if o.Role != "" {
+		if role, err = policy.ParseRole(o.Role); err != nil {
+			return nil, flagError("prompt-slot-role", err)
+		}
+	}
+	release, err := policy.ParseRelease(o.Release)
+	if err != nil {
+		return nil, flagError("release", err)
+	}
+	allowlist, err := policy.ParseAllowlist(o.AllowScripts)
+	if err != nil {
+		return nil, flagError("allow-skill-script", err)
+	}
+	for _, tool := range o.AllowTools {
+		if tool != mcpserver.ToolRun {
+			return nil, flagError("allow-tool", fmt.Errorf("%q is no tool that can be added; only %s is", tool, mcpserver.ToolRun))
+		}
+	}
+	tools := mcpserver.ReadMethods()
+	if len(o.AllowTools) > 0 && allowlist.Len() > 0 {
+		tools = append(tools, mcpserver.ToolRun)
+	}
+	closed, err := o.closedTiers()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains([]string{"enforce", "advisory"}, o.AllowedTools) {
+		return nil, flagError("allowed-tools", fmt.Errorf("%q is neither enforce nor advisory", o.AllowedTools))
+	}
+	return policy.New(policy.Config{
+		Tools: tools, Allowlist: allowlist, Mode: mode, Role: role, Release: release,
+		AllowedToolsAdvisory: o.AllowedTools == "advisory", ClosedTiers: closed,
+	}), nil
+}
+
+func (o *serveOptions) closedTiers() ([]skills.Tier, error) {
+	var closed []skills.Tier
+	for _, spec := range o.ClosedTiers {
+		name, action, _ := strings.Cut(spec, "=")
+		tier, err := skills.ParseTier(name)
+		if err != nil || action != "deny" {
+			return nil, flagError("tier-scripts", fmt.Errorf("%q is not TIER=deny", spec))
+		}
+		closed = append(closed, tier)
+	}
+	return closed, nil
+}
+
+// workspace opens the granted workspace. The caller closes the handle.
+func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error) {
+	if o.Workspace == "" {
+		return sandbox.Workspace{}, "", nil
+	}
+	dir, mode := o.Workspace, sandbox.WorkspaceRO
+	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW} {
+		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
+			dir, mode = rest, known
+		}
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return ws, "", flagError("workspace", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return ws, "", flagError("workspace", err)
+	}
+	handle, err := os.Open(dir)
+	if err != nil {
+		return ws, "", flagError("workspace", err)
+	}
+	if info, err := handle.Stat(); err != nil || !info.IsDir() {
+		handle.Close()
+		return ws, "", flagError("workspace", fmt.Errorf("%s is not a directory", dir))
+	}
+	return sandbox.Workspace{Mode: mode, Dir: handle}, dir, nil
+}
+
+// checkPlaces refuses a layout in which a script could reach the server's own state, or a skill
+// could be written by the scripts of another.
+func checkPlaces(roots []skills.Root, state, artifacts, workspace string, mode sandbox.WorkspaceMode) error {
+	for _, own := range []struct{ flag, dir string }{{"state", state}, {"artifact-root", artifacts}} {
+		for _, root := range roots {
+			if root.FS == nil && inside(own.dir, root.Dir) {
+				return usageError("keep state and records outside of what is served", "--%s %s lies inside the skills root %s", own.flag, own.dir, root.Dir)
+			}
+		}
+		if workspace != "" && inside(own.dir, workspace) {
+			return usageError("keep state and records outside of what scripts may see", "--%s %s lies inside the workspace %s", own.flag, own.dir, workspace)
+		}
+	}
+	if workspace == "" || mode == sandbox.WorkspaceRO {
+		return nil
+	}
+	for _, root := range roots {
+		if root.FS == nil && inside(root.Dir, workspace) {
+			return usageError("grant the workspace read-only, or serve skills from elsewhere", "the skills root %s lies inside the writable workspace %s", root.Dir, workspace)
+		}
+	}
+	return nil
+}
+
+// inside reports whether path is dir or lies below it, after resolving the links of the part that
+// exists.
+func inside(path, dir string) bool {
+	rel, err := filepath.Rel(resolved(dir), resolved(path))
+	return err == nil && (rel == "." || filepath.IsLocal(rel))
+}
+
+func resolved(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return real
+	}
+	if parent := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && parent != path {
+		return filepath.Join(resolved(parent), filepath.Base(path))
+	}
+	return path
+}
+
+func flagError(flag string, err error) error {
+	return &exitError{Code: exitUsage, Err: fmt.Errorf("--%s: %w", flag, err), Hint: "see `skillsd serve --help`"}
+}

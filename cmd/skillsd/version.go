@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/mcpserver"
+)
+
+// build is what the binary knows of itself.
+type build struct {
+	Version   string   `json:"version"`
+	Revision  string   `json:"revision,omitempty"`
+	Go        string   `json:"go"`
+	Platform  string   `json:"platform"`
+	Protocols []string `json:"protocols"`
+}
+
+func readBuild() build {
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocols: mcpserver.ProtocolVersions()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			b.Revision = setting.Value
+		}
+	}
+	return b
+}
+
+func newVersionCmd(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print version, revision, Go and the protocol revisions served",
+		Args:  cobra.NoArgs,
+		RunE: runE(func(context.Context, []string) error {
+			b := readBuild()
+			if asJSON {
+				return writeJSON(a.out, b)
+			}
+			fmt.Fprintf(a.out, "skillsd %s\n", b.Version)
+			if b.Revision != "" {
+				fmt.Fprintf(a.out, "revision  %s\n", b.Revision)
+			}
+			fmt.Fprintf(a.out, "go        %s %s\nprotocol  %s\n", b.Go, b.Platform, strings.Join(b.Protocols, ", "))
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// writeJSON prints v as every --json does: two spaces, one newline at the end.
+func writeJSON(w interface{ Write([]byte) (int, error) }, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}

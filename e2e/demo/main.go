@@ -1,0 +1,183 @@
+// Command demo shows the main job for real: it starts `skillsd serve` as an MCP client would, as a
+// subprocess over stdio, loads a skill, reads one of its files, runs an allowlisted script in the
+// sandbox, is refused on another one, and prints the record the session left.
+//
+// It exits 1 when something did not go as it should, among it when no sandbox can isolate a script
+// on this machine; the rest is shown all the same.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// What the demo shows, of testdata/skills.
+const (
+	skill         = "text-stats"
+	resource      = "references/reading-the-numbers.md"
+	allowedScript = "scripts/stats.sh"
+	deniedScript  = "scripts/top-words.sh"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: demo SKILLSD SKILLS-ROOT")
+		os.Exit(2)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err := run(ctx, os.Stdout, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// demo is one run of the show.
+type demo struct {
+	out     io.Writer
+	binary  string
+	state   string
+	client  *client.Client
+	problem error // what kept a step from being shown
+}
+
+func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
+	binary, err = filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	state, err := os.MkdirTemp("", "skillsd-demo-")
+	if err != nil {
+		return err
+	}
+	d := &demo{out: out, binary: binary, state: state}
+	defer func() { err = errors.Join(err, removeTree(state)) }()
+	args := []string{"serve", "--skills-root", "builtin=" + root, "--state", state, "--log-level", "warn",
+		"--allow-tool", "run_skill_script", "--allow-skill-script", skill + ":" + allowedScript, "--prompt-slot-role", "direct-command"}
+	d.step("start the server as a client would")
+	fmt.Fprintf(out, "$ skillsd %s\n", strings.Join(args, " "))
+	if d.client, err = client.NewStdioMCPClient(binary, os.Environ(), args...); err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	err = d.talk(ctx)
+	if closeErr := d.client.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.records(ctx); err != nil {
+		return err
+	}
+	return d.problem
+}
+
+// talk is the conversation with the server.
+func (d *demo) talk(ctx context.Context) error {
+	var hello mcp.InitializeRequest
+	hello.Params.ProtocolVersion = mcp.LATEST_LEGACY_PROTOCOL_VERSION
+	hello.Params.ClientInfo = mcp.Implementation{Name: "demo", Version: "1"}
+	welcome, err := d.client.Initialize(ctx, hello)
+	if err != nil {
+		return fmt.Errorf("initialize: %w", err)
+	}
+	fmt.Fprintf(d.out, "%s %s, protocol %s\n", welcome.ServerInfo.Name, welcome.ServerInfo.Version, welcome.ProtocolVersion)
+
+	d.step("tools/list: the catalogue stands in the description of load_skill")
+	tools, err := d.client.ListTools(ctx, mcp.ListToolsRequest{})
+	if err != nil {
+		return fmt.Errorf("tools/list: %w", err)
+	}
+	for _, tool := range tools.Tools {
+		fmt.Fprintf(d.out, "%s\n%s\n", tool.Name, indent(tool.Description))
+	}
+	if err := d.expect(ctx, "load_skill", map[string]any{"name": skill}, false, "Activation: "); err != nil {
+		return err
+	}
+	if err := d.expect(ctx, "read_skill_resource", map[string]any{"skill": skill, "path": resource}, false, ""); err != nil {
+		return err
+	}
+	words := map[string]any{"skill": skill, "path": allowedScript, "stdin": "The quick brown fox\njumps over the lazy dog.\n"}
+	if err := d.expect(ctx, "run_skill_script", words, false, "exit 0 in "); err != nil {
+		d.problem = err
+	}
+	other := map[string]any{"skill": skill, "path": deniedScript}
+	return d.expect(ctx, "run_skill_script", other, true, "script_not_allowlisted")
+}
+
+// expect calls a tool, shows the answer and holds it to what the demo promises.
+func (d *demo) expect(ctx context.Context, tool string, args map[string]any, refused bool, text string) error {
+	var request mcp.CallToolRequest
+	request.Params.Name, request.Params.Arguments = tool, args
+	d.step(fmt.Sprintf("tools/call %s %s", tool, describe(args)))
+	result, err := d.client.CallTool(ctx, request)
+	if err != nil {
+		return fmt.Errorf("%s: %w", tool, err)
+	}
+	var shown strings.Builder
+	for _, content := range result.Content {
+		if block, ok := content.(mcp.TextContent); ok {
+			shown.WriteString(block.Text)
+		}
+	}
+	fmt.Fprintf(d.out, "isError: %v\n%s\n", result.IsError, indent(shown.String()))
+	if result.IsError != refused || !strings.Contains(shown.String(), text) {
+		return fmt.Errorf("%s did not answer as it should: isError %v, want %v and %q", tool, result.IsError, refused, text)
+	}
+	return nil
+}
+
+// records shows what the session left behind.
+func (d *demo) records(ctx context.Context) error {
+	for _, args := range [][]string{{"session", "show", "latest"}, {"session", "verify", "latest"}} {
+		d.step("$ skillsd " + strings.Join(args, " "))
+		cmd := exec.CommandContext(ctx, d.binary, append(args, "--state", d.state)...)
+		var shown bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &shown, &shown
+		err := cmd.Run()
+		fmt.Fprint(d.out, indent(shown.String()))
+		if err != nil {
+			return fmt.Errorf("skillsd %s: %w", strings.Join(args, " "), err)
+		}
+	}
+	fmt.Fprintln(d.out)
+	return nil
+}
+
+func (d *demo) step(what string) { fmt.Fprintf(d.out, "\n== %s\n", what) }
+
+func describe(args map[string]any) string {
+	var parts []string
+	for _, key := range []string{"name", "skill", "path", "stdin"} {
+		if value, ok := args[key]; ok {
+			parts = append(parts, fmt.Sprintf("%s=%q", key, value))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ") + "\n"
+}
+
+// removeTree removes the demo's state, whose stored trees are read-only.
+func removeTree(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return err
+	})
+	return errors.Join(err, os.RemoveAll(dir))
+}

@@ -1,0 +1,304 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	modulePath = "github.com/skillsd/skillsd"
+	mcpGoPath  = "github.com/mark3labs/mcp-go"
+)
+
+// importRules says which of our packages a package may import. "*" stands for every one. What is
+// not in the table may not exist.
+var importRules = map[string][]string{
+	"provenance":           {},
+	"provenance/filestore": {"provenance"},
+	"provenance/memstore":  {"provenance"},
+	"provenance/storetest": {"provenance"},
+
+	"sandbox":               {},
+	"sandbox/native":        {"sandbox", "sandbox/native/pidone"},
+	"sandbox/native/pidone": {"sandbox"},
+	"sandbox/bwrap":         {"sandbox"},
+	"sandbox/runsc":         {"sandbox"},
+	"sandbox/sandboxtest":   {"sandbox"},
+	// Choosing a backend needs to know them.
+	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc"},
+
+	"skills/script":  {},
+	"skills/store":   {},
+	"skills":         {"skills/script", "skills/store"},
+	"skills/policy":  {"skills"},
+	"skills/search":  {"skills"},
+	"skills/catalog": {"skills"},
+	"skills/watch":   {"skills"},
+	"skills/source":  {"skills", "skills/store"},
+	"skills/install": {"skills", "skills/store"},
+
+	"mcpserver/wire":     {},
+	"mcpserver/httpauth": {"skills/policy"},
+	"mcpserver/session":  {"skills", "skills/policy", "skills/script", "skills/store", "sandbox", "provenance"},
+	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
+		"skills/search", "skills/catalog", "provenance"},
+
+	"cmd/skillsd": {"*"},
+	"e2e":         {"*"},
+	"e2e/demo":    {"*"},
+}
+
+// mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
+var mcpGoUsers = []string{"mcpserver", "mcpserver/wire", "e2e", "e2e/demo"}
+
+// farFrom lists what a package may not even reach through others.
+var farFrom = map[string][]string{
+	"mcpserver/session": {mcpGoPath, "net/http"},
+	"skills":            {mcpGoPath, "net/http", "os/exec"},
+	"skills/policy":     {mcpGoPath, "net/http", "os/exec"},
+	"provenance":        {mcpGoPath, "net/http", "os/exec"},
+	"sandbox":           {mcpGoPath, "net/http"},
+}
+
+// cmdOnly are the names that belong to the command line: what the process was given and how it ends.
+var cmdOnly = map[string][]string{
+	"os": {"Args", "Environ", "Getenv", "LookupEnv", "ExpandEnv", "Setenv", "Unsetenv", "Clearenv",
+		"Stdin", "Stdout", "Stderr", "Exit"},
+	"log/slog":               {"Default", "SetDefault"},
+	"github.com/spf13/cobra": {"*"},
+}
+
+// cmdOnlyExceptions are the files that may use such a name all the same. Each entry must be needed.
+var cmdOnlyExceptions = map[string][]string{
+	// Only tests import it; the variable turns "cannot isolate here" from a skip into a failure.
+	"sandbox/sandboxtest/need.go": {"os.Getenv"},
+}
+
+// goPackage is the part of `go list -json` that the rules look at.
+type goPackage struct {
+	Dir, ImportPath                    string
+	Standard                           bool
+	GoFiles, CgoFiles                  []string
+	Imports, TestImports, XTestImports []string
+	Deps                               []string
+}
+
+// rel is the package's path below the module.
+func (p *goPackage) rel() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, modulePath), "/")
+}
+
+// TestImportRules holds every package to its row, on each system we build for: a file that one
+// system leaves out may import nothing else than the others.
+func TestImportRules(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		t.Run(goos, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range ourPackages(t, goos) {
+				for _, problem := range importProblems(p) {
+					t.Error(problem)
+				}
+			}
+		})
+	}
+}
+
+// importProblems says what p imports that it may not.
+func importProblems(p *goPackage) []string {
+	rel := p.rel()
+	allowed, known := importRules[rel]
+	if !known {
+		return []string{fmt.Sprintf("package %s has no row in the table of import rules", rel)}
+	}
+	var problems []string
+	for _, imp := range p.Imports {
+		ours, ok := strings.CutPrefix(imp, modulePath+"/")
+		if ok && !slices.Contains(allowed, "*") && !slices.Contains(allowed, ours) {
+			problems = append(problems, fmt.Sprintf("%s imports %s; it may import %q", rel, ours, allowed))
+		}
+	}
+	for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+		if below(imp, mcpGoPath) && !slices.Contains(mcpGoUsers, rel) {
+			problems = append(problems, fmt.Sprintf("%s imports %s; only %q may", rel, imp, mcpGoUsers))
+		}
+	}
+	for _, dep := range p.Deps {
+		for _, far := range farFrom[rel] {
+			if below(dep, far) {
+				problems = append(problems, fmt.Sprintf("%s reaches %s through its imports", rel, dep))
+			}
+		}
+	}
+	return problems
+}
+
+// TestPackageTree holds the tree to its rooms: no other top-level directory, no drawer for leftovers.
+func TestPackageTree(t *testing.T) {
+	tops := []string{"cmd", "mcpserver", "skills", "sandbox", "provenance", "e2e"}
+	drawers := []string{"internal", "pkg", "util", "utils", "common", "types", "helpers", "models", "misc"}
+	for _, p := range ourPackages(t, "linux") {
+		segments := strings.Split(p.rel(), "/")
+		if !slices.Contains(tops, segments[0]) {
+			t.Errorf("package %q lies in none of %q", p.rel(), tops)
+		}
+		for _, s := range segments {
+			if slices.Contains(drawers, s) {
+				t.Errorf("package %s: %s says nothing about what it holds", p.rel(), s)
+			}
+		}
+	}
+}
+
+// TestProcessNames keeps flags, environment, standard streams and exit codes in cmd. Tests and e2e
+// are programs of their own.
+func TestProcessNames(t *testing.T) {
+	used := map[string][]string{}
+	for _, f := range sourceFiles(t) {
+		if path.Dir(f.path) == "cmd/skillsd" || below(f.path, "e2e") {
+			continue
+		}
+		for _, use := range cmdOnlyUses(f.syntax) {
+			used[f.path] = append(used[f.path], use.name)
+			if !slices.Contains(cmdOnlyExceptions[f.path], use.name) {
+				t.Errorf("%s:%d uses %s, which belongs to cmd", f.path, f.set.Position(use.pos).Line, use.name)
+			}
+		}
+	}
+	for file, names := range cmdOnlyExceptions {
+		for _, name := range names {
+			if !slices.Contains(used[file], name) {
+				t.Errorf("%s does not use %s: drop the exception", file, name)
+			}
+		}
+	}
+}
+
+// use is one mention of a name of another package.
+type use struct {
+	name string
+	pos  token.Pos
+}
+
+// cmdOnlyUses finds the names of cmdOnly in a file, under whatever name it imports their package.
+func cmdOnlyUses(file *ast.File) []use {
+	var uses []use
+	locals := map[string]string{} // name in the file -> import path
+	for _, spec := range file.Imports {
+		imp := strings.Trim(spec.Path.Value, `"`)
+		names, watched := cmdOnly[imp]
+		if !watched {
+			continue
+		}
+		local := path.Base(imp)
+		if spec.Name != nil {
+			local = spec.Name.Name
+		}
+		if slices.Contains(names, "*") || local == "." {
+			uses = append(uses, use{imp, spec.Pos()})
+			continue
+		}
+		locals[local] = imp
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		id, ok := sel.X.(*ast.Ident)
+		if ok && slices.Contains(cmdOnly[locals[id.Name]], sel.Sel.Name) {
+			uses = append(uses, use{path.Base(locals[id.Name]) + "." + sel.Sel.Name, sel.Pos()})
+		}
+		return true
+	})
+	return uses
+}
+
+// ourPackages lists the packages of the module with everything they reach, as goos sees them.
+func ourPackages(t *testing.T, goos string) []*goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json", "./...")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list for %s: %v\n%s", goos, err, stderr.String())
+	}
+	var packages []*goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		p := &goPackage{}
+		if err := dec.Decode(p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list for %s: %v", goos, err)
+		}
+		if below(p.ImportPath, modulePath) {
+			packages = append(packages, p)
+		}
+	}
+	if len(packages) < 10 {
+		t.Fatalf("go list for %s named %d packages of ours", goos, len(packages))
+	}
+	return packages
+}
+
+// below reports whether a slash path is dir or lies under it.
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, dir+"/")
+}
+
+// sourceFile is one Go file that is no test, of whatever system.
+type sourceFile struct {
+	path   string // slash-separated, below the module
+	lines  int
+	set    *token.FileSet
+	syntax *ast.File
+}
+
+// sourceFiles parses every Go file of the module that is no test, in the order of their paths.
+func sourceFiles(t *testing.T) []sourceFile {
+	t.Helper()
+	var files []sourceFile
+	err := filepath.WalkDir("..", func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); name != ".." && (base == "testdata" || base == "bin" || strings.HasPrefix(base, ".")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		f := sourceFile{path: strings.TrimPrefix(filepath.ToSlash(name), "../"), set: token.NewFileSet()}
+		f.syntax, err = parser.ParseFile(f.set, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		f.lines = f.set.File(f.syntax.FileStart).LineCount()
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 10 {
+		t.Fatalf("found %d Go files", len(files))
+	}
+	return files
+}

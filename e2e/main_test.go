@@ -1,0 +1,278 @@
+// Package e2e drives the real binary as its users do: from a shell, and as an MCP client over
+// stdin and stdout.
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// binary is the server under test, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(runMain(m))
+}
+
+func runMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "skillsd-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "skillsd")
+	build := exec.Command("go", "build", "-o", binary, "../cmd/skillsd")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build skillsd: %v\n%s", err, out)
+		return 1
+	}
+	// The sandbox's helper runs as another user, who must be able to reach the binary.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// patience bounds every wait for the server.
+const patience = 30 * time.Second
+
+// process is a running `skillsd serve` with its pipes.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr *lockedBuffer
+	exited chan error
+}
+
+// lockedBuffer collects what the process says on stderr.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// serve starts the server with a state directory of its own.
+func serve(t *testing.T, args ...string) *process {
+	t.Helper()
+	return start(t, exec.Command(binary, append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, args...)...))
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, stderr: &lockedBuffer{}, exited: make(chan error, 1)}
+	cmd.Stderr = p.stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in, p.out = in, bufio.NewReaderSize(out, 1<<20)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		in.Close()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("stderr of the server:\n%s", p.stderr)
+		}
+	})
+	return p
+}
+
+// stateDir is a state directory that can be removed although stored trees are read-only.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	return dir
+}
+
+// send writes one line.
+func (p *process) send(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
+		p.t.Fatalf("send: %v", err)
+	}
+}
+
+// receive reads one line.
+func (p *process) receive() string {
+	p.t.Helper()
+	type result struct {
+		line string
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		line, err := p.out.ReadString('\n')
+		read <- result{strings.TrimSuffix(line, "\n"), err}
+	}()
+	select {
+	case r := <-read:
+		if r.err != nil {
+			p.t.Fatalf("receive: %v", r.err)
+		}
+		return r.line
+	case <-time.After(patience):
+		p.t.Fatalf("no line from the server for %v", patience)
+		return ""
+	}
+}
+
+// answer is a JSON-RPC response.
+type answer struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	} `json:"error"`
+}
+
+// toolResult is the result of tools/call.
+type toolResult struct {
+	IsError bool `json:"isError"`
+	Content []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	} `json:"content"`
+	StructuredContent json.RawMessage            `json:"structuredContent"`
+	Meta              map[string]json.RawMessage `json:"_meta"`
+}
+
+func (r toolResult) text() string {
+	var b strings.Builder
+	for _, content := range r.Content {
+		b.WriteString(content.Text)
+	}
+	return b.String()
+}
+
+// request sends a request and returns its response; notifications before it are passed over.
+func (p *process) request(id int, method, params string) answer {
+	p.t.Helper()
+	p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, params))
+	for {
+		line := p.receive()
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			p.t.Fatalf("the server wrote %q: %v", line, err)
+		}
+		if a.Method == "" && string(a.ID) == fmt.Sprint(id) {
+			return a
+		}
+	}
+}
+
+// initialize does the handshake of 2025-11-25.
+func (p *process) initialize() answer {
+	p.t.Helper()
+	a := p.request(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}`)
+	p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return a
+}
+
+// call calls a tool.
+func (p *process) call(id int, tool string, args any) toolResult {
+	p.t.Helper()
+	return p.callWith(id, tool, args, "{}")
+}
+
+func (p *process) callWith(id int, tool string, args any, meta string) toolResult {
+	p.t.Helper()
+	raw, err := json.Marshal(args)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	a := p.request(id, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s,"_meta":%s}`, tool, raw, meta))
+	if a.Error != nil {
+		p.t.Fatalf("tools/call %s: %+v", tool, a.Error)
+	}
+	var result toolResult
+	if err := json.Unmarshal(a.Result, &result); err != nil {
+		p.t.Fatal(err)
+	}
+	return result
+}
+
+// leave closes stdin and waits for the server's exit.
+func (p *process) leave() error {
+	p.t.Helper()
+	p.in.Close()
+	go io.Copy(io.Discard, p.out)
+	go func() { p.exited <- p.cmd.Wait() }()
+	select {
+	case err := <-p.exited:
+		return err
+	case <-time.After(patience):
+		p.t.Fatalf("the server did not exit within %v", patience)
+		return nil
+	}
+}
+
+// tree writes a skills root from paths and contents.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// demoSkill is a skill for tests: a reference, a binary and scripts.
+func demoSkill() map[string]string {
+	return map[string]string{
+		"demo/SKILL.md":            "---\nname: demo\ndescription: A skill for tests.\n---\n# Demo\n\nDo it.\n",
+		"demo/references/notes.md": "Notes: äöü €\n",
+		"demo/assets/blob.bin":     "\x00\x01\x02",
+		"demo/scripts/ok.sh":       "#!/bin/bash\necho ran-ok \"$@\"\n",
+		"demo/scripts/other.sh":    "#!/bin/bash\necho ran-other\n",
+		"demo/scripts/sleep.sh":    "#!/bin/bash\necho started\nsleep 60\n",
+		"demo/scripts/fail.sh":     "#!/bin/bash\necho out; echo err >&2; exit 7\n",
+	}
+}

@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// allowRun are the flags under which the demo skill's scripts may run.
+func allowRun(root string, scripts ...string) []string {
+	args := []string{"--skills-root", "builtin=" + root, "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command"}
+	for _, script := range scripts {
+		args = append(args, "--allow-skill-script", "demo:scripts/"+script)
+	}
+	return args
+}
+
+func TestLoadReadRun(t *testing.T) {
+	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)
+	p.initialize()
+	loaded := p.call(2, "load_skill", map[string]any{"name": "demo"})
+	for _, want := range []string{"Skill: demo\n", "Tree: sha256:", "Activation: ", "Base: skill://demo/ (in scripts: /skill)\n", "# Demo", "- scripts/ok.sh (script, text"} {
+		if !strings.Contains(loaded.text(), want) {
+			t.Errorf("load_skill lacks %q:\n%s", want, loaded.text())
+		}
+	}
+	if loaded.StructuredContent != nil {
+		t.Error("load_skill has structured content, which hides its text from clients")
+	}
+	read := p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	if read.text() != "Notes: äöü €\n" || read.IsError {
+		t.Errorf("read_skill_resource = %q, %v", read.text(), read.IsError)
+	}
+	needSandbox(t, p)
+	ran := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"a b", "$HOME"}})
+	if ran.IsError || !strings.HasPrefix(ran.text(), "exit 0 in ") || !strings.Contains(ran.text(), "stdout:\nran-ok a b $HOME\nstderr:\n(empty)\n") {
+		t.Errorf("run_skill_script = %v %q", ran.IsError, ran.text())
+	}
+	failed := p.call(6, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/fail.sh"})
+	if failed.IsError || !strings.HasPrefix(failed.text(), "exit 7 in ") || !strings.Contains(failed.text(), "stderr:\nerr\n") {
+		t.Errorf("a non-zero exit is a normal result: %v %q", failed.IsError, failed.text())
+	}
+	denied := p.call(7, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"})
+	var object struct{ Type, Reason, Code, Skill, Path, Remedy, EventID string }
+	if err := json.Unmarshal([]byte(denied.text()), &object); err != nil {
+		t.Fatal(err)
+	}
+	if !denied.IsError || object.Type != "cf-harness.observation-denied" || object.Code != "script_not_allowlisted" || object.Reason != "not-authorized" {
+		t.Errorf("a script that is not allowlisted: %+v", object)
+	}
+	if string(denied.StructuredContent) != denied.text() {
+		t.Errorf("structured content %s differs from the text %s", denied.StructuredContent, denied.text())
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit at EOF: %v", err)
+	}
+}
+
+// needSandbox skips, or fails where CI demands it, when no backend can isolate here.
+func needSandbox(t *testing.T, p *process) {
+	t.Helper()
+	probe := p.call(4, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	if !strings.Contains(probe.text(), `"sandbox_unavailable"`) {
+		return
+	}
+	if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
+		t.Fatalf("no sandbox backend works here: %s", probe.text())
+	}
+	t.Skipf("missing capability: a sandbox backend that can isolate: %s", probe.text())
+}
+
+// A call that was cancelled right behind its request is not answered, and its script is dead.
+func TestCancelKillsScript(t *testing.T) {
+	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	needSandbox(t, p)
+	for id := 100; id < 110; id++ {
+		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/sleep.sh"}}}`, id))
+		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	}
+	p.send(`{"jsonrpc":"2.0","id":999,"method":"ping"}`)
+	if line := p.receive(); !strings.Contains(line, `"id":999`) {
+		t.Errorf("a cancelled call was answered: %s", line)
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+	assertNoScripts(t)
+}
+
+// A client that leaves while a script runs takes the script with it.
+func TestClientLeavesMidCall(t *testing.T) {
+	state := stateDir(t)
+	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)...))
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	needSandbox(t, p)
+	p.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/sleep.sh"},"_meta":{"progressToken":"p"}}}`)
+	for !strings.Contains(p.receive(), `"running"`) {
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+	assertNoScripts(t)
+	out, err := exec.Command(binary, "session", "show", "latest", "--state", state).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "canceled") {
+		t.Errorf("the run is not recorded as canceled: %v\n%s", err, out)
+	}
+	if out, err := exec.Command(binary, "session", "verify", "latest", "--state", state).CombinedOutput(); err != nil {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+}
+
+// assertNoScripts looks for a script of the tests that outlived its run.
+func assertNoScripts(t *testing.T) {
+	t.Helper()
+	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if raw, err := os.ReadFile(entry); err == nil && strings.Contains(string(raw), "/skill/scripts/sleep.sh") {
+			t.Errorf("%s still runs: %q", entry, raw)
+		}
+	}
+}
+
+// 100 MB of junk on stdin is answered, not served, and costs no memory to speak of.
+func TestJunkOnStdin(t *testing.T) {
+	p := serve(t, "--skills-root", tree(t, demoSkill()))
+	p.initialize()
+	junk := strings.Repeat("junk ", 200) + "\n"
+	written := make(chan error, 1)
+	go func() {
+		for range 100 {
+			if _, err := io.WriteString(p.in, strings.Repeat(junk, 500)+strings.Repeat("x", 500_000)+"\n"); err != nil {
+				written <- err
+				return
+			}
+		}
+		_, err := io.WriteString(p.in, `{"jsonrpc":"2.0","id":7,"method":"ping"}`+"\n")
+		written <- err
+	}()
+	for {
+		line := p.receive()
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatalf("the server wrote %q", line)
+		}
+		if string(a.ID) == "7" {
+			break
+		}
+		if a.Error == nil || string(a.ID) != "null" {
+			t.Fatalf("junk was answered with %s", line)
+		}
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if peak := peakMemory(t, p.cmd.Process.Pid); peak > 128<<20 {
+		t.Errorf("the server grew to %d MiB", peak>>20)
+	}
+}
+
+// peakMemory is the most resident memory a process had, in bytes.
+func peakMemory(t *testing.T, pid int) int64 {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if os.IsNotExist(err) {
+		t.Skip("missing capability: /proc/PID/status")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmHWM in /proc/PID/status")
+	return 0
+}
+
+// SIGTERM ends the server as EOF does.
+func TestSignals(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p := serve(t, "--skills-root", tree(t, demoSkill()))
+		p.initialize()
+		if err := p.cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.leave(); err != nil {
+			t.Errorf("%v: exit %v", signal, err)
+		}
+	}
+}
+
+// The files of a skill are read as resources by URI, in both eras; a changed file is not.
+func TestResources(t *testing.T) {
+	root := tree(t, demoSkill())
+	p := serve(t, "--skills-root", root)
+	p.initialize()
+	modern := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"}}`
+	for id, meta := range map[int]string{10: `"_meta":{}`, 20: modern} {
+		list := p.request(id, "resources/list", "{"+meta+"}")
+		var listed struct {
+			Resources []struct{ URI, Name string }
+		}
+		if err := json.Unmarshal(list.Result, &listed); err != nil {
+			t.Fatalf("%v: %+v", err, list)
+		}
+		var uris []string
+		for _, resource := range listed.Resources {
+			uris = append(uris, resource.URI)
+		}
+		want := "skill://demo/SKILL.md skill://demo/assets/blob.bin skill://demo/references/notes.md skill://demo/scripts/fail.sh skill://demo/scripts/ok.sh skill://demo/scripts/other.sh skill://demo/scripts/sleep.sh"
+		if got := strings.Join(uris, " "); got != want {
+			t.Errorf("resources/list = %s\nwant %s", got, want)
+		}
+		read := p.request(id+1, "resources/read", `{"uri":"skill://demo/references/notes.md",`+meta+"}")
+		if !strings.Contains(string(read.Result), "Notes: äöü €") {
+			t.Errorf("resources/read = %s %+v", read.Result, read.Error)
+		}
+		missing := p.request(id+2, "resources/read", `{"uri":"skill://demo/../../etc/passwd",`+meta+"}")
+		if missing.Error == nil || strings.Contains(missing.Error.Message, root) {
+			t.Errorf("resources/read of a path outside = %s %+v", missing.Result, missing.Error)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "demo/references/notes.md"), []byte("changed\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	read := p.request(30, "resources/read", `{"uri":"skill://demo/references/notes.md"}`)
+	if read.Error == nil || !strings.Contains(string(read.Error.Data), "resource_changed") {
+		t.Errorf("resources/read of a changed file = %s %+v", read.Result, read.Error)
+	}
+	again := p.request(31, "resources/read", `{"uri":"skill://demo/references/notes.md"}`)
+	if !strings.Contains(string(again.Result), "changed") {
+		t.Errorf("resources/read after the rescan = %s %+v", again.Result, again.Error)
+	}
+}
+
+// What changed after it was loaded does not run.
+func TestDriftIsRefused(t *testing.T) {
+	root := tree(t, demoSkill())
+	p := serve(t, allowRun(root, "ok.sh")...)
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	if err := os.WriteFile(filepath.Join(root, "demo/references/notes.md"), []byte("evil\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	read := p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"})
+	if !strings.HasPrefix(read.text(), "[changed since it was loaded: sha256:") || !strings.HasSuffix(read.text(), "evil\n") {
+		t.Errorf("read_skill_resource of a changed file = %q", read.text())
+	}
+	for id := range 2 {
+		denied := p.call(10+2*id, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+		if !denied.IsError || !strings.Contains(denied.text(), "script_snapshot_mismatch") {
+			t.Errorf("run of a changed skill = %q", denied.text())
+		}
+		// Loading again shows the new text, and does not approve it.
+		p.call(11+2*id, "load_skill", map[string]any{"name": "demo"})
+	}
+}

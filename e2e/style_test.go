@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"go/ast"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	maxFileLines = 400
+	maxFuncLines = 60
+)
+
+// TestSizes keeps files and functions readable in one go.
+func TestSizes(t *testing.T) {
+	for _, f := range sourceFiles(t) {
+		if f.lines > maxFileLines {
+			t.Errorf("%s has %d lines, more than %d", f.path, f.lines, maxFileLines)
+		}
+		for _, decl := range f.syntax.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			from, to := f.set.Position(fn.Pos()).Line, f.set.Position(fn.End()).Line
+			if n := to - from + 1; n > maxFuncLines {
+				t.Errorf("%s:%d: %s has %d lines, more than %d", f.path, from, fn.Name.Name, n, maxFuncLines)
+			}
+		}
+	}
+}
+
+// TestPackageComments wants a comment in every package that says what it is.
+func TestPackageComments(t *testing.T) {
+	commented := map[string]bool{}
+	for _, f := range sourceFiles(t) {
+		dir := path.Dir(f.path)
+		commented[dir] = commented[dir] || f.syntax.Doc != nil
+		if f.syntax.Doc == nil {
+			continue
+		}
+		want := "Package " + f.syntax.Name.Name + " "
+		if f.syntax.Name.Name == "main" {
+			want = "Command " + path.Base(dir) + " "
+		}
+		if text := f.syntax.Doc.Text(); !strings.HasPrefix(text, want) {
+			t.Errorf("%s: the package comment starts %.30q, want %q", f.path, text, want)
+		}
+	}
+	for dir, given := range commented {
+		if !given {
+			t.Errorf("package %s has no package comment", dir)
+		}
+	}
+}
+
+// wellKnown are methods whose meaning an interface of the standard library has settled.
+var wellKnown = []string{"Error", "Is", "Unwrap", "String", "MarshalText", "UnmarshalText"}
+
+// TestExportedNames wants every exported name documented; functions, methods and types by a
+// sentence that starts with the name.
+func TestExportedNames(t *testing.T) {
+	for _, f := range sourceFiles(t) {
+		report := func(pos token.Pos, name, problem string) {
+			t.Errorf("%s:%d: %s %s", f.path, f.set.Position(pos).Line, name, problem)
+		}
+		for _, decl := range f.syntax.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				known := d.Recv != nil && slices.Contains(wellKnown, d.Name.Name)
+				if d.Name.IsExported() && exportedReceiver(d) && !known {
+					checkSentence(d.Pos(), d.Name.Name, d.Doc, report)
+				}
+			case *ast.GenDecl:
+				checkDecl(d, report)
+			}
+		}
+	}
+}
+
+// checkDecl checks the names of a type, const or var declaration. A comment on a group of constants
+// or variables speaks for all of them.
+func checkDecl(d *ast.GenDecl, report func(pos token.Pos, name, problem string)) {
+	for _, spec := range d.Specs {
+		switch s := spec.(type) {
+		case *ast.TypeSpec:
+			doc := s.Doc
+			if doc == nil && len(d.Specs) == 1 {
+				doc = d.Doc
+			}
+			if s.Name.IsExported() {
+				checkSentence(s.Pos(), s.Name.Name, doc, report)
+			}
+		case *ast.ValueSpec:
+			for _, name := range s.Names {
+				if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+					report(name.Pos(), name.Name, "is exported and not documented")
+				}
+			}
+		}
+	}
+}
+
+// checkSentence wants a comment that starts with the name, an article before it or not.
+func checkSentence(pos token.Pos, name string, doc *ast.CommentGroup, report func(token.Pos, string, string)) {
+	if doc == nil {
+		report(pos, name, "is exported and not documented")
+		return
+	}
+	words := strings.Fields(doc.Text())
+	if len(words) > 1 && (words[0] == "A" || words[0] == "An" || words[0] == "The") {
+		words = words[1:]
+	}
+	if len(words) == 0 || strings.TrimRight(words[0], ",:") != name {
+		report(pos, name, "has a comment that does not start with its name")
+	}
+}
+
+// exportedReceiver reports whether a function is none's method, or one of an exported type.
+func exportedReceiver(fn *ast.FuncDecl) bool {
+	if fn.Recv == nil || len(fn.Recv.List) == 0 {
+		return true
+	}
+	typ := fn.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.IndexListExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+// TestNothingPostponed finds notes to self: what is not done belongs in an issue.
+func TestNothingPostponed(t *testing.T) {
+	for _, f := range sourceFiles(t) {
+		for _, group := range f.syntax.Comments {
+			for _, c := range group.List {
+				for _, mark := range []string{"TODO", "FIXME"} {
+					if strings.Contains(c.Text, mark) {
+						t.Errorf("%s:%d: %s in a comment", f.path, f.set.Position(c.Pos()).Line, mark)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+// LoadArgs are the arguments of load_skill.
+type LoadArgs struct {
+	Name       string `json:"name" jsonschema:"Path or unique name of the skill"`
+	FilePath   string `json:"file_path,omitempty" jsonschema:"Return this file of the skill instead of its instructions"`
+	Force      bool   `json:"force,omitempty" jsonschema:"Send the instructions again although this session already has them"`
+	Activation string `json:"activation,omitempty" jsonschema:"Activation handle of an earlier load_skill, to add the skill to the same session; good for 24 hours"`
+}
+
+// ReadArgs are the arguments of read_skill_resource.
+type ReadArgs struct {
+	Skill      string `json:"skill" jsonschema:"Path or unique name of the skill"`
+	Path       string `json:"path" jsonschema:"Path of the file, relative to the skill, as load_skill lists it"`
+	MaxBytes   *int64 `json:"maxBytes,omitempty" jsonschema:"Most bytes to return (default 64000)"`
+	Offset     int64  `json:"offset,omitempty" jsonschema:"Byte to start at, as the end of a cut text names it"`
+	Activation string `json:"activation,omitempty" jsonschema:"Activation handle of load_skill"`
+}
+
+// RunArgs are the arguments of run_skill_script.
+type RunArgs struct {
+	Skill      string   `json:"skill" jsonschema:"Path or unique name of a loaded skill"`
+	Path       string   `json:"path" jsonschema:"Path of the script, relative to the skill, below scripts/"`
+	Args       []string `json:"args,omitempty" jsonschema:"Arguments of the script, passed as they are, without a shell"`
+	Cwd        string   `json:"cwd,omitempty" jsonschema:"Working directory below /workspace, /skill or /tmp"`
+	TimeoutMs  *int64   `json:"timeoutMs,omitempty" jsonschema:"Milliseconds until the script and all it started are killed (default 60000)"`
+	Stdin      *string  `json:"stdin,omitempty" jsonschema:"Text for the script's standard input, at most 1 MiB"`
+	Activation string   `json:"activation,omitempty" jsonschema:"Activation handle of load_skill"`
+}
+
+// decodeArguments reads the arguments of a tool call into dst. Clients check neither types nor
+// required fields, so each mistake is answered in words the model can act on. With strict set an
+// unknown field is a mistake too.
+func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		raw = []byte("{}")
+	}
+	if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
+		return invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8", "send well-formed Unicode text")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if strict {
+		decoder.DisallowUnknownFields()
+	}
+	err := decoder.Decode(dst)
+	if err == nil {
+		return nil
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if wrong.Field == "" {
+			return invalidArguments("arguments must be a JSON object, not "+article(wrong.Value), "send an object with the fields of the input schema")
+		}
+		return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", wrong.Field, kindName(wrong.Type.Kind().String()), article(wrong.Value)),
+			"send the argument with that type")
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return invalidArguments("unknown argument "+clip(field), "leave it out; the input schema lists the arguments there are")
+	}
+	return invalidArguments("arguments are not a JSON object", "send an object with the fields of the input schema")
+}
+
+// required answers a missing or empty argument.
+func required(name, value string) error {
+	if strings.TrimSpace(value) != "" {
+		return nil
+	}
+	return invalidArguments(fmt.Sprintf("argument %q is missing or empty", name), "send a non-empty string")
+}
+
+func invalidArguments(message, remedy string) error {
+	return &session.Error{Code: session.CodeInvalidArguments, Message: message, Remedy: remedy}
+}
+
+// hasLoneSurrogate reports whether a JSON text escapes half of a surrogate pair, which decoding
+// would silently turn into U+FFFD.
+func hasLoneSurrogate(raw []byte) bool {
+	for i := 0; i+1 < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		unit, ok := escapedUnit(raw[i:])
+		if !ok {
+			i++
+			continue
+		}
+		switch {
+		case unit >= 0xDC00 && unit <= 0xDFFF:
+			return true
+		case unit >= 0xD800 && unit <= 0xDBFF:
+			low, ok := escapedUnit(raw[i+6:])
+			if !ok || low < 0xDC00 || low > 0xDFFF {
+				return true
+			}
+			i += 6
+		}
+		i += 5
+	}
+	return false
+}
+
+// escapedUnit reads a \uXXXX escape at the start of b.
+func escapedUnit(b []byte) (unit uint32, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range b[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			unit = unit<<4 | uint32(c-'0')
+		case c >= 'a' && c <= 'f':
+			unit = unit<<4 | uint32(c-'a'+10)
+		case c >= 'A' && c <= 'F':
+			unit = unit<<4 | uint32(c-'A'+10)
+		default:
+			return 0, false
+		}
+	}
+	return unit, true
+}
+
+func kindName(kind string) string {
+	switch kind {
+	case "slice":
+		return "a list of strings"
+	case "bool":
+		return "true or false"
+	case "int64":
+		return "a whole number"
+	}
+	return "a " + kind
+}
+
+func article(value string) string {
+	if value == "array" || value == "object" {
+		return "an " + value
+	}
+	return "a " + value
+}
+
+// clip bounds a value of the caller's before it is repeated to it.
+func clip(s string) string {
+	const most = 128
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,68 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+func TestDecodeArguments(t *testing.T) {
+	for _, test := range []struct {
+		raw    string
+		strict bool
+		want   string // part of the message, empty for none
+	}{
+		{`{"skill":"a","path":"scripts/x"}`, true, ""},
+		{``, true, ""},
+		{`null`, true, ""},
+		{`{"skill":"a","path":"scripts/x","shell":true}`, false, ""},
+		{`{"skill":"a","path":"scripts/x","shell":true}`, true, `unknown argument "shell"`},
+		{`{"skill":7}`, false, `argument "skill" must be a string, not a number`},
+		{`{"args":"x"}`, false, `argument "args" must be a list of strings, not a string`},
+		{`{"args":[1]}`, false, `argument "args" must be a string, not a number`},
+		{`{"timeoutMs":"5"}`, false, `argument "timeoutMs" must be a whole number, not a string`},
+		{`{"timeoutMs":1.5}`, false, `argument "timeoutMs" must be a whole number`},
+		{`[]`, false, "arguments must be a JSON object, not an array"},
+		{`"x"`, false, "arguments must be a JSON object, not a string"},
+		{`{"args":["\ud800"]}`, false, "lone surrogate"},
+		{`{"args":["\udc00x"]}`, false, "lone surrogate"},
+		{`{"args":["\ud83d\ude00", "\\ud800"]}`, false, ""},
+		{"{\"args\":[\"\xff\"]}", false, "not UTF-8"},
+	} {
+		var args RunArgs
+		err := decodeArguments(json.RawMessage(test.raw), &args, test.strict)
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("decodeArguments(%s) = %v", test.raw, err)
+			}
+			continue
+		}
+		plain, ok := errors.AsType[*session.Error](err)
+		if !ok || plain.Code != session.CodeInvalidArguments || !strings.Contains(plain.Message, test.want) || plain.Remedy == "" {
+			t.Errorf("decodeArguments(%s) = %v, want %q", test.raw, err, test.want)
+		}
+	}
+}
+
+func FuzzLoneSurrogate(f *testing.F) {
+	for _, seed := range []string{`"\ud800"`, `"\\ud800"`, `"\ud83d\ude00"`, `"\ud83d\ud83d\ude00"`, `\u`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		var s string
+		if json.Unmarshal([]byte(raw), &s) != nil || strings.Contains(raw, "\uFFFD") || strings.Contains(strings.ToLower(raw), `\ufffd`) || !json.Valid([]byte(raw)) {
+			return
+		}
+		for _, r := range raw {
+			if r == '\uFFFD' {
+				return
+			}
+		}
+		if got, want := hasLoneSurrogate([]byte(raw)), strings.ContainsRune(s, '\uFFFD'); got != want && strings.ToValidUTF8(raw, "") == raw {
+			t.Errorf("hasLoneSurrogate(%s) = %v, decoding gives %q", raw, got, s)
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// Keys read from the _meta of a request.
+const (
+	metaPromptSlot = "skillsd/prompt-slot"
+	metaMode       = "skillsd/mode"
+	metaToolCallID = "skillsd/tool-call-id"
+)
+
+// localPrincipal is who speaks on stdio: the process's own user, whose evidence counts.
+var localPrincipal = policy.Principal{Name: "local", Evidence: true}
+
+// callOf gathers what is known of a request beside its arguments.
+func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
+	client := wire.ClientOf(ctx)
+	call := session.Call{Method: method, Principal: localPrincipal, Client: clientName(client.Info), Protocol: client.Version, ToolCallID: toolCallID(meta)}
+	if slot, ok := meta[metaPromptSlot]; ok {
+		raw, err := json.Marshal(slot)
+		if err != nil {
+			return call, err
+		}
+		if call.Slot, err = policy.ParsePromptSlot(raw); err != nil {
+			return call, &session.Error{Code: session.CodePromptSlotInvalid, Message: err.Error(),
+				Remedy: "send a PromptSlotBound object in _meta, or none", Err: err}
+		}
+	}
+	if mode, ok := meta[metaMode]; ok {
+		text, _ := mode.(string)
+		parsed, err := policy.ParseMode(text)
+		if err != nil {
+			return call, invalidArguments(fmt.Sprintf("_meta[%q] is no enforcement mode", metaMode), "use disabled, observe, enforce-explicit or enforce-strict")
+		}
+		call.Mode = parsed
+	}
+	return call, nil
+}
+
+// toolCallID is the client's own id of the call, under the first key that names one.
+func toolCallID(meta map[string]any) string {
+	for _, key := range []string{metaToolCallID, "claudecode/toolUseId", "callId"} {
+		if id, ok := meta[key].(string); ok && id != "" {
+			return clip(id)
+		}
+	}
+	return ""
+}
+
+// clientName is "name version" of a client, as it introduced itself.
+func clientName(info mcp.Implementation) string {
+	return clip(strings.TrimSpace(info.Name + " " + info.Version))
+}

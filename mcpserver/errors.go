@@ -1,0 +1,97 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/lmittmann/tint"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// codeDenied is the JSON-RPC error code of a denial outside of a tool call.
+const codeDenied = 1403
+
+// plainText is a plain error as a tool shows it; the order of the keys is part of the contract.
+type plainText struct {
+	Code    session.Code `json:"code"`
+	Message string       `json:"message"`
+	Remedy  string       `json:"remedy"`
+}
+
+// outputer is a result that carries the reference's output object even when the call failed.
+type outputer interface{ OutputObject() any }
+
+// toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
+// internal error whose cause only the log sees. A cancelled call is not answered at all.
+func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mcp.CallToolResult, error) {
+	var output any
+	if result != nil {
+		output = result.OutputObject()
+	}
+	if denial, ok := errors.AsType[*session.Denied](err); ok {
+		return deniedResult(denial, output), nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	plain := s.plain(ctx, err)
+	text, err := provenance.Encode(plainText{plain.Code, plain.Message, plain.Remedy})
+	if err != nil {
+		return nil, err
+	}
+	answer := textResult(string(text), output)
+	answer.IsError = true
+	return answer, nil
+}
+
+// deniedResult is a refusal by policy: the same object as text and as structured content, since
+// clients show only one of the two.
+func deniedResult(denial *session.Denied, output any) *mcp.CallToolResult {
+	text, err := provenance.Encode(denial.Object)
+	if err != nil {
+		panic("mcpserver: denial does not marshal: " + err.Error())
+	}
+	answer := textResult(string(text), output)
+	answer.IsError = true
+	answer.StructuredContent = text
+	return answer
+}
+
+// methodError is the error table of JSON-RPC methods outside of tool calls.
+func (s *Server) methodError(ctx context.Context, err error, notFound int) error {
+	if denial, ok := errors.AsType[*session.Denied](err); ok {
+		return &wire.Error{Code: codeDenied, Message: denial.Object.Detail, Data: denial.Object}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	plain := s.plain(ctx, err)
+	code := mcp.INTERNAL_ERROR
+	switch plain.Code {
+	case session.CodeSkillNotFound, session.CodeSkillAmbiguous, session.CodeResourceNotIndexed, session.CodeResourceNotFound, session.CodeResourceNotFile:
+		code = notFound
+	case session.CodeResourcePathInvalid, session.CodeInvalidArguments, session.CodePromptSlotInvalid:
+		code = mcp.INVALID_PARAMS
+	}
+	return &wire.Error{Code: code, Message: plain.Message, Data: plainText{plain.Code, plain.Message, plain.Remedy}}
+}
+
+// plain returns err as a plain error and logs a cause that the client does not see.
+func (s *Server) plain(ctx context.Context, err error) *session.Error {
+	plain, ok := errors.AsType[*session.Error](err)
+	if !ok {
+		plain = &session.Error{Code: session.CodeInternal, Message: "the server could not do this", Remedy: "the operator finds the cause in the server's log", Err: err}
+	}
+	switch plain.Code {
+	case session.CodeInternal, session.CodeProvenanceUnavailable:
+		s.cfg.Logger.ErrorContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))
+	case session.CodeSandboxUnavailable:
+		s.cfg.Logger.WarnContext(ctx, "script not run", tint.Err(plain.Err))
+	}
+	return plain
+}

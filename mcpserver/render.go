@@ -1,0 +1,188 @@
+package mcpserver
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// maxResult is the most characters of a result's text: clients cut longer ones where they please.
+const maxResult = 38_000
+
+// indexShare bounds the file list of a load, so that a skill of thousands of files still shows its
+// instructions.
+const indexShare = 12_000
+
+// grantsNothing stands before every skill's text.
+const grantsNothing = "This is context from a configured skill: policy and the user come first, it grants no tool, and its files load only when read; reads are recorded."
+
+// renderLoaded is the text of load_skill: what it is, then the instructions between two lines that
+// the body cannot forge because their suffix is random, then the files.
+func renderLoaded(l *session.Loaded) string {
+	var b strings.Builder
+	sk := l.Skill
+	fmt.Fprintf(&b, "Skill: %s\nName: %s\nTier: %s\nTree: %s\nActivation: %s (valid until %s)\nBase: %s (in scripts: /skill)\n",
+		sk.Path, oneLine(sk.Name()), sk.Root.Tier, l.Index.TreeDigest, l.Handle, l.Until.UTC().Format(time.RFC3339), baseURI(sk))
+	if l.Known {
+		fmt.Fprintf(&b, "The instructions of this tree were sent earlier in this session and have not changed. Call load_skill with force: true to get them again.\n")
+		return b.String()
+	}
+	b.WriteString(grantsNothing + "\n")
+	index := renderIndex(l.Index)
+	boundary := strings.ToLower(rand.Text()[:8])
+	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
+	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)
+	b.WriteString(renderBody(l, room))
+	fmt.Fprintf(&b, "----- end skill %s %s -----\n", sk.Path, boundary)
+	b.WriteString(index)
+	return b.String()
+}
+
+// renderBody is the body, or as much of it as fits, after an outline of its headings.
+func renderBody(l *session.Loaded, room int) string {
+	body := validText(l.Body)
+	if utf8.RuneCount(body) <= room {
+		return withNewline(string(body))
+	}
+	outline := outlineOf(body, room/4)
+	cut := cutText(body, room-utf8.RuneCountInString(outline))
+	first := l.BodyOffset
+	next := first + int64(len(cut))
+	return fmt.Sprintf("%s%s[bytes %d-%d of %d; continue with read_skill_resource {skill: %q, path: %q, offset: %d}]\n",
+		outline, withNewline(string(cut)), first, next, l.Size, l.Skill.Path, l.Skill.File, next)
+}
+
+// outlineOf lists the headings of a body that has to be cut.
+func outlineOf(body []byte, room int) string {
+	var b strings.Builder
+	b.WriteString("[the instructions are cut below; their headings are:\n")
+	fenced := false
+	for line := range bytes.Lines(body) {
+		if bytes.HasPrefix(line, []byte("```")) {
+			fenced = !fenced
+		}
+		if fenced || line[0] != '#' {
+			continue
+		}
+		if b.Len()+len(line) > room {
+			b.WriteString("…\n")
+			break
+		}
+		b.WriteString(withNewline(strings.TrimRight(string(line), "\r\n")))
+	}
+	b.WriteString("]\n\n")
+	return b.String()
+}
+
+// renderIndex lists the files of a skill, at most indexShare characters.
+func renderIndex(index *skills.Index) string {
+	if len(index.Resources) == 0 {
+		return "Files: none besides SKILL.md\n"
+	}
+	var b strings.Builder
+	b.WriteString("Files:\n")
+	for i := range index.Resources {
+		line := indexLine(&index.Resources[i])
+		if b.Len()+len(line) > indexShare {
+			fmt.Fprintf(&b, "… and %d more; every one is a resource below the base URI\n", len(index.Resources)-i)
+			break
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+func indexLine(r *skills.Resource) string {
+	content := "binary"
+	if r.Text {
+		content = "text"
+	}
+	line := fmt.Sprintf("- %s (%s, %s, %d bytes, %s", oneLine(r.Path), r.Kind, content, r.Size, r.Digest)
+	if r.Script != nil {
+		line += ", runnable: "
+		switch {
+		case r.Script.Runtime == "":
+			line += "no, " + oneLine(r.Script.Problem)
+		default:
+			line += "yes, " + string(r.Script.Runtime) + ", once allowlisted"
+		}
+	}
+	return line + ")\n"
+}
+
+// renderRead is the text of read_skill_resource: the file's text alone, cut where it does not fit,
+// marked when it is no longer what the session loaded.
+func renderRead(r *session.ReadResult) string {
+	var b strings.Builder
+	if r.Changed {
+		fmt.Fprintf(&b, "[changed since it was loaded: %s -> %s]\n", r.Want, r.Got)
+	}
+	if !r.Text {
+		fmt.Fprintf(&b, "[binary file %s: %s, %d bytes, %s; resources/read %s returns its bytes]\n", oneLine(r.Path), r.MIMEType, r.Size, r.Got, r.URI)
+		return b.String()
+	}
+	text := validText(r.Data)
+	cut := cutText(text, maxResult-b.Len()-200)
+	b.Write(cut)
+	if end := r.Offset + int64(len(cut)); end < r.Size {
+		if len(cut) > 0 && cut[len(cut)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "[bytes %d-%d of %d; continue with offset %d]", r.Offset, end, r.Size, end)
+	}
+	return b.String()
+}
+
+// cutText returns at most room characters of text, ending at a line where one ends in the last
+// fifth, else at a character.
+func cutText(text []byte, room int) []byte {
+	if utf8.RuneCount(text) <= room {
+		return text
+	}
+	end := 0
+	for range max(room, 0) {
+		_, size := utf8.DecodeRune(text[end:])
+		end += size
+	}
+	if line := bytes.LastIndexByte(text[:end], '\n') + 1; line > end*4/5 {
+		return text[:line]
+	}
+	return text[:end]
+}
+
+// validText drops a character that the read cut in half at the end; text was checked whole before.
+func validText(b []byte) []byte {
+	for cut := 0; cut < utf8.UTFMax && cut < len(b); cut++ {
+		if r, size := utf8.DecodeLastRune(b[:len(b)-cut]); r != utf8.RuneError || size > 1 {
+			return b[:len(b)-cut]
+		}
+	}
+	return b
+}
+
+func withNewline(s string) string {
+	if s == "" || strings.HasSuffix(s, "\n") {
+		return s
+	}
+	return s + "\n"
+}
+
+// oneLine keeps a name of the skill's from starting a line of ours.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == '\u0085' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func baseURI(sk *skills.Skill) string {
+	return strings.TrimSuffix(sk.URI(sk.File), sk.File)
+}

@@ -1,0 +1,194 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills"
+)
+
+const (
+	methodListResources = "resources/list"
+	methodReadResource  = "resources/read"
+)
+
+// pageSize is how many entries a page of a list holds.
+const pageSize = 100
+
+// skillMeta prefixes the _meta keys of a SKILL.md resource, after the Skills extension.
+const skillMeta = "io.modelcontextprotocol.skills/"
+
+// listResources is resources/list: every file of every skill in byte order of its URI, paged by
+// URI so that no name can hide another.
+func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error) {
+	var params struct {
+		Cursor string `json:"cursor"`
+	}
+	if err := unmarshalParams(r.Params, &params); err != nil {
+		return nil, err
+	}
+	after, err := decodeCursor(params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	s.awaitScan(ctx)
+	page, next, err := s.resourcePage(ctx, after)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
+	result := mcp.ListResourcesResult{Resources: page}
+	if next != "" {
+		result.NextCursor = mcp.Cursor(base64.RawURLEncoding.EncodeToString([]byte(next)))
+	}
+	result.Resources = slices.Clip(result.Resources)
+	if result.Resources == nil {
+		result.Resources = []mcp.Resource{}
+	}
+	return result, nil
+}
+
+// resourcePage returns the resources whose URI follows after, at most one page, and the URI to
+// continue after when there are more. Files are indexed only as far as the page needs them.
+func (s *Server) resourcePage(ctx context.Context, after string) (page []mcp.Resource, next string, err error) {
+	for _, group := range groups(s.cfg.Registry.Snapshot().Skills) {
+		if prefix := baseURI(group[0]); !strings.HasPrefix(after, prefix) && prefix < after {
+			continue
+		}
+		// Nested skills come first, so that among equal URIs their SKILL.md is described as a skill
+		// and not as a file of the enclosing one.
+		var resources []mcp.Resource
+		for _, sk := range slices.Backward(group) {
+			of, err := resourcesOf(ctx, sk)
+			if err != nil {
+				return nil, "", err
+			}
+			resources = append(resources, of...)
+		}
+		slices.SortStableFunc(resources, func(a, b mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
+		resources = slices.CompactFunc(resources, func(a, b mcp.Resource) bool { return a.URI == b.URI })
+		for _, resource := range resources {
+			if resource.URI <= after {
+				continue
+			}
+			if len(page) == pageSize {
+				return page, page[pageSize-1].URI, nil
+			}
+			page = append(page, resource)
+		}
+	}
+	return page, "", nil
+}
+
+// groups divides skills into runs of a skill and those nested below it, in byte order of their
+// URIs: a nested skill's files are files of the enclosing one too, so only whole groups have
+// disjoint ranges of URIs.
+func groups(all []*skills.Skill) [][]*skills.Skill {
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, func(a, b *skills.Skill) int { return strings.Compare(baseURI(a), baseURI(b)) })
+	var groups [][]*skills.Skill
+	for _, sk := range sorted {
+		if last := len(groups) - 1; last >= 0 && strings.HasPrefix(baseURI(sk), baseURI(groups[last][0])) {
+			groups[last] = append(groups[last], sk)
+			continue
+		}
+		groups = append(groups, []*skills.Skill{sk})
+	}
+	return groups
+}
+
+// resourcesOf describes SKILL.md, named after the skill, and every other file.
+func resourcesOf(ctx context.Context, sk *skills.Skill) ([]mcp.Resource, error) {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	size := sk.Size
+	resources := make([]mcp.Resource, 0, len(index.Resources)+1)
+	resources = append(resources, mcp.Resource{
+		URI: sk.URI(sk.File), Name: sk.Name(), Description: sk.Description(), MIMEType: "text/markdown", Size: &size,
+		Meta: &mcp.Meta{AdditionalFields: map[string]any{
+			skillMeta + "digest": sk.Digest, skillMeta + "treeDigest": index.TreeDigest,
+			skillMeta + "lastModified": sk.LastModified.UTC().Format(time.RFC3339),
+		}},
+	})
+	for i := range index.Resources {
+		r := &index.Resources[i]
+		size := r.Size
+		resources = append(resources, mcp.Resource{
+			URI: sk.URI(r.Path), Name: sk.Path + "/" + r.Path, MIMEType: r.MIMEType, Size: &size,
+			Meta: &mcp.Meta{AdditionalFields: map[string]any{skillMeta + "digest": r.Digest}},
+		})
+	}
+	return resources, nil
+}
+
+// readResource is resources/read: one file, verified against the snapshot as it is read.
+func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error) {
+	var params struct {
+		URI  string         `json:"uri"`
+		Meta map[string]any `json:"_meta"`
+	}
+	if err := unmarshalParams(r.Params, &params); err != nil {
+		return nil, err
+	}
+	notFound := mcp.RESOURCE_NOT_FOUND
+	if r.Modern {
+		notFound = mcp.INVALID_PARAMS
+	}
+	if err := s.scanned(ctx); err != nil {
+		return nil, err
+	}
+	call, err := s.callOf(ctx, r.Method, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, notFound)
+	}
+	ses, err := s.cfg.Sessions.Open(ctx, call)
+	if err != nil {
+		return nil, s.methodError(ctx, err, notFound)
+	}
+	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: params.URI})
+	if err != nil {
+		if read != nil && read.Rescanned {
+			s.Publish()
+		}
+		return nil, s.methodError(ctx, err, notFound)
+	}
+	return readResult(params.URI, read), nil
+}
+
+// readResult puts a file's bytes on the wire: text when all of it is, else base64.
+func readResult(uri string, read *session.ReadResult) mcp.ReadResourceResult {
+	meta := map[string]any{skillMeta + "digest": read.Got}
+	if read.Text {
+		return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{
+			mcp.TextResourceContents{URI: uri, MIMEType: read.MIMEType, Text: string(read.Data), Meta: meta}}}
+	}
+	return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{
+		mcp.BlobResourceContents{URI: uri, MIMEType: read.MIMEType, Blob: base64.StdEncoding.EncodeToString(read.Data), Meta: meta}}}
+}
+
+func unmarshalParams(raw json.RawMessage, dst any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, dst); err != nil {
+		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "params do not have the form this method takes"}
+	}
+	return nil
+}
+
+func decodeCursor(cursor string) (after string, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return "", &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
+	}
+	return string(raw), nil
+}

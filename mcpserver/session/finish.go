@@ -1,0 +1,150 @@
+package session
+
+import (
+	"context"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// finish keeps the output, releases or withholds it as decided before the run, and records what
+// happened. A run that was cancelled is recorded too, although nobody waits for its answer.
+func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
+	ctx = context.WithoutCancel(ctx)
+	out, files, err := s.keep(ctx, r)
+	if err != nil {
+		return nil, recordError(err)
+	}
+	result := &RunResult{
+		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
+		Backend: r.result.Backend, Stdout: stream(&r.result.Stdout), Stderr: stream(&r.result.Stderr), Out: out,
+	}
+	if r.result.Outcome == sandbox.Exited {
+		r.out.ExitCode = &r.result.ExitCode
+	}
+	r.out.CFC = r.result.Mediation
+	r.out.Skillsd = r.extension(result)
+	if r.grant.Release == policy.ReleaseOpaque {
+		result.Stdout.withhold(r.out.OutputID + ":stdout")
+		result.Stderr.withhold(r.out.OutputID + ":stderr")
+		result.Out = nil
+	}
+	result.Stdout.describe(&r.out.Stdout, &r.out.StdoutTruncated, &r.out.StdoutOriginalLength)
+	result.Stderr.describe(&r.out.Stderr, &r.out.StderrTruncated, &r.out.StderrOriginalLength)
+	e := s.runEvent(r)
+	e.Files = files
+	if err := s.append(ctx, e); err != nil {
+		return nil, err
+	}
+	result.Output = r.out
+	return result, nil
+}
+
+// keep writes the streams and the files left in /out into the session's records.
+func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, files []provenance.File, err error) {
+	put := func(name string, data []byte) error {
+		if len(data) == 0 {
+			return nil
+		}
+		file, err := s.cfg.Records.Put(ctx, s.id, name, data)
+		files = append(files, file)
+		return err
+	}
+	if err := put(provenance.OutputName(r.out.OutputID, "stdout"), append(r.result.Stdout.Head, r.result.Stdout.Tail...)); err != nil {
+		return nil, nil, err
+	}
+	if err := put(provenance.OutputName(r.out.OutputID, "stderr"), append(r.result.Stderr.Head, r.result.Stderr.Tail...)); err != nil {
+		return nil, nil, err
+	}
+	for i, left := range r.result.Out {
+		name := provenance.OutputName(r.out.OutputID, "out-"+number(i))
+		if err := put(name, left.Data); err != nil {
+			return nil, nil, err
+		}
+		out = append(out, provenance.OutFile{Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
+			URI: "skillsd://session/" + name})
+	}
+	return out, files, nil
+}
+
+// extension is the part of a run's record that the reference's shapes have no place for.
+func (r *run) extension(result *RunResult) *provenance.RunExtension {
+	limits := r.result.Limits
+	workspace := string(r.cmd.Workspace.Mode)
+	if workspace == "" {
+		workspace = string(sandbox.WorkspaceNone)
+	}
+	return &provenance.RunExtension{
+		Outcome: provenance.Outcome(result.Outcome), Signal: result.Signal, DurationMS: result.Duration.Milliseconds(), Backend: result.Backend,
+		Limits: provenance.RunLimits{TimeoutMS: limits.Timeout.Milliseconds(), MemoryBytes: limits.Memory, PIDs: limits.PIDs,
+			FileBytes: limits.File, OutputBytes: limits.Output},
+		Network: "none", Workspace: workspace, TreeDigest: r.index.TreeDigest,
+		Stdout: provenance.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
+		Stderr: provenance.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},
+		Out:    result.Out,
+	}
+}
+
+// runEvent is the record of a run, or of an attempt that did not start.
+func (s *Session) runEvent(r *run) *provenance.Event {
+	o := r.out
+	row := provenance.ScriptExecution{
+		Type: "cf-harness.skill-script-execution", OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
+		ExecutedAt: provenance.Stamp(r.at), ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
+		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
+		DigestMatchesRegistry: o.DigestMatchesRegistry, RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
+		ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
+	}
+	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path}
+	switch {
+	case o.Error != nil:
+		e.Detail = o.Error.Code
+	default:
+		row.ResourcePath = hostPath(r.skill, r.path)
+		e.Detail = string(o.Skillsd.Outcome)
+		e.Want, e.Got = o.RegistryDigest.String(), o.ObservedDigest.String()
+		e.Decision = s.granted(r.request, r.grant)
+	}
+	e.Row = encode(row)
+	return e
+}
+
+// runFailed records an attempt that did not start and returns its error.
+func (s *Session) runFailed(ctx context.Context, r *run, failure *Error) (*RunResult, error) {
+	o := &r.out
+	o.Status, o.Error = provenance.StatusError, &provenance.RecordError{Code: string(failure.Code), Message: failure.Message}
+	// The target stands in records of errors only where the reference has it.
+	if failure.Code != CodeCwdDenied {
+		o.ExecutionTarget = ""
+	}
+	if err := s.append(ctx, s.runEvent(r)); err != nil {
+		return nil, err
+	}
+	return &RunResult{Output: r.out}, failure
+}
+
+// stream is what a run printed, as text.
+func stream(s *sandbox.Stream) Stream {
+	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated, Digest: digest.Digest(s.SHA256)}
+}
+
+// text replaces what is not UTF-8, so that the bytes survive JSON as something readable.
+func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+
+// withhold puts an opaque handle in the place of the stream.
+func (s *Stream) withhold(id string) { s.Head, s.Tail, s.Withheld = "", "", id }
+
+// describe fills the reference's fields for a stream: the released text and nothing more.
+func (s *Stream) describe(released **string, truncated **bool, length **int64) {
+	if s.Withheld != "" {
+		return
+	}
+	*released = new(s.Head + s.Tail)
+	if s.Truncated {
+		*truncated, *length = new(true), &s.Total
+	}
+}

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path"
+	"path/filepath"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// sandboxSkills is where records say skills lie in the sandbox, the reference's name for it.
+const sandboxSkills = "/workspace/skills"
+
+// Denied is a refusal by policy that has been recorded. Object is what the client is shown.
+type Denied struct {
+	Object provenance.ObservationDenied
+}
+
+func (d *Denied) Error() string { return d.Object.Detail }
+
+// append records e in the session, which it starts first. It is called before every answer.
+//
+// Errors: *Error with code provenance_unavailable.
+func (s *Session) append(ctx context.Context, e *provenance.Event) error {
+	// A client that leaves must not leave the record of what it was shown unwritten.
+	ctx = context.WithoutCancel(ctx)
+	if err := s.start(ctx); err != nil {
+		return recordError(err)
+	}
+	return s.write(ctx, e)
+}
+
+func (s *Session) write(ctx context.Context, e *provenance.Event) error {
+	e.Session, e.Principal, e.Client = s.id, s.principal.Name, s.client
+	err := s.cfg.Records.Append(ctx, e)
+	s.broken.Store(err != nil)
+	if err != nil {
+		return recordError(err)
+	}
+	return nil
+}
+
+// plain returns an error that was not recorded. While the record cannot be written every call says
+// so, whatever else is wrong with it.
+func (s *Session) plain(err *Error) *Error {
+	if s.broken.Load() {
+		return recordError(err)
+	}
+	return err
+}
+
+// deny records a denial and returns it as the client is to see it.
+func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
+	object := provenance.ObservationDenied{
+		Type: "cf-harness.observation-denied", Reason: string(denial.Reason), Detail: denial.Detail,
+		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy, RuleID: denial.RuleID,
+	}
+	at := provenance.Stamp(s.cfg.Now())
+	row := encode(provenance.PolicyEvent{
+		Type: "cf-harness.policy-event", Severity: provenance.SeverityDenied, Mode: r.mode.String(), ToolID: r.call.Method,
+		Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
+	})
+	e := &provenance.Event{
+		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path, Detail: string(denial.Code) + ": " + denial.Detail, Row: row,
+		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial),
+	}
+	if err := s.append(ctx, e); err != nil {
+		return err
+	}
+	s.cfg.Logger.InfoContext(ctx, "denied", slog.String("method", r.call.Method), slog.String("skill", denial.Skill), slog.String("session", s.id), slog.String("code", string(denial.Code)))
+	object.EventID = e.ID()
+	return &Denied{Object: object}
+}
+
+// decision is the row of policy-trace.json for one call.
+func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule string, denial *policy.Denial) json.RawMessage {
+	n := int(s.decisions.Add(1))
+	row := provenance.PolicyDecision{
+		Type: "cf-harness.policy-decision", Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
+		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(), Mode: r.mode.String(),
+		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
+	}
+	if denial != nil {
+		row.Detail = denial.Detail
+		row.Skillsd = &provenance.DecisionExtension{Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID, Skill: denial.Skill, Path: denial.Path}
+	}
+	return encode(row)
+}
+
+// granted is the trace row of an allowed or warned call.
+func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
+	return s.decision(r, provenance.Stamp(s.cfg.Now()), string(grant.Decision), grant.RuleID, nil)
+}
+
+// warn records what enforcement would have refused.
+func (s *Session) warn(ctx context.Context, r *request, grant policy.Grant) error {
+	if grant.Decision != policy.Warned {
+		return nil
+	}
+	row := encode(provenance.PolicyEvent{
+		Type: "cf-harness.policy-event", Severity: provenance.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
+		Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()), ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
+	})
+	return s.append(ctx, &provenance.Event{Kind: provenance.KindPolicyWarned, Skill: r.skillPath(), Path: r.path, Detail: grant.Warning, Row: row})
+}
+
+// request is what the records of one call have in common.
+type request struct {
+	call    Call
+	class   policy.Class
+	mode    policy.Mode
+	summary provenance.ToolInputSummary
+	skill   *skills.Skill
+	path    string
+}
+
+func (s *Session) newRequest(call Call, class policy.Class) *request {
+	return &request{call: call, class: class, mode: s.cfg.Policy.Mode(call.Mode),
+		summary: provenance.ToolInputSummary{Type: "cf-harness.tool-input-summary", ToolID: call.Method}}
+}
+
+func (r *request) skillPath() string {
+	if r.skill == nil {
+		return ""
+	}
+	return r.skill.Path
+}
+
+func (r *request) slot() json.RawMessage {
+	if r.call.Slot == nil {
+		return nil
+	}
+	return r.call.Slot.Raw
+}
+
+// hostPath is where a file of a skill lies on this machine; only records on disk hold it.
+func hostPath(sk *skills.Skill, file string) string {
+	if sk.Root.FS != nil {
+		return sk.URI(file)
+	}
+	return filepath.Join(sk.Root.Dir, filepath.FromSlash(path.Join(sk.Dir, file)))
+}
+
+// sandboxPath is the name a file of a skill has in records and results.
+func sandboxPath(sk *skills.Skill, file string) string {
+	return path.Join(sandboxSkills, sk.Path, file)
+}
+
+// encode marshals a record; its types hold nothing that cannot be.
+func encode(v any) json.RawMessage {
+	raw, err := provenance.Encode(v)
+	if err != nil {
+		panic("session: record does not marshal: " + err.Error())
+	}
+	return raw
+}

@@ -1,0 +1,112 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"path"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// recordRegistry writes skill-registry.json, which waits for the digest of every file, and the
+// event that names it.
+func (s *Session) recordRegistry(ctx context.Context) {
+	snapshot := s.cfg.Registry.Snapshot()
+	registry, err := registryOf(ctx, snapshot)
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
+		return
+	}
+	data, err := provenance.EncodePretty(registry)
+	if err == nil {
+		var file provenance.File
+		if file, err = s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data); err == nil {
+			err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.RegistryFile, Files: []provenance.File{file}})
+		}
+	}
+	if err != nil {
+		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
+	}
+}
+
+// registryOf is the snapshot in the reference's shape.
+func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.SkillRegistry, error) {
+	out := &provenance.SkillRegistry{
+		Type: "cf-harness.skill-registry", Version: 1, SandboxSkillsRoot: sandboxSkills,
+		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &provenance.RegistryExtension{},
+	}
+	for i, root := range snapshot.Roots {
+		if i == 0 {
+			out.SkillsRoot = root.Dir
+		}
+		out.Skillsd.Roots = append(out.Skillsd.Roots, provenance.RegistryRoot{
+			Path: root.Dir, SandboxPath: path.Join(sandboxSkills, root.Prefix), Tier: root.Tier.String(), Prefix: root.Prefix})
+	}
+	out.Diagnostics, out.Skillsd.Diagnostics = diagnosticsOf(snapshot.Diagnostics)
+	for _, sk := range snapshot.Skills {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		index, err := sk.Index(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out.Skills = append(out.Skills, registrySkill(sk, index))
+	}
+	for _, sk := range snapshot.Shadowed {
+		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed, provenance.RegistrySkillShadow{Path: sk.Path, SkillDir: hostPath(sk, ""), Digest: sk.Digest})
+	}
+	return out, nil
+}
+
+func registrySkill(sk *skills.Skill, index *skills.Index) provenance.RegistrySkill {
+	out := provenance.RegistrySkill{
+		Name: sk.Name(), Description: sk.Description(), SkillPath: hostPath(sk, sk.File), SkillDir: hostPath(sk, ""),
+		SandboxPath: sandboxPath(sk, sk.File), SandboxSkillDir: sandboxPath(sk, ""), Digest: sk.Digest,
+		Frontmatter: sk.Frontmatter.Plain(),
+		Skillsd: &provenance.RegistrySkillExtension{
+			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: sk.Frontmatter.JSON,
+			Verdict: &provenance.RegistryVerdict{Strict: sk.Verdict.Strict, Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
+		},
+	}
+	all := append(append([]skills.Diagnostic{}, sk.Diagnostics...), index.Diagnostics...)
+	out.Diagnostics, out.Skillsd.Diagnostics = diagnosticsOf(all)
+	for i := range index.Resources {
+		out.Resources = append(out.Resources, registryResource(sk, &index.Resources[i]))
+	}
+	return out
+}
+
+func registryResource(sk *skills.Skill, r *skills.Resource) provenance.RegistryResource {
+	out := provenance.RegistryResource{
+		Path: r.Path, Kind: string(r.Kind), ResourcePath: hostPath(sk, r.Path), SandboxResourcePath: sandboxPath(sk, r.Path),
+		SizeBytes: r.Size, Digest: r.Digest, ContentKind: "binary", Skillsd: &provenance.RegistryResourceExtension{MIMEType: r.MIMEType},
+	}
+	if r.Text {
+		out.ContentKind = "text"
+	}
+	if r.Script != nil {
+		out.Script = &provenance.RegistryScript{Executable: r.Script.Executable, Shebang: r.Script.Shebang, Runtime: r.Script.ReferenceRuntime()}
+		out.Skillsd.Runtime = string(r.Script.Runtime)
+	}
+	_, out.Skillsd.Diagnostics = diagnosticsOf(r.Diagnostics)
+	return out
+}
+
+// diagnosticsOf divides diagnostics into those of the reference's shape and those it has no place
+// for: infos, and lines.
+func diagnosticsOf(all []skills.Diagnostic) (plain provenance.List[provenance.RegistryDiagnostic], extended []provenance.ExtendedDiagnostic) {
+	for _, d := range all {
+		severity := d.Severity.String()
+		if severity != "info" {
+			plain = append(plain, provenance.RegistryDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path})
+		}
+		if severity == "info" || d.Line > 0 {
+			extended = append(extended, provenance.ExtendedDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
+		}
+	}
+	return plain, extended
+}

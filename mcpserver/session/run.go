@@ -1,0 +1,269 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// RunRequest asks for one script of an activated skill.
+type RunRequest struct {
+	Call    Call
+	Skill   string // path or unique name
+	Path    string // relative to the skill, below scripts/
+	Args    []string
+	Cwd     string
+	Timeout time.Duration
+	Stdin   []byte // nil is none
+}
+
+// Stream is one output stream as it was released.
+type Stream struct {
+	Head, Tail string // text; Tail only when Truncated
+	Total      int64  // bytes the script wrote
+	Truncated  bool   // the middle was not kept
+	Digest     digest.Digest
+	Withheld   string // id of the opaque handle that stands for the stream; Head and Tail are empty
+}
+
+// RunResult is a script that started and ended.
+type RunResult struct {
+	Outcome        string
+	ExitCode       int
+	Signal         string
+	Duration       time.Duration
+	Backend        string
+	Stdout, Stderr Stream
+	Out            []provenance.OutFile
+	Output         provenance.RunOutput
+}
+
+// OutputObject is the reference's output object, also of a run that failed.
+func (r *RunResult) OutputObject() any {
+	if r == nil {
+		return nil
+	}
+	return r.Output
+}
+
+// run is the state of one RunScript on its way down.
+type run struct {
+	*request
+	in     RunRequest
+	at     time.Time
+	out    provenance.RunOutput
+	grant  policy.Grant
+	index  *skills.Index
+	file   *skills.Resource
+	tree   *store.Tree
+	cmd    sandbox.Cmd
+	result *sandbox.Result
+}
+
+// RunScript runs one script, if everything allows it: record the request, look up, check the path,
+// decide, check the file, open the stored tree and compare it with the disk, prepare the command,
+// run it isolated, release or withhold its output, record, answer.
+//
+// Errors: *Denied, *Error; the result is then nil or holds only Output. A script that started is a
+// result whatever became of it.
+func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
+	r := s.newRun(in)
+	if err := script.CheckArgs(in.Args); err != nil {
+		return nil, s.plain(&Error{Code: CodeInvalidArguments, Message: err.Error(), Remedy: "shorten or mend the arguments", Err: err})
+	}
+	if err := s.append(ctx, r.requested()); err != nil {
+		return nil, err
+	}
+	sk, err := s.lookup(in.Skill)
+	if err != nil {
+		return s.runFailed(ctx, r, lookupError(err, s.cfg.NamesInErrors))
+	}
+	r.skill = sk
+	if r.path, err = script.CleanPath(in.Path); err != nil {
+		return s.runFailed(ctx, r, &Error{Code: CodeScriptPathInvalid, Message: err.Error(), Remedy: "use the path of a script below scripts/, as load_skill lists it", Err: err})
+	}
+	if denial := s.decideRun(ctx, r); denial != nil {
+		return nil, s.deny(ctx, r.request, denial)
+	}
+	if err := r.checkFile(); err != nil {
+		return s.runFailed(ctx, r, err)
+	}
+	if denial := s.openTree(ctx, r); denial != nil {
+		return nil, s.deny(ctx, r.request, denial)
+	}
+	if err := s.prepare(ctx, r); err != nil {
+		return s.runFailed(ctx, r, err)
+	}
+	defer r.cmd.Tree.Close()
+	if err := s.warn(ctx, r.request, r.grant); err != nil {
+		return nil, err
+	}
+	if err := s.isolate(ctx, r); err != nil {
+		return s.runFailed(ctx, r, err)
+	}
+	return s.finish(ctx, r)
+}
+
+func (s *Session) newRun(in RunRequest) *run {
+	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now()}
+	timeout, count := in.Timeout.Milliseconds(), len(in.Args)
+	r.summary.Skill, r.summary.Path, r.summary.ArgsCount, r.summary.TimeoutMS = new(clip(in.Skill)), new(clip(in.Path)), &count, &timeout
+	if in.Cwd != "" {
+		r.summary.CWD = new(clip(in.Cwd))
+	}
+	r.out = provenance.RunOutput{Type: "cf-harness.run-skill-script-output", OutputID: s.outputID(in.Call.Method),
+		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: in.Args}
+	return r
+}
+
+func (r *run) requested() *provenance.Event {
+	return &provenance.Event{Kind: provenance.KindScriptRequested, Skill: r.out.Skill, Path: r.out.Path, Detail: "requested"}
+}
+
+// decideRun asks the policy with the facts of the activated tree, not of what lies on disk now.
+func (s *Session) decideRun(ctx context.Context, r *run) *policy.Denial {
+	facts := policy.Request{Path: r.path, Workspace: s.cfg.Workspace.Mode != "" && s.cfg.Workspace.Mode != sandbox.WorkspaceNone}
+	if a := s.activated(r.skill.Path); a != nil {
+		r.skill, r.index = a.skill, a.index
+		facts.Activated, facts.TreeDigest = true, a.index.TreeDigest
+		if r.file = a.index.Resource(r.path); r.file != nil {
+			facts.FileDigest = r.file.Digest
+		}
+	}
+	facts.StartTree = s.pinned(ctx, r.skill.Path)
+	var denial *policy.Denial
+	r.grant, denial = s.decide(r.request, facts)
+	return denial
+}
+
+// checkFile makes sure that the path is an indexed script.
+func (r *run) checkFile() *Error {
+	switch {
+	case r.file == nil:
+		return &Error{Code: CodeScriptNotIndexed, Message: "no such file in the skill", Remedy: "use the path of a script from the skill's file list"}
+	case r.file.Kind != skills.KindScript || r.file.Script == nil:
+		return &Error{Code: CodeResourceNotScript, Message: "the file is not a script", Remedy: "use the path of a script from the skill's file list"}
+	}
+	r.out.Skill, r.out.Path = r.skill.Path, r.path
+	r.out.SandboxResourcePath = sandboxPath(r.skill, r.path)
+	r.out.RegistryDigest, r.out.RegistrySizeBytes = r.file.Digest, &r.file.Size
+	return nil
+}
+
+// openTree opens the stored tree of the activated digest. It refuses when the files on disk have
+// changed since: what was approved is then not what its author has there.
+func (s *Session) openTree(ctx context.Context, r *run) *policy.Denial {
+	if err := r.skill.Verify(ctx); err != nil {
+		return s.drifted(r, err)
+	}
+	tree, err := s.cfg.Trees.Tree(ctx, r.index.TreeDigest)
+	if err != nil {
+		// Not stored, or damaged in the store: both are mended from the skill, whose bytes Stage
+		// checks against their digests.
+		if tree, err = r.skill.Stage(ctx, s.cfg.Trees); err != nil {
+			return s.drifted(r, err)
+		}
+	}
+	r.tree = tree
+	matches := true
+	r.out.ObservedDigest, r.out.ObservedSizeBytes, r.out.DigestMatchesRegistry = r.file.Digest, &r.file.Size, &matches
+	return nil
+}
+
+func (s *Session) drifted(r *run, err error) *policy.Denial {
+	denial := s.denial(r.request, policy.CodeScriptSnapshotMismatch, "the skill's files differ from those that were loaded and allowed",
+		"the operator can review the change and restart the server; then load the skill again")
+	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
+		denial.Detail += ": " + clip(drift.Path)
+	}
+	return denial
+}
+
+// prepare turns the script into a command: runtime, interpreter, argv, environment, limits.
+func (s *Session) prepare(ctx context.Context, r *run) *Error {
+	info := *r.file.Script
+	if info.Runtime == "" {
+		return &Error{Code: CodeUnsupportedRuntime, Message: "the script cannot be run: " + info.Problem,
+			Remedy: "bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
+	}
+	interpreter, err := s.cfg.Interpreter(ctx, string(info.Runtime))
+	if err != nil {
+		return internalError(err)
+	}
+	if interpreter == nil {
+		return &Error{Code: CodeInterpreterNotFound, Message: string(info.Runtime) + " is not installed where the server runs",
+			Remedy: "the operator can install " + string(info.Runtime) + " on the server's PATH and restart it"}
+	}
+	handle, err := r.tree.Open()
+	if err != nil {
+		return internalError(err)
+	}
+	target := sandbox.SkillDir + "/" + r.path
+	r.cmd = sandbox.Cmd{
+		Argv: script.Argv(info, interpreter.Path, target, r.in.Args), Interpreter: interpreter, Tree: handle,
+		Workspace: s.cfg.Workspace, Cwd: r.in.Cwd, Stdin: r.in.Stdin, Limits: s.limits(r.in.Timeout),
+		Env: []string{
+			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.TmpDir, "LANG=C.UTF-8",
+			"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + r.skill.Name(), "SKILL_DIR=" + sandbox.SkillDir, "SKILL_SCRIPT=" + target,
+			"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=sandbox",
+		},
+	}
+	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv, r.out.CWD = "sandbox", info.ReferenceRuntime(), r.cmd.Argv, s.cwd(r.in.Cwd)
+	return nil
+}
+
+// limits are the configured ones; a call may only lower its timeout.
+func (s *Session) limits(timeout time.Duration) sandbox.Limits {
+	limits := s.cfg.Limits
+	if limits.Timeout == 0 || timeout < limits.Timeout {
+		limits.Timeout = timeout
+	}
+	return limits
+}
+
+// cwd is where a script starts, for the records.
+func (s *Session) cwd(asked string) string {
+	switch {
+	case asked != "":
+		return clip(asked)
+	case s.cfg.Workspace.Mode != "" && s.cfg.Workspace.Mode != sandbox.WorkspaceNone:
+		return sandbox.WorkspaceDir
+	}
+	return sandbox.TmpDir
+}
+
+// isolate runs the command when one of the slots is free.
+func (s *Session) isolate(ctx context.Context, r *run) *Error {
+	runner, err := s.cfg.Runner(ctx)
+	if err != nil {
+		return sandboxError(err)
+	}
+	if !s.slots.TryAcquire(1) {
+		r.in.Call.progress("waiting for a free slot")
+		if err := s.slots.Acquire(ctx, 1); err != nil {
+			r.result = &sandbox.Result{Outcome: sandbox.Canceled, Backend: runner.Name(), Limits: r.cmd.Limits}
+			return nil
+		}
+	}
+	defer s.slots.Release(1)
+	r.in.Call.progress("running")
+	if r.result, err = runner.Run(ctx, &r.cmd); err != nil {
+		return sandboxError(err)
+	}
+	return nil
+}
+
+func (c *Call) progress(message string) {
+	if c.Progress != nil {
+		c.Progress(message)
+	}
+}

@@ -1,0 +1,225 @@
+// Package session is where facts, decisions, processes and records meet. A [Session] has three
+// verbs, [Session.Activate], [Session.ReadResource] and [Session.RunScript]; each is one linear
+// function that holds every check in order and returns early.
+//
+// Guarantees:
+//   - no byte of a skill leaves, and no script starts, before the policy allowed it;
+//   - no answer is returned whose event the provenance store did not accept: a call that cannot be
+//     recorded is answered provenance_unavailable, and a script does not start;
+//   - a script runs from the content-addressed store, from the tree whose digest was activated, and
+//     only while the files on disk still equal it;
+//   - errors are *Denied or *Error and hold no host path.
+//
+// The package knows nothing of MCP, HTTP or any sandbox backend. All exported methods are safe for
+// concurrent use.
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// HandleLife is how long an activation handle is good for.
+const HandleLife = 24 * time.Hour
+
+// Config is what all sessions of a server share. All fields but those marked optional are required.
+type Config struct {
+	Registry *skills.Registry
+	Policy   *policy.Policy
+	Trees    *store.Store
+	Records  provenance.Store
+
+	// Runner and Interpreter answer from the detection that runs beside the start of the server;
+	// they may wait for it. Interpreter returns nil when the host has none of that name.
+	Runner      func(ctx context.Context) (sandbox.Runner, error)
+	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
+
+	Workspace     sandbox.Workspace // optional: the zero value grants none
+	WorkspacePath string            // its host path, for records on disk only
+	Limits        sandbox.Limits    // defaults and ceilings; zero fields mean sandbox.DefaultLimits
+	NamesInErrors bool              // whether an unknown skill is answered with the names there are
+	Version       string            // of the server, for session.json
+	Logger        *slog.Logger
+	Now           func() time.Time // optional: time.Now
+}
+
+// Sessions opens the sessions of one server process.
+type Sessions struct {
+	cfg   Config
+	slots *semaphore.Weighted // concurrent runs: cores x 4, the rest wait
+
+	// Set by Start, before the first call.
+	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
+	preload []*skills.Skill
+
+	mu      sync.Mutex
+	process *Session // the one session of a stdio process
+}
+
+// New returns the sessions of a server. Nothing is written before the first call.
+func New(cfg Config) *Sessions {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Sessions{cfg: cfg, slots: semaphore.NewWeighted(int64(runtime.NumCPU() * 4)), pins: map[string]digest.Digest{}}
+}
+
+// Call is what is known of a request beside its arguments. Only Evidence that the transport
+// authenticated belongs here; nothing in it comes from the model but Handle.
+type Call struct {
+	Method     string // tool name, or the JSON-RPC method for reads that are not tool calls
+	ToolCallID string
+	Handle     string // the activation argument; empty when not given
+	Principal  policy.Principal
+	Client     string             // "name version", as the client introduced itself
+	Protocol   string             // revision of MCP the client speaks
+	Slot       *policy.PromptSlot // the call's own binding
+	Mode       policy.Mode        // what the client raises its mode to; the zero value raises nothing
+
+	// Progress, when not nil, is told in a few words what a long call is doing.
+	Progress func(message string)
+}
+
+// Session is one client's state: its activations, its numbering, its record.
+type Session struct {
+	*Sessions
+	id        string
+	principal policy.Principal
+	client    string
+	protocol  string
+	outputs   atomic.Uint64 // last output number
+	decisions atomic.Uint64
+	broken    atomic.Bool // the last append failed
+
+	starting   sync.Mutex
+	began      bool // session.started is written
+	background sync.WaitGroup
+	stop       context.CancelFunc // ends background work; nil before it began
+
+	mu      sync.Mutex
+	secret  [sha256.Size]byte // of the handle; the handle itself is only in the answer
+	handle  string
+	expires time.Time
+	active  map[string]*activation // by skill path
+}
+
+// activation pins a skill to the tree the model was shown.
+type activation struct {
+	skill *skills.Skill
+	index *skills.Index
+	at    time.Time
+	shown bool // whether the instructions were sent, not merely preloaded
+}
+
+// Open returns the session a call belongs to. On stdio that is the session of the process, which
+// the activation handle, when one is given, must name.
+//
+// Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
+func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
+	ses, err := s.forProcess(call)
+	if err != nil {
+		return nil, internalError(err)
+	}
+	if call.Handle != "" && !ses.owns(call.Handle) {
+		req := ses.newRequest(call, policy.Read)
+		return nil, ses.deny(ctx, req, ses.denial(req, policy.CodeActivationUnknown,
+			call.Method+": the activation handle is unknown or has expired", "call load_skill again and use the handle it returns"))
+	}
+	return ses, nil
+}
+
+// forProcess returns the session of the process, new on the first call.
+func (s *Sessions) forProcess(call Call) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		return s.process, nil
+	}
+	id, err := provenance.NewSessionID()
+	if err != nil {
+		return nil, err
+	}
+	s.process = &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, protocol: call.Protocol,
+		active: map[string]*activation{}}
+	return s.process, nil
+}
+
+// Current returns the session of the process, or nil before its first call.
+func (s *Sessions) Current() *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
+}
+
+// ID is the session's id, which is also the name of its directory of records.
+func (s *Session) ID() string { return s.id }
+
+// owns reports whether handle is this session's and still good.
+func (s *Session) owns(handle string) bool {
+	sum := sha256.Sum256([]byte(handle))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handle != "" && subtle.ConstantTimeCompare(sum[:], s.secret[:]) == 1 && s.cfg.Now().Before(s.expires)
+}
+
+// activate adds sk to the session and returns its pinned state and the session's handle. A skill
+// that is active with the same tree keeps its state; another tree takes its place.
+func (s *Session) activate(sk *skills.Skill, index *skills.Index) (a *activation, handle string, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	if s.handle == "" || !now.Before(s.expires) {
+		s.handle = rand.Text()
+		s.secret = sha256.Sum256([]byte(s.handle))
+		s.expires = now.Add(HandleLife)
+	}
+	a = s.active[sk.Path]
+	if a == nil || a.index.TreeDigest != index.TreeDigest {
+		a = &activation{skill: sk, index: index, at: now}
+		s.active[sk.Path] = a
+	}
+	return a, s.handle, s.expires
+}
+
+// activated returns the session's pinned state of a skill, or nil.
+func (s *Session) activated(path string) *activation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.active[path]
+}
+
+// wasShown reports whether an activation's instructions were sent.
+func (s *Session) wasShown(a *activation) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return a.shown
+}
+
+// markShown notes that an activation's instructions were sent.
+func (s *Session) markShown(a *activation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.shown = true
+}
+
+// outputID numbers an output. Numbers are unique in a session and count every tool.
+func (s *Session) outputID(method string) string {
+	return fmt.Sprintf("%s:%s:%d", s.id, method, s.outputs.Add(1))
+}

@@ -1,0 +1,396 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/memstore"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// fakeRunner answers for the sandbox; what is tested here is what happens around a run.
+type fakeRunner struct {
+	runs   atomic.Int32
+	result sandbox.Result
+	err    error
+	cmd    atomic.Pointer[sandbox.Cmd]
+}
+
+func (f *fakeRunner) Name() string { return "fake" }
+
+func (f *fakeRunner) Run(_ context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	f.runs.Add(1)
+	f.cmd.Store(cmd)
+	if f.err != nil {
+		return nil, f.err
+	}
+	result := f.result
+	result.Backend, result.Limits = "fake", cmd.Limits
+	return &result, nil
+}
+
+// failingStore refuses appends while broken is set.
+type failingStore struct {
+	provenance.Store
+	broken atomic.Bool
+}
+
+func (s *failingStore) Append(ctx context.Context, e *provenance.Event) error {
+	if s.broken.Load() {
+		return provenance.ErrUnavailable
+	}
+	return s.Store.Append(ctx, e)
+}
+
+// bench is a server's sessions over a real skills root and a real tree store.
+type bench struct {
+	*Sessions
+	t       *testing.T
+	root    string
+	records *failingStore
+	runner  *fakeRunner
+}
+
+type benchOptions struct {
+	tier      skills.Tier
+	policy    policy.Config
+	allow     []string
+	workspace sandbox.WorkspaceMode
+}
+
+func newBench(t *testing.T, o benchOptions) *bench {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range map[string]string{
+		"demo/SKILL.md":       "---\nname: demo\ndescription: For tests.\n---\nDo it.\n",
+		"demo/notes.md":       "hello äöü\n",
+		"demo/scripts/ok.sh":  "#!/bin/sh\necho ok\n",
+		"demo/scripts/x.rb":   "puts 1\n",
+		"narrow/SKILL.md":     "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n",
+		"narrow/scripts/a.sh": "echo\n",
+	} {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := t.TempDir()
+	t.Cleanup(func() {
+		filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	trees, err := store.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.allow == nil {
+		o.allow = []string{"demo:scripts/ok.sh", "demo:scripts/x.rb", "demo:scripts/none.sh", "narrow:scripts/a.sh"}
+	}
+	if o.policy.Allowlist, err = policy.ParseAllowlist(o.allow); err != nil {
+		t.Fatal(err)
+	}
+	o.policy.Tools = []string{"load_skill", "read_skill_resource", "run_skill_script", "resources/read"}
+	workspace := sandbox.Workspace{Mode: o.workspace}
+	if o.workspace != "" {
+		if workspace.Dir, err = os.Open(t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { workspace.Dir.Close() })
+	}
+	b := &bench{t: t, root: root, records: &failingStore{Store: memstore.New()}, runner: &fakeRunner{}}
+	b.runner.result = sandbox.Result{Outcome: sandbox.Exited, Duration: time.Millisecond,
+		Stdout: sandbox.Stream{Head: []byte("secret output\n"), Total: 14, SHA256: "sha256:" + strings.Repeat("0", 64)}}
+	registry := skills.NewRegistry([]skills.Root{{Dir: root, Tier: o.tier}}, nil)
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.Sessions = New(Config{
+		Registry: registry, Policy: policy.New(o.policy), Trees: trees, Records: b.records, Workspace: workspace,
+		Runner: func(context.Context) (sandbox.Runner, error) { return b.runner, nil },
+		Interpreter: func(_ context.Context, name string) (*sandbox.Interpreter, error) {
+			return &sandbox.Interpreter{Name: name, Path: "/usr/bin/" + name}, nil
+		},
+		NamesInErrors: true, Version: "test", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err := b.Start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var local = policy.Principal{Name: "local", Evidence: true}
+
+func (b *bench) call(method string) (*Session, Call) {
+	b.t.Helper()
+	call := Call{Method: method, Principal: local}
+	ses, err := b.Open(b.t.Context(), call)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ses, call
+}
+
+func (b *bench) load(skill string) *Loaded {
+	b.t.Helper()
+	ses, call := b.call("load_skill")
+	loaded, err := ses.Activate(b.t.Context(), ActivateRequest{Call: call, Skill: skill})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return loaded
+}
+
+func (b *bench) run(skill, path string) (*RunResult, error) {
+	b.t.Helper()
+	ses, call := b.call("run_skill_script")
+	return ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: skill, Path: path, Args: []string{"a"}, Timeout: time.Second})
+}
+
+// code is the code of an error of either kind.
+func code(err error) string {
+	if denied, ok := errors.AsType[*Denied](err); ok {
+		return denied.Object.Code
+	}
+	if plain, ok := errors.AsType[*Error](err); ok {
+		return string(plain.Code)
+	}
+	return ""
+}
+
+// events are the kinds recorded so far, but for the registry, which comes when it is hashed.
+func (b *bench) events() string {
+	b.t.Helper()
+	b.Current().background.Wait()
+	var kinds []string
+	for e, err := range b.records.Events(b.t.Context(), provenance.Query{Session: b.Current().ID()}) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if e.Kind != provenance.KindRegistrySnapshot {
+			kinds = append(kinds, strings.TrimPrefix(string(e.Kind), "skill."))
+		}
+	}
+	return strings.Join(kinds, " ")
+}
+
+func (b *bench) artifact(name string) string {
+	b.t.Helper()
+	file, err := b.records.Artifact(b.t.Context(), b.Current().ID(), name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(file)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(data)
+}
+
+var direct = policy.Config{Role: policy.DirectCommand}
+
+func TestRun(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	result, err := b.run("demo", "./scripts//ok.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Stdout.Head != "secret output\n" || result.Output.Status != provenance.StatusExecuted || *result.Output.ExitCode != 0 {
+		t.Errorf("RunScript = %+v", result)
+	}
+	cmd := b.runner.cmd.Load()
+	if got, want := strings.Join(cmd.Argv, " "), "/usr/bin/sh /skill/scripts/ok.sh a"; got != want {
+		t.Errorf("argv = %q, want %q", got, want)
+	}
+	if got, want := b.events(), "session.started activated script_requested script_executed"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+	for _, name := range []string{provenance.ActivationsFile, provenance.ScriptExecutionsFile, provenance.PolicyTraceFile, provenance.RegistryFile} {
+		if !json.Valid([]byte(b.artifact(name))) {
+			t.Errorf("%s is no JSON", name)
+		}
+	}
+	if strings.Contains(b.artifact(provenance.ScriptExecutionsFile), "secret output") {
+		t.Error("a record holds output")
+	}
+}
+
+// Every refusal comes before the runner is asked, and is recorded.
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		options  benchOptions
+		load     bool
+		skill    string
+		path     string
+		code     string
+		recorded string
+	}{
+		{"unknown skill", benchOptions{policy: direct}, true, "demon", "scripts/ok.sh", "skill_not_found", "script_executed"},
+		{"path", benchOptions{policy: direct}, true, "demo", "scripts/../ok.sh", "script_path_invalid", "script_executed"},
+		{"not loaded", benchOptions{policy: direct}, false, "demo", "scripts/ok.sh", "skill_not_activated", "policy.denied"},
+		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, true, "demo", "scripts/ok.sh", "script_not_allowlisted", "policy.denied"},
+		{"wrong pin", benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh@sha256:" + strings.Repeat("0", 64)}}, true, "demo", "scripts/ok.sh", "script_snapshot_mismatch", "policy.denied"},
+		{"allowed-tools", benchOptions{policy: direct}, true, "narrow", "scripts/a.sh", "allowed_tools_conflict", "policy.denied"},
+		{"no evidence", benchOptions{}, true, "demo", "scripts/ok.sh", "direct_command_required", "policy.denied"},
+		{"third party", benchOptions{policy: policy.Config{Mode: policy.Disabled}, tier: skills.TierThirdParty}, true, "demo", "scripts/ok.sh", "approval_required", "policy.denied"},
+		{"workspace without release", benchOptions{policy: direct, workspace: sandbox.WorkspaceRO}, true, "demo", "scripts/ok.sh", "output_not_released", "policy.denied"},
+		{"not a file", benchOptions{policy: direct}, true, "demo", "scripts/none.sh", "script_not_indexed", "script_executed"},
+		{"runtime", benchOptions{policy: direct}, true, "demo", "scripts/x.rb", "unsupported_runtime", "script_executed"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, test.options)
+			if test.load {
+				b.load(strings.TrimSuffix(test.skill, "n"))
+			}
+			_, err := b.run(test.skill, test.path)
+			if got := code(err); got != test.code {
+				t.Errorf("RunScript = %v (%s), want %s", err, got, test.code)
+			}
+			if b.runner.runs.Load() != 0 {
+				t.Error("the runner was asked")
+			}
+			if events := b.events(); !strings.HasSuffix(events, " script_requested "+test.recorded) {
+				t.Errorf("events = %s, want script_requested, then %s", events, test.recorded)
+			}
+			if strings.Contains(err.Error(), b.root) {
+				t.Errorf("the error names a host path: %v", err)
+			}
+		})
+	}
+}
+
+// A call that cannot be recorded is not answered and does not run, until it can be again.
+func TestUnrecordable(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	b.Current().background.Wait()
+	b.records.broken.Store(true)
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" {
+		t.Errorf("run = %v, want provenance_unavailable", err)
+	}
+	ses, call := b.call("read_skill_resource")
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "provenance_unavailable" {
+		t.Errorf("read = %v, want provenance_unavailable", err)
+	}
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "none"}); code(err) != "provenance_unavailable" {
+		t.Errorf("load of an unknown skill = %v, want provenance_unavailable", err)
+	}
+	if b.runner.runs.Load() != 0 {
+		t.Error("a script ran that cannot be recorded")
+	}
+	b.records.broken.Store(false)
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Errorf("run after the disk is back: %v", err)
+	}
+}
+
+// What the runtime says of labels is passed on, in every mode (parity: run/mediated-*).
+func TestMediationIsPassedOn(t *testing.T) {
+	for _, mode := range []policy.Mode{policy.Disabled, policy.Observe, policy.EnforceExplicit, policy.EnforceStrict} {
+		b := newBench(t, benchOptions{policy: policy.Config{Mode: mode, Role: policy.DirectCommand}})
+		b.runner.result.Mediation = []byte(`{"version":1}`)
+		b.load("demo")
+		result, err := b.run("demo", "scripts/ok.sh")
+		if err != nil || string(result.Output.CFC) != `{"version":1}` {
+			t.Errorf("%s: cfc = %s, %v", mode, result.Output.CFC, err)
+		}
+	}
+}
+
+// With release opaque the script runs and a handle stands for what it printed.
+func TestOpaqueRelease(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
+	b.load("demo")
+	result, err := b.run("demo", "scripts/ok.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(result.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Stdout.Head != "" || result.Stdout.Withheld == "" || strings.Contains(string(raw), "secret") {
+		t.Errorf("withheld output is shown: %+v %s", result.Stdout, raw)
+	}
+	if got := b.artifact(provenance.OutputName(result.Output.OutputID, "stdout")); got != "secret output\n" {
+		t.Errorf("the operator's copy is %q", got)
+	}
+}
+
+// In observe mode a run without evidence is warned of, and runs.
+func TestObserveWarns(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Observe}})
+	b.load("demo")
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.events(), "session.started activated script_requested policy.warned script_executed"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+}
+
+func TestHandles(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	first := b.load("demo")
+	if len(first.Handle) < 26 {
+		t.Errorf("handle %q has fewer than 128 bits", first.Handle)
+	}
+	again := b.load("demo")
+	if again.Handle != first.Handle || !again.Known || again.Body != nil {
+		t.Errorf("loading again = handle %q, known %v, want %q and a short answer", again.Handle, again.Known, first.Handle)
+	}
+	if strings.Contains(b.artifact(provenance.ActivationsFile), first.Handle) {
+		t.Error("a record holds the handle")
+	}
+	_, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: "not-it"})
+	if code(err) != "activation_unknown" {
+		t.Errorf("Open with a foreign handle = %v, want activation_unknown", err)
+	}
+	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); err != nil {
+		t.Errorf("Open with the handle: %v", err)
+	}
+	b.cfg.Now = func() time.Time { return time.Now().Add(HandleLife + time.Hour) }
+	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); code(err) != "activation_unknown" {
+		t.Errorf("Open with an expired handle = %v, want activation_unknown", err)
+	}
+}
+
+func TestReadSlices(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	ses, call := b.call("read_skill_resource")
+	for _, test := range []struct {
+		offset, most int64
+		want         string
+		truncated    bool
+	}{
+		{0, 64_000, "hello äöü\n", false}, {0, 7, "hello ", true}, {0, 8, "hello ä", true}, {7, 100, "öü\n", true}, {0, 0, "", true}, {100, 10, "", true},
+	} {
+		read, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: test.most, Offset: test.offset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(read.Data) != test.want || *read.Output.Truncated != test.truncated {
+			t.Errorf("read at %d of %d = %q (truncated %v), want %q", test.offset, test.most, read.Data, *read.Output.Truncated, test.want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// Names of the tools.
+const (
+	ToolLoad = "load_skill"
+	ToolRead = "read_skill_resource"
+	ToolRun  = "run_skill_script"
+)
+
+// ReadMethods are the tools and methods every server offers: they only read.
+func ReadMethods() []string { return []string{ToolLoad, ToolRead, methodReadResource} }
+
+// Bounds of the tools' arguments, as their schemas state them.
+const (
+	MaxReadBytes     = 256_000
+	DefaultReadBytes = 64_000
+	MaxTimeoutMs     = 600_000
+	DefaultTimeoutMs = 60_000
+	MaxStdinBytes    = 1 << 20
+
+	// maxEnum is the most skills the name argument enumerates: validating a larger enum costs
+	// milliseconds at each call.
+	maxEnum = 50
+)
+
+// loadTool describes load_skill; names, when there are few, become an enum.
+func loadTool(description string, names []string) mcp.Tool {
+	schema := schemaFor[LoadArgs]()
+	if len(names) > 0 && len(names) <= maxEnum {
+		for _, name := range names {
+			schema.Properties["name"].Enum = append(schema.Properties["name"].Enum, name)
+		}
+	}
+	tool := newTool(ToolLoad, "Load skill", description, schema)
+	// The catalogue is of use only where the model sees it, so this one tool is never deferred.
+	tool.Meta = &mcp.Meta{AdditionalFields: map[string]any{"anthropic/alwaysLoad": true}}
+	return annotated(tool, true, false, false)
+}
+
+func readTool() mcp.Tool {
+	schema := schemaFor[ReadArgs]()
+	bound(schema, "maxBytes", 0, MaxReadBytes)
+	schema.Properties["offset"].Minimum = new(float64)
+	return annotated(newTool(ToolRead, "Read skill resource",
+		"Read one file of a skill (references, templates, assets, scripts). Use the paths that load_skill lists. "+
+			"Text comes back as it is; a text that was cut names the offset to continue with; a binary file is described, not sent. "+
+			"Reads are recorded.", schema), true, false, false)
+}
+
+func runTool(network bool) mcp.Tool {
+	schema := schemaFor[RunArgs]()
+	bound(schema, "timeoutMs", 1, MaxTimeoutMs)
+	return annotated(newTool(ToolRun, "Run skill script",
+		"Run one script of a loaded skill, if the operator allowlisted exactly that script. Load the skill with load_skill first. "+
+			"The script runs in a sandbox: its skill is read-only at /skill, there is no network, and what it leaves in /out is returned. "+
+			"Any exit code is a normal result. A refusal says who can change it; do not retry a refusal unchanged.", schema), false, true, network)
+}
+
+func newTool(name, title, description string, schema *jsonschema.Schema) mcp.Tool {
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		panic(fmt.Sprintf("mcpserver: schema of %s: %v", name, err))
+	}
+	return mcp.Tool{Name: name, Title: title, Description: description, RawInputSchema: raw}
+}
+
+// annotated states all three hints: clients assume the worst of one that is missing.
+func annotated(tool mcp.Tool, readOnly, destructive, openWorld bool) mcp.Tool {
+	tool.Annotations = mcp.ToolAnnotation{Title: tool.Title, ReadOnlyHint: &readOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld}
+	return tool
+}
+
+// schemaFor infers the schema of an argument struct. Unknown fields are left to the handlers, which
+// answer them with a remedy.
+func schemaFor[T any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic(fmt.Sprintf("mcpserver: %v", err))
+	}
+	schema.AdditionalProperties = nil
+	for _, property := range schema.Properties {
+		// A pointer or slice only says "may be absent" here; null is no value of any argument.
+		if len(property.Types) == 2 && property.Types[0] == "null" {
+			property.Type, property.Types = property.Types[1], nil
+		}
+	}
+	return schema
+}
+
+func bound(schema *jsonschema.Schema, property string, least, most float64) {
+	schema.Properties[property].Minimum, schema.Properties[property].Maximum = &least, &most
+}

@@ -1,0 +1,190 @@
+package detect
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// A CheckError says in which points a backend does not isolate.
+type CheckError struct {
+	Backend string
+	Misses  []string
+}
+
+func (e *CheckError) Error() string {
+	return e.Backend + ": self-test: " + strings.Join(e.Misses, "; ")
+}
+
+const (
+	daemonLimit = 100 * time.Millisecond
+	checkLimit  = 10 * time.Second
+)
+
+// probe prints what it sees, for judge to compare; a line it does not print is a miss too.
+const probe = `echo "tree $(cat /skill/token)"
+if cat "$1" >/dev/null 2>&1; then echo "host read"; else echo "host hidden"; fi
+if { true >/skill/planted; } 2>/dev/null; then echo "skill written"; else echo "skill kept"; fi
+if { true >/usr/planted; } 2>/dev/null || { true >/planted; } 2>/dev/null; then echo "system written"; else echo "system kept"; fi
+while read -r key value _; do
+  case $key in CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Uid:) echo "$key $value" ;; esac
+done </proc/self/status
+links=
+while read -r name _; do case $name in *:*) links="$links ${name%%:*}" ;; esac; done </proc/net/dev
+echo "links$links"
+echo "env ${SKILLSD_SELF_TEST:-none}"
+echo end
+`
+
+// Check runs the self-test on r with files below tempDir ("" is [os.TempDir]), in real
+// sandboxes.
+//
+// Errors: those of [sandbox.Runner], *[CheckError], and failures to prepare the files.
+func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	dir, err := os.MkdirTemp(tempDir, "skillsd-check-")
+	if err != nil {
+		return fmt.Errorf("prepare the self-test: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	token := rand.Text()
+	tree, host, err := plant(dir, token)
+	if err != nil {
+		return fmt.Errorf("prepare the self-test: %w", err)
+	}
+	defer func() { _ = tree.Close() }()
+
+	var seen, ended []string
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		res, err := r.Run(gctx, canary(tree, checkLimit/2, "probe.sh", host))
+		if err == nil {
+			seen = judge(res, token)
+		}
+		return err
+	})
+	g.Go(func() error {
+		// The length of its sleep is what the daemon is recognised by.
+		length := "86400." + strconv.FormatInt(time.Now().UnixNano(), 10)
+		res, err := r.Run(gctx, canary(tree, daemonLimit, "daemon.sh", length))
+		if err == nil {
+			ended = judgeDaemon(res, length)
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if misses := append(seen, ended...); len(misses) > 0 {
+		return &CheckError{Backend: r.Name(), Misses: misses}
+	}
+	return nil
+}
+
+func plant(dir, token string) (tree *os.File, host string, err error) {
+	skill := filepath.Join(dir, "skill")
+	host = filepath.Join(dir, "host")
+	// Everyone may read and write what is planted: only the sandbox is in the way.
+	err = errors.Join(
+		os.Chmod(dir, 0o755),
+		os.Mkdir(skill, 0o755),
+		os.WriteFile(host, []byte(token), 0o644),
+		os.WriteFile(filepath.Join(skill, "token"), []byte(token), 0o644),
+		os.WriteFile(filepath.Join(skill, "probe.sh"), []byte(probe), 0o644),
+		os.WriteFile(filepath.Join(skill, "daemon.sh"), []byte("sleep \"$1\" & sleep \"$1\"\n"), 0o644),
+		os.Chmod(skill, 0o777),
+		os.Chmod(host, 0o644),
+	)
+	if err != nil {
+		return nil, "", err
+	}
+	tree, err = os.Open(skill)
+	return tree, host, err
+}
+
+func canary(tree *os.File, timeout time.Duration, script string, arg string) *sandbox.Cmd {
+	return &sandbox.Cmd{
+		Argv:   []string{"/bin/sh", sandbox.SkillDir + "/" + script, arg},
+		Tree:   tree,
+		Env:    []string{"PATH=/usr/bin:/bin"},
+		Limits: sandbox.Limits{Timeout: timeout, Memory: 128 << 20, PIDs: 16, Output: 64 << 10},
+	}
+}
+
+// judge returns in which points the probe saw too much, or too little.
+func judge(res *sandbox.Result, token string) []string {
+	if res.Outcome != sandbox.Exited || res.ExitCode != 0 {
+		return []string{fmt.Sprintf("the probe ended with %s, exit %d", res.Outcome, res.ExitCode)}
+	}
+	got := map[string]string{}
+	for line := range strings.Lines(string(res.Stdout.Head)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		got[key] = value
+	}
+	const noCaps = "0000000000000000"
+	var misses []string
+	for _, c := range []struct{ key, want, miss string }{
+		{"tree", token, "the script does not see its own tree"},
+		{"host", "hidden", "a file of the host can be read"},
+		{"skill", "kept", "the tree can be written"},
+		{"system", "kept", "the system can be written"},
+		{"CapEff:", noCaps, "capabilities are left"},
+		{"CapPrm:", noCaps, "capabilities are left permitted"},
+		{"CapBnd:", noCaps, "the bounding set is not empty"},
+		{"NoNewPrivs:", "1", "privileges can be gained"},
+		{"links", "lo", "there is a network"},
+		{"env", "none", "variables are passed on"},
+	} {
+		if got[c.key] != c.want {
+			misses = append(misses, c.miss)
+		}
+	}
+	if uid := got["Uid:"]; uid == "" || uid == "0" {
+		misses = append(misses, "the script runs as root")
+	}
+	if _, ok := got["end"]; !ok {
+		misses = append(misses, "the probe did not get to its end")
+	}
+	return misses
+}
+
+func judgeDaemon(res *sandbox.Result, length string) []string {
+	var misses []string
+	if res.Outcome != sandbox.TimedOut {
+		misses = append(misses, "the time limit ended nothing: "+string(res.Outcome))
+	}
+	if running(length) {
+		misses = append(misses, "a background process outlived its run")
+	}
+	return misses
+}
+
+// running looks for a process of this machine with arg in its command line.
+func running(arg string) bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return true
+	}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && bytes.Contains(cmdline, []byte(arg)) {
+			return true
+		}
+	}
+	return false
+}

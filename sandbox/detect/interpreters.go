@@ -1,0 +1,288 @@
+package detect
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+const (
+	askLimit  = 5 * time.Second
+	askOutput = 64 << 10
+)
+
+// asking are the programs that make an interpreter print its own path and then the directories
+// it needs. An interpreter that is not here needs only what is below /usr.
+var asking = map[string][]string{
+	"python3": {"-E", "-s", "-c", "import os, sys\nprint(os.path.realpath(sys.executable))\nprint(sys.base_prefix)\nprint(sys.prefix)"},
+	"node":    {"-e", "console.log(process.execPath)"},
+	"deno":    {"eval", "--no-config", "console.log(Deno.execPath())"},
+}
+
+// A Finder finds interpreters and remembers them. It is safe for concurrent use.
+type Finder struct {
+	dirs  []string
+	slots map[string]*slot
+}
+
+type slot struct {
+	mu    sync.Mutex
+	known bool
+	found *sandbox.Interpreter
+	err   error
+}
+
+// Interpreters returns a Finder for the directories of path, a list as in PATH, and then
+// /usr/bin, /usr/local/bin and /bin. It looks at nothing yet.
+func Interpreters(path string) *Finder {
+	f := &Finder{slots: map[string]*slot{}}
+	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
+		// A relative directory would depend on where the server was started.
+		if filepath.IsAbs(d) && !slices.Contains(f.dirs, d) {
+			f.dirs = append(f.dirs, d)
+		}
+	}
+	for _, name := range []string{"bash", "sh", "python3", "node", "deno"} {
+		f.slots[name] = &slot{}
+	}
+	return f
+}
+
+// Find returns the interpreter called name ("bash", "sh", "python3", "node" or "deno"), or nil
+// when there is none. The first call for a name reads the whole file and may start it to learn
+// its directories and version; answers are kept until the process ends.
+//
+// Errors: every interpreter found was refused, or ctx ended.
+func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+	s := f.slots[name]
+	if s == nil {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known {
+		return s.found, s.err
+	}
+	found, err := f.search(ctx, name)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("find %s: %w", name, ctx.Err())
+	}
+	s.known, s.found, s.err = true, found, err
+	return found, err
+}
+
+func (f *Finder) search(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+	var refused []error
+	for _, d := range f.dirs {
+		path := filepath.Join(d, name)
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			continue
+		}
+		in, err := f.resolve(ctx, name, path)
+		if err == nil {
+			return in, nil
+		}
+		refused = append(refused, fmt.Errorf("refuse %s: %w", path, err))
+	}
+	return nil, errors.Join(refused...)
+}
+
+func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Interpreter, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted(real); err != nil {
+		return nil, err
+	}
+	in := &sandbox.Interpreter{Name: name, Path: real}
+	shim, err := isScript(real)
+	if err != nil {
+		return nil, err
+	}
+	if shim || !belowUsr(real) {
+		if err := f.locate(ctx, in, path); err != nil {
+			return nil, err
+		}
+	}
+	if in.Digest, err = digest(in.Path); err != nil {
+		return nil, err
+	}
+	in.Version = f.version(ctx, in)
+	return in, nil
+}
+
+// locate asks a shim, or an interpreter outside /usr, where it really is and what it needs.
+func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path string) error {
+	args, ok := asking[in.Name]
+	if !ok {
+		if shim, err := isScript(in.Path); err != nil || shim {
+			return errors.New("is a script")
+		}
+		return f.mount(in, filepath.Dir(in.Path))
+	}
+	out, err := f.ask(ctx, path, args...)
+	if err != nil {
+		return fmt.Errorf("ask for its directories: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	real, err := filepath.EvalSymlinks(lines[0])
+	if err != nil {
+		return err
+	}
+	if shim, err := isScript(real); err != nil || shim {
+		return errors.New("names a script as its program")
+	}
+	if err := trusted(real); err != nil {
+		return err
+	}
+	in.Path = real
+	needs := lines[1:]
+	switch dir := filepath.Dir(real); {
+	case in.Name == "node" && filepath.Base(dir) == "bin":
+		needs = append(needs, filepath.Dir(dir)) // its modules are in ../lib
+	default:
+		needs = append(needs, dir)
+	}
+	return f.mount(in, needs...)
+}
+
+// mount adds the directories that are not shown anyway, without those inside another.
+func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
+	slices.Sort(dirs)
+	for _, d := range dirs {
+		real, err := filepath.EvalSymlinks(d)
+		if err != nil {
+			return err
+		}
+		if belowUsr(real) || slices.ContainsFunc(in.Mounts, func(m string) bool { return below(real, m) }) {
+			continue
+		}
+		if err := trusted(real); err != nil {
+			return err
+		}
+		// A whole root, or the whole home of somebody, is more than an interpreter.
+		if strings.Count(real, "/") < 2 {
+			return fmt.Errorf("would need all of %s mounted", real)
+		}
+		in.Mounts = append(in.Mounts, real)
+	}
+	return nil
+}
+
+// ask runs an interpreter of the host on a fixed program, with nothing of the environment but
+// the search path, which shims need.
+func (f *Finder) ask(ctx context.Context, path string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	out := &limited{left: askOutput}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = []string{"PATH=" + strings.Join(f.dirs, string(filepath.ListSeparator)), "LANG=C.UTF-8", "NO_COLOR=1"}
+	cmd.Dir = "/"
+	cmd.Stdout = out
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+var errOutput = errors.New("too much output")
+
+type limited struct {
+	bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, errOutput
+	}
+	return l.Buffer.Write(p)
+}
+
+func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter) string {
+	if in.Name == "sh" {
+		return "" // the standard has no option for it
+	}
+	out, err := f.ask(ctx, in.Path, "--version")
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(out, "\n")
+	for word := range strings.FieldsSeq(line) {
+		word = strings.TrimPrefix(word, "v")
+		if word != "" && word[0] >= '0' && word[0] <= '9' {
+			return word
+		}
+	}
+	return ""
+}
+
+// trusted refuses what others than its owner could change.
+func trusted(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Mode()&0o022 != 0 {
+		return errors.New("is writable by its group or by everyone")
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+			return errors.New("lies in a directory writable by everyone")
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+func isScript(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return false, err
+	}
+	return string(head) == "#!", nil
+}
+
+func digest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func belowUsr(path string) bool { return below(path, "/usr") }
+
+func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }

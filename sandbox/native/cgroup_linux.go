@@ -1,0 +1,234 @@
+package native
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// ownTasks is the room for the helper's threads under a limit that counts them.
+const ownTasks = 12
+
+// host is what a Runner learns about the machine, once.
+type host struct {
+	once sync.Once
+	base cgroupBase
+}
+
+// A cgroupBase says below which directories cgroups of runs can be made.
+type cgroupBase struct {
+	memory  Memory
+	unified string // v2
+	mem     string // v1
+	pids    string // v1, or "" without that controller
+}
+
+// Memory says how memory limits are enforced on this host. The first call looks for cgroups.
+func (r *Runner) Memory() Memory { return r.base().memory }
+
+func (r *Runner) base() cgroupBase {
+	r.host.once.Do(func() { r.host.base = findCgroups(r.opts) })
+	return r.host.base
+}
+
+func findCgroups(o Options) cgroupBase {
+	sampled := cgroupBase{memory: MemorySampled}
+	if o.NoCgroup {
+		return sampled
+	}
+	own := ownCgroups()
+	candidates := []cgroupBase{{memory: MemoryCgroup2, unified: o.Cgroup}}
+	if o.Cgroup == "" {
+		candidates = []cgroupBase{
+			{memory: MemoryCgroup2, unified: own[""]},
+			{memory: MemoryCgroup1, mem: own["memory"], pids: own["pids"]},
+		}
+	}
+	for _, c := range candidates {
+		// Only a cgroup that was made and limited shows that others can be.
+		g, err := c.create(sandbox.DefaultLimits())
+		if err != nil {
+			continue
+		}
+		if g.remove() == nil {
+			return c
+		}
+	}
+	return sampled
+}
+
+// ownCgroups maps a v1 controller, or "" for v2, to the directory of this process's cgroup.
+func ownCgroups() map[string]string {
+	own := map[string]string{}
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return own
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return own
+	}
+	for line := range strings.Lines(string(groups)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for c := range strings.SplitSeq(f[1], ",") {
+			if mount, root, ok := cgroupMount(string(mounts), c); ok {
+				if rel, err := filepath.Rel(root, f[2]); err == nil && filepath.IsLocal(rel) {
+					own[c] = filepath.Join(mount, rel)
+				}
+			}
+		}
+	}
+	return own
+}
+
+func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
+	for line := range strings.Lines(mountinfo) {
+		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !found || len(left) < 5 || len(right) < 3 {
+			continue
+		}
+		if controller == "" && right[0] == "cgroup2" {
+			return left[4], left[3], true
+		}
+		if controller != "" && right[0] == "cgroup" && strings.Contains(","+right[2]+",", ","+controller+",") {
+			return left[4], left[3], true
+		}
+	}
+	return "", "", false
+}
+
+// A cgroup holds the processes of one run.
+type cgroup struct {
+	memory Memory
+	dirs   []string
+	mem    string
+	pids   string
+}
+
+func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
+	g := &cgroup{memory: b.memory}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.remove())
+		}
+	}()
+	name := "skillsd-" + rand.Text()
+	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+ownTasks)
+	type setting struct {
+		dir, file, value string
+		optional         bool
+	}
+	var settings []setting
+	switch {
+	case b.memory == MemoryCgroup2 && filepath.IsAbs(b.unified):
+		dir := filepath.Join(b.unified, name)
+		g.dirs, g.mem, g.pids = []string{dir}, dir, dir
+		settings = []setting{
+			{dir, "memory.max", mem, false}, {dir, "memory.swap.max", "0", true},
+			{dir, "memory.oom.group", "1", true}, {dir, "pids.max", pids, false},
+		}
+	case b.memory == MemoryCgroup1 && b.mem != "":
+		g.mem = filepath.Join(b.mem, name)
+		g.dirs = []string{g.mem}
+		settings = []setting{
+			{g.mem, "memory.limit_in_bytes", mem, false}, {g.mem, "memory.memsw.limit_in_bytes", mem, true},
+			{g.mem, "memory.swappiness", "0", true},
+		}
+		if b.pids != "" && b.pids != b.mem {
+			g.pids = filepath.Join(b.pids, name)
+			g.dirs = append(g.dirs, g.pids)
+			settings = append(settings, setting{g.pids, "pids.max", pids, false})
+		}
+	default:
+		return g, errors.ErrUnsupported
+	}
+	for _, d := range g.dirs {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return g, err
+		}
+	}
+	for _, s := range settings {
+		if err := writeExisting(filepath.Join(s.dir, s.file), s.value); err != nil && !s.optional {
+			return g, err
+		}
+	}
+	return g, nil
+}
+
+func writeExisting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func (g *cgroup) add(pid int) error {
+	for _, d := range g.dirs {
+		if err := writeExisting(filepath.Join(d, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killed reports whether the kernel ended a process because memory ran out.
+func (g *cgroup) killed() bool {
+	if g.memory == MemoryCgroup2 {
+		return counter(filepath.Join(g.mem, "memory.events"), "oom_kill") > 0
+	}
+	return counter(filepath.Join(g.mem, "memory.oom_control"), "oom_kill") > 0
+}
+
+// refused reports whether the kernel refused a process or thread.
+func (g *cgroup) refused() bool {
+	return g.pids != "" && counter(filepath.Join(g.pids, "pids.events"), "max") > 0
+}
+
+func counter(path, key string) int64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(data) {
+		if f := bytes.Fields(line); len(f) == 2 && string(f[0]) == key {
+			n, err := strconv.ParseInt(string(f[1]), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// remove deletes the cgroup. The kernel needs a moment to forget processes that were reaped.
+func (g *cgroup) remove() error {
+	var errs []error
+	for _, d := range g.dirs {
+		err := unix.Rmdir(d)
+		for wait := time.Millisecond; err == unix.EBUSY && wait < time.Second; wait *= 2 {
+			<-time.After(wait)
+			err = unix.Rmdir(d)
+		}
+		if err != nil && err != unix.ENOENT {
+			errs = append(errs, &os.PathError{Op: "rmdir", Path: d, Err: err})
+		}
+	}
+	return errors.Join(errs...)
+}

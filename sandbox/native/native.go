@@ -1,0 +1,93 @@
+// Package native isolates commands with the kernel's own means, on Linux. The running binary
+// executes itself again as the first process of user, mount, pid, net, ipc, uts and cgroup
+// namespaces, builds a minimal read-only tree, gives up every privilege and only then starts
+// the command.
+//
+// It guarantees that a command sees no file but /usr, a synthetic /etc, its tree at /skill, the
+// workspace it was granted, its interpreter and its own scratch space; that it writes nowhere
+// but in scratch space, /out and a writable workspace; that it reaches no network and no socket
+// of the host; that it holds no capability, gains none, and runs as no root user; that nothing
+// it started outlives Run; and that time, memory, processes and output are bounded. A sandbox
+// that cannot be built whole is an error: nothing runs with less.
+//
+// It does not guarantee anything against a fault of the kernel, which the command shares. A
+// server of an ordinary user cannot drop its supplementary groups: the command keeps the rights
+// they give on the files it sees, and it sees them as the server's user. A mounted directory's
+// path on its own file system can be read from /proc/self/mountinfo. Without a memory cgroup
+// the memory limit is enforced by sampling every 20 ms, so a burst may pass it for that long.
+//
+//	func main() {
+//		native.MaybeHelper()
+//		r := native.New(nil)
+//		res, err := r.Run(ctx, &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/skill/scripts/x.sh"}, Tree: tree})
+//	}
+package native
+
+import (
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// Name is the backend's name in results, flags and errors.
+const Name = "native"
+
+// Options change how a [Runner] isolates. The zero value is the default of every field.
+type Options struct {
+	// UID and GID are the host's ids a command runs as when the server runs as root. They should
+	// own no file. 0 means 65534.
+	UID, GID int
+
+	// Cgroup is the absolute path of a cgroup v2 directory with the memory and pids controllers
+	// enabled for its children, in which a cgroup is made for each run. Empty means the server's
+	// own cgroup where that allows it; then cgroup v1; then sampling.
+	Cgroup string
+
+	// NoCgroup enforces limits without cgroups.
+	NoCgroup bool
+}
+
+// Memory says how a memory limit is enforced.
+type Memory string
+
+const (
+	MemoryCgroup2 Memory = "cgroup v2"
+	MemoryCgroup1 Memory = "cgroup v1"
+	MemorySampled Memory = "sampled" // every 20 ms
+)
+
+// A Runner runs commands isolated. It is safe for concurrent use.
+type Runner struct {
+	opts Options
+	host host
+}
+
+var _ sandbox.Runner = (*Runner)(nil)
+
+// New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing:
+// whether the host allows a sandbox shows in the first Run.
+func New(opts *Options) *Runner {
+	r := &Runner{}
+	if opts != nil {
+		r.opts = *opts
+	}
+	if r.opts.UID <= 0 {
+		r.opts.UID = 65534
+	}
+	if r.opts.GID <= 0 {
+		r.opts.GID = 65534
+	}
+	return r
+}
+
+// Name returns [Name].
+func (r *Runner) Name() string { return Name }
+
+// MaybeHelper turns the process into the first process of a sandbox when it was started as one,
+// and then never returns; otherwise it does nothing. It must be the first statement of main and
+// of the TestMain of every package whose tests run commands: a binary that links this package
+// has usually become the helper before that, while its packages are initialised.
+func MaybeHelper() { pidone.Main() }
+
+func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {
+	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
+}

@@ -1,0 +1,106 @@
+package native
+
+import (
+	"errors"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// addOverlay adds the workspace with a layer above it that takes all changes. A parent that may
+// mount makes the overlay itself, in its own user namespace: the helper's maps one user only, and
+// there the kernel refuses to copy up a file of any other.
+func (l *launch) addOverlay(dir *os.File) error {
+	if dir == nil {
+		return unavailable("no directory for "+sandbox.WorkspaceDir, "", nil)
+	}
+	lower, err := detach(dir, true)
+	if err != nil {
+		path, err := pathOf(dir)
+		if err != nil {
+			return unavailable("the workspace has no path any more", "", err)
+		}
+		l.spec.Mounts = append(l.spec.Mounts, pidone.Mount{
+			Kind: pidone.Lower, FD: len(l.files), Path: path, Target: sandbox.WorkspaceDir,
+		})
+		l.files = append(l.files, dir)
+		return nil
+	}
+	l.opened = append(l.opened, lower)
+	mount, upper, err := overlay(lower)
+	if err != nil {
+		return unavailable("the workspace cannot be staged", "use a kernel of version 6.8 or later, or mount the workspace ro", err)
+	}
+	l.opened = append(l.opened, mount)
+	l.upper = upper
+	l.spec.Mounts = append(l.spec.Mounts, pidone.Mount{
+		Kind: pidone.Detached, FD: len(l.files), Target: sandbox.WorkspaceDir,
+	})
+	l.files = append(l.files, mount)
+	return nil
+}
+
+// overlay returns a detached overlay mount above lower and its upper directory, which lies in a
+// tmpfs of its own.
+func overlay(lower *os.File) (mount, upper *os.File, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
+		return nil, nil, err
+	}
+	own, err := newMount("tmpfs", [][2]string{{"size", strconv.Itoa(tmpSize)}, {"nr_inodes", "16k"}, {"mode", "0700"}})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, own.Close()) }()
+	for _, d := range []string{"upper", "work"} {
+		if err := unix.Mkdirat(int(own.Fd()), d, 0o700); err != nil {
+			return nil, nil, err
+		}
+	}
+	fd, err := unix.Openat(int(own.Fd()), "upper", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	upper = os.NewFile(uintptr(fd), "upper")
+	defer func() {
+		if err != nil {
+			_ = upper.Close()
+		}
+	}()
+	// The merged root has the attributes of the upper one.
+	if err := errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), upper.Chmod(os.FileMode(st.Mode&0o777))); err != nil {
+		return nil, nil, err
+	}
+	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
+	mount, err = newMount("overlay", [][2]string{
+		{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},
+		{"upperdir", base + "/upper"}, {"workdir", base + "/work"},
+		{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"},
+	})
+	return mount, upper, err
+}
+
+func newMount(fstype string, options [][2]string) (*os.File, error) {
+	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fs) }()
+	for _, o := range options {
+		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), fstype), nil
+}

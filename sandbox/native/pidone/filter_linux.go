@@ -1,0 +1,157 @@
+//go:build amd64 || arm64
+
+package pidone
+
+import "golang.org/x/sys/unix"
+
+const (
+	retAllow = unix.SECCOMP_RET_ALLOW
+	retPerm  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	retNoFam = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+
+	offNr   = 0
+	offArch = 4
+	offArg0 = 16
+
+	setIDBits = 0o6000
+	// creates is O_CREAT or O_TMPFILE without the O_DIRECTORY that is part of it: only then does
+	// open look at its mode.
+	creates = unix.O_CREAT | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
+
+	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
+
+	// lastKnown is the newest system call judged here; what a later kernel adds is unknown to
+	// the command too.
+	lastKnown    = 469
+	fileSetattr  = 469
+	openTreeAttr = 467
+)
+
+// denied are refused with EPERM whatever their arguments.
+var denied = []uint32{
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
+	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS,
+	unix.SYS_UNSHARE, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
+	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, openTreeAttr, unix.SYS_STATMOUNT,
+	unix.SYS_LISTMOUNT,
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
+	unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
+	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
+	unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_NAME_TO_HANDLE_AT,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG,
+	unix.SYS_MEMFD_SECRET, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL,
+	fileSetattr,
+}
+
+// absent answer ENOSYS, on which callers fall back to older calls that the filter can judge.
+var absent = []uint32{
+	unix.SYS_CLONE3, unix.SYS_OPENAT2,
+	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+}
+
+// A modeArg is a call whose argument arg is a file mode, looked at when argument flags (unless
+// negative) has one of the bits of creates.
+type modeArg struct {
+	nr         uint32
+	arg, flags int
+}
+
+// assemble returns the filter program. Every rule leaves the call's number in the accumulator.
+func assemble(noAnonFiles bool) []unix.SockFilter {
+	p := program{}
+	p.load(offArch)
+	p.unless(unix.BPF_JEQ, auditArch, retNoSys)
+	p.load(offNr)
+	p.when(unix.BPF_JGT, lastKnown, retNoSys) // the x32 calls have bit 30 set
+	gone := append(append([]uint32{}, absent...), absentArch...)
+	if noAnonFiles {
+		gone = append(gone, unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET)
+	}
+	for _, nr := range gone {
+		p.when(unix.BPF_JEQ, nr, retNoSys)
+	}
+	for _, nr := range append(append([]uint32{}, denied...), deniedArch...) {
+		p.when(unix.BPF_JEQ, nr, retPerm)
+	}
+	p.rule(unix.SYS_CLONE, func(p *program) {
+		p.load(offArg0)
+		p.when(unix.BPF_JSET, newNamespaces, retPerm)
+	})
+	p.rule(unix.SYS_IOCTL, func(p *program) {
+		p.load(offArg0 + 8) // the kernel looks at the low half only, and so must the filter
+		p.when(unix.BPF_JEQ, unix.TIOCSTI, retPerm)
+		p.when(unix.BPF_JEQ, unix.TIOCLINUX, retPerm)
+	})
+	p.rule(unix.SYS_PERSONALITY, func(p *program) {
+		p.load(offArg0)
+		p.when(unix.BPF_JEQ, 0, retAllow)
+		p.unless(unix.BPF_JEQ, 0xffffffff, retPerm)
+	})
+	p.rule(unix.SYS_SOCKETPAIR, func(p *program) {
+		p.load(offArg0)
+		p.unless(unix.BPF_JEQ, unix.AF_UNIX, retNoFam)
+	})
+	p.rule(unix.SYS_SOCKET, func(p *program) {
+		p.load(offArg0)
+		p.when(unix.BPF_JEQ, unix.AF_INET, retAllow)
+		p.when(unix.BPF_JEQ, unix.AF_INET6, retAllow)
+		p.unless(unix.BPF_JEQ, unix.AF_NETLINK, retNoFam)
+		p.load(offArg0 + 16)
+		p.unless(unix.BPF_JEQ, unix.NETLINK_ROUTE, retNoFam)
+	})
+	for _, m := range append(modeArgs, modeArgsArch...) {
+		p.rule(m.nr, func(p *program) { p.mode(m) })
+	}
+	p.ret(retAllow)
+	return p.code
+}
+
+var modeArgs = []modeArg{
+	{unix.SYS_FCHMOD, 1, -1}, {unix.SYS_FCHMODAT, 2, -1}, {unix.SYS_FCHMODAT2, 2, -1},
+	{unix.SYS_MKNODAT, 2, -1}, {unix.SYS_OPENAT, 3, 2},
+}
+
+type program struct{ code []unix.SockFilter }
+
+func (p *program) stmt(code uint16, k uint32) {
+	p.code = append(p.code, unix.SockFilter{Code: code, K: k})
+}
+
+// load puts the 32 bits at off of struct seccomp_data into the accumulator.
+func (p *program) load(off uint32) { p.stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, off) }
+
+func (p *program) ret(action uint32) { p.stmt(unix.BPF_RET|unix.BPF_K, action) }
+
+func (p *program) when(cond uint16, k, action uint32) {
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | cond, Jf: 1, K: k})
+	p.ret(action)
+}
+
+func (p *program) unless(cond uint16, k, action uint32) {
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | cond, Jt: 1, K: k})
+	p.ret(action)
+}
+
+// rule judges the arguments of one call; what its body lets through is allowed.
+func (p *program) rule(nr uint32, body func(*program)) {
+	var b program
+	body(&b)
+	b.ret(retAllow)
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jf: uint8(len(b.code)), K: nr})
+	p.code = append(p.code, b.code...)
+}
+
+func (p *program) mode(m modeArg) {
+	if m.flags >= 0 {
+		p.load(offArg0 + uint32(m.flags)*8)
+		p.unless(unix.BPF_JSET, creates, retAllow)
+	}
+	p.load(offArg0 + uint32(m.arg)*8)
+	p.when(unix.BPF_JSET, setIDBits, retPerm)
+}

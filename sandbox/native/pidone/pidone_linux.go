@@ -1,0 +1,239 @@
+// Package pidone is process 1 of a native sandbox: the program's own binary, executed again in
+// fresh namespaces. It builds the file tree, gives up every right, starts the one command it was
+// given, reaps what is orphaned and ends with that command; the kernel then kills the rest.
+//
+// It guarantees that the command is started only when every step before it succeeded. It does
+// not judge the Spec and it does not bound memory, time or output: its parent does.
+//
+// The package imports no more than raw system calls. Go initialises a package as soon as its own
+// imports are, so the helper leaves for its work before the packages of a whole server are set
+// up, which costs 2 to 4 ms in every run otherwise.
+package pidone
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The one init of this module: see the package comment for what it saves. It does nothing in a
+// process that is not a helper.
+func init() { Main() }
+
+// Main never returns in a helper and does nothing in any other process.
+func Main() {
+	if _, marked := syscall.Getenv(Marker); !marked || unix.Getpid() != 1 {
+		return
+	}
+	h := &helper{}
+	if err := h.run(); err != nil {
+		h.report(err)
+	}
+	unix.Exit(1)
+}
+
+// A stepError says which step of the setup failed.
+type stepError struct {
+	step  string
+	errno syscall.Errno
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.errno.Error() }
+
+type cwdError string
+
+func (e cwdError) Error() string { return string(e) }
+
+// step wraps the error of one setup step. It must stay free of fmt.
+func step(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	errno, ok := err.(syscall.Errno)
+	if !ok {
+		errno = unix.EINVAL
+	}
+	return &stepError{step: name, errno: errno}
+}
+
+type helper struct {
+	spec  *Spec
+	root  int // the root being built
+	out   int
+	upper int // -1 without an overlay
+}
+
+func (h *helper) run() error {
+	h.out, h.upper = -1, -1
+	// The parent may have died before this thread could be told.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return step("set the parent death signal", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return step("become undumpable", err)
+	}
+	data, err := readAll(SpecFD)
+	if err != nil {
+		return step("read the spec", err)
+	}
+	if h.spec, err = Decode(data); err != nil {
+		return step("decode the spec", unix.EBADMSG)
+	}
+	ignoreSignals()
+	if err := h.buildTree(); err != nil {
+		return err
+	}
+	if err := h.sendFiles(); err != nil {
+		return step("hand over the output directory", err)
+	}
+	if err := h.awaitGo(); err != nil {
+		return step("wait for the limits", err)
+	}
+	if err := h.drop(); err != nil {
+		return err
+	}
+	if err := h.chdir(); err != nil {
+		return err
+	}
+	pid, err := h.start()
+	if err != nil {
+		return step("start the interpreter", err)
+	}
+	return h.reap(pid)
+}
+
+func readAll(fd int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size)
+	for n := 0; n < len(b); {
+		m, err := unix.Pread(fd, b[n:], int64(n))
+		if err != nil {
+			return nil, err
+		}
+		if m == 0 {
+			return nil, unix.EIO
+		}
+		n += m
+	}
+	return b, nil
+}
+
+// ignoreSignals takes the runtime's handlers away: the kernel drops every signal that process 1
+// has no handler for when it is sent from inside, so the command cannot end its own init.
+func ignoreSignals() {
+	var act [4]uint64 // a zeroed struct kernel_sigaction is SIG_DFL
+	for sig := uintptr(1); sig <= 64; sig++ {
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
+	}
+}
+
+func (h *helper) report(err error) {
+	var msg []byte
+	switch e := err.(type) {
+	case cwdError:
+		msg = append([]byte{MsgCwd}, string(e)...)
+	case *stepError:
+		n := uint32(e.errno)
+		msg = append([]byte{MsgError, byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}, e.step...)
+	default:
+		msg = append([]byte{MsgError, 0, 0, 0, 0}, err.Error()...)
+	}
+	_ = unix.Sendmsg(ControlFD, msg, nil, nil, unix.MSG_NOSIGNAL)
+}
+
+func (h *helper) sendFiles() error {
+	fds := []int{h.out}
+	if h.upper >= 0 {
+		fds = append(fds, h.upper)
+	}
+	if err := unix.Sendmsg(ControlFD, []byte{MsgFiles}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL); err != nil {
+		return err
+	}
+	return unix.CloseRange(FirstFD, ^uint(0), 0)
+}
+
+func (h *helper) awaitGo() error {
+	var b [1]byte
+	n, err := unix.Read(ControlFD, b[:])
+	if err != nil {
+		return err
+	}
+	if n != 1 || b[0] != MsgGo {
+		return unix.EPIPE
+	}
+	return nil
+}
+
+// chdir enters the working directory and then asks where that is, which no link can lie about.
+func (h *helper) chdir() error {
+	switch err := unix.Chdir(h.spec.Cwd); err {
+	case nil:
+	case unix.ENOENT:
+		return cwdError("no such directory")
+	case unix.ENOTDIR:
+		return cwdError("not a directory")
+	case unix.EACCES:
+		return cwdError("permission denied")
+	default:
+		return cwdError("cannot be entered")
+	}
+	var buf [unix.PathMax]byte
+	n, err := unix.Getcwd(buf[:])
+	if err != nil || n < 2 {
+		return cwdError("cannot be resolved")
+	}
+	dir := string(buf[:n-1])
+	for _, allowed := range []string{"/workspace", "/skill", "/tmp"} {
+		if dir == allowed || (len(dir) > len(allowed) && dir[:len(allowed)] == allowed && dir[len(allowed)] == '/') {
+			return nil
+		}
+	}
+	return cwdError("outside /workspace, /skill and /tmp")
+}
+
+func (h *helper) start() (int, error) {
+	stdin := uintptr(0)
+	if !h.spec.Stdin {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, err
+		}
+		stdin = uintptr(fd)
+	}
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 0, err
+	}
+	return syscall.ForkExec(h.spec.Argv[0], h.spec.Argv, &syscall.ProcAttr{
+		Env:   h.spec.Env,
+		Files: []uintptr{stdin, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+}
+
+// reap waits with a raw system call, which never makes the runtime start a thread: under a
+// process limit that the command has used up, starting one would crash the helper.
+func (h *helper) reap(pid int) error {
+	for fd := 0; fd < 3; fd++ {
+		_ = unix.Close(fd)
+	}
+	var status uint32
+	for {
+		got, _, errno := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&status)), 0, 0, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return step("wait for the command", errno)
+		}
+		if int(got) != pid {
+			continue
+		}
+		msg := [...]byte{MsgExit, byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24)}
+		_, _, _ = unix.RawSyscall6(unix.SYS_SENDTO, ControlFD, uintptr(unsafe.Pointer(&msg)), uintptr(len(msg)), unix.MSG_NOSIGNAL, 0, 0)
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+}

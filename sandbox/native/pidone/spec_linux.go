@@ -1,0 +1,161 @@
+package pidone
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Descriptors a helper is started with, after the three standard ones.
+const (
+	SpecFD    = 3 // the encoded Spec
+	ControlFD = 4 // a SOCK_SEQPACKET socket
+	FirstFD   = 5 // the descriptors that Mount.FD names
+)
+
+// Marker is the environment variable that, together with being process 1, makes a process a
+// helper.
+const Marker = "SKILLSD_SANDBOX_HELPER"
+
+// Spec is what the parent asks for. Everything in it was decided by the parent.
+type Spec struct {
+	Argv        []string
+	Env         []string
+	Cwd         string // absolute; checked again after links are resolved
+	Mounts      []Mount
+	Tmp         uint64 // bytes of /tmp
+	PIDs        uint64 // processes and threads, beside those of the helper
+	File        uint64 // bytes of one file
+	CPU         uint64 // seconds
+	Stdin       bool   // descriptor 0 is the standard input; else /dev/null is
+	NoAnonFiles bool   // memory is only watched: no memfd_create and no shmget
+}
+
+// Kind says what a Mount's descriptor is.
+type Kind byte
+
+const (
+	// Detached is a mount made by the parent with its final attributes.
+	Detached Kind = iota
+	// Directory is a handle of a directory found at Path, to be bound.
+	Directory
+	// Lower is a Directory to be covered by an overlay with its own upper directory.
+	Lower
+)
+
+// Mount is one directory to show at Target.
+type Mount struct {
+	Kind     Kind
+	FD       int
+	Path     string // host path, for Directory and Lower
+	Target   string
+	ReadOnly bool
+}
+
+// Messages of the helper; each is one packet that starts with its kind.
+const (
+	MsgFiles  = 'F' // descriptors: /out, then the upper directory of a Lower mount
+	MsgError  = 'E' // errno (4 bytes), what could not be done
+	MsgCwd    = 'C' // the working directory was refused: the reason
+	MsgExit   = 'X' // wait status (4 bytes)
+	MsgGo     = 'g' // from the parent: limits are in place
+	errnoSize = 4
+)
+
+// Encode returns the form that Decode reads.
+func (s *Spec) Encode() []byte {
+	var e encoder
+	e.strings(s.Argv)
+	e.strings(s.Env)
+	e.string(s.Cwd)
+	e.uint(uint64(len(s.Mounts)))
+	for _, m := range s.Mounts {
+		e.uint(uint64(m.Kind))
+		e.uint(uint64(m.FD))
+		e.string(m.Path)
+		e.string(m.Target)
+		e.bool(m.ReadOnly)
+	}
+	e.uint(s.Tmp)
+	e.uint(s.PIDs)
+	e.uint(s.File)
+	e.uint(s.CPU)
+	e.bool(s.Stdin)
+	e.bool(s.NoAnonFiles)
+	return e.b
+}
+
+var errSpec = errors.New("malformed spec")
+
+// Decode parses what Encode returned.
+func Decode(b []byte) (*Spec, error) {
+	d := decoder{b: b}
+	s := &Spec{Argv: d.strings(), Env: d.strings(), Cwd: d.string()}
+	for n := d.uint(); n > 0 && !d.bad; n-- {
+		s.Mounts = append(s.Mounts, Mount{
+			Kind: Kind(d.uint()), FD: int(d.uint()), Path: d.string(), Target: d.string(), ReadOnly: d.bool(),
+		})
+	}
+	s.Tmp, s.PIDs, s.File, s.CPU = d.uint(), d.uint(), d.uint(), d.uint()
+	s.Stdin, s.NoAnonFiles = d.bool(), d.bool()
+	if d.bad || len(d.b) != 0 || len(s.Argv) == 0 {
+		return nil, errSpec
+	}
+	return s, nil
+}
+
+type encoder struct{ b []byte }
+
+func (e *encoder) uint(v uint64) { e.b = binary.LittleEndian.AppendUint64(e.b, v) }
+func (e *encoder) string(s string) {
+	e.uint(uint64(len(s)))
+	e.b = append(e.b, s...)
+}
+func (e *encoder) strings(l []string) {
+	e.uint(uint64(len(l)))
+	for _, s := range l {
+		e.string(s)
+	}
+}
+func (e *encoder) bool(v bool) {
+	if v {
+		e.uint(1)
+	} else {
+		e.uint(0)
+	}
+}
+
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) uint() uint64 {
+	if len(d.b) < 8 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+func (d *decoder) string() string {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return ""
+	}
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
+func (d *decoder) strings() []string {
+	var l []string
+	for n := d.uint(); n > 0 && !d.bad; n-- {
+		l = append(l, d.string())
+	}
+	return l
+}
+
+func (d *decoder) bool() bool { return d.uint() != 0 }

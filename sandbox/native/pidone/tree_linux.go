@@ -1,0 +1,319 @@
+package pidone
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	attrReadOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	attrWritable = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	tmpfsFlags   = unix.MS_NOSUID | unix.MS_NODEV
+)
+
+// A bind is a detached copy of a host mount waiting to be attached below the new root.
+type bind struct {
+	fd     int
+	target string
+	dir    bool
+}
+
+// etcFiles are the only parts of the host's /etc that are shown: links that make commands work
+// (awk), the loader's cache, certificates and the time zone.
+var etcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime"}
+
+var devices = []string{"null", "zero", "full", "random", "urandom"}
+
+var synthetic = []struct{ path, text string }{
+	{"etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp:/bin/sh\n"},
+	{"etc/group", "sandbox:x:1000:\n"},
+	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
+	{"etc/hostname", "sandbox\n"},
+	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
+	{"etc/resolv.conf", ""},
+}
+
+// buildTree makes the sandbox's file tree and moves into it. Every source is opened before the
+// first mount, so that nothing mounted here can stand in for a source.
+func (h *helper) buildTree() error {
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return step("make mounts private", err)
+	}
+	binds, links, err := h.openSources()
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", "/usr", "tmpfs", tmpfsFlags, "size=1m,nr_inodes=4k,mode=0755"); err != nil {
+		return step("mount the root", err)
+	}
+	if err := unix.Chdir("/usr"); err != nil {
+		return step("enter the root", err)
+	}
+	for _, d := range []string{"proc", "dev", "dev/shm", "tmp", "out", "skill", "etc"} {
+		if err := unix.Mkdir(d, 0o755); err != nil {
+			return step("make /"+d, err)
+		}
+	}
+	for _, l := range links {
+		if err := unix.Symlink(l.text, l.path); err != nil {
+			return step("link /"+l.path, err)
+		}
+	}
+	for _, f := range synthetic {
+		if err := writeFile(f.path, f.text); err != nil {
+			return step("write /"+f.path, err)
+		}
+	}
+	for _, b := range binds {
+		if err := b.attach(); err != nil {
+			return step("mount /"+b.target, err)
+		}
+	}
+	if err := h.mountScratch(); err != nil {
+		return err
+	}
+	for i := range h.spec.Mounts {
+		if err := h.mount(&h.spec.Mounts[i]); err != nil {
+			return err
+		}
+	}
+	return enterRoot()
+}
+
+type link struct{ path, text string }
+
+func (h *helper) openSources() ([]bind, []link, error) {
+	links := []link{
+		{"dev/fd", "/proc/self/fd"}, {"dev/stdin", "/proc/self/fd/0"},
+		{"dev/stdout", "/proc/self/fd/1"}, {"dev/stderr", "/proc/self/fd/2"},
+	}
+	var binds []bind
+	usr, err := cloneTree(unix.AT_FDCWD, "/usr", attrReadOnly)
+	if err != nil {
+		return nil, nil, step("open /usr", err)
+	}
+	binds = append(binds, bind{usr, "usr", true})
+	// Where /usr is not merged these are directories of their own.
+	for _, d := range []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"} {
+		var st unix.Stat_t
+		if unix.Lstat("/"+d, &st) != nil {
+			continue
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFLNK:
+			links = append(links, link{d, "usr/" + d})
+		case unix.S_IFDIR:
+			fd, err := cloneTree(unix.AT_FDCWD, "/"+d, attrReadOnly)
+			if err != nil {
+				return nil, nil, step("open /"+d, err)
+			}
+			binds = append(binds, bind{fd, d, true})
+		}
+	}
+	for _, f := range etcFiles {
+		var st unix.Stat_t
+		if unix.Stat("/etc/"+f, &st) != nil {
+			continue
+		}
+		fd, err := cloneTree(unix.AT_FDCWD, "/etc/"+f, attrReadOnly)
+		if err != nil {
+			continue // a convenience, and some systems hide parts of /etc
+		}
+		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
+	}
+	for _, d := range devices {
+		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		if err != nil {
+			return nil, nil, step("open /dev/"+d, err)
+		}
+		binds = append(binds, bind{fd, "dev/" + d, false})
+	}
+	for i := range h.spec.Mounts {
+		if err := h.spec.Mounts[i].open(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return binds, links, nil
+}
+
+func cloneTree(dir int, path string, attr uint64) (int, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	fd, err := unix.OpenTree(dir, path, flags)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
+}
+
+// open turns a directory handle, which belongs to the parent's mount namespace and so cannot be
+// bound from here, into a mount of the same directory. Its path only finds it again: device and
+// inode decide, on the descriptor that is then bound.
+func (m *Mount) open() error {
+	if m.Kind == Detached {
+		return nil
+	}
+	fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return step("open "+m.Target, err)
+	}
+	var want, got unix.Stat_t
+	if err := unix.Fstat(m.FD, &want); err != nil {
+		return step("open "+m.Target, err)
+	}
+	if err := unix.Fstat(fd, &got); err != nil {
+		return step("open "+m.Target, err)
+	}
+	if want.Dev != got.Dev || want.Ino != got.Ino {
+		return step("open "+m.Target, unix.ESTALE)
+	}
+	attr := uint64(attrWritable)
+	if m.ReadOnly || m.Kind == Lower {
+		attr = attrReadOnly
+	}
+	if m.FD, err = cloneTree(fd, "", attr); err != nil {
+		return step("bind "+m.Target, err)
+	}
+	return nil
+}
+
+func (b *bind) attach() error {
+	if err := makeTarget(b.target, b.dir); err != nil {
+		return err
+	}
+	return unix.MoveMount(b.fd, "", unix.AT_FDCWD, b.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// makeTarget makes the mount point and its parents, relative to the new root.
+func makeTarget(target string, dir bool) error {
+	for i := 0; i < len(target); i++ {
+		if target[i] != '/' {
+			continue
+		}
+		if err := unix.Mkdir(target[:i], 0o755); err != nil && err != unix.EEXIST {
+			return err
+		}
+	}
+	if dir {
+		if err := unix.Mkdir(target, 0o755); err != nil && err != unix.EEXIST {
+			return err
+		}
+		return nil
+	}
+	return writeFile(target, "")
+}
+
+func writeFile(path, text string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(fd, []byte(text)); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	return unix.Close(fd)
+}
+
+func (h *helper) mountScratch() error {
+	for _, m := range []struct {
+		target, options string
+		flags           uintptr
+	}{
+		{"tmp", "nr_inodes=16k,mode=1777,size=" + utoa(h.spec.Tmp), 0},
+		{"dev/shm", "nr_inodes=1k,mode=1777,size=16m", unix.MS_NOEXEC},
+		{"out", "nr_inodes=1k,mode=0755,size=16m", unix.MS_NOEXEC},
+	} {
+		if err := unix.Mount("tmpfs", m.target, "tmpfs", tmpfsFlags|m.flags, m.options); err != nil {
+			return step("mount /"+m.target, err)
+		}
+	}
+	var err error
+	if h.out, err = unix.Open("out", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return step("open /out", err)
+	}
+	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	return step("mount /proc", unix.Mount("proc", "proc", "proc", flags, ""))
+}
+
+func (h *helper) mount(m *Mount) error {
+	target := strings.TrimPrefix(m.Target, "/")
+	if m.Kind == Lower {
+		return h.mountOverlay(m, target)
+	}
+	b := bind{m.FD, target, true}
+	return step("mount "+m.Target, b.attach())
+}
+
+// mountOverlay covers the directory with an upper layer that only this run sees. The layers'
+// own mount points are detached again: the overlay keeps private copies.
+func (h *helper) mountOverlay(m *Mount, target string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(m.FD, &st); err != nil {
+		return step("mount "+m.Target, err)
+	}
+	lower := bind{m.FD, ".layers/lower", true}
+	if err := lower.attach(); err != nil {
+		return step("mount the lower layer", err)
+	}
+	if err := makeTarget(".layers/own", true); err != nil {
+		return step("make the upper layer", err)
+	}
+	if err := unix.Mount("tmpfs", ".layers/own", "tmpfs", tmpfsFlags, "nr_inodes=16k,mode=0755,size="+utoa(h.spec.Tmp)); err != nil {
+		return step("mount the upper layer", err)
+	}
+	for _, d := range []string{"upper", "work"} {
+		if err := unix.Mkdir(".layers/own/"+d, st.Mode&0o777); err != nil {
+			return step("make the upper layer", err)
+		}
+	}
+	if err := makeTarget(target, true); err != nil {
+		return step("mount "+m.Target, err)
+	}
+	options := "lowerdir=.layers/lower,upperdir=.layers/own/upper,workdir=.layers/own/work,userxattr"
+	if err := unix.Mount("overlay", target, "overlay", tmpfsFlags, options); err != nil {
+		return step("mount the overlay", err)
+	}
+	var err error
+	if h.upper, err = unix.Open(".layers/own/upper", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return step("open the upper layer", err)
+	}
+	for _, d := range []string{".layers/lower", ".layers/own"} {
+		if err := unix.Unmount(d, unix.MNT_DETACH); err != nil {
+			return step("detach the layers", err)
+		}
+		if err := unix.Rmdir(d); err != nil {
+			return step("detach the layers", err)
+		}
+	}
+	return step("detach the layers", unix.Rmdir(".layers"))
+}
+
+func enterRoot() error {
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return step("change the root", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return step("detach the host", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return step("enter the root", err)
+	}
+	attr := &unix.MountAttr{Attr_set: attrReadOnly}
+	return step("make the root read-only", unix.MountSetattr(unix.AT_FDCWD, "/", 0, attr))
+}
+
+func utoa(v uint64) string {
+	var b [20]byte
+	i := len(b)
+	for {
+		i--
+		b[i] = byte('0' + v%10)
+		if v /= 10; v == 0 {
+			return string(b[i:])
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package native
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+const (
+	outputFactor = 64 // of the output limit, at which a run is ended
+	sampleEvery  = 20 * time.Millisecond
+	drainFor     = 500 * time.Millisecond
+)
+
+// Run runs cmd and returns what it did. It returns when no process of the run is left and
+// nothing of it remains on the host but staged changes that were applied. When ctx ends, so does
+// the run, with outcome [sandbox.Canceled].
+//
+// Errors: *[sandbox.UnavailableError] when the sandbox could not be built or the interpreter not
+// started, *[sandbox.CwdError].
+func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	begin := time.Now()
+	limits := cmd.Limits.WithDefaults()
+	if ctx.Err() != nil {
+		return &sandbox.Result{Outcome: sandbox.Canceled, Backend: Name, Limits: limits}, nil
+	}
+	if err := check(cmd); err != nil {
+		return nil, err
+	}
+	e := &execution{
+		launch: launch{runner: r, cmd: cmd, limits: limits},
+		stdout: newCapture(limits.Output), stderr: newCapture(limits.Output),
+		done: make(chan struct{}),
+	}
+	res, err := e.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res.Duration = time.Since(begin)
+	return res, nil
+}
+
+func check(cmd *sandbox.Cmd) error {
+	if len(cmd.Argv) == 0 || !filepath.IsAbs(cmd.Argv[0]) {
+		return unavailable("the interpreter's path is not absolute", "", nil)
+	}
+	for _, s := range append(append([]string{}, cmd.Argv...), cmd.Env...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return unavailable("an argument or variable contains a NUL byte", "", nil)
+		}
+	}
+	if strings.IndexByte(cmd.Cwd, 0) >= 0 {
+		return &sandbox.CwdError{Cwd: cmd.Cwd, Reason: "contains a NUL byte"}
+	}
+	return nil
+}
+
+// An execution is one run from its start to its result.
+type execution struct {
+	launch
+	child  *child
+	group  *cgroup // nil when memory is sampled
+	stdout *capture
+	stderr *capture
+	said   said
+
+	cause   atomic.Pointer[sandbox.Outcome] // why the run was ended from outside
+	crowded atomic.Bool                     // the process limit was seen reached
+	done    chan struct{}
+}
+
+// said is what the helper reported.
+type said struct {
+	files  []*os.File
+	status *syscall.WaitStatus
+	cwd    string
+	step   string
+	errno  syscall.Errno
+}
+
+func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
+	base := e.runner.base()
+	if base.memory != MemorySampled {
+		if e.group, err = base.create(e.limits); err != nil {
+			return nil, unavailable("no control group could be made", "check the server's right to make control groups", err)
+		}
+		defer func() {
+			if rerr := e.group.remove(); rerr != nil && err == nil {
+				err = unavailable("the control group could not be removed", "", rerr)
+			}
+		}()
+	}
+	e.spec.NoAnonFiles = e.group == nil
+	defer func() {
+		e.closeAll(e.said.files)
+		e.closeAll([]*os.File{e.upper})
+	}()
+	// The kernel kills the helper when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if e.child, err = e.start(); err != nil {
+		return nil, err
+	}
+	defer e.child.close()
+	state, err := e.supervise(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e.result(state)
+}
+
+// supervise lets the command start, drains and watches it, and returns once its processes are
+// gone.
+func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
+	var readers, watchers sync.WaitGroup
+	readers.Go(func() { e.drain(e.child.stdout, e.stdout) })
+	readers.Go(func() { e.drain(e.child.stderr, e.stderr) })
+	readers.Go(func() { e.listen() })
+	if e.child.stdin != nil {
+		readers.Go(func() { e.child.feed(e.cmd.Stdin) })
+	}
+	watchers.Go(func() { e.watch(ctx) })
+	goErr := e.letGo()
+	if goErr != nil {
+		e.end(sandbox.Canceled)
+	}
+	state, err := e.child.proc.Wait()
+	close(e.done)
+	watchers.Wait()
+	// Nobody is left who could write; what is read from here on was written before.
+	deadline := time.Now().Add(drainFor)
+	for _, f := range []*os.File{e.child.stdin, e.child.stdout, e.child.stderr, e.child.control} {
+		if f != nil {
+			_ = f.SetDeadline(deadline)
+		}
+	}
+	if e.child.stdin != nil {
+		_ = e.child.stdin.SetDeadline(time.Now())
+	}
+	readers.Wait()
+	if err != nil {
+		return nil, unavailable("the helper could not be waited for", "", err)
+	}
+	if goErr != nil && e.said.step == "" {
+		return nil, unavailable("limits could not be put in place", "check the server's right to use control groups", goErr)
+	}
+	return state, nil
+}
+
+func (e *execution) letGo() error {
+	if e.group != nil {
+		if err := e.group.add(e.child.proc.Pid); err != nil {
+			return err
+		}
+	}
+	_, err := e.child.control.Write([]byte{pidone.MsgGo})
+	return err
+}
+
+// end ends the run; the first cause stays.
+func (e *execution) end(cause sandbox.Outcome) {
+	e.cause.CompareAndSwap(nil, &cause)
+	_ = e.child.proc.Kill() // it may have ended by itself
+}
+
+func (e *execution) drain(f *os.File, c *capture) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := f.Read(buf)
+		c.write(buf[:n])
+		if c.total > e.limits.Output*outputFactor {
+			e.end(sandbox.OutputLimit)
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (e *execution) watch(ctx context.Context) {
+	timeout := time.NewTimer(e.limits.Timeout)
+	defer timeout.Stop()
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.done:
+			return
+		case <-ctx.Done():
+			e.end(sandbox.Canceled)
+			return
+		case <-timeout.C:
+			e.end(sandbox.TimedOut)
+			return
+		case <-tick.C:
+			e.measure()
+		}
+	}
+}
+
+func (e *execution) measure() {
+	if e.group != nil {
+		if e.group.killed() {
+			e.end(sandbox.MemoryLimit)
+		}
+		return
+	}
+	u := sample(e.child.proc.Pid, e.limits.Memory)
+	if u.memory > e.limits.Memory {
+		e.end(sandbox.MemoryLimit)
+	}
+	if u.tasks >= e.limits.PIDs {
+		e.crowded.Store(true)
+	}
+}
+
+// listen reads the helper's messages until its end of the socket is closed.
+func (e *execution) listen() {
+	conn, err := e.child.control.SyscallConn()
+	if err != nil {
+		return
+	}
+	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4*4))
+	for {
+		var n, oobn int
+		var rerr error
+		err := conn.Read(func(fd uintptr) bool {
+			n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			return rerr != unix.EAGAIN && rerr != unix.EINTR
+		})
+		if err != nil || rerr != nil || n == 0 {
+			return
+		}
+		e.said.take(buf[:n], oob[:oobn])
+	}
+}
+
+func (s *said) take(msg, oob []byte) {
+	body := msg[1:]
+	switch msg[0] {
+	case pidone.MsgFiles:
+		controls, err := unix.ParseSocketControlMessage(oob)
+		if err != nil {
+			return
+		}
+		for i := range controls {
+			fds, err := unix.ParseUnixRights(&controls[i])
+			if err != nil {
+				continue
+			}
+			for _, fd := range fds {
+				s.files = append(s.files, os.NewFile(uintptr(fd), "dir"))
+			}
+		}
+	case pidone.MsgCwd:
+		s.cwd = string(body)
+	case pidone.MsgError:
+		if len(body) >= 4 {
+			s.errno, s.step = syscall.Errno(binary.LittleEndian.Uint32(body)), string(body[4:])
+		}
+	case pidone.MsgExit:
+		if len(body) == 4 {
+			ws := syscall.WaitStatus(binary.LittleEndian.Uint32(body))
+			s.status = &ws
+		}
+	}
+}
+
+func (e *execution) result(state *os.ProcessState) (*sandbox.Result, error) {
+	res := &sandbox.Result{Backend: Name, Limits: e.limits}
+	cause := e.cause.Load()
+	switch {
+	case e.said.cwd != "":
+		return nil, &sandbox.CwdError{Cwd: e.cmd.Cwd, Reason: e.said.cwd}
+	case e.said.step != "":
+		return nil, e.setupError()
+	case cause != nil:
+		res.Outcome = *cause
+	case e.group != nil && e.group.killed():
+		res.Outcome = sandbox.MemoryLimit
+	case e.said.status != nil:
+		e.ended(res, *e.said.status)
+	case len(e.said.files) > 0:
+		// The first process was killed from outside, and everything with it.
+		res.Outcome, res.Signal = sandbox.Signaled, unix.SignalName(unix.SIGKILL)
+	default:
+		return nil, unavailable("the helper ended before it could report why: "+state.String(), "", nil)
+	}
+	res.Stdout, res.Stderr = e.stdout.stream(), e.stderr.stream()
+	if len(e.said.files) > 0 {
+		res.Out, res.OutSkips = collect(e.said.files[0])
+	}
+	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
+		upper := e.upper
+		if upper == nil && len(e.said.files) > 1 {
+			upper = e.said.files[1]
+		}
+		if upper != nil {
+			res.Writes = apply(upper, e.cmd.Workspace, res.Outcome)
+		}
+	}
+	return res, nil
+}
+
+func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
+	res.Outcome, res.ExitCode = sandbox.Exited, ws.ExitStatus()
+	if ws.Signaled() {
+		res.Outcome, res.ExitCode = sandbox.Signaled, 0
+		res.Signal = unix.SignalName(ws.Signal())
+	}
+	if ws == 0 {
+		return
+	}
+	if e.crowded.Load() || (e.group != nil && e.group.refused()) {
+		res.Outcome = sandbox.PIDsLimit
+	}
+}
+
+// setupError explains a step of the helper that failed.
+func (e *execution) setupError() error {
+	cause := error(e.said.errno)
+	reason := "cannot " + e.said.step
+	switch {
+	case e.said.step == "start the interpreter":
+		return unavailable(reason, "check that the interpreter and its libraries lie below /usr or in its own directory", cause)
+	case e.said.step == "filter system calls":
+		return unavailable(reason, "use a kernel with seccomp filters on amd64 or arm64", cause)
+	case e.said.step == "mount /proc":
+		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined", cause)
+	case e.said.errno == unix.EPERM || e.said.errno == unix.EACCES:
+		return unavailable(reason, namespaceRemedy, cause)
+	case e.said.errno == unix.ENOSYS || e.said.errno == unix.EINVAL:
+		return unavailable(reason, "use a kernel of version 5.12 or later", cause)
+	}
+	return unavailable(reason, "", cause)
+}
+
+const namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
+	"user.max_user_namespaces above 0 and kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile with userns for this program); " +
+	"in a container, --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
+
+func startError(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return unavailable("the system does not allow user namespaces", namespaceRemedy, err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
+		return unavailable("no further namespace is allowed", "raise user.max_user_namespaces and the other sysctls of that family", err)
+	case errors.Is(err, unix.EACCES):
+		return unavailable("the server's binary cannot be executed by the sandbox user", "give the binary mode 0755", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		return unavailable("the kernel has no user namespaces", "use a kernel of version 5.12 or later with user namespaces", err)
+	}
+	return unavailable("the helper could not be started", "", err)
+}

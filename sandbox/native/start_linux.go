@@ -1,0 +1,300 @@
+package native
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+const (
+	insideID = 1000
+	tmpSize  = 64 << 20
+)
+
+// A child is a helper that was started and its ends of pipes and sockets.
+type child struct {
+	proc           *os.Process
+	stdin          *os.File // nil without input
+	stdout, stderr *os.File
+	control        *os.File
+}
+
+func (c *child) close() {
+	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr, c.control} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// A launch collects what one helper is started with.
+type launch struct {
+	runner *Runner
+	cmd    *sandbox.Cmd
+	limits sandbox.Limits
+	spec   pidone.Spec
+	files  []*os.File // 0, 1, 2, spec, control, then what mounts name
+	ours   []*os.File // the parent's ends
+	opened []*os.File // to be closed once the child has them
+	upper  *os.File   // the upper layer, when the parent made the overlay
+	root   bool
+}
+
+func (l *launch) closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// start starts the helper. The caller's goroutine must be locked to its thread until the process
+// is reaped: the kernel kills the helper when that thread ends.
+func (l *launch) start() (_ *child, err error) {
+	defer func() {
+		l.closeAll(l.opened)
+		if err != nil {
+			l.closeAll(l.ours)
+		}
+	}()
+	l.root = os.Geteuid() == 0
+	l.files = make([]*os.File, pidone.FirstFD)
+	l.ours = make([]*os.File, 4)
+	if err := l.pipes(); err != nil {
+		return nil, unavailable("no pipes could be made", "", err)
+	}
+	if err := l.mounts(); err != nil {
+		return nil, err
+	}
+	if err := l.writeSpec(); err != nil {
+		return nil, unavailable("the helper's instructions could not be written", "", err)
+	}
+	proc, err := os.StartProcess("/proc/self/exe", []string{"sandbox-init"}, &os.ProcAttr{
+		Env:   []string{pidone.Marker + "=1", "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Files: l.files,
+		Sys:   l.attributes(),
+	})
+	runtime.KeepAlive(l.cmd)
+	if err != nil {
+		return nil, startError(err)
+	}
+	return &child{proc: proc, stdin: l.ours[0], stdout: l.ours[1], stderr: l.ours[2], control: l.ours[3]}, nil
+}
+
+func (l *launch) attributes() *syscall.SysProcAttr {
+	uid, gid := os.Geteuid(), os.Getegid()
+	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: true}
+	if l.root {
+		uid, gid = l.runner.opts.UID, l.runner.opts.GID
+		cred.NoSetGroups = false // root's own groups must not come along
+	}
+	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN}
+	if slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
+		// An overlay works, with the rights of who mounted it, in a directory of mode 0.
+		caps = append(caps, unix.CAP_DAC_OVERRIDE)
+	}
+	return &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+		UidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: uid, Size: 1}},
+		GidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: gid, Size: 1}},
+		GidMappingsEnableSetgroups: l.root,
+		Credential:                 cred,
+		AmbientCaps:                caps,
+		Setsid:                     true,
+		Pdeathsig:                  syscall.SIGKILL,
+	}
+}
+
+func (l *launch) pipes() error {
+	if l.cmd.Stdin != nil {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		l.files[0], l.ours[0] = r, w
+		l.opened = append(l.opened, r)
+	}
+	for i := 1; i <= 2; i++ {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		l.files[i], l.ours[i] = w, r
+		l.opened = append(l.opened, w)
+	}
+	if l.root {
+		// Opening /dev/stdout inside asks for the rights of the pipe's owner.
+		for _, f := range l.files[:3] {
+			if f == nil {
+				continue
+			}
+			if err := f.Chown(l.runner.opts.UID, l.runner.opts.GID); err != nil {
+				return err
+			}
+		}
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control")
+	l.files[pidone.ControlFD] = theirs
+	l.opened = append(l.opened, theirs)
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return errors.Join(err, unix.Close(pair[0]))
+	}
+	l.ours[3] = os.NewFile(uintptr(pair[0]), "control")
+	return nil
+}
+
+func (l *launch) writeSpec() error {
+	l.spec.Argv, l.spec.Env = l.cmd.Argv, l.cmd.Env
+	l.spec.Cwd = l.cwd()
+	l.spec.Tmp = tmpSize
+	l.spec.PIDs = uint64(l.limits.PIDs)
+	l.spec.File = uint64(l.limits.File)
+	l.spec.CPU = uint64(l.limits.Timeout.Seconds()) + 2
+	l.spec.Stdin = l.cmd.Stdin != nil
+	fd, err := unix.MemfdCreate("spec", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "spec")
+	l.opened = append(l.opened, f)
+	l.files[pidone.SpecFD] = f
+	_, err = f.Write(l.spec.Encode())
+	return err
+}
+
+// cwd makes the working directory absolute without cleaning it: what ".." means after a link is
+// for the kernel to say, inside.
+func (l *launch) cwd() string {
+	base := sandbox.TmpDir
+	if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {
+		base = sandbox.WorkspaceDir
+	}
+	switch cwd := l.cmd.Cwd; {
+	case cwd == "":
+		return base
+	case strings.HasPrefix(cwd, "/"):
+		return cwd
+	default:
+		return base + "/" + cwd
+	}
+}
+
+// mounts decides how each directory gets into the sandbox. A parent with the right to do so
+// makes the mounts itself: it may reach directories that the helper's user may not.
+func (l *launch) mounts() error {
+	if err := l.add(l.cmd.Tree, sandbox.SkillDir, true); err != nil {
+		return err
+	}
+	if in := l.cmd.Interpreter; in != nil {
+		for _, path := range in.Mounts {
+			if !mountable(path) {
+				return unavailable("the interpreter's directory is not an absolute, clean path outside the sandbox's own", "", nil)
+			}
+			d, err := openDir(path)
+			if err != nil {
+				return unavailable("the interpreter's directory cannot be opened", "reinstall "+in.Name, err)
+			}
+			l.opened = append(l.opened, d)
+			if err := l.add(d, path, true); err != nil {
+				return err
+			}
+		}
+	}
+	switch ws := l.cmd.Workspace; ws.Mode {
+	case "", sandbox.WorkspaceNone:
+		return nil
+	case sandbox.WorkspaceRO:
+		return l.add(ws.Dir, sandbox.WorkspaceDir, true)
+	case sandbox.WorkspaceRW:
+		return l.add(ws.Dir, sandbox.WorkspaceDir, false)
+	case sandbox.WorkspaceStaged:
+		return l.addOverlay(ws.Dir)
+	default:
+		return unavailable("unknown workspace mode", "", nil)
+	}
+}
+
+// mountable keeps an interpreter's directory from covering a part of the sandbox.
+func mountable(path string) bool {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return false
+	}
+	first, _, _ := strings.Cut(path[1:], "/")
+	switch first {
+	case "usr", "etc", "dev", "proc", "sys", "tmp", "skill", "workspace", "out", ".layers":
+		return false
+	}
+	return true
+}
+
+func openDir(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func (l *launch) add(dir *os.File, target string, readOnly bool) error {
+	if dir == nil {
+		return unavailable("no directory for "+target, "", nil)
+	}
+	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
+	if d, err := detach(dir, readOnly); err == nil {
+		m.Kind = pidone.Detached
+		l.opened = append(l.opened, d)
+		l.files = append(l.files, d)
+	} else {
+		path, err := pathOf(dir)
+		if err != nil {
+			return unavailable("the directory for "+target+" has no path any more", "", err)
+		}
+		m.Path = path
+		l.files = append(l.files, dir)
+	}
+	l.spec.Mounts = append(l.spec.Mounts, m)
+	return nil
+}
+
+// detach makes a mount of dir that is attached nowhere, which takes the right to mount.
+func detach(dir *os.File, readOnly bool) (*os.File, error) {
+	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir.Name())
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func pathOf(dir *os.File) (string, error) {
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
+}
+
+// feed writes the input and closes the pipe. A command that does not read it is no error.
+func (c *child) feed(input []byte) {
+	_, _ = io.WriteString(c.stdin, string(input))
+	_ = c.stdin.Close()
+}

@@ -1,0 +1,161 @@
+package sandboxtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+func testTime(t *testing.T, f *fixture) {
+	tests := []struct{ name, script string }{
+		{"busy.sh", "echo started; while :; do :; done"},
+		{"deaf.py", "import signal, time\nfor s in range(1, 65):\n try: signal.signal(s, signal.SIG_IGN)\n except (OSError, ValueError): pass\nprint('started', flush=True); time.sleep(60)"},
+		{"closed.sh", "echo started; exec >&- 2>&-; sleep 60"},
+		{"daemon.sh", "echo started; (setsid nohup sleep 60 &) ; (setsid sleep 60 >/dev/null 2>&1 </dev/null &); sleep 60"},
+		{"stopped.sh", "echo started; kill -STOP $$"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := f.script(t, tt.name, tt.script)
+			cmd.Limits.Timeout = 700 * time.Millisecond
+			begin := time.Now()
+			res := f.run(t, cmd)
+			if res.Outcome != sandbox.TimedOut || string(res.Stdout.Head) != "started\n" {
+				t.Errorf("= %s, %q", res.Outcome, res.Stdout.Head)
+			}
+			if d := time.Since(begin); d < cmd.Limits.Timeout || d > cmd.Limits.Timeout+1500*time.Millisecond {
+				t.Errorf("took %v with a limit of %v", d, cmd.Limits.Timeout)
+			}
+		})
+	}
+	t.Run("daemon outlives exit", func(t *testing.T) {
+		mark := marker(t)
+		begin := time.Now()
+		f.runOK(t, f.script(t, "left.sh", `(setsid nohup sh -c 'while :; do sleep 1; done' "$1" &); (setsid sleep 60 &); exit 0`, mark))
+		if d := time.Since(begin); d > 3*time.Second {
+			t.Errorf("took %v", d)
+		}
+		noProcess(t, mark)
+	})
+	t.Run("cancel", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		mark := marker(t)
+		cmd := f.script(t, "cancel.sh", `(setsid sleep 60 &); cat; sleep 60`, mark)
+		cmd.Stdin = []byte("x")
+		timer := time.AfterFunc(500*time.Millisecond, cancel)
+		defer timer.Stop()
+		begin := time.Now()
+		res, err := f.runner.Run(ctx, cmd)
+		if err != nil || res.Outcome != sandbox.Canceled || time.Since(begin) > 3*time.Second {
+			t.Errorf("= %+v, %v after %v", res, err, time.Since(begin))
+		}
+		noProcess(t, mark)
+	})
+}
+
+// marker is an argument by which a test finds the processes it started.
+func marker(t *testing.T) string {
+	return "sandboxtest-" + filepath.Base(t.TempDir()) + "-" + strings.ReplaceAll(t.Name(), "/", "-")
+}
+
+func noProcess(t *testing.T, mark string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range files {
+		if b, err := os.ReadFile(p); err == nil && strings.Contains(string(b), mark) {
+			t.Errorf("left behind: %q", b)
+		}
+	}
+}
+
+func testMemory(t *testing.T, f *fixture) {
+	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "tmpfs", "processes"} {
+		t.Run(how, func(t *testing.T) {
+			cmd := f.command(t, "memory.py", how)
+			cmd.Limits.Memory = 256 << 20
+			cmd.Limits.File = 1 << 30
+			res := f.run(t, cmd)
+			if !strings.HasPrefix(string(res.Stdout.Head), "start\n") {
+				t.Errorf("did not start: %s, %q", res.Outcome, res.Stderr.Head)
+			}
+			refused := strings.Contains(string(res.Stdout.Head), "refused")
+			if res.Outcome != sandbox.MemoryLimit && !refused {
+				t.Errorf("= %s, exit %d, signal %q; want memory_limit or a refusal", res.Outcome, res.ExitCode, res.Signal)
+			}
+		})
+	}
+	t.Run("within", func(t *testing.T) {
+		cmd := f.script(t, "within.py", "b = bytearray(100 << 20)\nprint('done')")
+		cmd.Limits.Memory = 256 << 20
+		f.attack(t, cmd)
+	})
+}
+
+func testProcesses(t *testing.T, f *fixture) {
+	cmd := f.command(t, "forks.py")
+	cmd.Limits.PIDs = 32
+	res := f.run(t, cmd)
+	if res.Outcome != sandbox.Exited && res.Outcome != sandbox.PIDsLimit {
+		t.Errorf("= %s, signal %q, %q", res.Outcome, res.Signal, res.Stderr.Head)
+	}
+	if !strings.HasSuffix(string(res.Stdout.Head), "done\n") {
+		t.Errorf("printed %q, %q", res.Stdout.Head, res.Stderr.Head)
+	}
+
+	// Two runs at once must not count against each other.
+	cmd = f.script(t, "half.sh", "for i in $(seq 18); do sleep 0.5 & done; wait; echo done")
+	cmd.Limits.PIDs = 32
+	results := make(chan *sandbox.Result, 4)
+	for range cap(results) {
+		go func() {
+			res, err := f.runner.Run(t.Context(), cmd)
+			if err != nil {
+				t.Error(err)
+			}
+			results <- res
+		}()
+	}
+	for range cap(results) {
+		if res := <-results; res != nil && (res.Outcome != sandbox.Exited || string(res.Stdout.Head) != "done\n") {
+			t.Errorf("= %s, %q, %q", res.Outcome, res.Stdout.Head, res.Stderr.Head)
+		}
+	}
+
+	cmd = f.script(t, "bomb.sh", "f() { f | f & }; f; sleep 60")
+	cmd.Limits = sandbox.Limits{PIDs: 40, Timeout: 2 * time.Second}
+	begin := time.Now()
+	f.run(t, cmd)
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("a fork bomb took %v", d)
+	}
+	res = f.runOK(t, f.script(t, "nofile.py", `
+import os, resource
+try: resource.setrlimit(resource.RLIMIT_NOFILE, (100000, 100000))
+except (ValueError, OSError): pass
+n = 0
+try:
+    while n < 5000: os.open("/dev/null", os.O_RDONLY); n += 1
+except OSError: pass
+if n >= 5000: print("BREACH", n, "files")
+`))
+	_ = res
+}
+
+func testFileSize(t *testing.T, f *fixture) {
+	cmd := f.script(t, "size.sh", `trap '' XFSZ
+dd if=/dev/zero of=/tmp/big bs=1M count=40 2>/dev/null
+truncate -s 1T /tmp/sparse 2>/dev/null
+for f in /tmp/big /tmp/sparse; do [ "$(stat -c %s $f)" -gt 8388608 ] && echo "BREACH $f"; done
+echo done`)
+	cmd.Limits.File = 8 << 20
+	f.attack(t, cmd)
+}

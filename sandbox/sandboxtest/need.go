@@ -1,0 +1,51 @@
+package sandboxtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// RequireVar is the environment variable that, when it is "1", makes [Need] fail instead of
+// skip, for machines where a skip would mean that nothing was tested.
+const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
+
+// Need skips the test, naming what is missing, unless this machine has every capability:
+//
+//	linux          namespaces exist
+//	userns         this process may make a user namespace
+//	root           the process is root
+//	memory-cgroup  root may make cgroups with a memory controller
+//	bash, sh, python3, node, deno   the interpreter is in PATH
+//
+// An unknown capability fails the test.
+func Need(t testing.TB, capabilities ...string) {
+	t.Helper()
+	for _, c := range capabilities {
+		err := probe(c)
+		if err == nil {
+			continue
+		}
+		if os.Getenv(RequireVar) == "1" {
+			t.Fatalf("missing capability %s (%s=1): %v", c, RequireVar, err)
+		}
+		t.Skipf("missing capability %s: %v", c, err)
+	}
+}
+
+func probe(capability string) error {
+	switch capability {
+	case "linux", "userns", "memory-cgroup":
+		return probeSystem(capability)
+	case "root":
+		if os.Geteuid() != 0 {
+			return fmt.Errorf("effective uid is %d", os.Geteuid())
+		}
+		return nil
+	case "bash", "sh", "python3", "node", "deno":
+		_, err := exec.LookPath(capability)
+		return err
+	}
+	panic("sandboxtest: unknown capability " + capability)
+}

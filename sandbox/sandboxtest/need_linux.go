@@ -1,0 +1,29 @@
+package sandboxtest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+func probeSystem(capability string) error {
+	switch capability {
+	case "userns":
+		cmd := exec.Command("/bin/true")
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getegid(), Size: 1}},
+		}
+		return cmd.Run()
+	case "memory-cgroup":
+		for _, p := range []string{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/cgroup.controllers"} {
+			if _, err := os.Stat(p); err == nil && os.Geteuid() == 0 {
+				return nil
+			}
+		}
+		return errors.New("no cgroup hierarchy that this process may write")
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+// Package sandboxtest is the suite every backend of package sandbox must pass, with real
+// interpreters and real attacks.
+//
+// [Run] holds a backend to what [sandbox.Runner] promises: results for everything a command
+// does, no sight of the host's files, processes, sockets, descriptors and variables, no lasting
+// write, no privilege, bounded time, memory, processes and output, and nothing left behind. Its
+// attack scripts print BREACH for whatever they achieve, so an attack that the suite does not
+// know is not looked for.
+//
+//	func TestMain(m *testing.M) { native.MaybeHelper(); os.Exit(m.Run()) }
+//
+//	func TestNative(t *testing.T) {
+//		sandboxtest.Need(t, "userns", "python3")
+//		sandboxtest.Run(t, func(t *testing.T) sandbox.Runner { return native.New(nil) })
+//	}
+package sandboxtest
+
+import (
+	"embed"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+//go:embed scripts
+var scripts embed.FS
+
+const treeText = "the tree's own bytes\n"
+
+// Run holds the runners that newRunner returns to the suite. It plants variables, descriptors,
+// sockets and processes in the calling process while it runs, and needs Linux.
+func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner) {
+	groups := []struct {
+		name string
+		test func(t *testing.T, f *fixture)
+	}{
+		{"Results", testResults},
+		{"Cwd", testCwd},
+		{"Environment", testEnvironment},
+		{"Stdin", testStdin},
+		{"Output", testOutput},
+		{"Out", testOut},
+		{"Attacks", testAttacks},
+		{"Time", testTime},
+		{"Memory", testMemory},
+		{"Processes", testProcesses},
+		{"FileSize", testFileSize},
+		{"Workspace", testWorkspace},
+		{"Staged", testStaged},
+		{"StagedBounded", testStagedBounded},
+		{"Unavailable", testUnavailable},
+		{"LeavesNothing", testLeavesNothing},
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) { g.test(t, newFixture(t, newRunner(t))) })
+	}
+}
+
+// fixture is a tree with the attack scripts, and the runner to use on it.
+type fixture struct {
+	runner sandbox.Runner
+	dir    string // the tree on the host
+	tree   *os.File
+}
+
+func newFixture(t *testing.T, r sandbox.Runner) *fixture {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "tree")
+	if err := os.CopyFS(dir, treeFS(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(treeText), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	// A tree that everyone may write shows that the mount, and not the mode, protects it.
+	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chmod(p, 0o777)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{runner: r, dir: dir, tree: openDir(t, dir)}
+}
+
+func treeFS(t *testing.T) fs.FS {
+	t.Helper()
+	entries, err := scripts.ReadDir("scripts")
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("embedded scripts: %d, %v", len(entries), err)
+	}
+	return scripts
+}
+
+func openDir(t *testing.T, dir string) *os.File {
+	t.Helper()
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// script adds a script to the tree and returns the command that runs it.
+func (f *fixture) script(t *testing.T, name, text string, args ...string) *sandbox.Cmd {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, "scripts", name), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return f.command(t, name, args...)
+}
+
+// command returns the command that runs a script of the tree.
+func (f *fixture) command(t *testing.T, name string, args ...string) *sandbox.Cmd {
+	t.Helper()
+	interpreter := "/usr/bin/bash"
+	if strings.HasSuffix(name, ".py") {
+		interpreter = "/usr/bin/python3"
+	}
+	path, err := filepath.EvalSymlinks(interpreter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sandbox.Cmd{
+		Argv: append([]string{path, sandbox.SkillDir + "/scripts/" + name}, args...),
+		Tree: f.tree,
+		Env: []string{
+			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.TmpDir, "LANG=C.UTF-8",
+			"SKILL_DIR=" + sandbox.SkillDir,
+		},
+		Limits: sandbox.Limits{Timeout: 20 * time.Second},
+	}
+}
+
+// run runs cmd, which must be isolated.
+func (f *fixture) run(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
+	t.Helper()
+	res, err := f.runner.Run(t.Context(), cmd)
+	if err != nil {
+		t.Fatalf("Run(%q) = %v", cmd.Argv, err)
+	}
+	if breaches := breaches(res); len(breaches) != 0 {
+		t.Errorf("Run(%q) broke out:\n%s", cmd.Argv, strings.Join(breaches, "\n"))
+	}
+	return res
+}
+
+// runOK runs cmd, which must exit with 0.
+func (f *fixture) runOK(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
+	t.Helper()
+	res := f.run(t, cmd)
+	if res.Outcome != sandbox.Exited || res.ExitCode != 0 {
+		t.Fatalf("Run(%q) = %s, exit %d, signal %q; want exit 0\n%s%s",
+			cmd.Argv, res.Outcome, res.ExitCode, res.Signal, res.Stdout.Head, res.Stderr.Head)
+	}
+	return res
+}
+
+// attack runs an attack to its end.
+func (f *fixture) attack(t *testing.T, cmd *sandbox.Cmd) {
+	t.Helper()
+	res := f.runOK(t, cmd)
+	if !strings.HasSuffix(string(res.Stdout.Head), "done\n") {
+		t.Errorf("Run(%q) did not get to its end:\n%s%s", cmd.Argv, res.Stdout.Head, res.Stderr.Head)
+	}
+}
+
+// breaches are the lines by which an attack says what it achieved.
+func breaches(res *sandbox.Result) []string {
+	var l []string
+	for _, s := range [][]byte{res.Stdout.Head, res.Stdout.Tail, res.Stderr.Head} {
+		for line := range strings.Lines(string(s)) {
+			if strings.Contains(line, "BREACH") {
+				l = append(l, strings.TrimSpace(line))
+			}
+		}
+	}
+	return l
+}

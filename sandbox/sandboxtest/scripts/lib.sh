@@ -1,0 +1,1 @@
+from_library() { echo library; }

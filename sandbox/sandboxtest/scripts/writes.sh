@@ -1,0 +1,13 @@
+for d in / /usr /usr/bin /usr/local/bin /usr/lib /etc /etc/ssl /var /var/tmp /opt /root /home /run /srv /lib /bin /sbin /proc /proc/sys /sys /dev /skill /skill/scripts; do
+	[ -d "$d" ] || continue
+	(: >"$d/.probe") 2>/dev/null && { echo "BREACH wrote in $d"; rm -f "$d/.probe"; }
+done
+for f in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sysrq-trigger /proc/sys/kernel/hostname \
+	/proc/sys/vm/overcommit_memory /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/ip_unprivileged_port_start \
+	/etc/passwd /dev/kmsg /dev/mem; do
+	[ -e "$f" ] && (exec 3>>"$f") 2>/dev/null && echo "BREACH opens $f for writing"
+done
+for n in /dev/*; do
+	case $n in /dev/null | /dev/zero | /dev/full | /dev/random | /dev/urandom | /dev/fd | /dev/shm | /dev/stdin | /dev/stdout | /dev/stderr) ;; *) echo "BREACH device $n" ;; esac
+done
+echo x >/tmp/a && echo x >/dev/shm/a && echo x >/out/a && echo x >/dev/null && echo to-stdout >/dev/stdout && echo done

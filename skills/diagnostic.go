@@ -1,0 +1,78 @@
+package skills
+
+import "fmt"
+
+// Severity says how much a diagnostic matters.
+type Severity int
+
+// The severities.
+const (
+	Info    Severity = iota // worth knowing
+	Warning                 // something was repaired or left out
+	Error                   // a skill or a root is not served
+)
+
+func (s Severity) String() string {
+	switch s {
+	case Info:
+		return "info"
+	case Warning:
+		return "warning"
+	}
+	return "error"
+}
+
+// MarshalText returns the severity's name.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Code names what a diagnostic is about. The list is closed.
+type Code string
+
+// Codes of roots and of the scan.
+const (
+	CodeUnreadableRoot Code = "unreadable-root"         // a root is missing, not a directory, or cannot be read
+	CodeUnreadableDir  Code = "unreadable-directory"    // a directory or a link to one cannot be read
+	CodeOutsideRoot    Code = "skill-scan-outside-root" // a link leads out of the root and of every allowed root
+	CodeScanLimit      Code = "scan-limit-exceeded"     // more directories, or a larger SKILL.md, than the limit
+	CodeMaxDepth       Code = "max-depth-exceeded"      // directories below the depth limit were not scanned
+	CodeInvalidPath    Code = "invalid-path"            // a name that no path or URI can hold; what has it is left out
+	CodeShadowed       Code = "shadowed"                // lost to a skill of the same path in another root
+	CodeDuplicateName  Code = "duplicate-skill-name"    // skills of one name at different paths; all are served
+)
+
+// Codes of a SKILL.md.
+const (
+	CodeUnreadableSkill     Code = "unreadable-skill"        // not a regular file, or it cannot be read
+	CodeInvalidEncoding     Code = "invalid-encoding"        // not UTF-8, or it holds NUL
+	CodeInvalidFrontmatter  Code = "invalid-frontmatter"     // the block cannot be understood, not even repaired
+	CodeFrontmatterRepaired Code = "frontmatter-repaired"    // the skill was loaded only after a repair
+	CodeMissingName         Code = "missing-name"            // the directory's name is used
+	CodeMissingDescription  Code = "missing-description"     // nor a paragraph that could stand in; the skill is skipped
+	CodeInvalidName         Code = "invalid-name"            // not lower-case letters and digits with single hyphens, or too long
+	CodeNameMismatch        Code = "name-directory-mismatch" // the name is not the directory's
+	CodeNotPublishable      Code = "not-publishable"         // not shown by the skills extension, with the rule
+)
+
+// Codes of the other files of a skill.
+const (
+	CodeUnreadableResource Code = "unreadable-skill-resource"    // not a regular file, or it cannot be read; left out
+	CodeResourceOutside    Code = "skill-resource-outside-root"  // a link leads out of the skill; left out
+	CodeResourceSize       Code = "resource-size-limit-exceeded" // larger than the limit; left out
+	CodeResourceCount      Code = "resource-file-limit-exceeded" // more files than the limit; the rest is left out
+)
+
+// Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.
+// Diagnostics of skills and files name no place of this machine; those of a snapshot may, since
+// they are about roots.
+type Diagnostic struct {
+	Severity Severity `json:"severity"`
+	Code     Code     `json:"code"`
+	Detail   string   `json:"detail"` // one line, without text of a skill
+	// Path is what it is about: a file of the skill, or, in a snapshot, a root or a path below one.
+	Path string `json:"path,omitempty"`
+	Line int    `json:"line,omitempty"` // in the file, from 1
+}
+
+func diagnose(severity Severity, code Code, path, format string, args ...any) Diagnostic {
+	return Diagnostic{Severity: severity, Code: code, Path: path, Detail: fmt.Sprintf(format, args...)}
+}

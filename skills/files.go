@@ -1,0 +1,128 @@
+package skills
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// maxFileDepth is how deep the directories of a skill are read.
+const maxFileDepth = 32
+
+// candidate is a file that a skill's directory lists.
+type candidate struct {
+	path string
+	err  error // why it is left out
+}
+
+// lister walks the directory of a skill. Links are followed where they stay within it, so a file
+// may be found under several names; a link to a directory that is being walked ends there.
+type lister struct {
+	tree   tree
+	limits *limits
+	files  []candidate
+	dirs   int
+	open   []fs.FileInfo // the directories from the top to the current one
+	more   bool          // a limit was passed
+}
+
+// listFiles returns the files below the directory of a skill in byte order of their paths, skill
+// files of nested skills included.
+func listFiles(ctx context.Context, t tree, limits *limits) (files []candidate, more bool, err error) {
+	l := &lister{tree: t, limits: limits}
+	info, err := t.stat(".")
+	if err == nil {
+		err = l.walk(ctx, ".", info)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortFunc(l.files, func(a, b candidate) int { return strings.Compare(a.path, b.path) })
+	return l.files, l.more, nil
+}
+
+func (l *lister) walk(ctx context.Context, dir string, info fs.FileInfo) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if l.dirs++; l.dirs > l.limits.files || len(l.open) > maxFileDepth {
+		l.more = true
+		return nil
+	}
+	entries, err := l.tree.list(dir)
+	if err != nil && len(entries) == 0 {
+		if dir == "." {
+			return cause(err)
+		}
+		if !isEOF(err) {
+			l.files = append(l.files, candidate{dir, cause(err)})
+		}
+		return nil
+	}
+	l.open = append(l.open, info)
+	defer func() { l.open = l.open[:len(l.open)-1] }()
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, entry := range entries {
+		if skipped(entry.Name()) {
+			continue
+		}
+		if len(l.files) >= l.limits.files {
+			l.more = true
+			return nil
+		}
+		if err := l.entry(ctx, join(dir, entry.Name()), entry.Type()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error {
+	if clean, err := CleanPath(name); err != nil || clean != name {
+		l.files = append(l.files, candidate{name, errUnusableName})
+		return nil
+	}
+	if mode.IsRegular() {
+		l.files = append(l.files, candidate{path: name})
+		return nil
+	}
+	if mode&(fs.ModeDir|fs.ModeSymlink) == 0 {
+		l.files = append(l.files, candidate{name, ErrNotFile})
+		return nil
+	}
+	info, err := l.tree.stat(name)
+	switch {
+	case err != nil:
+		l.files = append(l.files, candidate{name, cause(err)})
+	case info.Mode().IsRegular():
+		l.files = append(l.files, candidate{path: name})
+	case !info.IsDir():
+		l.files = append(l.files, candidate{name, ErrNotFile})
+	case mode&fs.ModeSymlink != 0 && slices.ContainsFunc(l.open, func(above fs.FileInfo) bool { return os.SameFile(above, info) }):
+	default:
+		return l.walk(ctx, name, info)
+	}
+	return nil
+}
+
+var errUnusableName = errors.New("the name cannot stand in a path")
+
+func isEOF(err error) bool { return err != nil && err.Error() == "EOF" }
+
+// leftOut is the diagnostic of a file that is not part of the index.
+func leftOut(c candidate) Diagnostic {
+	switch {
+	case errors.Is(c.err, errUnusableName):
+		// The name itself could break a line of output.
+		return diagnose(Warning, CodeInvalidPath, path.Dir(strings.ToValidUTF8(c.path, "?")), "a file has a name that no path can hold")
+	case errors.Is(c.err, ErrOutsideRoot):
+		return diagnose(Warning, CodeResourceOutside, c.path, "the link leads out of the skill")
+	case errors.Is(c.err, ErrTooLarge):
+		return diagnose(Warning, CodeResourceSize, c.path, "the file is larger than the limit")
+	}
+	return diagnose(Warning, CodeUnreadableResource, c.path, "the file cannot be read: %v", c.err)
+}

@@ -1,0 +1,174 @@
+package skills
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// folder is an open directory as the walk of a scan sees it. It never follows a link.
+type folder interface {
+	// list returns the entries a scan looks at, unsorted: directories, links, and whatever is named
+	// like a skill file; at most limit of them, or more is true.
+	list(limit int) (entries []entry, more bool, err error)
+	// sub opens a directory in it.
+	sub(name string) (folder, error)
+	// read returns a regular file's bytes, in buf where they fit. The mark has no settled.
+	read(name string, limit int64, buf []byte) ([]byte, facts, error)
+	close()
+}
+
+// entry is a directory entry; mode has only type bits.
+type entry struct {
+	name string
+	mode fs.FileMode
+}
+
+// facts are those of a file that a scan keeps.
+type facts struct {
+	mark     mark
+	modified time.Time
+}
+
+const (
+	upperFile = "SKILL.md"
+	lowerFile = "skill.md"
+)
+
+// relevant reports whether a scan looks at an entry.
+func relevant(name string, mode fs.FileMode) bool {
+	return name == upperFile || name == lowerFile || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !skipped(name))
+}
+
+// skipped reports names that no view of a skill has: those of version control, caches and editors.
+func skipped(name string) bool {
+	switch name {
+	case ".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store":
+		return true
+	}
+	return strings.HasSuffix(name, "~") ||
+		strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".swp") ||
+		len(name) > 1 && name[0] == '#' && strings.HasSuffix(name, "#")
+}
+
+// descend opens a directory below f, by a path free of links.
+func descend(f folder, rel string) (folder, error) {
+	at, opened := f, false
+	for name := range strings.SplitSeq(rel, "/") {
+		next, err := at.sub(name)
+		if opened {
+			at.close()
+		}
+		if err != nil {
+			return nil, err
+		}
+		at, opened = next, true
+	}
+	return at, nil
+}
+
+// genericFolder reads through an os.Root or an fs.FS, where the system has no faster way.
+type genericFolder struct {
+	tree tree
+	rel  string
+	own  bool // close closes tree
+}
+
+func openGeneric(dir string) (folder, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return genericFolder{tree: osTree{root}, rel: ".", own: true}, nil
+}
+
+func (g genericFolder) close() {
+	if g.own {
+		g.tree.close()
+	}
+}
+
+func (g genericFolder) list(limit int) (entries []entry, more bool, err error) {
+	all, err := g.tree.list(g.rel)
+	if err == io.EOF {
+		err = nil
+	}
+	for _, e := range all {
+		if !relevant(e.Name(), e.Type()) {
+			continue
+		}
+		if len(entries) == limit {
+			return entries, true, nil
+		}
+		entries = append(entries, entry{e.Name(), e.Type()})
+	}
+	return entries, false, err
+}
+
+func (g genericFolder) sub(name string) (folder, error) {
+	rel := name
+	if name != "." {
+		rel = path.Join(g.rel, name)
+	}
+	info, err := g.tree.lstat(rel)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: filepath.FromSlash(rel), Err: fs.ErrNotExist}
+	}
+	return genericFolder{tree: g.tree, rel: rel}, nil
+}
+
+func (g genericFolder) read(name string, limit int64, buf []byte) ([]byte, facts, error) {
+	rel := path.Join(g.rel, name)
+	if info, err := g.tree.lstat(rel); err != nil {
+		return nil, facts{}, err
+	} else if !info.Mode().IsRegular() {
+		return nil, facts{}, ErrNotFile
+	}
+	return readTree(g.tree, rel, limit, buf)
+}
+
+// readTree reads a regular file of a tree, links within it followed.
+func readTree(t tree, name string, limit int64, buf []byte) ([]byte, facts, error) {
+	file, info, err := openFile(t, name)
+	if err != nil {
+		return nil, facts{}, err
+	}
+	defer file.Close()
+	data, err := readLimited(file, info.Size(), limit, buf)
+	return data, facts{mark: markOf(info), modified: info.ModTime()}, err
+}
+
+// readLimited reads r, which claims to have size bytes, to its end.
+//
+// Errors: ErrTooLarge.
+func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
+	if size > limit {
+		return nil, ErrTooLarge
+	}
+	data := buf[:0]
+	if int64(cap(data)) <= size {
+		data = make([]byte, 0, size+1)
+	}
+	for {
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case int64(len(data)) > limit:
+			return nil, ErrTooLarge
+		case err == io.EOF:
+			return data, nil
+		case err != nil:
+			return nil, cause(err)
+		}
+	}
+}

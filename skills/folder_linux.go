@@ -1,0 +1,161 @@
+package skills
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fdFolder is a directory by its descriptor: one system call for each thing a scan does, where
+// os.Root needs several and a scan of thousands of skills is made of them. As there, a name is a
+// single component opened relative to its parent and links are refused by the kernel.
+type fdFolder struct{ fd int }
+
+const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
+
+// openBase opens a directory whose path is trusted.
+func openBase(dir string) (folder, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(dir, folderFlags, 0) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return fdFolder{fd}, nil
+}
+
+func retry[T any](call func() (T, error)) (T, error) {
+	for {
+		if v, err := call(); err != unix.EINTR {
+			return v, err
+		}
+	}
+}
+
+func (f fdFolder) close() { unix.Close(f.fd) }
+
+func (f fdFolder) sub(name string) (folder, error) {
+	if err := component(name); err != nil {
+		return nil, err
+	}
+	fd, err := retry(func() (int, error) { return unix.Openat(f.fd, name, folderFlags, 0) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "openat", Path: name, Err: err}
+	}
+	return fdFolder{fd}, nil
+}
+
+// component refuses what the kernel would resolve.
+func component(name string) error {
+	if name == "" || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return &fs.PathError{Op: "openat", Path: name, Err: fs.ErrInvalid}
+	}
+	return nil
+}
+
+func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
+	var buf [8192]byte
+	for {
+		n, err := retry(func() (int, error) { return unix.Getdents(f.fd, buf[:]) })
+		if err != nil {
+			return entries, false, err
+		}
+		if n == 0 {
+			return entries, false, nil
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			name, kind, size := parseDirent(rest)
+			rest = rest[size:]
+			if n := string(name); n == "." || n == ".." {
+				continue
+			}
+			mode := f.mode(name, kind)
+			if !relevant(string(name), mode) {
+				continue
+			}
+			if len(entries) == limit {
+				return entries, true, nil
+			}
+			entries = append(entries, entry{string(name), mode})
+		}
+	}
+}
+
+// parseDirent takes a struct linux_dirent64 apart: inode and offset (8 bytes each), length (2), type
+// (1), and the name up to a NUL.
+func parseDirent(raw []byte) (name []byte, kind byte, size int) {
+	const header = 8 + 8 + 2 + 1
+	size = int(binary.NativeEndian.Uint16(raw[16:18]))
+	name = raw[header:size]
+	if end := bytes.IndexByte(name, 0); end >= 0 {
+		name = name[:end]
+	}
+	return name, raw[18], size
+}
+
+// mode returns the type of an entry; some file systems leave it out of the listing.
+func (f fdFolder) mode(name []byte, kind byte) fs.FileMode {
+	if kind == unix.DT_UNKNOWN {
+		var stat unix.Stat_t
+		if unix.Fstatat(f.fd, string(name), &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return fs.ModeIrregular
+		}
+		kind = byte(stat.Mode & unix.S_IFMT >> 12)
+	}
+	switch kind {
+	case unix.DT_REG:
+		return 0
+	case unix.DT_DIR:
+		return fs.ModeDir
+	case unix.DT_LNK:
+		return fs.ModeSymlink
+	}
+	return fs.ModeIrregular
+}
+
+func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, error) {
+	if err := component(name); err != nil {
+		return nil, facts{}, err
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil, facts{}, cause(&fs.PathError{Op: "stat", Path: name, Err: err})
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, facts{}, ErrNotFile
+	}
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, facts{}, cause(&fs.PathError{Op: "open", Path: name, Err: err})
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, facts{}, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, facts{}, ErrNotFile
+	}
+	data, err := readLimited(fdReader(fd), stat.Size, limit, buf)
+	return data, facts{
+		mark:     mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino, dev: uint64(stat.Dev), known: true},
+		modified: time.Unix(0, stat.Mtim.Nano()),
+	}, err
+}
+
+type fdReader int
+
+func (r fdReader) Read(p []byte) (int, error) {
+	n, err := retry(func() (int, error) { return unix.Read(int(r), p) })
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}

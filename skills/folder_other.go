@@ -1,0 +1,5 @@
+//go:build !linux
+
+package skills
+
+func openBase(dir string) (folder, error) { return openGeneric(dir) }

@@ -1,0 +1,251 @@
+package skills
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Limits on a skill that the skills extension shows.
+const (
+	maxPublishedFiles = 512
+	maxPublishedBytes = 16 << 20
+)
+
+// indexing is a computation of an index that others wait for.
+type indexing struct {
+	done  chan struct{}
+	index *Index // set before done is closed, as is err
+	err   error
+}
+
+// Index returns the facts of all files of the skill. They are computed by the first call, from the
+// files as they are at that time; SKILL.md counts with the digest it had in the scan. Concurrent
+// calls share one computation. A failed one is repeated by the next call.
+//
+// Errors: the sentinels of [Skill.Read] when the directory cannot be read; those of ctx.
+func (s *Skill) Index(ctx context.Context) (*Index, error) {
+	for {
+		if index := s.indexed.Load(); index != nil {
+			return index, nil
+		}
+		s.mu.Lock()
+		running := s.indexing
+		if running == nil {
+			if index := s.indexed.Load(); index != nil {
+				s.mu.Unlock()
+				return index, nil
+			}
+			running = &indexing{done: make(chan struct{})}
+			s.indexing = running
+			s.mu.Unlock()
+			s.compute(ctx, running)
+			return running.index, running.err
+		}
+		s.mu.Unlock()
+		select {
+		case <-running.done:
+			// The other caller's context is not this one's.
+			if !errors.Is(running.err, context.Canceled) && !errors.Is(running.err, context.DeadlineExceeded) {
+				return running.index, running.err
+			}
+		case <-ctx.Done():
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Skill) compute(ctx context.Context, running *indexing) {
+	running.err = errors.New("the index was not computed")
+	defer func() {
+		s.mu.Lock()
+		s.indexing = nil
+		if running.err == nil {
+			s.indexed.Store(running.index)
+		}
+		s.mu.Unlock()
+		close(running.done)
+	}()
+	index, err := s.index(ctx)
+	if err != nil {
+		running.err = fmt.Errorf("index %s: %w", s.Path, err)
+		return
+	}
+	running.index, running.err = index, nil
+}
+
+func (s *Skill) index(ctx context.Context) (*Index, error) {
+	t, err := s.place.open()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	files, more, err := listFiles(ctx, t, s.limits)
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{marks: map[string]mark{s.File: s.mark}}
+	if more {
+		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "", "the skill has more than %d files or directories, or they are nested too deep; the rest is left out", s.limits.files))
+	}
+	self := false
+	budget := s.limits.tree
+	buf := make([]byte, 32<<10)
+	for _, file := range files {
+		if file.path == s.File {
+			self = true
+			x.Files = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest})
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if file.err == nil {
+			file.err = s.add(t, x, file.path, min(budget, MaxFile), buf)
+		}
+		if file.err != nil {
+			if x.ignored == nil {
+				x.ignored = map[string]bool{}
+			}
+			x.ignored[file.path] = true
+			x.Diagnostics = append(x.Diagnostics, leftOut(file))
+			continue
+		}
+		budget -= x.Resources[len(x.Resources)-1].Size
+	}
+	if !self {
+		return nil, fmt.Errorf("%s: %w", s.File, ErrNotFound)
+	}
+	s.finish(x)
+	return x, nil
+}
+
+// finish adds what depends on all files.
+func (s *Skill) finish(x *Index) {
+	x.TreeDigest = store.TreeDigest(x.Files)
+	total := int64(0)
+	for i := range x.Files {
+		total += x.Files[i].Size
+	}
+	x.Publishable = s.Verdict.Publishable
+	if len(x.Files) > maxPublishedFiles || total > maxPublishedBytes {
+		x.Publishable = false
+		x.Diagnostics = append(x.Diagnostics, diagnose(Info, CodeNotPublishable, "", "%d files with %d bytes are more than %d files or %d bytes",
+			len(x.Files), total, maxPublishedFiles, maxPublishedBytes))
+	}
+}
+
+// add hashes a file and adds it to the index.
+func (s *Skill) add(t tree, x *Index, name string, limit int64, buf []byte) error {
+	file, info, err := openFile(t, name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	read, err := digestFile(file, info, limit, buf)
+	if err != nil {
+		return err
+	}
+	r := Resource{Path: name, Kind: kindOf(name), Size: read.size, Digest: read.digest, Text: read.text, MIMEType: mimeType(name, read.head, read.text)}
+	executable := info.Mode()&0o111 != 0
+	if r.Kind == KindScript {
+		facts := script.Inspect(name, read.head, executable)
+		r.Script = &facts
+	}
+	x.Resources = append(x.Resources, r)
+	x.Files = append(x.Files, store.File{Path: name, Size: r.Size, Digest: r.Digest, Executable: executable})
+	x.marks[name] = markOf(info).readAt(s.limits.now())
+	return nil
+}
+
+// hashed is what one pass over a file tells. head shares the buffer of the pass.
+type hashed struct {
+	size   int64
+	digest digest.Digest
+	text   bool
+	head   []byte // the first 4 KiB
+}
+
+// digestFile reads a file to its end.
+//
+// Errors: ErrTooLarge.
+func digestFile(file fs.File, info fs.FileInfo, limit int64, buf []byte) (hashed, error) {
+	if info.Size() > limit {
+		return hashed{}, ErrTooLarge
+	}
+	sum := sha256.New()
+	scan := textScan{text: true}
+	var h hashed
+	for {
+		n, err := file.Read(buf)
+		chunk := buf[:n]
+		if len(h.head) < 4096 {
+			h.head = append(h.head, chunk[:min(n, 4096-len(h.head))]...)
+		}
+		sum.Write(chunk)
+		scan.add(chunk)
+		if h.size += int64(n); h.size > limit {
+			return hashed{}, ErrTooLarge
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return hashed{}, cause(err)
+		}
+	}
+	h.digest, h.text = digest.NewDigest(digest.SHA256, sum), scan.end()
+	return h, nil
+}
+
+// textScan tells whether bytes that come in pieces are UTF-8 without NUL.
+type textScan struct {
+	text bool
+	rest []byte // the start of a character that the last piece cut
+}
+
+func (t *textScan) add(piece []byte) {
+	if !t.text {
+		return
+	}
+	for len(t.rest) > 0 && len(piece) > 0 && !utf8.FullRune(t.rest) {
+		t.rest, piece = append(t.rest, piece[0]), piece[1:]
+	}
+	if len(t.rest) > 0 && utf8.FullRune(t.rest) {
+		t.text = utf8.Valid(t.rest)
+		t.rest = t.rest[:0]
+	}
+	cut := len(piece)
+	for back := 1; back <= min(utf8.UTFMax-1, len(piece)); back++ {
+		if utf8.RuneStart(piece[len(piece)-back]) {
+			if !utf8.FullRune(piece[len(piece)-back:]) {
+				cut = len(piece) - back
+			}
+			break
+		}
+	}
+	t.rest = append(t.rest, piece[cut:]...)
+	t.text = t.text && utf8.Valid(piece[:cut]) && !hasNUL(piece)
+}
+
+func hasNUL(b []byte) bool {
+	for _, c := range b {
+		if c == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *textScan) end() bool { return t.text && len(t.rest) == 0 }

@@ -1,0 +1,22 @@
+package skills
+
+import (
+	"errors"
+	"io/fs"
+)
+
+const skipLinks = fs.ModeSymlink
+
+// unloadable is the diagnostic of a skill that was skipped. Its path is left to the caller.
+func unloadable(err error) Diagnostic {
+	var invalid *FrontmatterError
+	switch {
+	case errors.As(err, &invalid):
+		return Diagnostic{Severity: Error, Code: invalid.Code, Detail: invalid.Reason, Line: invalid.Line}
+	case errors.Is(err, ErrTooLarge):
+		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
+	case errors.Is(err, ErrOutsideRoot):
+		return diagnose(Error, CodeOutsideRoot, "", "the file is a link that leads out of its directory")
+	}
+	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
+}

@@ -1,0 +1,151 @@
+package skills
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// NotFoundError is a name or path no skill has.
+type NotFoundError struct {
+	Name       string
+	Suggestion string   // what was probably meant; empty when nothing is close
+	Nearest    []string // at most 20 skills, the closest first; hidden skills are left out
+	Total      int      // skills there are, hidden ones left out
+}
+
+func (e *NotFoundError) Error() string {
+	if e.Suggestion != "" {
+		return fmt.Sprintf("no skill %q, did you mean %q", clip(e.Name, 64), e.Suggestion)
+	}
+	return fmt.Sprintf("no skill %q", clip(e.Name, 64))
+}
+
+// AmbiguousError is a name that several skills of one tier have.
+type AmbiguousError struct {
+	Name  string
+	Paths []string // sorted
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("%q names more than one skill: %s", clip(e.Name, 64), strings.Join(e.Paths, ", "))
+}
+
+// Skill returns the skill of exactly that path, or nil.
+func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
+
+// Lookup finds a skill by its path or its name. The path is tried first. A name means the only
+// skill of that name in the most trusted tier that has one, so a less trusted skill can neither
+// take it nor make it ambiguous.
+//
+// Errors: *NotFoundError, *AmbiguousError.
+func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
+	if sk := s.byPath[nameOrPath]; sk != nil {
+		return sk, nil
+	}
+	named := s.byName[nameOrPath]
+	if len(named) == 0 {
+		return nil, s.NotFound(nameOrPath)
+	}
+	tier := slices.MinFunc(named, func(a, b *Skill) int { return cmp.Compare(a.Root.Tier, b.Root.Tier) }).Root.Tier
+	var paths []string
+	var only *Skill
+	for _, sk := range named {
+		if sk.Root.Tier == tier {
+			paths, only = append(paths, sk.Path), sk
+		}
+	}
+	if len(paths) > 1 {
+		return nil, &AmbiguousError{Name: nameOrPath, Paths: paths}
+	}
+	return only, nil
+}
+
+// Resolve finds the skill and the file of it a URI names. A file of a nested skill belongs to the
+// nested one. file is empty when the URI names the skill's directory. Whether the file exists is
+// not checked.
+//
+// Errors: *PathError, *NotFoundError.
+func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
+	path, err := ParseURI(uri)
+	if err != nil {
+		return nil, "", err
+	}
+	for at := path; ; {
+		if sk := s.byPath[at]; sk != nil {
+			return sk, strings.TrimPrefix(path[len(at):], "/"), nil
+		}
+		cut := strings.LastIndexByte(at, '/')
+		if cut < 0 {
+			return nil, "", s.NotFound(path)
+		}
+		at = at[:cut]
+	}
+}
+
+const (
+	maxNearest = 20
+	maxCompare = 128 // bytes of a name that are compared
+)
+
+// NotFound returns the error of a name no skill has, or that is to look so.
+func (s *Snapshot) NotFound(name string) *NotFoundError {
+	type candidate struct {
+		label    string
+		distance int
+	}
+	missing := strings.ToLower(clip(name, maxCompare))
+	e := &NotFoundError{Name: name}
+	candidates := make([]candidate, 0, len(s.Skills))
+	for _, sk := range s.Skills {
+		if sk.Hidden() {
+			continue
+		}
+		label := sk.name
+		if len(s.byName[label]) > 1 || s.byPath[label] != nil && s.byPath[label] != sk || strings.ContainsFunc(label, breaksLine) {
+			label = sk.Path
+		}
+		candidates = append(candidates, candidate{label, distance(missing, strings.ToLower(clip(label, maxCompare)))})
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.label, b.label))
+	})
+	e.Total = len(candidates)
+	for _, c := range candidates[:min(len(candidates), maxNearest)] {
+		e.Nearest = append(e.Nearest, c.label)
+	}
+	if len(candidates) > 0 && candidates[0].distance <= max(1, utf8.RuneCountInString(missing)/3) {
+		e.Suggestion = candidates[0].label
+	}
+	return e
+}
+
+// distance is the number of bytes to insert, delete or replace between two names. One that begins
+// or ends with the other is one step away at most.
+func distance(a, b string) int {
+	if a == b {
+		return 0
+	}
+	if len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a)) {
+		return 1
+	}
+	var rows [2][maxCompare*utf8.UTFMax + 1]int
+	previous, current := rows[0][:len(b)+1], rows[1][:len(b)+1]
+	for j := range previous {
+		previous[j] = j
+	}
+	for i := range len(a) {
+		current[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			current[j+1] = min(previous[j]+cost, previous[j+1]+1, current[j]+1)
+		}
+		previous, current = current, previous
+	}
+	return previous[len(b)]
+}

@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Entry allows one script. The zero values of its options are the defaults.
+type Entry struct {
+	Skill   string        // the skill's path, never its frontmatter name, which a skill chooses itself
+	Path    string        // of the script, below scripts/
+	Pin     digest.Digest // of the script; empty pins the skill's tree as found at server start
+	Network []string      // exact hosts a run may reach; none by default
+	Env     []string      // names of variables passed through
+	Secrets []string      // names of secrets in the environment
+	Release Release       // empty: the policy's
+	Approve Approve       // empty: ApproveTier
+}
+
+// Approve says when a run of an entry needs an approval by the user.
+type Approve string
+
+// When an approval is needed.
+const (
+	ApproveTier   Approve = "tier"   // when the skill's tier asks for one
+	ApproveAlways Approve = "always" // for every run
+)
+
+// Revealing reports whether a run of this entry could show more than the skill's own bytes and the
+// caller's arguments.
+func (e Entry) Revealing() bool { return len(e.Network)+len(e.Env)+len(e.Secrets) > 0 }
+
+func (e Entry) release(byDefault Release) Release {
+	if e.Release != "" {
+		return e.Release
+	}
+	return byDefault
+}
+
+// EntryError is an allowlist entry that cannot be read.
+type EntryError struct{ Spec, Reason string }
+
+func (e *EntryError) Error() string { return fmt.Sprintf("%s: %q", e.Reason, clip(e.Spec)) }
+
+const pinMark = "@sha256:"
+
+var segment = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// ParseEntry reads SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX. It splits at the first ":"
+// and the last "@sha256:". Names are exact: there are no patterns.
+//
+// Errors: *EntryError.
+func ParseEntry(spec string) (Entry, error) {
+	refuse := func(reason string) (Entry, error) { return Entry{}, &EntryError{Spec: spec, Reason: reason} }
+	skill, rest, ok := strings.Cut(spec, ":")
+	skill = strings.Trim(skill, " ")
+	if !ok || skill == "" || strings.TrimSpace(rest) == "" {
+		return refuse("an entry must have the form SKILL:scripts/PATH")
+	}
+	for name := range strings.SplitSeq(skill, "/") {
+		if !segment.MatchString(name) {
+			return refuse("a skill's path has lower-case letters and digits with single hyphens between them")
+		}
+	}
+	entry := Entry{Skill: skill}
+	if at := strings.LastIndex(rest, pinMark); at >= 0 {
+		entry.Pin = digest.Digest(strings.Trim(rest[at+1:], " "))
+		if entry.Pin.Validate() != nil {
+			return refuse("a pin is @sha256: and 64 lower-case hexadecimal digits")
+		}
+		rest = rest[:at]
+	}
+	path, err := skills.CleanScriptPath(rest)
+	if err != nil {
+		return refuse(err.Error())
+	}
+	entry.Path = path
+	return entry, nil
+}
+
+// Allowlist holds exact entries. The zero value allows nothing.
+type Allowlist struct {
+	entries []Entry
+	index   map[scriptKey][]Entry
+}
+
+type scriptKey struct{ skill, path string }
+
+// ParseAllowlist reads entries; equal ones collapse, the order is kept. Two entries of one script
+// with different pins allow either content, and beside a pin an entry without one allows nothing:
+// what an operator pinned is never loosened by another line.
+//
+// Errors: *EntryError for the first entry that cannot be read.
+func ParseAllowlist(specs []string) (Allowlist, error) {
+	list := Allowlist{index: map[scriptKey][]Entry{}}
+	for _, spec := range specs {
+		entry, err := ParseEntry(spec)
+		if err != nil {
+			return Allowlist{}, err
+		}
+		key := scriptKey{entry.Skill, entry.Path}
+		if slices.ContainsFunc(list.index[key], func(other Entry) bool { return other.Pin == entry.Pin }) {
+			continue
+		}
+		list.entries = append(list.entries, entry)
+		list.index[key] = append(list.index[key], entry)
+	}
+	return list, nil
+}
+
+// Len is the number of entries.
+func (a Allowlist) Len() int { return len(a.entries) }
+
+// Entries returns the entries in the order given.
+func (a Allowlist) Entries() []Entry { return slices.Clone(a.entries) }
+
+// Find returns the entries that name exactly this script. The caller must not change them.
+func (a Allowlist) Find(skill, path string) []Entry {
+	return a.index[scriptKey{skill, path}]
+}
+
+// runTool is the tool whose coverage a skill's allowed-tools narrows.
+const runTool = "run_skill_script"
+
+// covers reports whether a skill's allowed-tools cover one of its scripts: run_skill_script, with
+// or without this path, or Bash with any pattern, since the pattern limits the agent's shell and
+// not the skill's own scripts.
+func covers(tools []string, path string) bool {
+	for _, tool := range tools {
+		if tool == runTool || tool == "Bash" {
+			return true
+		}
+		if !strings.HasSuffix(tool, ")") {
+			continue
+		}
+		if strings.HasPrefix(tool, "Bash(") {
+			return true
+		}
+		if only, ok := strings.CutPrefix(strings.TrimSuffix(tool, ")"), runTool+"("); ok && only == path {
+			return true
+		}
+	}
+	return false
+}

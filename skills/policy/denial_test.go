@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// The objects a client is shown, one for each code that Decide answers, key for key.
+func TestDenialObjects(t *testing.T) {
+	var got bytes.Buffer
+	got.WriteString("# One denial of Decide a line, as a client is shown it.\n")
+	for _, do := range []func(*Config, *Request){
+		func(c *Config, _ *Request) { c.Tools = nil },
+		func(_ *Config, r *Request) { r.ActivationUnknown = true },
+		func(_ *Config, r *Request) { r.Activated = false },
+		func(_ *Config, r *Request) { r.Path = "scripts/other.py" },
+		func(_ *Config, r *Request) { r.TreeDigest = other },
+		func(_ *Config, r *Request) { r.StartTree = "" },
+		func(c *Config, _ *Request) { c.Allowlist = allowlist(t, "pdf:"+script+"@"+other.String()) },
+		func(_ *Config, r *Request) { r.AllowedToolsDeclared = true },
+		func(c *Config, _ *Request) { c.ClosedTiers = []skills.Tier{skills.TierUser} },
+		func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty },
+		func(c *Config, _ *Request) { c.Allowlist.index[scriptKey{"pdf", script}][0].Approve = ApproveAlways },
+		func(c *Config, _ *Request) { c.Role = Context },
+		func(c *Config, _ *Request) { c.Role, c.Mode = "", EnforceStrict },
+		func(c *Config, r *Request) {
+			*r = Request{Tool: "read_skill_resource", Class: Read, Skill: "pdf"}
+			c.Role, c.Mode = "", EnforceStrict
+		},
+		func(_ *Config, r *Request) { r.Mode = 99 },
+		func(_ *Config, r *Request) { r.Workspace = true },
+	} {
+		cfg, request := config(t), run()
+		do(&cfg, &request)
+		_, err := New(cfg).Decide(request)
+		if err == nil {
+			t.Fatalf("Decide(%+v) = nil", request)
+		}
+		if denial := DenialOf(err); denial.Error() != denial.Detail || denial.Reason != denial.Code.Reason() {
+			t.Errorf("denial %+v", denial)
+		}
+		got.Write(encode(t, DenialOf(err).Object("ses_1:7")))
+	}
+	withHandle := NewDenial(CodeOutputNotReleased, "detail", "remedy")
+	withHandle.Reason = NeedsOpaquePassThrough
+	withHandle.Handle = &Handle{Type: "cf-harness.opaque-handle", HandleID: "r:run_skill_script:1:stdout", Scope: "run", CreatedAt: "2026-01-02T03:04:05.000Z", PassThrough: true}
+	got.Write(encode(t, withHandle.Object("ses_1:8")))
+
+	const golden = "testdata/denials.golden"
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("denials (-want +got):\n%s", diff)
+	}
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return line.Bytes()
+}
+
+func TestReasonOfCode(t *testing.T) {
+	for reason, codes := range map[Reason][]Code{
+		NotAuthorized: {"tool_not_allowed", "direct_command_required", "skill_not_activated", "activation_unknown", "script_not_allowlisted",
+			"allowed_tools_conflict", "tier_denied", "approval_required", "approval_declined", "profile_excludes", "permission_denied", "lease_invalid", "of_tomorrow"},
+		NotObservable: {"resource_outside_root", "script_outside_root", "script_snapshot_mismatch", "output_not_released", "resume_drift"},
+	} {
+		for _, code := range codes {
+			if got := NewDenial(code, "d", "r"); got.Reason != reason || got.RuleID != string(code) {
+				t.Errorf("NewDenial(%s) = %s, %s, want %s", code, got.Reason, got.RuleID, reason)
+			}
+		}
+	}
+}
+
+func TestApprovalRequiredIsADenial(t *testing.T) {
+	denial := NewDenial(CodeApprovalRequired, "detail", "remedy")
+	var err error = &ApprovalRequired{Denial: denial}
+	if got, ok := errors.AsType[*Denial](err); !ok || got != denial || err.Error() != "detail" || DenialOf(err) != denial {
+		t.Errorf("the denial of %v is %v", err, got)
+	}
+}

@@ -1,0 +1,194 @@
+package skills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Content is a file as it is now.
+type Content struct {
+	Data    []byte
+	Digest  digest.Digest // of Data
+	Size    int64         // of Data
+	Matches bool          // Data is what the snapshot describes
+}
+
+// DriftError says that a skill on disk is not what its index describes.
+type DriftError struct {
+	Want, Got digest.Digest // of the file; Got is empty when it is gone, Want when it is not indexed
+	Path      string        // relative to the skill
+}
+
+func (e *DriftError) Error() string {
+	switch {
+	case e.Got == "":
+		return fmt.Sprintf("%s is gone or cannot be read", e.Path)
+	case e.Want == "":
+		return fmt.Sprintf("%s is not part of the snapshot", e.Path)
+	}
+	return fmt.Sprintf("%s changed since the snapshot", e.Path)
+}
+
+// Read returns a file of the skill as it is now, and whether that is what the snapshot describes.
+// path is SKILL.md, or one of the index, in any spelling that [CleanPath] accepts. limit is the
+// most bytes the file may have.
+//
+// Errors: *PathError, ErrNotIndexed, ErrNotFound, ErrNotFile, ErrOutsideRoot, ErrPermission,
+// ErrTooLarge; those of [Skill.Index].
+func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, error) {
+	path, err := CleanPath(path)
+	if err != nil {
+		return nil, err
+	}
+	want := s.Digest
+	if path != s.File {
+		index, err := s.Index(ctx)
+		if err != nil {
+			return nil, err
+		}
+		resource := index.Resource(path)
+		if resource == nil {
+			return nil, fmt.Errorf("read %s of %s: %w", path, s.Path, ErrNotIndexed)
+		}
+		want = resource.Digest
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t, err := s.place.open()
+	if err != nil {
+		return nil, fmt.Errorf("read %s of %s: %w", path, s.Path, err)
+	}
+	defer t.close()
+	data, _, err := readTree(t, path, limit, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read %s of %s: %w", path, s.Path, err)
+	}
+	got := digest.FromBytes(data)
+	return &Content{Data: data, Digest: got, Size: int64(len(data)), Matches: got == want}, nil
+}
+
+// Verify compares all files on disk with the index: it lists them, and reads those whose times,
+// size or inode are not those of the indexing, or cannot vouch for them.
+//
+// Errors: *DriftError for the first difference in byte order of paths; those of [Skill.Index].
+func (s *Skill) Verify(ctx context.Context) error {
+	index, err := s.Index(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := s.place.open()
+	if err != nil {
+		return &DriftError{Want: s.Digest, Path: s.File}
+	}
+	defer t.close()
+	files, _, err := listFiles(ctx, t, s.limits)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &DriftError{Want: s.Digest, Path: s.File}
+	}
+	buf := make([]byte, 32<<10)
+	rest := index.Files
+	for _, file := range files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if len(rest) > 0 && rest[0].Path < file.path {
+			break
+		}
+		if len(rest) == 0 || rest[0].Path != file.path {
+			if index.ignored[file.path] {
+				continue
+			}
+			return s.unknown(t, file, buf)
+		}
+		if err := compare(t, index.marks[file.path], rest[0], file, buf); err != nil {
+			return err
+		}
+		rest = rest[1:]
+	}
+	if len(rest) > 0 {
+		return &DriftError{Want: rest[0].Digest, Path: rest[0].Path}
+	}
+	return nil
+}
+
+// unknown is the drift of a file that is not indexed.
+func (s *Skill) unknown(t tree, file candidate, buf []byte) error {
+	drift := &DriftError{Path: file.path, Got: digest.FromBytes(nil)}
+	if file.err == nil {
+		if f, info, err := openFile(t, file.path); err == nil {
+			defer f.Close()
+			if read, err := digestFile(f, info, MaxFile, buf); err == nil {
+				drift.Got = read.digest
+			}
+		}
+	}
+	return drift
+}
+
+// compare returns the drift of one file, or nil.
+func compare(t tree, known mark, want store.File, file candidate, buf []byte) error {
+	drift := &DriftError{Want: want.Digest, Path: want.Path}
+	if file.err != nil {
+		return drift
+	}
+	info, err := t.stat(file.path)
+	if err != nil {
+		return drift
+	}
+	if known.vouches(markOf(info)) {
+		return nil
+	}
+	f, info, err := openFile(t, file.path)
+	if err != nil {
+		return drift
+	}
+	defer f.Close()
+	read, err := digestFile(f, info, max(MaxFile, MaxSkillFile), buf)
+	if err != nil {
+		return drift
+	}
+	if read.digest == want.Digest {
+		return nil
+	}
+	drift.Got = read.digest
+	return drift
+}
+
+// Stage copies the files of the index into a store. The store checks every digest on the way, so
+// what is staged is what was indexed.
+//
+// Errors: *DriftError when the files are no longer those of the index; those of [Skill.Index] and
+// of the store.
+func (s *Skill) Stage(ctx context.Context, st *store.Store) (*store.Tree, error) {
+	index, err := s.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.place.open()
+	if err != nil {
+		return nil, &DriftError{Want: s.Digest, Path: s.File}
+	}
+	defer t.close()
+	staged, err := st.Put(ctx, index.Files, func(path string) (io.ReadCloser, error) {
+		file, _, err := openFile(t, path)
+		return file, err
+	})
+	if err == nil || ctx.Err() != nil {
+		return staged, err
+	}
+	var drift *DriftError
+	if errors.As(s.Verify(ctx), &drift) {
+		return nil, drift
+	}
+	return nil, fmt.Errorf("stage %s: %w", s.Path, err)
+}

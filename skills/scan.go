@@ -1,0 +1,298 @@
+package skills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ScanOptions are the optional parts of a scan. The zero value and nil are fine.
+type ScanOptions struct {
+	// AllowRoots are directories outside of the roots that links in a root may lead into.
+	AllowRoots []string
+	// StrictRoots makes a root that cannot be read an error; otherwise it is a diagnostic.
+	StrictRoots bool
+	// AllowShadow lets an earlier root win over a later one of a more trusted tier.
+	AllowShadow bool
+
+	MaxDepth int // levels of directories below a root; 0: 8
+	// MaxDirs is the most directories below a root, those inside of skills not counted; 0: 20,000.
+	MaxDirs int
+	// MaxFiles is the most files of a skill, and the most directories looked at for skills nested
+	// in it; 0: 2,000.
+	MaxFiles int
+	// MaxTree is the most bytes of the files of a skill together; 0: 1 GiB.
+	MaxTree int64
+
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// limits are the options of a scan with their defaults, shared by its skills.
+type limits struct {
+	depth, dirs, files int
+	tree               int64
+	now                func() time.Time
+}
+
+func (o *ScanOptions) limits() *limits {
+	l := &limits{depth: 8, dirs: 20_000, files: 2_000, tree: 1 << 30, now: time.Now}
+	if o == nil {
+		return l
+	}
+	if o.MaxDepth > 0 {
+		l.depth = o.MaxDepth
+	}
+	if o.MaxDirs > 0 {
+		l.dirs = o.MaxDirs
+	}
+	if o.MaxFiles > 0 {
+		l.files = o.MaxFiles
+	}
+	if o.MaxTree > 0 {
+		l.tree = o.MaxTree
+	}
+	if o.Now != nil {
+		l.now = o.Now
+	}
+	return l
+}
+
+// Scan reads the SKILL.md of every skill below the roots. What is wrong with a skill or a root is
+// a diagnostic; the rest is served. The result does not depend on the order in which directories
+// are listed, unless a limit on entries is passed.
+//
+// A real directory wins over a link to it, whatever tier the link is in; two ways to one directory
+// are one skill. Of two skills with equal paths the one of the more trusted tier wins, then that of
+// the earlier root.
+//
+// Errors: those of ctx; a root that cannot be read, with StrictRoots.
+func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
+	if opts == nil {
+		opts = &ScanOptions{}
+	}
+	s := &scanner{opts: opts, limits: opts.limits(), roots: slices.Clone(roots)}
+	for _, dir := range opts.AllowRoots {
+		real, err := realDir(dir)
+		if err != nil {
+			s.note(Warning, CodeUnreadableRoot, dir, "the allowed root cannot be read: %v", cause(err))
+			continue
+		}
+		s.allowed = append(s.allowed, real)
+	}
+	for i := range s.roots {
+		if err := s.scanRoot(ctx, &s.roots[i]); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.followLinks(ctx); err != nil {
+		return nil, err
+	}
+	return assemble(s.roots, s.found, s.diagnostics, opts, s.limits.now()), nil
+}
+
+// scanner collects what a scan finds. It belongs to one goroutine; the walk hands it results.
+type scanner struct {
+	opts        *ScanOptions
+	limits      *limits
+	roots       []Root
+	allowed     []string // real directories
+	walked      []string // real directories whose trees have been walked
+	found       []*Skill // in the order of roots, then of walks, then of paths
+	links       []link
+	diagnostics []Diagnostic
+}
+
+func (s *scanner) note(severity Severity, code Code, path, format string, args ...any) {
+	s.diagnostics = append(s.diagnostics, diagnose(severity, code, path, format, args...))
+}
+
+// scanRoot walks the real directories of a root.
+func (s *scanner) scanRoot(ctx context.Context, root *Root) error {
+	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."}, label: filepath.Base(root.Dir)}
+	var err error
+	if root.FS != nil {
+		a.folder = genericFolder{tree: fsTree{root.FS}, rel: "."}
+		_, err = fs.Stat(root.FS, ".")
+	} else if a.place.base, err = realDir(root.Dir); err == nil {
+		if absolute, err := filepath.Abs(root.Dir); err == nil {
+			a.label = filepath.Base(absolute)
+		}
+		a.folder, err = openBase(a.place.base)
+	}
+	if err != nil {
+		if s.opts.StrictRoots {
+			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
+		}
+		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", cause(err))
+		return nil
+	}
+	defer a.folder.close()
+	if root.FS == nil {
+		if slices.Contains(s.walked, a.place.base) {
+			return nil
+		}
+		s.walked = append(s.walked, a.place.base)
+	}
+	return s.walk(ctx, a)
+}
+
+// realDir returns the absolute path of a directory, free of links.
+func realDir(dir string) (string, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(absolute)
+}
+
+// walk visits an area level by level, each level in parallel, so that limits fall on the same
+// directories every time.
+func (s *scanner) walk(ctx context.Context, a *area) error {
+	level, count := []string{"."}, 0
+	for depth := a.depth; len(level) > 0; depth++ {
+		if depth > s.limits.depth {
+			s.note(Warning, CodeMaxDepth, join(a.path, level[0]), "%d directories below depth %d are not scanned", len(level), s.limits.depth)
+			return nil
+		}
+		slices.Sort(level)
+		if count += len(level); count > s.limits.dirs {
+			level = level[:max(0, len(level)-(count-s.limits.dirs))]
+			s.note(Error, CodeScanLimit, a.path, "there are more than %d directories; the rest is not scanned", s.limits.dirs)
+		}
+		visits := make([]visit, len(level))
+		err := parallel(ctx, len(level), func() func(int) {
+			v := &visitor{area: a, limits: s.limits}
+			return func(i int) { visits[i] = v.visit(level[i], depth) }
+		})
+		if err != nil {
+			return err
+		}
+		level = level[:0:0]
+		for i := range visits {
+			s.found = append(s.found, visits[i].skills...)
+			s.diagnostics = append(s.diagnostics, visits[i].diagnostics...)
+			s.links = append(s.links, visits[i].links...)
+			level = append(level, visits[i].dirs...)
+		}
+		if count > s.limits.dirs {
+			return nil
+		}
+	}
+	return nil
+}
+
+// parallel calls the functions that worker makes, one for each processor, with 0 to n-1.
+func parallel(ctx context.Context, n int, worker func() func(int)) error {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			work := worker()
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				work(i)
+			}
+		})
+	}
+	group.Wait()
+	return ctx.Err()
+}
+
+// followLinks walks the directories that links lead to and that no walk has seen. Those links may
+// hold further ones; every walk begins at a directory not walked before, so loops end.
+func (s *scanner) followLinks(ctx context.Context) error {
+	for i := 0; i < len(s.links); i++ {
+		if i >= s.limits.dirs {
+			s.note(Error, CodeScanLimit, "", "there are more than %d links; the rest is not followed", s.limits.dirs)
+			return nil
+		}
+		a, err := s.resolve(&s.links[i])
+		if err != nil {
+			s.note(Warning, CodeUnreadableDir, s.links[i].path, "the link cannot be followed: %v", cause(err))
+			continue
+		}
+		if a == nil {
+			continue
+		}
+		err = s.walk(ctx, a)
+		a.folder.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolve returns the area behind a link, nil when there is none to be walked.
+func (s *scanner) resolve(l *link) (*area, error) {
+	target, err := filepath.EvalSymlinks(filepath.Join(l.area.place.base, filepath.FromSlash(join(l.area.place.rel, l.rel))))
+	if err != nil {
+		return nil, err
+	}
+	if s.hasWalked(target) {
+		return nil, nil
+	}
+	base := ""
+	for _, dir := range append([]string{l.area.place.base}, s.allowed...) {
+		if inside(dir, target) {
+			base = dir
+			break
+		}
+	}
+	if base == "" {
+		s.note(Warning, CodeOutsideRoot, l.path, "the link leads out of its root and of every allowed root")
+		return nil, nil
+	}
+	rel, err := filepath.Rel(base, target)
+	if err != nil {
+		return nil, err
+	}
+	rel = filepath.ToSlash(rel)
+	top, err := openBase(base)
+	if err != nil {
+		return nil, err
+	}
+	defer top.close()
+	folder, err := descend(top, rel)
+	if isNotDir(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.walked = append(s.walked, target)
+	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, folder: folder, depth: l.depth, linked: true}, nil
+}
+
+// hasWalked reports whether a real directory was part of an earlier walk. One below a name that
+// walks skip was not.
+func (s *scanner) hasWalked(target string) bool {
+	for _, dir := range s.walked {
+		rel, err := filepath.Rel(dir, target)
+		if err != nil || !inside(dir, target) {
+			continue
+		}
+		if !slices.ContainsFunc(strings.Split(filepath.ToSlash(rel), "/"), skipped) {
+			return true
+		}
+	}
+	return false
+}
+
+// inside reports whether a clean absolute path is dir or lies below it.
+func inside(dir, target string) bool {
+	rel, err := filepath.Rel(dir, target)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) && !filepath.IsAbs(rel)
+}
+
+func isNotDir(err error) bool {
+	return err != nil && (errors.Is(err, errNotDir) || errors.Is(err, fs.ErrNotExist))
+}

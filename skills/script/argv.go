@@ -1,0 +1,116 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a script's arguments. One argument must fit the kernel's limit for a string.
+const (
+	MaxArgs     = 1_000
+	MaxArgBytes = 128 << 10
+	MaxAllBytes = 1 << 20
+)
+
+// Argv returns the command that runs a script: interpreter is its absolute path, file the script's
+// absolute path where it runs, so that no interpreter can take it for a flag; args are passed as
+// they are. info must have a Runtime.
+//
+// Python gets -E -s -B: no environment, no user packages and no bytecode, but the script's own
+// directory stays importable. Deno gets no prompt, no configuration and no remote code.
+func Argv(info Info, interpreter, file string, args []string) []string {
+	argv := []string{interpreter}
+	switch info.Runtime {
+	case Python3:
+		argv = append(argv, "-E", "-s", "-B")
+	case Deno:
+		argv = append(argv, "run", "--no-prompt", "--cached-only", "--no-config", "--no-lock")
+	}
+	argv = append(argv, info.Flags...)
+	return append(append(argv, file), args...)
+}
+
+// CheckArgs reports arguments that no command can be given: too many or too long, a NUL byte, or
+// text that is not UTF-8.
+func CheckArgs(args []string) error {
+	if len(args) > MaxArgs {
+		return fmt.Errorf("%d arguments, the most is %d", len(args), MaxArgs)
+	}
+	total := 0
+	for i, arg := range args {
+		total += len(arg)
+		switch {
+		case strings.ContainsRune(arg, 0):
+			return fmt.Errorf("argument %d holds a NUL byte", i)
+		case !utf8.ValidString(arg):
+			return fmt.Errorf("argument %d is not UTF-8", i)
+		case len(arg) >= MaxArgBytes:
+			return fmt.Errorf("argument %d has %d bytes, it must have fewer than %d", i, len(arg), MaxArgBytes)
+		}
+	}
+	if total > MaxAllBytes {
+		return fmt.Errorf("the arguments have %d bytes together, the most is %d", total, MaxAllBytes)
+	}
+	return nil
+}
+
+// PathError is a script path that cannot be one. Reason says why, in the reference's words where
+// it has them.
+type PathError struct {
+	Path   string
+	Reason string
+}
+
+func (e *PathError) Error() string { return "script path " + e.Reason }
+
+// CleanPath returns the canonical form of a script's path: relative, slash-separated, below
+// scripts/, without empty or "." segments and without spaces around it. What could name another file on another system or in
+// another notation is refused, not resolved: "..", backslashes, ":", "*", control characters and a
+// trailing slash.
+//
+// Errors: *PathError.
+func CleanPath(p string) (string, error) {
+	refuse := func(reason string) (string, error) { return "", &PathError{Path: p, Reason: reason} }
+	p = strings.Trim(p, " ")
+	switch {
+	case p == "":
+		return refuse("must be non-empty")
+	case strings.ContainsRune(p, 0):
+		return refuse("must not contain null bytes")
+	case !utf8.ValidString(p):
+		return refuse("must be UTF-8")
+	case strings.ContainsFunc(p, unicode.IsControl):
+		return refuse("must not contain control characters")
+	case strings.HasPrefix(p, "/"):
+		return refuse("must be relative to the skill directory")
+	case strings.ContainsAny(p, `\:*`):
+		return refuse(`must not contain \, : or *`)
+	}
+	clean, err := joinSegments(p)
+	switch {
+	case err != nil:
+		return refuse(err.Error())
+	case !strings.HasPrefix(clean, "scripts/"):
+		return refuse("must be under scripts/")
+	case strings.HasSuffix(p, "/"), strings.HasSuffix(clean, " "):
+		return refuse("must name a file")
+	}
+	return clean, nil
+}
+
+func joinSegments(p string) (string, error) {
+	var kept []string
+	for segment := range strings.SplitSeq(p, "/") {
+		switch segment {
+		case "", ".":
+		case "..":
+			return "", errors.New("must stay within the skill directory")
+		default:
+			kept = append(kept, segment)
+		}
+	}
+	return strings.Join(kept, "/"), nil
+}

@@ -1,0 +1,243 @@
+// Package script holds what can be known of a script without running it: which interpreter it
+// wants, from its shebang or its name, and the argv that runs it from a read-only tree.
+//
+// It guarantees that a runtime is never guessed: a shebang flag or a permission it does not know
+// makes the script unsupported, with the reason in words. It reads no files and executes nothing.
+package script
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Runtime is an interpreter family. The zero value is none: the script cannot be run.
+type Runtime string
+
+// The runtimes there are.
+const (
+	Bash    Runtime = "bash"
+	Sh      Runtime = "sh"
+	Python3 Runtime = "python3"
+	Node    Runtime = "node"
+	Deno    Runtime = "deno"
+)
+
+// MaxHead is how many of a script's first bytes Inspect looks at. A shebang that is not over by
+// then is a problem: what follows could change its meaning.
+const MaxHead = 4096
+
+// Info is what is known of a script.
+type Info struct {
+	Executable bool     // the file's mode; has no effect, public collections lose it
+	Shebang    string   // the first line after "#!", without CR; empty when there is none
+	Runtime    Runtime  // empty when Problem says why it cannot be run
+	Flags      []string // interpreter flags of the shebang that are kept, permissions for deno
+	Problem    string   // why Runtime is empty, in words fit for a client; else empty
+}
+
+// Inspect finds the runtime of the script at name, a slash-separated path, from its first bytes:
+// the shebang decides, then the file's extension. head holds the first MaxHead bytes, or the whole
+// file when it is shorter.
+func Inspect(name string, head []byte, executable bool) Info {
+	line, complete := shebang(head)
+	info := Info{Executable: executable, Shebang: line}
+	if !complete {
+		info.Problem = "the shebang is longer than 4 KiB"
+		return info
+	}
+	if info.Shebang == "" {
+		info.Runtime = byExtension(name)
+		if info.Runtime == "" {
+			info.Problem = "no shebang, and the file name names no supported runtime"
+		}
+		return info
+	}
+	words, problem := shebangWords(info.Shebang)
+	if problem == "" {
+		info.Runtime, info.Flags, problem = interpret(words)
+	}
+	if problem != "" {
+		info.Runtime, info.Flags, info.Problem = "", nil, problem
+	}
+	return info
+}
+
+func byExtension(name string) Runtime {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".sh", ".bash":
+		return Bash
+	case ".py":
+		return Python3
+	case ".js", ".mjs", ".cjs":
+		return Node
+	case ".ts", ".tsx", ".mts":
+		return Deno
+	}
+	return ""
+}
+
+// ReferenceRuntime is the runtime in the words of the reference's registry: deno, shebang or
+// unknown.
+func (i Info) ReferenceRuntime() string {
+	switch {
+	case i.Runtime == Deno:
+		return "deno"
+	case i.Shebang != "":
+		return "shebang"
+	}
+	return "unknown"
+}
+
+// shebang returns the first line after "#!", and whether all of it is in head.
+func shebang(head []byte) (text string, complete bool) {
+	head = head[:min(len(head), MaxHead)]
+	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("#!"))
+	if !ok {
+		return "", true
+	}
+	line, _, ended := bytes.Cut(rest, []byte("\n"))
+	return strings.TrimSpace(strings.ToValidUTF8(string(line), "\uFFFD")), ended || len(head) < MaxHead
+}
+
+// shebangWords splits a shebang into the interpreter and its flags, without env. Words behind a
+// plain `env NAME`, which some systems pass as one, are taken for what they plainly mean: only
+// harmless flags are kept later.
+func shebangWords(line string) (words []string, problem string) {
+	words = strings.Fields(line)
+	if strings.ContainsAny(line, `"'\$`) {
+		return nil, "the shebang uses quotes, escapes or variables"
+	}
+	if path.Base(words[0]) != "env" {
+		return words, ""
+	}
+	words = words[1:]
+	switch {
+	case len(words) > 0 && words[0] == "-S":
+		words = words[1:]
+	case len(words) > 0 && strings.HasPrefix(words[0], "-S"):
+		words[0] = strings.TrimPrefix(words[0], "-S")
+	case len(words) > 0 && words[0] == "--split-string":
+		words = words[1:]
+	case len(words) > 0 && strings.HasPrefix(words[0], "-"):
+		return nil, fmt.Sprintf("env flag %q in the shebang", clip(words[0]))
+	}
+	if len(words) == 0 {
+		return nil, "the shebang names no interpreter"
+	}
+	if strings.Contains(words[0], "=") {
+		return nil, "the shebang sets an environment variable"
+	}
+	return words, ""
+}
+
+// interpret maps an interpreter and its flags to a runtime.
+func interpret(words []string) (runtime Runtime, flags []string, problem string) {
+	name := path.Base(words[0])
+	switch {
+	case name == "bash" || name == "sh" || name == "dash":
+		runtime = Sh
+		if name == "bash" {
+			runtime = Bash
+		}
+		flags, problem = shellFlags(words[1:])
+	case isPython(name):
+		runtime = Python3
+		flags, problem = plainFlags(words[1:], "-u")
+	case name == "node" || name == "nodejs":
+		runtime = Node
+		flags, problem = plainFlags(words[1:])
+	case name == "deno":
+		runtime = Deno
+		flags, problem = denoFlags(words[1:])
+	default:
+		problem = fmt.Sprintf("interpreter %q is not supported", clip(name))
+	}
+	return runtime, flags, problem
+}
+
+// isPython accepts python, python3 and python3.N.
+func isPython(name string) bool {
+	version, ok := strings.CutPrefix(name, "python")
+	if !ok || version == "" || version == "3" {
+		return ok
+	}
+	minor, ok := strings.CutPrefix(version, "3.")
+	return ok && minor != "" && strings.Trim(minor, "0123456789") == ""
+}
+
+// shellFlags keeps -e -u -x -f, alone or together, and -o pipefail.
+func shellFlags(words []string) (kept []string, problem string) {
+	for i := 0; i < len(words); i++ {
+		letters, ok := strings.CutPrefix(words[i], "-")
+		if !ok || letters == "" || strings.Trim(letters, "euxfo") != "" || strings.Count(letters, "o") > 1 {
+			return nil, unknownFlag(words[i])
+		}
+		kept = append(kept, words[i])
+		if !strings.Contains(letters, "o") {
+			continue
+		}
+		if !strings.HasSuffix(letters, "o") || i+1 == len(words) || words[i+1] != "pipefail" {
+			return nil, unknownFlag(words[i])
+		}
+		i++
+		kept = append(kept, words[i])
+	}
+	return kept, ""
+}
+
+func plainFlags(words []string, allowed ...string) (kept []string, problem string) {
+	for _, word := range words {
+		if !slices.Contains(allowed, word) {
+			return nil, unknownFlag(word)
+		}
+		kept = append(kept, word)
+	}
+	return kept, ""
+}
+
+// denoFlags keeps the permissions of a `deno run` shebang. The sandbox bounds all of them; --allow-net
+// is dropped because no network is there to allow. Flags that take a value must carry it after "=",
+// since what follows could otherwise be read as the script.
+func denoFlags(words []string) (kept []string, problem string) {
+	if len(words) == 0 {
+		return nil, ""
+	}
+	if words[0] != "run" {
+		return nil, fmt.Sprintf("deno subcommand %q is not run", clip(words[0]))
+	}
+	for _, word := range words[1:] {
+		name, _, _ := strings.Cut(word, "=")
+		switch name {
+		case "--allow-read", "--allow-write", "--allow-env", "--allow-run", "--allow-ffi", "--allow-sys":
+			kept = append(kept, word)
+		case "-A", "--allow-all":
+			if word != name {
+				return nil, unknownFlag(word)
+			}
+			kept = append(kept, "--allow-read", "--allow-write", "--allow-env")
+		case "--allow-net":
+		case "--no-prompt", "--quiet", "-q":
+			if word != name {
+				return nil, unknownFlag(word)
+			}
+		default:
+			return nil, unknownFlag(word)
+		}
+	}
+	return kept, ""
+}
+
+func unknownFlag(word string) string {
+	return fmt.Sprintf("flag %q in the shebang is not supported", clip(word))
+}
+
+// clip bounds a word of the script's before it is repeated.
+func clip(s string) string {
+	if r := []rune(s); len(r) > 64 {
+		return string(r[:64]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,91 @@
+// Package skills is the domain: skills, their resources, and the snapshot a scan makes of them.
+//
+// A skill is a directory that holds a SKILL.md (or skill.md): YAML frontmatter, then instructions.
+// [Scan] reads the SKILL.md of every skill below some roots into an immutable [Snapshot]; the files
+// of a skill are read and hashed when [Skill.Index] is first asked for. Nothing of their content is
+// kept: [Skill.Read] opens a file again and says whether its bytes still have the digest known.
+//
+// Everything below a root is foreign. The package guarantees that
+//
+//   - nothing but regular files is opened, and nothing outside of a root, an allowed root or, for
+//     the files of a skill, the skill's directory;
+//   - every read, list and recursion has a limit, and passing it costs the item, not the scan;
+//   - what is wrong with one skill is a [Diagnostic] of that skill and leaves the others alone;
+//   - a digest is always that of the bytes handed out with it, or the difference is said.
+//
+// It does not judge what a skill says, it runs nothing, and it does not keep the disk from changing
+// between a check and a later use: what is executed must first be staged ([Skill.Stage]).
+//
+//	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: "/srv/skills", Tier: skills.TierOrg}}, nil)
+//	if err != nil {
+//		return err
+//	}
+//	sk, err := snapshot.Lookup("pdf")
+package skills
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Limits that hold where no option says otherwise, in bytes.
+const (
+	MaxSkillFile   = 1 << 20  // of a SKILL.md
+	MaxFrontmatter = 64 << 10 // of the block between the --- lines
+	MaxFile        = 64 << 20 // of any other file of a skill
+)
+
+// Skill is one skill as a scan found it. It is immutable: all methods are safe for concurrent use,
+// and describe the snapshot the skill belongs to, not the disk, unless they say so.
+type Skill struct {
+	Path        string // its identity in the catalogue: the root's prefix and the path below the root
+	Frontmatter Frontmatter
+	Root        *Root
+	Dir         string        // its directory, slash-separated, relative to Root.Dir
+	File        string        // SKILL.md or skill.md
+	Digest      digest.Digest // of the raw bytes of File
+	Size        int64         // of File, in bytes
+	Verdict     Verdict
+	// Diagnostics are about File. Their paths are relative to the skill; those about its other
+	// files are in the Index.
+	Diagnostics  []Diagnostic
+	LastModified time.Time // of File
+
+	name   string
+	place  place
+	linked bool // reached through a symbolic link
+	mark   mark // of File
+	limits *limits
+
+	indexed  atomic.Pointer[Index]
+	mu       sync.Mutex
+	indexing *indexing // guarded by mu; set while a call computes the index
+}
+
+// Name is the skill's label: the frontmatter's name, or the directory's where the frontmatter has
+// none, or has one that another skill carries too. It may hold any text and need not be unique.
+func (s *Skill) Name() string { return s.name }
+
+// Description says what the skill is for: the frontmatter's description, or the first paragraph of
+// the instructions. It may hold any text but is never empty.
+func (s *Skill) Description() string { return s.Frontmatter.Description }
+
+// Hidden reports whether the skill asks not to be offered to a model (disable-model-invocation).
+func (s *Skill) Hidden() bool { return s.Frontmatter.DisableModelInvocation }
+
+// Resource returns the resource of that exact path, nil when the skill has none or cannot be
+// indexed.
+func (s *Skill) Resource(ctx context.Context, path string) *Resource {
+	index, err := s.Index(ctx)
+	if err != nil {
+		return nil
+	}
+	return index.Resource(path)
+}
+
+func (s *Skill) dirName() string { return s.Path[strings.LastIndexByte(s.Path, '/')+1:] }

@@ -1,0 +1,102 @@
+package skills
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Snapshot is the immutable result of a scan. Its methods are safe for concurrent use.
+type Snapshot struct {
+	Skills []*Skill // in byte order of Path; paths are unique
+	// Diagnostics are about roots, directories and skills that were skipped or share a name.
+	Diagnostics []Diagnostic
+	Roots       []Root
+	GeneratedAt time.Time
+	Shadowed    []*Skill // lost to a skill of equal path, in byte order of Path
+
+	scanned []*Skill // all that were found, in the order of roots
+	scan    []Diagnostic
+	opts    *ScanOptions
+	byPath  map[string]*Skill
+	byName  map[string][]*Skill // in byte order of Path
+}
+
+// assemble makes a snapshot of the skills a scan found, by the rules of precedence.
+func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions, now time.Time) *Snapshot {
+	s := &Snapshot{Roots: roots, GeneratedAt: now, scanned: found, scan: scan, opts: opts,
+		Diagnostics: slices.Clone(scan), byPath: make(map[string]*Skill, len(found)), byName: make(map[string][]*Skill, len(found))}
+	for _, sk := range s.distinct(found) {
+		other, taken := s.byPath[sk.Path]
+		switch {
+		case !taken:
+			s.byPath[sk.Path] = sk
+		case s.beats(sk, other):
+			s.byPath[sk.Path] = sk
+			s.shadow(other, sk)
+		default:
+			s.shadow(sk, other)
+		}
+	}
+	s.Skills = make([]*Skill, 0, len(s.byPath))
+	for _, sk := range s.byPath {
+		s.Skills = append(s.Skills, sk)
+	}
+	byPath := func(a, b *Skill) int { return strings.Compare(a.Path, b.Path) }
+	slices.SortFunc(s.Skills, byPath)
+	slices.SortStableFunc(s.Shadowed, byPath)
+	s.label()
+	return s
+}
+
+// distinct drops all but the best way to each directory, and keeps the order.
+func (s *Snapshot) distinct(found []*Skill) []*Skill {
+	best := make(map[string]*Skill, len(found))
+	for _, sk := range found {
+		key := sk.place.key(sk.Root)
+		if other := best[key]; other == nil || other.linked && !sk.linked || other.linked == sk.linked && s.beats(sk, other) {
+			best[key] = sk
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(found), func(sk *Skill) bool { return best[sk.place.key(sk.Root)] != sk })
+}
+
+// beats reports whether the later of two skills wins: only by a more trusted tier.
+func (s *Snapshot) beats(later, earlier *Skill) bool {
+	return !s.opts.AllowShadow && later.Root.Tier < earlier.Root.Tier
+}
+
+func (s *Snapshot) shadow(loser, winner *Skill) {
+	s.Shadowed = append(s.Shadowed, loser)
+	s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeShadowed, loser.Path,
+		"the skill in %s (%s) is shadowed by the one in %s (%s)", loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier))
+}
+
+// label settles the names of skills: where one that is not its directory's belongs to another skill
+// too, the directory's name is used.
+func (s *Snapshot) label() {
+	count := make(map[string]int, len(s.Skills))
+	for _, sk := range s.Skills {
+		count[cmp.Or(sk.Frontmatter.Name, sk.dirName())]++
+	}
+	for _, sk := range s.Skills {
+		if sk.name == "" {
+			sk.name = cmp.Or(sk.Frontmatter.Name, sk.dirName())
+			if count[sk.name] > 1 {
+				sk.name = sk.dirName()
+			}
+		}
+		s.byName[sk.name] = append(s.byName[sk.name], sk)
+	}
+	for _, sk := range s.Shadowed {
+		if sk.name == "" {
+			sk.name = sk.dirName()
+		}
+	}
+	for _, sk := range s.Skills {
+		if same := s.byName[sk.name]; len(same) > 1 && same[0] == sk {
+			s.Diagnostics = append(s.Diagnostics, diagnose(Info, CodeDuplicateName, sk.Path, "%d skills have this name; use their paths", len(same)))
+		}
+	}
+}

@@ -1,0 +1,12 @@
+//go:build unix && !linux
+
+package store
+
+import (
+	"syscall"
+	"time"
+)
+
+func changeTime(stat *syscall.Stat_t) time.Time {
+	return unixTime(int64(stat.Ctimespec.Sec), int64(stat.Ctimespec.Nsec))
+}

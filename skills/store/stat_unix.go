@@ -1,0 +1,26 @@
+//go:build unix
+
+package store
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// nonBlocking keeps an open from waiting for the other end of a FIFO.
+const nonBlocking = syscall.O_NONBLOCK
+
+func syncDir(dir *os.File) error { return dir.Sync() }
+
+func fingerprintOf(info fs.FileInfo) fingerprint {
+	mark := fingerprint{size: info.Size(), mtime: info.ModTime(), regular: info.Mode().IsRegular()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		mark.inode = uint64(stat.Ino)
+		mark.ctime = changeTime(stat)
+	}
+	return mark
+}
+
+func unixTime(sec, nsec int64) time.Time { return time.Unix(sec, nsec) }

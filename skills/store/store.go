@@ -1,0 +1,292 @@
+// Package store keeps trees of files by digest, read-only, on disk: what is executed is what was
+// hashed.
+//
+// A tree is a directory named by its tree digest. Put copies files into a temporary directory,
+// checks the digest of every byte on its way, syncs and renames: a tree that has a name is
+// complete, and bytes without their digest never get one. Files are 0444, directories 0555, the
+// store itself 0700. Before a tree is used it is walked: what is missing, extra, of another size or
+// touched since it was checked is hashed again, and a difference is a *[CorruptError]. A process
+// hashes a tree in full before it uses it for the first time, so what a crash left behind is found.
+//
+// The store does not guard against its own user: whoever may write below its directory and wait
+// for the moment between check and use can change a tree. Keep it where no script can reach it.
+// All methods are safe for concurrent use, by several processes too.
+//
+//	trees, err := store.Open(dir)
+//	tree, err := trees.Put(ctx, files, func(path string) (io.ReadCloser, error) { return root.Open(path) })
+//	handle, err := tree.Open() // to mount
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrNotFound is the error of a tree that is not in the store.
+	ErrNotFound = errors.New("tree is not in the store")
+	// ErrUnwritable is the error of a store nothing can be written to.
+	ErrUnwritable = errors.New("store cannot be written")
+)
+
+// CorruptError is a stored tree that no longer holds what its digest says. Put stores it anew.
+type CorruptError struct {
+	Tree digest.Digest
+	Path string // below the tree, "." for the whole
+	What string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("stored tree %s: %s: %s", e.Tree, e.Path, e.What)
+}
+
+// ContentError is a file whose content is not what its digest and size say: it changed since it was
+// hashed.
+type ContentError struct {
+	Path      string
+	Want, Got digest.Digest // equal when only the size is wrong
+}
+
+func (e *ContentError) Error() string {
+	return fmt.Sprintf("content is %s, want %s", e.Got, e.Want)
+}
+
+const (
+	treesDir   = "trees"
+	tempPrefix = "tmp-"
+	// tempLife is how old a temporary directory is when whoever made it must be dead.
+	tempLife = time.Hour
+)
+
+// Store is a directory of trees.
+type Store struct {
+	root *os.Root
+	dir  string
+
+	mu    sync.Mutex
+	trees map[digest.Digest]*Tree // checked by this process
+}
+
+// Open opens the store below dir, which it makes with mode 0700, and removes what dead processes
+// left half-written.
+//
+// Errors: ErrUnwritable.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{root: root, dir: dir, trees: map[digest.Digest]*Tree{}}
+	if err := s.prepare(); err != nil {
+		root.Close()
+		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
+	}
+	s.removeStale()
+	return s, nil
+}
+
+// prepare makes the directory of trees and proves that it takes a tree.
+func (s *Store) prepare() error {
+	if err := s.root.MkdirAll(treesDir, 0o700); err != nil {
+		return err
+	}
+	if err := s.root.Chmod(treesDir, 0o700); err != nil {
+		return err
+	}
+	temp := tempName()
+	if err := s.root.Mkdir(temp, 0o700); err != nil {
+		return err
+	}
+	return s.root.Remove(temp)
+}
+
+// Close releases the store's handle. Trees that are open stay usable.
+func (s *Store) Close() error { return s.root.Close() }
+
+// Dir is where the trees lie on this machine, for operators only.
+func (s *Store) Dir() string { return filepath.Join(s.dir, treesDir) }
+
+// removeStale drops temporary directories of dead processes. What cannot be removed costs space
+// only, so errors are left to the next start.
+func (s *Store) removeStale() {
+	entries, err := fs.ReadDir(s.root.FS(), treesDir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && strings.HasPrefix(entry.Name(), tempPrefix) && time.Since(info.ModTime()) > tempLife {
+			_ = s.remove(path.Join(treesDir, entry.Name()))
+		}
+	}
+}
+
+// remove deletes a directory of ours, whose directories are read-only. Another process may be at
+// it too.
+func (s *Store) remove(dir string) error {
+	err := fs.WalkDir(s.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			err = s.root.Chmod(name, 0o700)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, s.root.RemoveAll(dir))
+}
+
+func tempName() string { return path.Join(treesDir, tempPrefix+rand.Text()) }
+
+func treeDir(tree digest.Digest) string { return path.Join(treesDir, tree.Encoded()) }
+
+// Put stores the tree of files, whose content open returns, and returns it checked. A tree that is
+// there already is not written again; one that is corrupt is replaced. When anything fails nothing
+// is stored.
+//
+// Errors: *ContentError for content without its digest, *PathError for a path no tree can have.
+func (s *Store) Put(ctx context.Context, files []File, open func(path string) (io.ReadCloser, error)) (*Tree, error) {
+	if err := checkFiles(files); err != nil {
+		return nil, err
+	}
+	want := TreeDigest(files)
+	tree, err := s.Tree(ctx, want)
+	if err == nil {
+		return tree, nil
+	}
+	if _, corrupt := errors.AsType[*CorruptError](err); corrupt {
+		if err := s.discard(want); err != nil {
+			return nil, fmt.Errorf("remove corrupt tree %s: %w", want, err)
+		}
+	} else if !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	temp := tempName()
+	if err := s.write(ctx, temp, files, open); err != nil {
+		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), s.remove(temp))
+	}
+	return s.publish(ctx, temp, want)
+}
+
+// publish gives a complete tree its name. Another process may have stored the same tree first: what
+// is there is checked like any other.
+func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*Tree, error) {
+	taken := s.root.Rename(temp, treeDir(want))
+	if taken != nil {
+		if err := s.remove(temp); err != nil {
+			return nil, err
+		}
+	} else if err := s.sync(treesDir); err != nil {
+		return nil, err
+	}
+	tree, err := s.Tree(ctx, want)
+	if errors.Is(err, ErrNotFound) && taken != nil {
+		return nil, fmt.Errorf("store tree %s: %w", want, taken)
+	}
+	return tree, err
+}
+
+// discard moves a corrupt tree out of the way before it is removed, so that its name is free even
+// when the removal stops half-way.
+func (s *Store) discard(tree digest.Digest) error {
+	s.mu.Lock()
+	delete(s.trees, tree)
+	s.mu.Unlock()
+	trash := tempName()
+	if err := s.root.Rename(treeDir(tree), trash); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process was faster
+		}
+		return err
+	}
+	return s.remove(trash)
+}
+
+// write copies all files into dir, then makes everything read-only and durable.
+func (s *Store) write(ctx context.Context, dir string, files []File, open func(string) (io.ReadCloser, error)) error {
+	if err := s.root.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	dirs := map[string]bool{dir: true}
+	for _, file := range files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for parent := path.Dir(file.Path); parent != "."; parent = path.Dir(parent) {
+			dirs[path.Join(dir, parent)] = true
+		}
+		if err := s.root.MkdirAll(path.Join(dir, path.Dir(file.Path)), 0o700); err != nil {
+			return err
+		}
+		if err := s.copy(path.Join(dir, file.Path), file, open); err != nil {
+			return fmt.Errorf("%s: %w", file.Path, err)
+		}
+	}
+	for name := range dirs {
+		if err := s.root.Chmod(name, 0o555); err != nil {
+			return err
+		}
+		if err := s.sync(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy writes one file, which must have its digest and its size.
+func (s *Store) copy(name string, file File, open func(string) (io.ReadCloser, error)) (err error) {
+	from, err := open(file.Path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	sum := sha256.New()
+	size, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, file.Size+1))
+	if err != nil {
+		return err
+	}
+	if got := digest.NewDigest(digest.SHA256, sum); size != file.Size || got != file.Digest {
+		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
+	}
+	if err := to.Chmod(0o444); err != nil {
+		return err
+	}
+	return to.Sync()
+}
+
+// sync makes the entries of a directory durable.
+func (s *Store) sync(dir string) error {
+	handle, err := s.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDir(handle), handle.Close())
+}
+
+// sortFiles returns files in byte order of their paths.
+func sortFiles(files []File) []File {
+	return slices.SortedFunc(slices.Values(files), func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+}

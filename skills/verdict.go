@@ -1,0 +1,90 @@
+package skills
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Verdict is what a SKILL.md is good for. Every skill of a snapshot can be loaded.
+type Verdict struct {
+	// Strict approximates the reference validator (skills-ref): its rules for fields, names and
+	// lengths are applied, its YAML dialect is not reproduced in every corner.
+	Strict bool
+	// Publishable: SKILL.md may be shown by the skills extension. The limits on a skill's files are
+	// not part of it, see [Index].
+	Publishable bool
+	// Repaired: the frontmatter did not parse, or lacked the description, as it is.
+	Repaired bool
+}
+
+const (
+	maxName          = 64  // characters
+	maxCompatibility = 500 // characters
+)
+
+var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// judge sets the verdict of a skill and adds the diagnostics that explain it. It is called before
+// the skill is published.
+func (s *Skill) judge(doc *Document) {
+	dir, name := s.dirName(), s.Frontmatter.Name
+	s.Verdict.Repaired = doc.Repaired
+	s.Verdict.Strict = doc.strict && s.File != "" && norm.NFKC.String(dir) == norm.NFKC.String(name)
+	note := func(severity Severity, code Code, detail string) {
+		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: severity, Code: code, Path: s.File, Detail: detail})
+	}
+	var rules []string
+	if doc.Repaired {
+		rules = append(rules, "the frontmatter was repaired")
+	}
+	switch {
+	case name == "":
+		note(Warning, CodeMissingName, "there is no name; the directory's name is used")
+		rules = append(rules, "there is no name")
+	case len(name) > maxName || !publishedName.MatchString(name):
+		note(Warning, CodeInvalidName, "the name is not 1 to 64 lower-case letters and digits with single hyphens between them")
+		rules = append(rules, "the name is invalid")
+	}
+	if name != "" && name != dir {
+		note(Warning, CodeNameMismatch, "the name is not that of the directory")
+		rules = append(rules, "the name is not the last segment of the path")
+	}
+	if utf8.RuneCountInString(s.Frontmatter.Description) > maxDescription {
+		rules = append(rules, "the description has more than 1024 characters")
+	}
+	s.Verdict.Publishable = len(rules) == 0
+	if len(rules) > 0 {
+		note(Info, CodeNotPublishable, strings.Join(rules, "; "))
+	}
+}
+
+var strictKeys = []string{"name", "description", "license", "allowed-tools", "metadata", "compatibility"}
+
+// strictFields applies the rules of skills-ref to the fields of a block.
+func strictFields(whole *value) bool {
+	for _, key := range whole.keys {
+		if !slices.Contains(strictKeys, key) {
+			return false
+		}
+	}
+	name, description := whole.member("name"), whole.member("description")
+	if name.scalar() == "" || description.scalar() == "" || utf8.RuneCountInString(description.source) > maxDescription {
+		return false
+	}
+	if v := whole.member("compatibility"); v != nil && (v.kind == list || v.kind == mapping || utf8.RuneCountInString(v.source) > maxCompatibility) {
+		return false
+	}
+	return strictName(norm.NFKC.String(name.scalar()))
+}
+
+// strictName applies the rules of skills-ref to a name in the normal form NFKC.
+func strictName(name string) bool {
+	return utf8.RuneCountInString(name) <= maxName && strings.ToLower(name) == name &&
+		!strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-") && !strings.Contains(name, "--") &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
+}

@@ -1,0 +1,217 @@
+package skills
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/opencontainers/go-digest"
+)
+
+const errNotDir = syscall.ENOTDIR
+
+// area is a directory tree that is walked: a root, or what a link in one leads to.
+type area struct {
+	root   *Root
+	path   string // of the area in the catalogue
+	dir    string // of the area below Root.Dir
+	label  string // names a root that is itself a skill; empty behind a link
+	place  place
+	folder folder
+	depth  int
+	linked bool
+}
+
+// link is a symbolic link that may lead to a directory.
+type link struct {
+	area  *area
+	rel   string // below the area
+	path  string // in the catalogue
+	dir   string // below Root.Dir
+	depth int
+}
+
+// visit is what was found in a directory.
+type visit struct {
+	skills      []*Skill
+	diagnostics []Diagnostic
+	dirs        []string // to be visited, relative to the area
+	links       []link
+}
+
+// visitor visits directories, one at a time.
+type visitor struct {
+	area   *area
+	limits *limits
+	buf    []byte // of the SKILL.md read last
+	out    visit
+	budget int // directories that may still be looked at in the skill being visited
+}
+
+func (v *visitor) note(severity Severity, code Code, path, format string, args ...any) {
+	v.out.diagnostics = append(v.out.diagnostics, diagnose(severity, code, path, format, args...))
+}
+
+// visit reads one directory of an area and, when it is a skill, what is nested in it.
+func (v *visitor) visit(rel string, depth int) visit {
+	v.out, v.budget = visit{}, v.limits.files
+	f, err := descend(v.area.folder, rel)
+	if err != nil {
+		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be opened: %v", cause(err))
+		return v.out
+	}
+	defer f.close()
+	entries, more, err := f.list(v.limits.dirs)
+	switch {
+	case err != nil:
+		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be listed: %v", cause(err))
+	case more:
+		v.note(Error, CodeScanLimit, v.path(rel), "the directory has more than %d entries; the rest is not scanned", v.limits.dirs)
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	if file := v.skillFile(entries, rel); file != nil {
+		v.skill(f, entries, file, rel, depth)
+		return v.out
+	}
+	for _, e := range entries {
+		below := join(rel, e.name)
+		_, err := CleanPath(v.path(below))
+		switch {
+		case e.name == upperFile || e.name == lowerFile:
+		case err != nil:
+			v.note(Warning, CodeInvalidPath, v.path(rel), "a directory has a name that no path can hold")
+		case e.mode&skipLinks != 0:
+			v.out.links = append(v.out.links, link{area: v.area, rel: below, path: v.path(below), dir: join(v.area.dir, below), depth: depth + 1})
+		default:
+			v.out.dirs = append(v.out.dirs, below)
+		}
+	}
+	return v.out
+}
+
+// path is the catalogue path of a directory of the area.
+func (v *visitor) path(rel string) string { return join(v.area.path, rel) }
+
+// skillFile returns the entry that makes the directory a skill.
+func (v *visitor) skillFile(entries []entry, rel string) *entry {
+	for _, name := range []string{upperFile, lowerFile} {
+		for i := range entries {
+			if entries[i].name != name {
+				continue
+			}
+			if entries[i].mode == 0 || entries[i].mode&skipLinks != 0 {
+				return &entries[i]
+			}
+			v.note(Error, CodeUnreadableSkill, join(v.path(rel), name), "not a regular file")
+		}
+	}
+	return nil
+}
+
+// skill loads a skill and looks for skills nested in it. Links inside a skill are a matter of its
+// index: a skill is never reached through one.
+func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, depth int) {
+	path := v.path(rel)
+	if rel == "." && v.area.label != "" {
+		label := v.area.label
+		if clean, err := CleanPath(label); err != nil || clean != label {
+			label = "skill"
+		}
+		path = join(v.area.root.Prefix, label)
+	}
+	v.load(f, file, rel, path)
+	v.nested(f, entries, rel, path, depth)
+}
+
+func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int) {
+	if depth >= v.limits.depth {
+		return
+	}
+	for _, e := range entries {
+		if !e.mode.IsDir() || e.name == upperFile || e.name == lowerFile {
+			continue
+		}
+		if v.budget--; v.budget < 0 {
+			return
+		}
+		v.inner(f, e.name, join(rel, e.name), join(path, e.name), depth+1)
+	}
+}
+
+// inner looks at a directory of a skill.
+func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
+	f, err := parent.sub(name)
+	if err != nil {
+		return
+	}
+	defer f.close()
+	entries, _, err := f.list(v.limits.files)
+	if err != nil {
+		return
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	if _, err := CleanPath(path); err == nil {
+		if file := v.skillFile(entries, rel); file != nil {
+			v.load(f, file, rel, path)
+		}
+	}
+	v.nested(f, entries, rel, path, depth)
+}
+
+// load reads the skill file of a directory.
+func (v *visitor) load(f folder, file *entry, rel, path string) {
+	at := place{base: v.area.place.base, fsys: v.area.place.fsys, rel: join(v.area.place.rel, rel)}
+	if at.rel == "" {
+		at.rel = "."
+	}
+	dir := join(v.area.dir, rel)
+	if dir == "" {
+		dir = "."
+	}
+	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, linked: v.area.linked, limits: v.limits}
+	var data []byte
+	var facts facts
+	var err error
+	if file.mode == 0 {
+		data, facts, err = f.read(file.name, MaxSkillFile, v.buf)
+	} else {
+		data, facts, err = readLinked(at, file.name, v.buf)
+	}
+	if err == nil {
+		v.buf = data
+		err = sk.parse(data, facts)
+	}
+	if err != nil {
+		d := unloadable(err)
+		d.Path = join(path, file.name)
+		v.out.diagnostics = append(v.out.diagnostics, d)
+		return
+	}
+	v.out.skills = append(v.out.skills, sk)
+}
+
+// readLinked reads a skill file that is a link to a file of the skill.
+func readLinked(at place, name string, buf []byte) ([]byte, facts, error) {
+	t, err := at.open()
+	if err != nil {
+		return nil, facts{}, err
+	}
+	defer t.close()
+	return readTree(t, name, MaxSkillFile, buf)
+}
+
+// parse fills the skill from the bytes of its file.
+func (s *Skill) parse(data []byte, facts facts) error {
+	doc, repairs, err := ParseFrontmatter(data)
+	if err != nil {
+		return err
+	}
+	s.Frontmatter, s.Digest, s.Size = doc.Frontmatter, digest.FromBytes(data), int64(len(data))
+	s.LastModified, s.mark = facts.modified, facts.mark.readAt(s.limits.now())
+	for _, repair := range repairs {
+		repair.Path = s.File
+		s.Diagnostics = append(s.Diagnostics, repair)
+	}
+	s.judge(doc)
+	return nil
+}
