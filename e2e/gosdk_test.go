@@ -38,7 +38,7 @@ func TestOfficialClient(t *testing.T) {
 		text    string
 	}{
 		{"load_skill", map[string]any{"name": "demo"}, false, "# Demo"},
-		{"load_skill", map[string]any{"name": "dmeo"}, true, `did you mean \"demo\"?`},
+		{"load_skill", map[string]any{"name": "demoo"}, true, `did you mean \"demo\"?`},
 		{"read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}, false, "Notes: äöü €"},
 		{"read_skill_resource", map[string]any{"skill": "demo", "path": "../../etc/passwd"}, true, "resource_path_invalid"},
 		{"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}, true, "script_not_allowlisted"},

@@ -88,6 +88,9 @@ var normal = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
 	{regexp.MustCompile(`ses_[0-9a-f-]{36}`), "SESSION"},
+	// The registry's snapshot is recorded when its files are hashed, before this event or after it.
+	{regexp.MustCompile(`SESSION:\d+"`), `SESSION:N"`},
+	{regexp.MustCompile(`SESSION:\d+\\"`), `SESSION:N\"`},
 	{regexp.MustCompile(`Activation: \w+`), "Activation: HANDLE"},
 	{regexp.MustCompile(`"activation": "\w+"`), `"activation": "HANDLE"`},
 	{regexp.MustCompile(`(----- (?:end )?skill \S+) \w{8} -----`), "$1 BOUNDARY -----"},

@@ -23,6 +23,12 @@ type plainText struct {
 	Remedy  string       `json:"remedy"`
 }
 
+// failedOutput is the output object of a call that failed before it had one.
+type failedOutput struct {
+	Status provenance.Status      `json:"status"`
+	Error  provenance.RecordError `json:"error"`
+}
+
 // outputer is a result that carries the reference's output object even when the call failed.
 type outputer interface{ OutputObject() any }
 
@@ -40,6 +46,9 @@ func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mc
 		return nil, ctx.Err()
 	}
 	plain := s.plain(ctx, err)
+	if output == nil {
+		output = failedOutput{Status: provenance.StatusError, Error: provenance.RecordError{Code: string(plain.Code), Message: plain.Message}}
+	}
 	text, err := provenance.Encode(plainText{plain.Code, plain.Message, plain.Remedy})
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -55,6 +56,8 @@ type Server struct {
 	cfg   Config
 	mcp   *server.MCPServer
 	ready chan struct{} // closed once the first scan is published
+	tools atomic.Pointer[mcp.ListToolsResult]
+	early atomic.Bool // a list was answered before the first scan was done
 }
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
@@ -69,8 +72,6 @@ func New(cfg Config) *Server {
 		s.awaitScan(ctx)
 		result.Instructions = s.instructions()
 	})
-	hooks.AddBeforeListTools(func(ctx context.Context, _ any, _ *mcp.ListToolsRequest) { s.awaitScan(ctx) })
-	hooks.AddBeforeListResources(func(ctx context.Context, _ any, _ *mcp.ListResourcesRequest) { s.awaitScan(ctx) })
 	s.mcp = server.NewMCPServer(Name, cfg.Version,
 		server.WithHooks(hooks),
 		server.WithToolCapabilities(true),
@@ -79,7 +80,13 @@ func New(cfg Config) *Server {
 		server.WithCacheHints(cacheTTL.Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
 	)
-	s.publishTools(true)
+	s.mcp.AddTools(
+		server.ServerTool{Tool: loadTool("", nil), Handler: s.handleLoad},
+		server.ServerTool{Tool: readTool(), Handler: s.handleRead},
+	)
+	if cfg.Policy.Offers(ToolRun) {
+		s.mcp.AddTool(runTool(false), s.handleRun)
+	}
 	return s
 }
 
@@ -92,40 +99,43 @@ func (s *Server) Load(ctx context.Context) error {
 	if err := s.cfg.Sessions.Start(ctx, s.cfg.Preload); err != nil {
 		return err
 	}
-	s.publishTools(false)
+	s.tools.Store(s.describeTools())
 	close(s.ready)
+	if s.early.Load() {
+		s.announce()
+	}
 	return nil
 }
 
-// Publish makes the tools describe the registry's current snapshot; clients are told when they
-// listen.
-func (s *Server) Publish() { s.publishTools(false) }
-
-func (s *Server) publishTools(scanning bool) {
-	tools := []server.ServerTool{{Tool: loadTool(s.loadDescription(scanning), s.enumNames()), Handler: s.handleLoad}, {Tool: readTool(), Handler: s.handleRead}}
-	if len(s.visible()) == 0 && !scanning {
-		tools = tools[1:]
-	}
-	if s.cfg.Policy.Offers(ToolRun) {
-		tools = append(tools, server.ServerTool{Tool: runTool(false), Handler: s.handleRun})
-	}
-	s.mcp.SetTools(tools...)
+// Publish makes the tools describe the registry's current snapshot and tells clients that listen.
+func (s *Server) Publish() {
+	s.tools.Store(s.describeTools())
+	s.announce()
 }
 
-// awaitScan waits for the first scan, but not longer than a client would.
-func (s *Server) awaitScan(ctx context.Context) {
+func (s *Server) announce() {
+	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
+	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationResourcesListChanged, nil)
+}
+
+// awaitScan waits for the first scan, but not longer than a client would, and reports whether it
+// is done.
+func (s *Server) awaitScan(ctx context.Context) bool {
 	select {
 	case <-s.ready:
-		return
+		return true
 	default:
 	}
 	timer := time.NewTimer(scanPatience)
 	defer timer.Stop()
 	select {
 	case <-s.ready:
+		return true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	s.early.Store(true)
+	return false
 }
 
 // scanned waits for the first scan as long as the call lives.
@@ -152,10 +162,12 @@ func (s *Server) methods() wire.Methods {
 	return wire.Methods{}
 }
 
-// overrides are methods of the library answered here, because its own would lose equal names or
-// hold all files in memory.
+// overrides are methods of the library answered here: its own resources/list would lose equal
+// names and hold all files in memory, and its tools cannot be replaced without telling every client
+// of a change, as at each start.
 func (s *Server) overrides() wire.Methods {
 	return wire.Methods{
+		methodListTools:     s.listTools,
 		methodListResources: s.listResources,
 		methodReadResource:  s.readResource,
 	}

@@ -1,12 +1,17 @@
 package mcpserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/wire"
 )
+
+const methodListTools = "tools/list"
 
 // Names of the tools.
 const (
@@ -30,6 +35,30 @@ const (
 	// milliseconds at each call.
 	maxEnum = 50
 )
+
+// listTools is tools/list. The description of load_skill holds the catalogue.
+func (s *Server) listTools(ctx context.Context, _ *wire.Request) (any, error) {
+	if s.awaitScan(ctx) {
+		return s.tools.Load(), nil
+	}
+	return &mcp.ListToolsResult{Tools: s.toolsWith(loadTool(s.loadDescription(true), nil))}, nil
+}
+
+// describeTools is the answer to tools/list for the registry's current snapshot.
+func (s *Server) describeTools() *mcp.ListToolsResult {
+	if len(s.visible()) == 0 && !s.cfg.NoCatalog {
+		return &mcp.ListToolsResult{Tools: s.toolsWith()}
+	}
+	return &mcp.ListToolsResult{Tools: s.toolsWith(loadTool(s.loadDescription(false), s.enumNames()))}
+}
+
+func (s *Server) toolsWith(load ...mcp.Tool) []mcp.Tool {
+	tools := append(load, readTool())
+	if s.cfg.Policy.Offers(ToolRun) {
+		tools = append(tools, runTool(false))
+	}
+	return tools
+}
 
 // loadTool describes load_skill; names, when there are few, become an enum.
 func loadTool(description string, names []string) mcp.Tool {

@@ -41,11 +41,12 @@ const (
 // WorkspaceMode says how a workspace is mounted.
 type WorkspaceMode string
 
+// The workspace modes.
 const (
 	WorkspaceNone   WorkspaceMode = "none"
-	WorkspaceRO     WorkspaceMode = "ro"
-	WorkspaceStaged WorkspaceMode = "staged"
-	WorkspaceRW     WorkspaceMode = "rw"
+	WorkspaceRO     WorkspaceMode = "ro"     // read-only
+	WorkspaceStaged WorkspaceMode = "staged" // writes are applied after the run, under rules
+	WorkspaceRW     WorkspaceMode = "rw"     // writes go straight to the host
 )
 
 // Workspace is the directory an operator granted to scripts. The zero value mounts none.
@@ -96,6 +97,7 @@ func (l Limits) WithDefaults() Limits {
 // Outcome says how a run ended.
 type Outcome string
 
+// The outcomes.
 const (
 	Exited      Outcome = "exited"
 	Signaled    Outcome = "signaled"

@@ -17,7 +17,8 @@ type folder interface {
 	list(limit int) (entries []entry, more bool, err error)
 	// sub opens a directory in it.
 	sub(name string) (folder, error)
-	// read returns a regular file's bytes, in buf where they fit. The mark has no settled.
+	// read returns the bytes of a file that list called regular, in buf where they fit. The mark
+	// has no settled.
 	read(name string, limit int64, buf []byte) ([]byte, facts, error)
 	close()
 }

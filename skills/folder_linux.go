@@ -120,13 +120,8 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 	if err := component(name); err != nil {
 		return nil, facts{}, err
 	}
-	var stat unix.Stat_t
-	if err := unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, facts{}, cause(&fs.PathError{Op: "stat", Path: name, Err: err})
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, facts{}, ErrNotFile
-	}
+	// The listing said that it is a regular file. If it has been exchanged since, the flags keep
+	// the open from following or waiting, and the descriptor is asked again.
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
@@ -134,6 +129,7 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 		return nil, facts{}, cause(&fs.PathError{Op: "open", Path: name, Err: err})
 	}
 	defer unix.Close(fd)
+	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, facts{}, err
 	}

@@ -1,11 +1,6 @@
 package skills
 
-import (
-	"errors"
-	"io/fs"
-)
-
-const skipLinks = fs.ModeSymlink
+import "errors"
 
 // unloadable is the diagnostic of a skill that was skipped. Its path is left to the caller.
 func unloadable(err error) Diagnostic {

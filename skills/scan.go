@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -294,5 +295,5 @@ func inside(dir, target string) bool {
 }
 
 func isNotDir(err error) bool {
-	return err != nil && (errors.Is(err, errNotDir) || errors.Is(err, fs.ErrNotExist))
+	return err != nil && (errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist))
 }

@@ -1,14 +1,12 @@
 package skills
 
 import (
+	"io/fs"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/opencontainers/go-digest"
 )
-
-const errNotDir = syscall.ENOTDIR
 
 // area is a directory tree that is walked: a root, or what a link in one leads to.
 type area struct {
@@ -61,12 +59,12 @@ func (v *visitor) visit(rel string, depth int) visit {
 		return v.out
 	}
 	defer f.close()
-	entries, more, err := f.list(v.limits.dirs)
+	entries, more, err := f.list(maxList)
 	switch {
 	case err != nil:
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be listed: %v", cause(err))
 	case more:
-		v.note(Error, CodeScanLimit, v.path(rel), "the directory has more than %d entries; the rest is not scanned", v.limits.dirs)
+		v.note(Error, CodeScanLimit, v.path(rel), "the directory has more than %d entries; the rest is not scanned", maxList)
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	if file := v.skillFile(entries, rel); file != nil {
@@ -80,7 +78,7 @@ func (v *visitor) visit(rel string, depth int) visit {
 		case e.name == upperFile || e.name == lowerFile:
 		case err != nil:
 			v.note(Warning, CodeInvalidPath, v.path(rel), "a directory has a name that no path can hold")
-		case e.mode&skipLinks != 0:
+		case e.mode&fs.ModeSymlink != 0:
 			v.out.links = append(v.out.links, link{area: v.area, rel: below, path: v.path(below), dir: join(v.area.dir, below), depth: depth + 1})
 		default:
 			v.out.dirs = append(v.out.dirs, below)
@@ -99,7 +97,7 @@ func (v *visitor) skillFile(entries []entry, rel string) *entry {
 			if entries[i].name != name {
 				continue
 			}
-			if entries[i].mode == 0 || entries[i].mode&skipLinks != 0 {
+			if entries[i].mode == 0 || entries[i].mode&fs.ModeSymlink != 0 {
 				return &entries[i]
 			}
 			v.note(Error, CodeUnreadableSkill, join(v.path(rel), name), "not a regular file")
@@ -145,7 +143,7 @@ func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 		return
 	}
 	defer f.close()
-	entries, _, err := f.list(v.limits.files)
+	entries, _, err := f.list(maxList)
 	if err != nil {
 		return
 	}

@@ -49,6 +49,7 @@ type Options struct {
 // Memory says how a memory limit is enforced.
 type Memory string
 
+// The ways to enforce a memory limit.
 const (
 	MemoryCgroup2 Memory = "cgroup v2"
 	MemoryCgroup1 Memory = "cgroup v1"

@@ -1,0 +1,226 @@
+package skills_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// The values are those the JavaScript package yaml 2.8 gives, which verifiers use.
+func TestFrontmatterJSON(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ yaml, want string }{
+		{"a: 1", `1`}, {"a: 0777", `777`}, {"a: 0o17", `15`}, {"a: 0xff", `255`}, {"a: 0xFF", `255`}, {"a: 0b1", `"0b1"`}, {"a: 1_000", `"1_000"`},
+		{"a: 1.0", `1`}, {"a: 1.50", `1.5`}, {"a: 1e3", `1000`}, {"a: 1e21", `1e+21`}, {"a: .5", `0.5`}, {"a: 5.", `5`}, {"a: -0", `0`}, {"a: +7", `7`},
+		{"a: -0x1", `"-0x1"`}, {"a: 1e", `"1e"`}, {"a: .", `"."`}, {"a: -", `[null]`}, {"a: 1.2.3", `"1.2.3"`}, {"a: 1e999", `null`},
+		{"a: .inf", `null`}, {"a: -.INF", `null`}, {"a: .NaN", `null`}, {"a: 12345678901234567890", `12345678901234567000`},
+		{"a: yes", `"yes"`}, {"a: no", `"no"`}, {"a: on", `"on"`}, {"a: off", `"off"`}, {"a: y", `"y"`}, {"a: true", `true`}, {"a: True", `true`}, {"a: FALSE", `false`},
+		{"a: tRUE", `"tRUE"`}, {"a: null", `null`}, {"a: ~", `null`}, {"a:", `null`}, {"a: Null", `null`}, {"a: nULL", `"nULL"`}, {`a: ""`, `""`}, {"a: 'true'", `"true"`},
+		{"a: 2024-01-01", `"2024-01-01"`}, {"a: 2001-12-14t21:59:43.10-05:00", `"2001-12-14t21:59:43.10-05:00"`}, {"a: 190:20:30", `"190:20:30"`}, {"a: 12:30", `"12:30"`},
+		{"a: !!str 12", `"12"`}, {"a: |\n  x\n  y\n", `"x\ny\n"`}, {"a: >-\n  x\n  y\n", `"x y"`}, {`a: "\x41\u00e9\t"`, `"Aé\u0009"`}, {`a: "q\"b\\"`, `"q\"b\\"`},
+		{"a: [1, x, null]", `[1,"x",null]`}, {"a: {z: 1, b: 2}", `{"z":1,"b":2}`}, {"a:\n  1: x\n  1.0e1: y\n  true: z\n  ~: n", `{"1":"x","10":"y","true":"z","":"n"}`},
+		{"a: ünï", `"ünï"`}, {"a: <&>", `"<&>"`},
+	}
+	for _, test := range tests {
+		doc, _, err := skills.ParseFrontmatter([]byte("---\n" + test.yaml + "\n---\nbody\n"))
+		if test.yaml == "a: -" {
+			continue // the library reads a sequence there, and JavaScript refuses it
+		}
+		if err != nil {
+			t.Errorf("%q: %v", test.yaml, err)
+			continue
+		}
+		if got := string(doc.Frontmatter.JSON); got != `{"a":`+test.want+`}` {
+			t.Errorf("%q = %s, want the value %s", test.yaml, got, test.want)
+		}
+		if got := string(doc.Frontmatter.Value("a")); got != test.want {
+			t.Errorf("Value of %q = %s, want %s", test.yaml, got, test.want)
+		}
+	}
+}
+
+func TestFrontmatterFields(t *testing.T) {
+	t.Parallel()
+	doc, diagnostics, err := skills.ParseFrontmatter([]byte(`---
+name: pdf
+description: >
+  Reads
+  PDF.
+license: MIT
+compatibility: 12
+when_to_use: often
+allowed-tools: Bash(git add:*, x), Read  Write
+disable-model-invocation: "yes"
+user-invocable: no
+version: 3
+triggers: [a, b]
+metadata:
+  author: someone
+  version: 1.0
+  tags: x  y
+  requires: jq git
+  vendor: {requires: {bins: [curl], env: [TOKEN]}}
+mixed: [1, null]
+---
+# Title
+`))
+	if err != nil || len(diagnostics) > 0 {
+		t.Fatalf("ParseFrontmatter: %v, %v", diagnostics, err)
+	}
+	f := doc.Frontmatter
+	f.JSON = nil
+	want := skills.Frontmatter{
+		Name: "pdf", Description: "Reads PDF.", License: "MIT", Compatibility: "12", WhenToUse: "often",
+		AllowedTools: []string{"Bash(git add:*, x)", "Read", "Write"}, AllowedToolsDeclared: true,
+		DisableModelInvocation: true, UserInvocable: false, Author: "someone", Version: "1.0", Tags: []string{"x", "y"},
+		Requires: skills.Requires{Commands: []string{"jq", "git", "curl"}, Env: []string{"TOKEN"}},
+	}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+	const plain = `{"name":"pdf","description":"Reads PDF.\n","license":"MIT","when_to_use":"often","allowed-tools":"Bash(git add:*, x), Read  Write",` +
+		`"disable-model-invocation":"yes","user-invocable":"no","triggers":["a","b"]}`
+	if got := string(doc.Frontmatter.Plain()); got != plain {
+		t.Errorf("Plain = %s\nwant %s", got, plain)
+	}
+	if got := doc.Frontmatter.Value("missing"); got != nil {
+		t.Errorf("Value(missing) = %s, want nil", got)
+	}
+}
+
+func TestAllowedTools(t *testing.T) {
+	t.Parallel()
+	for yaml, want := range map[string][]string{
+		"x: y": nil, "allowed-tools:": nil, `allowed-tools: ""`: {}, "allowed-tools: []": {}, "allowed-tools: {a: b}": {}, "allowed-tools: a": {"a"},
+		"allowed-tools: a b": {"a", "b"}, "allowed-tools: a,b": {"a", "b"}, "allowed-tools: [a, B(c d)]": {"a", "B(c d)"}, "allowed-tools: A(b c) d": {"A(b c)", "d"},
+		"allowed-tools: 'A(b c'": {"A(b c"}, "allowed-tools: 'A) b'": {"A)", "b"},
+	} {
+		doc, _, err := skills.ParseFrontmatter([]byte("---\n" + yaml + "\n---\nbody\n"))
+		if err != nil || !cmp.Equal(doc.Frontmatter.AllowedTools, want) || doc.Frontmatter.AllowedToolsDeclared != (want != nil) {
+			t.Errorf("%q = %#v, %v; want %#v", yaml, doc, err, want)
+		}
+	}
+}
+
+func TestFrontmatterRepairs(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, data, description, body string
+		lines                         []int // of the repairs
+	}{
+		{"as it is", "---\nname: a\ndescription: d\n---\nB\n", "d", "B\n", nil},
+		{"CRLF", "---\r\nname: a\r\ndescription: d\r\n---\r\nB\r\n", "d", "B\r\n", nil},
+		{"byte order mark", "\xef\xbb\xbf---\nname: a\ndescription: d\n---\nB\n", "d", "B\n", nil},
+		{"blanks behind the fences", "--- \nname: a\ndescription: d\n---\t\nB\n", "d", "B\n", nil},
+		{"no newline at the end", "---\nname: a\ndescription: d\n---", "d", "", nil},
+		{"colon", "---\nname: a\ndescription: Use when: x\n---\nB\n", "Use when: x", "B\n", []int{3}},
+		{"colon and quote", "---\nname: a\ndescription: It's for: x\n---\nB\n", "It's for: x", "B\n", []int{3}},
+		{"colon in a continued value", "---\nname: a\ndescription: Use\n  when: x\n  and y\nlicense: MIT\n---\nB\n", "Use when: x and y", "B\n", []int{3}},
+		{"star", "---\nname: a\ndescription: *bold* text\n---\nB\n", "*bold* text", "B\n", []int{3}},
+		{"backquote", "---\nname: a\ndescription: `x` is\n---\nB\n", "`x` is", "B\n", []int{3}},
+		{"at", "---\nname: a\ndescription: @x\n---\nB\n", "@x", "B\n", []int{3}},
+		{"percent", "---\nname: a\ndescription: %x\n---\nB\n", "%x", "B\n", []int{3}},
+		{"bracket", "---\nname: a\ndescription: [Beta] reads\n---\nB\n", "[Beta] reads", "B\n", []int{3}},
+		{"text behind >", "---\nname: a\ndescription: > Reads\n  files.\n---\nB\n", "Reads files.", "B\n", []int{3}},
+		{"two lines", "---\nname: a: b\ndescription: c: d\n---\nB\n", "c: d", "B\n", []int{2, 3}},
+		{"no frontmatter", "# Title\n\nFirst\nparagraph.\n\nSecond.\n", "First paragraph.", "# Title\n\nFirst\nparagraph.\n\nSecond.\n", []int{1, 0}},
+		{"no description", "---\nname: a\n---\n<!-- c\nd -->\n# T\n```\ncode\n```\nText.\n", "Text.", "<!-- c\nd -->\n# T\n```\ncode\n```\nText.\n", []int{0}},
+		{"description is a list", "---\nname: a\ndescription: [x]\n---\nText.\n", "Text.", "Text.\n", []int{0}},
+		{"empty block", "---\n---\nText.\n", "Text.", "Text.\n", []int{0}},
+		{"number", "---\nname: a\ndescription: 1.0\n---\nB\n", "1.0", "B\n", nil},
+		{"duplicate key", "---\nname: a\ndescription: d\nname: b\n---\nB\n", "d", "B\n", []int{4}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			doc, diagnostics, err := skills.ParseFrontmatter([]byte(test.data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []int
+			for _, d := range diagnostics {
+				if d.Code != skills.CodeFrontmatterRepaired {
+					t.Errorf("diagnostic %v", d)
+				}
+				lines = append(lines, d.Line)
+			}
+			if doc.Frontmatter.Description != test.description || string(doc.Body) != test.body || !cmp.Equal(lines, test.lines) {
+				t.Errorf("description %q, body %q, repairs at %v; want %q, %q, %v", doc.Frontmatter.Description, doc.Body, lines, test.description, test.body, test.lines)
+			}
+			if doc.Repaired != (len(test.lines) > 0) {
+				t.Errorf("Repaired = %v", doc.Repaired)
+			}
+			if got := skills.BodyOffset([]byte(test.data)); got != doc.BodyOffset || test.data[got:] != test.body {
+				t.Errorf("BodyOffset = %d, want %d", got, doc.BodyOffset)
+			}
+		})
+	}
+}
+
+func TestFrontmatterRefused(t *testing.T) {
+	t.Parallel()
+	var bomb strings.Builder
+	bomb.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
+	for i := range 9 {
+		bomb.WriteString(strings.NewReplacer("N", string(rune('1'+i)), "P", string(rune('0'+i))).Replace("aN: &aN [*aP,*aP,*aP,*aP,*aP,*aP,*aP,*aP,*aP]\n"))
+	}
+	tests := []struct {
+		name, block string
+		code        skills.Code
+		line        int
+	}{
+		{"map as a key", "{{},<<}", skills.CodeInvalidFrontmatter, 2},
+		{"alias bomb", bomb.String(), skills.CodeInvalidFrontmatter, 2},
+		{"alias to itself", "a: &a [*a]", skills.CodeInvalidFrontmatter, 2},
+		{"anchor", "name: a\nb: &x y", skills.CodeInvalidFrontmatter, 3},
+		{"merge key", "a: 1\n<<: {b: 1}", skills.CodeInvalidFrontmatter, 3},
+		{"tag", "a: !!binary aGk=", skills.CodeInvalidFrontmatter, 2},
+		{"own tag", "a: !x y", skills.CodeInvalidFrontmatter, 2},
+		{"python tag", "a: !!python/object:os.system x", skills.CodeInvalidFrontmatter, 2},
+		{"list", "- a\n- b", skills.CodeInvalidFrontmatter, 2},
+		{"text", "just text", skills.CodeInvalidFrontmatter, 2},
+		{"deep", "a: " + strings.Repeat("[", 100) + strings.Repeat("]", 100), skills.CodeInvalidFrontmatter, 2},
+		{"very deep", "a: " + strings.Repeat("{a: ", 15_000), skills.CodeInvalidFrontmatter, 2},
+		{"many values", "a: [" + strings.Repeat("1,", 12_000) + "]", skills.CodeInvalidFrontmatter, 2},
+		{"keys of 1 MiB", manyKeys(1 << 20), skills.CodeInvalidFrontmatter, 2},
+		{"one key of 1 MiB", strings.Repeat("k", 1<<20) + ": v", skills.CodeInvalidFrontmatter, 2},
+		{"tab", "a:\n\t- b", skills.CodeInvalidFrontmatter, 3},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			_, _, err := skills.ParseFrontmatter([]byte("---\n" + test.block + "\n---\nbody\n"))
+			invalid, ok := errors.AsType[*skills.FrontmatterError](err)
+			if !ok || invalid.Code != test.code || invalid.Line != test.line {
+				t.Errorf("ParseFrontmatter = %#v, want code %s at line %d", err, test.code, test.line)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+	for data, want := range map[string]skills.Code{
+		"---\nname: a\n": skills.CodeInvalidFrontmatter, "---": skills.CodeInvalidFrontmatter, "": skills.CodeMissingDescription, "# Only\n## headings\n": skills.CodeMissingDescription,
+		"---\nname: a\n---\n": skills.CodeMissingDescription, "text\x00": skills.CodeInvalidEncoding, "\xff\xfe": skills.CodeInvalidEncoding,
+	} {
+		_, _, err := skills.ParseFrontmatter([]byte(data))
+		if invalid, ok := errors.AsType[*skills.FrontmatterError](err); !ok || invalid.Code != want {
+			t.Errorf("ParseFrontmatter(%q) = %v, want %s", data, err, want)
+		}
+	}
+}
+
+// manyKeys is a block of distinct keys.
+func manyKeys(size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		b.WriteString("key" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("y", i%5) + ": v\n")
+	}
+	return b.String()
+}

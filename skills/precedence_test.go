@@ -1,0 +1,151 @@
+package skills_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	for _, name := range []string{"one", "two"} {
+		writeTree(t, base, map[string]string{name + "/pdf/SKILL.md": document("pdf", "from "+name)})
+	}
+	one, two := filepath.Join(base, "one"), filepath.Join(base, "two")
+	tests := []struct {
+		name        string
+		roots       []skills.Root
+		allowShadow bool
+		want        string
+	}{
+		{"earlier root", []skills.Root{{Dir: one, Tier: skills.TierUser}, {Dir: two, Tier: skills.TierUser}}, false, "from one"},
+		{"earlier, more trusted", []skills.Root{{Dir: one, Tier: skills.TierOrg}, {Dir: two, Tier: skills.TierUser}}, false, "from one"},
+		{"earlier, less trusted", []skills.Root{{Dir: one, Tier: skills.TierThirdParty}, {Dir: two, Tier: skills.TierOrg}}, false, "from two"},
+		{"earlier, less trusted, allowed", []skills.Root{{Dir: one, Tier: skills.TierThirdParty}, {Dir: two, Tier: skills.TierOrg}}, true, "from one"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := scan(t, &skills.ScanOptions{AllowShadow: test.allowShadow}, test.roots...)
+			if len(snapshot.Skills) != 1 || snapshot.Skills[0].Description() != test.want {
+				t.Errorf("served %q of %d skills, want %q", snapshot.Skills[0].Description(), len(snapshot.Skills), test.want)
+			}
+			if len(snapshot.Shadowed) != 1 || snapshot.Shadowed[0].Description() == test.want {
+				t.Errorf("shadowed %v", paths(snapshot.Shadowed))
+			}
+			if diff := cmp.Diff([]string{"shadowed pdf"}, codes(snapshot.Diagnostics)); diff != "" {
+				t.Errorf("diagnostics (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name        string
+		tree        map[string]string
+		allow       []string // below the base
+		roots       []string
+		want        []string // "path dir description" of skills
+		diagnostics []string
+	}{
+		{name: "to a sibling in the root", roots: []string{"r"}, tree: map[string]string{"r/a/SKILL.md": document("a", "d"), "r/b": "-> a"}, want: []string{"a a d"}},
+		{name: "real directory wins over an earlier root's link", roots: []string{"r", "s"}, tree: map[string]string{"s/a/SKILL.md": document("a", "d"), "r/a": "-> ../s/a"}, want: []string{"a a d"}},
+		{name: "out of every root", roots: []string{"r"}, tree: map[string]string{"s/a/SKILL.md": document("a", "d"), "r/a": "-> ../s/a", "r/b/SKILL.md": document("b", "d")},
+			want: []string{"b b d"}, diagnostics: []string{"skill-scan-outside-root a"}},
+		{name: "into an allowed root", roots: []string{"r"}, allow: []string{"s"}, tree: map[string]string{"s/a/SKILL.md": document("a", "d"), "r/x/a": "-> ../../s/a"}, want: []string{"x/a x/a d"}},
+		{name: "allowed root beside", roots: []string{"r"}, allow: []string{"s"}, tree: map[string]string{"s2/a/SKILL.md": document("a", "d"), "s/x": "", "r/a": "-> ../s2/a"},
+			diagnostics: []string{"skill-scan-outside-root a"}},
+		{name: "loop", roots: []string{"r"}, tree: map[string]string{"r/a/SKILL.md": document("a", "d"), "r/loop": "-> .", "r/d/up": "-> ..", "r/self": "-> self"},
+			want: []string{"a a d"}, diagnostics: []string{"unreadable-directory self"}},
+		{name: "loop through an allowed root", roots: []string{"r"}, allow: []string{"s"}, tree: map[string]string{"s/a/SKILL.md": document("a", "d"), "s/back": "-> ../r", "s/again": "-> .", "r/s": "-> ../s"},
+			want: []string{"s/a s/a d"}},
+		{name: "dangling", roots: []string{"r"}, tree: map[string]string{"r/a": "-> nowhere"}, diagnostics: []string{"unreadable-directory a"}},
+		{name: "to a file", roots: []string{"r"}, tree: map[string]string{"r/file": "x", "r/l": "-> file"}},
+		{name: "SKILL.md within the skill", roots: []string{"r"}, tree: map[string]string{"r/a/docs/main.md": document("a", "d"), "r/a/SKILL.md": "-> docs/main.md"}, want: []string{"a a d"}},
+		{name: "SKILL.md out of the skill", roots: []string{"r"}, tree: map[string]string{"r/main.md": document("a", "d"), "r/a/SKILL.md": "-> ../main.md"}, diagnostics: []string{"skill-scan-outside-root a/SKILL.md"}},
+		{name: "SKILL.md is /etc/passwd", roots: []string{"r"}, tree: map[string]string{"r/a/SKILL.md": "-> /etc/passwd"}, diagnostics: []string{"skill-scan-outside-root a/SKILL.md"}},
+		{name: "links in a skill are no way to skills", roots: []string{"r"}, tree: map[string]string{"s/b/SKILL.md": document("b", "d"), "r/a/SKILL.md": document("a", "d"), "r/a/b": "-> ../../s/b"}, want: []string{"a a d"}},
+		{name: "a root twice", roots: []string{"r", "l"}, tree: map[string]string{"r/a/SKILL.md": document("a", "d"), "l": "-> r"}, want: []string{"a a d"}},
+		{name: "a root in another", roots: []string{"r", "r/x"}, tree: map[string]string{"r/x/a/SKILL.md": document("a", "d")}, want: []string{"x/a x/a d"}},
+		{name: "into a skipped directory", roots: []string{"r"}, tree: map[string]string{"r/node_modules/a/SKILL.md": document("a", "d"), "r/a": "-> node_modules/a"}, want: []string{"a a d"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			base := t.TempDir()
+			writeTree(t, base, test.tree)
+			opts := &skills.ScanOptions{}
+			for _, dir := range test.allow {
+				opts.AllowRoots = append(opts.AllowRoots, filepath.Join(base, dir))
+			}
+			var roots []skills.Root
+			for _, dir := range test.roots {
+				roots = append(roots, skills.Root{Dir: filepath.Join(base, dir), Tier: skills.TierUser})
+			}
+			snapshot := scan(t, opts, roots...)
+			got := []string{}
+			for _, sk := range snapshot.Skills {
+				got = append(got, sk.Path+" "+sk.Dir+" "+sk.Description())
+				if content, err := sk.Read(t.Context(), sk.File, skills.MaxSkillFile); err != nil || !content.Matches {
+					t.Errorf("Read(%s) = %v, %v", sk.Path, content, err)
+				}
+				if _, err := os.Lstat(filepath.Join(sk.Root.Dir, sk.Dir)); err != nil {
+					t.Errorf("the skill's directory: %v", err)
+				}
+			}
+			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
+				t.Errorf("skills (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(append([]string{}, test.diagnostics...), codes(snapshot.Diagnostics)); diff != "" {
+				t.Errorf("diagnostics (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A link in an untrusted root gives neither it nor its target more trust.
+func TestLinkKeepsTierOfTarget(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{"third/a/SKILL.md": document("a", "d"), "user/a": "-> ../third/a"})
+	snapshot := scan(t, nil, skills.Root{Dir: filepath.Join(base, "user"), Tier: skills.TierUser}, skills.Root{Dir: filepath.Join(base, "third"), Tier: skills.TierThirdParty})
+	if len(snapshot.Skills) != 1 || snapshot.Skills[0].Root.Tier != skills.TierThirdParty {
+		t.Errorf("tier %s of %d skills, want one of tier third-party", snapshot.Skills[0].Root.Tier, len(snapshot.Skills))
+	}
+}
+
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{
+		"org/office/pdf/SKILL.md": document("pdf", "org"), "user/x/pdf/SKILL.md": document("pdf", "user"), "user/y/pdf/SKILL.md": document("pdf", "user"),
+		"user/x/csv/SKILL.md": document("csv", "x"), "user/y/csv/SKILL.md": document("csv", "y"),
+		"user/solo/SKILL.md": document("other-name", "solo"), "user/taken/SKILL.md": document("csv", "mismatch"),
+		"user/shy/SKILL.md": "---\nname: shy\ndescription: d\ndisable-model-invocation: true\n---\n",
+	})
+	snapshot := scan(t, nil, skills.Root{Dir: filepath.Join(base, "user"), Tier: skills.TierUser}, skills.Root{Dir: filepath.Join(base, "org"), Tier: skills.TierOrg})
+	for query, want := range map[string]string{"pdf": "office/pdf", "x/pdf": "x/pdf", "other-name": "solo", "solo": "solo", "shy": "shy", "taken": "taken"} {
+		if sk, err := snapshot.Lookup(query); err != nil || sk.Path != want {
+			t.Errorf("Lookup(%q) = %v, %v; want %s", query, sk, err, want)
+		}
+	}
+	_, err := snapshot.Lookup("csv")
+	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); !ok || !cmp.Equal(ambiguous.Paths, []string{"x/csv", "y/csv"}) {
+		t.Errorf("Lookup(csv) = %v, want the two paths", err)
+	}
+	for query, want := range map[string]string{"office/pfd": "office/pdf", "sol": "other-name", "zzzzzz": "", "": ""} {
+		_, err := snapshot.Lookup(query)
+		missing, ok := errors.AsType[*skills.NotFoundError](err)
+		if !ok || query != "sol" && missing.Suggestion != want || missing.Total != 7 || len(missing.Nearest) != 7 {
+			t.Errorf("Lookup(%q) = %+v, want the suggestion %q of 7 skills", query, err, want)
+		}
+	}
+}
