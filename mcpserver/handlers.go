@@ -39,7 +39,8 @@ func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	return textResult(renderLoaded(loaded), loaded.Output), nil
+	allowed := func(script string) bool { return s.cfg.Policy.Allowlists(loaded.Skill.Path, script) }
+	return textResult(renderLoaded(loaded, allowed), loaded.Output), nil
 }
 
 // handleRead is tools/call read_skill_resource.

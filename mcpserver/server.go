@@ -30,9 +30,9 @@ import (
 // Name is how the server introduces itself.
 const Name = "skillsd"
 
-// scanPatience is how long initialize, server/discover and tools/list wait for the first scan. A
-// client waits one second.
-const scanPatience = 900 * time.Millisecond
+// scanPatience is how long after the start initialize, server/discover and tools/list wait for the
+// first scan, all of them together. A client waits one second.
+const scanPatience = 800 * time.Millisecond
 
 // cacheTTL is how long a client may keep a list.
 const cacheTTL = time.Minute
@@ -58,11 +58,12 @@ type Server struct {
 	ready chan struct{} // closed once the first scan is published
 	tools atomic.Pointer[mcp.ListToolsResult]
 	early atomic.Bool // a list was answered before the first scan was done
+	ends  time.Time   // of the patience
 }
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, ready: make(chan struct{})}
+	s := &Server{cfg: cfg, ready: make(chan struct{}), ends: time.Now().Add(scanPatience)}
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		s.awaitScan(ctx)
@@ -126,7 +127,7 @@ func (s *Server) awaitScan(ctx context.Context) bool {
 		return true
 	default:
 	}
-	timer := time.NewTimer(scanPatience)
+	timer := time.NewTimer(time.Until(s.ends))
 	defer timer.Stop()
 	select {
 	case <-s.ready:

@@ -98,7 +98,9 @@ func TestAttackManifest(t *testing.T) {
 		{"foreign tag", "---\nname: bad\ndescription: A.\na: !!python/object x\n---\nx\n", false, skills.CodeInvalidFrontmatter},
 		{"many keys", attackKeys(60 << 10), true, ""},
 		{"1 MiB of keys", attackKeys(900 << 10), false, skills.CodeInvalidFrontmatter},
-		{"deep", "---\nname: bad\ndescription: A.\na: " + strings.Repeat("[", 20_000) + "\n---\nx\n", false, skills.CodeInvalidFrontmatter},
+		{"deep", "---\nname: bad\ndescription: A.\na: " + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "\n---\nx\n", false, skills.CodeInvalidFrontmatter},
+		{"deep without end", "---\nname: bad\ndescription: A.\na: " + strings.Repeat("[", 20_000) + "\n---\nx\n", false, skills.CodeInvalidFrontmatter},
+		{"slow to repair", "---\nname: bad\ndescription: A.\n" + strings.Repeat("a: b: c\n", 7_000) + "---\nx\n", true, ""},
 		{"NUL", "---\nname: bad\ndescription: A\x00.\n---\nx\n", false, skills.CodeInvalidEncoding},
 		{"not UTF-8", "---\nname: bad\ndescription: A\xff.\n---\nx\n", false, skills.CodeInvalidEncoding},
 		{"empty", "", false, skills.CodeMissingDescription},
@@ -129,6 +131,11 @@ func TestAttackManifest(t *testing.T) {
 			}
 			if tt.code != "" && !slices.Contains(attackCodes(snapshot.Diagnostics), tt.code) {
 				t.Errorf("diagnostics %+v, want %s", snapshot.Diagnostics, tt.code)
+			}
+			for _, sk := range snapshot.Skills {
+				if n := len(sk.Diagnostics); n > 30 {
+					t.Errorf("%s has %d diagnostics", sk.Path, n)
+				}
 			}
 			sk, err := snapshot.Lookup("good")
 			if err != nil || sk.Path != "good" {

@@ -36,7 +36,7 @@ const (
 	CodeScanLimit      Code = "scan-limit-exceeded"     // more directories, or a larger SKILL.md, than the limit
 	CodeMaxDepth       Code = "max-depth-exceeded"      // directories below the depth limit were not scanned
 	CodeInvalidPath    Code = "invalid-path"            // a name that no path or URI can hold; what has it is left out
-	CodeShadowed       Code = "shadowed"                // lost to a skill of the same path in another root
+	CodeShadowed       Code = "shadowed"                // lost to a skill of another root with the same path, or one above or below it
 	CodeDuplicateName  Code = "duplicate-skill-name"    // skills of one name at different paths; all are served
 )
 

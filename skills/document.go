@@ -85,7 +85,16 @@ type notes struct {
 	loose   bool // it uses YAML that the reference validator refuses
 }
 
+// maxRepairs bounds the diagnostics of one block, which has room for thousands of faults.
+const maxRepairs = 20
+
 func (n *notes) repaired(line int, reason string) {
+	switch {
+	case len(n.repairs) == maxRepairs:
+		return
+	case len(n.repairs) == maxRepairs-1:
+		reason = "there are more repairs than are listed"
+	}
 	n.repairs = append(n.repairs, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired, Detail: reason, Line: line})
 }
 

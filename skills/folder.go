@@ -20,6 +20,8 @@ type folder interface {
 	// read returns the bytes of a file that list called regular, in buf where they fit. The mark
 	// has no settled.
 	read(name string, limit int64, buf []byte) ([]byte, facts, error)
+	// barren reports that a directory in it is known to hold neither directories nor a skill file.
+	barren(name string) bool
 	close()
 }
 
@@ -79,19 +81,13 @@ type genericFolder struct {
 	own  bool // close closes tree
 }
 
-func openGeneric(dir string) (folder, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	return genericFolder{tree: osTree{root}, rel: ".", own: true}, nil
-}
-
 func (g genericFolder) close() {
 	if g.own {
 		g.tree.close()
 	}
 }
+
+func (g genericFolder) barren(string) bool { return false }
 
 func (g genericFolder) list(limit int) (entries []entry, more bool, err error) {
 	all, err := g.tree.list(g.rel)

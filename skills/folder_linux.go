@@ -14,7 +14,10 @@ import (
 // fdFolder is a directory by its descriptor: one system call for each thing a scan does, where
 // os.Root needs several and a scan of thousands of skills is made of them. As there, a name is a
 // single component opened relative to its parent and links are refused by the kernel.
-type fdFolder struct{ fd int }
+type fdFolder struct {
+	fd     int
+	counts uint64 // the device, where its directories count their subdirectories; else 0
+}
 
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
@@ -24,7 +27,34 @@ func openBase(dir string) (folder, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return fdFolder{fd}, nil
+	f := fdFolder{fd: fd}
+	var fsinfo unix.Statfs_t
+	var stat unix.Stat_t
+	if unix.Fstatfs(fd, &fsinfo) == nil && unix.Fstat(fd, &stat) == nil {
+		switch fsinfo.Type {
+		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+			f.counts = uint64(stat.Dev)
+		}
+	}
+	return f, nil
+}
+
+// barren knows a directory without subdirectories by its two links, one in its parent and its own
+// ".", so three cheap questions save opening and listing it.
+func (f fdFolder) barren(name string) bool {
+	var stat unix.Stat_t
+	if f.counts == 0 || component(name) != nil || unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return false
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Nlink != 2 || uint64(stat.Dev) != f.counts {
+		return false
+	}
+	for _, file := range []string{upperFile, lowerFile} {
+		if unix.Fstatat(f.fd, name+"/"+file, &stat, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT {
+			return false
+		}
+	}
+	return true
 }
 
 func retry[T any](call func() (T, error)) (T, error) {
@@ -45,7 +75,7 @@ func (f fdFolder) sub(name string) (folder, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "openat", Path: name, Err: err}
 	}
-	return fdFolder{fd}, nil
+	return fdFolder{fd: fd, counts: f.counts}, nil
 }
 
 // component refuses what the kernel would resolve.

@@ -2,4 +2,12 @@
 
 package skills
 
-func openBase(dir string) (folder, error) { return openGeneric(dir) }
+import "os"
+
+func openBase(dir string) (folder, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return genericFolder{tree: osTree{root}, rel: ".", own: true}, nil
+}

@@ -46,6 +46,40 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// A skill of another root must not answer for URIs that are those of a skill's files.
+func TestPrecedenceBelow(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{
+		"org/outer/SKILL.md": document("outer", "d"), "org/outer/references/x.md": "real", "org/outer/references/own/SKILL.md": document("own", "d"),
+		"low/outer/references/SKILL.md": document("references", "intruder"), "low/outer/references/x.md": "forged",
+	})
+	org := skills.Root{Dir: filepath.Join(base, "org"), Tier: skills.TierOrg}
+	low := skills.Root{Dir: filepath.Join(base, "low"), Tier: skills.TierThirdParty}
+	for _, test := range []struct {
+		name  string
+		roots []skills.Root
+		opts  skills.ScanOptions
+		want  string
+	}{
+		{"less trusted", []skills.Root{org, low}, skills.ScanOptions{}, "outer"},
+		{"less trusted, earlier", []skills.Root{low, org}, skills.ScanOptions{}, "outer"},
+		{"less trusted, earlier, allowed", []skills.Root{low, org}, skills.ScanOptions{AllowShadow: true}, "outer/references"},
+	} {
+		snapshot := scan(t, &test.opts, test.roots...)
+		sk, _, err := snapshot.Resolve("skill://outer/references/x.md")
+		if err != nil || sk.Path != test.want {
+			t.Errorf("%s: Resolve = %v, %v; want %s", test.name, sk, err, test.want)
+		}
+		if own := snapshot.Skill("outer/references/own"); test.want == "outer" && (own == nil || own.Root.Tier != skills.TierOrg) {
+			t.Errorf("%s: the skill that is nested is gone", test.name)
+		}
+		if len(snapshot.Shadowed) == 0 {
+			t.Errorf("%s: nothing is shadowed", test.name)
+		}
+	}
+}
+
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

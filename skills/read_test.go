@@ -285,8 +285,8 @@ func TestVerifyAndStage(t *testing.T) {
 	}
 }
 
-// A settled file is not read again: its times vouch for it.
-func TestVerifyTrustsSettledFiles(t *testing.T) {
+// Times vouch for files that were settled when they were indexed, until they are touched.
+func TestVerifySettledFiles(t *testing.T) {
 	t.Parallel()
 	ahead := func() time.Time { return time.Now().Add(time.Hour) }
 	sk, dir := oneSkill(t, &skills.ScanOptions{Now: ahead}, map[string]string{"a.txt": "one"})
@@ -318,6 +318,13 @@ func TestRegistry(t *testing.T) {
 	fresh, err := registry.RescanSkill(t.Context(), sk)
 	if err != nil || fresh.Description() != "two" || registry.Snapshot().Skill("a") != fresh || registry.Snapshot().Skill("b") != old.Skill("b") {
 		t.Errorf("RescanSkill = %+v, %v", fresh, err)
+	}
+	// Handles of older snapshots can be read again too.
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err = registry.RescanSkill(t.Context(), sk); err != nil || registry.Snapshot().Skill("a") != fresh || fresh.Root != registry.Snapshot().Skill("b").Root {
+		t.Errorf("RescanSkill of an older snapshot's skill = %+v, %v", fresh, err)
 	}
 	if sk.Description() != "one" || old.Skill("a") != sk {
 		t.Error("an old snapshot changed")

@@ -88,8 +88,9 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 		if at < 0 {
 			return nil, fmt.Errorf("read %s again: %w", sk.Path, ErrNotFound)
 		}
+		// The roots of every scan are values of their own.
+		fresh.Root, fresh.name = found[at].Root, ""
 		found[at] = fresh
-		fresh.name = ""
 		if next := assemble(old.Roots, found, old.scan, old.opts, r.opts.limits().now()); r.current.CompareAndSwap(old, next) {
 			return fresh, nil
 		}

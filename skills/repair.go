@@ -36,10 +36,11 @@ func continues(line string) bool {
 }
 
 // quote returns a top-level entry with its value in single quotes on one line. Entries that are
-// YAML, that hold quoted or flow values, or that have no value on their first line stay.
+// YAML, that hold quoted or flow values, or that have no value on their first line stay. "[Beta] x"
+// is text, "[x" is a list somebody forgot to close.
 func quote(entry []string) (line string, ok bool) {
 	match := topLevel.FindStringSubmatch(entry[0])
-	if match == nil || strings.ContainsRune(`"'{`, rune(match[2][0])) {
+	if match == nil || strings.ContainsRune(`"'{`, rune(match[2][0])) || match[2][0] == '[' && !strings.Contains(match[2], "]") {
 		return "", false
 	}
 	if _, err := parseYAML([]byte(strings.Join(entry, "\n")), 1); err == nil {

@@ -14,7 +14,7 @@ type Snapshot struct {
 	Diagnostics []Diagnostic
 	Roots       []Root
 	GeneratedAt time.Time
-	Shadowed    []*Skill // lost to a skill of equal path, in byte order of Path
+	Shadowed    []*Skill // lost to a skill of equal path, or of one above or below, in byte order of Path
 
 	scanned []*Skill // all that were found, in the order of roots
 	scan    []Diagnostic
@@ -45,9 +45,45 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	}
 	byPath := func(a, b *Skill) int { return strings.Compare(a.Path, b.Path) }
 	slices.SortFunc(s.Skills, byPath)
+	s.separate()
 	slices.SortStableFunc(s.Shadowed, byPath)
 	s.label()
 	return s
+}
+
+// separate shadows one of two skills of different roots when the path of one lies below that of the
+// other. Their files would have the same URIs, so that a less trusted skill could answer for the
+// references of another.
+func (s *Snapshot) separate() {
+	for _, sk := range s.Skills {
+		for at := strings.LastIndexByte(sk.Path, '/'); at > 0; at = strings.LastIndexByte(sk.Path[:at], '/') {
+			outer := s.byPath[sk.Path[:at]]
+			if outer == nil || outer.Root == sk.Root {
+				continue
+			}
+			if s.wins(outer, sk) {
+				delete(s.byPath, sk.Path)
+				s.shadow(sk, outer)
+				break
+			}
+			delete(s.byPath, outer.Path)
+			s.shadow(outer, sk)
+		}
+	}
+	s.Skills = slices.DeleteFunc(s.Skills, func(sk *Skill) bool { return s.byPath[sk.Path] != sk })
+}
+
+// wins reports whether skill a takes precedence over b, which has another root.
+func (s *Snapshot) wins(a, b *Skill) bool {
+	for i := range s.Roots {
+		switch &s.Roots[i] {
+		case a.Root:
+			return !s.beats(b, a)
+		case b.Root:
+			return s.beats(a, b)
+		}
+	}
+	panic("skills: a skill of no root")
 }
 
 // distinct drops all but the best way to each directory, and keeps the order.

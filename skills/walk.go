@@ -132,6 +132,9 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 		if v.budget--; v.budget < 0 {
 			return
 		}
+		if f.barren(e.name) {
+			continue
+		}
 		v.inner(f, e.name, join(rel, e.name), join(path, e.name), depth+1)
 	}
 }

@@ -1,13 +1,240 @@
 package detect
 
 import (
+	"context"
+	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
 	native.MaybeHelper()
 	os.Exit(m.Run())
+}
+
+func TestSelectNative(t *testing.T) {
+	sandboxtest.Need(t, "userns")
+	dir := t.TempDir()
+	r, reports, err := Select(t.Context(), Auto, &Options{TempDir: dir})
+	if err != nil {
+		t.Fatalf("Select = %v, reports %v", err, reports)
+	}
+	if r.Name() != Native || len(reports) != 1 || !reports[0].OK || !strings.Contains(reports[0].Fact, "memory") {
+		t.Errorf("Select = %s, %v", r.Name(), reports)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("the self-test left %v, %v", left, err)
+	}
+}
+
+func TestSelectRefuses(t *testing.T) {
+	for _, want := range []string{Bwrap, Runsc, Seatbelt, None} {
+		r, reports, err := Select(t.Context(), want, nil)
+		var u *sandbox.UnavailableError
+		if r != nil || !errors.As(err, &u) || u.Backend != want || u.Remedy == "" {
+			t.Errorf("Select(%s) = %v, %v; want an UnavailableError with a remedy", want, r, err)
+		}
+		if len(reports) != 1 || reports[0].OK || reports[0].Hint == "" {
+			t.Errorf("Select(%s) reports %v", want, reports)
+		}
+	}
+	if _, _, err := Select(t.Context(), "docker", nil); err == nil || errors.As(err, new(*sandbox.UnavailableError)) {
+		t.Errorf("Select(docker) = %v, want a usage error", err)
+	}
+}
+
+// unsafe is a backend that isolates nothing, like a program of the right name in PATH.
+type unsafe struct{}
+
+func (unsafe) Name() string { return "unsafe" }
+
+func (unsafe) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmd.Limits.Timeout)
+	defer cancel()
+	script := filepath.Join(cmd.Tree.Name(), filepath.Base(cmd.Argv[1]))
+	c := exec.CommandContext(ctx, "/bin/sh", append([]string{script}, cmd.Argv[2:]...)...)
+	c.Env = append(os.Environ(), "SKILLSD_SELF_TEST=leaked")
+	out, err := c.Output()
+	res := &sandbox.Result{Outcome: sandbox.Exited, Stdout: sandbox.Stream{Head: out}}
+	if ctx.Err() != nil {
+		res.Outcome = sandbox.TimedOut
+	} else if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+func TestCheckRefusesABackendThatDoesNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	err := Check(t.Context(), unsafe{}, t.TempDir())
+	var c *CheckError
+	if !errors.As(err, &c) {
+		t.Fatalf("Check = %v, want a CheckError", err)
+	}
+	for _, want := range []string{"does not see its own tree", "file of the host", "privileges", "variables", "outlived"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v, want a miss with %q", err, want)
+		}
+	}
+	endSleepers(t)
+}
+
+// endSleepers ends what the backend that does nothing left running.
+func endSleepers(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		cmdline, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err != nil || !strings.HasPrefix(string(cmdline), "sleep\x0086400.") {
+			continue
+		}
+		environ, err := os.ReadFile("/proc/" + e.Name() + "/environ")
+		if err == nil && strings.Contains(string(environ), "SKILLSD_SELF_TEST=leaked") {
+			if err := exec.Command("/bin/sh", "-c", "kill -9 "+e.Name()).Run(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestJudge breaks one point at a time: each must be noticed alone.
+func TestJudge(t *testing.T) {
+	good := []string{
+		"tree TOKEN", "host hidden", "skill kept", "system kept", "Uid: 1000",
+		"CapPrm: 0000000000000000", "CapEff: 0000000000000000", "CapBnd: 0000000000000000",
+		"NoNewPrivs: 1", "links lo", "env none", "end",
+	}
+	result := func(lines []string) *sandbox.Result {
+		return &sandbox.Result{Outcome: sandbox.Exited, Stdout: sandbox.Stream{Head: []byte(strings.Join(lines, "\n") + "\n")}}
+	}
+	if misses := judge(result(good), "TOKEN"); misses != nil {
+		t.Fatalf("judge(good) = %q", misses)
+	}
+	for i, line := range good {
+		missing := slices.Delete(slices.Clone(good), i, i+1)
+		if misses := judge(result(missing), "TOKEN"); len(misses) != 1 {
+			t.Errorf("without %q: %q, want one miss", line, misses)
+		}
+	}
+	for _, bad := range []string{
+		"tree OTHER", "host read", "skill written", "system written", "Uid: 0",
+		"CapPrm: 0000000000000001", "CapEff: 000001ffffffffff", "CapBnd: 000001ffffffffff",
+		"NoNewPrivs: 0", "links lo eth0", "links", "env leaked",
+	} {
+		if misses := judge(result(append(slices.Clone(good), bad)), "TOKEN"); len(misses) != 1 {
+			t.Errorf("with %q: %q, want one miss", bad, misses)
+		}
+	}
+	failed := result(good)
+	failed.ExitCode = 1
+	if misses := judge(failed, "TOKEN"); len(misses) != 1 {
+		t.Errorf("exit 1: %q, want one miss", misses)
+	}
+	if misses := judgeDaemon(&sandbox.Result{Outcome: sandbox.Exited}, "no such process"); len(misses) != 1 {
+		t.Errorf("no timeout: %q, want one miss", misses)
+	}
+}
+
+func TestFindSystem(t *testing.T) {
+	sandboxtest.Need(t, "bash", "python3")
+	f := Interpreters("relative:/nonexistent")
+	var wg sync.WaitGroup
+	for _, name := range []string{"bash", "sh", "python3", "python3", "bash"} {
+		wg.Go(func() {
+			in, err := f.Find(t.Context(), name)
+			if err != nil || in == nil {
+				t.Errorf("Find(%s) = %v, %v", name, in, err)
+				return
+			}
+			if in.Name != name || !filepath.IsAbs(in.Path) || !strings.HasPrefix(in.Digest, "sha256:") {
+				t.Errorf("Find(%s) = %+v", name, in)
+			}
+		})
+	}
+	wg.Wait()
+	if in, err := f.Find(t.Context(), "perl"); in != nil || err != nil {
+		t.Errorf("Find(perl) = %v, %v; want nothing", in, err)
+	}
+}
+
+func TestFindCanceled(t *testing.T) {
+	f := Interpreters("")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Find(ctx, "bash"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Find = %v, want canceled", err)
+	}
+	if _, err := f.Find(t.Context(), "bash"); err != nil {
+		t.Errorf("Find after a canceled one = %v", err)
+	}
+}
+
+// TestFindShim asks a script in front of the interpreter, as version managers install them.
+func TestFindShim(t *testing.T) {
+	sandboxtest.Need(t, "python3")
+	want, err := Interpreters("").Find(t.Context(), "python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	shim := "#!/bin/sh\n[ -z \"$LEAK\" ] || exit 1\nexec " + want.Path + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte(shim), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LEAK", "1")
+	got, err := Interpreters(dir).Find(t.Context(), "python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Find through a shim (-want +got):\n%s", diff)
+	}
+}
+
+func TestFindRefusesWritable(t *testing.T) {
+	sandboxtest.Need(t, "bash")
+	data, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name      string
+		dir, file os.FileMode
+		refused   bool
+	}{
+		{"own", 0o755, 0o755, false},
+		{"group-writable file", 0o755, 0o775, true},
+		{"file writable by everyone", 0o755, 0o757, true},
+		{"directory writable by everyone", 0o777, 0o755, true},
+	} {
+		dir := filepath.Join(t.TempDir(), "bin")
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "bash"), data, 0o755),
+			os.Chmod(filepath.Join(dir, "bash"), tt.file), os.Chmod(dir, tt.dir)); err != nil {
+			t.Fatal(err)
+		}
+		in, err := Interpreters(dir).Find(t.Context(), "bash")
+		if err != nil || in == nil {
+			t.Fatalf("%s: Find = %v, %v", tt.name, in, err)
+		}
+		if got := in.Path != filepath.Join(dir, "bash"); got != tt.refused {
+			t.Errorf("%s: Find = %s, refused %t, want %t", tt.name, in.Path, got, tt.refused)
+		}
+	}
 }

@@ -62,6 +62,9 @@ func apply(upper *os.File, ws sandbox.Workspace, outcome sandbox.Outcome) []sand
 	}
 	defer func() { _ = to.Close() }()
 	a.dir(from, to, "", "")
+	if len(a.writes) > maxWrites {
+		a.add(sandbox.Write{Path: ".", Op: "write", Refused: "too many changes: the rest was not applied"})
+	}
 	return a.writes
 }
 

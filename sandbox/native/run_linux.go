@@ -337,7 +337,7 @@ func (e *execution) setupError() error {
 	switch {
 	case e.said.step == "start the interpreter":
 		return unavailable(reason, "check that the interpreter and its libraries lie below /usr or in its own directory", cause)
-	case e.said.step == "filter system calls":
+	case strings.HasPrefix(e.said.step, "filter "):
 		return unavailable(reason, "use a kernel with seccomp filters on amd64 or arm64", cause)
 	case e.said.step == "mount /proc":
 		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined", cause)

@@ -24,7 +24,7 @@ func testAttacks(t *testing.T, f *fixture) {
 	attack("files.sh", host+"/secret", host)
 	attack("writes.sh")
 	attack("skill.py")
-	attack("privileges.sh")
+	attack("privileges.sh", plantGroups(t))
 	attack("syscalls.py")
 
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,6 +66,27 @@ func testAttacks(t *testing.T, f *fixture) {
 			t.Errorf("the tree has %q", left)
 		}
 	})
+}
+
+// plantGroups gives this process groups when it may, and then returns "root".
+func plantGroups(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return ""
+	}
+	before, err := syscall.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setgroups([]int{0, 42, 4242}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setgroups(before); err != nil {
+			t.Error(err)
+		}
+	})
+	return "root"
 }
 
 // plantLeaks puts variables, inheritable descriptors and shared memory into this process.

@@ -236,7 +236,27 @@ func (h *helper) mountScratch() error {
 		return step("open /out", err)
 	}
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
-	return step("mount /proc", unix.Mount("proc", "proc", "proc", flags, ""))
+	if err := unix.Mount("proc", "proc", "proc", flags, ""); err != nil {
+		return step("mount /proc", err)
+	}
+	return maskKernel()
+}
+
+// maskKernel covers the files of /proc that everyone may read and that tell of the machine's
+// secrets or of its other users. The rest of that kind belongs to a root that no one is here.
+func maskKernel() error {
+	for _, f := range []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list"} {
+		fd, err := cloneTree(unix.AT_FDCWD, "dev/null", unix.MOUNT_ATTR_RDONLY)
+		if err != nil {
+			return step("mask /proc", err)
+		}
+		err = unix.MoveMount(fd, "", unix.AT_FDCWD, "proc/"+f, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		_ = unix.Close(fd)
+		if err != nil && err != unix.ENOENT {
+			return step("mask /proc", err)
+		}
+	}
+	return nil
 }
 
 func (h *helper) mount(m *Mount) error {

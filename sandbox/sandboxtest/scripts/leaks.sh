@@ -8,8 +8,9 @@ for f in /proc/self/fd/*; do
 done
 for n in $(seq 3 300); do (head -c 9 <&"$n") 2>/dev/null | grep -q PLANTED && echo "BREACH reads descriptor $n"; done
 [ "$(awk 'NR>1' /proc/sysvipc/shm | wc -l)" -gt 0 ] && echo "BREACH shared memory of the host"
-(head -c1 /proc/kcore) >/dev/null 2>&1 && echo "BREACH kcore"
-(timeout 1 head -c1 /proc/kmsg) >/dev/null 2>&1 && echo "BREACH kmsg"
+for f in /proc/kcore /proc/kmsg /proc/vmcore /proc/sched_debug /proc/timer_list; do
+	[ "$(timeout 1 head -c 1 "$f" 2>/dev/null | wc -c)" -gt 0 ] && echo "BREACH reads $f"
+done
 head -50 /proc/kallsyms 2>/dev/null | grep -qE '^[0-9a-f]*[1-9a-f][0-9a-f]* ' && echo "BREACH kernel addresses"
 [ "$(cat /proc/keys 2>/dev/null | wc -c)" -gt 0 ] && echo "BREACH key rings"
 [ -n "$BASH_ENV$ENV$LD_PRELOAD" ] && echo "BREACH loader variables"

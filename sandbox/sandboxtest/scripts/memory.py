@@ -38,12 +38,19 @@ try:
                 print("BREACH", d)
         raise OSError("full")
     elif how == "processes":
+        r, w = os.pipe()
         for _ in range(8):
             if os.fork() == 0:
+                os.close(r)
                 b = bytearray(64 << 20)
                 b[::page] = b"x" * len(b[::page])
-                time.sleep(30)
-        time.sleep(2)
+                os.write(w, b"x")
+                time.sleep(60)
+        os.close(w)
+        for _ in range(8):
+            if os.read(r, 1) != b"x":
+                raise OSError("killed")
+        time.sleep(3)
     print("BREACH", how)
 except (OSError, MemoryError) as e:
     print("refused", e)

@@ -10,4 +10,12 @@ done
 for n in /dev/*; do
 	case $n in /dev/null | /dev/zero | /dev/full | /dev/random | /dev/urandom | /dev/fd | /dev/shm | /dev/stdin | /dev/stdout | /dev/stderr) ;; *) echo "BREACH device $n" ;; esac
 done
+while read -r _ _ _ _ at options _; do
+	case $at in /tmp | /dev/shm | /out | /workspace) ;; *) case $options in ro,* | ro) ;; *) echo "BREACH $at is mounted $options" ;; esac ;; esac
+	case $options in *nosuid*) ;; *) echo "BREACH $at is mounted with set-id" ;; esac
+	case $at in
+	/dev/null | /dev/zero | /dev/full | /dev/random | /dev/urandom) ;;
+	*) case $options in *nodev*) ;; *) [ "$at" -ef /dev/null ] || echo "BREACH $at is mounted with devices" ;; esac ;;
+	esac
+done </proc/self/mountinfo
 echo x >/tmp/a && echo x >/dev/shm/a && echo x >/out/a && echo x >/dev/null && echo to-stdout >/dev/stdout && echo done

@@ -1,0 +1,119 @@
+//go:build amd64 || arm64
+
+package pidone
+
+import (
+	"encoding/binary"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// judge runs the filter as the kernel does, on one system call.
+func judge(t *testing.T, code []unix.SockFilter, arch, nr uint32, args ...uint64) uint32 {
+	t.Helper()
+	var data [64]byte
+	binary.LittleEndian.PutUint32(data[offNr:], nr)
+	binary.LittleEndian.PutUint32(data[offArch:], arch)
+	for i, a := range args {
+		binary.LittleEndian.PutUint64(data[offArg0+8*i:], a)
+	}
+	var acc uint32
+	for pc := 0; pc < len(code); pc++ {
+		in := code[pc]
+		var met bool
+		switch in.Code {
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			acc = binary.LittleEndian.Uint32(data[in.K:])
+			continue
+		case unix.BPF_RET | unix.BPF_K:
+			return in.K
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ:
+			met = acc == in.K
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JGT:
+			met = acc > in.K
+		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JSET:
+			met = acc&in.K != 0
+		default:
+			t.Fatalf("unknown instruction %#x", in.Code)
+		}
+		if met {
+			pc += int(in.Jt)
+		} else {
+			pc += int(in.Jf)
+		}
+	}
+	t.Fatal("the filter ends without a verdict")
+	return 0
+}
+
+func TestFilter(t *testing.T) {
+	code := assemble(false)
+	if len(code) > 4096 {
+		t.Fatalf("%d instructions", len(code))
+	}
+	const high = 1 << 32
+	tests := []struct {
+		name string
+		nr   uint32
+		args []uint64
+		want uint32
+	}{
+		{"read", unix.SYS_READ, nil, retAllow},
+		{"execve", unix.SYS_EXECVE, nil, retAllow},
+		{"ptrace", unix.SYS_PTRACE, nil, retPerm},
+		{"mount", unix.SYS_MOUNT, nil, retPerm},
+		{"unshare", unix.SYS_UNSHARE, nil, retPerm},
+		{"bpf", unix.SYS_BPF, nil, retPerm},
+		{"file_setattr", fileSetattr, nil, retPerm},
+		{"clone3", unix.SYS_CLONE3, nil, retNoSys},
+		{"io_uring_setup", unix.SYS_IO_URING_SETUP, nil, retNoSys},
+		{"a later call", lastKnown + 1, nil, retNoSys},
+		{"x32", 0x40000000 + unix.SYS_GETPID, nil, retNoSys},
+		{"negative", 0xffffffff, nil, retNoSys},
+		{"fork", unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, retAllow},
+		{"thread", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND}, retAllow},
+		{"new user namespace", unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, retPerm},
+		{"new time namespace is a signal bit of clone", unix.SYS_CLONE, []uint64{unix.CLONE_NEWTIME}, retPerm},
+		{"TIOCSTI", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, retPerm},
+		{"TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI | high}, retPerm},
+		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, unix.TIOCLINUX}, retPerm},
+		{"TCGETS", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, retAllow},
+		{"inet", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM}, retAllow},
+		{"unix", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_STREAM}, retNoFam},
+		{"unix with high bits", unix.SYS_SOCKET, []uint64{unix.AF_UNIX | high}, retNoFam},
+		{"vsock", unix.SYS_SOCKET, []uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, retNoFam},
+		{"packet", unix.SYS_SOCKET, []uint64{unix.AF_PACKET, unix.SOCK_RAW}, retNoFam},
+		{"rtnetlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, retAllow},
+		{"netfilter", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, retNoFam},
+		{"unix pair", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM}, retAllow},
+		{"vsock pair", unix.SYS_SOCKETPAIR, []uint64{unix.AF_VSOCK}, retNoFam},
+		{"personality query", unix.SYS_PERSONALITY, []uint64{0xffffffff}, retAllow},
+		{"personality", unix.SYS_PERSONALITY, []uint64{0x0040000}, retPerm},
+		{"chmod", unix.SYS_FCHMODAT, []uint64{0, 0, 0o755}, retAllow},
+		{"chmod set-uid", unix.SYS_FCHMODAT, []uint64{0, 0, 0o4755}, retPerm},
+		{"chmod set-gid", unix.SYS_FCHMOD, []uint64{0, 0o2755}, retPerm},
+		{"chmod by the newer call", unix.SYS_FCHMODAT2, []uint64{0, 0, 0o6755}, retPerm},
+		{"mknod set-uid", unix.SYS_MKNODAT, []uint64{0, 0, 0o104755}, retPerm},
+		{"open for reading ignores the mode", unix.SYS_OPENAT, []uint64{0, 0, unix.O_RDONLY, 0o4755}, retAllow},
+		{"create", unix.SYS_OPENAT, []uint64{0, 0, unix.O_CREAT, 0o644}, retAllow},
+		{"create set-uid", unix.SYS_OPENAT, []uint64{0, 0, unix.O_CREAT, 0o4755}, retPerm},
+		{"temporary set-uid", unix.SYS_OPENAT, []uint64{0, 0, unix.O_TMPFILE, 0o4755}, retPerm},
+		{"open a directory", unix.SYS_OPENAT, []uint64{0, 0, unix.O_DIRECTORY, 0o4755}, retAllow},
+		{"memfd_create", unix.SYS_MEMFD_CREATE, nil, retAllow},
+	}
+	for _, tt := range tests {
+		if got := judge(t, code, auditArch, tt.nr, tt.args...); got != tt.want {
+			t.Errorf("%s on %s: verdict %#x, want %#x", tt.name, runtime.GOARCH, got, tt.want)
+		}
+	}
+	if got := judge(t, code, unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retNoSys {
+		t.Errorf("foreign architecture: verdict %#x, want %#x", got, retNoSys)
+	}
+	for _, nr := range []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET} {
+		if got := judge(t, assemble(true), auditArch, nr); got != retNoSys {
+			t.Errorf("anonymous file by call %d without a memory cgroup: verdict %#x, want %#x", nr, got, retNoSys)
+		}
+	}
+}

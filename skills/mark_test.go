@@ -1,0 +1,49 @@
+package skills
+
+import (
+	"testing"
+	"time"
+)
+
+func TestMarkVouches(t *testing.T) {
+	t.Parallel()
+	base := mark{size: 1, mtime: 1e18, ctime: 1e18, inode: 7, dev: 1, known: true}
+	settled := base.readAt(time.Unix(0, 1e18).Add(settleTime))
+	if !settled.vouches(base) {
+		t.Error("a settled mark does not vouch for itself")
+	}
+	if base.readAt(time.Unix(0, 1e18).Add(settleTime - 1)).vouches(base) {
+		t.Error("a file read right after a change is vouched for")
+	}
+	for name, change := range map[string]func(*mark){
+		"size": func(m *mark) { m.size++ }, "mtime": func(m *mark) { m.mtime++ }, "ctime": func(m *mark) { m.ctime++ }, "inode": func(m *mark) { m.inode++ },
+		"device": func(m *mark) { m.dev++ }, "known": func(m *mark) { m.known = false },
+	} {
+		now := base
+		if change(&now); settled.vouches(now) {
+			t.Errorf("another %s is vouched for", name)
+		}
+	}
+	unknown := settled
+	unknown.known = false
+	if unknown.vouches(unknown) {
+		t.Error("a mark without inode and change time vouches")
+	}
+}
+
+func TestTextScan(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"": true, "abc": true, "aé€😀z": true, "\x00": false, "a\x00": false, "\xff": false, "é\xc3": false, "\xe2\x82": false, "\xe2\x82a": false, "\xed\xa0\x80": false, "😀\xf0": false} {
+		for size := 1; size <= 5; size++ {
+			scan := textScan{text: true}
+			for rest := []byte(text); len(rest) > 0; {
+				n := min(size, len(rest))
+				scan.add(rest[:n])
+				rest = rest[n:]
+			}
+			if got := scan.end(); got != want {
+				t.Errorf("%q in pieces of %d: text %v, want %v", text, size, got, want)
+			}
+		}
+	}
+}

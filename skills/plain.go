@@ -1,0 +1,168 @@
+package skills
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// maxPlainLines bounds a block that parsePlain reads.
+const maxPlainLines = 200
+
+// parsePlain reads the frontmatter most skills have: keys with values on their line, and below a key
+// without one a list of values or one more level of keys. It gives the value that parseYAML and the
+// walk give, in a tenth of the time, which a scan of thousands of skills consists of. Whatever could
+// be read in another way (escapes, comments, blank lines, block scalars, indicators, equal keys) it
+// leaves to them.
+func parsePlain(block string) (*value, bool) {
+	p := plainParser{rest: block}
+	if !p.next() || p.indent != 0 {
+		return nil, false
+	}
+	whole := value{kind: mapping}
+	if !p.mapping(&whole, true) || !p.done {
+		return nil, false
+	}
+	return &whole, true
+}
+
+// plainParser stands at a line.
+type plainParser struct {
+	rest   string // after the line
+	line   string // without indentation and spaces at its end
+	indent int
+	lines  int
+	done   bool // there is no line
+	failed bool // the line is not plain
+}
+
+// next goes to the next line. It is false at the end, and before a line that is not plain.
+func (p *plainParser) next() bool {
+	if p.rest == "" {
+		p.done = true
+		return false
+	}
+	p.line, p.rest, _ = strings.Cut(p.rest, "\n")
+	trimmed := strings.TrimLeft(p.line, " ")
+	p.indent = len(p.line) - len(trimmed)
+	p.line = strings.TrimRight(trimmed, " ")
+	p.lines++
+	p.failed = p.line == "" || p.lines > maxPlainLines || !printable(p.line)
+	return !p.failed
+}
+
+// mapping reads the keys at the indentation of the current line. It ends at the line after them.
+func (p *plainParser) mapping(v *value, nests bool) bool {
+	indent := p.indent
+	for {
+		key, rest, ok := cutKey(p.line)
+		if !ok || v.member(key) != nil {
+			return false
+		}
+		var item value
+		if rest != "" {
+			if item, ok = plainScalar(rest); !ok {
+				return false
+			}
+			p.next()
+		} else if p.next() && p.indent >= indent && (p.indent > indent || isItem(p.line)) {
+			if !nests || !p.nested(&item) {
+				return false
+			}
+		}
+		v.keys, v.items = append(v.keys, key), append(v.items, item)
+		if p.failed || !p.done && p.indent > indent {
+			return false
+		}
+		if p.done || p.indent < indent {
+			return true
+		}
+	}
+}
+
+func (p *plainParser) nested(v *value) bool {
+	if !isItem(p.line) {
+		v.kind = mapping
+		return p.mapping(v, false)
+	}
+	v.kind = list
+	indent := p.indent
+	for {
+		item, ok := plainScalar(strings.TrimLeft(p.line[1:], " "))
+		if !ok {
+			return false
+		}
+		v.items = append(v.items, item)
+		if !p.next() {
+			return !p.failed
+		}
+		if p.indent != indent || !isItem(p.line) {
+			return p.indent < indent || p.indent == indent && indent == 0
+		}
+	}
+}
+
+func isItem(line string) bool { return strings.HasPrefix(line, "- ") }
+
+// cutKey splits a line into a key, which is a word, and what stands behind its colon.
+func cutKey(line string) (key, rest string, ok bool) {
+	key, rest, ok = strings.Cut(line, ":")
+	if !ok || key == "" || len(key) > maxName || rest != "" && rest[0] != ' ' {
+		return "", "", false
+	}
+	for i := range len(key) {
+		c := key[i]
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (i == 0 || c != '-' && c != '_' && (c < '0' || c > '9')) {
+			return "", "", false
+		}
+	}
+	// Words such as null and True are keys of another type.
+	return key, strings.TrimLeft(rest, " "), resolve(key).kind == text
+}
+
+// plainScalar reads a scalar that ends with its line.
+func plainScalar(s string) (value, bool) {
+	if s == "" {
+		return value{}, false
+	}
+	first := s[0]
+	if first == '"' || first == '\'' {
+		inner := s[1:]
+		end := strings.IndexByte(inner, first)
+		if end < 0 || end != len(inner)-1 || first == '"' && strings.IndexByte(inner, '\\') >= 0 {
+			return value{}, false
+		}
+		return value{kind: text, source: inner[:end]}, true
+	}
+	letter := 'a' <= first|0x20 && first|0x20 <= 'z' || '0' <= first && first <= '9'
+	if !letter && first != '(' && first != '/' && first != '_' && first != '.' && first < utf8.RuneSelf {
+		return value{}, false
+	}
+	if s[len(s)-1] == ':' || strings.Contains(s, ": ") || strings.Contains(s, " #") {
+		return value{}, false
+	}
+	return resolve(s), true
+}
+
+// printable reports text of the characters YAML allows, without tabs and line breaks of any kind.
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return printableRunes(s[i:])
+		}
+		if s[i] < ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func printableRunes(s string) bool {
+	for _, r := range s {
+		switch {
+		case r < ' ', r >= 0x7f && r < 0xa0, r == '\u2028', r == '\u2029', r == '\ufeff', r >= '\ufffd' && r <= '\uffff':
+			return false
+		}
+	}
+	return true
+}
