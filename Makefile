@@ -28,7 +28,7 @@ e2e:
 
 fuzz:
 	@targets=$$(go test -list '^Fuzz' ./...) && echo "$$targets" | awk '/^Fuzz/ {f[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, f[i]; n = 0}' | \
-	while read -r pkg name; do echo "$$pkg $$name"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "$$pkg" </dev/null || exit 1; done
+	while read -r pkg name; do echo "$$pkg $$name"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=5x "$$pkg" </dev/null || exit 1; done
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...

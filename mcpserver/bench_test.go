@@ -1,12 +1,15 @@
 package mcpserver
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -66,5 +69,33 @@ func BenchmarkLoadSkill(b *testing.B) {
 		if err != nil || result.IsError {
 			b.Fatalf("%v %+v", err, result)
 		}
+	}
+}
+
+// BenchmarkLoadSkillStdio is the same through the transport.
+func BenchmarkLoadSkillStdio(b *testing.B) {
+	s := benchServer(b)
+	clientIn, serverOut := io.Pipe()
+	serverIn, clientOut := io.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- s.ServeStdio(b.Context(), serverIn, serverOut) }()
+	answers := bufio.NewReaderSize(clientIn, 1<<20)
+	exchange := func(line string) {
+		if _, err := io.WriteString(clientOut, line+"\n"); err != nil {
+			b.Fatal(err)
+		}
+		answer, err := answers.ReadString('\n')
+		if err != nil || strings.Contains(answer, `"isError":true`) {
+			b.Fatalf("%v %s", err, answer)
+		}
+	}
+	exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		exchange(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"csv-report","force":true}}}`)
+	}
+	clientOut.Close()
+	if err := <-served; err != nil {
+		b.Error(err)
 	}
 }
