@@ -124,7 +124,7 @@ type ObservationDenied struct {
 	Path    string        `json:"path,omitempty"`
 	Remedy  string        `json:"remedy"` // who can change it and how
 	RuleID  string        `json:"ruleId"`
-	EventID string        `json:"eventId"` // see Event.ID
+	EventID string        `json:"eventId,omitempty"` // see Event.ID; the event that records the denial leaves it out
 }
 
 // OpaqueHandle stands for output that was withheld.

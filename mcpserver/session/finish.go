@@ -93,7 +93,7 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 func (s *Session) runEvent(r *run) *provenance.Event {
 	o := r.out
 	row := provenance.ScriptExecution{
-		Type: "cf-harness.skill-script-execution", OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
+		Type: provenance.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
 		ExecutedAt: provenance.Stamp(r.at), ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
 		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
 		DigestMatchesRegistry: o.DigestMatchesRegistry, RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,

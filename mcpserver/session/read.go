@@ -121,7 +121,7 @@ func (s *Session) ReadURI(ctx context.Context, r ReadRequest) (*ReadResult, erro
 func (s *Session) newRead(r ReadRequest) *ReadResult {
 	out := &ReadResult{Path: clip(r.Path), Offset: r.Offset}
 	out.Output = provenance.ReadOutput{
-		Type: "cf-harness.read-skill-resource-output", OutputID: s.outputID(r.Call.Method), Skill: clip(r.Skill), Path: out.Path,
+		Type: provenance.TypeReadOutput, OutputID: s.outputID(r.Call.Method), Skill: clip(r.Skill), Path: out.Path,
 		Status: provenance.StatusRead, CFCPromptRole: provenance.PromptRoleContext,
 	}
 	return out
@@ -180,7 +180,7 @@ func (r *ReadResult) slice(most int64) {
 func (s *Session) readEvent(req *request, out *ReadResult, grant policy.Grant) *provenance.Event {
 	o := out.Output
 	row := provenance.ResourceRead{
-		Type: "cf-harness.skill-resource-read", OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
+		Type: provenance.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
 		ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind, SandboxResourcePath: o.SandboxResourcePath,
 		RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest, DigestMatchesRegistry: o.DigestMatchesRegistry,
 		RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes, ContentKind: o.ContentKind,

@@ -56,12 +56,12 @@ func (s *Session) plain(err *Error) *Error {
 // deny records a denial and returns it as the client is to see it.
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
 	object := provenance.ObservationDenied{
-		Type: "cf-harness.observation-denied", Reason: string(denial.Reason), Detail: denial.Detail,
+		Type: provenance.TypeObservationDenied, Reason: string(denial.Reason), Detail: denial.Detail,
 		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy, RuleID: denial.RuleID,
 	}
 	at := provenance.Stamp(s.cfg.Now())
 	row := encode(provenance.PolicyEvent{
-		Type: "cf-harness.policy-event", Severity: provenance.SeverityDenied, Mode: r.mode.String(), ToolID: r.call.Method,
+		Type: provenance.TypePolicyEvent, Severity: provenance.SeverityDenied, Mode: r.mode.String(), ToolID: r.call.Method,
 		Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
 	})
 	e := &provenance.Event{
@@ -80,7 +80,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule string, denial *policy.Denial) json.RawMessage {
 	n := int(s.decisions.Add(1))
 	row := provenance.PolicyDecision{
-		Type: "cf-harness.policy-decision", Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
+		Type: provenance.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(), Mode: r.mode.String(),
 		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
 	}
@@ -102,7 +102,7 @@ func (s *Session) warn(ctx context.Context, r *request, grant policy.Grant) erro
 		return nil
 	}
 	row := encode(provenance.PolicyEvent{
-		Type: "cf-harness.policy-event", Severity: provenance.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
+		Type: provenance.TypePolicyEvent, Severity: provenance.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
 		Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()), ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
 	})
 	return s.append(ctx, &provenance.Event{Kind: provenance.KindPolicyWarned, Skill: r.skillPath(), Path: r.path, Detail: grant.Warning, Row: row})
@@ -120,7 +120,7 @@ type request struct {
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
 	return &request{call: call, class: class, mode: s.cfg.Policy.Mode(call.Mode),
-		summary: provenance.ToolInputSummary{Type: "cf-harness.tool-input-summary", ToolID: call.Method}}
+		summary: provenance.ToolInputSummary{Type: provenance.TypeToolInputSummary, ToolID: call.Method}}
 }
 
 func (r *request) skillPath() string {

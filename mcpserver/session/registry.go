@@ -35,7 +35,7 @@ func (s *Session) recordRegistry(ctx context.Context) {
 // registryOf is the snapshot in the reference's shape.
 func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.SkillRegistry, error) {
 	out := &provenance.SkillRegistry{
-		Type: "cf-harness.skill-registry", Version: 1, SandboxSkillsRoot: sandboxSkills,
+		Type: provenance.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: sandboxSkills,
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &provenance.RegistryExtension{},
 	}
 	for i, root := range snapshot.Roots {

@@ -120,7 +120,7 @@ func (s *Session) newRun(in RunRequest) *run {
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
-	r.out = provenance.RunOutput{Type: "cf-harness.run-skill-script-output", OutputID: s.outputID(in.Call.Method),
+	r.out = provenance.RunOutput{Type: provenance.TypeRunOutput, OutputID: s.outputID(in.Call.Method),
 		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: in.Args}
 	return r
 }

@@ -60,36 +60,6 @@ type Denial struct {
 	Path   string
 	Remedy string // who can change it and how
 	RuleID string
-	Handle *Handle // stands for output that was withheld; usually nil
-}
-
-// Handle is an opaque handle: it names output that may be passed on but not looked at.
-type Handle struct {
-	Type        string `json:"type"` // cf-harness.opaque-handle
-	HandleID    string `json:"handleId"`
-	Scope       string `json:"scope"` // run
-	CreatedAt   string `json:"createdAt"`
-	PassThrough bool   `json:"passThrough"`
-}
-
-// Object is a denial as a client is shown it. The keys and their order are part of the contract.
-type Object struct {
-	Type    string  `json:"type"`
-	Reason  Reason  `json:"reason"`
-	Detail  string  `json:"detail"`
-	Handle  *Handle `json:"handle,omitempty"`
-	Code    Code    `json:"code"`
-	Skill   string  `json:"skill,omitempty"`
-	Path    string  `json:"path,omitempty"`
-	Remedy  string  `json:"remedy"`
-	RuleID  string  `json:"ruleId"`
-	EventID string  `json:"eventId"`
-}
-
-// Object returns the denial as a client is shown it, with the id of the event that records it.
-func (d *Denial) Object(eventID string) Object {
-	return Object{Type: "cf-harness.observation-denied", Reason: d.Reason, Detail: d.Detail, Handle: d.Handle, Code: d.Code,
-		Skill: d.Skill, Path: d.Path, Remedy: d.Remedy, RuleID: d.RuleID, EventID: eventID}
 }
 
 // NewDenial returns a denial with the reason of its code and the code as its rule.

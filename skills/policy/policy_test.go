@@ -367,7 +367,7 @@ func TestDenialBoundsValues(t *testing.T) {
 	request := run()
 	request.Skill, request.Path = long, "scripts/"+long
 	_, err := New(config(t)).Decide(request)
-	text, marshalErr := json.Marshal(DenialOf(err).Object("e:1"))
+	text, marshalErr := json.Marshal(DenialOf(err))
 	if marshalErr != nil || len(text) > 2_000 {
 		t.Errorf("the denial has %d bytes, %v", len(text), marshalErr)
 	}
