@@ -32,21 +32,12 @@ func TestAttackFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	socket, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(socket)
 	for _, name := range []string{"socket/SKILL.md", "good/socket"} {
-		at, err := os.Open(filepath.Dir(filepath.Join(dir, name)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer at.Close()
 		if err := syscall.Mknod(filepath.Join(dir, name), syscall.S_IFSOCK|0o644, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
+	opened := attackWatch(t, filepath.Join(dir, "fifo/SKILL.md"), filepath.Join(dir, "good/pipe"), filepath.Join(dir, "good/scripts"), filepath.Join(dir, "good/socket"))
 	begin := time.Now()
 	snapshot := attackScan(t, nil, skills.Root{Dir: dir})
 	if got := attackPaths(snapshot.Skills); !slices.Equal(got, []string{"dir", "good"}) && !slices.Equal(got, []string{"good"}) {
@@ -73,8 +64,15 @@ func TestAttackFiles(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "good/a.md"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	reopened := attackWatch(t, filepath.Join(dir, "good/a.md"))
 	if content, err := sk.Read(t.Context(), "a.md", 1<<20); err == nil {
 		t.Errorf("Read of a FIFO = %q", content.Data)
+	}
+	if err := sk.Verify(t.Context()); err == nil {
+		t.Error("Verify does not see the FIFO")
+	}
+	if opened() || reopened() {
+		t.Error("something that is no regular file was opened")
 	}
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("took %v", took)
@@ -87,6 +85,25 @@ func TestAttackFiles(t *testing.T) {
 	}
 	if bad < 3 {
 		t.Errorf("%d errors for a FIFO, a huge file and a socket: %+v", bad, snapshot.Diagnostics)
+	}
+}
+
+// attackWatch returns a function that reports whether one of the files was opened since.
+func attackWatch(t *testing.T, names ...string) (opened func() bool) {
+	t.Helper()
+	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	for _, name := range names {
+		if _, err := syscall.InotifyAddWatch(fd, name, syscall.IN_OPEN); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() bool {
+		n, err := syscall.Read(fd, make([]byte, 4096))
+		return err == nil && n > 0
 	}
 }
 

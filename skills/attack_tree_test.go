@@ -100,7 +100,7 @@ func TestAttackManifest(t *testing.T) {
 		{"1 MiB of keys", attackKeys(900 << 10), false, skills.CodeInvalidFrontmatter},
 		{"deep", "---\nname: bad\ndescription: A.\na: " + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "\n---\nx\n", false, skills.CodeInvalidFrontmatter},
 		{"deep without end", "---\nname: bad\ndescription: A.\na: " + strings.Repeat("[", 20_000) + "\n---\nx\n", false, skills.CodeInvalidFrontmatter},
-		{"slow to repair", "---\nname: bad\ndescription: A.\n" + strings.Repeat("a: b: c\n", 7_000) + "---\nx\n", true, ""},
+		{"slow to repair", "---\nname: bad\ndescription: A.\n" + strings.Repeat("a: b: c\n", 7_000) + "---\nx\n", false, skills.CodeInvalidFrontmatter},
 		{"NUL", "---\nname: bad\ndescription: A\x00.\n---\nx\n", false, skills.CodeInvalidEncoding},
 		{"not UTF-8", "---\nname: bad\ndescription: A\xff.\n---\nx\n", false, skills.CodeInvalidEncoding},
 		{"empty", "", false, skills.CodeMissingDescription},

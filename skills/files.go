@@ -24,21 +24,25 @@ type candidate struct {
 type lister struct {
 	tree   tree
 	limits *limits
+	self   string // the skill file, which no limit leaves out
 	files  []candidate
 	dirs   int
 	open   []fs.FileInfo // the directories from the top to the current one
 	more   bool          // a limit was passed
 }
 
-// listFiles returns the files below the directory of a skill in byte order of their paths, skill
-// files of nested skills included.
-func listFiles(ctx context.Context, t tree, limits *limits) (files []candidate, more bool, err error) {
-	l := &lister{tree: t, limits: limits}
-	info, err := t.stat(".")
-	if err == nil {
-		err = l.walk(ctx, ".", info)
+// listFiles returns the files below the directory of a skill in byte order of their paths: its skill
+// file self, and all others, those of nested skills included.
+func listFiles(ctx context.Context, t tree, limits *limits, self string) (files []candidate, more bool, err error) {
+	l := &lister{tree: t, limits: limits, self: self}
+	if info, err := t.stat(self); err == nil && info.Mode().IsRegular() {
+		l.files = append(l.files, candidate{path: self})
 	}
+	info, err := t.stat(".")
 	if err != nil {
+		return nil, false, cause(err)
+	}
+	if err := l.walk(ctx, ".", info); err != nil {
 		return nil, false, err
 	}
 	slices.SortFunc(l.files, func(a, b candidate) int { return strings.Compare(a.path, b.path) })
@@ -67,7 +71,7 @@ func (l *lister) walk(ctx context.Context, dir string, info fs.FileInfo) error {
 	defer func() { l.open = l.open[:len(l.open)-1] }()
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, entry := range entries {
-		if skipped(entry.Name()) {
+		if skipped(entry.Name()) || dir == "." && entry.Name() == l.self {
 			continue
 		}
 		if len(l.files) >= l.limits.files {

@@ -3,7 +3,6 @@ package skills
 import (
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"

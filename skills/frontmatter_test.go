@@ -224,3 +224,15 @@ func manyKeys(size int) string {
 	}
 	return b.String()
 }
+
+// A block of thousands of entries that each need a repair must cost no more than one that needs none.
+func TestRepairIsBounded(t *testing.T) {
+	t.Parallel()
+	block := strings.Repeat("a: b: c\n", 8_000)
+	if _, diagnostics, err := skills.ParseFrontmatter([]byte("---\n" + block + "---\nbody\n")); err == nil || len(diagnostics) > 0 {
+		t.Errorf("ParseFrontmatter = %d diagnostics, %v; want an error", len(diagnostics), err)
+	}
+	if _, diagnostics, err := skills.ParseFrontmatter([]byte("---\n" + strings.Repeat("a: b: c\n", 150) + "---\nbody\n")); err != nil || len(diagnostics) == 0 || len(diagnostics) > 50 {
+		t.Errorf("ParseFrontmatter = %d diagnostics, %v; want repairs", len(diagnostics), err)
+	}
+}

@@ -91,7 +91,7 @@ func (s *Skill) index(ctx context.Context) (*Index, error) {
 		return nil, err
 	}
 	defer t.close()
-	files, more, err := listFiles(ctx, t, s.limits)
+	files, more, err := listFiles(ctx, t, s.limits, s.File)
 	if err != nil {
 		return nil, err
 	}

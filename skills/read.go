@@ -88,7 +88,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 		return &DriftError{Want: s.Digest, Path: s.File}
 	}
 	defer t.close()
-	files, _, err := listFiles(ctx, t, s.limits)
+	files, _, err := listFiles(ctx, t, s.limits, s.File)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

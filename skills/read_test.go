@@ -101,6 +101,17 @@ func TestIndexLimits(t *testing.T) {
 	if x := index(t, sk); len(x.Files) != 5 || !cmp.Equal(codes(x.Diagnostics), []string{"resource-file-limit-exceeded"}) {
 		t.Errorf("%d files, %v", len(x.Files), x.Diagnostics)
 	}
+	full := map[string]string{}
+	for _, name := range strings.Fields("1 2 3 4 5 6") {
+		full[name] = "x"
+	}
+	sk, _ = oneSkill(t, &skills.ScanOptions{MaxFiles: 3}, full)
+	if x := index(t, sk); len(x.Files) != 3 || x.Files[2].Path != "SKILL.md" {
+		t.Errorf("files before SKILL.md fill the limit: %+v", x.Files)
+	}
+	if err := sk.Verify(t.Context()); err != nil {
+		t.Errorf("Verify = %v", err)
+	}
 	sk, _ = oneSkill(t, &skills.ScanOptions{MaxTree: 12}, tree)
 	if x := index(t, sk); len(x.Resources) != 2 || len(x.Diagnostics) != 6 || x.Diagnostics[0].Code != skills.CodeResourceSize {
 		t.Errorf("%d resources, %v", len(x.Resources), x.Diagnostics)
@@ -112,6 +123,17 @@ func TestIndexLimits(t *testing.T) {
 	sk, _ = oneSkill(t, nil, many)
 	if x := index(t, sk); len(x.Files) < 513 || x.Publishable || !sk.Verdict.Publishable || !cmp.Equal(codes(x.Diagnostics), []string{"not-publishable"}) {
 		t.Errorf("%d files, publishable %v, %v", len(x.Files), x.Publishable, x.Diagnostics)
+	}
+}
+
+func TestIndexWithoutSkillFile(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"", "/", "-> /etc/passwd", "-> ."} {
+		sk, dir := oneSkill(t, nil, map[string]string{"a": "x"})
+		replace(t, dir, "SKILL.md", content)
+		if x, err := sk.Index(t.Context()); !errors.Is(err, skills.ErrNotFound) || strings.Contains(err.Error(), dir) {
+			t.Errorf("Index with SKILL.md %q = %v, %v; want ErrNotFound", content, x, err)
+		}
 	}
 }
 

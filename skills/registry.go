@@ -73,7 +73,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 		return nil, err
 	}
 	data, facts, err := readLinked(sk.place, sk.File, nil)
-	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, linked: sk.linked, limits: sk.limits}
+	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, limits: sk.limits}
 	if err == nil {
 		err = fresh.parse(data, facts)
 	}

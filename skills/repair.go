@@ -5,15 +5,21 @@ import (
 	"strings"
 )
 
+// maxEntries is the most top-level entries of a block that is repaired. Each is parsed by itself.
+const maxEntries = 200
+
 // topLevel matches a key at the start of a line with a value behind it.
 var topLevel = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*):[ \t]+(\S.*?)[ \t\r]*$`)
 
 // repair quotes the top-level values that are no YAML by themselves: a ": " inside, a first
 // character that means something else, text behind a block indicator. It returns the block with
-// equal line numbers, and the lines it changed, from 0.
+// equal line numbers, and the lines it changed, from 0; none when there are too many entries.
 func repair(block []byte) (fixed []byte, changed []int) {
 	lines := strings.Split(string(block), "\n")
-	for i := 0; i < len(lines); {
+	for i, entries := 0, 0; i < len(lines); entries++ {
+		if entries == maxEntries {
+			return nil, nil
+		}
 		end := i + 1
 		for end < len(lines) && continues(lines[end]) {
 			end++

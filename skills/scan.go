@@ -270,7 +270,7 @@ func (s *scanner) resolve(l *link) (*area, error) {
 		return nil, err
 	}
 	s.walked = append(s.walked, target)
-	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, folder: folder, depth: l.depth, linked: true}, nil
+	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, folder: folder, depth: l.depth}, nil
 }
 
 // hasWalked reports whether a real directory was part of an earlier walk. One below a name that

@@ -58,7 +58,6 @@ type Skill struct {
 
 	name   string
 	place  place
-	linked bool // reached through a symbolic link
 	mark   mark // of File
 	limits *limits
 

@@ -91,7 +91,7 @@ func (s *Snapshot) distinct(found []*Skill) []*Skill {
 	best := make(map[string]*Skill, len(found))
 	for _, sk := range found {
 		key := sk.place.key(sk.Root)
-		if other := best[key]; other == nil || other.linked && !sk.linked || other.linked == sk.linked && s.beats(sk, other) {
+		if other := best[key]; other == nil || s.beats(sk, other) {
 			best[key] = sk
 		}
 	}

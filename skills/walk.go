@@ -17,7 +17,6 @@ type area struct {
 	place  place
 	folder folder
 	depth  int
-	linked bool
 }
 
 // link is a symbolic link that may lead to a directory.
@@ -169,7 +168,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	if dir == "" {
 		dir = "."
 	}
-	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, linked: v.area.linked, limits: v.limits}
+	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, limits: v.limits}
 	var data []byte
 	var facts facts
 	var err error

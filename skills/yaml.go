@@ -18,6 +18,9 @@ const (
 // parseBlock reads a block that starts at a line of its file. One that is no YAML is repaired once,
 // where the commonest faults allow it.
 func parseBlock(block []byte, line int, notes *notes) (*value, error) {
+	if whole, ok := parsePlain(string(block)); ok {
+		return whole, nil
+	}
 	root, err := parseYAML(block, line)
 	if err != nil {
 		fixed, lines := repair(block)

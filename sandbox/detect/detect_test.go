@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -66,6 +67,7 @@ func (unsafe) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error
 	script := filepath.Join(cmd.Tree.Name(), filepath.Base(cmd.Argv[1]))
 	c := exec.CommandContext(ctx, "/bin/sh", append([]string{script}, cmd.Argv[2:]...)...)
 	c.Env = append(os.Environ(), "SKILLSD_SELF_TEST=leaked")
+	c.WaitDelay = 10 * time.Millisecond // its daemon keeps the pipe open
 	out, err := c.Output()
 	res := &sandbox.Result{Outcome: sandbox.Exited, Stdout: sandbox.Stream{Head: out}}
 	if ctx.Err() != nil {

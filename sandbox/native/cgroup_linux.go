@@ -19,6 +19,11 @@ import (
 // ownTasks is the room for the helper's threads under a limit that counts them.
 const ownTasks = 12
 
+const groupPrefix = "skillsd-run-"
+
+// prefix begins the names of all cgroups made here.
+const prefix = "skillsd-"
+
 // host is what a Runner learns about the machine, once.
 type host struct {
 	once sync.Once
@@ -55,16 +60,58 @@ func findCgroups(o Options) cgroupBase {
 		}
 	}
 	for _, c := range candidates {
+		for _, dir := range []string{c.unified, c.mem, c.pids} {
+			sweep(dir)
+		}
 		// Only a cgroup that was made and limited shows that others can be.
 		g, err := c.create(sandbox.DefaultLimits())
 		if err != nil {
 			continue
 		}
 		if g.remove() == nil {
+			c.sweep()
 			return c
 		}
 	}
 	return sampled
+}
+
+// stale is the age at which a cgroup of a run must have had processes: they come within
+// milliseconds after it was made.
+const stale = time.Minute
+
+// sweep removes what servers left that were killed during a run. The kernel lets no cgroup go
+// that has processes, so runs of other servers are safe.
+func (b cgroupBase) sweep() {
+	for _, base := range []string{b.unified, b.mem, b.pids} {
+		if base == "" {
+			continue
+		}
+		entries, err := os.ReadDir(base)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), groupPrefix) && time.Since(info.ModTime()) > stale {
+				_ = unix.Rmdir(filepath.Join(base, e.Name()))
+			}
+		}
+	}
+}
+
+// sweep removes the cgroups of runs whose server was killed. The kernel refuses to remove one that
+// is in use; one that is just being made is spared for its age.
+func sweep(base string) {
+	left, err := filepath.Glob(filepath.Join(base, prefix+"*"))
+	if base == "" || err != nil {
+		return
+	}
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Minute {
+			_ = unix.Rmdir(dir)
+		}
+	}
 }
 
 // ownCgroups maps a v1 controller, or "" for v2, to the directory of this process's cgroup.
@@ -126,7 +173,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 			err = errors.Join(err, g.remove())
 		}
 	}()
-	name := "skillsd-" + rand.Text()
+	name := groupPrefix + rand.Text()
 	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+ownTasks)
 	type setting struct {
 		dir, file, value string

@@ -2,7 +2,6 @@ package native
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -295,6 +294,6 @@ func pathOf(dir *os.File) (string, error) {
 
 // feed writes the input and closes the pipe. A command that does not read it is no error.
 func (c *child) feed(input []byte) {
-	_, _ = io.WriteString(c.stdin, string(input))
+	_, _ = c.stdin.Write(input)
 	_ = c.stdin.Close()
 }

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,7 +65,7 @@ func testTime(t *testing.T, f *fixture) {
 
 // marker is an argument by which a test finds the processes it started.
 func marker(t *testing.T) string {
-	return "sandboxtest-" + filepath.Base(t.TempDir()) + "-" + strings.ReplaceAll(t.Name(), "/", "-")
+	return "sandboxtest-" + rand.Text() + "-" + strings.ReplaceAll(t.Name(), "/", "-")
 }
 
 func noProcess(t *testing.T, mark string) {

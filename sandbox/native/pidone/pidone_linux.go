@@ -59,7 +59,6 @@ func step(name string, err error) error {
 
 type helper struct {
 	spec  *Spec
-	root  int // the root being built
 	out   int
 	upper int // -1 without an overlay
 }

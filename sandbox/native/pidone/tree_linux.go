@@ -246,7 +246,7 @@ func (h *helper) mountScratch() error {
 // secrets or of its other users. The rest of that kind belongs to a root that no one is here.
 func maskKernel() error {
 	for _, f := range []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list"} {
-		fd, err := cloneTree(unix.AT_FDCWD, "dev/null", unix.MOUNT_ATTR_RDONLY)
+		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)
 		}

@@ -1,0 +1,50 @@
+package native
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestCgroupMount(t *testing.T) {
+	const mountinfo = `30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+31 25 0:27 /docker/abc /sys/fs/cgroup/cpu,memory rw,nosuid - cgroup cgroup rw,cpu,memory
+32 25 0:28 / /sys/fs/cgroup/name rw - cgroup cgroup rw,name=memory2
+broken line
+`
+	for _, tt := range []struct {
+		controller, mount, root string
+		ok                      bool
+	}{
+		{"", "/sys/fs/cgroup/unified", "/", true},
+		{"memory", "/sys/fs/cgroup/cpu,memory", "/docker/abc", true},
+		{"pids", "", "", false},
+	} {
+		mount, root, ok := cgroupMount(mountinfo, tt.controller)
+		if mount != tt.mount || root != tt.root || ok != tt.ok {
+			t.Errorf("cgroupMount(%q) = %q, %q, %t; want %q, %q, %t", tt.controller, mount, root, ok, tt.mount, tt.root, tt.ok)
+		}
+	}
+}
+
+func TestSweepSparesTheYoungAndTheForeign(t *testing.T) {
+	base := t.TempDir()
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{prefix + "old", prefix + "young", prefix + "used", prefix + "used/child", "other"} {
+		if err := os.Mkdir(filepath.Join(base, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{prefix + "old", prefix + "used", "other"} {
+		if err := os.Chtimes(filepath.Join(base, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(base)
+	for name, kept := range map[string]bool{prefix + "old": false, prefix + "young": true, prefix + "used": true, "other": true} {
+		if _, err := os.Stat(filepath.Join(base, name)); (err == nil) != kept {
+			t.Errorf("after sweep %s: %v, want kept %t", name, err, kept)
+		}
+	}
+}

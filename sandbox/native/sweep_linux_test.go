@@ -1,0 +1,67 @@
+package native
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/sandboxtest"
+)
+
+func TestSweepKeepsWhatIsInUse(t *testing.T) {
+	sandboxtest.Need(t, "memory-cgroup")
+	b := findCgroups(Options{})
+	if b.memory == MemorySampled {
+		t.Skip("missing capability memory-cgroup: no cgroup could be made")
+	}
+	var groups [3]*cgroup
+	for i := range groups {
+		g, err := b.create(sandbox.DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := g.remove(); err != nil {
+				t.Error(err)
+			}
+		})
+		groups[i] = g
+	}
+	used, fresh, left := groups[0], groups[1], groups[2]
+	sleep := exec.Command("sleep", "60")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	if err := used.add(sleep.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * stale)
+	for _, g := range []*cgroup{used, left} {
+		for _, d := range g.dirs {
+			if err := os.Chtimes(d, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.sweep()
+	for _, d := range append(used.dirs, fresh.dirs...) {
+		if _, err := os.Stat(d); err != nil {
+			t.Errorf("sweep removed a cgroup in use: %v", err)
+		}
+	}
+	for _, d := range left.dirs {
+		if _, err := os.Stat(d); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("sweep left %s (%v)", filepath.Base(d), err)
+		}
+	}
+	if procs, err := os.ReadFile(filepath.Join(used.dirs[0], "cgroup.procs")); err != nil || string(procs) != strconv.Itoa(sleep.Process.Pid)+"\n" {
+		t.Errorf("cgroup.procs = %q, %v", procs, err)
+	}
+}
