@@ -61,7 +61,7 @@ func (s *Server) readTool(ctx context.Context, request mcp.CallToolRequest, args
 	if err != nil {
 		return s.toolError(ctx, err, nil)
 	}
-	read, err := ses.ReadResource(ctx, session.ReadRequest{Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, Offset: args.Offset})
+	read, err := ses.ReadResource(ctx, session.ReadRequest{Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead, Offset: args.Offset})
 	if err != nil {
 		return s.toolError(ctx, err, read)
 	}

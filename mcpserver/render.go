@@ -15,6 +15,9 @@ import (
 // maxResult is the most characters of a result's text: clients cut longer ones where they please.
 const maxResult = 38_000
 
+// maxRead is the most characters of a file that a result shows, beside what is said of it.
+const maxRead = maxResult - 400
+
 // indexShare bounds the file list of a load, so that a skill of thousands of files still shows its
 // instructions.
 const indexShare = 12_000
@@ -52,7 +55,7 @@ func renderBody(l *session.Loaded, room int) string {
 		return withNewline(string(body))
 	}
 	outline := outlineOf(body, room/4)
-	cut := cutText(body, room-utf8.RuneCountInString(outline))
+	cut := session.Cut(body, room-utf8.RuneCountInString(outline))
 	first := l.BodyOffset
 	next := first + int64(len(cut))
 	return fmt.Sprintf("%s%s[bytes %d-%d of %d; continue with read_skill_resource {skill: %q, path: %q, offset: %d}]\n",
@@ -129,33 +132,14 @@ func renderRead(r *session.ReadResult) string {
 		fmt.Fprintf(&b, "[binary file %s: %s, %d bytes, %s; resources/read %s returns its bytes]\n", oneLine(r.Path), r.MIMEType, r.Size, r.Got, r.URI)
 		return b.String()
 	}
-	text := validText(r.Data)
-	cut := cutText(text, maxResult-b.Len()-200)
-	b.Write(cut)
-	if end := r.Offset + int64(len(cut)); end < r.Size {
-		if len(cut) > 0 && cut[len(cut)-1] != '\n' {
+	b.Write(r.Data)
+	if end := r.Offset + int64(len(r.Data)); end < r.Size {
+		if len(r.Data) > 0 && r.Data[len(r.Data)-1] != '\n' {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "[bytes %d-%d of %d; continue with offset %d]", r.Offset, end, r.Size, end)
 	}
 	return b.String()
-}
-
-// cutText returns at most room characters of text, ending at a line where one ends in the last
-// fifth, else at a character.
-func cutText(text []byte, room int) []byte {
-	if utf8.RuneCount(text) <= room {
-		return text
-	}
-	end := 0
-	for range max(room, 0) {
-		_, size := utf8.DecodeRune(text[end:])
-		end += size
-	}
-	if line := bytes.LastIndexByte(text[:end], '\n') + 1; line > end*4/5 {
-		return text[:line]
-	}
-	return text[:end]
 }
 
 // validText drops a character that the read cut in half at the end; text was checked whole before.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"sync"
 
 	"github.com/lmittmann/tint"
 
@@ -16,7 +15,7 @@ import (
 type detection struct {
 	interpreters *detect.Finder
 	want         string
-	once         sync.Once
+	stop         context.CancelFunc // nil before start
 	done         chan struct{}
 	backend      sandbox.Runner
 	err          error
@@ -26,19 +25,28 @@ func newDetection(want, path string) *detection {
 	return &detection{want: want, interpreters: detect.Interpreters(path), done: make(chan struct{})}
 }
 
-// start begins the detection once and warns when scripts cannot run.
+// start begins the detection, once, and warns when scripts cannot run.
 func (d *detection) start(ctx context.Context, logger *slog.Logger) {
-	d.once.Do(func() {
-		go func() {
-			defer close(d.done)
-			d.backend, _, d.err = detect.Select(ctx, d.want, nil)
-			if d.err != nil {
-				logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
-				return
-			}
+	ctx, d.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(d.done)
+		d.backend, _, d.err = detect.Select(ctx, d.want, nil)
+		switch {
+		case ctx.Err() != nil:
+		case d.err != nil:
+			logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
+		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
-		}()
-	})
+		}
+	}()
+}
+
+// end stops a detection that is still going on and waits until it has cleaned up behind itself.
+func (d *detection) end() {
+	if d.stop != nil {
+		d.stop()
+		<-d.done
+	}
 }
 
 // runner returns the backend, waiting for its self-test.

@@ -14,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -58,24 +59,9 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	if workspace.Dir != nil {
 		defer workspace.Dir.Close()
 	}
-	state, err := o.app.stateDir()
+	trees, records, err := o.openStores(roots, workspacePath, workspace.Mode)
 	if err != nil {
 		return err
-	}
-	artifacts, err := o.app.artifactDir()
-	if err != nil {
-		return err
-	}
-	if err := checkPlaces(roots, state, artifacts, workspacePath, workspace.Mode); err != nil {
-		return err
-	}
-	trees, err := store.Open(state)
-	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
-	}
-	records, err := filestore.Open(artifacts, nil)
-	if err != nil {
-		return fmt.Errorf("artifact root: %w", err)
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
 
@@ -94,8 +80,33 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	logger.InfoContext(ctx, "start", slog.String("transport", "stdio"), slog.Int("roots", len(roots)))
 	if pol.Offers(mcpserver.ToolRun) {
 		detection.start(ctx, logger)
+		defer detection.end()
 	}
 	return o.serve(ctx, server, logger)
+}
+
+// openStores opens what the server writes: stored trees and records, outside of what it serves.
+func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (*store.Store, *filestore.Store, error) {
+	state, err := o.app.stateDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	artifacts, err := o.app.artifactDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkPlaces(roots, state, artifacts, workspace, mode); err != nil {
+		return nil, nil, err
+	}
+	trees, err := store.Open(state)
+	if err != nil {
+		return nil, nil, fmt.Errorf("state directory: %w", err)
+	}
+	records, err := filestore.Open(artifacts, nil)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("artifact root: %w", err), trees.Close())
+	}
+	return trees, records, nil
 }
 
 // serve runs the transport beside the first scan. What the operator named and is not there ends

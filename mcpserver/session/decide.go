@@ -25,7 +25,7 @@ func (s *Session) decide(r *request, facts policy.Request) (policy.Grant, *polic
 
 // denial builds a refusal that the facts of a file, not the policy, call for.
 func (s *Session) denial(r *request, code policy.Code, detail, remedy string) *policy.Denial {
-	d := policy.NewDenial(code, detail, remedy)
+	d := policy.NewDenial(code, r.call.Method+": "+detail, remedy)
 	d.Skill, d.Path = r.skillPath(), r.path
 	return d
 }

@@ -27,12 +27,14 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 		r.out.ExitCode = &r.result.ExitCode
 	}
 	r.out.CFC = r.result.Mediation
+	// The record tells of the whole streams, the answer of what is shown of them.
 	r.out.Skillsd = r.extension(result)
 	if r.grant.Release == policy.ReleaseOpaque {
 		result.Stdout.withhold(r.out.OutputID + ":stdout")
 		result.Stderr.withhold(r.out.OutputID + ":stderr")
 		result.Out = nil
 	}
+	cutStreams(&result.Stdout, &result.Stderr)
 	result.Stdout.describe(&r.out.Stdout, &r.out.StdoutTruncated, &r.out.StdoutOriginalLength)
 	result.Stderr.describe(&r.out.Stderr, &r.out.StderrTruncated, &r.out.StderrOriginalLength)
 	e := s.runEvent(r)

@@ -20,7 +20,8 @@ type ReadRequest struct {
 	Skill    string // path or unique name
 	Path     string // relative to the skill
 	URI      string // instead of both: the whole file, only while it equals the snapshot
-	MaxBytes int64
+	MaxBytes int64  // most bytes to show
+	MaxChars int    // most characters to show; 0 is no bound
 	Offset   int64
 }
 
@@ -77,7 +78,7 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 	if err := s.fetch(ctx, out); err != nil {
 		return s.fetchFailed(ctx, req, out, err)
 	}
-	out.slice(r.MaxBytes)
+	out.slice(r.MaxBytes, r.MaxChars)
 	if err := s.append(ctx, s.readEvent(req, out, grant)); err != nil {
 		return nil, err
 	}
@@ -157,8 +158,8 @@ func (s *Session) fetch(ctx context.Context, out *ReadResult) error {
 	return nil
 }
 
-// slice cuts the data to what was asked for, at a character.
-func (r *ReadResult) slice(most int64) {
+// slice cuts the data to what is shown, at a line or a character. The record says the same.
+func (r *ReadResult) slice(most int64, chars int) {
 	if !r.Text {
 		r.Data = nil
 		return
@@ -172,6 +173,10 @@ func (r *ReadResult) slice(most int64) {
 		end--
 	}
 	r.Offset, r.Data = start, r.Data[start:end]
+	if chars > 0 {
+		r.Data = Cut(r.Data, chars)
+		end = start + int64(len(r.Data))
+	}
 	text := string(r.Data)
 	r.Output.Content, r.Output.MaxBytes, r.Output.Truncated = &text, &most, new(start > 0 || end < r.Size)
 }

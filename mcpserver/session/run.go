@@ -243,20 +243,24 @@ func (s *Session) cwd(asked string) string {
 
 // isolate runs the command when one of the slots is free.
 func (s *Session) isolate(ctx context.Context, r *run) *Error {
+	canceled := &sandbox.Result{Outcome: sandbox.Canceled, Backend: "none", Limits: r.cmd.Limits}
 	runner, err := s.cfg.Runner(ctx)
-	if err != nil {
-		return sandboxError(err)
-	}
-	if !s.slots.TryAcquire(1) {
-		r.in.Call.progress("waiting for a free slot")
-		if err := s.slots.Acquire(ctx, 1); err != nil {
-			r.result = &sandbox.Result{Outcome: sandbox.Canceled, Backend: runner.Name(), Limits: r.cmd.Limits}
-			return nil
+	if err == nil {
+		canceled.Backend = runner.Name()
+		if !s.slots.TryAcquire(1) {
+			r.in.Call.progress("waiting for a free slot")
+			err = s.slots.Acquire(ctx, 1)
 		}
 	}
-	defer s.slots.Release(1)
-	r.in.Call.progress("running")
-	if r.result, err = runner.Run(ctx, &r.cmd); err != nil {
+	if err == nil {
+		defer s.slots.Release(1)
+		r.in.Call.progress("running")
+		r.result, err = runner.Run(ctx, &r.cmd)
+	}
+	if err != nil && ctx.Err() != nil {
+		r.result, err = canceled, nil
+	}
+	if err != nil {
 		return sandboxError(err)
 	}
 	return nil

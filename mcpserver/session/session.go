@@ -52,7 +52,6 @@ type Config struct {
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
 	Workspace     sandbox.Workspace // optional: the zero value grants none
-	WorkspacePath string            // its host path, for records on disk only
 	Limits        sandbox.Limits    // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 	NamesInErrors bool              // whether an unknown skill is answered with the names there are
 	Version       string            // of the server, for session.json
@@ -140,7 +139,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if call.Handle != "" && !ses.owns(call.Handle) {
 		req := ses.newRequest(call, policy.Read)
 		return nil, ses.deny(ctx, req, ses.denial(req, policy.CodeActivationUnknown,
-			call.Method+": the activation handle is unknown or has expired", "call load_skill again and use the handle it returns"))
+			"the activation handle is unknown or has expired", "call load_skill again and use the handle it returns"))
 	}
 	return ses, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/memstore"
@@ -392,5 +393,51 @@ func TestReadSlices(t *testing.T) {
 		if string(read.Data) != test.want || *read.Output.Truncated != test.truncated {
 			t.Errorf("read at %d of %d = %q (truncated %v), want %q", test.offset, test.most, read.Data, *read.Output.Truncated, test.want)
 		}
+	}
+}
+
+// What is shown of a flood fits a result, and what the answer's object holds is no more than that.
+func TestFloodIsCut(t *testing.T) {
+	flood := strings.Repeat("0123456789\n", 100_000)
+	for _, test := range []struct{ stdout, stderr string }{{flood, "err\n"}, {"out\n", flood}, {flood, flood}, {flood, ""}, {strings.Repeat("é", 500_000), ""}} {
+		b := newBench(t, benchOptions{policy: direct})
+		b.runner.result.Stdout = sandbox.Stream{Head: []byte(test.stdout), Total: int64(len(test.stdout)), SHA256: "sha256:" + strings.Repeat("0", 64)}
+		b.runner.result.Stderr = sandbox.Stream{Head: []byte(test.stderr), Total: int64(len(test.stderr)), SHA256: "sha256:" + strings.Repeat("0", 64)}
+		b.load("demo")
+		result, err := b.run("demo", "scripts/ok.sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := utf8.RuneCountInString(result.Stdout.Head + result.Stdout.Tail + result.Stderr.Head + result.Stderr.Tail)
+		if shown > headShare+tailShare || shown < headShare {
+			t.Errorf("%d characters are shown of %d and %d bytes", shown, len(test.stdout), len(test.stderr))
+		}
+		if got := *result.Output.Stdout; got != result.Stdout.Head+result.Stdout.Tail {
+			t.Errorf("the object holds %d bytes of stdout, the answer %d", len(got), len(result.Stdout.Head+result.Stdout.Tail))
+		}
+		if len(test.stderr) < 100 && result.Stderr.Head != test.stderr {
+			t.Errorf("stderr = %q, want all of it", result.Stderr.Head)
+		}
+		if len(test.stdout) > headShare && (!result.Stdout.Truncated || *result.Output.StdoutOriginalLength != int64(len(test.stdout))) {
+			t.Errorf("stdout is not marked as cut: %+v", result.Output.StdoutOriginalLength)
+		}
+		if got := b.artifact(provenance.OutputName(result.Output.OutputID, "stdout")); len(got) != len(test.stdout) {
+			t.Errorf("%d bytes of stdout are kept, want %d", len(got), len(test.stdout))
+		}
+	}
+}
+
+func TestLongReadIsCut(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	ses, call := b.call("read_skill_resource")
+	read, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100, MaxChars: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(read.Data) != "hello ä" || *read.Output.Content != "hello ä" || !*read.Output.Truncated {
+		t.Errorf("read = %q, in the object %q (truncated %v)", read.Data, *read.Output.Content, *read.Output.Truncated)
+	}
+	if row := b.artifact(provenance.ResourceReadsFile); !strings.Contains(row, `"bytes": 8`) {
+		t.Errorf("the record does not say what was shown:\n%s", row)
 	}
 }

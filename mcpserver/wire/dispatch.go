@@ -252,7 +252,11 @@ func (d *Dispatcher) identify(result mcp.ResultMetadata) {
 }
 
 func (d *Dispatcher) logPrivate(ctx context.Context, m *message, text string) {
-	d.logger().ErrorContext(ctx, "request failed", slog.String("method", m.method), slog.String("err", text))
+	level := slog.LevelError
+	if ctx.Err() != nil {
+		level = slog.LevelDebug // nobody waits for the answer
+	}
+	d.logger().Log(ctx, level, "request failed", slog.String("method", m.method), slog.String("err", text))
 }
 
 func (d *Dispatcher) logger() *slog.Logger {

@@ -19,10 +19,8 @@ import (
 // ownTasks is the room for the helper's threads under a limit that counts them.
 const ownTasks = 12
 
+// groupPrefix begins the names of all cgroups made here.
 const groupPrefix = "skillsd-run-"
-
-// prefix begins the names of all cgroups made here.
-const prefix = "skillsd-"
 
 // host is what a Runner learns about the machine, once.
 type host struct {
@@ -60,9 +58,6 @@ func findCgroups(o Options) cgroupBase {
 		}
 	}
 	for _, c := range candidates {
-		for _, dir := range []string{c.unified, c.mem, c.pids} {
-			sweep(dir)
-		}
 		// Only a cgroup that was made and limited shows that others can be.
 		g, err := c.create(sandbox.DefaultLimits())
 		if err != nil {
@@ -96,20 +91,6 @@ func (b cgroupBase) sweep() {
 			if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), groupPrefix) && time.Since(info.ModTime()) > stale {
 				_ = unix.Rmdir(filepath.Join(base, e.Name()))
 			}
-		}
-	}
-}
-
-// sweep removes the cgroups of runs whose server was killed. The kernel refuses to remove one that
-// is in use; one that is just being made is spared for its age.
-func sweep(base string) {
-	left, err := filepath.Glob(filepath.Join(base, prefix+"*"))
-	if base == "" || err != nil {
-		return
-	}
-	for _, dir := range left {
-		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Minute {
-			_ = unix.Rmdir(dir)
 		}
 	}
 }
@@ -173,7 +154,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 			err = errors.Join(err, g.remove())
 		}
 	}()
-	name := groupPrefix + rand.Text()
+	name := groupPrefix + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
 	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+ownTasks)
 	type setting struct {
 		dir, file, value string

@@ -1,11 +1,6 @@
 package native
 
-import (
-	"os"
-	"path/filepath"
-	"testing"
-	"time"
-)
+import "testing"
 
 func TestCgroupMount(t *testing.T) {
 	const mountinfo = `30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
@@ -24,27 +19,6 @@ broken line
 		mount, root, ok := cgroupMount(mountinfo, tt.controller)
 		if mount != tt.mount || root != tt.root || ok != tt.ok {
 			t.Errorf("cgroupMount(%q) = %q, %q, %t; want %q, %q, %t", tt.controller, mount, root, ok, tt.mount, tt.root, tt.ok)
-		}
-	}
-}
-
-func TestSweepSparesTheYoungAndTheForeign(t *testing.T) {
-	base := t.TempDir()
-	old := time.Now().Add(-time.Hour)
-	for _, name := range []string{prefix + "old", prefix + "young", prefix + "used", prefix + "used/child", "other"} {
-		if err := os.Mkdir(filepath.Join(base, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{prefix + "old", prefix + "used", "other"} {
-		if err := os.Chtimes(filepath.Join(base, name), old, old); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sweep(base)
-	for name, kept := range map[string]bool{prefix + "old": false, prefix + "young": true, prefix + "used": true, "other": true} {
-		if _, err := os.Stat(filepath.Join(base, name)); (err == nil) != kept {
-			t.Errorf("after sweep %s: %v, want kept %t", name, err, kept)
 		}
 	}
 }
