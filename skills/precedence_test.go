@@ -46,6 +46,30 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// A trusted skill that cannot be loaded keeps its path from less trusted ones, not from equals.
+func TestBrokenSkillHoldsItsPath(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{"one/pdf/SKILL.md": "---\nname: \"pdf\n---\n", "two/pdf/SKILL.md": document("pdf", "from two")})
+	one, two := filepath.Join(base, "one"), filepath.Join(base, "two")
+	for _, test := range []struct {
+		roots       []skills.Root
+		allowShadow bool
+		served      int
+	}{
+		{[]skills.Root{{Dir: one, Tier: skills.TierOrg}, {Dir: two, Tier: skills.TierThirdParty}}, false, 0},
+		{[]skills.Root{{Dir: two, Tier: skills.TierThirdParty}, {Dir: one, Tier: skills.TierOrg}}, false, 0},
+		{[]skills.Root{{Dir: one, Tier: skills.TierOrg}, {Dir: two, Tier: skills.TierThirdParty}}, true, 1},
+		{[]skills.Root{{Dir: one, Tier: skills.TierUser}, {Dir: two, Tier: skills.TierUser}}, false, 1},
+		{[]skills.Root{{Dir: one, Tier: skills.TierUser}, {Dir: two, Tier: skills.TierBuiltin}}, false, 1},
+	} {
+		snapshot := scan(t, &skills.ScanOptions{AllowShadow: test.allowShadow}, test.roots...)
+		if len(snapshot.Skills) != test.served || len(snapshot.Shadowed) != 1-test.served {
+			t.Errorf("%v: served %v, shadowed %v", test.roots, paths(snapshot.Skills), paths(snapshot.Shadowed))
+		}
+	}
+}
+
 // A skill of another root must not answer for URIs that are those of a skill's files.
 func TestPrecedenceBelow(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,7 @@ type Skill struct {
 
 	name   string
 	place  place
+	broken bool // its file could not be loaded; it only keeps its path from less trusted roots
 	mark   mark // of File
 	limits *limits
 

@@ -28,6 +28,9 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	s := &Snapshot{Roots: roots, GeneratedAt: now, scanned: found, scan: scan, opts: opts,
 		Diagnostics: slices.Clone(scan), byPath: make(map[string]*Skill, len(found)), byName: make(map[string][]*Skill, len(found))}
 	for _, sk := range s.distinct(found) {
+		if sk.broken {
+			continue
+		}
 		other, taken := s.byPath[sk.Path]
 		switch {
 		case !taken:
@@ -39,6 +42,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 			s.shadow(sk, other)
 		}
 	}
+	s.hold(found)
 	s.Skills = make([]*Skill, 0, len(s.byPath))
 	for _, sk := range s.byPath {
 		s.Skills = append(s.Skills, sk)
@@ -49,6 +53,17 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	slices.SortStableFunc(s.Shadowed, byPath)
 	s.label()
 	return s
+}
+
+// hold keeps the path of a skill that could not be loaded from less trusted ones: a broken file of
+// the operator's must not let another's skill take its place.
+func (s *Snapshot) hold(found []*Skill) {
+	for _, sk := range found {
+		if other := s.byPath[sk.Path]; sk.broken && other != nil && s.beats(sk, other) {
+			delete(s.byPath, sk.Path)
+			s.shadow(other, sk)
+		}
+	}
 }
 
 // separate shadows one of two skills of different roots when the path of one lies below that of the

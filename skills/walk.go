@@ -185,7 +185,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 		d := unloadable(err)
 		d.Path = join(path, file.name)
 		v.out.diagnostics = append(v.out.diagnostics, d)
-		return
+		sk.broken = true
 	}
 	v.out.skills = append(v.out.skills, sk)
 }
