@@ -101,7 +101,7 @@ func (s *Skill) index(ctx context.Context) (*Index, error) {
 	}
 	self := false
 	budget := s.limits.tree
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, hashBuffer)
 	for _, file := range files {
 		if file.path == s.File {
 			self = true
@@ -168,6 +168,9 @@ func (s *Skill) add(t tree, x *Index, name string, limit int64, buf []byte) erro
 	x.marks[name] = markOf(info).readAt(s.limits.now())
 	return nil
 }
+
+// hashBuffer is how much of a file is read at a time, in bytes.
+const hashBuffer = 32 << 10
 
 // hashed is what one pass over a file tells. head shares the buffer of the pass.
 type hashed struct {

@@ -95,7 +95,6 @@ func (s *Skill) Verify(ctx context.Context) error {
 		}
 		return &DriftError{Want: s.Digest, Path: s.File}
 	}
-	buf := make([]byte, 32<<10)
 	rest := index.Files
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
@@ -108,9 +107,9 @@ func (s *Skill) Verify(ctx context.Context) error {
 			if index.ignored[file.path] {
 				continue
 			}
-			return s.unknown(t, file, buf)
+			return s.unknown(t, file)
 		}
-		if err := compare(t, index.marks[file.path], rest[0], file, buf); err != nil {
+		if err := compare(t, index.marks[file.path], rest[0], file); err != nil {
 			return err
 		}
 		rest = rest[1:]
@@ -122,12 +121,12 @@ func (s *Skill) Verify(ctx context.Context) error {
 }
 
 // unknown is the drift of a file that is not indexed.
-func (s *Skill) unknown(t tree, file candidate, buf []byte) error {
+func (s *Skill) unknown(t tree, file candidate) error {
 	drift := &DriftError{Path: file.path, Got: digest.FromBytes(nil)}
 	if file.err == nil {
 		if f, info, err := openFile(t, file.path); err == nil {
 			defer f.Close()
-			if read, err := digestFile(f, info, MaxFile, buf); err == nil {
+			if read, err := digestFile(f, info, MaxFile, make([]byte, hashBuffer)); err == nil {
 				drift.Got = read.digest
 			}
 		}
@@ -136,7 +135,7 @@ func (s *Skill) unknown(t tree, file candidate, buf []byte) error {
 }
 
 // compare returns the drift of one file, or nil.
-func compare(t tree, known mark, want store.File, file candidate, buf []byte) error {
+func compare(t tree, known mark, want store.File, file candidate) error {
 	drift := &DriftError{Want: want.Digest, Path: want.Path}
 	if file.err != nil {
 		return drift
@@ -153,7 +152,7 @@ func compare(t tree, known mark, want store.File, file candidate, buf []byte) er
 		return drift
 	}
 	defer f.Close()
-	read, err := digestFile(f, info, max(MaxFile, MaxSkillFile), buf)
+	read, err := digestFile(f, info, max(MaxFile, MaxSkillFile), make([]byte, hashBuffer))
 	if err != nil {
 		return drift
 	}
