@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each runtime runs a script that uses a file beside it, where its interpreter is installed.
+func TestRuntimes(t *testing.T) {
+	files := demoSkill()
+	for name, content := range map[string]string{
+		"bash.sh":    "#!/usr/bin/env bash\nset -euo pipefail\nsource \"$(dirname \"$0\")/lib.sh\"\nhello \"$1\"\n",
+		"lib.sh":     "hello() { echo \"hello $1\"; }\n",
+		"posix.sh":   "#!/bin/sh\n. \"${0%/*}/lib.sh\"\nhello \"$1\"\n",
+		"python.py":  "import sys, helper\nhelper.hello(sys.argv[1])\n",
+		"helper.py":  "def hello(name):\n    print('hello', name)\n",
+		"node.mjs":   "import { hello } from './helper.mjs'\nhello(process.argv[2])\n",
+		"helper.mjs": "export const hello = name => console.log('hello', name)\n",
+		"deno.ts":    "import { hello } from './helper.ts'\nhello(Deno.args[0])\n",
+		"helper.ts":  "export const hello = (name: string): void => console.log('hello', name)\n",
+	} {
+		files["demo/scripts/"+name] = content
+	}
+	p := serve(t, allowRun(tree(t, files), "ok.sh", "bash.sh", "posix.sh", "python.py", "node.mjs", "deno.ts")...)
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	needSandbox(t, p)
+	for i, script := range []string{"bash.sh", "posix.sh", "python.py", "node.mjs", "deno.ts"} {
+		t.Run(script, func(t *testing.T) {
+			result := p.call(10+i, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script, "args": []string{"wörld; $(id)"}})
+			if strings.Contains(result.text(), "interpreter_not_found") {
+				t.Skipf("missing capability: %s", result.text())
+			}
+			if !strings.Contains(result.text(), "stdout:\nhello wörld; $(id)\nstderr:\n(empty)\n") {
+				t.Errorf("run = %s", result.text())
+			}
+		})
+	}
+}
+
+// A workspace is what the operator granted and no more.
+func TestWorkspace(t *testing.T) {
+	files := demoSkill()
+	files["demo/scripts/write.sh"] = "#!/bin/sh\npwd\ncat seen.txt\necho new >new.txt && echo wrote\nmkdir -p .git/hooks && echo evil >.git/hooks/post-commit\necho made >/out/report.txt\nexit 0\n"
+	for _, test := range []struct {
+		mode    string
+		release string
+		stdout  string // the whole of it
+		wrote   bool
+	}{
+		{"", "observed", "/workspace\nseen\n", false},
+		{":ro", "observed", "/workspace\nseen\n", false},
+		{":staged", "observed", "/workspace\nseen\nwrote\n", true},
+		{":rw", "observed", "/workspace\nseen\nwrote\n", true},
+		{":ro", "opaque", "[withheld; handle ", false},
+	} {
+		t.Run(strings.TrimPrefix(test.mode, ":")+" "+test.release, func(t *testing.T) {
+			workspace := t.TempDir()
+			if err := os.WriteFile(filepath.Join(workspace, "seen.txt"), []byte("seen\n"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			// The sandbox's user is another one when the server is root's.
+			if err := os.Chmod(workspace, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			root := tree(t, files)
+			p := serve(t, append(allowRun(root, "ok.sh", "write.sh"), "--workspace", workspace+test.mode, "--release", test.release)...)
+			p.initialize()
+			p.call(2, "load_skill", map[string]any{"name": "demo"})
+			needSandbox(t, p)
+			result := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/write.sh"})
+			if !strings.Contains(result.text(), "stdout:\n"+test.stdout) {
+				t.Errorf("run = %s", result.text())
+			}
+			if test.release == "observed" && !strings.Contains(result.text(), "\nout: report.txt 5 sha256:") {
+				t.Errorf("the file in /out is not returned: %s", result.text())
+			}
+			_, err := os.Stat(filepath.Join(workspace, "new.txt"))
+			if wrote := err == nil; wrote != test.wrote {
+				t.Errorf("the workspace was written: %v, want %v", wrote, test.wrote)
+			}
+			if _, err := os.Stat(filepath.Join(workspace, ".git/hooks/post-commit")); err == nil && test.mode == ":staged" {
+				t.Error("a protected name was written")
+			}
+			if err := p.leave(); err != nil {
+				t.Errorf("exit: %v", err)
+			}
+		})
+	}
+}
+
+// What an operator withheld from the model can be read from the record.
+func TestWithheldOutput(t *testing.T) {
+	state := stateDir(t)
+	args := append([]string{"serve", "--state", state, "--log-format", "json", "--release", "opaque"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	p := start(t, exec.Command(binary, args...))
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	needSandbox(t, p)
+	result := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"secret"}})
+	_, rest, ok := strings.Cut(result.text(), "[withheld; handle ")
+	if !ok || strings.Contains(result.text(), "ran-ok") || strings.Contains(string(result.Meta["skillsd/result"]), "ran-ok") {
+		t.Fatalf("run = %s %s", result.text(), result.Meta["skillsd/result"])
+	}
+	handle, _, _ := strings.Cut(rest, "]")
+	if err := p.leave(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(binary, "session", "show", "latest", "--output", handle, "--state", state).CombinedOutput()
+	if err != nil || string(out) != "ran-ok secret\n" {
+		t.Errorf("session show --output %s = %q, %v", handle, out, err)
+	}
+}
+
+// Without a backend the server starts, lists, loads and reads, and refuses to run.
+func TestNoSandbox(t *testing.T) {
+	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--sandbox", "bwrap")...)
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	if !result.IsError || !strings.Contains(result.text(), `"sandbox_unavailable"`) || strings.Contains(result.text(), "ran-ok") {
+		t.Errorf("run without a sandbox = %s", result.text())
+	}
+}
