@@ -26,7 +26,7 @@ var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 // callOf gathers what is known of a request beside its arguments.
 func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
 	client := wire.ClientOf(ctx)
-	call := session.Call{Method: method, Principal: localPrincipal, Client: clientName(client.Info), Protocol: client.Version, ToolCallID: toolCallID(meta)}
+	call := session.Call{Method: method, Principal: localPrincipal, Client: clientName(client.Info), Protocol: client.Version, ToolCallID: toolCallID(meta, wire.RequestID(ctx))}
 	if slot, ok := meta[metaPromptSlot]; ok {
 		raw, err := json.Marshal(slot)
 		if err != nil {
@@ -48,14 +48,19 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	return call, nil
 }
 
-// toolCallID is the client's own id of the call, under the first key that names one.
-func toolCallID(meta map[string]any) string {
+// toolCallID is the client's own id of the call, under the first key that names one, else the id of
+// the request.
+func toolCallID(meta map[string]any, request json.RawMessage) string {
 	for _, key := range []string{metaToolCallID, "claudecode/toolUseId", "callId"} {
 		if id, ok := meta[key].(string); ok && id != "" {
 			return clip(id)
 		}
 	}
-	return ""
+	var text string
+	if json.Unmarshal(request, &text) == nil {
+		return clip(text)
+	}
+	return clip(string(request))
 }
 
 // clientName is "name version" of a client, as it introduced itself.

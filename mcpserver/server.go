@@ -100,12 +100,29 @@ func (s *Server) Load(ctx context.Context) error {
 	if err := s.cfg.Sessions.Start(ctx, s.cfg.Preload); err != nil {
 		return err
 	}
+	s.logDiagnostics(ctx)
 	s.tools.Store(s.describeTools())
 	close(s.ready)
 	if s.early.Load() {
 		s.announce()
 	}
 	return nil
+}
+
+// logDiagnostics tells the operator what the scan left out or repaired.
+func (s *Server) logDiagnostics(ctx context.Context) {
+	snapshot := s.cfg.Registry.Snapshot()
+	warn := func(path string, diagnostics []skills.Diagnostic) {
+		for _, d := range diagnostics {
+			if d.Severity != skills.Info {
+				s.cfg.Logger.WarnContext(ctx, "skill diagnostic", slog.String("code", string(d.Code)), slog.String("skill", path), slog.String("path", d.Path), slog.String("err", d.Detail))
+			}
+		}
+	}
+	warn("", snapshot.Diagnostics)
+	for _, sk := range snapshot.Skills {
+		warn(sk.Path, sk.Diagnostics)
+	}
 }
 
 // Publish makes the tools describe the registry's current snapshot and tells clients that listen.

@@ -103,11 +103,9 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 		if sk.Hidden() {
 			continue
 		}
-		label := sk.name
-		if len(s.byName[label]) > 1 || s.byPath[label] != nil && s.byPath[label] != sk || strings.ContainsFunc(label, breaksLine) {
-			label = sk.Path
-		}
-		candidates = append(candidates, candidate{label, distance(missing, strings.ToLower(clip(label, maxCompare)))})
+		// Paths always work and stand in the catalogue; a mistyped name is compared too.
+		missed := min(distance(missing, strings.ToLower(clip(sk.Path, maxCompare))), distance(missing, strings.ToLower(clip(sk.name, maxCompare))))
+		candidates = append(candidates, candidate{sk.Path, missed})
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.label, b.label))

@@ -59,12 +59,12 @@ func usageError(hint, format string, args ...any) error {
 func (a *app) main(ctx context.Context, args []string) int {
 	root := newRootCmd(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	// What cobra itself refuses (unknown commands and flags, wrong arguments) is a usage error.
-	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `skillsd --help`"}
+	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
 	if !errors.As(err, &exit) && errors.Is(err, errRun) {
 		exit = &exitError{Code: exitFailure, Err: err}
 	}
@@ -101,7 +101,8 @@ func newRootCmd(a *app) *cobra.Command {
 		Short: "Serve Agent Skills over MCP, guarded and recorded",
 		Long: "skillsd serves folders of Agent Skills to any MCP client. Skills are loaded on demand, every file is a\n" +
 			"resource, scripts run only when allowlisted and only in a sandbox, and each session leaves a record\n" +
-			"that can be verified.",
+			"that can be verified.\n\n" +
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems.",
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},

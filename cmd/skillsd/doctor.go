@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -101,7 +102,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context) []check {
 		}
 		checks = append(checks, check{ok, "roots", fmt.Sprintf("%s (%s): %d skills", root.Dir, root.Tier, count), ""})
 	}
-	checks = append(checks, diagnosticChecks(snapshot.Diagnostics)...)
+	checks = append(checks, diagnosticChecks("", snapshot.Diagnostics)...)
 	for _, sk := range snapshot.Skills {
 		diagnostics := sk.Diagnostics
 		if index, err := sk.Index(ctx); err == nil {
@@ -109,18 +110,19 @@ func (o *doctorOptions) checkSkills(ctx context.Context) []check {
 		} else {
 			checks = append(checks, check{warn, "skill", sk.Path + ": " + err.Error(), "make its files readable"})
 		}
-		checks = append(checks, diagnosticChecks(diagnostics)...)
+		checks = append(checks, diagnosticChecks(sk.Path+"/", diagnostics)...)
 	}
 	return checks
 }
 
-func diagnosticChecks(diagnostics []skills.Diagnostic) []check {
+// diagnosticChecks are the warnings and errors of diagnostics, whose paths are put below prefix.
+func diagnosticChecks(prefix string, diagnostics []skills.Diagnostic) []check {
 	var checks []check
 	for _, d := range diagnostics {
 		if d.Severity == skills.Info {
 			continue
 		}
-		place := d.Path
+		place := prefix + d.Path
 		if d.Line > 0 {
 			place = fmt.Sprintf("%s:%d", place, d.Line)
 		}
@@ -155,7 +157,7 @@ func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
 		case found == nil:
 			checks = append(checks, check{warn, "interpreter", name + ": not found", "install " + name + " if skills need it"})
 		default:
-			checks = append(checks, check{ok, "interpreter", fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest), ""})
+			checks = append(checks, check{ok, "interpreter", strings.Join(strings.Fields(fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " "), ""})
 		}
 	}
 	return checks

@@ -70,6 +70,12 @@ func (o *listOptions) run(ctx context.Context) error {
 	} else if err := printRows(o.app.out, rows); err != nil {
 		return err
 	}
+	for _, row := range rows {
+		notable := slices.DeleteFunc(slices.Clone(row.Diagnostics), func(d skills.Diagnostic) bool { return d.Severity == skills.Info })
+		if err := printDiagnostics(o.app.err, row.Path+"/", notable); err != nil {
+			return err
+		}
+	}
 	return printDiagnostics(o.app.err, "", snapshot.Diagnostics)
 }
 
@@ -190,17 +196,17 @@ func printRows(w io.Writer, rows []skillRow) error {
 	return table.Flush()
 }
 
-// printDiagnostics prints diagnostics, one a line, most of them a skill that was not loaded.
-func printDiagnostics(w io.Writer, indent string, diagnostics []skills.Diagnostic) error {
+// printDiagnostics prints diagnostics, one a line, their paths put below prefix.
+func printDiagnostics(w io.Writer, prefix string, diagnostics []skills.Diagnostic) error {
 	for _, d := range diagnostics {
-		place := printable(d.Path)
+		place := printable(prefix + d.Path)
 		if d.Line > 0 {
 			place = fmt.Sprintf("%s:%d", place, d.Line)
 		}
 		if place != "" {
 			place += ": "
 		}
-		if _, err := fmt.Fprintf(w, "%s%s: %s%s (%s)\n", indent, d.Severity, place, printable(d.Detail), d.Code); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s%s (%s)\n", d.Severity, place, printable(d.Detail), d.Code); err != nil {
 			return err
 		}
 	}

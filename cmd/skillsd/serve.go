@@ -78,6 +78,9 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 		Version: version, Registry: registry, Sessions: sessions, Policy: pol, Preload: o.Skills, NoCatalog: o.NoCatalog, Logger: logger,
 	})
 	logger.InfoContext(ctx, "start", slog.String("transport", "stdio"), slog.Int("roots", len(roots)))
+	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
+		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and --allow-skill-script")
+	}
 	if pol.Offers(mcpserver.ToolRun) {
 		detection.start(ctx, logger)
 		defer detection.end()

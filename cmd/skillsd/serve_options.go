@@ -49,7 +49,7 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Release, "release", "none", "release of output for runs that could reveal more than the skill's own bytes: none, observed or opaque")
 	flags.StringVar(&o.AllowedTools, "allowed-tools", "enforce", "whether a skill's allowed-tools narrows its scripts: enforce or advisory")
 	flags.StringArrayVar(&o.ClosedTiers, "tier-scripts", nil, "close a trust tier to scripts: TIER=deny (repeatable)")
-	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox backend: auto, native, bwrap, runsc, seatbelt or none")
+	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox backend: auto, native, bwrap, runsc or seatbelt; this version has native")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&o.LogFormat, "log-format", "auto", "auto, text or json")
 }
@@ -78,6 +78,9 @@ func (o *serveOptions) policy() (*policy.Policy, error) {
 		if tool != mcpserver.ToolRun {
 			return nil, flagError("allow-tool", fmt.Errorf("%q is no tool that can be added; only %s is", tool, mcpserver.ToolRun))
 		}
+	}
+	if !slices.Contains([]string{"auto", "native", "bwrap", "runsc", "seatbelt"}, o.Sandbox) {
+		return nil, flagError("sandbox", fmt.Errorf("%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox", o.Sandbox))
 	}
 	tools := mcpserver.ReadMethods()
 	if len(o.AllowTools) > 0 && allowlist.Len() > 0 {
@@ -123,7 +126,11 @@ func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error
 	if dir, err = filepath.Abs(dir); err != nil {
 		return ws, "", flagError("workspace", err)
 	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	} else if _, word, ok := strings.Cut(o.Workspace, ":"); ok {
+		return ws, "", flagError("workspace", fmt.Errorf("neither a directory nor a known mode %q; the modes are ro, staged and rw", word))
+	} else {
 		return ws, "", flagError("workspace", err)
 	}
 	handle, err := os.Open(dir)

@@ -215,5 +215,11 @@ func (a *app) findSession(name string) (dir, id string, err error) {
 	if matches = slices.Compact(matches); len(matches) == 1 {
 		return dir, matches[0], nil
 	}
+	if len(matches) > 1 {
+		return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("%d sessions begin with %q", len(matches), name), Hint: "give more of the id; see `skillsd session list`"}
+	}
+	if len(sessions) == 0 {
+		return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q, and no other", name), Hint: "there are none in " + dir + " yet; --artifact-root or --state names another place"}
+	}
 	return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q", name), Hint: "see `skillsd session list`, or use latest"}
 }

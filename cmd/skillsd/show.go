@@ -107,5 +107,5 @@ func printSkill(w io.Writer, row *skillRow) error {
 		}
 		fmt.Fprintf(w, "  %-40s %-9s %s\n", printable(script.Path), script.Runtime, verdict)
 	}
-	return printDiagnostics(w, "  ", row.Diagnostics)
+	return printDiagnostics(w, row.Path+"/", row.Diagnostics)
 }

@@ -58,7 +58,7 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	req.summary.Skill = new(clip(r.Skill))
 	sk, err := s.lookup(r.Skill)
 	if err != nil {
-		return nil, s.plain(lookupError(err, s.cfg.NamesInErrors))
+		return nil, s.plain(s.lookupError(err))
 	}
 	req.skill = sk
 	grant, denial := s.decide(req, policy.Request{})

@@ -53,7 +53,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // lookupError turns a failed lookup into the error a model can act on: the nearest names and,
 // because a changed catalogue reaches no model through a tool description, the current ones.
-func lookupError(err error, withNames bool) *Error {
+func (s *Session) lookupError(err error) *Error {
+	withNames := s.cfg.NamesInErrors
 	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
 		return &Error{
 			Code:    CodeSkillAmbiguous,
@@ -66,7 +67,11 @@ func lookupError(err error, withNames bool) *Error {
 	if !ok {
 		return internalError(err)
 	}
+	reason := unserved(s.cfg.Registry.Snapshot().Diagnostics, missing.Name+"/")
 	e := &Error{Code: CodeSkillNotFound, Message: fmt.Sprintf("no skill %q", clip(missing.Name)), Err: err}
+	if reason != "" && withNames {
+		e.Message = fmt.Sprintf("skill %q is not served: %s", clip(missing.Name), reason)
+	}
 	if !withNames {
 		e.Remedy = "use the exact name of a configured skill"
 		return e
@@ -83,6 +88,17 @@ func lookupError(err error, withNames bool) *Error {
 		e.Remedy = "use one of: " + strings.Join(missing.Nearest, ", ")
 	}
 	return e
+}
+
+// unserved says why a file that is there is not served: what a scan found wrong with a path, or
+// with one below it when the path ends in a slash.
+func unserved(diagnostics []skills.Diagnostic, path string) string {
+	for _, d := range diagnostics {
+		if d.Severity != skills.Info && (d.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(d.Path, path)) {
+			return d.Detail
+		}
+	}
+	return ""
 }
 
 // readError maps what reading a file of a skill can run into. A file outside the root or without

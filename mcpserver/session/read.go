@@ -60,7 +60,7 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 	out := s.newRead(r)
 	sk, err := s.lookup(r.Skill)
 	if err != nil {
-		return s.readFailed(ctx, req, out, lookupError(err, s.cfg.NamesInErrors))
+		return s.readFailed(ctx, req, out, s.lookupError(err))
 	}
 	if a := s.activated(sk.Path); a != nil {
 		sk = a.skill
@@ -213,7 +213,13 @@ func (s *Session) fetchFailed(ctx context.Context, req *request, out *ReadResult
 	case errors.Is(err, skills.ErrPermission):
 		return nil, s.deny(ctx, req, s.denial(req, policy.CodePermissionDenied, "the server may not read this file", "the operator can make the file readable for the server"))
 	}
-	return s.readFailed(ctx, req, out, readError(err, out.Path))
+	failure := readError(err, out.Path)
+	if index, indexErr := out.Skill.Index(ctx); indexErr == nil && failure.Code == CodeResourceNotIndexed {
+		if reason := unserved(index.Diagnostics, out.Path); reason != "" {
+			failure.Message = fmt.Sprintf("%q is not served: %s", clip(out.Path), reason)
+		}
+	}
+	return s.readFailed(ctx, req, out, failure)
 }
 
 // readFailed records a failed read and returns its error.

@@ -98,7 +98,10 @@ func registryResource(sk *skills.Skill, r *skills.Resource) provenance.RegistryR
 		out.ContentKind = "text"
 	}
 	if r.Script != nil {
-		out.Script = &provenance.RegistryScript{Executable: r.Script.Executable, Shebang: r.Script.Shebang, Runtime: r.Script.ReferenceRuntime()}
+		out.Script = &provenance.RegistryScript{Executable: r.Script.Executable, Runtime: r.Script.ReferenceRuntime()}
+		if r.Script.Shebang != "" {
+			out.Script.Shebang = "#!" + r.Script.Shebang
+		}
 		out.Skillsd.Runtime = string(r.Script.Runtime)
 	}
 	_, out.Skillsd.Diagnostics = diagnosticsOf(r.Diagnostics)

@@ -85,7 +85,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	}
 	sk, err := s.lookup(in.Skill)
 	if err != nil {
-		return s.runFailed(ctx, r, lookupError(err, s.cfg.NamesInErrors))
+		return s.runFailed(ctx, r, s.lookupError(err))
 	}
 	r.skill = sk
 	if r.path, err = script.CleanPath(in.Path); err != nil {

@@ -441,3 +441,29 @@ func TestLongReadIsCut(t *testing.T) {
 		t.Errorf("the record does not say what was shown:\n%s", row)
 	}
 }
+
+// What is there and not served is told from what is not there.
+func TestUnservedIsNotMissing(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	for name, content := range map[string]string{"bad/SKILL.md": "---\nname: bad\n---\n", "linked/SKILL.md": "---\nname: linked\ndescription: d\n---\n"} {
+		path := filepath.Join(b.root, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(b.root, "linked", "link.md")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ses, call := b.call("load_skill")
+	_, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "bad"})
+	if code(err) != "skill_not_found" || !strings.Contains(err.Error(), `skill "bad" is not served: `) {
+		t.Errorf("load of a broken skill = %v", err)
+	}
+	_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "linked", Path: "link.md", MaxBytes: 10})
+	if code(err) != "resource_not_indexed" || !strings.Contains(err.Error(), "is not served: the link leads out of the skill") {
+		t.Errorf("read of a link out = %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -35,6 +36,15 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 		stop()
 		cancel(nil)
 	}
+}
+
+type requestIDKey struct{}
+
+// RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil
+// outside of one.
+func RequestID(ctx context.Context) json.RawMessage {
+	id, _ := ctx.Value(requestIDKey{}).(json.RawMessage)
+	return id
 }
 
 // Client is what a client said about itself. None of it is verified.

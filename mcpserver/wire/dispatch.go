@@ -109,7 +109,7 @@ func (d *Dispatcher) guard(ctx context.Context, m *message, h handler) (result a
 			result, failure = nil, internalError()
 		}
 	}()
-	return h(ctx, m)
+	return h(context.WithValue(ctx, requestIDKey{}, m.id), m)
 }
 
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {

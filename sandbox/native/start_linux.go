@@ -71,7 +71,7 @@ func (l *launch) start() (_ *child, err error) {
 	l.files = make([]*os.File, pidone.FirstFD)
 	l.ours = make([]*os.File, 4)
 	if err := l.pipes(); err != nil {
-		return nil, unavailable("no pipes could be made", "", err)
+		return nil, unavailable("no pipes could be made", "run the server as an ordinary user, or as a root whose user namespace maps more than one user", err)
 	}
 	if err := l.mounts(); err != nil {
 		return nil, err
@@ -203,7 +203,8 @@ func (l *launch) mounts() error {
 	if in := l.cmd.Interpreter; in != nil {
 		for _, path := range in.Mounts {
 			if !mountable(path) {
-				return unavailable("the interpreter's directory is not an absolute, clean path outside the sandbox's own", "", nil)
+				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
+					"install "+in.Name+" below /usr, /opt or a home directory, not below /tmp, /etc or /workspace, and restart the server", nil)
 			}
 			d, err := openDir(path)
 			if err != nil {

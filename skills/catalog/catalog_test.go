@@ -86,7 +86,7 @@ func TestRender(t *testing.T) {
 		{"exact budget", []*skills.Skill{skill("a", "A."), skill("b", "B.")}, catalog.Options{Budget: 11}, "a: A.\nb: B."},
 		{"no description", []*skills.Skill{skill("a", " \n ")}, catalog.Options{Budget: 100}, "a"},
 		{"cut alike", []*skills.Skill{skill("a", long), skill("b", long), skill("c", "Short.")}, catalog.Options{Budget: 80},
-			"a: word word word word word word…\nb: word word word word word word…\nc: Short."},
+			"a: word word word word word...\nb: word word word word word...\nc: Short."},
 		{"names only", []*skills.Skill{skill("a", long), skill("b", long)}, catalog.Options{Budget: 20}, "a\nb"},
 		{"tail", many(60), catalog.Options{Budget: 70}, "team-0/skill-00000\nand 59 more; call load_skill with the exact name"},
 		{"own tail", many(60), catalog.Options{Budget: 60, Tail: func(n int) string { return fmt.Sprintf("%d more: use search_skills", n) }},
@@ -94,11 +94,11 @@ func TestRender(t *testing.T) {
 		{"tail only", many(60), catalog.Options{Budget: 60}, "and 60 more; call load_skill with the exact name"},
 		{"tail does not fit", many(60), catalog.Options{Budget: 20}, ""},
 		{"wide text", []*skills.Skill{skill("a", strings.Repeat("技能", 30)), skill("b", "B.")}, catalog.Options{Budget: 40},
-			"a: " + strings.Repeat("技能", 15) + "…\nb: B."},
+			"a: " + strings.Repeat("技能", 14) + "...\nb: B."},
 		{"name too long", []*skills.Skill{skill(strings.Repeat("n", 129), "Crowds out."), skill("a", "A.")}, catalog.Options{Budget: 1_000},
 			"a: A.\nand 1 more; call load_skill with the exact name"},
 		{"pinned keeps its description", []*skills.Skill{skill("a", long), skill("b", "What b is for, in whole."), skill("c", long)},
-			catalog.Options{Budget: 60, Pinned: []string{"b"}}, "b: What b is for, in whole.\na\nc"},
+			catalog.Options{Budget: 60, Pinned: []string{"b"}}, "b: What b is for, in whole.\na: word word...\nc: word word..."},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -87,13 +87,17 @@ func lines(entries []entry, at int) string {
 	return b.String()
 }
 
+// ellipsis marks a cut. It is three characters because a client that writes "…" out as "..." would
+// push the text over its limit and cut it.
+const ellipsis = "..."
+
 // shorten cuts text to at most most characters, the ellipsis included: at a space when one lies in
 // the second half, else in the middle of a word, since not every script has spaces.
 func shorten(text string, most int) string {
 	cut, spaces := 0, 0 // cut: end of the last word that fits whole
 	count := 0
 	for i, r := range text {
-		if count == most-1 {
+		if count == most-len(ellipsis) {
 			if r == ' ' || cut == 0 || spaces < most/2 {
 				cut = i
 			}
@@ -104,7 +108,7 @@ func shorten(text string, most int) string {
 		}
 		count++
 	}
-	return strings.TrimRight(text[:cut], " ,;:.-–—(") + "…"
+	return strings.TrimRight(text[:cut], " ,;:.-–—(") + ellipsis
 }
 
 // quoteName returns a path as it stands in a list: in quotes when it holds anything but letters,
@@ -126,8 +130,8 @@ func ordinary(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// oneLine makes text plain: all space is single spaces, and neither control nor invisible
-// characters are left. The joiners that scripts and emoji need stay.
+// oneLine makes text plain: all space is single spaces, an ellipsis is three dots, and neither
+// control nor invisible characters are left. The joiners that scripts and emoji need stay.
 func oneLine(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -143,6 +147,10 @@ func oneLine(text string) string {
 		if space {
 			b.WriteByte(' ')
 			space = false
+		}
+		if r == '…' {
+			b.WriteString(ellipsis)
+			continue
 		}
 		b.WriteRune(r)
 	}
