@@ -136,6 +136,12 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if err != nil {
 		return nil, internalError(err)
 	}
+	if len(s.preload) > 0 {
+		// What is preloaded is active before the first call looks.
+		if err := ses.start(context.WithoutCancel(ctx)); err != nil {
+			return nil, recordError(err)
+		}
+	}
 	if call.Handle != "" && !ses.owns(call.Handle) {
 		req := ses.newRequest(call, policy.Read)
 		return nil, ses.deny(ctx, req, ses.denial(req, policy.CodeActivationUnknown,

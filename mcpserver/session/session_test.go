@@ -70,6 +70,7 @@ type benchOptions struct {
 	tier      skills.Tier
 	policy    policy.Config
 	allow     []string
+	preload   []string
 	workspace sandbox.WorkspaceMode
 }
 
@@ -83,6 +84,7 @@ func newBench(t *testing.T, o benchOptions) *bench {
 		"demo/scripts/x.rb":   "puts 1\n",
 		"narrow/SKILL.md":     "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n",
 		"narrow/scripts/a.sh": "echo\n",
+		"shy/SKILL.md":        "---\nname: shy\ndescription: For tests.\ndisable-model-invocation: true\n---\nDo it.\n",
 	} {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
@@ -131,7 +133,7 @@ func newBench(t *testing.T, o benchOptions) *bench {
 		},
 		NamesInErrors: true, Version: "test", Logger: slog.New(slog.DiscardHandler),
 	})
-	if err := b.Start(t.Context(), nil); err != nil {
+	if err := b.Start(t.Context(), o.preload); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -465,5 +467,28 @@ func TestUnservedIsNotMissing(t *testing.T) {
 	_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "linked", Path: "link.md", MaxBytes: 10})
 	if code(err) != "resource_not_indexed" || !strings.Contains(err.Error(), "is not served: the link leads out of the skill") {
 		t.Errorf("read of a link out = %v", err)
+	}
+}
+
+// A skill that hides itself from models is there for them only when the operator preloaded it; a
+// preloaded skill is active, and its instructions are still sent once.
+func TestPreload(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	ses, call := b.call("load_skill")
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "shy"}); code(err) != "skill_not_found" {
+		t.Errorf("load of a hidden skill = %v", err)
+	}
+	b = newBench(t, benchOptions{preload: []string{"shy", "demo", "demo"}, policy: direct})
+	if loaded := b.load("shy"); loaded.Known || string(loaded.Body) != "Do it.\n" {
+		t.Errorf("the first load of a preloaded skill = %+v", loaded)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Errorf("run of a preloaded skill: %v", err)
+	}
+	if got, want := b.events(), "session.started activated activated activated script_requested script_executed"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+	if rows := b.artifact(provenance.ActivationsFile); strings.Count(rows, `"cli-preload"`) != 2 || strings.Count(rows, `"model-tool"`) != 1 {
+		t.Errorf("activations:\n%s", rows)
 	}
 }
