@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -209,9 +208,5 @@ func resultMeta(output any) *mcp.Meta {
 	if output == nil {
 		return nil
 	}
-	raw, err := json.Marshal(output)
-	if err != nil {
-		return nil
-	}
-	return &mcp.Meta{AdditionalFields: map[string]any{"skillsd/result": json.RawMessage(raw)}}
+	return &mcp.Meta{AdditionalFields: map[string]any{"skillsd/result": output}}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -490,5 +491,53 @@ func TestPreload(t *testing.T) {
 	}
 	if rows := b.artifact(provenance.ActivationsFile); strings.Count(rows, `"cli-preload"`) != 2 || strings.Count(rows, `"model-tool"`) != 1 {
 		t.Errorf("activations:\n%s", rows)
+	}
+}
+
+// Calls of every kind at once, while the files change: no race, every answer is one of those there
+// are, and every event of the chain is there.
+func TestConcurrentCalls(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	var group sync.WaitGroup
+	for i := range 16 {
+		group.Go(func() {
+			for range 10 {
+				ses, call := b.call([]string{"load_skill", "read_skill_resource", "run_skill_script", "resources/read"}[i%4])
+				var err error
+				switch i % 4 {
+				case 0:
+					_, err = ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true})
+				case 1:
+					_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
+				case 2:
+					_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+				case 3:
+					_, err = ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: "skill://demo/notes.md"})
+				}
+				if c := code(err); err != nil && c != "script_snapshot_mismatch" && c != "resource_changed" {
+					t.Errorf("%s = %v", call.Method, err)
+				}
+			}
+		})
+	}
+	group.Go(func() {
+		for i := range 20 {
+			if err := os.WriteFile(filepath.Join(b.root, "demo/notes.md"), []byte(strings.Repeat("x", i%2+1)), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	group.Wait()
+	seq := uint64(0)
+	b.Current().background.Wait()
+	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: b.Current().ID()}) {
+		if seq++; err != nil || e.Seq != seq {
+			t.Fatalf("event %d: %v", seq, err)
+		}
+	}
+	// session.started, registry.snapshot and the first load; 120 calls with one event, 40 with two.
+	if want := uint64(3 + 120 + 80); seq != want {
+		t.Errorf("%d events, want %d", seq, want)
 	}
 }
