@@ -54,7 +54,8 @@ echo end
 func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	dir, err := os.MkdirTemp(tempDir, "skillsd-check-")
+	sweep(tempDir)
+	dir, err := os.MkdirTemp(tempDir, checkPrefix)
 	if err != nil {
 		return fmt.Errorf("prepare the self-test: %w", err)
 	}
@@ -187,4 +188,24 @@ func running(arg string) bool {
 		}
 	}
 	return false
+}
+
+// checkPrefix begins the names of the self-test's directories.
+const checkPrefix = "skillsd-check-"
+
+// stale is how old a self-test's directory is when its server must have been killed.
+const stale = 10 * time.Minute
+
+// sweep removes what killed servers left. What cannot be removed, another user's or gone already,
+// is left.
+func sweep(tempDir string) {
+	if tempDir == "" {
+		tempDir = os.TempDir()
+	}
+	left, _ := filepath.Glob(filepath.Join(tempDir, checkPrefix+"*"))
+	for _, dir := range left {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > stale {
+			_ = os.RemoveAll(dir)
+		}
+	}
 }

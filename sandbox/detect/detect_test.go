@@ -240,3 +240,32 @@ func TestFindRefusesWritable(t *testing.T) {
 		}
 	}
 }
+
+// What killed servers left of their self-tests is removed by the next one, what others use is not.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	old := time.Now().Add(-2 * stale)
+	for _, name := range []string{checkPrefix + "old", checkPrefix + "new", "other"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "new") {
+			continue
+		}
+		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(dir)
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range left {
+		names = append(names, entry.Name())
+	}
+	if diff := cmp.Diff([]string{"other", checkPrefix + "new"}, names); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
