@@ -269,3 +269,28 @@ func TestDriftIsRefused(t *testing.T) {
 		p.call(11+2*id, "load_skill", map[string]any{"name": "demo"})
 	}
 }
+
+// In enforce-strict a read needs evidence too: a tool answers with the denial, a method with an
+// error that carries it. The evidence may come with the call.
+func TestStrictReads(t *testing.T) {
+	p := serve(t, "--skills-root", tree(t, demoSkill()), "--cfc-enforcement-mode", "enforce-strict")
+	p.initialize()
+	if denied := p.call(2, "load_skill", map[string]any{"name": "demo"}); !denied.IsError || !strings.Contains(denied.text(), `"ruleId":"cfc_enforce_strict_requires_direct_command"`) {
+		t.Errorf("load_skill = %s", denied.text())
+	}
+	read := p.request(3, "resources/read", `{"uri":"skill://demo/SKILL.md"}`)
+	if read.Error == nil || read.Error.Code != 1403 || !strings.Contains(string(read.Error.Data), `"type":"cf-harness.observation-denied"`) {
+		t.Errorf("resources/read = %s %+v", read.Result, read.Error)
+	}
+	slot := `"skillsd/prompt-slot":{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound","source":"t","role":"direct-command","kernelName":"k","surface":"s"}`
+	if loaded := p.callWith(4, "load_skill", map[string]any{"name": "demo"}, "{"+slot+"}"); loaded.IsError {
+		t.Errorf("load_skill with evidence = %s", loaded.text())
+	}
+	read = p.request(5, "resources/read", `{"uri":"skill://demo/SKILL.md","_meta":{`+slot+`}}`)
+	if !strings.Contains(string(read.Result), "# Demo") {
+		t.Errorf("resources/read with evidence = %s %+v", read.Result, read.Error)
+	}
+	if lowered := p.callWith(6, "load_skill", map[string]any{"name": "demo"}, `{"skillsd/mode":"disabled"}`); !lowered.IsError {
+		t.Error("a client lowered the mode")
+	}
+}

@@ -65,9 +65,9 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		if o.JSON {
 			continue
 		}
-		fmt.Fprintf(o.app.out, "%-4s %s: %s\n", c.Verdict, c.Area, printable(c.Fact))
+		fmt.Fprintf(o.app.out, "%s %s: %s\n", c.Verdict, c.Area, printable(c.Fact))
 		if c.Hint != "" {
-			fmt.Fprintf(o.app.out, "     hint: %s\n", printable(c.Hint))
+			fmt.Fprintf(o.app.out, "hint: %s\n", printable(c.Hint))
 		}
 	}
 	if failed {

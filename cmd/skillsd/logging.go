@@ -17,8 +17,7 @@ func newLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 	if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
 		return nil, usageError("use debug, info, warn or error", "--log-level: unknown level %q", level)
 	}
-	file, isFile := w.(*os.File)
-	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	terminal := isTerminal(w)
 	switch format {
 	case "auto":
 		if terminal {
@@ -39,4 +38,10 @@ func textLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 
 func jsonLogger(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// isTerminal reports whether w is where a person reads.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }

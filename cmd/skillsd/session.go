@@ -65,7 +65,9 @@ func (o *sessionListOptions) run() error {
 		return err
 	}
 	table := tabwriter.NewWriter(o.app.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SESSION\tSTART\tSKILLS\tRUNS\tDENIALS\tSTATE")
+	if isTerminal(o.app.out) {
+		fmt.Fprintln(table, "SESSION\tSTART\tSKILLS\tRUNS\tDENIALS\tSTATE")
+	}
 	for _, s := range sessions {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\n", s.ID, s.CreatedAt.Local().Format(time.DateTime), s.Counts.Activations, s.Counts.Runs, s.Counts.Denials, s.State)
 	}
