@@ -266,7 +266,7 @@ func TestVerifyAndStage(t *testing.T) {
 			t.Parallel()
 			sk, dir := oneSkill(t, nil, map[string]string{"scripts/x.sh": "#!/bin/sh\n", "b.txt": "b"})
 			x := index(t, sk)
-			st, err := store.Open(t.TempDir())
+			st, err := store.Open(stateDir(t))
 			if err != nil {
 				t.Fatal(err)
 			}
