@@ -265,22 +265,19 @@ func TestPutInTwoProcesses(t *testing.T) {
 	}
 	s, dir := openStore(t)
 	var running []*exec.Cmd
-	var out bytes.Buffer
-	for range 2 {
+	var out [2]bytes.Buffer
+	for i := range out {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPutInTwoProcesses$")
 		cmd.Env = append(os.Environ(), "STORE_TEST_PUT="+dir)
-		cmd.Stdout = &out
-		if len(running) > 0 {
-			cmd.Stdout = nil
-		}
+		cmd.Stdout = &out[i]
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		running = append(running, cmd)
 	}
-	for _, cmd := range running {
+	for i, cmd := range running {
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("%v\n%s", err, out.Bytes())
+			t.Errorf("%v\n%s", err, out[i].Bytes())
 		}
 	}
 	if entries, err := os.ReadDir(s.Dir()); err != nil || len(entries) != 50 {

@@ -167,6 +167,20 @@ func (s *Store) Put(ctx context.Context, files []File, open func(path string) (i
 	if err := checkFiles(files); err != nil {
 		return nil, err
 	}
+	// Another process that replaces a corrupt tree may take away the one just stored.
+	for range putAttempts - 1 {
+		tree, err := s.put(ctx, files, open)
+		if !errors.Is(err, ErrNotFound) {
+			return tree, err
+		}
+	}
+	return s.put(ctx, files, open)
+}
+
+// putAttempts is how often Put stores a tree that others take away.
+const putAttempts = 3
+
+func (s *Store) put(ctx context.Context, files []File, open func(path string) (io.ReadCloser, error)) (*Tree, error) {
 	want := TreeDigest(files)
 	tree, err := s.Tree(ctx, want)
 	if err == nil {

@@ -110,6 +110,7 @@ type check struct {
 	known *Tree           // what this process hashed before, or nil
 	dirs  map[string]bool // directories met that hold no file yet
 	tree  *Tree
+	begun bool // the tree's own directory was met
 }
 
 // run recomputes the digest of the tree, hashing only what known does not vouch for.
@@ -125,7 +126,9 @@ func (c *check) run(ctx context.Context) error {
 		return c.visit(dir, name, entry)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, statErr := c.store.root.Lstat(dir); errors.Is(statErr, fs.ErrNotExist) {
+		// A tree that another process stores at this moment was not there when it was asked for; it
+		// must not pass for a damaged one, which would be removed.
+		if _, statErr := c.store.root.Lstat(dir); !c.begun || errors.Is(statErr, fs.ErrNotExist) {
 			return ErrNotFound
 		}
 		return c.corrupt(".", "it changed while it was read")
@@ -155,6 +158,7 @@ func (c *check) visit(dir, name string, entry fs.DirEntry) error {
 	rel := strings.TrimPrefix(strings.TrimPrefix(name, dir), "/")
 	switch {
 	case rel == "" && info.IsDir():
+		c.begun = true
 		c.tree.dir = fingerprintOf(info)
 		return nil
 	case info.IsDir():
