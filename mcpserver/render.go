@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -107,7 +109,7 @@ func indexLine(r *skills.Resource, allowed func(script string) bool) string {
 	if r.Text {
 		content = "text"
 	}
-	line := fmt.Sprintf("- %s (%s, %s, %d bytes, %s", oneLine(r.Path), r.Kind, content, r.Size, r.Digest)
+	line := fmt.Sprintf("- %s (%s, %s, %d bytes, %s", fileName(r.Path), r.Kind, content, r.Size, r.Digest)
 	if r.Script != nil {
 		switch {
 		case r.Script.Runtime == "":
@@ -119,6 +121,15 @@ func indexLine(r *skills.Resource, allowed func(script string) bool) string {
 		}
 	}
 	return line + ")\n"
+}
+
+// fileName is a path as the list shows it: in quotes when it could pass for more than a name.
+func fileName(path string) string {
+	odd := func(r rune) bool { return !unicode.IsGraphic(r) || strings.ContainsRune("(),\"", r) }
+	if strings.ContainsFunc(path, odd) {
+		return strconv.QuoteToGraphic(path)
+	}
+	return path
 }
 
 // renderRead is the text of read_skill_resource: the file's text alone, cut where it does not fit,

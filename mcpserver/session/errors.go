@@ -112,6 +112,9 @@ func readError(err error, path string) *Error {
 	case errors.Is(err, skills.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("%q is no longer there", path),
 			Remedy: "call load_skill again for the current file list", Err: err}
+	case errors.Is(err, skills.ErrTooLarge):
+		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed and is now too large to read", path),
+			Remedy: "call load_skill again for the current file list", Err: err}
 	case errors.Is(err, skills.ErrNotFile):
 		return &Error{Code: CodeResourceNotFile, Message: fmt.Sprintf("%q is not a regular file", path),
 			Remedy: "use the path of a file from the skill's file list", Err: err}

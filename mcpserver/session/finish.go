@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -15,10 +16,7 @@ import (
 // happened. A run that was cancelled is recorded too, although nobody waits for its answer.
 func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
-	out, files, err := s.keep(ctx, r)
-	if err != nil {
-		return nil, recordError(err)
-	}
+	out, files, keepErr := s.keep(ctx, r)
 	result := &RunResult{
 		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
 		Backend: r.result.Backend, Stdout: stream(&r.result.Stdout), Stderr: stream(&r.result.Stderr), Out: out,
@@ -39,11 +37,61 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	result.Stderr.describe(&r.out.Stderr, &r.out.StderrTruncated, &r.out.StderrOriginalLength)
 	e := s.runEvent(r)
 	e.Files = files
+	if keepErr != nil {
+		s.broken.Store(true)
+		return nil, s.owe(debt{event: e, run: r}, keepErr)
+	}
 	if err := s.append(ctx, e); err != nil {
-		return nil, err
+		return nil, s.owe(debt{event: e}, err)
 	}
 	result.Output = r.out
 	return result, nil
+}
+
+// debt is the record of a run that could not be written.
+type debt struct {
+	event *provenance.Event
+	run   *run // when its output could not be kept either
+}
+
+// owe keeps a record that could not be written. Until it is, nothing runs.
+func (s *Session) owe(d debt, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed = append(s.owed, d)
+	return &Error{Code: CodeProvenanceUnavailable, Message: "the script ran, but its record could not be written, so its output is withheld and nothing more runs",
+		Remedy: "the operator can free space or fix permissions under --artifact-root; then call again", Err: err}
+}
+
+// settle writes the records that are owed.
+func (s *Session) settle(ctx context.Context) error {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	for {
+		s.mu.Lock()
+		if len(s.owed) == 0 {
+			s.mu.Unlock()
+			return nil
+		}
+		d := s.owed[0]
+		s.mu.Unlock()
+		e := d.event
+		if d.run != nil {
+			_, files, err := s.keep(context.WithoutCancel(ctx), d.run)
+			if err != nil {
+				return recordError(err)
+			}
+			e.Files = files
+		}
+		// What the store filled in for an attempt that failed is not this one's.
+		e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
+		if err := s.append(ctx, e); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.owed = s.owed[1:]
+		s.mu.Unlock()
+	}
 }
 
 // keep writes the streams and the files left in /out into the session's records.

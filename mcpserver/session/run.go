@@ -80,6 +80,9 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := script.CheckArgs(in.Args); err != nil {
 		return nil, s.plain(&Error{Code: CodeInvalidArguments, Message: err.Error(), Remedy: "shorten or mend the arguments", Err: err})
 	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.append(ctx, r.requested()); err != nil {
 		return nil, err
 	}
@@ -162,6 +165,8 @@ func (r *run) checkFile() *Error {
 // openTree opens the stored tree of the activated digest. It refuses when the files on disk have
 // changed since: what was approved is then not what its author has there.
 func (s *Session) openTree(ctx context.Context, r *run) *policy.Denial {
+	// A call that was cancelled must not look like one whose files had changed.
+	ctx = context.WithoutCancel(ctx)
 	if err := r.skill.Verify(ctx); err != nil {
 		return s.drifted(r, err)
 	}
@@ -195,7 +200,7 @@ func (s *Session) prepare(ctx context.Context, r *run) *Error {
 		return &Error{Code: CodeUnsupportedRuntime, Message: "the script cannot be run: " + info.Problem,
 			Remedy: "bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
 	}
-	interpreter, err := s.cfg.Interpreter(ctx, string(info.Runtime))
+	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), string(info.Runtime))
 	if err != nil {
 		return internalError(err)
 	}

@@ -112,7 +112,10 @@ type Session struct {
 	background sync.WaitGroup
 	stop       context.CancelFunc // ends background work; nil before it began
 
+	settling sync.Mutex // held while owed records are written
+
 	mu      sync.Mutex
+	owed    []debt            // runs whose outcome could not be recorded
 	secret  [sha256.Size]byte // of the handle; the handle itself is only in the answer
 	handle  string
 	expires time.Time

@@ -48,11 +48,20 @@ func (f *fakeRunner) Run(_ context.Context, cmd *sandbox.Cmd) (*sandbox.Result, 
 // failingStore refuses appends while broken is set.
 type failingStore struct {
 	provenance.Store
-	broken atomic.Bool
+	broken   atomic.Bool
+	unkept   atomic.Bool // Put fails
+	noResult atomic.Bool // the outcome of a run is what cannot be written
+}
+
+func (s *failingStore) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
+	if s.unkept.Load() {
+		return provenance.File{}, provenance.ErrUnavailable
+	}
+	return s.Store.Put(ctx, session, name, data)
 }
 
 func (s *failingStore) Append(ctx context.Context, e *provenance.Event) error {
-	if s.broken.Load() {
+	if s.broken.Load() || s.noResult.Load() && e.Kind == provenance.KindScriptExecuted {
 		return provenance.ErrUnavailable
 	}
 	return s.Store.Append(ctx, e)
@@ -539,5 +548,58 @@ func TestConcurrentCalls(t *testing.T) {
 	// session.started, registry.snapshot and the first load; 120 calls with one event, 40 with two.
 	if want := uint64(3 + 120 + 80); seq != want {
 		t.Errorf("%d events, want %d", seq, want)
+	}
+}
+
+// A run whose outcome does not fit the disk any more says that it ran, and is the last one until
+// its outcome is recorded.
+func TestOutcomeUnrecordable(t *testing.T) {
+	for name, fail := range map[string]func(*failingStore) *atomic.Bool{
+		"event": func(s *failingStore) *atomic.Bool { return &s.noResult }, "output": func(s *failingStore) *atomic.Bool { return &s.unkept },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, benchOptions{policy: direct})
+			b.load("demo")
+			b.Current().background.Wait()
+			failing := fail(b.records)
+			failing.Store(true)
+			if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" || !strings.Contains(err.Error(), "the script ran") {
+				t.Errorf("run = %v", err)
+			}
+			for range 3 {
+				if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" || strings.Contains(err.Error(), "the script ran") {
+					t.Errorf("run while a record is owed = %v", err)
+				}
+			}
+			if runs := b.runner.runs.Load(); runs != 1 {
+				t.Errorf("%d scripts ran, want 1", runs)
+			}
+			failing.Store(false)
+			if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+				t.Errorf("run after the disk is back: %v", err)
+			}
+			if got, want := b.events(), "session.started activated script_requested script_executed script_requested script_executed"; got != want {
+				t.Errorf("events = %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// A call that was cancelled before its script started is recorded as that and nothing else.
+func TestCanceledBeforeStart(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.runner.err = context.Canceled
+	ses, call := b.call("run_skill_script")
+	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+		t.Errorf("RunScript = %v", err)
+	}
+	if got, want := b.events(), "session.started activated script_requested script_executed"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, `"outcome": "canceled"`) {
+		t.Errorf("executions:\n%s", rows)
 	}
 }

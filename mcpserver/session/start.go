@@ -133,5 +133,8 @@ func (s *Sessions) End(ctx context.Context) error {
 	ses.background.Wait()
 	timer.Stop()
 	stop()
+	if err := ses.settle(ctx); err != nil {
+		return err
+	}
 	return ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 }
