@@ -110,7 +110,7 @@ func attackWatch(t *testing.T, names ...string) (opened func() bool) {
 // TestAttackUnreadable: what may not be read costs itself only.
 func TestAttackUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("needs a user that permissions bind; this is root")
+		t.Skip("missing capability: a user whom permissions bind, this is root")
 	}
 	dir := t.TempDir()
 	attackPlant(t, dir, map[string]string{"good/SKILL.md": attackManifest("good"), "good/a.md": "a", "good/b.md": "b", "bad/SKILL.md": attackManifest("bad")})

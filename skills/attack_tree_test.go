@@ -156,7 +156,7 @@ func TestAttackManifest(t *testing.T) {
 // TestAttackLinks holds links that want to reach what is not theirs.
 func TestAttackLinks(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("needs symbolic links without privilege")
+		t.Skip("missing capability: symbolic links without privilege")
 	}
 	outside := t.TempDir()
 	attackPlant(t, outside, map[string]string{"secret.txt": "SECRET", "skill/SKILL.md": attackManifest("stolen")})
@@ -216,7 +216,7 @@ func TestAttackLinks(t *testing.T) {
 // TestAttackSwap exchanges what was scanned for links that lead outside.
 func TestAttackSwap(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("needs symbolic links without privilege")
+		t.Skip("missing capability: symbolic links without privilege")
 	}
 	outside := t.TempDir()
 	attackPlant(t, outside, map[string]string{"SKILL.md": attackManifest("good"), "a.md": "SECRET", "sub/b.md": "SECRET"})

@@ -1,13 +1,6 @@
 package session
 
-import (
-	"context"
-	"strconv"
-
-	"github.com/opencontainers/go-digest"
-
-	"github.com/skillsd/skillsd/skills/policy"
-)
+import "github.com/skillsd/skillsd/skills/policy"
 
 // decide asks the policy about a request. facts holds what only the caller knows.
 func (s *Session) decide(r *request, facts policy.Request) (policy.Grant, *policy.Denial) {
@@ -29,11 +22,3 @@ func (s *Session) denial(r *request, code policy.Code, detail, remedy string) *p
 	d.Skill, d.Path = r.skillPath(), r.path
 	return d
 }
-
-// pinned is the tree digest an allowlisted skill had when the server started; empty when it was
-// not there.
-func (s *Sessions) pinned(ctx context.Context, path string) digest.Digest {
-	return s.pins[path]
-}
-
-func number(i int) string { return strconv.Itoa(i) }

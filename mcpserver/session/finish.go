@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,7 +112,7 @@ func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, f
 		return nil, nil, err
 	}
 	for i, left := range r.result.Out {
-		name := provenance.OutputName(r.out.OutputID, "out-"+number(i))
+		name := provenance.OutputName(r.out.OutputID, "out-"+strconv.Itoa(i))
 		if err := put(name, left.Data); err != nil {
 			return nil, nil, err
 		}

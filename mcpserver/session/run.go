@@ -94,7 +94,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if r.path, err = script.CleanPath(in.Path); err != nil {
 		return s.runFailed(ctx, r, &Error{Code: CodeScriptPathInvalid, Message: err.Error(), Remedy: "use the path of a script below scripts/, as load_skill lists it", Err: err})
 	}
-	if denial := s.decideRun(ctx, r); denial != nil {
+	if denial := s.decideRun(r); denial != nil {
 		return nil, s.deny(ctx, r.request, denial)
 	}
 	if err := r.checkFile(); err != nil {
@@ -133,7 +133,7 @@ func (r *run) requested() *provenance.Event {
 }
 
 // decideRun asks the policy with the facts of the activated tree, not of what lies on disk now.
-func (s *Session) decideRun(ctx context.Context, r *run) *policy.Denial {
+func (s *Session) decideRun(r *run) *policy.Denial {
 	facts := policy.Request{Path: r.path, Workspace: s.cfg.Workspace.Mode != "" && s.cfg.Workspace.Mode != sandbox.WorkspaceNone}
 	if a := s.activated(r.skill.Path); a != nil {
 		r.skill, r.index = a.skill, a.index
@@ -142,7 +142,7 @@ func (s *Session) decideRun(ctx context.Context, r *run) *policy.Denial {
 			facts.FileDigest = r.file.Digest
 		}
 	}
-	facts.StartTree = s.pinned(ctx, r.skill.Path)
+	facts.StartTree = s.pins[r.skill.Path]
 	var denial *policy.Denial
 	r.grant, denial = s.decide(r.request, facts)
 	return denial

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -29,7 +30,7 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 		if err != nil {
 			return err
 		}
-		if !contains(s.preload, sk) {
+		if !slices.Contains(s.preload, sk) {
 			s.preload = append(s.preload, sk)
 		}
 	}
@@ -65,15 +66,6 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 
 // Preloaded are the skills every session starts with, in the order given.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
-
-func contains(all []*skills.Skill, sk *skills.Skill) bool {
-	for _, other := range all {
-		if other.Path == sk.Path {
-			return true
-		}
-	}
-	return false
-}
 
 // start writes the first events of the session, once: that it started, and what was preloaded. The
 // snapshot of the registry follows as soon as every file of it is hashed.

@@ -76,7 +76,7 @@ func record(t *testing.T, dir, id string) {
 
 func TestModes(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("needs POSIX file modes")
+		t.Skip("missing capability: POSIX file modes")
 	}
 	dir := filepath.Join(t.TempDir(), "sessions")
 	record(t, dir, "s")

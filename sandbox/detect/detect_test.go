@@ -80,7 +80,7 @@ func (unsafe) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error
 
 func TestCheckRefusesABackendThatDoesNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("needs /proc")
+		t.Skip("missing capability: /proc")
 	}
 	err := Check(t.Context(), unsafe{}, t.TempDir())
 	var c *CheckError

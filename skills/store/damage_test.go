@@ -99,7 +99,7 @@ func TestOpenRefusesReplacedDirectory(t *testing.T) {
 	}
 	handle, err := tree.Open()
 	if runtime.GOOS == "windows" {
-		t.Skip("needs inode numbers")
+		t.Skip("missing capability: inode numbers")
 	}
 	wantCorrupt(t, err)
 	if handle != nil {
@@ -215,7 +215,7 @@ func TestOpenUnwritable(t *testing.T) {
 func TestTreeDigestIsThatOfSha256sum(t *testing.T) {
 	tool, err := exec.LookPath("sha256sum")
 	if err != nil {
-		t.Skip("needs sha256sum")
+		t.Skip("missing capability: sha256sum")
 	}
 	dir := t.TempDir()
 	tree := content{"b": "2", "B": "3", "a.txt": "0", "back\\slash": "4", "line\nbreak": "5", "ü": "6"}
