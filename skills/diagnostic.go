@@ -30,14 +30,17 @@ type Code string
 
 // Codes of roots and of the scan.
 const (
-	CodeUnreadableRoot Code = "unreadable-root"         // a root is missing, not a directory, or cannot be read
-	CodeUnreadableDir  Code = "unreadable-directory"    // a directory or a link to one cannot be read
-	CodeOutsideRoot    Code = "skill-scan-outside-root" // a link leads out of the root and of every allowed root
-	CodeScanLimit      Code = "scan-limit-exceeded"     // more directories, or a larger SKILL.md, than the limit
-	CodeMaxDepth       Code = "max-depth-exceeded"      // directories below the depth limit were not scanned
-	CodeInvalidPath    Code = "invalid-path"            // a name that no path or URI can hold; what has it is left out
-	CodeShadowed       Code = "shadowed"                // lost to a skill of another root with the same path, or one above or below it
-	CodeDuplicateName  Code = "duplicate-skill-name"    // skills of one name at different paths; all are served
+	CodeUnreadableRoot  Code = "unreadable-root"         // a root is missing, not a directory, or cannot be read
+	CodeUnreadableDir   Code = "unreadable-directory"    // a directory or a link to one cannot be read
+	CodeOutsideRoot     Code = "skill-scan-outside-root" // a link leads out of the root and of every allowed root
+	CodeScanLimit       Code = "scan-limit-exceeded"     // more directories, or a larger SKILL.md, than the limit
+	CodeMaxDepth        Code = "max-depth-exceeded"      // directories below the depth limit were not scanned
+	CodeInvalidPath     Code = "invalid-path"            // a name that no path or URI can hold; what has it is left out
+	CodeShadowed        Code = "shadowed"                // lost to a skill of another root with the same path, or one above or below it
+	CodeDuplicateName   Code = "duplicate-skill-name"    // skills of one name at different paths; all are served
+	CodeRequiresMissing Code = "requires-missing"        // the host lacks what the skill requires; it is not served
+	CodeNotStrict       Code = "not-strict"              // only strictly valid skills are served, and this one is not
+	CodeUnknownSkill    Code = "unknown-skill"           // the operator disabled, pinned or shortened a skill that is not there
 )
 
 // Codes of a SKILL.md.

@@ -116,7 +116,11 @@ func newFrontmatter(whole *value) Frontmatter {
 	f.Author, f.Version = metadata.text("author"), metadata.text("version")
 	f.Tags = metadata.member("tags").words(strings.Fields)
 	f.Requires.read(whole.member("requires"))
-	f.Requires.read(metadata.member("requires"))
+	if v := metadata.member("requires"); v != nil && v.kind != mapping {
+		f.Requires.Commands = append(f.Requires.Commands, v.words(strings.Fields)...)
+	} else {
+		f.Requires.read(v)
+	}
 	if metadata != nil && metadata.kind == mapping {
 		for i := range metadata.items {
 			f.Requires.read(metadata.items[i].member("requires"))
@@ -125,14 +129,8 @@ func newFrontmatter(whole *value) Frontmatter {
 	return f
 }
 
+// read takes a requires block. One that is no mapping may require anything: other skills, versions.
 func (r *Requires) read(v *value) {
-	if v == nil {
-		return
-	}
-	if v.kind != mapping {
-		r.Commands = append(r.Commands, v.words(strings.Fields)...)
-		return
-	}
 	r.Commands = append(r.Commands, v.member("bins").words(strings.Fields)...)
 	r.Env = append(r.Env, v.member("env").words(strings.Fields)...)
 }

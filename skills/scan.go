@@ -24,6 +24,15 @@ type ScanOptions struct {
 	// AllowShadow lets an earlier root win over a later one of a more trusted tier.
 	AllowShadow bool
 
+	// StrictSkills serves only skills that the reference validator accepts.
+	StrictSkills bool
+	// Disabled, Pinned and NameOnly are the operator's choices: paths or names of skills. A name
+	// means every skill that has it.
+	Disabled, Pinned, NameOnly []string
+	// HasCommand and HasEnv answer what skills require of the host: a command on PATH, a variable
+	// that is set. nil: that is not checked. They are called by one goroutine at a time.
+	HasCommand, HasEnv func(name string) bool
+
 	MaxDepth int // levels of directories below a root; 0: 8
 	// MaxDirs is the most directories below a root, those inside of skills not counted; 0: 20,000.
 	MaxDirs int

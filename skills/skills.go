@@ -89,3 +89,14 @@ func (s *Skill) Resource(ctx context.Context, path string) *Resource {
 }
 
 func (s *Skill) dirName() string { return s.Path[strings.LastIndexByte(s.Path, '/')+1:] }
+
+// clone returns a skill of equal facts, with the index if that is known.
+func (s *Skill) clone() *Skill {
+	c := &Skill{
+		Path: s.Path, Frontmatter: s.Frontmatter, Root: s.Root, Dir: s.Dir, File: s.File, Digest: s.Digest, Size: s.Size,
+		Verdict: s.Verdict, Diagnostics: s.Diagnostics, LastModified: s.LastModified,
+		name: s.name, place: s.place, broken: s.broken, mark: s.mark, limits: s.limits,
+	}
+	c.indexed.Store(s.indexed.Load())
+	return c
+}

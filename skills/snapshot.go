@@ -15,20 +15,24 @@ type Snapshot struct {
 	Roots       []Root
 	GeneratedAt time.Time
 	Shadowed    []*Skill // lost to a skill of equal path, or of one above or below, in byte order of Path
+	// Withheld are the skills that are disabled or unavailable, in byte order of Path. They are for
+	// operators: no lookup finds them, and no other skill has their paths.
+	Withheld []*Skill
 
-	scanned []*Skill // all that were found, in the order of roots
-	scan    []Diagnostic
-	opts    *ScanOptions
-	byPath  map[string]*Skill
-	byName  map[string][]*Skill // in byte order of Path
+	scanned  []*Skill // all that were found, in the order of roots
+	scan     []Diagnostic
+	opts     *ScanOptions
+	byPath   map[string]*Skill
+	byName   map[string][]*Skill // in byte order of Path
+	statuses map[*Skill]Status   // where they differ from the default
 }
 
 // assemble makes a snapshot of the skills a scan found, by the rules of precedence.
 func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions, now time.Time) *Snapshot {
 	s := &Snapshot{Roots: roots, GeneratedAt: now, scanned: found, scan: scan, opts: opts,
-		Diagnostics: slices.Clone(scan), byPath: make(map[string]*Skill, len(found)), byName: make(map[string][]*Skill, len(found))}
+		Diagnostics: slices.Clone(scan), byPath: make(map[string]*Skill, len(found)), byName: make(map[string][]*Skill, len(found)), statuses: map[*Skill]Status{}}
 	for _, sk := range s.distinct(found) {
-		if sk.broken {
+		if opts.unusable(sk) {
 			continue
 		}
 		other, taken := s.byPath[sk.Path]
@@ -50,6 +54,8 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	byPath := func(a, b *Skill) int { return strings.Compare(a.Path, b.Path) }
 	slices.SortFunc(s.Skills, byPath)
 	s.separate()
+	s.refuse(found)
+	s.withhold()
 	slices.SortStableFunc(s.Shadowed, byPath)
 	s.label()
 	return s
@@ -59,7 +65,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 // the operator's must not let another's skill take its place.
 func (s *Snapshot) hold(found []*Skill) {
 	for _, sk := range found {
-		if other := s.byPath[sk.Path]; sk.broken && other != nil && s.beats(sk, other) {
+		if other := s.byPath[sk.Path]; s.opts.unusable(sk) && other != nil && s.beats(sk, other) {
 			delete(s.byPath, sk.Path)
 			s.shadow(other, sk)
 		}
@@ -124,6 +130,23 @@ func (s *Snapshot) shadow(loser, winner *Skill) {
 		"the skill in %s (%s) is shadowed by the one in %s (%s)", loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier))
 }
 
+// rename gives a skill that an earlier snapshot has too another name, in this one only.
+func (s *Snapshot) rename(at int, name string) *Skill {
+	old := s.Skills[at]
+	sk := old.clone()
+	sk.name = name
+	s.Skills[at], s.byPath[sk.Path] = sk, sk
+	if i := slices.Index(s.scanned, old); i >= 0 {
+		s.scanned = slices.Clone(s.scanned)
+		s.scanned[i] = sk
+	}
+	if status, ok := s.statuses[old]; ok {
+		delete(s.statuses, old)
+		s.statuses[sk] = status
+	}
+	return sk
+}
+
 // label settles the names of skills: where one that is not its directory's belongs to another skill
 // too, the directory's name is used.
 func (s *Snapshot) label() {
@@ -131,16 +154,19 @@ func (s *Snapshot) label() {
 	for _, sk := range s.Skills {
 		count[cmp.Or(sk.Frontmatter.Name, sk.dirName())]++
 	}
-	for _, sk := range s.Skills {
+	for i, sk := range s.Skills {
+		name := cmp.Or(sk.Frontmatter.Name, sk.dirName())
+		if count[name] > 1 {
+			name = sk.dirName()
+		}
 		if sk.name == "" {
-			sk.name = cmp.Or(sk.Frontmatter.Name, sk.dirName())
-			if count[sk.name] > 1 {
-				sk.name = sk.dirName()
-			}
+			sk.name = name
+		} else if sk.name != name {
+			sk = s.rename(i, name)
 		}
 		s.byName[sk.name] = append(s.byName[sk.name], sk)
 	}
-	for _, sk := range s.Shadowed {
+	for _, sk := range slices.Concat(s.Shadowed, s.Withheld) {
 		if sk.name == "" {
 			sk.name = sk.dirName()
 		}

@@ -1,0 +1,142 @@
+package skills
+
+import (
+	"fmt"
+	"slices"
+)
+
+// State says whether a skill is offered.
+type State string
+
+// The states of a skill.
+const (
+	StateEnabled     State = "enabled"     // offered to models
+	StateHidden      State = "hidden"      // asks not to be offered to models; operators and users can still load it
+	StateUnavailable State = "unavailable" // lacks something it requires; not served
+	StateDisabled    State = "disabled"    // switched off by the operator; not served
+)
+
+// Status is a skill's state and what the operator chose for it.
+type Status struct {
+	State    State
+	Pinned   bool // named first wherever room is short
+	NameOnly bool // catalogues leave its description out
+	// Reasons says for whatever is not the default why it is so, one phrase each.
+	Reasons []string
+}
+
+// Served reports whether the skill is in the snapshot's Skills.
+func (s *Status) Served() bool { return s.State == StateEnabled || s.State == StateHidden }
+
+// Status returns the status of a skill of the snapshot, withheld ones included.
+func (s *Snapshot) Status(sk *Skill) Status {
+	if status, ok := s.statuses[sk]; ok {
+		return status
+	}
+	return Status{State: StateEnabled}
+}
+
+// withhold takes the skills that the operator disabled, and those that lack what they require, out
+// of the snapshot. Precedence is settled before: nothing takes the place of a withheld skill.
+func (s *Snapshot) withhold() {
+	named := map[string]bool{}
+	for _, sk := range s.Skills {
+		status := s.statusOf(sk, named)
+		if status.State != StateEnabled || status.Reasons != nil {
+			s.statuses[sk] = status
+		}
+		if !status.Served() {
+			delete(s.byPath, sk.Path)
+			s.Withheld = append(s.Withheld, sk)
+		}
+		if status.State == StateUnavailable {
+			for _, reason := range status.Reasons {
+				s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeRequiresMissing, sk.Path, "%s", reason))
+			}
+		}
+	}
+	if len(s.Withheld) > 0 {
+		s.Skills = slices.DeleteFunc(s.Skills, func(sk *Skill) bool { return s.byPath[sk.Path] != sk })
+	}
+	for _, name := range slices.Concat(s.opts.Disabled, s.opts.Pinned, s.opts.NameOnly) {
+		if !named[name] && s.scanned != nil {
+			named[name] = true
+			s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeUnknownSkill, name, "no skill has this path or name"))
+		}
+	}
+}
+
+// statusOf applies what the operator chose, then what the skill says of itself. The entries of the
+// operator's lists that name the skill are noted in named.
+func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
+	status := Status{State: StateEnabled}
+	chosen := func(list []string) bool {
+		found := false
+		for _, name := range list {
+			if name == sk.Path || name == sk.Frontmatter.Name || name == sk.dirName() {
+				named[name], found = true, true
+			}
+		}
+		return found
+	}
+	because := func(format string, args ...any) { status.Reasons = append(status.Reasons, fmt.Sprintf(format, args...)) }
+	disabled := chosen(s.opts.Disabled)
+	status.Pinned, status.NameOnly = chosen(s.opts.Pinned), chosen(s.opts.NameOnly)
+	if disabled {
+		status.State = StateDisabled
+		because("disabled by the operator")
+		return status
+	}
+	if missing := s.opts.missing(&sk.Frontmatter.Requires); len(missing) > 0 {
+		status.State, status.Reasons = StateUnavailable, missing
+		return status
+	}
+	if sk.Hidden() {
+		status.State = StateHidden
+		because("disable-model-invocation is set")
+	}
+	if !sk.Frontmatter.UserInvocable {
+		because("no prompt, user-invocable is false")
+	}
+	if status.Pinned {
+		because("pinned by the operator")
+	}
+	if status.NameOnly {
+		because("name only, by the operator")
+	}
+	return status
+}
+
+// maxMissing bounds the reasons of one skill.
+const maxMissing = 20
+
+// missing lists what a skill requires and the host has not.
+func (o *ScanOptions) missing(r *Requires) (missing []string) {
+	need := func(names []string, has func(string) bool, format string) {
+		for _, name := range names {
+			if has != nil && len(missing) < maxMissing && !has(name) {
+				missing = append(missing, fmt.Sprintf(format, clip(name, maxName)))
+			}
+		}
+	}
+	need(r.Commands, o.HasCommand, "requires the command %q, which is not on PATH")
+	need(r.Env, o.HasEnv, "requires the environment variable %q, which is not set")
+	return missing
+}
+
+// unusable reports a skill that only keeps its path from less trusted ones.
+func (o *ScanOptions) unusable(sk *Skill) bool {
+	return sk.broken || o.StrictSkills && !sk.Verdict.Strict
+}
+
+// refuse says why skills that load are not served when only strictly valid ones are.
+func (s *Snapshot) refuse(found []*Skill) {
+	if !s.opts.StrictSkills {
+		return
+	}
+	for _, sk := range found {
+		if !sk.broken && !sk.Verdict.Strict {
+			s.Diagnostics = append(s.Diagnostics, diagnose(Error, CodeNotStrict, join(sk.Path, sk.File), "the strict rules do not accept it; validate names them"))
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package skills_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+func withFields(name string, fields ...string) string {
+	return "---\nname: " + name + "\ndescription: about " + name + "\n" + strings.Join(fields, "\n") + "\n---\nBody.\n"
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{
+		"plain/SKILL.md":    document("plain", "plain"),
+		"hidden/SKILL.md":   withFields("hidden", "disable-model-invocation: true"),
+		"quiet/SKILL.md":    withFields("quiet", "user-invocable: false"),
+		"needs/SKILL.md":    withFields("needs", "metadata:", "  requires: have lack"),
+		"vendor/SKILL.md":   withFields("vendor", "metadata:", "  openclaw:", "    requires:", "      bins: [have]", "      env: [SET, UNSET]"),
+		"top/SKILL.md":      withFields("top", "requires:", "  bins: [lack]"),
+		"words/SKILL.md":    withFields("words", "requires: some other skill"),
+		"deep/off/SKILL.md": document("switched-off", "off"),
+	})
+	opts := &skills.ScanOptions{
+		Disabled: []string{"switched-off", "nobody"}, Pinned: []string{"plain"}, NameOnly: []string{"quiet"},
+		HasCommand: func(name string) bool { return name == "have" },
+		HasEnv:     func(name string) bool { return name == "SET" },
+	}
+	snapshot := scan(t, opts, skills.Root{Dir: base, Tier: skills.TierUser})
+	want := map[string]skills.Status{
+		"plain":    {State: skills.StateEnabled, Pinned: true, Reasons: []string{"pinned by the operator"}},
+		"hidden":   {State: skills.StateHidden, Reasons: []string{"disable-model-invocation is set"}},
+		"quiet":    {State: skills.StateEnabled, NameOnly: true, Reasons: []string{"no prompt, user-invocable is false", "name only, by the operator"}},
+		"needs":    {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
+		"vendor":   {State: skills.StateUnavailable, Reasons: []string{`requires the environment variable "UNSET", which is not set`}},
+		"top":      {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
+		"words":    {State: skills.StateEnabled},
+		"deep/off": {State: skills.StateDisabled, Reasons: []string{"disabled by the operator"}},
+	}
+	got := map[string]skills.Status{}
+	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Withheld) {
+		got[sk.Path] = snapshot.Status(sk)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"deep/off", "needs", "top", "vendor"}, paths(snapshot.Withheld)); diff != "" {
+		t.Errorf("withheld (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"requires-missing needs", "requires-missing top", "requires-missing vendor", "unknown-skill nobody"}, codes(snapshot.Diagnostics)); diff != "" {
+		t.Errorf("diagnostics (-want +got):\n%s", diff)
+	}
+	for _, name := range []string{"deep/off", "off", "switched-off", "needs"} {
+		var missing *skills.NotFoundError
+		if _, err := snapshot.Lookup(name); !errors.As(err, &missing) {
+			t.Errorf("Lookup(%q) = %v, want not found", name, err)
+		}
+	}
+	if _, _, err := snapshot.Resolve("skill://needs/SKILL.md"); err == nil {
+		t.Error("the URI of an unavailable skill resolves")
+	}
+	unchecked := scan(t, nil, skills.Root{Dir: base, Tier: skills.TierUser})
+	if len(unchecked.Withheld) != 0 {
+		t.Errorf("without options %v are withheld", paths(unchecked.Withheld))
+	}
+}
+
+// What an operator switched off does not come back from a less trusted root.
+func TestDisabledSkillHoldsItsPath(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	for _, name := range []string{"one", "two"} {
+		writeTree(t, base, map[string]string{name + "/pdf/SKILL.md": withFields("pdf", "metadata:", "  requires: lack-"+name)})
+	}
+	roots := []skills.Root{{Dir: filepath.Join(base, "one"), Tier: skills.TierOrg}, {Dir: filepath.Join(base, "two"), Tier: skills.TierThirdParty}}
+	for name, opts := range map[string]*skills.ScanOptions{
+		"disabled":    {Disabled: []string{"pdf"}},
+		"unavailable": {HasCommand: func(name string) bool { return name == "lack-two" }},
+	} {
+		snapshot := scan(t, opts, roots...)
+		if len(snapshot.Skills) != 0 || len(snapshot.Withheld) != 1 || snapshot.Withheld[0].Root.Tier != skills.TierOrg {
+			t.Errorf("%s: served %v, withheld %v", name, paths(snapshot.Skills), paths(snapshot.Withheld))
+		}
+	}
+}
+
+func TestStrictSkills(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{
+		"org/good/SKILL.md": document("good", "good"), "org/Bad/SKILL.md": document("Bad", "bad"), "other/Bad/SKILL.md": document("Bad", "of less trust"),
+	})
+	roots := []skills.Root{{Dir: filepath.Join(base, "org"), Tier: skills.TierOrg}, {Dir: filepath.Join(base, "other"), Tier: skills.TierThirdParty}}
+	snapshot := scan(t, &skills.ScanOptions{StrictSkills: true}, roots...)
+	if diff := cmp.Diff([]string{"good"}, paths(snapshot.Skills)); diff != "" {
+		t.Errorf("served (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"not-strict Bad/SKILL.md", "not-strict Bad/SKILL.md"}, codes(snapshot.Diagnostics)); diff != "" {
+		t.Errorf("diagnostics (-want +got):\n%s", diff)
+	}
+}
+
+// A name that two skills come to share falls back to the directories', also for the skill that an
+// earlier snapshot already named.
+func TestRenamedOnlyInTheLaterSnapshot(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{"a/SKILL.md": document("shared", "first"), "b/SKILL.md": document("b", "second")})
+	registry := skills.NewRegistry([]skills.Root{{Dir: base, Tier: skills.TierUser}}, nil)
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := registry.Snapshot()
+	first, second := before.Skill("a"), before.Skill("b")
+	writeTree(t, base, map[string]string{"b/SKILL.md": document("shared", "second")})
+	if _, err := registry.RescanSkill(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	after := registry.Snapshot()
+	if name := first.Name(); name != "shared" {
+		t.Errorf("the earlier snapshot's skill was renamed %q", name)
+	}
+	if names := []string{after.Skill("a").Name(), after.Skill("b").Name()}; !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("names are %v, want those of the directories", names)
+	}
+	if _, err := after.Lookup("shared"); err == nil {
+		t.Error("the shared name still finds a skill")
+	}
+}
