@@ -92,11 +92,15 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 }
 
 // lookup finds a skill by path or unique name. A skill that hides itself from models is not there
-// for one, unless the session has it already.
+// for one, unless the session has it already. One that is gone from the catalogue stays with the
+// sessions that loaded it.
 func (s *Session) lookup(name string) (*skills.Skill, error) {
 	snapshot := s.cfg.Registry.Snapshot()
 	sk, err := snapshot.Lookup(name)
 	if err != nil {
+		if a := s.activatedAs(name); a != nil {
+			return a.skill, nil
+		}
 		return nil, err
 	}
 	if sk.Hidden() && s.activated(sk.Path) == nil {

@@ -67,7 +67,11 @@ func (s *Session) lookupError(err error) *Error {
 	if !ok {
 		return internalError(err)
 	}
-	reason := unserved(s.cfg.Registry.Snapshot().Diagnostics, missing.Name+"/")
+	snapshot := s.cfg.Registry.Snapshot()
+	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
+	if sk := unavailable(snapshot, missing.Name); sk != nil {
+		reason = strings.Join(snapshot.Status(sk).Reasons, "; ")
+	}
 	e := &Error{Code: CodeSkillNotFound, Message: fmt.Sprintf("no skill %q", clip(missing.Name)), Err: err}
 	if reason != "" && withNames {
 		e.Message = fmt.Sprintf("skill %q is not served: %s", clip(missing.Name), reason)
@@ -88,6 +92,17 @@ func (s *Session) lookupError(err error) *Error {
 		e.Remedy = "use one of: " + strings.Join(missing.Nearest, ", ")
 	}
 	return e
+}
+
+// unavailable returns the skill of that path or name that lacks what it requires, or nil. What the
+// operator disabled is not spoken of.
+func unavailable(snapshot *skills.Snapshot, name string) *skills.Skill {
+	for _, sk := range snapshot.Withheld {
+		if (sk.Path == name || sk.Name() == name) && snapshot.Status(sk).State == skills.StateUnavailable {
+			return sk
+		}
+	}
+	return nil
 }
 
 // unserved says why a file that is there is not served: what a scan found wrong with a path, or

@@ -78,6 +78,11 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 	if err := s.fetch(ctx, out); err != nil {
 		return s.fetchFailed(ctx, req, out, err)
 	}
+	if out.Changed && s.cfg.RefuseDrift {
+		out.Data = nil
+		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed since the skill was loaded", clip(out.Path)),
+			Remedy: "call load_skill again for the current version"})
+	}
 	out.slice(r.MaxBytes, r.MaxChars)
 	if err := s.append(ctx, s.readEvent(req, out, grant)); err != nil {
 		return nil, err

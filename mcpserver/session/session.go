@@ -53,6 +53,7 @@ type Config struct {
 
 	Workspace     sandbox.Workspace // optional: the zero value grants none
 	Limits        sandbox.Limits    // defaults and ceilings; zero fields mean sandbox.DefaultLimits
+	RefuseDrift   bool              // a file that changed since it was loaded is refused, not marked
 	NamesInErrors bool              // whether an unknown skill is answered with the names there are
 	Version       string            // of the server, for session.json
 	Logger        *slog.Logger
@@ -211,6 +212,25 @@ func (s *Session) activated(path string) *activation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active[path]
+}
+
+// activatedAs returns the session's pinned state of the only skill of that path or name, or nil.
+func (s *Session) activatedAs(name string) *activation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.active[name]; a != nil {
+		return a
+	}
+	var only *activation
+	for _, a := range s.active {
+		if a.skill.Name() == name {
+			if only != nil {
+				return nil
+			}
+			only = a
+		}
+	}
+	return only
 }
 
 // wasShown reports whether an activation's instructions were sent.

@@ -1,0 +1,93 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// A skill that left the catalogue stays with the session that loaded it: what is asked of it is
+// answered with what became of it, and nobody else finds it.
+func TestRemovedSkillStaysWithItsSession(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	if err := os.RemoveAll(filepath.Join(b.root, "demo")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b.cfg.Registry.Snapshot().Skill("demo") != nil {
+		t.Fatal("the removed skill is still in the snapshot")
+	}
+	ses, call := b.call("read_skill_resource")
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "resource_not_found" {
+		t.Errorf("read of a removed skill = %v", err)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" || b.runner.runs.Load() != 0 {
+		t.Errorf("run of a removed skill = %v after %d runs", err, b.runner.runs.Load())
+	}
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "narrow"}); err != nil {
+		t.Errorf("another skill = %v", err)
+	}
+}
+
+// A session reads what it loaded while the catalogue moves on, and says that it did.
+func TestReloadKeepsWhatASessionLoaded(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.cfg.Registry.RescanSkill(t.Context(), b.cfg.Registry.Snapshot().Skill("demo")); err != nil {
+		t.Fatal(err)
+	}
+	ses, call := b.call("read_skill_resource")
+	request := ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}
+	read, err := ses.ReadResource(t.Context(), request)
+	if err != nil || !read.Changed || string(read.Data) != "other\n" {
+		t.Fatalf("read after a change = %+v, %v", read, err)
+	}
+	b.cfg.RefuseDrift = true
+	if read, err := ses.ReadResource(t.Context(), request); code(err) != "resource_changed" || read.Data != nil || read.Output.Content != nil {
+		t.Errorf("read with drift refused = %+v, %v", read, err)
+	}
+	b.load("demo")
+	if read, err := ses.ReadResource(t.Context(), request); err != nil || read.Changed {
+		t.Errorf("read after it was loaded again = %+v, %v", read, err)
+	}
+}
+
+// What the host lacks is said; what the operator disabled is not spoken of.
+func TestWithheldSkills(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	path := filepath.Join(b.root, "needy", "SKILL.md")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("---\nname: needy\ndescription: d\nmetadata:\n  requires: gone\n---\nB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	registry := skills.NewRegistry([]skills.Root{{Dir: b.root}}, &skills.ScanOptions{
+		Disabled: []string{"narrow"}, HasCommand: func(string) bool { return false }})
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.Registry = registry
+	ses, call := b.call("load_skill")
+	_, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "needy"})
+	if code(err) != "skill_not_found" || !strings.Contains(err.Error(), `requires the command "gone"`) {
+		t.Errorf("load of an unavailable skill = %v", err)
+	}
+	_, err = ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "narrow"})
+	if code(err) != "skill_not_found" || strings.Contains(err.Error(), "served") || strings.Contains(err.Error(), "disabled") {
+		t.Errorf("load of a disabled skill = %v", err)
+	}
+	_, err = ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local}, URI: "skill://narrow/SKILL.md"})
+	if code(err) != "resource_not_found" {
+		t.Errorf("read of a disabled skill = %v", err)
+	}
+}
