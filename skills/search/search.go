@@ -1,0 +1,208 @@
+// Package search finds skills by keywords, ranked, in a catalogue that is too large to be shown.
+//
+// An [Index] is built once from the skills of a snapshot and never changes. It ranks by BM25 over
+// name, path, tags, description and when_to_use, in that order of weight. Words are compared
+// without regard to case and to compatibility forms, in every script; text of scripts that put no
+// spaces between words is compared by pairs of characters. The beginning of a word finds the word.
+// Equal skills and equal queries give equal results, in equal order.
+//
+// It does not read the instructions of skills or their files, and it does not decide who may see a
+// skill: it finds any of the skills it was given. What a skill says of itself decides how it ranks,
+// so rank is no reason for trust.
+//
+//	index := search.New(snapshot.Skills)
+//	result, err := index.Search("extract tables from pdf", search.Page{})
+//	if err != nil {
+//		return err
+//	}
+//	for _, hit := range result.Hits {
+//		fmt.Println(hit.Skill.Path)
+//	}
+package search
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+const (
+	// MaxQuery is the longest query that is answered, in characters.
+	MaxQuery = 1_000
+	// MaxPage is the most hits of a page.
+	MaxPage = 100
+
+	defaultPage = 20
+)
+
+// Errors a caller may tell apart. Their texts hold nothing of the query and can be shown.
+var (
+	// ErrQuery is a query of more than MaxQuery characters. It is refused, not cut.
+	ErrQuery = fmt.Errorf("the query has more than %d characters", MaxQuery)
+	// ErrCursor is a cursor that was not given out for this query, or that was given out before the
+	// skills changed. The first page can be asked for again.
+	ErrCursor = errors.New("the cursor belongs to another query or to an earlier catalogue: ask again without it")
+)
+
+// Index holds what is needed to search some skills: about 0.5 KiB for each, beside the skills
+// themselves. It is immutable and safe for concurrent use.
+type Index struct {
+	skills   []*skills.Skill // in byte order of Path
+	identity [32]byte        // of all text that was indexed
+
+	terms      string   // all terms in byte order, without anything between them
+	termEnds   []uint32 // in terms
+	postings   []posting
+	postingEnd []uint32 // of each term, in postings
+}
+
+// posting says how much one skill is about a term. Those of a term are in the order of skills.
+type posting struct {
+	doc    uint32
+	weight float32 // the part of BM25 that does not depend on other skills having the term
+}
+
+// Page says which part of a result is wanted. The zero value is the first page.
+type Page struct {
+	Cursor string // Result.Next of the page before; empty for the first
+	Size   int    // hits; 0: 20, at most MaxPage
+}
+
+// Result is one page of what a query found.
+type Result struct {
+	Hits  []Hit // best first; skills of equal score in byte order of their paths
+	Total int   // hits on all pages
+	// Next is the cursor of the next page, empty on the last. It is good for the same query to an
+	// Index of the same skills.
+	Next string
+	// Suggestion is the query with the words that no skill has replaced by similar ones that some
+	// have; empty when there is nothing to replace or nothing similar.
+	Suggestion string
+}
+
+// Hit is a skill that was found.
+type Hit struct {
+	Skill *skills.Skill
+	Score float64 // comparable within a result only; 0 when nothing was asked for
+}
+
+// Search returns the skills that have at least one word of the query, best first. Words that say
+// nothing, like "the", count only when the query has no others. A query without any letter or digit
+// finds all skills, in byte order of their paths.
+//
+// Errors: ErrQuery, ErrCursor.
+func (x *Index) Search(query string, page Page) (Result, error) {
+	if len(query) > MaxQuery && utf8.RuneCountInString(query) > MaxQuery {
+		return Result{}, ErrQuery
+	}
+	from, err := x.open(page.Cursor, query)
+	if err != nil {
+		return Result{}, err
+	}
+	size := page.Size
+	if size <= 0 {
+		size = defaultPage
+	}
+	to := from + min(size, MaxPage)
+	words := parse(query)
+	var result Result
+	var hits []scored
+	if len(words) == 0 {
+		result.Total = len(x.skills)
+		for doc := range min(to, result.Total) {
+			hits = append(hits, scored{doc: uint32(doc)})
+		}
+	} else {
+		terms, unknown := x.resolve(words)
+		hits, result.Total = x.rank(terms, query, to)
+		result.Suggestion = x.suggest(words, unknown)
+	}
+	if from > 0 && from >= len(hits) {
+		return Result{}, ErrCursor
+	}
+	for _, hit := range hits[from:] {
+		result.Hits = append(result.Hits, Hit{Skill: x.skills[hit.doc], Score: hit.score})
+	}
+	if to < result.Total {
+		result.Next = x.cursor(query, to)
+	}
+	return result, nil
+}
+
+// scored is a skill with the score of one query.
+type scored struct {
+	score float64
+	doc   uint32
+}
+
+// better is the order of hits.
+func better(a, b scored) int {
+	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.doc, b.doc))
+}
+
+// exactBonus lifts the skill whose name or path is the query above all that only contain it.
+const exactBonus = 100
+
+// rank returns the best most skills that match a term, in order, and how many match.
+func (x *Index) rank(terms []string, query string, most int) (top []scored, total int) {
+	scores := make([]float64, len(x.skills))
+	covered := make([]float64, len(x.skills)) // sum of the idf of the terms that match
+	m := matcher{index: x, best: make([]float32, len(x.skills)), expand: max(maxExpanded/len(terms), minExpanded)}
+	all := 0.0
+	for _, term := range terms {
+		idf := m.match(term)
+		all += idf
+		for _, doc := range m.touched {
+			scores[doc] += idf * float64(m.best[doc])
+			covered[doc] += idf
+		}
+		m.reset()
+	}
+	for doc := range scores {
+		// What matches the whole query is better than what repeats a part of it.
+		scores[doc] *= (1 + covered[doc]/all) / 2
+	}
+	if i := x.find(terms[0]); i >= 0 {
+		query = strings.TrimSpace(query)
+		hyphened := strings.Join(strings.FieldsFunc(query, func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "-")
+		for _, p := range x.of(i) {
+			if sk := x.skills[p.doc]; isCalled(sk, query) || isCalled(sk, hyphened) {
+				scores[p.doc] += exactBonus
+			}
+		}
+	}
+	bar := scored{score: -1} // what most hits are better than
+	for doc, score := range scores {
+		if covered[doc] == 0 {
+			continue
+		}
+		total++
+		hit := scored{score, uint32(doc)}
+		if better(hit, bar) > 0 {
+			continue
+		}
+		if top = append(top, hit); len(top) >= 2*most {
+			slices.SortFunc(top, better)
+			top = top[:most]
+			bar = top[most-1]
+		}
+	}
+	slices.SortFunc(top, better)
+	return top[:min(len(top), most)], total
+}
+
+func isCalled(sk *skills.Skill, name string) bool {
+	last := sk.Path[strings.LastIndexByte(sk.Path, '/')+1:]
+	return strings.EqualFold(sk.Frontmatter.Name, name) || strings.EqualFold(last, name) || strings.EqualFold(sk.Path, name)
+}
+
+// idf is how much a term tells when n of total skills have it; always positive.
+func idf(n, total int) float64 {
+	return math.Log(1 + (float64(total)-float64(n)+0.5)/(float64(n)+0.5))
+}

@@ -1,0 +1,212 @@
+package search
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// maxTerm is the longest term, in bytes; of longer words only the beginning is compared.
+const maxTerm = 64
+
+// word is a word of a text, folded.
+type word struct {
+	text  string
+	parts []string // of a compound like parseJSON or oauth2; nil for others
+	pair  bool     // one of overlapping pairs of characters
+	last  bool     // the last character of a run of pairs, on its own
+}
+
+// eachWord calls yield for every word of text, in order.
+func eachWord(text string, yield func(word)) {
+	if !norm.NFKC.IsNormalString(text) {
+		text = norm.NFKC.String(text)
+	}
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRuneInString(text[at:])
+		if !inWord(r) {
+			at += size
+			continue
+		}
+		end, dense := at+size, isDense(r)
+		for end < len(text) {
+			next, size := utf8.DecodeRuneInString(text[end:])
+			if !inWord(next) || isDense(next) != dense && !unicode.IsMark(next) {
+				break
+			}
+			end += size
+		}
+		if dense {
+			eachPair(text[at:end], yield)
+		} else {
+			end += suffix(text[at:end], text[end:])
+			run := text[at:end]
+			yield(word{text: clip(fold(run)), parts: split(run)})
+		}
+		at = end
+	}
+}
+
+func inWord(r rune) bool {
+	if r < utf8.RuneSelf {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	}
+	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r))
+}
+
+// isDense reports letters of scripts that put no spaces between words.
+func isDense(r rune) bool {
+	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
+		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー'
+}
+
+// suffix is the length of what belongs to a name like C++ or F# though it is no letter.
+func suffix(run, rest string) int {
+	switch {
+	case len(run) > 1:
+	case strings.HasPrefix(rest, "++"):
+		return 2
+	case strings.HasPrefix(rest, "#"):
+		return 1
+	}
+	return 0
+}
+
+// eachPair yields the pairs of neighbouring characters of run, and its last character. Marks stay
+// with the letter before them.
+func eachPair(run string, yield func(word)) {
+	run = fold(run)
+	previous, start := -1, 0
+	for i, r := range run {
+		if i == 0 || unicode.IsMark(r) {
+			continue
+		}
+		if previous >= 0 {
+			yield(word{text: clip(run[previous:i]), pair: true})
+		}
+		previous, start = start, i
+	}
+	if previous >= 0 {
+		yield(word{text: clip(run[previous:]), pair: true})
+	}
+	yield(word{text: clip(run[start:]), last: previous >= 0})
+}
+
+// split returns the parts of a compound, folded: words joined by capitals or with digits. Parts of
+// one character are left out.
+func split(run string) []string {
+	if !strings.ContainsFunc(run, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		return nil
+	}
+	var parts []string
+	start, whole := 0, len(run)
+	cut := func(end int) {
+		if part := run[start:end]; utf8.RuneCountInString(part) > 1 && len(part) < whole {
+			parts = append(parts, clip(fold(part)))
+		}
+		start = end
+	}
+	var before, last rune // before last
+	lastAt := 0
+	for i, r := range run {
+		switch {
+		case i == 0 || unicode.IsMark(r):
+		case unicode.IsNumber(r) != unicode.IsNumber(last), unicode.IsUpper(r) && unicode.IsLower(last):
+			cut(i)
+		case unicode.IsLower(r) && unicode.IsUpper(last) && unicode.IsUpper(before) && lastAt > start:
+			cut(lastAt)
+		}
+		before, last, lastAt = last, r, i
+	}
+	if start > 0 {
+		cut(len(run))
+	}
+	return parts
+}
+
+// fold makes words that differ in case only equal, by the simple folding of Unicode, and ß as ss.
+func fold(s string) string {
+	plain := true
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf || 'A' <= s[i] && s[i] <= 'Z' {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	s = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf {
+			return unicode.ToLower(r)
+		}
+		return unicode.ToLower(unicode.ToUpper(r))
+	}, s)
+	return strings.ReplaceAll(s, "ß", "ss")
+}
+
+// clip cuts a term to maxTerm bytes, between characters.
+func clip(s string) string {
+	if len(s) <= maxTerm {
+		return s
+	}
+	end := maxTerm
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
+// isEmpty reports words that stand in most descriptions and tell nothing of a skill.
+func isEmpty(word string) bool {
+	switch word {
+	case "a", "about", "an", "and", "any", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "has", "have",
+		"help", "helps", "how", "i", "if", "in", "into", "is", "it", "its", "me", "my", "need", "needs", "of", "on", "or",
+		"skill", "skills", "so", "that", "the", "their", "them", "these", "this", "to", "use", "used", "user", "users", "using",
+		"want", "wants", "we", "what", "when", "where", "which", "will", "with", "you", "your":
+		return true
+	}
+	return false
+}
+
+// stem cuts the endings of English words that change least of the meaning. Other words are their
+// own stem.
+func stem(s string) string {
+	if len(s) < 4 || strings.ContainsFunc(s, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		return s
+	}
+	switch {
+	case strings.HasSuffix(s, "ies") && len(s) > 4:
+		return s[:len(s)-2]
+	case hasSuffix(s, "sses", "xes", "zes", "ches", "shes"):
+		s = s[:len(s)-2]
+	case strings.HasSuffix(s, "s") && !hasSuffix(s, "ss", "us", "is"):
+		s = s[:len(s)-1]
+	}
+	for _, ending := range []string{"ing", "ed"} {
+		if rest, ok := strings.CutSuffix(s, ending); ok && len(rest) >= 3 && strings.ContainsAny(rest, "aeiouy") {
+			if n := len(rest); rest[n-1] == rest[n-2] && !strings.ContainsRune("lsz", rune(rest[n-1])) {
+				return rest[:n-1]
+			}
+			return rest
+		}
+	}
+	switch n := len(s); {
+	case s[n-1] == 'e' && n > 4:
+		return s[:n-1]
+	case s[n-1] == 'y' && n > 3 && !strings.ContainsRune("aeiou", rune(s[n-2])):
+		return s[:n-1] + "i"
+	}
+	return s
+}
+
+func hasSuffix(s string, endings ...string) bool {
+	for _, ending := range endings {
+		if strings.HasSuffix(s, ending) {
+			return true
+		}
+	}
+	return false
+}
