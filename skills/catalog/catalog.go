@@ -3,14 +3,19 @@
 //
 // The text depends only on the skills and the options, not on their order or on the time, so that
 // prompt caches stay valid. It holds whole names only; where descriptions do not fit they are
-// shortened alike, then left out, and then the names that do not fit are counted. A name or a
-// description never takes more than its own line, whatever characters it holds, and text that is
+// shortened alike, then left out, and only then the names that do not fit are counted. A name or a
+// description never takes more than its own place, whatever characters it holds, and text that is
 // invisible is not repeated.
 //
 // It does not judge what a description says: that is the skill author's text and reaches the model.
+// [Render], [Line] and [XML] leave no skill out but for want of room: which skills may be seen is
+// the caller's choice, for which there is [Offered].
+//
+//	text, err := catalog.LoadAndRender(ctx, roots, catalog.LoadOptions{Format: catalog.FormatXML})
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,81 +26,166 @@ import (
 const (
 	// minDescription is the shortest cut of a description, in characters, that still says something.
 	minDescription = 16
-	// maxName is the longest name that is shown, in characters, so that a directory name cannot
-	// crowd out the others. Longer ones are counted and can still be loaded.
+	// maxName is the longest name that is shown where not all fit, in characters, so that a
+	// directory name cannot crowd out the others.
 	maxName = 128
+	// maxBudget is a budget that nothing exceeds and that can be added to.
+	maxBudget = 1 << 40
 
 	separator = ", "
 )
 
 // Options say how to render. The zero value renders nothing.
 type Options struct {
-	// Budget is the most characters (not bytes) of the text. Zero and less leave room for nothing.
+	// Budget is the most characters (not bytes) of the text. Characters outside of the Basic
+	// Multilingual Plane, like emoji, count as two, because clients written in JavaScript count them
+	// so. Zero and less leave room for nothing.
 	Budget int
+	Format Format
 	// Pinned are paths of skills that come before others where room is short: they are named first
 	// and may keep their descriptions in up to half of the budget.
 	Pinned []string
+	// NameOnly are paths of skills whose descriptions are never shown.
+	NameOnly []string
 	// Tail is the last line when n names are left out, n > 0. It must be one line, not longer for a
-	// smaller n, and true of the server: by default it promises no search.
+	// smaller n, and true of the server; nil: a text that promises no search. See SearchTail.
 	Tail func(n int) string
+	// Location is where a skill's SKILL.md is, for FormatXML; nil: its skill:// URI.
+	Location func(sk *skills.Skill) string
 }
+
+// SearchTail is the Options.Tail of a server with the tool search_skills.
+func SearchTail(n int) string { return fmt.Sprintf("%d more: use search_skills", n) }
 
 func (o *Options) tail(n int) string {
 	if n == 0 {
 		return ""
 	}
+	text := fmt.Sprintf("and %d more; call load_skill with the exact name", n)
 	if o.Tail != nil {
-		return o.Tail(n)
+		text = o.Tail(n)
 	}
-	return fmt.Sprintf("and %d more; call load_skill with the exact name", n)
+	if o.Format == FormatXML {
+		return "<more>" + escape(text) + "</more>\n"
+	}
+	return text + "\n"
 }
 
-// Render returns one line `path: description` for each skill, pinned ones first, else in byte order
-// of the paths, without a final newline. A path with characters that could be taken for something
-// else stands in quotes. The result is empty when not even the tail fits.
+// Render returns the skills in the format asked for, pinned ones first, else in byte order of the
+// paths, without a final newline. It is empty when not even the frame and the tail fit.
+//
+// FormatText is one line `path: description` for each skill. A path with characters that could be
+// taken for something else stands in quotes. FormatXML is as XML says; what is left out is counted in
+// an element <more>, and a skill without room for its description has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
-	var pinned, others []entry
-	left := 0
-	for _, sk := range byPath(all) {
-		switch e := newEntry(sk); {
-		case slices.Contains(opts.Pinned, sk.Path):
-			pinned = append(pinned, e)
-		case e.width > maxName:
-			left++
-		default:
-			others = append(others, e)
-		}
+	c := newCatalog(all, &opts)
+	if !c.fits(0, c.room(0)) {
+		c.dropLongNames()
 	}
-	tail := opts.tail(left)
-	room := opts.Budget - width(tail)
-	if tail == "" {
-		room++ // the newline of the last line is not written
-	}
-	if cost(pinned, 0)+cost(others, 0) > room {
-		return renderNames(pinned, others, left, &opts)
+	tail := opts.tail(c.left)
+	room := c.room(width(tail))
+	switch {
+	case room < 0:
+		return ""
+	case !c.fits(0, room):
+		return c.renderNames()
 	}
 	atPinned, atOthers := full, full
-	if cost(pinned, full)+cost(others, full) > room {
-		if atPinned = largestCut(pinned, room/2); cost(pinned, atPinned)+cost(others, 0) > room {
-			atPinned = 0
-		}
-		atOthers = largestCut(others, room-cost(pinned, atPinned))
+	if !c.fits(full, room) {
+		atPinned = largestCut(c.pinned, min(room/2, room-cost(c.others, 0, room)))
+		atOthers = largestCut(c.others, room-cost(c.pinned, atPinned, room))
 	}
-	return join(lines(pinned, atPinned), lines(others, atOthers), tail)
+	return c.join(atPinned, atOthers, tail)
+}
+
+// Fits reports whether Render shows all names and descriptions whole.
+func Fits(all []*skills.Skill, opts Options) bool {
+	c := newCatalog(all, &opts)
+	return c.fits(full, c.room(0))
+}
+
+// catalog is what one call renders.
+type catalog struct {
+	opts           *Options
+	pinned, others []entry
+	left           int // how many are not shown
+}
+
+func newCatalog(all []*skills.Skill, opts *Options) *catalog {
+	c := &catalog{opts: opts, others: make([]entry, 0, len(all))}
+	pinned, nameOnly := set(opts.Pinned), set(opts.NameOnly)
+	for _, sk := range byPath(all) {
+		e := entry{sk: sk, opts: opts, raw: sk.Description()}
+		if nameOnly[sk.Path] {
+			e.raw = ""
+		}
+		if pinned[sk.Path] {
+			c.pinned = append(c.pinned, e)
+		} else {
+			c.others = append(c.others, e)
+		}
+	}
+	return c
+}
+
+func set(paths []string) map[string]bool {
+	in := make(map[string]bool, len(paths))
+	for _, path := range paths {
+		in[path] = true
+	}
+	return in
+}
+
+// room is what is left for the skills beside a tail.
+func (c *catalog) room(tail int) int {
+	room := min(c.opts.Budget, maxBudget) - tail + 1 // the last newline is not written
+	if c.opts.Format == FormatXML {
+		room -= width(xmlOpen) + width(xmlClose)
+	}
+	return room
+}
+
+// fits reports whether all skills with descriptions of up to so many characters fit room.
+func (c *catalog) fits(at, room int) bool {
+	return cost(c.pinned, at, room)+cost(c.others, at, room) <= room
+}
+
+func (c *catalog) dropLongNames() {
+	kept := slices.DeleteFunc(c.others, func(e entry) bool { return e.isLong() })
+	c.left, c.others = len(c.others)-len(kept), kept
 }
 
 // renderNames is the text when the names do not all fit: pinned skills first, then names in order
 // as far as they go, then how many are missing.
-func renderNames(pinned, others []entry, left int, opts *Options) string {
-	total := left + len(pinned) + len(others)
-	room := opts.Budget - width(opts.tail(total))
+func (c *catalog) renderNames() string {
+	total := c.left + len(c.pinned) + len(c.others)
+	room := c.room(width(c.opts.tail(total)))
 	if room < 0 {
 		return ""
 	}
-	at := largestCut(pinned, opts.Budget/2)
-	pinned = fitting(pinned, at, room)
-	others = fitting(others, 0, room-cost(pinned, at))
-	return join(lines(pinned, at), lines(others, 0), opts.tail(total-len(pinned)-len(others)))
+	at := largestCut(c.pinned, room/2)
+	c.pinned = fitting(c.pinned, at, room)
+	c.others = fitting(c.others, 0, room-cost(c.pinned, at, room))
+	return c.join(at, 0, c.opts.tail(total-len(c.pinned)-len(c.others)))
+}
+
+// join writes the skills with descriptions of up to so many characters, and the tail.
+func (c *catalog) join(atPinned, atOthers int, tail string) string {
+	var b strings.Builder
+	if c.opts.Format == FormatXML {
+		b.WriteString(xmlOpen)
+	}
+	for i := range c.pinned {
+		c.pinned[i].write(&b, atPinned)
+	}
+	for i := range c.others {
+		c.others[i].write(&b, atOthers)
+	}
+	b.WriteString(tail)
+	if c.opts.Format == FormatXML {
+		b.WriteString(xmlClose)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // fitting returns the entries at the front that fit room.
@@ -111,13 +201,13 @@ func fitting(entries []entry, at, room int) []entry {
 // largestCut is the most characters that every description may keep so that entries cost no more
 // than room; 0 when that is too few to say something.
 func largestCut(entries []entry, room int) int {
-	if cost(entries, full) <= room {
+	if cost(entries, full, room) <= room {
 		return full
 	}
-	low, high := 0, max(room, minDescription)
+	low, high := 0, min(max(room, minDescription), maxDescription)
 	for low < high {
 		middle := (low + high + 1) / 2
-		if cost(entries, middle) <= room {
+		if cost(entries, middle, room) <= room {
 			low = middle
 		} else {
 			high = middle - 1
@@ -131,19 +221,30 @@ func largestCut(entries []entry, room int) int {
 
 // Names returns the paths of skills in byte order, separated by ", ", at most budget characters.
 // What does not fit is counted at the end; the result is empty when not even the count fits.
-func Names(all []*skills.Skill, budget int) string {
+func Names(all []*skills.Skill, budget int) string { return Line(all, Options{Budget: budget}) }
+
+// Line returns the paths of skills on one line, separated by ", ", pinned ones first, else in byte
+// order. What does not fit is counted at the end; the result is empty when not even the count fits.
+// Of the options only Budget and Pinned matter.
+func Line(all []*skills.Skill, opts Options) string {
+	budget := min(opts.Budget, maxBudget)
 	var names []string
 	used := -len(separator)
-	for _, sk := range byPath(all) {
-		name := quoteName(sk.Path)
-		if wide := width(name); wide <= maxName {
-			names = append(names, name)
-			used += wide + len(separator)
+	pinned := set(opts.Pinned)
+	sorted := byPath(all)
+	for _, first := range []bool{true, false} {
+		for _, sk := range sorted {
+			if pinned[sk.Path] == first {
+				name := quoteName(sk.Path)
+				names = append(names, name)
+				used += width(name) + len(separator)
+			}
 		}
 	}
-	if len(names) == len(all) && used <= budget {
+	if used <= budget {
 		return strings.Join(names, separator)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return width(name) > maxName })
 	room := budget - len(fmt.Sprintf("and %d more", len(all)))
 	kept := 0
 	for ; kept < len(names); kept++ {
@@ -161,8 +262,14 @@ func Names(all []*skills.Skill, budget int) string {
 	return text
 }
 
+// byPath sorts skills so that even those of one path have an order of their own.
 func byPath(all []*skills.Skill) []*skills.Skill {
-	compare := func(a, b *skills.Skill) int { return strings.Compare(a.Path, b.Path) }
+	compare := func(a, b *skills.Skill) int {
+		if order := strings.Compare(a.Path, b.Path); order != 0 {
+			return order
+		}
+		return cmp.Or(strings.Compare(a.Description(), b.Description()), strings.Compare(a.Name(), b.Name()))
+	}
 	if slices.IsSortedFunc(all, compare) {
 		return all
 	}

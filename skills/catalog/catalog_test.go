@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -42,21 +43,25 @@ func many(n int) []*skills.Skill {
 
 func TestRenderGolden(t *testing.T) {
 	for _, n := range []int{1, 10, 50, 200, 10_000} {
+		all := many(n)
+		chosen := catalog.Options{
+			Budget: 4_096, Pinned: []string{"team-0/skill-00000", "team-0/skill-00009", "team-2/skill-09998"},
+			NameOnly: []string{"team-1/skill-00001", "team-0/skill-00009"}, Tail: catalog.SearchTail,
+		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			golden(t, fmt.Sprintf("render-%d.txt", n), catalog.Render(many(n), catalog.Options{Budget: 4_096}))
-			golden(t, fmt.Sprintf("names-%d.txt", n), catalog.Names(many(n), 250))
+			golden(t, fmt.Sprintf("render-%d.txt", n), catalog.Render(all, catalog.Options{Budget: 4_096}))
+			golden(t, fmt.Sprintf("chosen-%d.txt", n), catalog.Render(all, chosen))
+			golden(t, fmt.Sprintf("line-%d.txt", n), catalog.Line(all, catalog.Options{Budget: 250}))
+			golden(t, fmt.Sprintf("chosen-line-%d.txt", n), catalog.Line(all, catalog.Options{Budget: 250, Pinned: chosen.Pinned}))
+			chosen.Format = catalog.FormatXML
+			golden(t, fmt.Sprintf("chosen-%d.xml", n), catalog.Render(all, chosen))
 		})
 	}
-	t.Run("pinned", func(t *testing.T) {
-		pinned := []string{"team-0/skill-00009", "team-2/skill-09998"}
-		golden(t, "pinned-200.txt", catalog.Render(many(200), catalog.Options{Budget: 4_096, Pinned: pinned}))
-		golden(t, "pinned-10000.txt", catalog.Render(many(10_000), catalog.Options{Budget: 4_096, Pinned: pinned}))
-	})
 }
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name)
+	file := filepath.Join("testdata", "golden", name)
 	if *update {
 		if err := os.WriteFile(file, []byte(got+"\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -89,16 +94,29 @@ func TestRender(t *testing.T) {
 			"a: word word word word word...\nb: word word word word word...\nc: Short."},
 		{"names only", []*skills.Skill{skill("a", long), skill("b", long)}, catalog.Options{Budget: 20}, "a\nb"},
 		{"tail", many(60), catalog.Options{Budget: 70}, "team-0/skill-00000\nand 59 more; call load_skill with the exact name"},
-		{"own tail", many(60), catalog.Options{Budget: 60, Tail: func(n int) string { return fmt.Sprintf("%d more: use search_skills", n) }},
+		{"own tail", many(60), catalog.Options{Budget: 60, Tail: catalog.SearchTail},
 			"team-0/skill-00000\n59 more: use search_skills"},
 		{"tail only", many(60), catalog.Options{Budget: 60}, "and 60 more; call load_skill with the exact name"},
 		{"tail does not fit", many(60), catalog.Options{Budget: 20}, ""},
 		{"wide text", []*skills.Skill{skill("a", strings.Repeat("技能", 30)), skill("b", "B.")}, catalog.Options{Budget: 40},
 			"a: " + strings.Repeat("技能", 14) + "...\nb: B."},
-		{"name too long", []*skills.Skill{skill(strings.Repeat("n", 129), "Crowds out."), skill("a", "A.")}, catalog.Options{Budget: 1_000},
+		{"long name", []*skills.Skill{skill(strings.Repeat("n", 129), "Fits."), skill("a", "A.")}, catalog.Options{Budget: 142},
+			"a: A.\n" + strings.Repeat("n", 129) + ": Fits."},
+		{"long name does not fit", []*skills.Skill{skill(strings.Repeat("n", 129), "Crowds out."), skill("a", "A.")}, catalog.Options{Budget: 130},
 			"a: A.\nand 1 more; call load_skill with the exact name"},
+		{"long name does not crowd out", []*skills.Skill{skill(strings.Repeat("n", 129), ""), skill("z1", ""), skill("z2", "")}, catalog.Options{Budget: 134},
+			"z1\nz2\nand 1 more; call load_skill with the exact name"},
 		{"pinned keeps its description", []*skills.Skill{skill("a", long), skill("b", "What b is for, in whole."), skill("c", long)},
 			catalog.Options{Budget: 60, Pinned: []string{"b"}}, "b: What b is for, in whole.\na: word word...\nc: word word..."},
+		{"name only", []*skills.Skill{skill("a", "A."), skill("b", "B.")}, catalog.Options{Budget: 100, NameOnly: []string{"a"}}, "a\nb: B."},
+		{"name only and pinned", []*skills.Skill{skill("a", "A."), skill("b", "B.")}, catalog.Options{Budget: 100, NameOnly: []string{"b"}, Pinned: []string{"b"}}, "b\na: A."},
+		{"unknown choices", []*skills.Skill{skill("a", "A.")}, catalog.Options{Budget: 100, NameOnly: []string{"x"}, Pinned: []string{"y"}}, "a: A."},
+		{"emoji count as two", []*skills.Skill{skill("a", strings.Repeat("\U0001f4bb", 30)), skill("b", "B.")}, catalog.Options{Budget: 40},
+			"a: " + strings.Repeat("\U0001f4bb", 14) + "...\nb: B."},
+		{"largest budget", []*skills.Skill{skill("a", "A.")}, catalog.Options{Budget: math.MaxInt}, "a: A."},
+		{"smallest budget", []*skills.Skill{skill("a", "A.")}, catalog.Options{Budget: math.MinInt}, ""},
+		{"pinned yield to names", []*skills.Skill{skill("a", ""), skill("b", "A description of b that is long."), skill("c-is-a-long-name", "")},
+			catalog.Options{Budget: 48, Pinned: []string{"b"}}, "b: A description of...\na\nc-is-a-long-name"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,27 +188,19 @@ func FuzzRender(f *testing.F) {
 	f.Add("a\n", "x\ny: z", "b: c", "\u202e", 4_096)
 	f.Add("", "", "", "", 1)
 	f.Add("a", strings.Repeat("w ", 100), "b", strings.Repeat("技", 100), 90)
+	f.Add("a", strings.Repeat("\U0001f4bb<&", 100), "b", "]]>'\"", 300)
 	f.Fuzz(func(t *testing.T, pathA, textA, pathB, textB string, budget int) {
 		budget %= 8_192
 		all := []*skills.Skill{skill(pathA, textA), skill(pathB, textB)}
 		if pathA == pathB {
 			all = all[:1]
 		}
-		for _, opts := range []catalog.Options{{Budget: budget}, {Budget: budget, Pinned: []string{pathB}}} {
-			got := catalog.Render(all, opts)
-			if n := utf8.RuneCountInString(got); n > max(budget, 0) {
-				t.Fatalf("Render has %d characters, budget %d: %q", n, budget, got)
-			}
-			if n := strings.Count(got, "\n"); n > len(all) {
-				t.Fatalf("Render of %d skills has %d line breaks: %q", len(all), n, got)
-			}
-			reversed := slices.Clone(all)
-			slices.Reverse(reversed)
-			if other := catalog.Render(reversed, opts); other != got {
-				t.Fatalf("Render depends on the order: %q and %q", got, other)
-			}
+		for _, opts := range []catalog.Options{
+			{Budget: budget}, {Budget: budget, Pinned: []string{pathB}}, {Budget: budget, Format: catalog.FormatXML},
+		} {
+			checkRender(t, all, opts)
 		}
-		if got := catalog.Names(all, budget); utf8.RuneCountInString(got) > max(budget, 0) || strings.Contains(got, "\n") {
+		if got := catalog.Names(all, budget); length(got) > max(budget, 0) || strings.Contains(got, "\n") {
 			t.Fatalf("Names(%d) = %q", budget, got)
 		}
 	})
@@ -210,10 +220,16 @@ func TestBudgetIsUsed(t *testing.T) {
 func BenchmarkRender(b *testing.B) {
 	for _, n := range []int{10, 200, 10_000} {
 		all := many(n)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for b.Loop() {
-				catalog.Render(all, catalog.Options{Budget: 4_096})
-			}
-		})
+		slices.SortFunc(all, func(a, b *skills.Skill) int { return strings.Compare(a.Path, b.Path) })
+		for name, opts := range map[string]catalog.Options{
+			"text": {Budget: 4_096}, "xml": {Budget: 4_096, Format: catalog.FormatXML}, "whole": {Budget: 1 << 20},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					catalog.Render(all, opts)
+				}
+			})
+		}
 	}
 }

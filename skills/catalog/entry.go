@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -16,99 +17,172 @@ const full = math.MaxInt
 // maxDescription is how much of a description is looked at, in bytes.
 const maxDescription = 16 << 10
 
-// entry is a skill as its line shows it. The description is made plain when it is first needed,
-// because most of a large catalogue is shown by name.
+// entry is a skill as the catalogue shows it. Its parts are written when they are first needed,
+// because most of a large catalogue is not shown.
 type entry struct {
-	name  string
-	width int // of name, in characters
-	raw   string
+	sk   *skills.Skill
+	opts *Options
+	raw  string // the description as it was written
 
-	plain           bool // description and its width are set
+	framed bool // before, after and wide are set
+	// before and after stand around the description, or next to each other when there is none.
+	before, after string
+	wide          int // of before and after, in characters
+
+	plain           bool // what follows is set
 	description     string
 	descriptionWide int
+	shownWide       int // of the description when it is escaped
 }
 
-func newEntry(sk *skills.Skill) entry {
-	name := quoteName(sk.Path)
-	return entry{name: name, width: width(name), raw: sk.Description()}
+// frame writes what stands around the description.
+func (e *entry) frame() {
+	if e.framed {
+		return
+	}
+	e.framed = true
+	if e.opts.Format != FormatXML {
+		e.before, e.after = quoteName(e.sk.Path), "\n"
+		e.wide = width(e.before) + len(e.after)
+		return
+	}
+	location := e.sk.URI(cmp.Or(e.sk.File, "SKILL.md"))
+	if e.opts.Location != nil {
+		location = lines(e.opts.Location(e.sk))
+	}
+	e.before = "<skill>\n<name>\n" + escape(e.xmlName()) + "\n</name>\n"
+	e.after = "<location>\n" + escape(location) + "\n</location>\n</skill>\n"
+	e.wide = width(e.before) + width(e.after)
 }
 
-// text is the description as one line, cut to at characters.
+func (e *entry) xmlName() string { return lines(cmp.Or(e.sk.Name(), e.sk.Path)) }
+
+// isLong reports a name of more than maxName characters.
+func (e *entry) isLong() bool {
+	if e.opts.Format == FormatXML {
+		return len(cmp.Or(e.sk.Name(), e.sk.Path)) > maxName && width(e.xmlName()) > maxName
+	}
+	e.frame()
+	return e.wide-len(e.after) > maxName
+}
+
+// text is the description cut to at characters, not escaped.
 func (e *entry) text(at int) string {
-	if at == 0 {
+	e.prepare(at)
+	switch {
+	case at == 0:
 		return ""
-	}
-	if !e.plain {
-		e.description = oneLine(e.raw[:min(len(e.raw), maxDescription)])
-		if len(e.raw) > maxDescription {
-			e.description = shorten(e.description, width(e.description))
-		}
-		e.descriptionWide, e.plain = width(e.description), true
-	}
-	if e.descriptionWide > at {
+	case e.descriptionWide > at:
 		return shorten(e.description, at)
 	}
 	return e.description
 }
 
-// cost is the width of the entry's line with its newline.
+// prepare makes the description plain when any of it is shown.
+func (e *entry) prepare(at int) {
+	if at == 0 || e.plain {
+		return
+	}
+	clean := oneLine
+	if e.opts.Format == FormatXML {
+		clean = lines
+	}
+	e.description = clean(e.raw[:min(len(e.raw), maxDescription)])
+	if len(e.raw) > maxDescription {
+		e.description = shorten(e.description, width(e.description))
+	}
+	e.descriptionWide, e.plain = width(e.description), true
+	e.shownWide = e.escapedWidth(e.description) + e.descriptionWide
+}
+
+// escapedWidth is what escaping adds to a text.
+func (e *entry) escapedWidth(text string) int {
+	if e.opts.Format != FormatXML {
+		return 0
+	}
+	return len(escape(text)) - len(text)
+}
+
+// markup is the width of what sets a description off from the rest.
+func (e *entry) markup() int {
+	if e.opts.Format == FormatXML {
+		return len(xmlDescription) + len(xmlDescriptionEnd)
+	}
+	return len(textDescription)
+}
+
+// cost is the width of the entry with its last newline.
 func (e *entry) cost(at int) int {
-	text := e.text(at)
+	e.frame()
+	e.prepare(at)
 	switch {
-	case text == "":
-		return e.width + 1
+	case at == 0 || e.descriptionWide == 0:
+		return e.wide
 	case e.descriptionWide <= at:
-		return e.width + len(": ") + e.descriptionWide + 1
+		return e.wide + e.markup() + e.shownWide
 	}
-	return e.width + len(": ") + width(text) + 1
+	kept := keep(e.description, at)
+	return e.wide + e.markup() + width(kept) + e.escapedWidth(kept) + len(ellipsis)
 }
 
-func (e *entry) line(at int) string {
-	if text := e.text(at); text != "" {
-		return e.name + ": " + text
+const (
+	textDescription   = ": "
+	xmlDescription    = "<description>\n"
+	xmlDescriptionEnd = "\n</description>\n"
+)
+
+func (e *entry) write(b *strings.Builder, at int) {
+	e.frame()
+	b.WriteString(e.before)
+	switch text := e.text(at); {
+	case text == "":
+	case e.opts.Format == FormatXML:
+		b.WriteString(xmlDescription)
+		b.WriteString(escape(text))
+		b.WriteString(xmlDescriptionEnd)
+	default:
+		b.WriteString(textDescription)
+		b.WriteString(text)
 	}
-	return e.name
+	b.WriteString(e.after)
 }
 
-func cost(entries []entry, at int) int {
+// cost is the width of entries, or some width above most when it is more than that.
+func cost(entries []entry, at, most int) int {
 	sum := 0
 	for i := range entries {
-		sum += entries[i].cost(at)
+		if sum += entries[i].cost(at); sum > most {
+			break
+		}
 	}
 	return sum
-}
-
-func lines(entries []entry, at int) string {
-	var b strings.Builder
-	for i := range entries {
-		b.WriteString(entries[i].line(at))
-		b.WriteByte('\n')
-	}
-	return b.String()
 }
 
 // ellipsis marks a cut. It is three characters because a client that writes "…" out as "..." would
 // push the text over its limit and cut it.
 const ellipsis = "..."
 
-// shorten cuts text to at most most characters, the ellipsis included: at a space when one lies in
-// the second half, else in the middle of a word, since not every script has spaces.
-func shorten(text string, most int) string {
+// shorten cuts text to at most most characters, the ellipsis included.
+func shorten(text string, most int) string { return keep(text, most) + ellipsis }
+
+// keep is what shorten keeps of a text: up to a space when one lies in the second half, else to the
+// middle of a word, since not every script has spaces.
+func keep(text string, most int) string {
 	cut, spaces := 0, 0 // cut: end of the last word that fits whole
 	count := 0
 	for i, r := range text {
-		if count == most-len(ellipsis) {
-			if r == ' ' || cut == 0 || spaces < most/2 {
+		space := r == ' ' || r == '\n'
+		if count += units(r); count > most-len(ellipsis) {
+			if space || cut == 0 || spaces < most/2 {
 				cut = i
 			}
 			break
 		}
-		if r == ' ' {
-			cut, spaces = i, count
+		if space {
+			cut, spaces = i, count-1
 		}
-		count++
 	}
-	return strings.TrimRight(text[:cut], " ,;:.-–—(") + ellipsis
+	return strings.TrimRight(text[:cut], " \n,;:.-–—(")
 }
 
 // quoteName returns a path as it stands in a list: in quotes when it holds anything but letters,
@@ -157,6 +231,20 @@ func oneLine(text string) string {
 	return b.String()
 }
 
+// lines drops the characters that oneLine drops and keeps all space within the text.
+func lines(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+		case unicode.IsControl(r):
+			return ' '
+		case invisible(r):
+			return -1
+		}
+		return r
+	}, strings.TrimSpace(text))
+}
+
 // invisible reports characters that show nothing and can carry text or reorder what is shown:
 // format characters except the joiners, and the variation selectors beyond the first 16.
 func invisible(r rune) bool {
@@ -167,9 +255,18 @@ func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || 0xe0100 <= r && r <= 0xe01ef
 }
 
-func width(s string) int { return utf8.RuneCountInString(s) }
+// width is the number of characters of s as clients count them, in units of UTF-16.
+func width(s string) int {
+	n := 0
+	for _, r := range s {
+		n += units(r)
+	}
+	return n
+}
 
-// join puts blocks of whole lines and a last line together, without a final newline.
-func join(pinned, others, tail string) string {
-	return strings.TrimSuffix(pinned+others+tail, "\n")
+func units(r rune) int {
+	if r > 0xffff {
+		return 2
+	}
+	return 1
 }
