@@ -6,7 +6,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -38,7 +37,6 @@ func TestAttackFiles(t *testing.T) {
 		}
 	}
 	opened := attackWatch(t, filepath.Join(dir, "fifo/SKILL.md"), filepath.Join(dir, "good/pipe"), filepath.Join(dir, "good/scripts"), filepath.Join(dir, "good/socket"))
-	begin := time.Now()
 	snapshot := attackScan(t, nil, skills.Root{Dir: dir})
 	if got := attackPaths(snapshot.Skills); !slices.Equal(got, []string{"dir", "good"}) && !slices.Equal(got, []string{"good"}) {
 		t.Fatalf("Scan found %q", got)
@@ -73,9 +71,6 @@ func TestAttackFiles(t *testing.T) {
 	}
 	if opened() || reopened() {
 		t.Error("something that is no regular file was opened")
-	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("took %v", took)
 	}
 	bad := 0
 	for _, d := range snapshot.Diagnostics {

@@ -83,8 +83,8 @@ func attackKeys(size int) string {
 	return b.String() + "---\nx\n"
 }
 
-// TestAttackManifest puts one hostile SKILL.md beside a good skill: it never hurts the other, never
-// takes long, and is skipped with an error or served with something that says what happened.
+// TestAttackManifest puts one hostile SKILL.md beside a good skill: it never hurts the other, and is
+// skipped with an error or served with something that says what happened.
 func TestAttackManifest(t *testing.T) {
 	tests := []struct {
 		name, content string
@@ -117,11 +117,7 @@ func TestAttackManifest(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			attackPlant(t, dir, map[string]string{"good/SKILL.md": attackManifest("good"), "bad/SKILL.md": tt.content})
-			begin := time.Now()
 			snapshot := attackScan(t, nil, skills.Root{Dir: dir})
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("Scan took %v", took)
-			}
 			want := []string{"good"}
 			if tt.loaded {
 				want = []string{"bad", "good"}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -70,4 +71,118 @@ func BenchmarkIndex(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/100, "µs/skill")
+}
+
+// indexAll computes the digests of all files.
+func indexAll(tb testing.TB, snapshot *skills.Snapshot) {
+	tb.Helper()
+	for _, sk := range snapshot.Skills {
+		if _, err := sk.Index(tb.Context()); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// newRegistry returns a registry that has scanned n skills.
+func newRegistry(tb testing.TB, n int) (registry *skills.Registry, dir string) {
+	tb.Helper()
+	dir, err := filepath.EvalSymlinks(writeSkills(tb, n))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	registry = skills.NewRegistry([]skills.Root{{Dir: dir, Tier: skills.TierUser}}, &skills.ScanOptions{Now: settled})
+	if _, err := registry.Rescan(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return registry, dir
+}
+
+// BenchmarkRescan scans skills that have not been touched.
+func BenchmarkRescan(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			registry, _ := newRegistry(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				if diff, err := registry.Rescan(b.Context()); err != nil || !diff.Empty() {
+					b.Fatal(diff, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRefresh reads one skill after a change of its SKILL.md.
+func BenchmarkRefresh(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			registry, dir := newRegistry(b, n)
+			indexAll(b, registry.Snapshot())
+			file := filepath.Join(dir, "skill-00500", "SKILL.md")
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				b.StopTimer()
+				writeFile(b, file, fmt.Sprintf("---\nname: skill-00500\ndescription: version %d\n---\nbody\n", i))
+				b.StartTimer()
+				if diff, err := registry.Refresh(b.Context(), []string{file}); err != nil || len(diff.Changed) != 1 {
+					b.Fatal(diff, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkIndexCached indexes skills whose files the cache knows, as an unchanged restart does.
+func BenchmarkIndexCached(b *testing.B) {
+	dir := writeSkills(b, 1000)
+	file := filepath.Join(b.TempDir(), "digests")
+	scan := func() *skills.Snapshot {
+		snapshot, err := skills.Scan(b.Context(), []skills.Root{{Dir: dir}}, &skills.ScanOptions{Now: settled, Cache: skills.NewCache(file)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return snapshot
+	}
+	first := scan()
+	indexAll(b, first)
+	if err := skills.NewCache(file).Save(first); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		snapshot := scan()
+		b.StartTimer()
+		indexAll(b, snapshot)
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "µs/skill")
+}
+
+// BenchmarkMemory measures the heap that a snapshot with all digests holds.
+func BenchmarkMemory(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			roots := []skills.Root{{Dir: writeSkills(b, n), Tier: skills.TierUser}}
+			for b.Loop() {
+				before := heap()
+				snapshot, err := skills.Scan(b.Context(), roots, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				scanned := heap()
+				indexAll(b, snapshot)
+				b.ReportMetric(float64(scanned-before)/float64(n), "scanned-bytes/skill")
+				b.ReportMetric(float64(heap()-before)/float64(n), "bytes/skill")
+				runtime.KeepAlive(snapshot)
+			}
+		})
+	}
+}
+
+// heap returns the bytes that are in use.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }

@@ -45,6 +45,7 @@ const (
 
 // Codes of a SKILL.md.
 const (
+	CodeMisspeltFile        Code = "misspelt-skill-file"     // SKILL.md in another case, which not every system tells apart; no skill
 	CodeUnreadableSkill     Code = "unreadable-skill"        // not a regular file, or it cannot be read
 	CodeInvalidEncoding     Code = "invalid-encoding"        // not UTF-8, or it holds NUL
 	CodeInvalidFrontmatter  Code = "invalid-frontmatter"     // the block cannot be understood, not even repaired
@@ -62,6 +63,23 @@ const (
 	CodeResourceOutside    Code = "skill-resource-outside-root"  // a link leads out of the skill; left out
 	CodeResourceSize       Code = "resource-size-limit-exceeded" // larger than the limit; left out
 	CodeResourceCount      Code = "resource-file-limit-exceeded" // more files than the limit; the rest is left out
+)
+
+// Codes of names.
+const (
+	CodeNameCollision  Code = "name-collision"  // paths that differ only by case or by the Unicode form of a letter; all are served
+	CodeUnportableName Code = "unportable-name" // a file name that Windows cannot hold
+)
+
+// Codes of what a file says, counted once a file, with the line of the first. They are found by
+// simple rules: they block nothing, miss what hides from them, and may be wrong.
+const (
+	CodeInvisibleText   Code = "invisible-text"   // tag characters, bidirectional controls, zero-width characters where no script or emoji needs them
+	CodeHTMLComment     Code = "html-comment"     // in Markdown outside of code, of more than three words: read by a model, not shown to a person
+	CodePipeToShell     Code = "pipe-to-shell"    // a download or decoded text that is handed to a shell
+	CodeDynamicCommand  Code = "dynamic-command"  // !`command`, which other clients run while they load a skill; here it is text
+	CodeHooksIgnored    Code = "hooks-ignored"    // the frontmatter declares hooks; they never run
+	CodeInjectionPhrase Code = "injection-phrase" // words that are known from attempts to take over a model
 )
 
 // Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.

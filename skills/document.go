@@ -19,7 +19,7 @@ type Document struct {
 	BodyOffset  int64  // where Body starts in the file
 	Repaired    bool   // it did not parse, or lacked a field, as it is
 
-	strict bool // the reference validator accepts it in a directory of its name
+	strictName string // of the directory in which the reference validator accepts it; empty when in none
 }
 
 // FrontmatterError says why a SKILL.md cannot be loaded.
@@ -37,8 +37,10 @@ func (e *FrontmatterError) Error() string {
 }
 
 // ParseFrontmatter takes a SKILL.md apart, leniently: what its author must have meant is accepted,
-// with a diagnostic for every repair. A missing description is replaced by the first paragraph of
-// the body, a missing name is left empty. The document keeps no part of data but Body.
+// with a diagnostic for every repair, which names its line. What parsers of YAML read differently is
+// a repair too, so that Frontmatter.JSON of a document without any is what each of them gives. A
+// missing description is replaced by the first paragraph of the body, a missing name is left empty;
+// a block nobody closed ends where the keys do. The document keeps no part of data but Body.
 //
 // Errors: *FrontmatterError.
 func ParseFrontmatter(data []byte) (*Document, []Diagnostic, error) {
@@ -48,9 +50,10 @@ func ParseFrontmatter(data []byte) (*Document, []Diagnostic, error) {
 	p := split(data)
 	doc := &Document{Body: data[p.body:], BodyOffset: int64(p.body)}
 	var notes notes
+	if p.fault != "" {
+		notes.repaired(p.faultLine, p.fault)
+	}
 	switch {
-	case p.unclosed:
-		return nil, nil, &FrontmatterError{Code: CodeInvalidFrontmatter, Line: 1, Reason: "the frontmatter has no closing line ---"}
 	case !p.fenced:
 		doc.Frontmatter = newFrontmatter(&value{kind: mapping})
 		notes.repaired(1, "there is no frontmatter")
@@ -60,19 +63,26 @@ func ParseFrontmatter(data []byte) (*Document, []Diagnostic, error) {
 	default:
 		whole, err := parseBlock(p.block, p.line, &notes)
 		if err != nil {
-			return nil, nil, err
+			if whole = asReference(data, &notes); whole == nil {
+				return nil, nil, err
+			}
 		}
 		doc.Frontmatter = newFrontmatter(whole)
-		doc.strict = strictFields(whole)
 	}
 	if doc.Frontmatter.Description == "" {
 		if doc.Frontmatter.Description = firstParagraph(doc.Body); doc.Frontmatter.Description == "" {
+			if p.open {
+				return nil, nil, &FrontmatterError{Code: CodeInvalidFrontmatter, Line: 1, Reason: "the frontmatter has no closing line ---"}
+			}
 			return nil, nil, &FrontmatterError{Code: CodeMissingDescription, Reason: "there is no description and no paragraph to take for one"}
 		}
-		notes.repaired(0, "there is no description; the first paragraph stands in")
+		notes.repaired(1, "there is no description; the first paragraph stands in")
 	}
 	doc.Repaired = len(notes.repairs) > 0
-	doc.strict = doc.strict && !doc.Repaired && !notes.loose && !bytes.HasPrefix(data, bom) && !bytes.Contains(p.block, []byte("---"))
+	if p.fault != "" {
+		notes.plain = nil
+	}
+	doc.strictName = strictName(data, p.block, notes.plain)
 	return doc, notes.repairs, nil
 }
 
@@ -82,7 +92,7 @@ func BodyOffset(data []byte) int64 { return int64(split(data).body) }
 // notes are what is found while a block is read.
 type notes struct {
 	repairs []Diagnostic
-	loose   bool // it uses YAML that the reference validator refuses
+	plain   *value // the block, when parsePlain read it
 }
 
 // maxRepairs bounds the diagnostics of one block, which has room for thousands of faults.
@@ -100,36 +110,66 @@ func (n *notes) repaired(line int, reason string) {
 
 // parts says where the frontmatter and the body of a SKILL.md lie.
 type parts struct {
-	block    []byte // between the two --- lines
-	line     int    // of the first line of block
-	body     int    // offset of the body
-	fenced   bool   // both --- lines are there
-	unclosed bool   // only the first is
+	block     []byte // between the two --- lines
+	line      int    // of the first line of block
+	body      int    // offset of the body
+	fenced    bool   // the first --- line is there, and the second or what must be its place
+	open      bool   // the first is there, the second is not
+	fault     string // why the second is none
+	faultLine int
 }
 
 // split finds the frontmatter: a line --- at the start, after a byte order mark at most, and the
-// next line ---. Blanks behind them and CRLF are tolerated.
+// next line ---. Blanks behind them and CRLF are tolerated. Where text stands behind the second, the
+// body starts with it. Where there is no second, the first line ends the block that no frontmatter has.
 func split(data []byte) parts {
 	start := 0
 	if bytes.HasPrefix(data, bom) {
 		start = len(bom)
 	}
-	whole := parts{body: start}
 	first, rest, _ := bytes.Cut(data[start:], []byte("\n"))
 	if !isFence(first) {
-		return whole
+		return parts{body: start}
 	}
 	begin := min(start+len(first)+1, len(data))
-	for offset := begin; len(rest) > 0; {
+	whole := parts{line: 2, fenced: true}
+	for offset := begin; len(rest) > 0; whole.faultLine++ {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
-		next := min(offset+len(line)+1, len(data))
-		if isFence(line) {
-			return parts{block: data[begin:offset], line: 2, body: next, fenced: true}
+		if bytes.HasPrefix(line, []byte("---")) {
+			whole.block, whole.body = data[begin:offset], min(offset+len(line)+1, len(data))
+			if isFence(line) {
+				return whole
+			}
+			whole.faultLine, whole.fault = whole.faultLine+2, "more than --- stands in the line that closes the frontmatter"
+			if len(bytes.Trim(line, "- \t\r")) > 0 {
+				whole.body = offset + 3
+			}
+			return whole
 		}
-		rest, offset = after, next
+		rest, offset = after, min(offset+len(line)+1, len(data))
 	}
-	whole.unclosed = true
+	size, ok := unclosed(data[begin:])
+	if !ok {
+		return parts{body: start, open: true}
+	}
+	whole.open = true
+	whole.block, whole.body = data[begin:begin+size], begin+size
+	whole.faultLine, whole.fault = 2+bytes.Count(whole.block, []byte("\n")), "the frontmatter has no closing line ---; it ends above this line"
 	return whole
+}
+
+// unclosed returns the size of a frontmatter nobody closed: up to the first heading, or the first line
+// that is neither indented nor a key nor a list's entry. Without a key it is none.
+func unclosed(data []byte) (size int, ok bool) {
+	for line := range bytes.Lines(data) {
+		text := strings.TrimRight(string(line[:min(len(line), 4*maxDescription)]), "\r\n")
+		key := entryLine.MatchString(text)
+		if ok = ok || key; size > MaxFrontmatter || !key && text != "" && !strings.HasPrefix(text, " ") && !strings.HasPrefix(text, "\t") && !isEntry(text) {
+			break
+		}
+		size += len(line)
+	}
+	return size, ok
 }
 
 func isFence(line []byte) bool {

@@ -3,6 +3,7 @@ package skills
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -27,8 +28,8 @@ type lister struct {
 	self   string // the skill file, which no limit leaves out
 	files  []candidate
 	dirs   int
-	open   []fs.FileInfo // the directories from the top to the current one
-	more   bool          // a limit was passed
+	open   []string // the directories from the top to the current one
+	more   bool     // a limit was passed
 }
 
 // listFiles returns the files below the directory of a skill in byte order of their paths: its skill
@@ -38,18 +39,14 @@ func listFiles(ctx context.Context, t tree, limits *limits, self string) (files 
 	if info, err := t.stat(self); err == nil && info.Mode().IsRegular() {
 		l.files = append(l.files, candidate{path: self})
 	}
-	info, err := t.stat(".")
-	if err != nil {
-		return nil, false, cause(err)
-	}
-	if err := l.walk(ctx, ".", info); err != nil {
+	if err := l.walk(ctx, "."); err != nil {
 		return nil, false, err
 	}
 	slices.SortFunc(l.files, func(a, b candidate) int { return strings.Compare(a.path, b.path) })
 	return l.files, l.more, nil
 }
 
-func (l *lister) walk(ctx context.Context, dir string, info fs.FileInfo) error {
+func (l *lister) walk(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -62,12 +59,13 @@ func (l *lister) walk(ctx context.Context, dir string, info fs.FileInfo) error {
 		if dir == "." {
 			return cause(err)
 		}
-		if !isEOF(err) {
+		if !errors.Is(err, io.EOF) {
 			l.files = append(l.files, candidate{dir, cause(err)})
 		}
 		return nil
 	}
-	l.open = append(l.open, info)
+	l.more = l.more || len(entries) >= maxList
+	l.open = append(l.open, dir)
 	defer func() { l.open = l.open[:len(l.open)-1] }()
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, entry := range entries {
@@ -90,11 +88,13 @@ func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error
 		l.files = append(l.files, candidate{name, errUnusableName})
 		return nil
 	}
-	if mode.IsRegular() {
+	switch {
+	case mode.IsRegular():
 		l.files = append(l.files, candidate{path: name})
 		return nil
-	}
-	if mode&(fs.ModeDir|fs.ModeSymlink) == 0 {
+	case mode.IsDir():
+		return l.walk(ctx, name)
+	case mode&fs.ModeSymlink == 0:
 		l.files = append(l.files, candidate{name, ErrNotFile})
 		return nil
 	}
@@ -106,16 +106,18 @@ func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error
 		l.files = append(l.files, candidate{path: name})
 	case !info.IsDir():
 		l.files = append(l.files, candidate{name, ErrNotFile})
-	case mode&fs.ModeSymlink != 0 && slices.ContainsFunc(l.open, func(above fs.FileInfo) bool { return os.SameFile(above, info) }):
-	default:
-		return l.walk(ctx, name, info)
+	case !slices.ContainsFunc(l.open, func(above string) bool { return l.same(above, info) }):
+		return l.walk(ctx, name)
 	}
 	return nil
 }
 
-var errUnusableName = errors.New("the name cannot stand in a path")
+func (l *lister) same(dir string, info fs.FileInfo) bool {
+	above, err := l.tree.stat(dir)
+	return err == nil && os.SameFile(above, info)
+}
 
-func isEOF(err error) bool { return err != nil && err.Error() == "EOF" }
+var errUnusableName = errors.New("the name cannot stand in a path")
 
 // leftOut is the diagnostic of a file that is not part of the index.
 func leftOut(c candidate) Diagnostic {

@@ -19,6 +19,8 @@ type folder interface {
 	// read returns the bytes of a file that list called regular, in buf where they fit. The mark
 	// has no settled.
 	read(name string, limit int64, buf []byte) ([]byte, facts, error)
+	// mark returns the mark of a file that list called regular, as it is now. It has no settled.
+	mark(name string) (mark, error)
 	// barren reports that a directory in it is known to hold neither directories nor a skill file.
 	barren(name string) bool
 	close()
@@ -43,7 +45,7 @@ const (
 
 // relevant reports whether a scan looks at an entry.
 func relevant(name string, mode fs.FileMode) bool {
-	return name == upperFile || name == lowerFile || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !skipped(name))
+	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !skipped(name))
 }
 
 // skipped reports names that no view of a skill has: those of version control, caches and editors.
@@ -84,6 +86,17 @@ func (g genericFolder) close() {
 	if g.own {
 		g.tree.close()
 	}
+}
+
+func (g genericFolder) mark(name string) (mark, error) {
+	info, err := g.tree.lstat(path.Join(g.rel, name))
+	if err == nil && !info.Mode().IsRegular() {
+		err = ErrNotFile
+	}
+	if err != nil {
+		return mark{}, err
+	}
+	return markOf(info), nil
 }
 
 func (g genericFolder) barren(string) bool { return false }

@@ -167,10 +167,25 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 		return nil, facts{}, ErrNotFile
 	}
 	data, err := readLimited(fdReader(fd), stat.Size, limit, buf)
-	return data, facts{
-		mark:     mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino, dev: uint64(stat.Dev), known: true},
-		modified: time.Unix(0, stat.Mtim.Nano()),
-	}, err
+	return data, facts{mark: markOfStat(&stat), modified: time.Unix(0, stat.Mtim.Nano())}, err
+}
+
+func markOfStat(stat *unix.Stat_t) mark {
+	return mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino, dev: uint64(stat.Dev), known: true}
+}
+
+func (f fdFolder) mark(name string) (mark, error) {
+	if err := component(name); err != nil {
+		return mark{}, err
+	}
+	var stat unix.Stat_t
+	if _, err := retry(func() (int, error) { return 0, unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
+		return mark{}, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return mark{}, ErrNotFile
+	}
+	return markOfStat(&stat), nil
 }
 
 type fdReader int

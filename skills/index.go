@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -73,11 +74,12 @@ func (s *Skill) compute(ctx context.Context, running *indexing) {
 		s.indexing = nil
 		if running.err == nil {
 			s.indexed.Store(running.index)
+			s.hint = nil
 		}
 		s.mu.Unlock()
 		close(running.done)
 	}()
-	index, err := s.index(ctx)
+	index, err := s.index(ctx, s.lastIndex())
 	if err != nil {
 		running.err = fmt.Errorf("index %s: %w", s.Path, err)
 		return
@@ -85,7 +87,9 @@ func (s *Skill) compute(ctx context.Context, running *indexing) {
 	running.index, running.err = index, nil
 }
 
-func (s *Skill) index(ctx context.Context) (*Index, error) {
+// index computes the index. What the files that hint knows are is taken from it, where they have not
+// been touched since.
+func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	t, err := s.place.open()
 	if err != nil {
 		return nil, err
@@ -95,24 +99,27 @@ func (s *Skill) index(ctx context.Context) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{marks: map[string]mark{s.File: s.mark}}
+	x := &Index{}
 	if more {
 		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "", "the skill has more than %d files or directories, or they are nested too deep; the rest is left out", s.limits.files))
 	}
+	in := indexer{skill: s, tree: t, index: x, budget: s.limits.tree, unseen: maxSignalSkill, buf: make([]byte, smallBuffer)}
+	if hint != nil && hint.whole {
+		in.hint = hint
+	}
 	self := false
-	budget := s.limits.tree
-	buf := make([]byte, hashBuffer)
 	for _, file := range files {
-		if file.path == s.File {
-			self = true
-			x.Files = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest})
-			continue
-		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if file.err == nil {
-			file.err = s.add(t, x, file.path, min(budget, MaxFile), buf)
+		if file.path == s.File {
+			self = true
+			x.Files, x.marks = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest}), append(x.marks, s.mark)
+			in.self()
+			continue
+		}
+		if file.err == nil && !in.recall(file.path) {
+			file.err = in.add(file.path)
 		}
 		if file.err != nil {
 			if x.ignored == nil {
@@ -120,42 +127,96 @@ func (s *Skill) index(ctx context.Context) (*Index, error) {
 			}
 			x.ignored[file.path] = true
 			x.Diagnostics = append(x.Diagnostics, leftOut(file))
-			continue
 		}
-		budget -= x.Resources[len(x.Resources)-1].Size
 	}
 	if !self {
 		return nil, fmt.Errorf("%s: %w", s.File, ErrNotFound)
 	}
-	s.finish(x)
+	in.finish()
 	return x, nil
 }
 
+// indexer computes the index of a skill.
+type indexer struct {
+	skill   *Skill
+	tree    tree
+	index   *Index
+	hint    *Index // an earlier index; nil for none
+	budget  int64  // bytes that may still be hashed
+	unseen  int    // bytes that may still be searched for signals
+	signals signals
+	found   []Diagnostic // signals
+	buf     []byte
+}
+
 // finish adds what depends on all files.
-func (s *Skill) finish(x *Index) {
+func (in *indexer) finish() {
+	x := in.index
 	x.TreeDigest = store.TreeDigest(x.Files)
 	total := int64(0)
 	for i := range x.Files {
 		total += x.Files[i].Size
 	}
-	x.Publishable = s.Verdict.Publishable
+	x.Publishable = in.skill.Verdict.Publishable
 	if len(x.Files) > maxPublishedFiles || total > maxPublishedBytes {
 		x.Publishable = false
 		x.Diagnostics = append(x.Diagnostics, diagnose(Info, CodeNotPublishable, "", "%d files with %d bytes are more than %d files or %d bytes",
 			len(x.Files), total, maxPublishedFiles, maxPublishedBytes))
 	}
+	x.Diagnostics = append(x.Diagnostics, fileNames(x.Files)...)
+	x.whole = len(in.found) <= maxSignals && in.unseen > 0
+	if len(in.found) > maxSignals {
+		in.found = in.found[:maxSignals]
+		in.found[maxSignals-1].Detail += "; there are more signals than are listed"
+	}
+	x.signals = len(in.found)
+	x.Diagnostics = append(x.Diagnostics, in.found...)
+}
+
+// self searches the skill file, unless it is no longer what the scan read.
+func (in *indexer) self() {
+	s := in.skill
+	if in.recallSelf() {
+		return
+	}
+	file, info, err := openFile(in.tree, s.File)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	data, err := readLimited(file, info.Size(), MaxSkillFile, in.buf)
+	if err != nil || !s.mark.vouches(markOf(info)) && digest.FromBytes(data) != s.Digest {
+		return
+	}
+	in.signals.begin(s.File, in.unseen)
+	in.signals.add(data)
+	in.unseen -= min(len(data), in.unseen)
+	in.found = append(in.found, in.signals.end(s.File)...)
+	if line := s.hooks(data); line > 0 {
+		in.found = append(in.found, Diagnostic{Severity: Info, Code: CodeHooksIgnored, Path: s.File, Line: line, Detail: "the hooks that the frontmatter declares never run"})
+	}
 }
 
 // add hashes a file and adds it to the index.
-func (s *Skill) add(t tree, x *Index, name string, limit int64, buf []byte) error {
-	file, info, err := openFile(t, name)
+func (in *indexer) add(name string) error {
+	x := in.index
+	file, info, err := openFile(in.tree, name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	read, err := digestFile(file, info, limit, buf)
+	if info.Size() > smallBuffer && len(in.buf) == smallBuffer {
+		in.buf = make([]byte, hashBuffer)
+	}
+	in.signals.begin(name, in.unseen)
+	read, err := searchFile(file, info, min(in.budget, MaxFile), in.buf, &in.signals)
 	if err != nil {
 		return err
+	}
+	in.budget -= read.size
+	if read.text {
+		in.unseen -= int(min(read.size, int64(in.unseen), maxSignalFile))
+		in.found = append(in.found, in.signals.end(name)...)
 	}
 	r := Resource{Path: name, Kind: kindOf(name), Size: read.size, Digest: read.digest, Text: read.text, MIMEType: mimeType(name, read.head, read.text)}
 	executable := info.Mode()&0o111 != 0
@@ -165,12 +226,16 @@ func (s *Skill) add(t tree, x *Index, name string, limit int64, buf []byte) erro
 	}
 	x.Resources = append(x.Resources, r)
 	x.Files = append(x.Files, store.File{Path: name, Size: r.Size, Digest: r.Digest, Executable: executable})
-	x.marks[name] = markOf(info).readAt(s.limits.now())
+	x.marks = append(x.marks, markOf(info).readAt(in.skill.limits.now()))
 	return nil
 }
 
-// hashBuffer is how much of a file is read at a time, in bytes.
-const hashBuffer = 32 << 10
+// How much of a file is read at a time, in bytes. Most files are small, and so is the buffer until
+// one is not.
+const (
+	hashBuffer  = 32 << 10
+	smallBuffer = 8 << 10
+)
 
 // hashed is what one pass over a file tells. head shares the buffer of the pass.
 type hashed struct {
@@ -184,6 +249,11 @@ type hashed struct {
 //
 // Errors: ErrTooLarge.
 func digestFile(file fs.File, info fs.FileInfo, limit int64, buf []byte) (hashed, error) {
+	return searchFile(file, info, limit, buf, &signals{})
+}
+
+// searchFile is digestFile, and searches what it reads for signals while that is text.
+func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signals) (hashed, error) {
 	if info.Size() > limit {
 		return hashed{}, ErrTooLarge
 	}
@@ -197,7 +267,9 @@ func digestFile(file fs.File, info fs.FileInfo, limit int64, buf []byte) (hashed
 			h.head = append(h.head, chunk[:min(n, 4096-len(h.head))]...)
 		}
 		sum.Write(chunk)
-		scan.add(chunk)
+		if scan.add(chunk); scan.text {
+			search.add(chunk)
+		}
 		if h.size += int64(n); h.size > limit {
 			return hashed{}, ErrTooLarge
 		}
@@ -239,16 +311,7 @@ func (t *textScan) add(piece []byte) {
 		}
 	}
 	t.rest = append(t.rest, piece[cut:]...)
-	t.text = t.text && utf8.Valid(piece[:cut]) && !hasNUL(piece)
-}
-
-func hasNUL(b []byte) bool {
-	for _, c := range b {
-		if c == 0 {
-			return true
-		}
-	}
-	return false
+	t.text = t.text && utf8.Valid(piece[:cut]) && bytes.IndexByte(piece, 0) < 0
 }
 
 func (t *textScan) end() bool { return t.text && len(t.rest) == 0 }

@@ -11,7 +11,7 @@ func unloadable(err error) Diagnostic {
 	case errors.Is(err, ErrTooLarge):
 		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
 	case errors.Is(err, ErrOutsideRoot):
-		return diagnose(Error, CodeOutsideRoot, "", "the file is a link that leads out of its directory")
+		return diagnose(Error, CodeOutsideRoot, "", "the file is a link that leads out of its directory; a skill's files lie below it")
 	}
 	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
 }

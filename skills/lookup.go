@@ -34,7 +34,7 @@ func (e *AmbiguousError) Error() string {
 }
 
 // Skill returns the skill of exactly that path, or nil.
-func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
+func (s *Snapshot) Skill(path string) *Skill { return s.latest(s.byPath[path]) }
 
 // Lookup finds a skill by its path or its name. The path is tried first. A name means the only
 // skill of that name in the most trusted tier that has one, so a less trusted skill can neither
@@ -42,7 +42,7 @@ func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
 //
 // Errors: *NotFoundError, *AmbiguousError.
 func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
-	if sk := s.byPath[nameOrPath]; sk != nil {
+	if sk := s.Skill(nameOrPath); sk != nil {
 		return sk, nil
 	}
 	named := s.byName[nameOrPath]
@@ -54,7 +54,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	var only *Skill
 	for _, sk := range named {
 		if sk.Root.Tier == tier {
-			paths, only = append(paths, sk.Path), sk
+			paths, only = append(paths, sk.Path), s.latest(sk)
 		}
 	}
 	if len(paths) > 1 {
@@ -74,12 +74,13 @@ func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
 		return nil, "", err
 	}
 	for at := path; ; {
-		if sk := s.byPath[at]; sk != nil {
+		if sk := s.Skill(at); sk != nil {
 			return sk, strings.TrimPrefix(path[len(at):], "/"), nil
 		}
 		cut := strings.LastIndexByte(at, '/')
 		if cut < 0 {
-			return nil, "", s.NotFound(path)
+			// A URI is listed, not typed, so nothing similar is looked for.
+			return nil, "", &NotFoundError{Name: path}
 		}
 		at = at[:cut]
 	}

@@ -3,3 +3,5 @@
 package skills
 
 const nonblock = 0
+
+const directory = 0

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -40,8 +41,7 @@ func (p place) key(root *Root) string {
 // Errors: the sentinels above.
 func (p place) open() (tree, error) {
 	if p.fsys != nil {
-		sub, err := fs.Sub(p.fsys, p.rel)
-		return fsTree{sub}, cause(err)
+		return openFS(p.fsys, p.rel)
 	}
 	base, err := os.OpenRoot(p.base)
 	if err != nil {
@@ -126,7 +126,7 @@ func (t osTree) open(name string) (fs.File, error) {
 }
 
 func (t osTree) list(name string) ([]fs.DirEntry, error) {
-	dir, err := t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|nonblock, 0)
+	dir, err := t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|nonblock|directory, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -137,14 +137,84 @@ func (t osTree) list(name string) ([]fs.DirEntry, error) {
 // maxList is the most entries of one directory that are looked at.
 const maxList = 100_000
 
-// fsTree has no links: what an [fs.FS] does about them is its own matter.
+// openFS opens a directory of an fs.FS, a [Source] at its current version.
+func openFS(fsys fs.FS, rel string) (tree, error) {
+	if src, ok := fsys.(Source); ok {
+		pinned, err := src.Pin()
+		if err != nil {
+			return nil, cause(err)
+		}
+		fsys = pinned
+	}
+	sub, err := fs.Sub(fsys, rel)
+	if err != nil {
+		return nil, cause(err)
+	}
+	return fsTree{sub}, nil
+}
+
+// fsFolder opens the top of an fs.FS, a [Source] at its current version.
+func fsFolder(fsys fs.FS) (folder, error) {
+	t, err := openFS(fsys, ".")
+	if err != nil {
+		return nil, err
+	}
+	if info, err := t.stat("."); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: ".", Err: errors.New("not a directory")}
+	}
+	return genericFolder{tree: t, rel: "."}, nil
+}
+
+// fsTree has no links: one that an [fs.FS] lists is the file it names, or left out.
 type fsTree struct{ fsys fs.FS }
 
-func (t fsTree) lstat(name string) (fs.FileInfo, error)  { return fs.Stat(t.fsys, name) }
-func (t fsTree) stat(name string) (fs.FileInfo, error)   { return fs.Stat(t.fsys, name) }
-func (t fsTree) list(name string) ([]fs.DirEntry, error) { return fs.ReadDir(t.fsys, name) }
-func (t fsTree) open(name string) (fs.File, error)       { return t.fsys.Open(name) }
-func (t fsTree) close()                                  {}
+func (t fsTree) lstat(name string) (fs.FileInfo, error) { return fs.Stat(t.fsys, name) }
+func (t fsTree) stat(name string) (fs.FileInfo, error)  { return fs.Stat(t.fsys, name) }
+func (t fsTree) open(name string) (fs.File, error)      { return t.fsys.Open(name) }
+func (t fsTree) close()                                 {}
+
+// list returns the entries that are fit for use, and an error beside them when there are others: a
+// name that is none would lead elsewhere once it is part of a path.
+func (t fsTree) list(name string) ([]fs.DirEntry, error) {
+	all, err := fs.ReadDir(t.fsys, name)
+	entries := make([]fs.DirEntry, 0, len(all))
+	for _, e := range all {
+		if n := e.Name(); n == "." || !fs.ValidPath(n) || strings.Contains(n, "/") {
+			err = errUnusableName
+			continue
+		}
+		if e.Type()&fs.ModeSymlink != 0 {
+			e = t.resolve(name, e)
+		}
+		entries = append(entries, e)
+	}
+	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	once := slices.CompactFunc(entries, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() })
+	if len(once) < len(entries) {
+		err = errors.New("a name is listed twice")
+	}
+	return once, err
+}
+
+// resolve returns the entry of a link: a regular file, or one that is nothing usable.
+func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
+	info, err := fs.Stat(t.fsys, path.Join(dir, link.Name()))
+	if err == nil && info.Mode().IsRegular() {
+		return linkEntry{link, 0}
+	}
+	return linkEntry{link, fs.ModeIrregular}
+}
+
+// linkEntry is a link under the type of what it names.
+type linkEntry struct {
+	fs.DirEntry
+	mode fs.FileMode
+}
+
+func (e linkEntry) Type() fs.FileMode { return e.mode }
+func (e linkEntry) IsDir() bool       { return false }
 
 // join joins slash-separated paths, "" and "." for nothing.
 func join(elements ...string) string {

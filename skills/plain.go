@@ -30,6 +30,7 @@ type plainParser struct {
 	rest   string // after the line
 	line   string // without indentation and spaces at its end
 	indent int
+	column int // of the keys in the first mapping below a key
 	lines  int
 	done   bool // there is no line
 	failed bool // the line is not plain
@@ -81,8 +82,13 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 
 func (p *plainParser) nested(v *value) bool {
 	if !isItem(p.line) {
+		// Mappings side by side that are indented differently are a matter of their own to strict
+		// readers.
+		if p.column == 0 {
+			p.column = p.indent
+		}
 		v.kind = mapping
-		return p.mapping(v, false)
+		return p.column == p.indent && p.mapping(v, false)
 	}
 	v.kind = list
 	indent := p.indent

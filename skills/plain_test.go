@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// slowly parses a block without parsePlain.
+// slowly parses a block without parsePlain, by the three other readers, which must agree.
 func slowly(block string) (string, error) {
 	root, err := parseYAML([]byte(block), 1)
 	if err != nil {
@@ -16,8 +16,20 @@ func slowly(block string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if found.loose || len(found.repairs) > 0 {
-		return "loose", nil
+	if len(found.repairs) > 0 {
+		return "repaired", nil
+	}
+	whole, fault := readBlock(block)
+	if fault != nil {
+		return fault.reason, nil
+	}
+	strict, failed := parseStrictNode(block)
+	if failed != nil {
+		return failed.Message, nil
+	}
+	s := strict.value()
+	if describe(v) != describe(whole) || describe(v) != describe(&s) {
+		return "the library reads " + describe(v) + ", readBlock " + describe(whole) + ", the strict reader " + describe(&s), nil
 	}
 	return describe(v), nil
 }
@@ -69,6 +81,7 @@ func TestParsePlain(t *testing.T) {
 		{"three levels", "a:\n  b:\n    c: d\n", false},
 		{"mapping in a list", "a:\n  - b: c\n", false},
 		{"list in a list", "a:\n  - - b\n", false},
+		{"mappings indented differently", "a:\n  b: c\nd:\n   e: f\n", false},
 		{"indentation changes", "a:\n  b: c\n   d: e\n", false},
 		{"indented", " a: b\n", false},
 		{"document", "a: b\n...\n", false},

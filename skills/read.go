@@ -95,7 +95,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 		}
 		return &DriftError{Want: s.Digest, Path: s.File}
 	}
-	rest := index.Files
+	rest, marks := index.Files, index.marks
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -109,10 +109,10 @@ func (s *Skill) Verify(ctx context.Context) error {
 			}
 			return s.unknown(t, file)
 		}
-		if err := compare(t, index.marks[file.path], rest[0], file); err != nil {
+		if err := compare(t, marks[0], rest[0], file); err != nil {
 			return err
 		}
-		rest = rest[1:]
+		rest, marks = rest[1:], marks[1:]
 	}
 	if len(rest) > 0 {
 		return &DriftError{Want: rest[0].Digest, Path: rest[0].Path}

@@ -76,7 +76,7 @@ func TestIndex(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("resources (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"invalid-path .", "skill-resource-outside-root out", "skill-resource-outside-root passwd", "unreadable-skill-resource gone"}, codes(x.Diagnostics)); diff != "" {
+	if diff := cmp.Diff([]string{"invalid-path .", "skill-resource-outside-root out", "skill-resource-outside-root passwd", "unportable-name %41 #?.md", "unreadable-skill-resource gone"}, codes(x.Diagnostics)); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
 	if len(x.Files) != len(want)+1 || x.TreeDigest != store.TreeDigest(x.Files) {

@@ -10,13 +10,20 @@ import (
 )
 
 // Registry holds the current snapshot of some roots. Its methods are safe for concurrent use;
-// snapshots that were handed out stay as they are.
+// snapshots that were handed out stay as they are. A snapshot is swapped in whole, so whoever takes
+// all from one [Registry.Snapshot] never sees a mixture of two generations.
+//
+// Nothing is read twice without need: a skill whose SKILL.md has not been touched is taken from the
+// snapshot before, and what was known of its other files serves as a hint for the next
+// [Skill.Index].
 type Registry struct {
-	roots   []Root
+	roots   []Root // shared by all snapshots, so that their skills can be
 	opts    *ScanOptions
+	limits  *limits
 	current atomic.Pointer[Snapshot]
 
-	scanning sync.Mutex // serialises Rescan
+	scanning   sync.Mutex // serialises Rescan and Refresh
+	assembling sync.Mutex // serialises what makes a snapshot and swaps it in
 }
 
 // NewRegistry returns a registry with an empty snapshot. [Registry.Rescan] fills it.
@@ -24,8 +31,8 @@ func NewRegistry(roots []Root, opts *ScanOptions) *Registry {
 	if opts == nil {
 		opts = &ScanOptions{}
 	}
-	r := &Registry{roots: slices.Clone(roots), opts: opts}
-	r.current.Store(assemble(r.roots, nil, nil, opts, opts.limits().now()))
+	r := &Registry{roots: slices.Clone(roots), opts: opts, limits: opts.limits()}
+	r.current.Store(assemble(r.roots, nil, nil, opts, r.limits.now()))
 	return r
 }
 
@@ -33,7 +40,8 @@ func NewRegistry(roots []Root, opts *ScanOptions) *Registry {
 func (r *Registry) Snapshot() *Snapshot { return r.current.Load() }
 
 // Diff names the paths that differ between two snapshots, sorted. Changed skills are those whose
-// SKILL.md, root or place differ; other files are not compared.
+// SKILL.md, root or place differ, and those whose other files differ where both snapshots know
+// them.
 type Diff struct {
 	Added, Removed, Changed []string
 }
@@ -41,77 +49,113 @@ type Diff struct {
 // Empty reports that nothing differs.
 func (d Diff) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// Rescan scans the roots and swaps the result in. When it fails the last good snapshot stays.
+// attempts is how often a scan that a swap overtook is repeated before its result is taken anyway.
+const attempts = 3
+
+// Rescan scans the roots and swaps the result in. When it fails the last good snapshot stays. A root
+// that could be read before and cannot be read any more keeps its skills, with a diagnostic that
+// says so; with StrictRoots it is an error instead.
 //
 // Errors: those of [Scan].
 func (r *Registry) Rescan(ctx context.Context) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
+	return r.rescan(ctx, nil)
+}
+
+// rescan is Rescan; what the touched paths concern is indexed again before the swap.
+func (r *Registry) rescan(ctx context.Context, touched *touched) (Diff, error) {
 	// A skill that RescanSkill swaps in meanwhile may be more recent than the scan's reading of it;
 	// then the scan is repeated, but not for ever.
-	for attempt := 0; ; attempt++ {
+	for attempt := 1; ; attempt++ {
 		old := r.current.Load()
-		fresh, err := Scan(ctx, r.roots, r.opts)
-		if err != nil {
+		s := &scanner{opts: r.opts, limits: r.limits, roots: r.roots, known: knownOf(old.scanned), before: old}
+		if err := s.scan(ctx); err != nil {
 			return Diff{}, err
 		}
-		if attempt == 2 {
-			r.current.Store(fresh)
-			return diff(old, fresh), nil
+		if err := touched.indexAgain(ctx, s.found); err != nil {
+			return Diff{}, err
 		}
-		if r.current.CompareAndSwap(old, fresh) {
+		if fresh := r.swap(old, s.snapshot, attempt == attempts); fresh != nil {
 			return diff(old, fresh), nil
 		}
 	}
 }
 
+// swap makes a snapshot and swaps it in when old is still the current one, or in any case with
+// force. It returns nil when it has not been swapped in.
+func (r *Registry) swap(old *Snapshot, assemble func() *Snapshot, force bool) *Snapshot {
+	r.assembling.Lock()
+	defer r.assembling.Unlock()
+	if r.current.Load() != old && !force {
+		return nil
+	}
+	fresh := assemble()
+	r.current.Store(fresh)
+	return fresh
+}
+
 // RescanSkill reads one skill again and swaps it in. When it cannot be loaded the snapshot stays.
 //
-// Errors: *FrontmatterError and those of [Skill.Read].
+// Errors: *FrontmatterError and those of [Skill.Read]; ErrNotFound also when the skill as it is now
+// is not served, because it requires what is missing or is not strictly valid.
 func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	data, facts, err := readLinked(sk.place, sk.File, nil)
-	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, limits: sk.limits}
+	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, limits: sk.limits, hint: sk.lastIndex()}
 	if err == nil {
 		err = fresh.parse(data, facts)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}
-	key := sk.place.key(sk.Root)
-	for {
-		old := r.current.Load()
-		found := slices.Clone(old.scanned)
-		at := slices.IndexFunc(found, func(other *Skill) bool { return other.Path == sk.Path && other.place.key(other.Root) == key })
-		if at < 0 {
-			return nil, fmt.Errorf("read %s again: %w", sk.Path, ErrNotFound)
-		}
-		// The roots of every scan are values of their own.
-		fresh.Root, fresh.name = found[at].Root, ""
-		found[at] = fresh
-		if next := assemble(old.Roots, found, old.scan, old.opts, r.opts.limits().now()); r.current.CompareAndSwap(old, next) {
-			return fresh, nil
-		}
+	r.assembling.Lock()
+	defer r.assembling.Unlock()
+	old := r.current.Load()
+	at := slices.IndexFunc(old.scanned, func(other *Skill) bool {
+		return other.Path == sk.Path && other.Root == sk.Root && other.place.rel == sk.place.rel && other.place.base == sk.place.base
+	})
+	if at < 0 {
+		return nil, fmt.Errorf("read %s again: %w", sk.Path, ErrNotFound)
 	}
+	next := old.exchange([]exchanged{{old.scanned[at], fresh}}, r.limits.now())
+	r.current.Store(next)
+	fresh = next.scanned[at]
+	if next.Skill(sk.Path) != fresh {
+		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)
+	}
+	return fresh, nil
 }
 
 func diff(old, fresh *Snapshot) (d Diff) {
-	for _, sk := range fresh.Skills {
-		was := old.byPath[sk.Path]
+	for i, sk := range fresh.Skills {
+		if i < len(old.Skills) && old.Skills[i] == sk {
+			continue
+		}
+		was := old.Skill(sk.Path)
 		switch {
 		case was == nil:
 			d.Added = append(d.Added, sk.Path)
-		case was.Digest != sk.Digest || was.Root.Dir != sk.Root.Dir || was.Root.Tier != sk.Root.Tier || was.place.rel != sk.place.rel || was.place.base != sk.place.base:
+		case was != sk && differ(was, sk):
 			d.Changed = append(d.Changed, sk.Path)
 		}
 	}
+	if len(old.Skills)+len(d.Added) == len(fresh.Skills) {
+		return d
+	}
 	for _, sk := range old.Skills {
-		if fresh.byPath[sk.Path] == nil {
+		if fresh.Skill(sk.Path) == nil {
 			d.Removed = append(d.Removed, sk.Path)
 		}
 	}
 	slices.SortFunc(d.Removed, strings.Compare)
 	return d
+}
+
+func differ(was, is *Skill) bool {
+	before, after := was.lastIndex(), is.indexed.Load()
+	return was.Digest != is.Digest || was.Root != is.Root || was.place.rel != is.place.rel || was.place.base != is.place.base ||
+		before != nil && after != nil && before.TreeDigest != after.TreeDigest
 }

@@ -1,60 +1,174 @@
 package skills
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode"
 )
 
-// maxEntries is the most top-level entries of a block that is repaired. Each is parsed by itself.
-const maxEntries = 200
+const (
+	// maxEntries is the most keys of a block that is repaired. Each is parsed by itself.
+	maxEntries = 200
+	// maxRepairDepth is how deep mappings below keys are repaired.
+	maxRepairDepth = 4
+)
 
-// topLevel matches a key at the start of a line with a value behind it.
-var topLevel = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*):[ \t]+(\S.*?)[ \t\r]*$`)
+// entryLine matches a key at the start of a line, and what stands behind it.
+var entryLine = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
 
-// repair quotes the top-level values that are no YAML by themselves: a ": " inside, a first
-// character that means something else, text behind a block indicator. It returns the block with
-// equal line numbers, and the lines it changed, from 0; none when there are too many entries.
-func repair(block []byte) (fixed []byte, changed []int) {
-	lines := strings.Split(string(block), "\n")
-	for i, entries := 0, 0; i < len(lines); entries++ {
-		if entries == maxEntries {
-			return nil, nil
+// blockHead matches what a block text starts with.
+var blockHead = regexp.MustCompile(`^[>|][-+0-9]*$`)
+
+// textFields are the fields that can only be text, so that whatever stands there is.
+var textFields = []string{"name", "description", "when_to_use", "license", "compatibility"}
+
+// repairer reads a block that is no YAML entry by entry. What is none by itself is taken as the text
+// it must have been meant as: a ": " inside, a first character that means something else, text behind
+// a block indicator, quotes inside quotes, lines that are not indented.
+type repairer struct {
+	notes   *notes
+	entries int
+	depth   int
+}
+
+// faulty is a key with the lines that belong to it.
+type faulty struct {
+	key, rest string
+	line      int // of the file
+	lines     []string
+}
+
+// mapping reads lines whose first has a number in the file.
+func (p *repairer) mapping(lines []string, at int) (*value, bool) {
+	if p.depth++; p.depth > maxRepairDepth {
+		return nil, false
+	}
+	defer func() { p.depth-- }()
+	whole := &value{kind: mapping}
+	seen := map[string]int{}
+	for i := 0; i < len(lines); {
+		if trimmed := strings.TrimSpace(lines[i]); trimmed == "" || trimmed[0] == '#' {
+			i++
+			continue
 		}
+		match := entryLine.FindStringSubmatch(lines[i])
+		if match == nil || p.entries == maxEntries {
+			return nil, false
+		}
+		p.entries++
+		loose := p.depth == 1 && slices.Contains(textFields, match[1])
 		end := i + 1
-		for end < len(lines) && continues(lines[end]) {
+		for end < len(lines) && continues(lines[end], loose) {
 			end++
 		}
-		if quoted, ok := quote(lines[i:end]); ok {
-			lines[i] = quoted
-			for j := i + 1; j < end; j++ {
-				lines[j] = ""
-			}
-			changed = append(changed, i)
+		e := faulty{key: match[1], rest: match[2], line: at + i, lines: lines[i:end]}
+		item, ok := p.entry(e, loose)
+		if !ok {
+			return nil, false
+		}
+		if first, twice := seen[e.key]; twice {
+			p.notes.repaired(e.line, fmt.Sprintf("the key stands at line %d already, where it counts", first))
+		} else {
+			seen[e.key] = e.line
+			whole.keys, whole.items = append(whole.keys, e.key), append(whole.items, *item)
 		}
 		i = end
 	}
-	return []byte(strings.Join(lines, "\n")), changed
+	return whole, len(whole.keys) > 0
 }
 
-// continues reports a line that belongs to the entry above it.
-func continues(line string) bool {
-	return strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || strings.TrimSpace(line) == ""
+// continues reports a line that belongs to the entry above it: one that is indented or empty, and
+// below a text one that is no key and starts as prose does.
+func continues(line string, loose bool) bool {
+	if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || strings.TrimSpace(line) == "" {
+		return true
+	}
+	return loose && !strings.ContainsRune("<&!{}?%\"'@:,", rune(line[0])) && !entryLine.MatchString(line)
 }
 
-// quote returns a top-level entry with its value in single quotes on one line. Entries that are
-// YAML, that hold quoted or flow values, or that have no value on their first line stay. "[Beta] x"
-// is text, "[x" is a list somebody forgot to close.
-func quote(entry []string) (line string, ok bool) {
-	match := topLevel.FindStringSubmatch(entry[0])
-	if match == nil || strings.ContainsRune(`"'{`, rune(match[2][0])) || match[2][0] == '[' && !strings.Contains(match[2], "]") {
-		return "", false
+// entry reads one key's value.
+func (p *repairer) entry(e faulty, loose bool) (*value, bool) {
+	source := strings.Join(e.lines, "\n") + "\n"
+	if whole, fault := readBlock(source); fault == nil && len(whole.items) == 1 {
+		return &whole.items[0], true
+	} else if fault != nil {
+		before := len(p.notes.repairs)
+		if whole, err := lax(source, e.line, p.notes); err == nil && len(whole.items) == 1 {
+			p.notes.repaired(e.line+fault.line, fault.reason)
+			return &whole.items[0], true
+		}
+		p.notes.repairs = p.notes.repairs[:before]
 	}
-	if _, err := parseYAML([]byte(strings.Join(entry, "\n")), 1); err == nil {
-		return "", false
+	if e.rest != "" {
+		raw, ok := rawText(e, loose)
+		if ok {
+			p.notes.repaired(e.line, "the value needs quotes in YAML; it is taken as text")
+		}
+		return &value{kind: text, source: raw}, ok
 	}
-	words := strings.Fields(strings.Join(append([]string{match[2]}, entry[1:]...), " "))
-	if head := strings.TrimRight(words[0], "+-0123456789"); head == ">" || head == "|" {
-		words = words[1:]
-	}
-	return match[1] + ": '" + strings.ReplaceAll(strings.Join(words, " "), "'", "''") + "'", true
+	return p.below(e, loose)
 }
+
+// below reads the lines below a key: a text, or a mapping that is repaired itself. Tabs they are
+// indented with count as two spaces.
+func (p *repairer) below(e faulty, loose bool) (*value, bool) {
+	lines := slices.Clone(e.lines[1:])
+	for i, line := range lines {
+		trimmed := strings.TrimLeft(line, " \t")
+		if before := line[:len(line)-len(trimmed)]; strings.Contains(before, "\t") && strings.TrimSpace(line) != "" {
+			lines[i] = strings.ReplaceAll(before, "\t", "  ") + trimmed
+			p.notes.repaired(e.line+1+i, "the line is indented with tabs; each counts as two spaces")
+		}
+	}
+	if whole, fault := readBlock(e.lines[0] + "\n" + strings.Join(lines, "\n") + "\n"); fault == nil && len(whole.items) == 1 {
+		return &whole.items[0], true
+	}
+	if loose {
+		p.notes.repaired(e.line, "the value needs quotes in YAML; it is taken as text")
+		return &value{kind: text, source: words(lines)}, true
+	}
+	least := -1
+	for _, line := range lines {
+		if in := indent(line); !blank(line) && (least < 0 || in < least) {
+			least = in
+		}
+	}
+	if least <= 0 {
+		return nil, false
+	}
+	for i, line := range lines {
+		lines[i] = line[min(least, len(line)):]
+	}
+	return p.mapping(lines, e.line+1)
+}
+
+// rawText returns the value of an entry as text. Lists, mappings and quoted values somebody broke are
+// no text, and tags and anchors are not supported, but in a field that can only be text.
+func rawText(e faulty, loose bool) (string, bool) {
+	raw := words(append([]string{e.rest}, e.lines[1:]...))
+	switch raw := e.rest; raw[0] {
+	case '[':
+		_, behind, closed := strings.Cut(raw, "]")
+		loose = loose || closed && strings.Trim(behind, "] \t,}") != "" && !strings.HasPrefix(strings.TrimLeft(behind, " "), "#")
+	case '{', '"', '\'':
+	case '&', '!':
+		loose = loose || len(raw) == 1 || raw[1] == ' '
+	default:
+		loose = true
+	}
+	if !loose || !strings.ContainsFunc(raw, unicode.IsLetter) {
+		return "", false
+	}
+	if q := raw[0]; (q == '"' || q == '\'') && len(raw) > 1 && raw[len(raw)-1] == q {
+		raw = raw[1 : len(raw)-1]
+	}
+	if head, rest, ok := strings.Cut(raw, " "); ok && blockHead.MatchString(head) {
+		raw = rest
+	}
+	return raw, true
+}
+
+// words joins lines to one, with single spaces.
+func words(lines []string) string { return strings.Join(strings.Fields(strings.Join(lines, " ")), " ") }

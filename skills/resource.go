@@ -42,9 +42,11 @@ type Index struct {
 	Files      []store.File // in byte order of Path, with SKILL.md
 	// Publishable: the skill may be shown by the skills extension, its SKILL.md and its files both.
 	Publishable bool
-	Diagnostics []Diagnostic // about files, those that were left out included
+	Diagnostics []Diagnostic // about files, those that were left out included, and what they say
 
-	marks   map[string]mark // of Files
+	marks   []mark          // of Files
+	signals int             // how many of Diagnostics, the last ones, are signals of single files
+	whole   bool            // no limit has left out signals
 	ignored map[string]bool // paths that were found and left out
 }
 

@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type ScanOptions struct {
 
 	MaxDepth int // levels of directories below a root; 0: 8
 	// MaxDirs is the most directories below a root, those inside of skills not counted; 0: 20,000.
+	// Inside of the skills of a level at most ten times as many are searched for nested skills.
 	MaxDirs int
 	// MaxFiles is the most files of a skill, and the most directories looked at for skills nested
 	// in it; 0: 2,000.
@@ -42,6 +44,8 @@ type ScanOptions struct {
 	// MaxTree is the most bytes of the files of a skill together; 0: 1 GiB.
 	MaxTree int64
 
+	// Cache tells the digests of files that have not been touched since it was saved; nil: none.
+	Cache *Cache
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
@@ -50,6 +54,7 @@ type ScanOptions struct {
 type limits struct {
 	depth, dirs, files int
 	tree               int64
+	cache              *Cache
 	now                func() time.Time
 }
 
@@ -58,6 +63,7 @@ func (o *ScanOptions) limits() *limits {
 	if o == nil {
 		return l
 	}
+	l.cache = o.Cache
 	if o.MaxDepth > 0 {
 		l.depth = o.MaxDepth
 	}
@@ -90,7 +96,14 @@ func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, erro
 		opts = &ScanOptions{}
 	}
 	s := &scanner{opts: opts, limits: opts.limits(), roots: slices.Clone(roots)}
-	for _, dir := range opts.AllowRoots {
+	if err := s.scan(ctx); err != nil {
+		return nil, err
+	}
+	return s.snapshot(), nil
+}
+
+func (s *scanner) scan(ctx context.Context) error {
+	for _, dir := range s.opts.AllowRoots {
 		real, err := realDir(dir)
 		if err != nil {
 			s.note(Warning, CodeUnreadableRoot, dir, "the allowed root cannot be read: %v", cause(err))
@@ -100,59 +113,71 @@ func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, erro
 	}
 	for i := range s.roots {
 		if err := s.scanRoot(ctx, &s.roots[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := s.followLinks(ctx); err != nil {
-		return nil, err
-	}
-	return assemble(s.roots, s.found, s.diagnostics, opts, s.limits.now()), nil
+	s.keepLinked()
+	return s.followLinks(ctx)
+}
+
+func (s *scanner) snapshot() *Snapshot {
+	snapshot := assemble(s.roots, s.found, s.diagnostics(), s.opts, s.limits.now())
+	survey := s.survey
+	snapshot.survey = &survey
+	return snapshot
 }
 
 // scanner collects what a scan finds. It belongs to one goroutine; the walk hands it results.
 type scanner struct {
-	opts        *ScanOptions
-	limits      *limits
-	roots       []Root
-	allowed     []string // real directories
-	walked      []string // real directories whose trees have been walked
-	found       []*Skill // in the order of roots, then of walks, then of paths
-	links       []link
-	diagnostics []Diagnostic
+	opts    *ScanOptions
+	limits  *limits
+	roots   []Root
+	allowed []string // real directories
+	walked  []string // real directories whose trees have been walked
+	found   []*Skill // in the order of roots, then of walks, then of paths
+	links   []link
+	survey
+	known  *known    // nil: nothing is
+	before *Snapshot // the one to be replaced; nil for none
+	lost   []*Root   // that could be read before
 }
 
 func (s *scanner) note(severity Severity, code Code, path, format string, args ...any) {
-	s.diagnostics = append(s.diagnostics, diagnose(severity, code, path, format, args...))
+	s.notes = append(s.notes, note{Diagnostic: diagnose(severity, code, path, format, args...)})
 }
 
 // scanRoot walks the real directories of a root.
 func (s *scanner) scanRoot(ctx context.Context, root *Root) error {
 	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."}, label: filepath.Base(root.Dir)}
+	var top folder
 	var err error
 	if root.FS != nil {
-		a.folder = genericFolder{tree: fsTree{root.FS}, rel: "."}
-		_, err = fs.Stat(root.FS, ".")
+		a.label = cmp.Or(root.Name, a.label)
+		top, err = fsFolder(root.FS)
 	} else if a.place.base, err = realDir(root.Dir); err == nil {
 		if absolute, err := filepath.Abs(root.Dir); err == nil {
 			a.label = filepath.Base(absolute)
 		}
-		a.folder, err = openBase(a.place.base)
+		top, err = openBase(a.place.base)
 	}
 	if err != nil {
 		if s.opts.StrictRoots {
 			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
 		}
+		if s.keepRoot(root, err) {
+			return nil
+		}
 		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", cause(err))
 		return nil
 	}
-	defer a.folder.close()
+	defer top.close()
 	if root.FS == nil {
 		if slices.Contains(s.walked, a.place.base) {
 			return nil
 		}
 		s.walked = append(s.walked, a.place.base)
 	}
-	return s.walk(ctx, a)
+	return s.walk(ctx, a, top)
 }
 
 // realDir returns the absolute path of a directory, free of links.
@@ -166,34 +191,50 @@ func realDir(dir string) (string, error) {
 
 // walk visits an area level by level, each level in parallel, so that limits fall on the same
 // directories every time.
-func (s *scanner) walk(ctx context.Context, a *area) error {
-	level, count := []string{"."}, 0
-	for depth := a.depth; len(level) > 0; depth++ {
+func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
+	s.walks = append(s.walks, walk{area: a})
+	return s.visit(ctx, &s.walks[len(s.walks)-1], top, ".")
+}
+
+// visit visits a directory of a walk's area, whose folder is top, and those below it.
+func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) error {
+	a, depth, before := w.area, w.area.depth, len(s.found)
+	if rel != "." {
+		depth += 1 + strings.Count(rel, "/")
+	}
+	defer func() { w.found += len(s.found) - before }()
+	for level := []string{rel}; len(level) > 0; depth++ {
 		if depth > s.limits.depth {
+			w.cut = true
 			s.note(Warning, CodeMaxDepth, join(a.path, level[0]), "%d directories below depth %d are not scanned", len(level), s.limits.depth)
 			return nil
 		}
 		slices.Sort(level)
-		if count += len(level); count > s.limits.dirs {
-			level = level[:max(0, len(level)-(count-s.limits.dirs))]
+		if w.dirs += len(level); w.dirs > s.limits.dirs {
+			w.cut = true
+			level = level[:max(0, len(level)-(w.dirs-s.limits.dirs))]
 			s.note(Error, CodeScanLimit, a.path, "there are more than %d directories; the rest is not scanned", s.limits.dirs)
 		}
 		visits := make([]visit, len(level))
+		var opened atomic.Int64
 		err := parallel(ctx, len(level), func() func(int) {
-			v := &visitor{area: a, limits: s.limits}
+			v := &visitor{area: a, top: top, limits: s.limits, known: s.known, opened: &opened}
 			return func(i int) { visits[i] = v.visit(level[i], depth) }
 		})
 		if err != nil {
 			return err
 		}
-		level = level[:0:0]
+		visited := level
+		level = nil
 		for i := range visits {
 			s.found = append(s.found, visits[i].skills...)
-			s.diagnostics = append(s.diagnostics, visits[i].diagnostics...)
+			for _, d := range visits[i].diagnostics {
+				s.notes = append(s.notes, note{d, a, visited[i]})
+			}
 			s.links = append(s.links, visits[i].links...)
 			level = append(level, visits[i].dirs...)
 		}
-		if count > s.limits.dirs {
+		if w.dirs > s.limits.dirs {
 			return nil
 		}
 	}
@@ -224,7 +265,7 @@ func (s *scanner) followLinks(ctx context.Context) error {
 			s.note(Error, CodeScanLimit, "", "there are more than %d links; the rest is not followed", s.limits.dirs)
 			return nil
 		}
-		a, err := s.resolve(&s.links[i])
+		a, top, err := s.resolve(&s.links[i])
 		if err != nil {
 			s.note(Warning, CodeUnreadableDir, s.links[i].path, "the link cannot be followed: %v", cause(err))
 			continue
@@ -232,8 +273,8 @@ func (s *scanner) followLinks(ctx context.Context) error {
 		if a == nil {
 			continue
 		}
-		err = s.walk(ctx, a)
-		a.folder.close()
+		err = s.walk(ctx, a, top)
+		top.close()
 		if err != nil {
 			return err
 		}
@@ -242,13 +283,15 @@ func (s *scanner) followLinks(ctx context.Context) error {
 }
 
 // resolve returns the area behind a link, nil when there is none to be walked.
-func (s *scanner) resolve(l *link) (*area, error) {
-	target, err := filepath.EvalSymlinks(filepath.Join(l.area.place.base, filepath.FromSlash(join(l.area.place.rel, l.rel))))
+func (s *scanner) resolve(l *link) (*area, folder, error) {
+	target, err := filepath.EvalSymlinks(l.onDisk())
 	if err != nil {
-		return nil, err
+		s.seen, s.named = append(s.seen, l.onDisk()), append(s.named, l.names())
+		return nil, nil, err
 	}
+	s.seen, s.named = append(s.seen, l.onDisk()), append(s.named, target)
 	if s.hasWalked(target) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	base := ""
 	for _, dir := range append([]string{l.area.place.base}, s.allowed...) {
@@ -258,49 +301,50 @@ func (s *scanner) resolve(l *link) (*area, error) {
 		}
 	}
 	if base == "" {
-		s.note(Warning, CodeOutsideRoot, l.path, "the link leads out of its root and of every allowed root")
-		return nil, nil
+		s.note(Warning, CodeOutsideRoot, l.path, "the link %q leads out of its root and of every allowed root; --allow-root with the directory it leads to, or one above that, serves it",
+			filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
+		return nil, nil, nil
 	}
 	rel, err := filepath.Rel(base, target)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	rel = filepath.ToSlash(rel)
 	top, err := openBase(base)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer top.close()
-	folder, err := descend(top, rel)
+	below, err := descend(top, rel)
 	if isNotDir(err) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.walked = append(s.walked, target)
-	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, folder: folder, depth: l.depth}, nil
+	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, depth: l.depth, linked: true}, below, nil
 }
 
 // hasWalked reports whether a real directory was part of an earlier walk. One below a name that
 // walks skip was not.
 func (s *scanner) hasWalked(target string) bool {
 	for _, dir := range s.walked {
-		rel, err := filepath.Rel(dir, target)
-		if err != nil || !inside(dir, target) {
+		if !inside(dir, target) {
 			continue
 		}
-		if !slices.ContainsFunc(strings.Split(filepath.ToSlash(rel), "/"), skipped) {
+		rel, err := filepath.Rel(dir, target)
+		if err == nil && !slices.ContainsFunc(strings.Split(filepath.ToSlash(rel), "/"), skipped) {
 			return true
 		}
 	}
 	return false
 }
 
-// inside reports whether a clean absolute path is dir or lies below it.
+// inside reports whether a clean absolute path is dir, which is one too, or lies below it.
 func inside(dir, target string) bool {
-	rel, err := filepath.Rel(dir, target)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) && !filepath.IsAbs(rel)
+	below, ok := strings.CutPrefix(target, strings.TrimSuffix(dir, string(filepath.Separator)))
+	return ok && (below == "" || below[0] == filepath.Separator)
 }
 
 func isNotDir(err error) bool {

@@ -65,6 +65,7 @@ type Skill struct {
 	indexed  atomic.Pointer[Index]
 	mu       sync.Mutex
 	indexing *indexing // guarded by mu; set while a call computes the index
+	hint     *Index    // guarded by mu; an earlier index, for files that have not been touched since
 }
 
 // Name is the skill's label: the frontmatter's name, or the directory's where the frontmatter has
@@ -98,5 +99,16 @@ func (s *Skill) clone() *Skill {
 		name: s.name, place: s.place, broken: s.broken, mark: s.mark, limits: s.limits,
 	}
 	c.indexed.Store(s.indexed.Load())
+	c.hint = s.lastIndex()
 	return c
+}
+
+// lastIndex returns the index, or else an earlier one; nil when there was none.
+func (s *Skill) lastIndex() *Index {
+	if index := s.indexed.Load(); index != nil {
+		return index
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hint
 }

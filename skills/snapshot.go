@@ -25,6 +25,10 @@ type Snapshot struct {
 	byPath   map[string]*Skill
 	byName   map[string][]*Skill // in byte order of Path
 	statuses map[*Skill]Status   // where they differ from the default
+	survey   *survey             // nil before the first scan
+	// newer are the skills that have taken the place of some in byPath and byName, which the
+	// snapshots before and after a change of few skills share.
+	newer map[*Skill]*Skill
 }
 
 // assemble makes a snapshot of the skills a scan found, by the rules of precedence.
@@ -58,6 +62,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	s.withhold()
 	slices.SortStableFunc(s.Shadowed, byPath)
 	s.label()
+	s.Diagnostics = append(s.Diagnostics, skillNames(s.Skills)...)
 	return s
 }
 
@@ -132,10 +137,15 @@ func (s *Snapshot) shadow(loser, winner *Skill) {
 
 // rename gives a skill that an earlier snapshot has too another name, in this one only.
 func (s *Snapshot) rename(at int, name string) *Skill {
-	old := s.Skills[at]
+	sk := s.renamed(s.Skills[at], name)
+	s.Skills[at], s.byPath[sk.Path] = sk, sk
+	return sk
+}
+
+// renamed returns a skill under another name, and puts it in its place among those that were found.
+func (s *Snapshot) renamed(old *Skill, name string) *Skill {
 	sk := old.clone()
 	sk.name = name
-	s.Skills[at], s.byPath[sk.Path] = sk, sk
 	if i := slices.Index(s.scanned, old); i >= 0 {
 		s.scanned = slices.Clone(s.scanned)
 		s.scanned[i] = sk
@@ -166,9 +176,13 @@ func (s *Snapshot) label() {
 		}
 		s.byName[sk.name] = append(s.byName[sk.name], sk)
 	}
-	for _, sk := range slices.Concat(s.Shadowed, s.Withheld) {
-		if sk.name == "" {
-			sk.name = sk.dirName()
+	for _, list := range [][]*Skill{s.Shadowed, s.Withheld} {
+		for i, sk := range list {
+			if sk.name == "" {
+				sk.name = sk.dirName()
+			} else if sk.name != sk.dirName() {
+				list[i] = s.renamed(sk, sk.dirName())
+			}
 		}
 	}
 	for _, sk := range s.Skills {

@@ -3,6 +3,8 @@ package skills
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // State says whether a skill is offered.
@@ -79,7 +81,9 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 		}
 		return found
 	}
-	because := func(format string, args ...any) { status.Reasons = append(status.Reasons, fmt.Sprintf(format, args...)) }
+	because := func(format string, args ...any) {
+		status.Reasons = append(status.Reasons, fmt.Sprintf(format, args...))
+	}
 	disabled := chosen(s.opts.Disabled)
 	status.Pinned, status.NameOnly = chosen(s.opts.Pinned), chosen(s.opts.NameOnly)
 	if disabled {
@@ -114,7 +118,7 @@ const maxMissing = 20
 func (o *ScanOptions) missing(r *Requires) (missing []string) {
 	need := func(names []string, has func(string) bool, format string) {
 		for _, name := range names {
-			if has != nil && len(missing) < maxMissing && !has(name) {
+			if has != nil && len(missing) < maxMissing && isName(name) && !has(name) {
 				missing = append(missing, fmt.Sprintf(format, clip(name, maxName)))
 			}
 		}
@@ -122,6 +126,14 @@ func (o *ScanOptions) missing(r *Requires) (missing []string) {
 	need(r.Commands, o.HasCommand, "requires the command %q, which is not on PATH")
 	need(r.Env, o.HasEnv, "requires the environment variable %q, which is not set")
 	return missing
+}
+
+// isName reports what can be the name of a command or a variable; lists of them in real skills hold
+// sentences too, which nothing can meet.
+func isName(name string) bool {
+	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r >= utf8.RuneSelf || strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
+	})
 }
 
 // unusable reports a skill that only keeps its path from less trusted ones.

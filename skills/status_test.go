@@ -26,6 +26,7 @@ func TestStatus(t *testing.T) {
 		"needs/SKILL.md":    withFields("needs", "metadata:", "  requires: have lack"),
 		"vendor/SKILL.md":   withFields("vendor", "metadata:", "  openclaw:", "    requires:", "      bins: [have]", "      env: [SET, UNSET]"),
 		"top/SKILL.md":      withFields("top", "requires:", "  bins: [lack]"),
+		"prose/SKILL.md":    withFields("prose", "requires:", "  bins: [have (any version)]", "  env:", "    - 'KEY (optional): a key'"),
 		"words/SKILL.md":    withFields("words", "requires: some other skill"),
 		"deep/off/SKILL.md": document("switched-off", "off"),
 	})
@@ -42,6 +43,7 @@ func TestStatus(t *testing.T) {
 		"needs":    {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
 		"vendor":   {State: skills.StateUnavailable, Reasons: []string{`requires the environment variable "UNSET", which is not set`}},
 		"top":      {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
+		"prose":    {State: skills.StateEnabled},
 		"words":    {State: skills.StateEnabled},
 		"deep/off": {State: skills.StateDisabled, Reasons: []string{"disabled by the operator"}},
 	}
@@ -133,5 +135,24 @@ func TestRenamedOnlyInTheLaterSnapshot(t *testing.T) {
 	}
 	if _, err := after.Lookup("shared"); err == nil {
 		t.Error("the shared name still finds a skill")
+	}
+}
+
+// A skill that is read again and then requires what is missing is not handed out.
+func TestRescanSkillIsNotServedAnyMore(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{"a/SKILL.md": document("a", "first")})
+	registry := skills.NewRegistry([]skills.Root{{Dir: base, Tier: skills.TierUser}}, &skills.ScanOptions{HasCommand: func(string) bool { return false }})
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sk := registry.Snapshot().Skill("a")
+	writeTree(t, base, map[string]string{"a/SKILL.md": withFields("a", "metadata:", "  requires: gone")})
+	if fresh, err := registry.RescanSkill(t.Context(), sk); !errors.Is(err, skills.ErrNotFound) || fresh != nil {
+		t.Errorf("RescanSkill = %v, %v; want not found", fresh, err)
+	}
+	if after := registry.Snapshot(); len(after.Skills) != 0 || len(after.Withheld) != 1 {
+		t.Errorf("served %v, withheld %v", paths(after.Skills), paths(after.Withheld))
 	}
 }

@@ -52,6 +52,17 @@ func (v *value) scalar() string {
 
 func (v *value) text(key string) string { return v.member(key).scalar() }
 
+// keyText returns a scalar as JSON has it for a key.
+func (v *value) keyText() string {
+	switch v.kind {
+	case null:
+		return ""
+	case text:
+		return v.source
+	}
+	return string(v.appendJSON(nil))
+}
+
 // flag reads a boolean member. A value that is neither yes nor no counts as the stricter answer,
 // the opposite of the default.
 func (v *value) flag(key string, byDefault bool) bool {
@@ -162,7 +173,7 @@ func appendString(out []byte, s string) []byte {
 func resolve(s string) value {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
-		return value{kind: null}
+		return value{kind: null, source: s}
 	case "true", "True", "TRUE", "false", "False", "FALSE":
 		return value{kind: boolean, source: s}
 	case ".nan", ".NaN", ".NAN":

@@ -2,9 +2,7 @@ package skills
 
 import (
 	"regexp"
-	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -12,8 +10,7 @@ import (
 
 // Verdict is what a SKILL.md is good for. Every skill of a snapshot can be loaded.
 type Verdict struct {
-	// Strict approximates the reference validator (skills-ref): its rules for fields, names and
-	// lengths are applied, its YAML dialect is not reproduced in every corner.
+	// Strict is that of the reference validator (skills-ref): [Validate] finds nothing.
 	Strict bool
 	// Publishable: SKILL.md may be shown by the skills extension. The limits on a skill's files are
 	// not part of it, see [Index].
@@ -34,7 +31,7 @@ var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 func (s *Skill) judge(doc *Document) {
 	dir, name := s.dirName(), s.Frontmatter.Name
 	s.Verdict.Repaired = doc.Repaired
-	s.Verdict.Strict = doc.strict && s.File != "" && norm.NFKC.String(dir) == norm.NFKC.String(name)
+	s.Verdict.Strict = doc.strictName != "" && s.File != "" && norm.NFKC.String(dir) == doc.strictName
 	note := func(severity Severity, code Code, detail string) {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: severity, Code: code, Path: s.File, Detail: detail})
 	}
@@ -61,30 +58,4 @@ func (s *Skill) judge(doc *Document) {
 	if len(rules) > 0 {
 		note(Info, CodeNotPublishable, strings.Join(rules, "; "))
 	}
-}
-
-var strictKeys = []string{"name", "description", "license", "allowed-tools", "metadata", "compatibility"}
-
-// strictFields applies the rules of skills-ref to the fields of a block.
-func strictFields(whole *value) bool {
-	for _, key := range whole.keys {
-		if !slices.Contains(strictKeys, key) {
-			return false
-		}
-	}
-	name, description := whole.member("name"), whole.member("description")
-	if name.scalar() == "" || description.scalar() == "" || utf8.RuneCountInString(description.source) > maxDescription {
-		return false
-	}
-	if v := whole.member("compatibility"); v != nil && (v.kind == list || v.kind == mapping || utf8.RuneCountInString(v.source) > maxCompatibility) {
-		return false
-	}
-	return strictName(norm.NFKC.String(name.scalar()))
-}
-
-// strictName applies the rules of skills-ref to a name in the normal form NFKC.
-func strictName(name string) bool {
-	return utf8.RuneCountInString(name) <= maxName && strings.ToLower(name) == name &&
-		!strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-") && !strings.Contains(name, "--") &&
-		!strings.ContainsFunc(name, func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
 }

@@ -2,8 +2,11 @@ package skills
 
 import (
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -15,8 +18,8 @@ type area struct {
 	dir    string // of the area below Root.Dir
 	label  string // names a root that is itself a skill; empty behind a link
 	place  place
-	folder folder
 	depth  int
+	linked bool // a link led to it
 }
 
 // link is a symbolic link that may lead to a directory.
@@ -26,6 +29,20 @@ type link struct {
 	path  string // in the catalogue
 	dir   string // below Root.Dir
 	depth int
+}
+
+func (l *link) onDisk() string {
+	return filepath.Join(l.area.place.base, filepath.FromSlash(join(l.area.place.rel, l.rel)))
+}
+
+// names returns what a link names, whether that is there or not.
+func (l *link) names() string {
+	name := l.onDisk()
+	target, err := os.Readlink(name)
+	if err != nil || filepath.IsAbs(target) {
+		return filepath.Clean(target)
+	}
+	return filepath.Join(filepath.Dir(name), target)
 }
 
 // visit is what was found in a directory.
@@ -39,10 +56,14 @@ type visit struct {
 // visitor visits directories, one at a time.
 type visitor struct {
 	area   *area
+	top    folder // of the area
 	limits *limits
+	known  *known // skills that need not be read again
 	buf    []byte // of the SKILL.md read last
 	out    visit
-	budget int // directories that may still be looked at in the skill being visited
+	outer  string        // the path of the skill being visited
+	budget int           // directories that may still be looked at in the skill being visited
+	opened *atomic.Int64 // directories opened inside of the skills of the level
 }
 
 func (v *visitor) note(severity Severity, code Code, path, format string, args ...any) {
@@ -52,7 +73,7 @@ func (v *visitor) note(severity Severity, code Code, path, format string, args .
 // visit reads one directory of an area and, when it is a skill, what is nested in it.
 func (v *visitor) visit(rel string, depth int) visit {
 	v.out, v.budget = visit{}, v.limits.files
-	f, err := descend(v.area.folder, rel)
+	f, err := descend(v.top, rel)
 	if err != nil {
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be opened: %v", cause(err))
 		return v.out
@@ -75,6 +96,8 @@ func (v *visitor) visit(rel string, depth int) visit {
 		_, err := CleanPath(v.path(below))
 		switch {
 		case e.name == upperFile || e.name == lowerFile:
+		case e.mode == 0:
+			v.note(Warning, CodeMisspeltFile, v.path(below), "only %s and %s make a directory a skill", upperFile, lowerFile)
 		case err != nil:
 			v.note(Warning, CodeInvalidPath, v.path(rel), "a directory has a name that no path can hold")
 		case e.mode&fs.ModeSymlink != 0:
@@ -116,9 +139,13 @@ func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, dept
 		}
 		path = join(v.area.root.Prefix, label)
 	}
+	v.outer = path
 	v.load(f, file, rel, path)
 	v.nested(f, entries, rel, path, depth)
 }
+
+// maxInner is how many times as many directories may be inside of skills as outside of them.
+const maxInner = 10
 
 func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int) {
 	if depth >= v.limits.depth {
@@ -129,10 +156,20 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 			continue
 		}
 		if v.budget--; v.budget < 0 {
+			if v.budget == -1 {
+				v.note(Warning, CodeScanLimit, v.outer, "the skill has more than %d directories; the rest is not searched for nested skills", v.limits.files)
+			}
 			return
 		}
 		if f.barren(e.name) {
 			continue
+		}
+		if n, most := v.opened.Add(1), maxInner*int64(v.limits.dirs); n > most {
+			if n == most+1 {
+				v.note(Warning, CodeScanLimit, v.area.path, "there are more than %d directories in skills; the rest is not searched for nested skills", most)
+			}
+			v.budget = -1
+			return
 		}
 		v.inner(f, e.name, join(rel, e.name), join(path, e.name), depth+1)
 	}
@@ -169,6 +206,12 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 		dir = "."
 	}
 	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, limits: v.limits}
+	if file.mode == 0 {
+		if same := v.known.recall(f, sk); same != nil {
+			v.out.skills = append(v.out.skills, same)
+			return
+		}
+	}
 	var data []byte
 	var facts facts
 	var err error

@@ -11,33 +11,63 @@ import (
 
 // Bounds of a frontmatter's shape.
 const (
-	maxYAMLDepth = 32
+	maxYAMLDepth = 250
 	maxYAMLNodes = 10_000
 )
 
-// parseBlock reads a block that starts at a line of its file. One that is no YAML is repaired once,
-// where the commonest faults allow it.
+// parseBlock reads a block that starts at a line of its file. What readBlock refuses is repaired: by
+// the reading of a laxer library where that has one, else entry by entry.
 func parseBlock(block []byte, line int, notes *notes) (*value, error) {
-	if whole, ok := parsePlain(string(block)); ok {
+	source := string(block)
+	if whole, ok := parsePlain(source); ok {
+		notes.plain = whole
 		return whole, nil
 	}
-	root, err := parseYAML(block, line)
-	if err != nil {
-		fixed, lines := repair(block)
-		if len(lines) == 0 {
-			return nil, err
-		}
-		again, second := parseYAML(fixed, line)
-		if second != nil {
-			return nil, err
-		}
-		for _, at := range lines {
-			notes.repaired(line+at, "the value needs quotes in YAML; it is taken as text")
-		}
-		root = again
+	whole, fault := readBlock(source)
+	if fault == nil {
+		return whole, nil
 	}
-	w := &walker{offset: line - 1, notes: notes}
-	return w.root(root)
+	if clean := printableText(source); clean != source {
+		at, _ := unprintable(strings.ReplaceAll(source, "\r", ""))
+		notes.repaired(line+lines(source[:max(at, 0)]), "control characters are left out")
+		source = clean
+	}
+	before := len(notes.repairs)
+	whole, err := lax(source, line, notes)
+	if err != nil {
+		notes.repairs = notes.repairs[:before]
+		p := &repairer{notes: notes}
+		var ok bool
+		if whole, ok = p.mapping(strings.Split(strings.TrimSuffix(source, "\n"), "\n"), line); !ok {
+			notes.repairs = notes.repairs[:before]
+			return nil, err
+		}
+	}
+	if len(notes.repairs) == before {
+		notes.repaired(line+fault.line, fault.reason)
+	}
+	return whole, nil
+}
+
+// lax reads a block with the library.
+func lax(source string, line int, notes *notes) (*value, error) {
+	root, err := parseYAML([]byte(source), line)
+	if err != nil {
+		return nil, err
+	}
+	return (&walker{offset: line - 1, notes: notes}).root(root)
+}
+
+// printableText leaves out the characters that YAML does not allow.
+func printableText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\r' {
+			if at, _ := unprintable(string(r)); at >= 0 {
+				return -1
+			}
+		}
+		return r
+	}, s)
 }
 
 var lineInError = regexp.MustCompile(`^yaml: line (\d+): `)
@@ -105,7 +135,6 @@ func (w *walker) walk(node *yaml.Node, depth int) (value, error) {
 	case node.Style&yaml.TaggedStyle != 0 && !coreTags[node.Tag]:
 		return value{}, w.refuse(node, "this YAML tag is not supported")
 	}
-	w.notes.loose = w.notes.loose || node.Style&(yaml.FlowStyle|yaml.TaggedStyle) != 0
 	switch node.Kind {
 	case yaml.ScalarNode:
 		return scalarOf(node), nil
@@ -139,7 +168,8 @@ func (w *walker) mapping(node *yaml.Node, depth int) (value, error) {
 		if key.Tag == "!!merge" {
 			return value{}, w.refuse(key, "merge keys are not supported")
 		}
-		name := keyText(key)
+		scalar := scalarOf(key)
+		name := scalar.keyText()
 		child, err := w.walk(node.Content[i+1], depth+1)
 		if err != nil {
 			return value{}, err
@@ -152,18 +182,6 @@ func (w *walker) mapping(node *yaml.Node, depth int) (value, error) {
 		v.keys, v.items = append(v.keys, name), append(v.items, child)
 	}
 	return v, nil
-}
-
-// keyText returns a key as JSON has it.
-func keyText(node *yaml.Node) string {
-	switch v := scalarOf(node); v.kind {
-	case null:
-		return ""
-	case text:
-		return v.source
-	default:
-		return string(v.appendJSON(nil))
-	}
 }
 
 func scalarOf(node *yaml.Node) value {

@@ -1,0 +1,396 @@
+package skills
+
+import (
+	"bytes"
+
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+)
+
+// cachedTree makes a skill with files of all sorts, and returns its root and the cache's file.
+func cachedTree(t *testing.T) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, content := range map[string]string{
+		"SKILL.md": "---\nname: a\ndescription: d\nhooks: x\n---\n<!-- hidden -->\n", "references/r.md": "text\u200b\n<!-- hidden -->\n",
+		"assets/pixel": "\x89PNG\r\n\x1a\n\x00", "assets/data.json": "{}", "scripts/run": "#!/usr/bin/env -S python3 -I\r\n", "scripts/run.sh": "echo\n",
+		"scripts/long.sh": "#!" + string(bytes.Repeat([]byte("x"), 5000)) + "\n", "empty": "",
+	} {
+		path := filepath.Join(dir, "a", filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, filepath.Join(t.TempDir(), "state", "digests")
+}
+
+// scanCached scans a root with the cache in a file, as a process of its own would.
+func scanCached(t *testing.T, dir, file string) (*Snapshot, *Cache) {
+	t.Helper()
+	cache := NewCache(file)
+	if file == "" {
+		cache = nil
+	}
+	s, err := Scan(t.Context(), []Root{{Dir: dir}}, &ScanOptions{Cache: cache, Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, cache
+}
+
+func mustIndex(t *testing.T, sk *Skill) *Index {
+	t.Helper()
+	index, err := sk.Index(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func compareIndexes(t *testing.T, want, got *Index) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Index{}, mark{})); diff != "" {
+		t.Errorf("the index is another one (-want +got):\n%s", diff)
+	}
+}
+
+// The cache gives what reading the files gives, and spares the reading.
+func TestCache(t *testing.T) {
+	t.Parallel()
+	dir, file := cachedTree(t)
+	plain, _ := scanCached(t, dir, "")
+	want := mustIndex(t, plain.Skill("a"))
+	first, cache := scanCached(t, dir, file)
+	compareIndexes(t, want, mustIndex(t, first.Skill("a")))
+	if err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := scanCached(t, dir, file)
+	in := indexer{skill: again.Skill("a"), index: &Index{}, budget: 1 << 20, unseen: 1 << 20}
+	in.tree = mustOpen(t, again.Skill("a"))
+	for _, r := range want.Resources {
+		if !in.recall(r.Path) {
+			t.Errorf("%s is read again", r.Path)
+		}
+	}
+	if !in.recallSelf() {
+		t.Error("SKILL.md is searched again")
+	}
+	compareIndexes(t, want, mustIndex(t, again.Skill("a")))
+}
+
+func mustOpen(t *testing.T, sk *Skill) tree {
+	t.Helper()
+	tree, err := sk.place.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tree.close)
+	return tree
+}
+
+// A file that was touched is read again, whatever its size and modification time say.
+func TestCacheForgetsTouchedFiles(t *testing.T) {
+	t.Parallel()
+	dir, file := cachedTree(t)
+	first, cache := scanCached(t, dir, file)
+	mustIndex(t, first.Skill("a"))
+	if err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "a", "scripts", "run.sh")
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte("false"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "a", "assets", "data.json"), filepath.Join(dir, "a", "scripts", "data.json")); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := scanCached(t, dir, file)
+	index := mustIndex(t, again.Skill("a"))
+	if got := index.Resource("scripts/run.sh").Digest; got != digest.FromString("false") {
+		t.Errorf("scripts/run.sh has the digest %s", got)
+	}
+	plain, _ := scanCached(t, dir, "")
+	compareIndexes(t, mustIndex(t, plain.Skill("a")), index)
+}
+
+// Two names of one file share a record, but not what depends on the name.
+func TestCacheHardLinks(t *testing.T) {
+	t.Parallel()
+	dir, file := cachedTree(t)
+	for _, name := range []string{"scripts/link", "other.txt", "other.md", "references/skill.md"} {
+		if err := os.Link(filepath.Join(dir, "a/SKILL.md"), filepath.Join(dir, "a", filepath.FromSlash(name))); err != nil {
+			t.Skip("missing capability: hard links")
+		}
+	}
+	for range 2 {
+		got, cache := scanCached(t, dir, file)
+		index := mustIndex(t, got.Skill("a"))
+		plain, _ := scanCached(t, dir, "")
+		compareIndexes(t, mustIndex(t, plain.Skill("a")), index)
+		if err := cache.Save(got); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A file that was written just before it was read is not remembered.
+func TestCacheLeavesOutUnsettled(t *testing.T) {
+	t.Parallel()
+	dir, file := cachedTree(t)
+	s, err := Scan(t.Context(), []Root{{Dir: dir}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustIndex(t, s.Skill("a"))
+	if err := NewCache(file).Save(s); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, err := parseDigests(data); err != nil || len(known.records) != 0 {
+		t.Errorf("%d bytes of records, %v", len(known.records), err)
+	}
+}
+
+// A damaged file is no cache, and is replaced.
+func TestCacheDamaged(t *testing.T) {
+	t.Parallel()
+	dir, file := cachedTree(t)
+	first, cache := scanCached(t, dir, file)
+	want := mustIndex(t, first.Skill("a"))
+	if err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(good); at += 7 {
+		bad := bytes.Clone(good)
+		bad[at] ^= 0x20
+		if _, err := parseDigests(bad); err == nil {
+			t.Errorf("a changed byte at %d is accepted", at)
+		}
+		if _, err := parseDigests(good[:at]); err == nil {
+			t.Errorf("the first %d bytes are accepted", at)
+		}
+	}
+	if err := os.WriteFile(file, good[:len(good)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, cache := scanCached(t, dir, file)
+	compareIndexes(t, want, mustIndex(t, again.Skill("a")))
+	if err := cache.Save(again); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
+		t.Errorf("the damaged file was not replaced: %v", err)
+	}
+	leftovers, err := os.ReadDir(filepath.Dir(file))
+	if err != nil || len(leftovers) != 1 {
+		t.Errorf("%v beside the cache, %v", leftovers, err)
+	}
+}
+
+// Skills without an index keep what the file holds of them.
+func TestCacheSavePartly(t *testing.T) {
+	t.Parallel()
+	dir, file := cachedTree(t)
+	first, cache := scanCached(t, dir, file)
+	mustIndex(t, first.Skill("a"))
+	if err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, cache := scanCached(t, dir, file)
+	if err := cache.Save(second); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
+		t.Errorf("records were lost: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	third, cache := scanCached(t, dir, file)
+	if err := cache.Save(third); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(file); err != nil || len(now) >= len(good) {
+		t.Errorf("records of files that are gone are kept: %d bytes, %v", len(now), err)
+	}
+}
+
+func TestCacheSaveFails(t *testing.T) {
+	t.Parallel()
+	dir, _ := cachedTree(t)
+	s, cache := scanCached(t, dir, filepath.Join(dir, "a", "SKILL.md", "digests"))
+	mustIndex(t, s.Skill("a"))
+	if err := cache.Save(s); err == nil {
+		t.Error("Save below a file succeeds")
+	}
+}
+
+// An earlier index serves as a hint for files that rest, and for no others.
+func TestIndexHint(t *testing.T) {
+	t.Parallel()
+	dir, _ := cachedTree(t)
+	registry := NewRegistry([]Root{{Dir: dir}}, &ScanOptions{Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	rescan := func() *Skill {
+		if _, err := registry.Rescan(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return registry.Snapshot().Skill("a")
+	}
+	first := mustIndex(t, rescan())
+	second := rescan()
+	if second.indexed.Load() != nil || second.lastIndex() != first {
+		t.Fatal("a scan keeps the index instead of a hint")
+	}
+	compareIndexes(t, first, mustIndex(t, second))
+	if err := os.WriteFile(filepath.Join(dir, "a", "scripts", "run.sh"), []byte("other"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "a", "scripts", "run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "a", "empty")); err != nil {
+		t.Fatal(err)
+	}
+	third := mustIndex(t, rescan())
+	plain, _ := scanCached(t, dir, "")
+	compareIndexes(t, mustIndex(t, plain.Skill("a")), third)
+	if got := third.Resource("scripts/run").Script; got == nil || got.Executable != (runtime.GOOS != "windows") {
+		t.Errorf("the script whose mode changed is %+v", got)
+	}
+}
+
+// However many skills change one by one, snapshots do not hold on to what they were for ever.
+func TestRegistryForgetsOldReadings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range maxNewer + 50 {
+		name := filepath.Join(dir, fmt.Sprint(i), "SKILL.md")
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte("---\nname: a\ndescription: d\n---\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := NewRegistry([]Root{{Dir: dir}}, nil)
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, sk := range registry.Snapshot().Skills {
+		fresh, err := registry.RescanSkill(t.Context(), sk)
+		s := registry.Snapshot()
+		if err != nil || s.Skill(sk.Path) != fresh || len(s.newer) > maxNewer {
+			t.Fatalf("RescanSkill(%s) = %p, %v; the snapshot has %p, and %d that differ from its tables", sk.Path, fresh, err, s.Skill(sk.Path), len(s.newer))
+		}
+	}
+}
+
+// FuzzParseRecords holds the parser of stored digests to its limits: what it accepts can be searched
+// and written again.
+func FuzzParseRecords(f *testing.F) {
+	seed := func(d digests) {
+		data, err := appendDigests(nil, d)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data[len(cacheMagic) : len(data)-sha256.Size])
+	}
+	b := newDigestsBuilder()
+	seed(b.digests())
+	b.add(mark{inode: 1}, make([]byte, sha256.Size), cachedFacts{Ext: ".md", Text: true})
+	b.add(mark{inode: 2}, make([]byte, sha256.Size), cachedFacts{Ext: ".sh", Script: true, Shebang: "/bin/sh"})
+	seed(b.digests())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := parseRecords(data)
+		if err != nil {
+			return
+		}
+		for i := range len(d.records) / recordSize {
+			m := parseMark(d.record(i))
+			found, ok := d.find(m)
+			if !ok {
+				t.Fatalf("record %d is not found", i)
+			}
+			if found.resource("scripts/x", nopInfo{}).Size != m.size {
+				t.Errorf("record %d has another size", i)
+			}
+			found.signals("x")
+		}
+		b := newDigestsBuilder()
+		b.addAll(&d)
+		out, err := appendDigests(nil, b.digests())
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseDigests(out)
+		if err != nil || !bytes.Equal(withoutFacts(again.records), withoutFacts(d.records)) {
+			t.Errorf("written again it is another one: %v", err)
+		}
+	})
+}
+
+// withoutFacts blanks the places of facts, which depend on their order.
+func withoutFacts(records []byte) []byte {
+	records = bytes.Clone(records)
+	for at := recordSize; at <= len(records); at += recordSize {
+		binary.BigEndian.PutUint32(records[at-4:], 0)
+	}
+	return records
+}
+
+type nopInfo struct{ os.FileInfo }
+
+func (nopInfo) Mode() os.FileMode { return 0o644 }
+
+// BenchmarkCacheLoad reads the digests of 30,000 files.
+func BenchmarkCacheLoad(b *testing.B) {
+	builder := newDigestsBuilder()
+	for i := range 30_000 {
+		sum := sha256.Sum256(fmt.Append(nil, i))
+		builder.add(mark{inode: uint64(i)}, sum[:], cachedFacts{Ext: ".md", Text: true})
+	}
+	data, err := appendDigests(nil, builder.digests())
+	if err != nil {
+		b.Fatal(err)
+	}
+	file := filepath.Join(b.TempDir(), "digests")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, ok := NewCache(file).lookUp(mark{inode: 7, known: true}, "a.md", false); !ok {
+			b.Fatal("not found")
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package skills
+
+import (
+	"cmp"
+	"context"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Above these, scanning all is cheaper: each is looked for among all skills.
+const (
+	maxChanged = 256 // paths
+	maxParts   = 64  // parts visited one by one
+)
+
+// part is a directory of an earlier walk, to be visited again with all that is below it: what was
+// found there then, and what is now.
+type part struct {
+	at   int // of the walk
+	walk walk
+	rel  string // below the walk's area
+
+	was, fresh   []*Skill
+	noted, notes []note
+}
+
+// holds reports whether a directory of the area is in the part.
+func (p *part) holds(rel string) bool {
+	return p.rel == "." || strings.HasPrefix(rel, p.rel) && (len(rel) == len(p.rel) || rel[len(p.rel)] == '/')
+}
+
+func (p *part) onDisk() string { return filepath.Join(p.walk.area.onDisk(), filepath.FromSlash(p.rel)) }
+
+// parts returns the parts of a snapshot that changed paths concern, none within another, in the
+// order of walks.
+//
+// Errors: errUnsure.
+func (s *Snapshot) parts(changed []string) ([]part, error) {
+	var parts []part
+	if len(changed) > maxChanged {
+		return nil, errUnsure
+	}
+	for _, path := range changed {
+		found, err := s.partsAt(filepath.Clean(path))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, found...)
+	}
+	slices.SortFunc(parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.rel), len(b.rel)), strings.Compare(a.rel, b.rel))
+	})
+	distinct := parts[:0]
+	for _, p := range parts {
+		if !slices.ContainsFunc(distinct, func(outer part) bool { return outer.at == p.at && outer.holds(p.rel) }) {
+			distinct = append(distinct, p)
+		}
+	}
+	if len(distinct) > maxParts {
+		return nil, errUnsure
+	}
+	for i := range distinct {
+		s.recount(&distinct[i])
+	}
+	return distinct, nil
+}
+
+// recount sets what was found in a part.
+func (s *Snapshot) recount(p *part) {
+	for _, sk := range s.ofWalk(p.at) {
+		if p.holds(p.walk.area.relOf(sk)) {
+			p.was = append(p.was, sk)
+		}
+	}
+	for _, n := range s.survey.notes {
+		if n.area == p.walk.area && p.holds(n.rel) {
+			p.noted = append(p.noted, n)
+		}
+	}
+}
+
+// ofWalk returns the skills a walk found.
+func (s *Snapshot) ofWalk(at int) []*Skill {
+	from := 0
+	for i := range s.survey.walks[:at] {
+		from += s.survey.walks[i].found
+	}
+	return s.scanned[from : from+s.survey.walks[at].found]
+}
+
+// relOf returns the directory of a skill relative to the area it was found in.
+func (a *area) relOf(sk *Skill) string {
+	switch a.place.rel {
+	case ".":
+		return sk.place.rel
+	case sk.place.rel:
+		return "."
+	}
+	return strings.TrimPrefix(sk.place.rel, a.place.rel+"/")
+}
+
+// partsAt returns the part of each walk that a changed path concerns.
+func (s *Snapshot) partsAt(changed string) (parts []part, err error) {
+	if anyWithin(changed, s.survey.seen) || anyWithin(changed, s.survey.named) || s.hasLostRoot(changed) {
+		return nil, errUnsure
+	}
+	seen := false
+	for i := range s.survey.walks {
+		w := &s.survey.walks[i]
+		dir := w.area.onDisk()
+		if dir == "" {
+			continue
+		}
+		if changed != dir && within(changed, dir) {
+			return nil, errUnsure
+		}
+		if !within(dir, changed) {
+			continue
+		}
+		seen = true
+		rel, err := filepath.Rel(dir, changed)
+		if err != nil || w.cut {
+			return nil, errUnsure
+		}
+		rel = filepath.ToSlash(rel)
+		if slices.ContainsFunc(strings.Split(rel, "/"), skipped) {
+			continue
+		}
+		rel, err = s.partOf(i, rel, changed)
+		if err != nil {
+			return nil, err
+		}
+		if rel == "" {
+			continue
+		}
+		p := part{at: i, walk: *w, rel: rel}
+		if anyWithin(p.onDisk(), s.survey.seen) {
+			return nil, errUnsure
+		}
+		parts = append(parts, p)
+	}
+	if !seen {
+		return nil, errUnsure
+	}
+	return parts, nil
+}
+
+func anyWithin(dir string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool { return within(dir, path) })
+}
+
+// hasLostRoot reports whether a path may concern a root that could not be read.
+func (s *Snapshot) hasLostRoot(path string) bool {
+	for i := range s.Roots {
+		root := &s.Roots[i]
+		if root.FS != nil || slices.ContainsFunc(s.survey.walks, func(w walk) bool { return w.area.root == root && !w.area.linked }) {
+			continue
+		}
+		if dir, err := filepath.Abs(root.Dir); err != nil || within(dir, path) || within(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// partOf returns the directory to visit after a change at rel: the outermost skill it is in, or
+// else what may have become a skill or hold some; empty for none.
+func (s *Snapshot) partOf(at int, rel, changed string) (string, error) {
+	a := s.survey.walks[at].area
+	outer := ""
+	for _, sk := range s.ofWalk(at) {
+		p := part{rel: a.relOf(sk)}
+		if p.holds(rel) && (outer == "" || len(p.rel) < len(outer)) {
+			outer = p.rel
+		}
+	}
+	if outer != "" {
+		return outer, nil
+	}
+	if name := path.Base(rel); name == upperFile || name == lowerFile {
+		return path.Dir(rel), nil
+	}
+	info, err := os.Lstat(changed)
+	switch {
+	case rel == ".", err == nil && info.Mode()&fs.ModeSymlink != 0:
+		return "", errUnsure
+	case err != nil && !isNotDir(err):
+		return "", errUnsure
+	case err == nil && !info.IsDir():
+		return "", nil
+	}
+	if where := join(a.path, rel); !isCanonical(where) {
+		return "", errUnsure
+	}
+	return rel, nil
+}
+
+// revisit visits a part.
+//
+// Errors: errUnsure; those of ctx.
+func (s *scanner) revisit(ctx context.Context, p *part) error {
+	base, err := openBase(p.walk.area.place.base)
+	if err != nil {
+		return errUnsure
+	}
+	defer base.close()
+	top, err := descend(base, p.walk.area.place.rel)
+	if err != nil {
+		return errUnsure
+	}
+	defer top.close()
+	here, err := descend(top, p.rel)
+	if err != nil {
+		// It may be a link or back already; else nothing is found there.
+		info, missing := os.Lstat(p.onDisk())
+		if !isNotDir(err) || missing == nil && info.Mode()&(fs.ModeSymlink|fs.ModeDir) != 0 {
+			return errUnsure
+		}
+		return nil
+	}
+	here.close()
+	w := p.walk
+	if err := s.visit(ctx, &w, top, p.rel); err != nil {
+		return err
+	}
+	if w.cut || len(s.links) > 0 {
+		return errUnsure
+	}
+	p.walk.dirs, p.fresh, p.notes = w.dirs, s.found, s.notes
+	return nil
+}
+
+// splice makes a snapshot with what is found in the parts.
+func (s *Snapshot) splice(parts []part, now time.Time) *Snapshot {
+	next := &survey{walks: slices.Clone(s.survey.walks), seen: s.survey.seen, named: s.survey.named}
+	for _, n := range s.survey.notes {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.walk.area == n.area && p.holds(n.rel) }) {
+			next.notes = append(next.notes, n)
+		}
+	}
+	found := make([]*Skill, 0, len(s.scanned)+len(parts))
+	for i := range next.walks {
+		w := &next.walks[i]
+		n := 0
+		for n < len(parts) && parts[n].at == i {
+			next.notes = append(next.notes, parts[n].notes...)
+			w.dirs += parts[n].walk.dirs - s.survey.walks[i].dirs
+			n++
+		}
+		before := len(found)
+		found = appendSpliced(found, w.area, s.ofWalk(i), parts[:n])
+		w.found = len(found) - before
+		parts = parts[n:]
+	}
+	return s.again(found, next, now)
+}
+
+// appendSpliced appends the skills of a walk, with those of its parts in the place of the earlier
+// ones.
+func appendSpliced(found []*Skill, a *area, was []*Skill, parts []part) []*Skill {
+	done := make([]bool, len(parts))
+	for _, sk := range was {
+		rel := a.relOf(sk)
+		i := slices.IndexFunc(parts, func(p part) bool { return p.holds(rel) })
+		if i < 0 {
+			found = append(found, sk)
+		} else if !done[i] {
+			found, done[i] = append(found, parts[i].fresh...), true
+		}
+	}
+	for i := range parts {
+		if !done[i] {
+			found = append(found, parts[i].fresh...)
+		}
+	}
+	return found
+}

@@ -1,0 +1,231 @@
+package skills
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Refresh brings the snapshot up to date after the files or directories at those absolute paths,
+// free of links but for their last name, have changed, appeared or gone, and swaps it in. What they
+// do not concern is neither read nor listed. Where the paths do not tell enough, and when there are
+// none, all is scanned as by [Registry.Rescan]. Skills concerned that have been indexed before are
+// indexed again, so that the diff knows a change of any file.
+//
+// Errors: those of [Registry.Rescan].
+func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) {
+	r.scanning.Lock()
+	defer r.scanning.Unlock()
+	touched := newTouched(changed)
+	for range attempts {
+		if len(changed) == 0 {
+			break
+		}
+		old := r.current.Load()
+		parts, err := r.revisit(ctx, old, touched)
+		if ctx.Err() != nil {
+			return Diff{}, ctx.Err()
+		}
+		if err != nil {
+			break
+		}
+		pairs, alike := compareParts(parts)
+		if alike && len(pairs) == 0 {
+			return Diff{}, nil
+		}
+		for _, pair := range pairs {
+			indexAgain(ctx, pair.fresh)
+		}
+		next := func() *Snapshot {
+			if alike {
+				return old.exchange(pairs, r.limits.now())
+			}
+			return old.splice(parts, r.limits.now())
+		}
+		if fresh := r.swap(old, next, false); fresh != nil {
+			return diff(old, fresh), nil
+		}
+	}
+	return r.rescan(ctx, touched)
+}
+
+// errUnsure says that only a scan of all tells what a change means.
+var errUnsure = errors.New("all must be scanned")
+
+// revisit visits what the changed paths concern.
+//
+// Errors: errUnsure; those of ctx.
+func (r *Registry) revisit(ctx context.Context, old *Snapshot, changed *touched) ([]part, error) {
+	if old.survey == nil {
+		return nil, errUnsure
+	}
+	parts, err := old.parts(changed.paths)
+	if err != nil {
+		return nil, err
+	}
+	for i := range parts {
+		p := &parts[i]
+		s := &scanner{opts: r.opts, limits: r.limits, roots: r.roots, known: knownOf(p.was)}
+		s.known.stale = changed.concern
+		if err := s.revisit(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
+}
+
+// indexAgain indexes a skill that had an index before: only so can it be told whether its files
+// differ. An error is repeated to whoever asks for the index.
+func indexAgain(ctx context.Context, sk *Skill) {
+	if sk.lastIndex() != nil {
+		_, _ = sk.Index(ctx)
+	}
+}
+
+// touched are the paths that have changed; none stand for all.
+type touched struct {
+	paths []string
+	at    map[string]bool // the paths
+	above map[string]bool // directories they are in, at any depth
+}
+
+func newTouched(paths []string) *touched {
+	t := &touched{at: make(map[string]bool, len(paths)), above: make(map[string]bool, len(paths))}
+	for _, path := range paths {
+		path = filepath.Clean(path)
+		if t.at[path] {
+			continue
+		}
+		t.paths, t.at[path] = append(t.paths, path), true
+		for dir := filepath.Dir(path); !t.above[dir]; dir = filepath.Dir(dir) {
+			t.above[dir] = true
+		}
+	}
+	return t
+}
+
+// concern reports whether a path is in the directory of a skill, or that in it.
+func (t *touched) concern(sk *Skill) bool {
+	if len(t.paths) == 0 || sk.place.fsys != nil {
+		return true
+	}
+	dir := sk.place.key(sk.Root)
+	for at := dir; ; at = filepath.Dir(at) {
+		if t.at[at] {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			return t.above[dir]
+		}
+	}
+}
+
+// indexAgain indexes the skills concerned.
+func (t *touched) indexAgain(ctx context.Context, found []*Skill) error {
+	if t == nil {
+		return nil
+	}
+	return parallel(ctx, len(found), func() func(int) {
+		return func(i int) {
+			if !found[i].broken && t.concern(found[i]) {
+				indexAgain(ctx, found[i])
+			}
+		}
+	})
+}
+
+// exchanged is a skill and what takes its place: another reading of the same file.
+type exchanged struct{ old, fresh *Skill }
+
+// compareParts returns the skills that were read again. alike means that nothing else differs: no
+// skill has appeared, gone, broken or been mended, and the same was noted.
+func compareParts(parts []part) (pairs []exchanged, alike bool) {
+	for i := range parts {
+		p := &parts[i]
+		if len(p.was) != len(p.fresh) || !slices.Equal(p.noted, p.notes) {
+			return nil, false
+		}
+		for i, old := range p.was {
+			fresh := p.fresh[i]
+			if old.identity() != fresh.identity() || old.broken != fresh.broken {
+				return nil, false
+			}
+			if old != fresh && !old.broken {
+				pairs = append(pairs, exchanged{old, fresh})
+			}
+		}
+	}
+	return pairs, true
+}
+
+// maxNewer is the most skills that may differ from the tables of an earlier snapshot.
+const maxNewer = 256
+
+// exchange returns the snapshot with other readings of some skills. What follows from all skills
+// together is taken over where that is possible; that makes a change of one skill among thousands
+// cheap.
+func (s *Snapshot) exchange(pairs []exchanged, now time.Time) *Snapshot {
+	found := slices.Clone(s.scanned)
+	fresh := make(map[*Skill]*Skill, len(pairs))
+	simple := len(s.newer)+len(pairs) <= maxNewer
+	for _, pair := range pairs {
+		fresh[pair.old] = pair.fresh
+		simple = simple && s.interchangeable(pair.old, pair.fresh)
+	}
+	for i, sk := range found {
+		if other := fresh[sk]; other != nil {
+			found[i] = other
+		}
+	}
+	if !simple {
+		return s.again(found, s.survey, now)
+	}
+	next := *s
+	next.GeneratedAt, next.scanned, next.Skills = now, found, slices.Clone(s.Skills)
+	next.statuses, next.newer = maps.Clone(s.statuses), make(map[*Skill]*Skill, len(s.newer)+len(pairs))
+	maps.Copy(next.newer, s.newer)
+	for _, pair := range pairs {
+		next.put(pair.old, pair.fresh)
+	}
+	return &next
+}
+
+// put replaces a served skill in a snapshot that is being made.
+func (s *Snapshot) put(old, fresh *Skill) {
+	fresh.name = old.name
+	at, _ := slices.BinarySearchFunc(s.Skills, old.Path, func(sk *Skill, path string) int { return strings.Compare(sk.Path, path) })
+	s.Skills[at], s.newer[s.byPath[old.Path]] = fresh, fresh
+	if status, ok := s.statuses[old]; ok {
+		delete(s.statuses, old)
+		s.statuses[fresh] = status
+	}
+}
+
+// latest returns the skill that has taken the place of one in the tables, or else that one.
+func (s *Snapshot) latest(sk *Skill) *Skill {
+	if newer := s.newer[sk]; newer != nil {
+		return newer
+	}
+	return sk
+}
+
+// interchangeable reports that a skill is served and another reading of it changes nothing for
+// others.
+func (s *Snapshot) interchangeable(old, fresh *Skill) bool {
+	if s.Skill(old.Path) != old || old.Frontmatter.Name != fresh.Frontmatter.Name || s.opts.unusable(fresh) {
+		return false
+	}
+	was, is := s.Status(old), s.statusOf(fresh, map[string]bool{})
+	return was.State == is.State && was.Pinned == is.Pinned && was.NameOnly == is.NameOnly && slices.Equal(was.Reasons, is.Reasons)
+}
+
+// again makes a snapshot of other findings in the same roots.
+func (s *Snapshot) again(found []*Skill, survey *survey, now time.Time) *Snapshot {
+	next := assemble(s.Roots, found, survey.diagnostics(), s.opts, now)
+	next.survey = survey
+	return next
+}

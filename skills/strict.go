@@ -1,0 +1,186 @@
+package skills
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// RuleEncoding is the rule of a file that is no UTF-8 text, or whose frontmatter holds NUL or another
+// control character. The reference validator crashes there.
+const RuleEncoding = "invalid-encoding"
+
+// Violation is a rule of the reference validator (skills-ref) that a skill breaks.
+//
+// The rules, in the order in which they are applied: V1 the path exists, V2 it is a directory, V3 it
+// has a SKILL.md or skill.md that can be read, V4 the file starts with ---, V5 a second --- closes
+// the frontmatter, V6 that is YAML of the restricted kind (no flow style, anchors, tags or equal
+// keys), V7 it is a mapping, V8 it has no unknown fields; V9 the name is there, V10 has at most 64
+// characters, V11 is lower case, V12 neither starts nor ends with a hyphen, V13 has no two of them in
+// a row, V14 has only letters, digits and hyphens, V15 is the directory's; V16 the description is
+// there, V17 has at most 1024 characters; V18 compatibility is text of at most 500. V19 and V20 say
+// that any metadata, license, allowed-tools and body pass, so nothing breaks them.
+type Violation struct {
+	Rule    string // V1 to V18, or RuleEncoding
+	Line    int    // in the file, from 1; 0 when it is about no line
+	Message string // what is wrong, one line; it may quote printable text of the skill
+	Fix     string // what to do about it, one phrase
+}
+
+func (v Violation) String() string { return v.Rule + ": " + v.Message }
+
+// Validate applies the strict rules to a skill file: its directory's name, its own name and its
+// bytes. It returns nothing exactly when the reference validator accepts the skill; where that one
+// crashes, the skill is invalid. Up to V7 the first violation is the only one.
+//
+// The reference sets no bound to the size of a file, nor does Validate: its time and memory are
+// proportional to it.
+func Validate(dirName, fileName string, data []byte) []Violation {
+	if fileName != upperFile && fileName != lowerFile {
+		return missingFile()
+	}
+	block, failed := strictBlock(data)
+	if failed != nil {
+		return []Violation{*failed}
+	}
+	fields, failed := parseStrict(block)
+	if failed != nil {
+		return []Violation{*failed}
+	}
+	return fields.check(dirName)
+}
+
+// ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
+// path. Only a regular file of at most MaxSkillFile bytes is read, or one in the directory that a
+// link there names; anything else breaks V3, as does the end of ctx.
+func ValidateDir(ctx context.Context, dir string) []Violation {
+	broken := func(rule, message, fix string) []Violation {
+		return []Violation{{Rule: rule, Message: message, Fix: fix}}
+	}
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return broken("V1", "Path does not exist: "+shown(dir), "name an existing directory")
+	}
+	switch info, err := os.Stat(absolute); {
+	case errors.Is(err, fs.ErrNotExist):
+		return broken("V1", "Path does not exist: "+shown(dir), "name an existing directory")
+	case err != nil:
+		return broken("V1", "Path cannot be read: "+shown(dir), "allow this user to read it")
+	case !info.IsDir():
+		return broken("V2", "Not a directory: "+shown(dir), "name the directory that holds SKILL.md")
+	}
+	root, err := os.OpenRoot(absolute)
+	if err != nil {
+		return broken("V3", "The directory cannot be read", "allow this user to read it")
+	}
+	t := osTree{root}
+	defer t.close()
+	for _, name := range []string{upperFile, lowerFile} {
+		if err := ctx.Err(); err != nil {
+			return broken("V3", fmt.Sprintf("%s was not read: %v", name, err), "try again")
+		}
+		data, _, err := readTree(t, name, MaxSkillFile, nil)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue
+		case errors.Is(err, ErrTooLarge):
+			return broken("V3", fmt.Sprintf("%s has more than %d bytes", name, MaxSkillFile), "move parts of it into files it refers to")
+		case err != nil:
+			return broken("V3", fmt.Sprintf("%s cannot be read: %v", name, err), "make it a regular file of this directory")
+		}
+		return Validate(filepath.Base(absolute), name, data)
+	}
+	return missingFile()
+}
+
+func missingFile() []Violation {
+	return []Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
+}
+
+// strictBlock returns what stands between the first two --- of a file, wherever the second is, with
+// line feeds for line breaks of every kind.
+func strictBlock(data []byte) (string, *Violation) {
+	if !utf8.Valid(data) {
+		return "", &Violation{Rule: RuleEncoding, Message: "The file is not UTF-8 text", Fix: "save it as UTF-8"}
+	}
+	inner, fenced := bytes.CutPrefix(data, []byte("---"))
+	if !fenced {
+		return "", &Violation{Rule: "V4", Line: 1, Message: "SKILL.md must start with YAML frontmatter (---)",
+			Fix: "make --- the first line, without a byte order mark, blank or empty line before it"}
+	}
+	inner, _, closed := bytes.Cut(inner, []byte("---"))
+	if !closed {
+		return "", &Violation{Rule: "V5", Line: 1, Message: "SKILL.md frontmatter not properly closed with ---", Fix: "put a line --- below the last field"}
+	}
+	block := string(inner)
+	if strings.Contains(block, "\r") {
+		block = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(block)
+	}
+	return block, nil
+}
+
+// strictName returns the name of the directory in which a skill is valid, "" when that is none. Where
+// plain is the block as parsePlain read it, it says all that is needed.
+func strictName(data, block []byte, plain *value) string {
+	var fields strictFields
+	if plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {
+		fields = make(strictFields, 0, len(plain.keys))
+		for i, key := range plain.keys {
+			item := &plain.items[i]
+			fields = append(fields, strictField{key: key, text: item.source, nest: item.kind == list || item.kind == mapping})
+		}
+	} else {
+		text, failed := strictBlock(data)
+		if failed != nil {
+			return ""
+		}
+		if fields, failed = parseStrict(text); failed != nil {
+			return ""
+		}
+	}
+	field, _ := fields.find("name")
+	name := norm.NFKC.String(strip(field.text))
+	if len(fields.check(name)) > 0 {
+		return ""
+	}
+	return name
+}
+
+// maxShown bounds what a message quotes.
+const maxShown = 200
+
+// shown makes foreign text fit for one line of a terminal.
+func shown(s string) string {
+	var b strings.Builder
+	for _, r := range clip(s, maxShown) {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		}
+	}
+	return b.String()
+}
+
+// unprintable returns the first character YAML does not allow in a text, or -1.
+func unprintable(s string) (at int, r rune) {
+	for at, r := range s {
+		switch {
+		case r >= ' ' && r < 0x7f, r == '\t', r == '\n':
+		case r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
+			return at, r
+		}
+	}
+	return -1, 0
+}
+
+func lines(s string) int { return strings.Count(s, "\n") }

@@ -1,0 +1,161 @@
+package skills
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// FuzzVerdicts holds the three verdicts to each other: what is strict loads, what is loaded as it is
+// has no repairs, and the strict verdict of a scan is that of Validate.
+func FuzzVerdicts(f *testing.F) {
+	for _, seed := range []string{
+		"---\nname: x\ndescription: d\n---\nb", "---\nname: x\ndescription: a --- b: c\n", "---\r\nname: x\r\ndescription: >-\r\n  a\r\n\r\n  b\r\n---\r\n", "\ufeff---\nname: x\n---\nText.",
+		"---\nname: x\ndescription: d\nmetadata:\n  a: \"1\"\n  b:\n  - c\n  - d: e\n---# T\n", "---\nname: 'x'\ndescription: \"\\u00e9\\\n  b\"\n<<:\n  a: b\n...\n---", "---\nname: x\ndescription: d: e\nk: {a: [b, 'c'], \"d\":1}\n---\n",
+		"---\nname: a\ndescription: **b**\nmore\n\n- c\nx: &a b\n---\n", "---\nname: a\nx:\n\t- b\n? a\n: b\n\u2028: c\u0085\n---\nT", "---\ndescription: |2+\n   a\n\n# c\nname: x # y\n---- z", "---\n# T\ntext\n", "---\nname: x\ndescription: \"a\nb\"\n---\n", "---\na: \"\\ud83d\\ude00\"\n---\nx",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		violations := Validate("x", upperFile, data)
+		for _, v := range violations {
+			if v.Message == "" || v.Fix == "" || v.Line < 0 || v.Line > 2+bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte("\r")) {
+				t.Errorf("violation %+v", v)
+			}
+		}
+		doc, diagnostics, err := ParseFrontmatter(data)
+		if err != nil {
+			// The reference has no limits, takes null for a word, and lets the body hold anything.
+			excused := len(data) > MaxFrontmatter || bytes.IndexByte(data, 0) >= 0 || err.(*FrontmatterError).Code == CodeMissingDescription
+			if len(violations) == 0 && !excused && !strings.Contains(err.Error(), "no closing line") {
+				t.Errorf("strict, but not loaded: %v", err)
+			}
+			return
+		}
+		if doc.Repaired != (len(diagnostics) > 0) {
+			t.Errorf("Repaired = %v with %d diagnostics", doc.Repaired, len(diagnostics))
+		}
+		if strict := doc.strictName == "x"; strict != (len(violations) == 0) {
+			t.Errorf("strict in %q, Validate says %v", doc.strictName, violations)
+		}
+		if !json.Valid(doc.Frontmatter.JSON) {
+			t.Errorf("JSON %s", doc.Frontmatter.JSON)
+		}
+		sk := &Skill{Path: "x", Dir: "x", File: upperFile, Frontmatter: doc.Frontmatter}
+		sk.judge(doc)
+		if sk.Verdict.Publishable && (len(diagnostics) > 0 || doc.Frontmatter.Name != "x") {
+			t.Errorf("published with name %q and %v", doc.Frontmatter.Name, diagnostics)
+		}
+		if doc.BodyOffset != BodyOffset(data) || !bytes.Equal(data[doc.BodyOffset:], doc.Body) {
+			t.Errorf("body at %d and %d", doc.BodyOffset, BodyOffset(data))
+		}
+	})
+}
+
+// FuzzName holds the rules for names to what they promise.
+func FuzzName(f *testing.F) {
+	for _, seed := range []string{"a", "a-b", "A", "-a", "a--b", "ａ", "²", "Ⅷ", "навык", "cafe\u0301", " a ", "\x1ca", "İ", "ß", strings.Repeat("a", 65)} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, name, dir string) {
+		var rules []string
+		checkName(strictField{key: "name", line: 2, text: name}, dir, func(rule string, _ int, _, _ string, _ ...any) { rules = append(rules, rule) })
+		plain := publishedName.MatchString(name) && len(name) <= maxName
+		if plain && dir == name && len(rules) > 0 {
+			t.Errorf("%q breaks %v", name, rules)
+		}
+		if len(rules) > 0 {
+			return
+		}
+		n := norm.NFKC.String(strip(name))
+		if n == "" || len([]rune(n)) > maxName || strings.ToLower(n) != n || strings.ContainsAny(n, "/\\. \x00") || norm.NFKC.String(dir) != n {
+			t.Errorf("%q is a name in %q", name, dir)
+		}
+	})
+}
+
+// FuzzJSON proves that every frontmatter that loads is JSON which decodes to what encodes alike, keys
+// in order and once each.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{"a: 1\nb: [x, 1.5, -0, 1e400, null]\n", "a: {\"b\":\"\\u0000\\u2028\"}\n", "1: x\n1.0: y\n", "a: \"\\ud83d\\ude00\"\nb: .nan\n", "a:\n- - 'x'\n  - y: z\n", "a: 0x1F\nb: 0o17\nc: 12345678901234567890\n~: 5e-324\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, block string) {
+		doc, _, err := ParseFrontmatter([]byte("---\n" + block + "\n---\nText.\n"))
+		if err != nil {
+			return
+		}
+		raw := doc.Frontmatter.JSON
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, raw); err != nil || compact.String() != string(raw) {
+			t.Fatalf("%s is no compact JSON: %v", raw, err)
+		}
+		var whole any
+		if err := json.Unmarshal(raw, &whole); err != nil {
+			t.Fatal(err)
+		}
+		once, err := json.Marshal(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again any
+		if err := json.Unmarshal(once, &again); err != nil {
+			t.Fatal(err)
+		}
+		if twice, err := json.Marshal(again); err != nil || !bytes.Equal(once, twice) {
+			t.Errorf("%s becomes %s, %v", once, twice, err)
+		}
+		var keys []string
+		for key, value := range doc.Frontmatter.fields() {
+			if slices.Contains(keys, key) || !bytes.Equal(value, doc.Frontmatter.Value(key)) {
+				t.Errorf("%s has %q twice", raw, key)
+			}
+			keys = append(keys, key)
+		}
+	})
+}
+
+// FuzzReadBlock compares the two readers of YAML: what both accept they read alike. The strict one
+// takes other characters than line feeds for line breaks too.
+func FuzzReadBlock(f *testing.F) {
+	for _, seed := range []string{
+		"a: b\nc:\n  d: 'e'\n  f: \"g\\\n    h\"\n", "a: |\n  b\n\n   c\n  d\ne: >+\n  f\n\n  g\n\n", "a:\n- b\n- - c\n  - d\n- e: f\n  g: h\n", "a: b\n  c\n\n  d # e\nf: # g\n  h\n", "'a' : b\n\"c\": >2-\n   d\n  e\n   f\n", "a: 1\n1.0: 0x1F\n~: .inf\n", "  a: b\n  c:\n  # d\n    e\n", "a:\n  - |-\n   b\n   c\n  -\n    d\n",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, block string) {
+		if strings.ContainsAny(block, "\r\u0085\u2028\u2029\ufeff") || strings.HasPrefix(block, "%") || strings.Contains(block, "...") {
+			return
+		}
+		block += "\n" // as every block has that a line --- ends
+		whole, fault := readBlock(block)
+		if fault != nil {
+			return
+		}
+		root, failed := parseStrictNode(block)
+		if failed != nil {
+			return
+		}
+		same := root.value()
+		if got, want := whole.appendJSON(nil), same.appendJSON(nil); len(whole.keys) > 0 && !bytes.Equal(got, want) && !numericKey(root) {
+			t.Errorf("%q is %s and %s", block, got, want)
+		}
+	})
+}
+
+// numericKey reports a key that JSON shows otherwise than it was written.
+func numericKey(n *strictNode) bool {
+	for i := range n.items {
+		if n.kind == mapping && resolve(n.keys[i].text).kind != text {
+			return true
+		}
+		if numericKey(&n.items[i]) {
+			return true
+		}
+	}
+	return false
+}
