@@ -1,0 +1,162 @@
+package source
+
+import (
+	"archive/zip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+)
+
+// errChanged says that an archive is no longer the one whose directory was read.
+var errChanged = errors.New("the archive was written over while it was read")
+
+// archive is one version of a zip file, open and checked.
+type archive struct {
+	file   *os.File
+	info   fs.FileInfo // of file when it was read
+	reader *zip.Reader
+
+	suspect atomic.Bool            // a read failed, so that the version is looked at again
+	sum     atomic.Pointer[string] // nil until it was asked for
+}
+
+// openArchive opens and checks the archive at a path.
+//
+// Errors: those of the system; *ArchiveError.
+func openArchive(path string) (a *archive, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	a = &archive{file: file, info: info}
+	if a.reader, err = check(file, info.Size()); err == nil {
+		err = a.unchanged()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// is reports whether a file that is described by info is the one that was read.
+func (a *archive) is(info fs.FileInfo) bool {
+	return os.SameFile(a.info, info) && a.sameContent(info) && changeTime(a.info) == changeTime(info)
+}
+
+// sameContent leaves out the change time: that of a file that was replaced moves when it loses its
+// name.
+func (a *archive) sameContent(info fs.FileInfo) bool {
+	return a.info.Size() == info.Size() && a.info.ModTime().Equal(info.ModTime())
+}
+
+// unchanged looks whether the file was written to since it was read.
+func (a *archive) unchanged() error {
+	info, err := a.file.Stat()
+	if err != nil {
+		return bare(err)
+	}
+	if !a.sameContent(info) {
+		a.suspect.Store(true)
+		return errChanged
+	}
+	return nil
+}
+
+// Open opens a file or a directory.
+func (a *archive) Open(name string) (fs.File, error) {
+	fail := func(err error) (fs.File, error) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
+	}
+	if !fs.ValidPath(name) {
+		return fail(fs.ErrInvalid)
+	}
+	if err := a.unchanged(); err != nil {
+		return fail(err)
+	}
+	opened, err := a.reader.Open(name)
+	if err != nil {
+		a.doubt(err)
+		return fail(err)
+	}
+	info, err := opened.Stat()
+	if err != nil {
+		return fail(errors.Join(err, opened.Close()))
+	}
+	if info.IsDir() {
+		return opened, nil
+	}
+	return &file{File: opened, archive: a, name: name}, nil
+}
+
+// doubt has the archive checked again after an error that its bytes may be the cause of.
+func (a *archive) doubt(err error) {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrClosed) {
+		a.suspect.Store(true)
+	}
+}
+
+// digest returns the digest of the whole file.
+func (a *archive) digest(ctx context.Context) (string, error) {
+	if known := a.sum.Load(); known != nil {
+		return *known, nil
+	}
+	sum := sha256.New()
+	all := io.NewSectionReader(a.file, 0, a.info.Size())
+	for {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if _, err := io.CopyN(sum, all, 1<<20); err == io.EOF {
+			break
+		} else if err != nil {
+			return "", bare(err)
+		}
+	}
+	if err := a.unchanged(); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("sha256:%x", sum.Sum(nil))
+	a.sum.Store(&text)
+	return text, nil
+}
+
+// file is a file of an archive that is being read. That its size and checksum are those of the
+// archive's directory is looked after by archive/zip.
+type file struct {
+	fs.File
+	archive *archive
+	name    string
+}
+
+// Read reads the next bytes. What was read counts only once io.EOF came: another error says that it
+// is not the file.
+func (f *file) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if err == io.EOF {
+		if err = f.archive.unchanged(); err == nil {
+			return n, io.EOF
+		}
+	}
+	f.archive.doubt(err)
+	return n, &fs.PathError{Op: "read", Path: f.name, Err: bare(err)}
+}

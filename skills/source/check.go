@@ -1,0 +1,111 @@
+package source
+
+import (
+	"archive/zip"
+	"cmp"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// Limits of an archive, in bytes where nothing else is said.
+const (
+	maxArchive   = 1 << 30
+	maxDirectory = 16 << 20
+	maxEntries   = 50_000
+	maxRatio     = 200 // of an entry larger than freeSize
+	freeSize     = 1 << 20
+)
+
+// check reads the directory of an archive and holds it to the rules of the package.
+//
+// Errors: *ArchiveError; those of reading r.
+func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	var found report
+	records, err := readDirectory(r, size, &found)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.failure(); err != nil {
+		return nil, err
+	}
+	reader, err := zip.NewReader(r, size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		found.add("", "cannot be read: %v", err)
+		return nil, found.failure()
+	}
+	if len(reader.File) != len(records) {
+		found.add("", "has a directory that can be read in two ways")
+		return nil, found.failure()
+	}
+	known := names{seen: make(map[string]*named, len(records))}
+	spans := make([]span, 0, len(records))
+	total := uint64(0)
+	for i, f := range reader.File {
+		if records[i].name != f.Name {
+			found.add(f.Name, "has a name that can be read in two ways")
+			continue
+		}
+		checkEntry(f, &known, &found)
+		if total += min(f.UncompressedSize64, maxTotal+1); total > maxTotal {
+			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxTotal))
+			break
+		}
+		at, err := checkHeader(r, f, &records[i], &found)
+		if err != nil {
+			return nil, err
+		}
+		spans = append(spans, at)
+	}
+	checkSpans(spans, &found)
+	return reader, found.failure()
+}
+
+// checkEntry looks at what the directory says of an entry.
+func checkEntry(f *zip.File, known *names, found *report) {
+	name, dir := strings.CutSuffix(f.Name, "/")
+	if err := checkName(name); err != nil {
+		found.add(f.Name, "is refused: %v", err)
+	} else if problem := known.add(name, dir); problem != "" {
+		found.add(f.Name, "%s", problem)
+	}
+	switch mode := f.Mode().Type(); {
+	case dir && mode != fs.ModeDir, !dir && mode != 0:
+		found.add(f.Name, "is neither a regular file nor a directory")
+	case dir && f.UncompressedSize64 > 0:
+		found.add(f.Name, "is a directory with content")
+	}
+	if f.Flags&(flagEncrypted|flagStrong|flagMasked) != 0 {
+		found.add(f.Name, "is encrypted")
+	}
+	if f.Flags&flagPatch != 0 || f.Method != zip.Store && f.Method != zip.Deflate {
+		found.add(f.Name, "is compressed with method %d; only 0 and 8 are read", f.Method)
+	}
+	switch {
+	case f.CRC32 == 0 && f.UncompressedSize64 > 0:
+		// archive/zip takes it for one that was left out. Content whose checksum is 0 is as good as none.
+		found.add(f.Name, "has no checksum")
+	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
+		found.add(f.Name, "is stored with another size than it has")
+	case f.UncompressedSize64 > freeSize && f.UncompressedSize64/maxRatio > f.CompressedSize64:
+		found.add(f.Name, "grows more than %d-fold", maxRatio)
+	}
+}
+
+// span is the part of an archive that an entry takes, its header included.
+type span struct {
+	name       string
+	start, end uint64
+}
+
+// checkSpans finds entries that share bytes, so that little data could be read as much.
+func checkSpans(spans []span, found *report) {
+	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	for i := 1; i < len(spans); i++ {
+		if spans[i].start < spans[i-1].end {
+			found.add(spans[i].name, "overlaps another entry")
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// Package source has skills that do not lie in a directory: [Zip] reads an archive in place, [FS]
+// serves any [fs.FS]. Both are a [skills.Source], which a [skills.Root] takes as its FS; what
+// implements it for something remote follows the contract there. Nothing is extracted: a scan, a
+// read and a check for drift go to the archive, and only a tree that is executed is copied, to the
+// store, every digest checked on the way.
+//
+// A zip archive is foreign, and what two programs read in it must be the same. It is used only when
+//
+//   - it is one plain archive: the directory of entries ends the file, but for its comment, has the
+//     number of records it says, and is neither ZIP64 nor one of several volumes;
+//   - it has at most 1 GiB, its directory 16 MiB, 50,000 entries of at most 4 GiB together, none of
+//     which over 1 MiB grows more than 200-fold;
+//   - every name is relative, UTF-8, separated by "/", without empty, "." and ".." segments,
+//     backslashes, control characters and drives, and at most 64 levels deep;
+//   - no name stands twice, not in other case or another Unicode form either, and none is both a
+//     file and a directory;
+//   - every entry is a regular file or a directory: no links, devices, FIFOs; not encrypted; stored
+//     or deflated; with a checksum;
+//   - the header before each file says the same as the directory: name, method, encryption, and, where
+//     it has them, sizes and checksum; and the data of no two entries overlap.
+//
+// An archive that breaks a rule is refused whole, with all that is wrong in one [ArchiveError]: what
+// was forged in one place is trusted in none. Directories may be implied by the files in them.
+//
+// Sizes and checksums are held to while a file is read: a file that is longer, shorter or other than
+// the directory says ends in an error. Memory is bounded by the directory of the archive and the
+// window of one decompressor for each open file; time by the sizes above.
+//
+// The package does not find archives: it reads those it is given, and none that lies in another. It
+// guards neither against an [fs.FS] that blocks or panics, nor against who may write the archive.
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync/atomic"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Limits of a tree that [FS] takes the version of.
+const (
+	maxFiles = 100_000
+	maxTotal = 4 << 30
+)
+
+// tree is an fs.FS that does not change.
+type tree struct {
+	fs.FS
+	origin string
+	known  atomic.Pointer[result] // nil until it was asked for
+}
+
+// result is a version, or why there is none.
+type result struct {
+	version string
+	err     error
+}
+
+// FS returns the source of a tree that does not change while it is served, such as an [embed.FS].
+// When it changes all the same, reads notice, and Version does not. origin is as in
+// [skills.Source].
+//
+// Its Version reads every file, once. It fails for more than 100,000 files and directories, for more
+// than 4 GiB, and for what is neither file nor directory.
+//
+// For a directory of this machine use a root without FS: os.DirFS follows links out of it.
+func FS(fsys fs.FS, origin string) skills.Source { return &tree{FS: fsys, origin: origin} }
+
+// Origin returns what FS was given.
+func (t *tree) Origin() string { return t.origin }
+
+// Pin returns the tree itself.
+func (t *tree) Pin() (fs.FS, error) { return t.FS, nil }
+
+// Version is a digest of all names, executable bits and bytes.
+func (t *tree) Version(ctx context.Context) (string, error) {
+	if known := t.known.Load(); known != nil {
+		return known.version, known.err
+	}
+	version, err := t.digest(ctx)
+	if ctx.Err() == nil {
+		t.known.Store(&result{version, err})
+	}
+	return version, err
+}
+
+func (t *tree) digest(ctx context.Context) (string, error) {
+	sum := sha256.New()
+	files, left := 0, int64(maxTotal)
+	err := fs.WalkDir(t.FS, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if files++; files > maxFiles {
+			return fmt.Errorf("more than %d files", maxFiles)
+		}
+		if entry.IsDir() {
+			fmt.Fprintf(sum, "%q\n", name+"/")
+			return nil
+		}
+		n, err := hashFile(sum, t.FS, name, left)
+		left -= n
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("version of %s: %w", t.origin, err)
+	}
+	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), nil
+}
+
+// hashFile adds a file to a digest so that no two lists of files give the same bytes.
+func hashFile(w io.Writer, fsys fs.FS, name string, limit int64) (int64, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, fmt.Errorf("%q is neither a file nor a directory", name)
+	}
+	file, err := fsys.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.LimitReader(file, limit+1))
+	if err == nil && n > limit {
+		err = errors.New("the tree is too large")
+	}
+	if err != nil {
+		return n, err
+	}
+	_, err = fmt.Fprintf(w, "%q %t %x\n", name, info.Mode()&0o111 != 0, sum.Sum(nil))
+	return n, err
+}

@@ -1,0 +1,126 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Zip is a zip archive as a source. Its methods are safe for concurrent use.
+//
+// The archive may be replaced while it is served. Every call looks whether that happened; if so, the
+// archive is checked anew, and what is opened from then on is of the new version. A file that is open
+// goes on reading the archive it was opened in, or fails when that one was written over in place: its
+// bytes never come from two. Where a file that is open cannot be replaced, as on Windows, the archive
+// can be replaced only after Close.
+type Zip struct {
+	path   string
+	now    atomic.Pointer[archive] // nil until it is first asked for
+	closed atomic.Bool
+
+	opening singleflight.Group // however many calls find the archive replaced, one reads it
+}
+
+var _ skills.Source = (*Zip)(nil)
+
+// NewZip returns the archive at a path of this machine. Nothing is opened before it is asked for: an
+// archive that is missing or refused is an error of every call, until a good one is in its place.
+//
+// Errors of all methods: those of the system, without the path; *[ArchiveError]; [fs.ErrClosed].
+func NewZip(path string) *Zip { return &Zip{path: path} }
+
+// Origin returns the path.
+func (z *Zip) Origin() string { return z.path }
+
+// Open opens a file or a directory of the archive as it is now. Files are read from their start, by
+// one caller at a time.
+func (z *Zip) Open(name string) (fs.File, error) {
+	a, err := z.current()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return a.Open(name)
+}
+
+// Pin returns the archive as it is now. It keeps the file open; the garbage collector closes it.
+func (z *Zip) Pin() (fs.FS, error) {
+	a, err := z.current()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: ".", Err: err}
+	}
+	return a, nil
+}
+
+// Version is the SHA-256 digest of the archive's bytes. It reads them once for each version, and
+// costs one look at the file otherwise.
+func (z *Zip) Version(ctx context.Context) (string, error) {
+	a, err := z.current()
+	if err != nil {
+		return "", err
+	}
+	return a.digest(ctx)
+}
+
+// Close closes the archive. What is being read from it fails; so does every later call.
+func (z *Zip) Close() error {
+	if z.closed.Swap(true) {
+		return nil
+	}
+	if a := z.now.Swap(nil); a != nil {
+		return a.file.Close()
+	}
+	return nil
+}
+
+// current returns the archive that is at the path now.
+func (z *Zip) current() (*archive, error) {
+	const attempts = 3 // for an archive that is replaced all the time
+	for attempt := 1; ; attempt++ {
+		if z.closed.Load() {
+			return nil, fs.ErrClosed
+		}
+		info, err := os.Stat(z.path)
+		if err != nil {
+			return nil, bare(err)
+		}
+		if a := z.now.Load(); a != nil && a.is(info) && !a.suspect.Load() {
+			return a, nil
+		}
+		fresh, err, _ := z.opening.Do("", z.open)
+		if err != nil {
+			return nil, bare(err)
+		}
+		// What another call began to read may have been replaced before this one.
+		if a := fresh.(*archive); a.is(info) || attempt == attempts {
+			return a, nil
+		}
+	}
+}
+
+// open reads the archive and remembers it.
+func (z *Zip) open() (any, error) {
+	fresh, err := openArchive(z.path)
+	if err != nil {
+		return nil, err
+	}
+	z.now.Store(fresh)
+	if z.closed.Load() {
+		z.now.Store(nil)
+		return nil, errors.Join(fs.ErrClosed, fresh.file.Close())
+	}
+	return fresh, nil
+}
+
+// bare takes the path of this machine from an error.
+func bare(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
