@@ -1,0 +1,102 @@
+package watch
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// stamp is what a poll compares.
+type stamp struct {
+	size     int64
+	modified time.Time
+	mode     fs.FileMode
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info.Size(), info.ModTime(), info.Mode()}
+}
+
+// interval is the time between two polls, which grows with what there is to do.
+func (w *watcher) interval() time.Duration {
+	return max(restless*w.debounce, time.Duration(len(w.registry.Snapshot().Skills))*time.Millisecond)
+}
+
+// poll notes what differs from the poll before: skill files, their directories, and those above up
+// to the top of the tree.
+func (w *watcher) poll() {
+	snapshot := w.registry.Snapshot()
+	tops := map[string]bool{}
+	next := make(map[string]stamp, len(w.polled))
+	for _, dir := range snapshot.Dirs() {
+		tops[dir] = true
+		next[dir] = stampOf(dir)
+	}
+	for _, file := range snapshot.SkillFiles() {
+		next[file] = stampOf(file)
+		for dir := filepath.Dir(file); !tops[dir] && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if _, done := next[dir]; done {
+				break
+			}
+			next[dir] = stampOf(dir)
+		}
+	}
+	for path, now := range next {
+		was, known := w.polled[path]
+		if known && now != was || !known && !now.modified.Before(snapshot.GeneratedAt.Add(-slack)) {
+			w.note(path)
+		}
+	}
+	for path := range w.polled {
+		if _, still := next[path]; !still {
+			w.note(path)
+		}
+	}
+	w.polled = next
+}
+
+// identity is what tells one state of a root from another.
+type identity struct {
+	info    fs.FileInfo // nil when the directory is not there
+	version string      // of a source
+}
+
+// identify returns the identities of the roots.
+func (w *watcher) identify(ctx context.Context) []identity {
+	roots := w.registry.Snapshot().Roots
+	found := make([]identity, len(roots))
+	for i := range roots {
+		if source, ok := roots[i].FS.(skills.Source); ok {
+			// One that cannot tell its version is scanned when it can again.
+			found[i].version, _ = source.Version(ctx)
+		} else if roots[i].FS == nil {
+			found[i].info, _ = os.Stat(roots[i].Dir)
+		}
+	}
+	return found
+}
+
+// look scans everything when a root is another one than before, which no event tells.
+func (w *watcher) look(ctx context.Context) {
+	now := w.identify(ctx)
+	for i := range now {
+		was := w.roots[i]
+		if now[i].version != was.version || (now[i].info == nil) != (was.info == nil) || was.info != nil && !os.SameFile(was.info, now[i].info) {
+			w.again()
+		}
+	}
+	w.roots = now
+	for dir, watched := range w.areas {
+		if !watched && exists(dir) {
+			w.noteAll()
+		}
+	}
+}

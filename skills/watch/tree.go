@@ -1,0 +1,201 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+const (
+	maxDepth = 40              // of directories below the top of a tree
+	maxList  = 100_000         // entries of a directory that are looked at
+	slack    = 2 * time.Second // by which times of files may be behind the clock
+)
+
+var (
+	errTooMany = errors.New("there are too many directories")
+	errLimit   = errors.New("the system's limit on watches is reached")
+)
+
+// follow watches the trees that the current snapshot was made of, and no others.
+func (w *watcher) follow(ctx context.Context) {
+	if w.notify == nil {
+		return
+	}
+	snapshot := w.registry.Snapshot()
+	wanted := map[string]bool{}
+	for _, dir := range snapshot.Dirs() {
+		wanted[dir] = true
+		if w.areas[dir] {
+			continue
+		}
+		if err := w.add(ctx, dir, snapshot.GeneratedAt.Add(-slack), 0); err != nil {
+			w.degrade(ctx, err)
+			return
+		}
+		w.areas[dir] = w.dirs[dir] || exists(dir)
+	}
+	for dir := range w.areas {
+		if !wanted[dir] {
+			delete(w.areas, dir)
+			w.drop(dir, wanted)
+		}
+	}
+}
+
+// add watches a directory and those below it. What has changed in them since a time is noted: the
+// watch comes too late for it.
+//
+// Errors: the system gives no more watches; those of ctx.
+func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth int) error {
+	if err := ctx.Err(); err != nil || depth > maxDepth {
+		return err
+	}
+	if len(w.dirs) >= maxDirs {
+		return errTooMany
+	}
+	if err := w.notify.Add(dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return nil
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			err = errLimit
+		}
+		return err
+	}
+	w.dirs[dir] = true
+	entries, info := list(dir)
+	if info != nil && !info.ModTime().Before(since) {
+		w.note(dir)
+	}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		switch {
+		case skills.Ignored(e.Name()):
+		case e.IsDir():
+			if err := w.add(ctx, name, since, depth+1); err != nil {
+				return err
+			}
+		case e.Type().IsRegular():
+			if info, err := e.Info(); err == nil && !info.ModTime().Before(since) {
+				w.note(name)
+			}
+		}
+	}
+	return nil
+}
+
+// list returns the entries of a directory and its facts, as far as they can be had.
+func list(dir string) ([]fs.DirEntry, fs.FileInfo) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, nil
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.IsDir() {
+		return nil, nil
+	}
+	entries, _ := file.ReadDir(maxList)
+	return entries, info
+}
+
+// drop watches a directory and those below it no more, but for trees that are wanted.
+func (w *watcher) drop(top string, wanted map[string]bool) {
+	for dir := range w.dirs {
+		if !within(top, dir) || kept(dir, wanted) {
+			continue
+		}
+		delete(w.dirs, dir)
+		if w.areas[dir] {
+			w.areas[dir] = false
+		}
+		// It is gone already where the directory is.
+		_ = w.notify.Remove(dir)
+	}
+}
+
+// kept reports whether a directory is part of a tree that is wanted.
+func kept(dir string, wanted map[string]bool) bool {
+	for at := dir; len(wanted) > 0; at = filepath.Dir(at) {
+		if wanted[at] {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	return false
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func within(dir, path string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
+}
+
+// event notes what an event is about.
+func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
+	if event.Name == "" || skills.Ignored(filepath.Base(event.Name)) {
+		return
+	}
+	w.note(event.Name)
+	if event.Has(fsnotify.Remove|fsnotify.Rename) && w.dirs[event.Name] {
+		// The watches below go with the directory, and would report its former name.
+		w.drop(event.Name, nil)
+	}
+	if !event.Has(fsnotify.Create) {
+		return
+	}
+	if info, err := os.Lstat(event.Name); err != nil || !info.IsDir() {
+		return
+	}
+	if err := w.add(ctx, event.Name, time.Now().Add(slack), 0); err != nil {
+		w.degrade(ctx, err)
+	}
+}
+
+// failed meets an error of the watches.
+func (w *watcher) failed(ctx context.Context, err error) {
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, fsnotify.ErrEventOverflow) {
+		w.log.WarnContext(ctx, "events are missing, everything is scanned", slog.Any("err", err))
+	}
+	w.again()
+}
+
+// again scans everything and renews every watch: directories may have come and gone unseen.
+func (w *watcher) again() {
+	for dir := range w.areas {
+		w.areas[dir] = false
+	}
+	w.noteAll()
+}
+
+// degrade gives the watches back and polls instead.
+func (w *watcher) degrade(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.close()
+	clear(w.dirs)
+	clear(w.areas)
+	w.polled = map[string]stamp{}
+	w.poll()
+	w.log.WarnContext(ctx, "directories cannot be watched, skills are polled", slog.Any("err", err), slog.Int64("duration_ms", w.interval().Milliseconds()))
+}

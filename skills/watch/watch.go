@@ -1,0 +1,228 @@
+// Package watch keeps a registry of skills in step with the disk.
+//
+// Every directory that was scanned is watched, with those inside of skills; changes are collected
+// until they pause, and what they concern is read anew ([skills.Registry.Refresh]). The package
+// guarantees that
+//
+//   - a change is seen even when events are lost, by a scan of everything at long intervals;
+//   - a tree that never rests is refreshed all the same, every few seconds;
+//   - a root that goes and comes back, and another version of a [skills.Source], are noticed;
+//   - where the system gives no watches the skills are polled, which is said once in the log.
+//
+// It does not see a change of a file behind a link inside of a skill, nor, while it polls, one of a
+// file that leaves the skill's own directory as it was, before the next scan of everything. Reads
+// verify bytes either way.
+package watch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Options are the optional parts of [Run]. The zero value is fine.
+type Options struct {
+	// Logger is told of degraded operation and of scans that failed; nil: nobody is.
+	Logger *slog.Logger
+	// Debounce is how long a tree must rest before its changes are read; 0: 200 ms. One that does
+	// not rest is read after ten times that. As often roots are looked at, and polls are no more
+	// frequent.
+	Debounce time.Duration
+	// OnChange is called after each refresh that made a difference, by one goroutine at a time;
+	// nil: nobody is. What changes meanwhile waits for it. ctx is that of Run.
+	OnChange func(ctx context.Context, diff skills.Diff)
+
+	// poll forbids watches.
+	poll bool
+}
+
+const (
+	defaultDebounce = 200 * time.Millisecond
+	restless        = 10 // debounces after which a tree is read though it does not rest
+	retry           = 50 // debounces after which a scan that failed is repeated
+	everything      = 10 * time.Minute
+	maxChanged      = 4096 // paths that are remembered; beyond, everything is scanned
+)
+
+func (o *Options) debounce() time.Duration {
+	if o.Debounce <= 0 {
+		return defaultDebounce
+	}
+	return o.Debounce
+}
+
+func (o *Options) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Logger
+}
+
+// Run keeps registry, which has been scanned, up to date until ctx is done, and returns nil then.
+// When it returns it has left nothing behind. Changes that were made between the scan and the call
+// are found, too. Several Runs of one registry do no harm, but each does the work.
+//
+// Errors: none; what goes wrong is logged, and met by polling or by trying again.
+func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
+	w := &watcher{
+		registry: registry, opts: opts, log: opts.logger(), debounce: opts.debounce(),
+		changed: map[string]bool{}, dirs: map[string]bool{}, areas: map[string]bool{},
+	}
+	w.start(ctx)
+	defer w.close()
+	w.loop(ctx)
+	return nil
+}
+
+// watcher belongs to the goroutine of Run.
+type watcher struct {
+	registry *skills.Registry
+	opts     Options
+	log      *slog.Logger
+	debounce time.Duration
+
+	notify *fsnotify.Watcher // nil while polling
+	dirs   map[string]bool   // that are watched
+	areas  map[string]bool   // the tops of the trees to be watched, and whether they are
+	polled map[string]stamp  // nil while watching
+	roots  []identity
+
+	changed map[string]bool // paths to be refreshed
+	all     bool            // everything is to be
+	since   time.Time       // of the first of these changes
+	due     time.Time       // for a refresh
+}
+
+// start begins to watch, or to poll.
+func (w *watcher) start(ctx context.Context) {
+	w.roots = w.identify(ctx)
+	if slices.ContainsFunc(w.roots, func(id identity) bool { return id.version != "" }) {
+		// Which version was scanned is not known.
+		w.noteAll()
+	}
+	if w.opts.poll {
+		w.degrade(ctx, errors.New("not wanted"))
+		return
+	}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.degrade(ctx, err)
+		return
+	}
+	w.notify = notify
+	w.follow(ctx)
+}
+
+func (w *watcher) close() {
+	if w.notify != nil {
+		w.notify.Close()
+		w.notify = nil
+	}
+}
+
+// loop waits for events and timers. A nil channel never speaks.
+func (w *watcher) loop(ctx context.Context) {
+	look := time.NewTicker(restless * w.debounce)
+	defer look.Stop()
+	scan := time.NewTicker(everything)
+	defer scan.Stop()
+	poll := time.NewTimer(w.interval())
+	defer poll.Stop()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	for {
+		var events chan fsnotify.Event
+		var failures chan error
+		if w.notify != nil {
+			events, failures = w.notify.Events, w.notify.Errors
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case event, open := <-events:
+			if !open {
+				w.degrade(ctx, fsnotify.ErrClosed)
+				continue
+			}
+			w.event(ctx, event)
+		case err := <-failures:
+			w.failed(ctx, err)
+		case <-look.C:
+			w.look(ctx)
+		case <-scan.C:
+			w.noteAll()
+		case <-poll.C:
+			if w.notify == nil {
+				w.poll()
+			}
+			poll.Reset(w.interval())
+		case <-rest.C:
+			if w.pending() && !time.Now().Before(w.due) {
+				w.refresh(ctx)
+			}
+		}
+		if w.pending() {
+			rest.Reset(time.Until(w.due))
+		}
+	}
+}
+
+func (w *watcher) pending() bool { return w.all || len(w.changed) > 0 }
+
+// note remembers a path that has changed.
+func (w *watcher) note(path string) {
+	w.postpone()
+	if w.changed[path] = true; len(w.changed) > maxChanged {
+		w.all = true
+		clear(w.changed)
+	}
+}
+
+// noteAll says that anything may have changed.
+func (w *watcher) noteAll() {
+	w.postpone()
+	w.all = true
+}
+
+// postpone lets the tree rest before the next refresh, as far as it can wait.
+func (w *watcher) postpone() {
+	now := time.Now()
+	if !w.pending() {
+		w.since = now
+	}
+	w.due = now.Add(w.debounce)
+	if last := w.since.Add(restless * w.debounce); last.Before(w.due) {
+		w.due = last
+	}
+}
+
+// refresh reads anew what has changed, and watches what that brought.
+func (w *watcher) refresh(ctx context.Context) {
+	changed := slices.Sorted(maps.Keys(w.changed))
+	if w.all {
+		changed = nil
+	}
+	w.all = false
+	clear(w.changed)
+	diff, err := w.registry.Refresh(ctx, changed)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		w.log.ErrorContext(ctx, "skills cannot be scanned, the last ones stay", slog.Any("err", err))
+		w.noteAll()
+		w.due = time.Now().Add(retry * w.debounce)
+		return
+	}
+	w.follow(ctx)
+	if !diff.Empty() && w.opts.OnChange != nil {
+		w.opts.OnChange(ctx, diff)
+	}
+}
