@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -17,6 +18,9 @@ type ActivateRequest struct {
 	Call  Call
 	Skill string // path or unique name
 	Force bool   // send the instructions although the session has them
+	// Source is recorded; empty is provenance.SourceModel. A user's own choice also opens a skill that
+	// hides itself from models.
+	Source provenance.Source
 }
 
 // Loaded is an activated skill with its instructions.
@@ -57,6 +61,9 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	req := s.newRequest(r.Call, policy.Read)
 	req.summary.Skill = new(clip(r.Skill))
 	sk, err := s.lookup(r.Skill)
+	if err != nil && r.Source == provenance.SourceUser {
+		sk, err = s.cfg.Registry.Snapshot().Lookup(r.Skill)
+	}
 	if err != nil {
 		return nil, s.plain(s.lookupError(err))
 	}
@@ -76,7 +83,7 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	a, handle, until := s.activate(fresh, index)
 	loaded.Handle, loaded.Until = handle, until
 	loaded.Known = s.wasShown(a) && !r.Force
-	if err := s.append(ctx, s.activationEvent(req, loaded, grant, provenance.SourceModel)); err != nil {
+	if err := s.append(ctx, s.activationEvent(req, loaded, grant, cmp.Or(r.Source, provenance.SourceModel))); err != nil {
 		return nil, err
 	}
 	if loaded.Known {

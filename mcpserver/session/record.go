@@ -28,6 +28,9 @@ func (d *Denied) Error() string { return d.Object.Detail }
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	// A client that leaves must not leave the record of what it was shown unwritten.
 	ctx = context.WithoutCancel(ctx)
+	if s.ended.Load() {
+		return recordError(errEnded)
+	}
 	if err := s.start(ctx); err != nil {
 		return recordError(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
+	"sync"
 
 	"github.com/lmittmann/tint"
 
@@ -15,31 +16,59 @@ import (
 // recordRegistry writes skill-registry.json, which waits for the digest of every file, and the
 // event that names it.
 func (s *Session) recordRegistry(ctx context.Context) {
-	snapshot := s.cfg.Registry.Snapshot()
-	registry, err := registryOf(ctx, snapshot)
+	data, err := s.encodedRegistry(ctx)
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
 		return
 	}
-	data, err := provenance.EncodePretty(registry)
+	file, err := s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data)
 	if err == nil {
-		var file provenance.File
-		if file, err = s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data); err == nil {
-			err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.RegistryFile, Files: []provenance.File{file}})
-		}
+		err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.RegistryFile, Files: []provenance.File{file}})
 	}
 	if err != nil {
 		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
 	}
 	if len(data) > largeRegistry {
 		// 10,000 skills leave 150 MiB of garbage that the server, idle, would hold on to for minutes.
-		data, registry = nil, nil
+		data = nil
 		debug.FreeOSMemory()
 	}
 }
 
-// largeRegistry is the size in bytes from which memory is given back after the registry is written.
+// largeRegistry is the size in bytes from which memory is given back after the registry is written,
+// and up to which it is kept for the next session.
 const largeRegistry = 4 << 20
+
+// registryCache is the registry of one snapshot, encoded.
+type registryCache struct {
+	mu   sync.Mutex
+	of   *skills.Snapshot // nil when there is none
+	data []byte
+}
+
+// encodedRegistry returns the registry of the current snapshot. Sessions that begin together wait for
+// one encoding.
+func (s *Sessions) encodedRegistry(ctx context.Context) ([]byte, error) {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	snapshot := s.cfg.Registry.Snapshot()
+	if s.registry.of == snapshot {
+		return s.registry.data, nil
+	}
+	registry, err := registryOf(ctx, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	data, err := provenance.EncodePretty(registry)
+	if err != nil {
+		return nil, err
+	}
+	s.registry.of, s.registry.data = nil, nil
+	if len(data) <= largeRegistry {
+		s.registry.of, s.registry.data = snapshot, data
+	}
+	return data, nil
+}
 
 // registryOf is the snapshot in the reference's shape.
 func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.SkillRegistry, error) {

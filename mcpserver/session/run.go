@@ -76,6 +76,7 @@ type run struct {
 // Errors: *Denied, *Error; the result is then nil or holds only Output. A script that started is a
 // result whatever became of it.
 func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
+	defer s.hold()()
 	r := s.newRun(in)
 	if err := script.CheckArgs(in.Args); err != nil {
 		return nil, s.plain(&Error{Code: CodeInvalidArguments, Message: err.Error(), Remedy: "shorten or mend the arguments", Err: err})

@@ -69,8 +69,12 @@ type Sessions struct {
 	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
 	preload []*skills.Skill
 
+	ending   sync.WaitGroup // ends of remote sessions that are being recorded
+	registry registryCache
+
 	mu      sync.Mutex
 	process *Session // the one session of a stdio process
+	remotes remotes
 }
 
 // New returns the sessions of a server. Nothing is written before the first call.
@@ -93,6 +97,14 @@ type Call struct {
 	Slot       *policy.PromptSlot // the call's own binding
 	Mode       policy.Mode        // what the client raises its mode to; the zero value raises nothing
 
+	// Remote says that the call did not come over the one connection of a stdio process. The session
+	// is then found by Handle, ClientSession or ProtocolSession, in this order and among those of
+	// the principal only.
+	Remote          bool
+	ClientSession   string // the client's own id of its session; not verified
+	ProtocolSession string // id of the protocol session, as the transport verified it
+	Opens           bool   // whether the call opens a session when it belongs to none
+
 	// Progress, when not nil, is told in a few words what a long call is doing.
 	Progress func(message string)
 }
@@ -107,6 +119,10 @@ type Session struct {
 	outputs   atomic.Uint64 // last output number
 	decisions atomic.Uint64
 	broken    atomic.Bool // the last append failed
+	ended     atomic.Bool // nothing is recorded any more
+
+	remote  *remoteState // nil for the session of a stdio process
+	running sync.RWMutex // held by runs, and by the end of the session
 
 	starting   sync.Mutex
 	began      bool // session.started is written
@@ -132,10 +148,14 @@ type activation struct {
 }
 
 // Open returns the session a call belongs to. On stdio that is the session of the process, which
-// the activation handle, when one is given, must name.
+// the activation handle, when one is given, must name. A remote session stays open at least until
+// ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
+	if call.Remote {
+		return s.openRemote(ctx, call)
+	}
 	ses, err := s.forProcess(call)
 	if err != nil {
 		return nil, internalError(err)
@@ -147,27 +167,29 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 		}
 	}
 	if call.Handle != "" && !ses.owns(call.Handle) {
-		req := ses.newRequest(call, policy.Read)
-		return nil, ses.deny(ctx, req, ses.denial(req, policy.CodeActivationUnknown,
-			"the activation handle is unknown or has expired", "call load_skill again and use the handle it returns"))
+		return nil, ses.unknownHandle(ctx, call)
 	}
 	return ses, nil
 }
 
 // forProcess returns the session of the process, new on the first call.
-func (s *Sessions) forProcess(call Call) (*Session, error) {
+func (s *Sessions) forProcess(call Call) (ses *Session, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.process != nil {
-		return s.process, nil
+	if s.process == nil {
+		s.process, err = s.newSession(call)
 	}
+	return s.process, err
+}
+
+// newSession returns a session of which nothing is recorded yet.
+func (s *Sessions) newSession(call Call) (*Session, error) {
 	id, err := provenance.NewSessionID()
 	if err != nil {
 		return nil, err
 	}
-	s.process = &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, protocol: call.Protocol,
-		active: map[string]*activation{}}
-	return s.process, nil
+	return &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, protocol: call.Protocol,
+		active: map[string]*activation{}}, nil
 }
 
 // Current returns the session of the process, or nil before its first call.

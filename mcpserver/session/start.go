@@ -108,25 +108,11 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, provenance.SourcePreload))
 }
 
-// End records the end of the process's session, when one began, and waits for what is still being
-// recorded.
+// End records the end of every session that began, and waits for what is still being recorded.
 func (s *Sessions) End(ctx context.Context) error {
-	ses := s.Current()
-	if ses == nil {
-		return nil
+	s.endRemotes()
+	if ses := s.Current(); ses != nil {
+		return ses.end(ctx)
 	}
-	ses.starting.Lock()
-	began, stop := ses.began, ses.stop
-	ses.starting.Unlock()
-	if !began {
-		return nil
-	}
-	timer := time.AfterFunc(registryPatience, stop)
-	ses.background.Wait()
-	timer.Stop()
-	stop()
-	if err := ses.settle(ctx); err != nil {
-		return err
-	}
-	return ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
+	return nil
 }

@@ -23,7 +23,7 @@ type hangUpKey struct{}
 // that ctx belongs to ends, or the server is told to stop, while ctx itself is
 // left some time to finish. A handler wraps the part of its work in it that must
 // not outlive the client, such as a running script; the cause is then
-// [ErrDisconnected]. Outside of ServeStdio it ends with ctx only. The returned
+// [ErrDisconnected]. Outside of ServeStdio and HTTP it ends with ctx only. The returned
 // function releases its resources and must be called.
 func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 	hangUp, ok := ctx.Value(hangUpKey{}).(context.Context)

@@ -123,23 +123,28 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	case mcp.JSONRPCResponse:
 		return d.passOn(m, reply.Result), nil
 	case mcp.JSONRPCError:
-		failure := &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data}
-		switch failure.Code {
-		case mcp.METHOD_NOT_FOUND:
-			if d.lookup(m.method) != nil {
-				return d.own(ctx, m)
-			}
-		case mcp.INTERNAL_ERROR:
-			if chosen := slot.err.Load(); chosen != nil {
-				return nil, chosen
-			}
-			d.logPrivate(ctx, m, failure.Message)
-			return nil, internalError()
-		}
-		return nil, failure
+		return d.replace(ctx, m, slot, &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data})
 	}
 	d.logPrivate(ctx, m, fmt.Sprintf("library answered with %T", reply))
 	return nil, internalError()
+}
+
+// replace turns an error of mcp-go into the answer to m: that of the tables to a method only they
+// have, the error the handler chose instead of an internal one, or failure itself.
+func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, failure *Error) (any, *Error) {
+	switch failure.Code {
+	case mcp.METHOD_NOT_FOUND:
+		if d.lookup(m.method) != nil {
+			return d.own(ctx, m)
+		}
+	case mcp.INTERNAL_ERROR:
+		if chosen := slot.err.Load(); chosen != nil {
+			return nil, chosen
+		}
+		d.logPrivate(ctx, m, failure.Message)
+		return nil, internalError()
+	}
+	return nil, failure
 }
 
 // passOn corrects the one result of mcp-go that repeats the request id, which
@@ -274,6 +279,13 @@ func encode(id json.RawMessage, result any, failure *Error) ([]byte, error) {
 	}
 	buf := envelopeOf(id)
 	buf.WriteString(`,"result":`)
+	if own, ok := result.(Appender); ok {
+		line, err := own.AppendResult(buf.Bytes())
+		if err != nil {
+			return refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
+		}
+		return append(line, '}'), nil
+	}
 	if err := json.NewEncoder(buf).Encode(result); err != nil {
 		return refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
 	}

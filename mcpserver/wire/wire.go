@@ -1,5 +1,5 @@
 // Package wire puts the JSON-RPC methods that mcp-go does not have beside the
-// ones it has, and serves both over standard input and output.
+// ones it has, and serves both over standard input and output and over HTTP.
 //
 // # What it guarantees
 //
@@ -14,12 +14,13 @@
 // a repeated envelope key, or one that differs from its name in case only, is
 // answered -32600, so this package and mcp-go cannot read a message differently.
 //
-// [ServeStdio] states its own guarantees about framing, cancellation, order and
-// shutdown.
+// [ServeStdio] and [HTTP] state their own guarantees about framing, cancellation,
+// order and shutdown.
 //
 // # What it does not
 //
-// It does not authenticate, does not know the tools, and opens no connections.
+// It does not authenticate but asks who a request is from, does not know the
+// tools, and opens no connections.
 // It does not hide the text of errors that mcp-go itself words (-32600, -32602);
 // only -32603 is replaced by a generic text unless the handler chose another one
 // with [SetError].
@@ -50,6 +51,14 @@ const CodeBusy = -32000
 // [*Error] is sent as that error, every other one as -32603 with a generic
 // message, and its text goes to the log alone.
 type Method func(ctx context.Context, r *Request) (any, error)
+
+// Appender is a result that marshals itself, because most of it was marshalled before: encoding/json
+// would check and copy those bytes again.
+type Appender interface {
+	// AppendResult appends the result, decorated as it is to be sent, to dst: one JSON object that
+	// holds no line break.
+	AppendResult(dst []byte) ([]byte, error)
+}
 
 // Methods maps method names to their implementations. It must not change while
 // it is being served.

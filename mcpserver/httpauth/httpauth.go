@@ -1,0 +1,197 @@
+// Package httpauth tells who sends an HTTP request: from bearer tokens whose hashes are in a file,
+// and from JSON Web Tokens of one issuer.
+//
+// Guarantees:
+//   - a request is let in only with a token that a principal has now: the token file is read again
+//     when it changes, and while it cannot be read nobody is let in;
+//   - tokens are compared as hashes, in constant time;
+//   - a JWT counts only if it is signed with a pinned asymmetric algorithm by a key the issuer
+//     publishes, names the issuer and an accepted audience, and has not expired;
+//   - principals of the two sources are never the same: those of JWTs begin with "jwt:";
+//   - refusals follow RFC 6750 and say nothing of the token; RFC 9728 metadata says where to get one.
+//
+// It does not decide what a principal may do, keeps no sessions and issues no tokens. It does not ask
+// the issuer whether a JWT was revoked: that shows when it expires.
+package httpauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// maxToken is the longest bearer token looked at, in bytes.
+const maxToken = 16 << 10
+
+// Config says whom to let in. At least one of TokenFile and JWT is needed.
+type Config struct {
+	// TokenFile is the path of a file of lines "principal: sha256-of-token-in-hex".
+	TokenFile string
+	// JWT verifies JSON Web Tokens; nil accepts none.
+	JWT *JWTConfig
+	// Evidence are the principals whose word about prompt slots is believed.
+	Evidence []string
+	// Resource is the URL of the endpoint as clients know it. Empty means that of each request, with
+	// the scheme that the connection has.
+	Resource string
+	// Path is the path of the endpoint, for when Resource is empty; empty means "/mcp".
+	Path string
+	// Logger gets why someone was not let in, without tokens. Nil discards.
+	Logger *slog.Logger
+}
+
+// Authenticator lets requests in. Its methods are safe for concurrent use.
+type Authenticator struct {
+	cfg      Config
+	tokens   *tokenFile
+	jwt      *verifier
+	evidence map[string]bool
+	resource *url.URL
+	logger   *slog.Logger
+}
+
+var (
+	errNoToken      = errors.New("no token")
+	errMalformed    = errors.New("malformed Authorization header")
+	errUnknownToken = errors.New("unknown token")
+	errScope        = errors.New("token lacks a required scope")
+	errUnavailable  = errors.New("authentication is unavailable")
+)
+
+// New reads the token file and the keys, when they are in a file, once.
+//
+// Errors: a file that cannot be read or parsed, a JWTConfig that is incomplete, a Resource that is no
+// absolute http or https URL, nothing to let anyone in with.
+func New(cfg Config) (*Authenticator, error) {
+	a := &Authenticator{cfg: cfg, evidence: make(map[string]bool), logger: cfg.Logger}
+	if a.logger == nil {
+		a.logger = slog.New(slog.DiscardHandler)
+	}
+	for _, name := range cfg.Evidence {
+		a.evidence[name] = true
+	}
+	if cfg.TokenFile == "" && cfg.JWT == nil {
+		return nil, errors.New("neither a token file nor an issuer of tokens")
+	}
+	if cfg.TokenFile != "" {
+		a.tokens = &tokenFile{file: file{path: cfg.TokenFile, most: maxTokenFile}}
+		if _, err := a.tokens.current(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.JWT != nil {
+		var err error
+		if a.jwt, err = newVerifier(*cfg.JWT); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Resource != "" {
+		u, err := url.Parse(cfg.Resource)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Fragment != "" {
+			return nil, fmt.Errorf("resource %q is no absolute URL", cfg.Resource)
+		}
+		a.resource = u
+	}
+	return a, nil
+}
+
+// Authenticate returns who sent r. When it reports false it has answered: 401 for no token or one
+// that counts for nothing, 403 for one that lacks a scope, 400 for a malformed header, 503 when it
+// cannot tell.
+func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
+	name, err := a.identify(r)
+	if err == nil {
+		return policy.Principal{Name: name, Evidence: a.evidence[name]}, true
+	}
+	a.refuse(w, r, err)
+	return policy.Principal{}, false
+}
+
+func (a *Authenticator) identify(r *http.Request) (string, error) {
+	token, err := bearer(r.Header.Values("Authorization"))
+	if err != nil {
+		return "", err
+	}
+	if a.tokens != nil {
+		set, err := a.tokens.current()
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", errUnavailable, err)
+		}
+		if name, ok := set.principal(token); ok {
+			return name, nil
+		}
+	}
+	if a.jwt == nil {
+		return "", errUnknownToken
+	}
+	return a.jwt.principal(r.Context(), token)
+}
+
+// bearer returns the token of the one Authorization header there must be.
+func bearer(headers []string) (string, error) {
+	if len(headers) == 0 {
+		return "", errNoToken
+	}
+	scheme, token, ok := strings.Cut(headers[0], " ")
+	if len(headers) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") {
+		if len(headers) == 1 && !strings.EqualFold(scheme, "Bearer") {
+			return "", errNoToken // another scheme, which is not offered
+		}
+		return "", errMalformed
+	}
+	token = strings.Trim(token, " ")
+	if token == "" || len(token) > maxToken || strings.IndexFunc(token, outsideToken) >= 0 {
+		return "", errMalformed
+	}
+	return token, nil
+}
+
+// outsideToken reports a character that no bearer token holds (RFC 6750, section 2.1).
+func outsideToken(c rune) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		return false
+	}
+	return !strings.ContainsRune("-._~+/=", c)
+}
+
+// refuse answers a request that is not let in.
+func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	params := []string{`realm="skillsd"`}
+	status := http.StatusUnauthorized
+	switch {
+	case errors.Is(err, errUnavailable):
+		a.logger.ErrorContext(r.Context(), "nobody can be authenticated", tint.Err(err))
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "authentication is unavailable", http.StatusServiceUnavailable)
+		return
+	case errors.Is(err, errNoToken):
+	case errors.Is(err, errMalformed):
+		status = http.StatusBadRequest
+		params = append(params, `error="invalid_request"`)
+	case errors.Is(err, errScope):
+		status = http.StatusForbidden
+		params = append(params, `error="insufficient_scope"`)
+	default:
+		params = append(params, `error="invalid_token"`)
+	}
+	if a.jwt != nil {
+		params = append(params, fmt.Sprintf("resource_metadata=%q", a.metadataURL(r)))
+		if len(a.jwt.cfg.Scopes) > 0 {
+			params = append(params, fmt.Sprintf("scope=%q", strings.Join(a.jwt.cfg.Scopes, " ")))
+		}
+	}
+	if !errors.Is(err, errNoToken) {
+		a.logger.Log(context.WithoutCancel(r.Context()), slog.LevelInfo, "not let in", slog.Int("status", status), tint.Err(err))
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
+	http.Error(w, strings.ToLower(http.StatusText(status)), status)
+}

@@ -1,0 +1,149 @@
+package httpauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// maxCandidates is how many keys a token without a key id is tried with.
+const maxCandidates = 8
+
+// JWTConfig says which JSON Web Tokens count.
+type JWTConfig struct {
+	// Issuer must be the token's iss.
+	Issuer string
+	// Audiences: the token's aud must hold one of them.
+	Audiences []string
+	// Keys is where the issuer publishes its keys as a JWK set: an https URL (http for loopback
+	// hosts) or the path of a file.
+	Keys string
+	// Algorithms are the accepted signature algorithms, by default RS256, ES256 and EdDSA. Symmetric
+	// ones cannot be accepted.
+	Algorithms []string
+	// Leeway is how far clocks may differ; 0 means 60 s.
+	Leeway time.Duration
+	// Claim names the principal; empty means "sub".
+	Claim string
+	// Scopes must all be in the token's scope or scp.
+	Scopes []string
+
+	now func() time.Time
+}
+
+var asymmetric = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// verifier checks JWTs of one issuer. Safe for concurrent use.
+type verifier struct {
+	cfg        JWTConfig
+	algorithms []jose.SignatureAlgorithm
+	keys       *keySource
+}
+
+func newVerifier(cfg JWTConfig) (*verifier, error) {
+	if cfg.Issuer == "" || len(cfg.Audiences) == 0 || cfg.Keys == "" {
+		return nil, errors.New("tokens of an issuer need issuer, audience and keys")
+	}
+	if slices.Contains(cfg.Audiences, "") {
+		return nil, errors.New("an audience is empty")
+	}
+	if len(cfg.Algorithms) == 0 {
+		cfg.Algorithms = []string{string(jose.RS256), string(jose.ES256), string(jose.EdDSA)}
+	}
+	if cfg.Leeway == 0 {
+		cfg.Leeway = time.Minute
+	}
+	if cfg.Claim == "" {
+		cfg.Claim = "sub"
+	}
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
+	v := &verifier{cfg: cfg}
+	for _, name := range cfg.Algorithms {
+		if !slices.Contains(asymmetric, jose.SignatureAlgorithm(name)) {
+			return nil, fmt.Errorf("signature algorithm %q is none of %v", name, asymmetric)
+		}
+		v.algorithms = append(v.algorithms, jose.SignatureAlgorithm(name))
+	}
+	var err error
+	v.keys, err = newKeySource(cfg.Keys, cfg.now)
+	return v, err
+}
+
+// principal returns whom a token stands for.
+func (v *verifier) principal(ctx context.Context, text string) (string, error) {
+	parsed, err := jwt.ParseSigned(text, v.algorithms)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errUnknownToken, err)
+	}
+	if len(parsed.Headers) != 1 {
+		return "", fmt.Errorf("%w: %d signatures", errUnknownToken, len(parsed.Headers))
+	}
+	header := parsed.Headers[0]
+	keys, err := v.keys.find(ctx, header.KeyID, header.Algorithm)
+	if err != nil {
+		return "", err
+	}
+	for _, key := range keys[:min(len(keys), maxCandidates)] {
+		var standard jwt.Claims
+		var all map[string]any
+		if parsed.Claims(key, &standard, &all) == nil {
+			return v.check(standard, all)
+		}
+	}
+	return "", fmt.Errorf("%w: no key of the issuer fits the signature", errUnknownToken)
+}
+
+// check holds the claims of a token whose signature is good against the configuration.
+func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error) {
+	if standard.Expiry == nil {
+		return "", fmt.Errorf("%w: it never expires", errUnknownToken)
+	}
+	expected := jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences, Time: v.cfg.now()}
+	if err := standard.ValidateWithLeeway(expected, v.cfg.Leeway); err != nil {
+		return "", fmt.Errorf("%w: %w", errUnknownToken, err)
+	}
+	name, _ := all[v.cfg.Claim].(string)
+	if name == "" || len(name) > maxPrincipal || !utf8.ValidString(name) || strings.IndexFunc(name, notPlain) >= 0 {
+		return "", fmt.Errorf("%w: claim %s names no principal", errUnknownToken, v.cfg.Claim)
+	}
+	granted := scopes(all)
+	for _, scope := range v.cfg.Scopes {
+		if !slices.Contains(granted, scope) {
+			return "", fmt.Errorf("%w: %s", errScope, scope)
+		}
+	}
+	return jwtPrefix + name, nil
+}
+
+func notPlain(c rune) bool { return !unicode.IsPrint(c) }
+
+// scopes are what a token grants: the words of scope (RFC 8693), or of scp, which some issuers write
+// as a list.
+func scopes(all map[string]any) []string {
+	var list []string
+	for _, claim := range []string{"scope", "scp"} {
+		switch value := all[claim].(type) {
+		case string:
+			list = append(list, strings.Fields(value)...)
+		case []any:
+			for _, item := range value {
+				if word, ok := item.(string); ok {
+					list = append(list, word)
+				}
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,205 @@
+package httpauth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	maxKeySet = 1 << 20 // bytes
+	maxKeys   = 256
+
+	keysFresh  = 15 * time.Minute // keys of a URL are fetched again after
+	keysWait   = time.Minute      // and not more often than this, whatever tokens ask for
+	keysExpire = 24 * time.Hour   // keys that cannot be fetched again count no longer after
+	fetchLimit = 10 * time.Second
+)
+
+// keySource holds the public keys of an issuer. Safe for concurrent use.
+type keySource struct {
+	url    string
+	file   *file // instead of url
+	client *http.Client
+	now    func() time.Time
+
+	mu      sync.Mutex
+	keys    []jose.JSONWebKey
+	fetched time.Time // when keys came
+	tried   time.Time // when the last attempt began
+	flight  chan struct{}
+	last    error
+}
+
+// newKeySource returns the keys at a URL, which is not asked yet, or in a file.
+func newKeySource(place string, now func() time.Time) (*keySource, error) {
+	s := &keySource{now: now}
+	if !strings.Contains(place, "://") {
+		s.file = &file{path: place, most: maxKeySet}
+		return s, s.readFile()
+	}
+	u, err := url.Parse(place)
+	if err != nil || !safeKeyURL(u) {
+		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", place)
+	}
+	s.url = place
+	s.client = &http.Client{Timeout: fetchLimit, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) > 3 || !safeKeyURL(r.URL) {
+			return errors.New("redirected to where keys are not taken from")
+		}
+		return nil
+	}}
+	return s, nil
+}
+
+// safeKeyURL reports whether nobody on the way could replace the keys.
+func safeKeyURL(u *url.URL) bool {
+	if u.Host == "" || u.User != nil {
+		return false
+	}
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return u.Scheme == "https" || u.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// find returns the keys that may have signed a token with that key id, which may be empty, and
+// algorithm. An id that is not known is looked for anew, as the issuer may have changed its keys, but
+// only now and then.
+func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
+	if s.file != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.readFile(); err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+		}
+		return s.match(id, algorithm), nil
+	}
+	s.mu.Lock()
+	found := s.match(id, algorithm)
+	age, since := s.now().Sub(s.fetched), s.now().Sub(s.tried)
+	s.mu.Unlock()
+	if (len(found) == 0 || age > keysFresh) && since > keysWait {
+		s.refresh(ctx, age < keysExpire && len(found) > 0)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fetched.IsZero() || s.now().Sub(s.fetched) > keysExpire {
+		return nil, fmt.Errorf("%w: keys of the issuer: %w", errUnavailable, errors.Join(s.last, ctx.Err()))
+	}
+	return s.match(id, algorithm), nil
+}
+
+// match must be called with mu held.
+func (s *keySource) match(id, algorithm string) []jose.JSONWebKey {
+	var found []jose.JSONWebKey
+	for _, key := range s.keys {
+		if (id == "" || key.KeyID == id) && (key.Algorithm == "" || key.Algorithm == algorithm) {
+			found = append(found, key)
+		}
+	}
+	return found
+}
+
+// refresh fetches the keys, or waits for a fetch under way unless the caller can do without.
+func (s *keySource) refresh(ctx context.Context, without bool) {
+	s.mu.Lock()
+	flight := s.flight
+	if flight == nil {
+		flight = make(chan struct{})
+		s.flight, s.tried = flight, s.now()
+		// The fetch is everyone's and does not end with the request that began it.
+		go s.fetch(context.WithoutCancel(ctx), flight)
+	}
+	s.mu.Unlock()
+	if without {
+		return
+	}
+	select {
+	case <-flight:
+	case <-ctx.Done():
+	}
+}
+
+func (s *keySource) fetch(ctx context.Context, flight chan struct{}) {
+	keys, err := s.download(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = err
+	if err == nil {
+		s.keys, s.fetched = keys, s.now()
+	}
+	s.flight = nil
+	close(flight)
+}
+
+func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/jwk-set+json, application/json")
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answered %s", s.url, response.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxKeySet+1))
+	if err != nil {
+		return nil, err
+	}
+	return parseKeys(data)
+}
+
+// readFile reads the file when it changed. It must be called with mu held, or before s is shared.
+func (s *keySource) readFile() error {
+	data, fresh, err := s.file.read()
+	if fresh {
+		s.keys, s.last = nil, err
+		if err == nil {
+			s.keys, s.last = parseKeys(data)
+		}
+	}
+	return s.last
+}
+
+// parseKeys returns the public signature keys of a JWK set. Keys of other kinds are left out, those
+// that cannot be read as well: a set may hold kinds that are not known here.
+func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
+	if len(data) > maxKeySet {
+		return nil, fmt.Errorf("key set longer than %d bytes", maxKeySet)
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(data, &set); err != nil {
+		return nil, fmt.Errorf("key set: %w", err)
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("key set of %d keys", len(set.Keys))
+	}
+	var keys []jose.JSONWebKey
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(raw) == nil && key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("key set without a public signature key")
+	}
+	return slices.Clip(keys), nil
+}

@@ -1,0 +1,122 @@
+package httpauth
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+const (
+	maxTokenFile = 1 << 20 // bytes
+	maxPrincipal = 128     // bytes of a principal's name
+
+	jwtPrefix = "jwt:" // of the principals that JWTs name
+)
+
+// tokenFile is the file with the hashes of tokens. Safe for concurrent use.
+type tokenFile struct {
+	mu   sync.Mutex
+	file file
+	set  tokenSet
+	err  error
+}
+
+// current returns what the file says now. A file that did not change is not read again.
+func (f *tokenFile) current() (tokenSet, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, fresh, err := f.file.read()
+	if fresh {
+		f.set, f.err = nil, err
+		if err == nil {
+			f.set, f.err = parseTokens(data)
+		}
+		if f.err != nil {
+			f.err = fmt.Errorf("token file: %w", f.err)
+		}
+	}
+	return f.set, f.err
+}
+
+// token is one accepted token by its hash.
+type token struct {
+	principal string
+	hash      [sha256.Size]byte
+}
+
+type tokenSet []token
+
+// principal returns whose token this is. How long it takes does not hang on the token.
+func (s tokenSet) principal(text string) (name string, ok bool) {
+	sum := sha256.Sum256([]byte(text))
+	found := -1
+	for i := range s {
+		equal := subtle.ConstantTimeCompare(sum[:], s[i].hash[:])
+		found = subtle.ConstantTimeSelect(equal, i, found)
+	}
+	if found < 0 {
+		return "", false
+	}
+	return s[found].principal, true
+}
+
+// parseTokens reads lines "principal: hash", where hash is the SHA-256 of a token in hexadecimal with
+// or without "sha256:" before it. Blank lines and lines that start with # are skipped. A principal
+// may have several tokens, a token only one principal.
+func parseTokens(data []byte) (tokenSet, error) {
+	var set tokenSet
+	seen := make(map[[sha256.Size]byte]bool)
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		// The hash may hold a colon of its own.
+		name, hash, ok := strings.Cut(line, ":")
+		name, hash = strings.TrimSpace(name), strings.TrimSpace(hash)
+		if !ok {
+			return nil, fmt.Errorf("line %d: not of the form principal: hash", number)
+		}
+		if err := checkPrincipal(name); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		t := token{principal: name}
+		raw, err := hex.DecodeString(strings.TrimPrefix(hash, "sha256:"))
+		if err != nil || len(raw) != sha256.Size {
+			return nil, fmt.Errorf("line %d: the hash of %s is not 64 hexadecimal digits", number, name)
+		}
+		copy(t.hash[:], raw)
+		if seen[t.hash] {
+			return nil, fmt.Errorf("line %d: the token of %s is there twice", number, name)
+		}
+		if t.hash == sha256.Sum256(nil) {
+			return nil, fmt.Errorf("line %d: the token of %s is empty", number, name)
+		}
+		seen[t.hash] = true
+		set = append(set, t)
+	}
+	if len(set) == 0 {
+		return nil, errors.New("no token")
+	}
+	return set, nil
+}
+
+// checkPrincipal accepts names that read the same everywhere they are shown.
+func checkPrincipal(name string) error {
+	if name == "" || len(name) > maxPrincipal {
+		return fmt.Errorf("a principal's name has 1 to %d characters", maxPrincipal)
+	}
+	for _, c := range name {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._@+-", c) {
+			continue
+		}
+		return fmt.Errorf("%q in a principal's name", c)
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+var alice, bob = policy.Principal{Name: "alice"}, policy.Principal{Name: "bob"}
+
+// remote is a call of a client over the network, one that loads a skill when opens says so.
+func remote(p policy.Principal, opens bool, protocol, client, handle string) Call {
+	call := Call{Method: "read_skill_resource", Principal: p, Remote: true, ProtocolSession: protocol, ClientSession: client, Handle: handle, Opens: opens}
+	if opens {
+		call.Method = "load_skill"
+	}
+	return call
+}
+
+// enter opens the session of a call that lasts until leave.
+func (b *bench) enter(call Call) (ses *Session, leave func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	ses, err := b.Open(ctx, call)
+	if err != nil {
+		b.t.Fatalf("Open(%+v): %v", call, err)
+	}
+	busy := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return ses.remote.busy
+	}
+	before := busy()
+	return ses, func() {
+		for cancel(); busy() >= before; {
+			runtime.Gosched()
+		}
+	}
+}
+
+func (b *bench) session(call Call) *Session {
+	b.t.Helper()
+	ses, leave := b.enter(call)
+	leave()
+	return ses
+}
+
+// kinds are the kinds of a session's events, but for the registry, which comes when it is hashed.
+func (b *bench) kinds(ses *Session) (kinds []provenance.Kind) {
+	b.t.Helper()
+	for e, err := range b.records.Events(b.t.Context(), provenance.Query{Session: ses.ID()}) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if e.Kind != provenance.KindRegistrySnapshot {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	return kinds
+}
+
+func TestRemoteSessionKeys(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	load := func(call Call) (ses *Session, handle string) {
+		t.Helper()
+		ses = b.session(call)
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ses, loaded.Handle
+	}
+	byProtocol, handle := load(remote(alice, true, "p1", "", ""))
+	byClient, _ := load(remote(alice, true, "p1", "c1", ""))
+	byHandle, own := load(remote(alice, true, "", "", ""))
+	shared := b.session(remote(alice, false, "", "", ""))
+	all := []*Session{byProtocol, byClient, byHandle, shared}
+	for _, tt := range []struct {
+		name string
+		call Call
+		want *Session // nil: another one
+	}{
+		{"protocol session", remote(alice, false, "p1", "", ""), byProtocol},
+		{"client's id before the protocol session", remote(alice, false, "p1", "c1", ""), byClient},
+		{"client's id alone", remote(alice, false, "", "c1", ""), byClient},
+		{"handle before everything", remote(alice, true, "p2", "c1", handle), byProtocol},
+		{"handle alone", remote(alice, false, "", "", own), byHandle},
+		{"none", remote(alice, false, "", "", ""), shared},
+		{"none, loading", remote(alice, true, "", "", ""), nil},
+		{"a client's id that equals a protocol session's", remote(alice, false, "", "p1", ""), nil},
+		{"other principal, protocol session", remote(bob, false, "p1", "", ""), nil},
+		{"other principal, client's id", remote(bob, false, "", "c1", ""), nil},
+		{"other principal, none", remote(bob, false, "", "", ""), nil},
+		{"principal and id that read the same", remote(policy.Principal{Name: "aliceclient:"}, false, "", "c1", ""), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := b.session(tt.call)
+			if tt.want != nil && got != tt.want {
+				t.Errorf("session %s, want %s", got.ID(), tt.want.ID())
+			}
+			for _, other := range all {
+				if tt.want == nil && got == other {
+					t.Errorf("session %s is not the call's own", got.ID())
+				}
+			}
+			if got.principal.Name != tt.call.Principal.Name {
+				t.Errorf("session of %s", got.principal.Name)
+			}
+		})
+	}
+}
+
+// A handle is worth nothing to anyone else, nor after its time, and that is recorded with whoever
+// tried, not with its owner.
+func TestRemoteHandles(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	var offset atomic.Int64
+	b.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+	call := remote(alice, true, "", "", "")
+	owner := b.session(call)
+	loaded, err := owner.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(name string, call Call) {
+		t.Helper()
+		ses, err := b.Open(t.Context(), call)
+		if code(err) != string(policy.CodeActivationUnknown) {
+			t.Errorf("%s: Open = %v, %v", name, ses, err)
+		}
+	}
+	before := len(b.kinds(owner))
+	refused("bob, reading", remote(bob, false, "", "", loaded.Handle))
+	refused("bob, loading", remote(bob, true, "", "", loaded.Handle))
+	refused("bob, with a session", remote(bob, true, "p", "c", loaded.Handle))
+	refused("guess", remote(alice, false, "", "", loaded.Handle+"A"))
+	if after := len(b.kinds(owner)); after != before {
+		t.Errorf("the owner's record grew by %d events", after-before)
+	}
+	if kinds := b.kinds(b.session(remote(bob, false, "", "", ""))); !slices.Contains(kinds, provenance.KindPolicyDenied) {
+		t.Errorf("bob's record = %v", kinds)
+	}
+	if got := b.remotes.each["bob"]; got != 2 { // one for "c", one for the rest
+		t.Errorf("guessing opened %d sessions", got)
+	}
+	run := func(p policy.Principal, handle string) string {
+		call := remote(p, false, "", "", handle)
+		call.Method = "run_skill_script"
+		ses, err := b.Open(t.Context(), call)
+		if err == nil {
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+		}
+		return code(err)
+	}
+	if got := run(alice, loaded.Handle); got != "" {
+		t.Errorf("a run with the handle: %s", got)
+	}
+	if got := run(alice, ""); got != string(policy.CodeSkillNotActivated) {
+		t.Errorf("a run without: %s", got)
+	}
+	if got := run(bob, ""); got != string(policy.CodeSkillNotActivated) {
+		t.Errorf("bob's run: %s", got)
+	}
+	offset.Store(int64(HandleLife + time.Minute))
+	refused("too late", remote(alice, false, "", "", loaded.Handle))
+}
+
+// However many sessions clients open, a bounded number stays; the rest are ended in the record.
+func TestRemoteSessionsBounded(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	busy, leave := b.enter(remote(alice, false, "busy", "", ""))
+	kept := b.session(remote(bob, false, "kept", "", ""))
+	first := b.session(remote(alice, false, "first", "", ""))
+	if _, err := first.Activate(t.Context(), ActivateRequest{Call: remote(alice, true, "first", "", ""), Skill: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * maxRemoteEach {
+		b.session(remote(alice, false, fmt.Sprint(i), "", ""))
+	}
+	b.ending.Wait()
+	if got := len(b.remotes.byKey); got != maxRemoteEach+1 {
+		t.Errorf("%d sessions are open", got)
+	}
+	if got := b.session(remote(alice, false, "busy", "", "")); got != busy {
+		t.Error("a session in use made room")
+	}
+	if got := b.session(remote(bob, false, "kept", "", "")); got != kept {
+		t.Error("another principal's session made room")
+	}
+	if kinds := b.kinds(first); kinds[len(kinds)-1] != provenance.KindSessionEnded {
+		t.Errorf("the oldest session's record = %v", kinds)
+	}
+	if got := b.session(remote(alice, false, "first", "", "")); got == first {
+		t.Error("a session that has ended goes on")
+	}
+	leave()
+}
+
+func TestRemoteSessionsAllBusy(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range maxRemoteEach {
+		if _, err := b.Open(ctx, remote(alice, false, fmt.Sprint(i), "", "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Open(ctx, remote(alice, false, "more", "", "")); code(err) != string(CodeInternal) {
+		t.Errorf("Open = %v", err)
+	}
+	if _, err := b.Open(ctx, remote(bob, false, "more", "", "")); err != nil {
+		t.Errorf("bob: %v", err)
+	}
+}
+
+// A protocol session that ends takes its session with it, one that nobody uses ends after an hour,
+// and at the end of the server all do.
+func TestRemoteSessionsEnd(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	var offset atomic.Int64
+	b.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+	read := func(call Call) *Session {
+		t.Helper()
+		ses := b.session(call)
+		if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+		return ses
+	}
+	ended := func(ses *Session) bool {
+		b.ending.Wait()
+		kinds := b.kinds(ses)
+		return kinds[len(kinds)-1] == provenance.KindSessionEnded
+	}
+	protocol, client := read(remote(alice, false, "p1", "", "")), read(remote(alice, false, "p1", "c1", ""))
+	b.EndProtocolSession("p1")
+	b.EndProtocolSession("")
+	if !ended(protocol) || ended(client) {
+		t.Errorf("protocol session ended: %v, client's own: %v", ended(protocol), ended(client))
+	}
+	late := remote(alice, false, "p1", "", "")
+	if _, err := protocol.RunScript(t.Context(), RunRequest{Call: late, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeProvenanceUnavailable) || !ended(protocol) {
+		t.Errorf("a run in a session that has ended: %v", err)
+	}
+	call := remote(alice, true, "", "", "")
+	holder := b.session(call)
+	if _, err := holder.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	offset.Store(int64(2 * time.Hour))
+	b.EndIdle()
+	if !ended(client) || ended(holder) {
+		t.Errorf("idle session ended: %v, one with a handle: %v", ended(client), ended(holder))
+	}
+	if err := b.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !ended(holder) {
+		t.Error("a session outlives the server")
+	}
+}
+
+// Sessions come and go under the race detector.
+func TestRemoteSessionsAtOnce(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	var group sync.WaitGroup
+	for i := range 16 {
+		group.Go(func() {
+			who := policy.Principal{Name: fmt.Sprint("p", i%3)}
+			for n := range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				call := remote(who, true, fmt.Sprint(n%4), "", "")
+				ses, err := b.Open(ctx, call)
+				if err != nil {
+					t.Error(err)
+				} else if _, err := ses.Activate(ctx, ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+					t.Error(err)
+				} else {
+					call.Method = "run_skill_script"
+					if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+						t.Error(err)
+					}
+				}
+				cancel()
+				if n%5 == 0 {
+					b.EndIdle()
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := b.End(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

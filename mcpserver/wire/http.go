@@ -1,0 +1,234 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+	"golang.org/x/time/rate"
+)
+
+// HTTPOptions are the parameters of NewHTTP. The zero value of every field is its default.
+type HTTPOptions struct {
+	// Methods are answered when the server does not know them.
+	Methods Methods
+	// Overrides are answered instead of the server's own methods of that name.
+	Overrides Methods
+	// ServerInfo and CacheTTL are as in Dispatcher.
+	ServerInfo mcp.Implementation
+	CacheTTL   time.Duration
+	// Logger gets what cannot be told to the client. Nil discards.
+	Logger *slog.Logger
+
+	// Path is the endpoint of both protocol eras; "" means "/mcp".
+	Path string
+	// Hosts are accepted in the Host header beside loopback names and the address the
+	// connection came to: a name, which stands for every port, or name:port.
+	Hosts []string
+	// Origins, such as "https://app.example.com", are accepted in the Origin header beside
+	// those of loopback names, and get CORS answers.
+	Origins []string
+	// Authenticate returns the context and the name of the principal that sent r. When it
+	// reports false it has answered. Nil means that every client is the one principal "".
+	Authenticate func(w http.ResponseWriter, r *http.Request) (ctx context.Context, principal string, ok bool)
+	// Shared says that there are several principals, none of which may take more than half of
+	// what the limits below allow.
+	Shared bool
+	// Public answers requests for other paths, behind the Host and Origin guard but before
+	// authentication. Nil answers 404.
+	Public http.Handler
+	// Ready answers /readyz. Nil means always.
+	Ready func() bool
+	// SessionEnded is told the id of each protocol session that ended. It must not block.
+	SessionEnded func(id string)
+
+	// MaxBody is the longest accepted body in bytes; 0 means 4 MiB.
+	MaxBody int64
+	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones are answered 503. Streams are not counted.
+	MaxInFlight int
+	// MaxStreams is how many GET streams and subscriptions may be open; 0 means 1024.
+	MaxStreams int
+	// MaxSessions is how many protocol sessions may exist; 0 means 2048. The one of a principal that was idle longest makes room.
+	MaxSessions int
+	// SessionIdle is how long an unused protocol session is kept; 0 means 1 h.
+	SessionIdle time.Duration
+	// Rate is how many requests a second each principal may send, Burst how many at once. A Rate of 0 sets no limit.
+	Rate  rate.Limit
+	Burst int
+	// KeepAlive is how often a silent stream carries a comment; 0 means 15 s.
+	KeepAlive time.Duration
+	// WriteTimeout is how long a client may fail to take what is written; 0 means 30 s.
+	WriteTimeout time.Duration
+	// Drain is how long calls may finish after the end was asked for; 0 means 2 s.
+	Drain time.Duration
+}
+
+func (o *HTTPOptions) path() string                { return cmp.Or(o.Path, "/mcp") }
+func (o *HTTPOptions) maxBody() int64              { return cmp.Or(o.MaxBody, 4<<20) }
+func (o *HTTPOptions) maxInFlight() int            { return cmp.Or(o.MaxInFlight, 256) }
+func (o *HTTPOptions) maxStreams() int             { return cmp.Or(o.MaxStreams, 1024) }
+func (o *HTTPOptions) maxSessions() int            { return cmp.Or(o.MaxSessions, 2048) }
+func (o *HTTPOptions) sessionIdle() time.Duration  { return cmp.Or(o.SessionIdle, time.Hour) }
+func (o *HTTPOptions) keepAlive() time.Duration    { return cmp.Or(o.KeepAlive, 15*time.Second) }
+func (o *HTTPOptions) writeTimeout() time.Duration { return cmp.Or(o.WriteTimeout, 30*time.Second) }
+func (o *HTTPOptions) drain() time.Duration        { return cmp.Or(o.Drain, 2*time.Second) }
+
+// Check reports what NewHTTP would refuse: a host or origin of the wrong form.
+func (o *HTTPOptions) Check() error {
+	_, err := newGuard(o.Hosts, o.Origins)
+	return err
+}
+
+// HTTP serves one MCPServer to many clients over Streamable HTTP, both protocol eras on one
+// endpoint. Use [HTTP.Serve]; a handler alone would miss the limits of the connection.
+//
+// # Order of the checks
+//
+// Host and Origin on every verb and path, authentication, rate, concurrency, body limit,
+// envelope, and then mcp-go's own transport, which checks versions, headers and _meta and
+// answers each message as described at the top of the package. It is given no means to
+// stream and no session of its own: notifications travel through this package's queues, so
+// none is lost and each precedes the answer of its call, and sessions live in this package's
+// table, which is bounded and knows their principals.
+//
+// # Sessions
+//
+// Those of the older revisions belong to the principal that sent initialize; to anyone else
+// they do not exist. The revision 2026-07-28 has none, there each request stands alone.
+//
+// # Cancellation
+//
+// A call ends with cause [ErrDisconnected] when its client closes the connection, and with
+// [ErrCanceled] when the same session cancels it. A cancelled call gets an empty stream.
+type HTTP struct {
+	opts       HTTPOptions
+	dispatcher *Dispatcher
+	library    *server.StreamableHTTPServer
+	guard      *guard
+	rates      *rates
+	bodies     *places // requests being read
+	calls      *places
+	streams    *places
+	sessions   *sessionTable
+	broadcast  *session // stands for all clients in mcp-go
+
+	base     context.Context // ends with the last call
+	abort    context.CancelCauseFunc
+	hangUp   context.Context // ends when the end was asked for
+	endInput context.CancelFunc
+	requests atomic.Uint64
+
+	mu        sync.Mutex
+	announced map[*announcer]struct{} // who is told of broadcasts
+}
+
+// NewHTTP returns a handler that serves srv. [HTTP.Serve] must be called for it to end.
+//
+// Errors: those of [HTTPOptions.Check], and srv being served over HTTP already.
+func NewHTTP(srv *server.MCPServer, opts HTTPOptions) (*HTTP, error) {
+	guard, err := newGuard(opts.Hosts, opts.Origins)
+	if err != nil {
+		return nil, err
+	}
+	share := 1
+	if opts.Shared {
+		share = 2
+	}
+	h := &HTTP{
+		opts: opts, guard: guard,
+		dispatcher: &Dispatcher{
+			Server: srv, Methods: opts.Methods, Overrides: opts.Overrides,
+			ServerInfo: opts.ServerInfo, CacheTTL: opts.CacheTTL, Logger: opts.Logger,
+		},
+		rates:     newRates(opts.Rate, opts.Burst),
+		bodies:    newPlaces(opts.maxInFlight(), share),
+		calls:     newPlaces(opts.maxInFlight(), share),
+		streams:   newPlaces(opts.maxStreams(), share),
+		announced: make(map[*announcer]struct{}),
+	}
+	h.sessions = newSessionTable(opts.maxSessions(), share, h.sessionEnded)
+	h.base, h.abort = context.WithCancelCause(context.Background())
+	h.hangUp, h.endInput = context.WithCancel(h.base)
+	h.library = server.NewStreamableHTTPServer(srv,
+		server.WithSessionIdManagerResolver(sessionResolver{}),
+		server.WithHTTPContextFunc(h.withOwnSession),
+		server.WithStreamableHTTPLogger(h.dispatcher.logger()),
+	)
+	h.broadcast = &session{id: "http", broadcast: newNotifications(h.hangUp, h.announce)}
+	if err := srv.RegisterSession(h.base, h.broadcast); err != nil {
+		h.abort(ErrDisconnected)
+		return nil, err
+	}
+	return h, nil
+}
+
+// ServeHTTP answers one request; see the order of the checks above.
+func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	if done := h.guard.check(w, r); done {
+		return
+	}
+	switch r.URL.Path {
+	case "/healthz":
+		status(w, r, true)
+	case "/readyz":
+		status(w, r, h.hangUp.Err() == nil && (h.opts.Ready == nil || h.opts.Ready()))
+	case h.opts.path():
+		h.endpoint(w, r)
+	default:
+		if h.opts.Public == nil {
+			http.NotFound(w, r)
+			return
+		}
+		h.opts.Public.ServeHTTP(w, r)
+	}
+}
+
+func status(w http.ResponseWriter, r *http.Request, good bool) {
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		refuseVerb(w, "GET, HEAD")
+	case good:
+		plainText(w, http.StatusOK, "ok")
+	default:
+		plainText(w, http.StatusServiceUnavailable, "not ready")
+	}
+}
+
+// endpoint answers a request for the protocol's own path.
+func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodPost, http.MethodGet, http.MethodDelete:
+	default:
+		refuseVerb(w, "POST, GET, DELETE")
+		return
+	}
+	ctx, principal := r.Context(), ""
+	if h.opts.Authenticate != nil {
+		var ok bool
+		if ctx, principal, ok = h.opts.Authenticate(w, r); !ok {
+			return
+		}
+	}
+	r = r.WithContext(ctx)
+	if wait, ok := h.rates.take(principal); !ok {
+		retryLater(w, http.StatusTooManyRequests, wait, "too many requests")
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		h.post(w, r, principal)
+	case http.MethodGet:
+		h.get(w, r, principal)
+	default:
+		h.delete(w, r, principal)
+	}
+}

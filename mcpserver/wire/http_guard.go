@@ -1,0 +1,139 @@
+package wire
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// guard refuses requests that a web page could have made a browser send: those whose Host
+// is a name the server does not go by (a name rebound to its address), and those of a
+// foreign Origin.
+type guard struct {
+	hosts   map[string]struct{} // lower case, name or name:port
+	origins map[string]struct{} // as browsers write them
+}
+
+func newGuard(hosts, origins []string) (*guard, error) {
+	g := &guard{hosts: make(map[string]struct{}), origins: make(map[string]struct{})}
+	for _, host := range hosts {
+		if host == "" || strings.ContainsAny(host, "/@ *") {
+			return nil, fmt.Errorf("allowed host %q is no host name", host)
+		}
+		g.hosts[strings.ToLower(host)] = struct{}{}
+	}
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || u.Scheme == "" || !strings.EqualFold(origin, u.Scheme+"://"+u.Host) {
+			return nil, fmt.Errorf("allowed origin %q is not of the form scheme://host[:port]", origin)
+		}
+		g.origins[strings.ToLower(origin)] = struct{}{}
+	}
+	return g, nil
+}
+
+// check reports whether it has answered r, with a refusal or as a preflight request.
+func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
+	if !g.host(r) {
+		plainText(w, http.StatusForbidden, "Host is not one this server goes by; the operator can add it with --allowed-host")
+		return true
+	}
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
+		return false
+	}
+	if len(origins) > 1 || !g.origin(origins[0], r.Host) {
+		plainText(w, http.StatusForbidden, "Origin is not allowed; the operator can add it with --allowed-origin")
+		return true
+	}
+	return cors(w, r, origins[0])
+}
+
+// host reports whether the Host header is a name of this server. No name can be rebound
+// to a Unix socket, and no IP address to another one.
+func (g *guard) host(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if _, unix := local.(*net.UnixAddr); unix {
+		return true
+	}
+	name := hostName(r.Host)
+	if isLoopback(name) {
+		return true
+	}
+	host := strings.ToLower(r.Host)
+	if _, ok := g.hosts[host]; ok {
+		return true
+	}
+	if _, ok := g.hosts[name]; ok && name != "" {
+		return true
+	}
+	tcp, ok := local.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	said, err := netip.ParseAddr(name)
+	return err == nil && said.Unmap() == tcp.AddrPort().Addr().Unmap()
+}
+
+// origin reports whether a page of that origin may call. One of a loopback name may where
+// the server itself is addressed by one.
+func (g *guard) origin(origin, host string) bool {
+	if _, ok := g.origins[strings.ToLower(origin)]; ok {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil &&
+		isLoopback(hostName(u.Host)) && isLoopback(hostName(host))
+}
+
+// cors lets pages of an accepted origin read answers, and reports whether r was only the
+// question.
+func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
+	header := w.Header()
+	header.Set("Access-Control-Allow-Origin", origin)
+	header.Add("Vary", "Origin")
+	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate, Retry-After")
+	if r.Method != http.MethodOptions {
+		return false
+	}
+	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	header.Set("Access-Control-Allow-Headers",
+		"Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name")
+	header.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// hostName is the host of host[:port] in lower case, without brackets, which only an IP address may
+// have; "" when it is neither.
+func hostName(host string) string {
+	name, port := host, ""
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		name, port = host[:i], host[i+1:]
+	}
+	if strings.Trim(port, "0123456789") != "" {
+		return ""
+	}
+	if inner, ok := strings.CutPrefix(name, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		if _, err := netip.ParseAddr(inner); !ok || err != nil {
+			return ""
+		}
+		return strings.ToLower(inner)
+	}
+	if strings.ContainsAny(name, ":[]") {
+		return ""
+	}
+	return strings.ToLower(name)
+}
+
+func isLoopback(name string) bool {
+	if name == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(name)
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,196 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+const (
+	headerTimeout  = 10 * time.Second
+	bodyTimeout    = 60 * time.Second // of header and body together
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 32 << 10
+	sweepEvery     = time.Minute
+)
+
+// Serve answers the connections of listener until ctx ends; it closes listener. Contexts of
+// [KillAtEOF] and all streams end at once then, other calls may go on for Drain. Serve returns
+// nil after that, or the error of a listener that failed. It must be called once.
+func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
+	defer h.end()
+	s := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      h.opts.writeTimeout(),
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(h.dispatcher.logger().Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- s.Serve(listener) }()
+	sweep := time.NewTicker(min(sweepEvery, h.opts.sessionIdle()))
+	defer sweep.Stop()
+	for {
+		select {
+		case err := <-failed:
+			return fmt.Errorf("serve: %w", errors.Join(err, s.Close()))
+		case <-sweep.C:
+			h.sessions.endIdle(h.opts.sessionIdle())
+		case <-ctx.Done():
+			h.shutdown(s)
+			<-failed
+			return nil
+		}
+	}
+}
+
+// shutdown lets calls finish and ends those that do not.
+func (h *HTTP) shutdown(s *http.Server) {
+	h.endInput()
+	limit, cancel := context.WithTimeout(context.Background(), h.opts.drain())
+	defer cancel()
+	if s.Shutdown(limit) == nil {
+		return
+	}
+	h.abort(ErrDisconnected)
+	grace, cancel := context.WithTimeout(context.Background(), h.opts.drain()/graceFraction)
+	defer cancel()
+	if s.Shutdown(grace) != nil {
+		s.Close()
+	}
+}
+
+// end forgets what the handler holds.
+func (h *HTTP) end() {
+	h.endInput()
+	h.sessions.endIdle(0)
+	h.abort(ErrDisconnected)
+	h.dispatcher.Server.UnregisterSession(context.Background(), h.broadcast.id)
+	h.broadcast.broadcast.close()
+}
+
+// get opens the stream on which a session of the older revisions is told of changes.
+func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
+	s := h.enter(w, r, principal)
+	if s == nil {
+		return
+	}
+	defer h.sessions.leave(s)
+	if !acceptsEvents(r.Header.Values("Accept")) {
+		plainText(w, http.StatusNotAcceptable, "Accept must name text/event-stream")
+		return
+	}
+	if !h.streams.take(principal) {
+		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many streams")
+		return
+	}
+	defer h.streams.leave(principal)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	for _, end := range []context.Context{h.hangUp, s.base} {
+		defer context.AfterFunc(end, cancel)()
+	}
+	defer s.takeStream(cancel)()
+	out := newLineWriter(newHTTPStream(w, r, h.opts.writeTimeout()))
+	defer retire(out)
+	out.write([]byte(": open"))
+	h.deliver(ctx, s.announcer, out)
+}
+
+// deliver writes what a collects to out until ctx ends or the client takes nothing more.
+func (h *HTTP) deliver(ctx context.Context, a *announcer, out *lineWriter) {
+	a.out = out // read by what take returns, so by this goroutine alone
+	a.signal()
+	ticker := time.NewTicker(h.opts.keepAlive())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-out.failed:
+			return
+		case <-ticker.C:
+			out.write([]byte(": keep-alive"))
+		case <-a.wake:
+			for _, write := range a.take() {
+				write()
+			}
+		}
+	}
+}
+
+// delete ends a session of the older revisions.
+func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) {
+	if s := h.enter(w, r, principal); s != nil {
+		defer h.sessions.leave(s)
+		h.sessions.end(s)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// enter returns the session a GET or DELETE names, which must be left, or answers and returns
+// nil. 2026-07-28 has no such requests.
+func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *httpSession {
+	version, id := r.Header.Get(mcp.HeaderProtocolVersion), r.Header.Get(server.HeaderKeySessionID)
+	switch {
+	case mcp.IsModernProtocol(version):
+		refuseVerb(w, http.MethodPost)
+		return nil
+	case version != "" && !mcp.IsValidProtocolVersion(version):
+		plainText(w, http.StatusBadRequest, "unsupported protocol version")
+		return nil
+	case id == "" && r.Method == http.MethodGet:
+		refuseVerb(w, "POST, DELETE")
+		return nil
+	case id == "":
+		plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing")
+		return nil
+	}
+	s := h.sessions.enter(id, principal)
+	if s == nil {
+		plainText(w, http.StatusNotFound, "Invalid session ID")
+	}
+	return s
+}
+
+// announceTo makes a hear of list changes until remove is called.
+func (h *HTTP) announceTo(a *announcer) (remove func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.announced[a] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.announced, a)
+	}
+}
+
+// announce takes a broadcast of mcp-go.
+func (h *HTTP) announce(n mcp.JSONRPCNotification) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for a := range h.announced {
+		a.post(n)
+	}
+}
+
+func (h *HTTP) sessionBegan(s *httpSession) { h.announceTo(s.announcer) }
+
+func (h *HTTP) sessionEnded(s *httpSession) {
+	s.end(ErrDisconnected)
+	h.mu.Lock()
+	delete(h.announced, s.announcer)
+	h.mu.Unlock()
+	if h.opts.SessionEnded != nil {
+		h.opts.SessionEnded(s.id)
+	}
+}

@@ -1,0 +1,295 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// Sessions hear of list changes on their GET stream, also of those from before it was open, and
+// subscriptions of those they asked for.
+func TestHTTPListChanged(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	session := p.open()
+	change := func(method string) { p.server.SendNotificationToAllClients(method, nil) }
+	change(mcp.MethodNotificationToolsListChanged)
+	first := p.events(p.do(t.Context(), "GET", "/mcp", "", "Mcp-Session-Id", session))
+	if got, want := first.message(), `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`; got != want {
+		t.Errorf("first = %s, want %s", got, want)
+	}
+	// A second stream takes the place of the first, which a client may have lost.
+	second := p.events(p.do(t.Context(), "GET", "/mcp", "", "Mcp-Session-Id", session))
+	if got := first.message(); got != "" {
+		t.Errorf("the stream that was replaced goes on: %s", got)
+	}
+	listen := `{"jsonrpc":"2.0","id":9007199254740993,"method":"subscriptions/listen","params":{` + modernMeta +
+		`,"notifications":{"resourcesListChanged":true}}}`
+	modern := p.events(p.do(t.Context(), "POST", "/mcp", listen, modernHeaders("subscriptions/listen")...))
+	if got := modern.message(); !strings.Contains(got, "acknowledged") || !strings.Contains(got, `"io.modelcontextprotocol/subscriptionId":9007199254740993`) {
+		t.Fatalf("acknowledgement = %s", got)
+	}
+	change(mcp.MethodNotificationToolsListChanged)
+	change(mcp.MethodNotificationResourcesListChanged)
+	for _, want := range []string{"tools", "resources"} {
+		if got := second.message(); !strings.Contains(got, "notifications/"+want+"/list_changed") {
+			t.Errorf("session hears %s, want %s", got, want)
+		}
+	}
+	if got := modern.message(); !strings.Contains(got, "notifications/resources/list_changed") || !strings.Contains(got, `subscriptionId":9007199254740993`) {
+		t.Errorf("subscription hears %s", got)
+	}
+	p.end()
+	if got := second.message(); got != "" {
+		t.Errorf("at the end the session hears %s", got)
+	}
+	if got := modern.message(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":9007199254740993,"result":`) {
+		t.Errorf("at the end the subscription gets %s", got)
+	}
+}
+
+func TestHTTPKeepAlive(t *testing.T) {
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.KeepAlive = time.Millisecond })
+	session := p.open()
+	for name, response := range map[string]*http.Response{
+		"GET":  p.do(t.Context(), "GET", "/mcp", "", "Mcp-Session-Id", session),
+		"call": p.do(t.Context(), "POST", "/mcp", toolCall("1", "block", ""), "Mcp-Session-Id", session),
+	} {
+		stream := p.events(response)
+		for range 5 {
+			if got := stream.next(); !strings.HasPrefix(got, ":") {
+				t.Fatalf("%s carries %q, want a comment", name, got)
+			}
+		}
+	}
+	p.post(cancelOf("1"), "Mcp-Session-Id", session)
+	await(t, b.cause)
+}
+
+// Many sessions that nobody ends take the places of the oldest, and of no other principal's.
+func TestHTTPSessionsBounded(t *testing.T) {
+	var mu sync.Mutex
+	ended := map[string]bool{}
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+		o.MaxSessions, o.Shared = 64, true
+		o.SessionEnded = func(id string) {
+			mu.Lock()
+			defer mu.Unlock()
+			ended[id] = true
+		}
+		o.Authenticate = func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
+			return r.Context(), r.Header.Get("X-Test-Principal"), true
+		}
+	})
+	other := p.open("X-Test-Principal", "b")
+	busy := p.open("X-Test-Principal", "a")
+	stream := p.events(p.do(t.Context(), "GET", "/mcp", "", "Mcp-Session-Id", busy, "X-Test-Principal", "a"))
+	stream.next()
+	var last string
+	const n = 1000
+	for range n {
+		last = p.open("X-Test-Principal", "a")
+	}
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for name, session := range map[string]string{"a": last, "b": other} {
+		if status, _ := p.post(ping, "Mcp-Session-Id", session, "X-Test-Principal", name); status != 200 {
+			t.Errorf("the session of %s = %d", name, status)
+		}
+	}
+	if status, _ := p.post(ping, "Mcp-Session-Id", busy, "X-Test-Principal", "a"); status != 200 {
+		t.Errorf("a session in use made room: %d", status)
+	}
+	if got, want := p.h.sessions.len(), 32+1; got != want {
+		t.Errorf("%d sessions are kept, want %d", got, want)
+	}
+	p.h.mu.Lock()
+	announced := len(p.h.announced)
+	p.h.mu.Unlock()
+	if announced != 32+1 {
+		t.Errorf("%d are told of changes", announced)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got, want := len(ended), n+2-32-1; got != want {
+		t.Errorf("%d sessions ended, want %d", got, want)
+	}
+}
+
+func TestHTTPIdleSessions(t *testing.T) {
+	table := newSessionTable(10, 1, func(*httpSession) {})
+	now := time.Now()
+	table.now = func() time.Time { return now }
+	h := &HTTP{}
+	h.base = t.Context()
+	used, idle, busy := h.newSession("", 1), h.newSession("", 1), h.newSession("", 1)
+	for _, s := range []*httpSession{used, idle, busy} {
+		table.add(s)
+	}
+	table.enter(busy.id, "")
+	now = now.Add(30 * time.Minute)
+	table.leave(table.enter(used.id, ""))
+	now = now.Add(31 * time.Minute)
+	table.endIdle(time.Hour)
+	for _, tt := range []struct {
+		name string
+		s    *httpSession
+		want bool
+	}{{"used", used, true}, {"idle", idle, false}, {"busy", busy, true}} {
+		if got := table.enter(tt.s.id, "") != nil; got != tt.want {
+			t.Errorf("the %s session is there = %v", tt.name, got)
+		}
+	}
+}
+
+// At the end, what must not outlive the clients ends at once, other calls when they are done.
+func TestHTTPShutdown(t *testing.T) {
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.Drain = 4 * patience })
+	stream := p.events(p.do(t.Context(), "GET", "/mcp", "", "Mcp-Session-Id", p.open()))
+	ctx, leave := context.WithCancel(t.Context())
+	go p.try(ctx, "POST", "/mcp", modernCall("1", "block", ""), modernHeaders("tools/call", "block")...)
+	await(t, b.begun)
+	answer := make(chan string, 1)
+	go func() {
+		_, text := p.post(modernCall("2", "block", `"kill":"yes"`), modernHeaders("tools/call", "block")...)
+		answer <- text
+	}()
+	await(t, b.begun)
+	p.stop()
+	if cause := await(t, b.cause); !errors.Is(cause, ErrDisconnected) {
+		t.Errorf("cause = %v", cause)
+	}
+	if text := await(t, answer); !strings.Contains(text, "too late") {
+		t.Errorf("the call that noticed the end is answered %s", text)
+	}
+	for stream.next() != "" {
+	}
+	select {
+	case cause := <-b.cause:
+		t.Errorf("the other call did not get its time: %v", cause)
+	default:
+	}
+	leave()
+	await(t, b.cause)
+	p.end()
+}
+
+// A call that does not end in time is ended.
+func TestHTTPShutdownAborts(t *testing.T) {
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.Drain = 100 * time.Millisecond })
+	go p.try(context.Background(), "POST", "/mcp", modernCall("1", "block", ""), modernHeaders("tools/call", "block")...)
+	await(t, b.begun)
+	p.end()
+	if cause := await(t, b.cause); !errors.Is(cause, ErrDisconnected) {
+		t.Errorf("cause = %v", cause)
+	}
+}
+
+// Connections that send rubbish, stop in the middle or never begin leave the server whole.
+func TestHTTPBrokenConnections(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	session := p.open()
+	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: " + session + "\r\n"
+	body := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for name, sent := range map[string]string{
+		"nothing":            "",
+		"garbage":            "\x00\xff\x16\x03\x01 rubbish\r\n\r\n",
+		"half a header":      "POST /mcp HTTP/1.1\r\nHost: loc",
+		"half a body":        head + "Content-Length: 100\r\n\r\n" + body[:10],
+		"chunk that lies":    head + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{",
+		"two lengths":        head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+		"both framings":      head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"header too long":    head + "X-Long: " + strings.Repeat("x", 100_000) + "\r\n\r\n",
+		"body then closed":   head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body),
+		"two hosts":          strings.Replace(head, "Host:", "Host: evil\r\nHost:", 1) + "Content-Length: 0\r\n\r\n",
+		"no host":            "POST /mcp HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+		"old version":        "POST /mcp HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+		"absolute, evil":     "POST http://evil.example.com/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
+		"path that climbs":   "GET /x/../mcp HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"connection upgrade": head + "Connection: upgrade, Mcp-Session-Id\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(patience))
+			io.WriteString(conn, sent)
+			conn.(*net.TCPConn).CloseWrite()
+			answer, _ := io.ReadAll(conn)
+			if strings.Contains(string(answer), `"result"`) && name != "body then closed" {
+				t.Errorf("answered %s", answer)
+			}
+			if status, _ := p.post(body, "Mcp-Session-Id", session); status != 200 {
+				t.Errorf("afterwards the server answers %d", status)
+			}
+		})
+	}
+}
+
+// Many clients at once are all answered, and leave nothing behind.
+func TestHTTPManyClients(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	before := runtime.NumGoroutine()
+	var clients sync.WaitGroup
+	for i := range 64 {
+		clients.Go(func() {
+			session := p.open()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stream := p.events(p.do(ctx, "GET", "/mcp", "", "Mcp-Session-Id", session))
+			stream.next()
+			for n := range 20 {
+				id := fmt.Sprint(n)
+				if _, text := p.post(toolCall(id, "echo", fmt.Sprintf(`"text":"%d-%d"`, i, n)), "Mcp-Session-Id", session); !strings.Contains(text, fmt.Sprintf(`"%d-%d"`, i, n)) {
+					t.Errorf("client %d got %s", i, text)
+				}
+				if _, text := p.post(modernCall(id, "echo", fmt.Sprintf(`"text":"%d-%d"`, i, n)), modernHeaders("tools/call", "echo")...); !strings.Contains(text, fmt.Sprintf(`"%d-%d"`, i, n)) {
+					t.Errorf("modern client %d got %s", i, text)
+				}
+			}
+			if i%2 == 0 {
+				p.do(ctx, "DELETE", "/mcp", "", "Mcp-Session-Id", session).Body.Close()
+			}
+		})
+	}
+	clients.Wait()
+	p.client.CloseIdleConnections()
+	eventually(t, "goroutines end", func() bool {
+		p.client.CloseIdleConnections()
+		return runtime.NumGoroutine() <= before+5
+	})
+	if got := p.h.sessions.len(); got != 32 {
+		t.Errorf("%d sessions are left, want 32", got)
+	}
+}
+
+// A client that does not read what it is sent is given up, and its call with it.
+func TestHTTPStalledReader(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.WriteTimeout = 100 * time.Millisecond })
+	session := p.open()
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.(*net.TCPConn).SetReadBuffer(1)
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"` + strings.Repeat("x", 1000) + `"},"name":"progress","arguments":{"n":100000}}}`
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", session, len(body), body)
+	taken := func() int {
+		p.h.calls.mu.Lock()
+		defer p.h.calls.mu.Unlock()
+		return p.h.calls.all
+	}
+	eventually(t, "the call begins", func() bool { return taken() == 1 })
+	eventually(t, "the call is given up", func() bool { return taken() == 0 })
+}

@@ -1,0 +1,238 @@
+package wire
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestHTTPBothEras(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	session := p.open()
+	legacy := []string{"Mcp-Session-Id", session, "Mcp-Protocol-Version", "2025-11-25"}
+	for _, tt := range []struct {
+		name, body string
+		headers    []string
+		status     int
+		want       string
+	}{
+		{"library method", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, legacy, 200, `{"jsonrpc":"2.0","id":9007199254740993,"result":{}}`},
+		{"tool", toolCall("1", "echo", ""), legacy, 200, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"echo"}]}}`},
+		{"own method", `{"jsonrpc":"2.0","id":"a","method":"skills/list"}`, legacy, 200, `{"jsonrpc":"2.0","id":"a","result":{"items":["a"]}}`},
+		{"override", `{"jsonrpc":"2.0","id":7,"method":"resources/list"}`, legacy, 200, `{"jsonrpc":"2.0","id":7,"result":{"items":["resources/list","7"]}}`},
+		{"own error", `{"jsonrpc":"2.0","id":7,"method":"skills/get"}`, legacy, 200, `{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"unknown skill","data":false}}`},
+		{"unknown method", `{"jsonrpc":"2.0","id":7,"method":"x/y"}`, legacy, 200, `{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"Method x/y not found"}}`},
+		{"chosen error", toolCall("1", "chosen", ""), legacy, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no such thing","data":{"uri":"skill://x"}}}`},
+		{"private error", toolCall("1", "fail", ""), legacy, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`},
+		{"panic", toolCall("1", "panic", ""), legacy, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`},
+		{"notification", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, legacy, 202, ``},
+		{"response to nothing", `{"jsonrpc":"2.0","id":1,"result":{}}`, legacy, 202, ``},
+
+		{"modern tool", modernCall("1", "who", ""), modernHeaders("tools/call", "who"), 200, `modern 2026-07-28 modern=true`},
+		{"modern own method", `{"jsonrpc":"2.0","id":1,"method":"skills/list","params":{` + modernMeta + `}}`, modernHeaders("skills/list"), 200, `"resultType":"complete"`},
+		{"modern override", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders("resources/list"), 200, `"items":["resources/list","1"]`},
+		{"modern unknown method", `{"jsonrpc":"2.0","id":1,"method":"x/y","params":{` + modernMeta + `}}`, modernHeaders("x/y"), 404, `"code":-32601`},
+		{"modern own error", `{"jsonrpc":"2.0","id":1,"method":"skills/get","params":{` + modernMeta + `}}`, modernHeaders("skills/get"), 400, `"data":true`},
+		{"modern private error", modernCall("1", "fail", ""), modernHeaders("tools/call", "fail"), 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`},
+		{"modern notification", `{"jsonrpc":"2.0","method":"notifications/x","params":{` + modernMeta + `}}`, modernHeaders("notifications/x"), 202, ``},
+		{"modern response", `{"jsonrpc":"2.0","id":1,"result":{"a":1}}`, modernHeaders("x"), 400, `"code":-32600`},
+		{"modern method header missing", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `-32020`},
+		{"modern override, method header missing", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `-32020`},
+		{"modern override, method header wrong", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders("tools/list"), 400, `-32020`},
+		{"modern override, alias in the header", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders(Alias("resources/list")), 400, `-32020`},
+		{"modern override, name header missing", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{` + modernMeta + `,"name":"x"}}`, modernHeaders("prompts/get"), 400, `-32020`},
+		{"modern override, name header right", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{` + modernMeta + `,"name":"x"}}`, modernHeaders("prompts/get", "x"), 200, `"items":["p"]`},
+		{"modern version header missing", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, nil, 400, `-32020`},
+		{"modern version unknown", strings.ReplaceAll(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{`+modernMeta+`}}`, "2026-07-28", "2031-01-01"), []string{"Mcp-Protocol-Version", "2031-01-01", "Mcp-Method", "ping"}, 400, `-32022`},
+		{"modern initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` + modernMeta + `}}`, modernHeaders("initialize"), 404, `-32601`},
+		{"modern resumption", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, append(modernHeaders("ping"), "Last-Event-ID", "1"), 400, `-32020`},
+
+		{"no session", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, nil, 400, ``},
+		{"unknown session", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"Mcp-Session-Id", "x"}, 404, ``},
+		{"unknown session, notification", `{"jsonrpc":"2.0","method":"notifications/x"}`, []string{"Mcp-Session-Id", "x"}, 404, ``},
+		{"unknown session, response", `{"jsonrpc":"2.0","id":1,"result":{"a":1}}`, []string{"Mcp-Session-Id", "x"}, 404, ``},
+		{"unknown version", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"Mcp-Session-Id", session, "Mcp-Protocol-Version", "1999-01-01"}, 400, ``},
+		{"batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, legacy, 400, `-32600`},
+		{"junk", `{`, legacy, 400, `-32700`},
+		{"empty", ``, legacy, 400, `-32700`},
+		{"key twice", `{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, legacy, 400, `-32600`},
+		{"other content", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append([]string{"Content-Type", "text/plain"}, legacy...), 415, ``},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status, got := p.post(tt.body, tt.headers...)
+			if status != tt.status || !strings.Contains(got, tt.want) || strings.HasPrefix(tt.want, `{"jsonrpc`) && got != tt.want {
+				t.Errorf("answer = %d %s, want %d %s", status, got, tt.status, tt.want)
+			}
+			if strings.Contains(got, "/home/secret") {
+				t.Error("an inner error reached the client")
+			}
+		})
+	}
+}
+
+// Of every verb and path, what a web page could send is refused before anything else.
+func TestHTTPGuard(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+		o.Hosts, o.Origins = []string{"skills.example.com", "other.example.com:8443"}, []string{"https://app.example.com"}
+	})
+	session := p.open()
+	for _, tt := range []struct {
+		host, origin string
+		refused      bool
+	}{
+		{"", "", false},
+		{"localhost:99", "", false},
+		{"[::1]:99", "", false},
+		{"LOCALHOST", "", false},
+		{"skills.example.com", "", false},
+		{"Skills.Example.com:443", "", false},
+		{"other.example.com:8443", "", false},
+		{"other.example.com", "", true},
+		{"evil.example.com", "", true},
+		{"localhost.evil.example.com", "", true},
+		{"127.0.0.1.evil.example.com:80", "", true},
+		{"10.0.0.1", "", true},
+		{"", "http://localhost:6274", false},
+		{"", "http://127.0.0.1:6274", false},
+		{"skills.example.com", "http://localhost:6274", true},
+		{"", "https://app.example.com", false},
+		{"", "https://app.example.com:8443", true},
+		{"", "http://app.example.com", true},
+		{"", "https://evil.example.com", true},
+		{"", "http://localhost.evil.example.com", true},
+		{"", "http://localhost@evil.example.com", true},
+		{"", "null", true},
+		{"", "https://app.example.com\nhttps://evil.example.com", true},
+		{"", "", false},
+	} {
+		headers := []string{"Mcp-Session-Id", session}
+		if tt.host != "" {
+			headers = append(headers, "Host", tt.host)
+		}
+		if tt.origin != "" {
+			headers = append(headers, "Origin", tt.origin)
+		}
+		for _, verb := range []string{"POST", "GET", "DELETE", "PUT", "HEAD", "OPTIONS"} {
+			for _, path := range []string{"/mcp", "/healthz", "/readyz", "/x"} {
+				if path == "/mcp" && (verb == "GET" || verb == "DELETE") && !tt.refused {
+					continue // would open a stream, or end the session
+				}
+				response := p.do(t.Context(), verb, path, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, headers...)
+				response.Body.Close()
+				if refused := response.StatusCode == http.StatusForbidden; refused != tt.refused {
+					t.Errorf("Host %q, Origin %q: %s %s = %s", tt.host, tt.origin, verb, path, response.Status)
+				}
+			}
+		}
+	}
+	preflight := p.do(t.Context(), "OPTIONS", "/mcp", "", "Origin", "https://app.example.com", "Access-Control-Request-Method", "POST")
+	if got := preflight.Header.Get("Access-Control-Allow-Origin"); preflight.StatusCode != 204 || got != "https://app.example.com" {
+		t.Errorf("preflight = %s, allowed origin %q", preflight.Status, got)
+	}
+}
+
+func TestHTTPGuardOptions(t *testing.T) {
+	for _, tt := range []struct{ host, origin string }{
+		{"*", ""}, {"", "x"}, {"a/b", ""}, {"h", "https://a/b"}, {"h", "https://a/"}, {"h", "*"}, {"h", "null"}, {"h", "https://u@a"},
+	} {
+		if _, err := NewHTTP(testServer(), HTTPOptions{Hosts: []string{tt.host}, Origins: []string{tt.origin}}); err == nil {
+			t.Errorf("NewHTTP(%q, %q) has no error", tt.host, tt.origin)
+		}
+	}
+}
+
+func TestHTTPVerbs(t *testing.T) {
+	ready := false
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.Ready = func() bool { return ready } })
+	get := func(verb, path string, headers ...string) int {
+		response := p.do(t.Context(), verb, path, "", headers...)
+		response.Body.Close()
+		return response.StatusCode
+	}
+	session := p.open()
+	for _, tt := range []struct {
+		verb, path string
+		headers    []string
+		want       int
+	}{
+		{"GET", "/healthz", nil, 200}, {"GET", "/readyz", nil, 503}, {"POST", "/healthz", nil, 405}, {"GET", "/", nil, 404},
+		{"PUT", "/mcp", nil, 405}, {"HEAD", "/mcp", nil, 405}, {"OPTIONS", "/mcp", nil, 405},
+		{"GET", "/mcp", nil, 405}, {"DELETE", "/mcp", nil, 400},
+		{"GET", "/mcp", []string{"Mcp-Session-Id", "x"}, 404}, {"DELETE", "/mcp", []string{"Mcp-Session-Id", "x"}, 404},
+		{"GET", "/mcp", []string{"Mcp-Session-Id", session, "Mcp-Protocol-Version", "2026-07-28"}, 405},
+		{"DELETE", "/mcp", []string{"Mcp-Session-Id", session, "Mcp-Protocol-Version", "2026-07-28"}, 405},
+		{"GET", "/mcp", []string{"Mcp-Session-Id", session, "Mcp-Protocol-Version", "1999-01-01"}, 400},
+		{"GET", "/mcp", []string{"Mcp-Session-Id", session, "Accept", "application/json"}, 406},
+		{"DELETE", "/mcp", []string{"Mcp-Session-Id", session}, 204},
+		{"DELETE", "/mcp", []string{"Mcp-Session-Id", session}, 404},
+	} {
+		if got := get(tt.verb, tt.path, tt.headers...); got != tt.want {
+			t.Errorf("%s %s %q = %d, want %d", tt.verb, tt.path, tt.headers, got, tt.want)
+		}
+	}
+	if status, _ := p.post(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Mcp-Session-Id", session); status != 404 {
+		t.Errorf("a session that was deleted answers %d", status)
+	}
+	ready = true
+	if got := get("GET", "/readyz"); got != 200 {
+		t.Errorf("/readyz = %d when ready", got)
+	}
+}
+
+func TestHTTPBodyLimit(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxBody = 1000 })
+	session := p.open()
+	status, text := p.post(toolCall("1", "echo", `"text":"`+strings.Repeat("x", 2000)+`"`), "Mcp-Session-Id", session)
+	if status != 413 || !strings.Contains(text, "-32600") {
+		t.Errorf("long body = %d %s", status, text)
+	}
+	if status, _ := p.post(toolCall("1", "echo", ""), "Mcp-Session-Id", session); status != 200 {
+		t.Errorf("after that = %d", status)
+	}
+}
+
+// Every notification of a call comes, in order, before its answer; the client's own tokens and ids
+// come back as they were.
+func TestHTTPProgress(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	session := p.open()
+	const n = 500
+	for _, tt := range []struct {
+		name    string
+		headers []string
+		meta    string
+	}{
+		{"legacy", []string{"Mcp-Session-Id", session}, `"_meta":{"progressToken":9007199254740993}`},
+		{"modern", modernHeaders("tools/call", "progress"), strings.TrimSuffix(modernMeta, "}") + `,"progressToken":9007199254740993}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := fmt.Sprintf(`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{%s,"name":"progress","arguments":{"n":%d}}}`, tt.meta, n)
+			stream := p.events(p.do(t.Context(), "POST", "/mcp", body, tt.headers...))
+			for i := range n {
+				got := stream.next()
+				if !strings.Contains(got, fmt.Sprintf(`"progress":%d,`, i+1)) || !strings.Contains(got, `"progressToken":9007199254740993`) {
+					t.Fatalf("message %d = %s", i, got)
+				}
+			}
+			if got := stream.next(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":9007199254740993,"result":`) {
+				t.Errorf("answer = %s", got)
+			}
+			if got := stream.next(); got != "" {
+				t.Errorf("after the answer: %s", got)
+			}
+		})
+	}
+}
+
+// A client that reads no event streams gets the answer alone.
+func TestHTTPWithoutEvents(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":1},"name":"progress","arguments":{}}}`
+	response := p.do(t.Context(), "POST", "/mcp", body, "Mcp-Session-Id", p.open(), "Accept", "application/json")
+	data, _ := io.ReadAll(response.Body)
+	if response.Header.Get("Content-Type") != "application/json" || !strings.HasPrefix(string(data), `{"jsonrpc":"2.0","id":1,"result":`) {
+		t.Errorf("answer = %q %s", response.Header.Get("Content-Type"), data)
+	}
+}
