@@ -28,6 +28,12 @@ type ReadArgs struct {
 	Activation string `json:"activation,omitempty" jsonschema:"Activation handle of load_skill"`
 }
 
+// SearchArgs are the arguments of search_skills.
+type SearchArgs struct {
+	Query  string `json:"query" jsonschema:"Words to look for"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"Where to continue, as the end of the page before it says"`
+}
+
 // RunArgs are the arguments of run_skill_script.
 type RunArgs struct {
 	Skill      string   `json:"skill" jsonschema:"Path or unique name of a loaded skill"`

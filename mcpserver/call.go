@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -18,6 +19,7 @@ const (
 	metaPromptSlot = "skillsd/prompt-slot"
 	metaMode       = "skillsd/mode"
 	metaToolCallID = "skillsd/tool-call-id"
+	metaSession    = "skillsd/session"
 )
 
 // localPrincipal is who speaks on stdio: the process's own user, whose evidence counts.
@@ -26,7 +28,22 @@ var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 // callOf gathers what is known of a request beside its arguments.
 func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
 	client := wire.ClientOf(ctx)
-	call := session.Call{Method: method, Principal: localPrincipal, Client: clientName(client.Info), Protocol: client.Version, ToolCallID: toolCallID(meta, wire.RequestID(ctx))}
+	principal, remote := principalOf(ctx)
+	call := session.Call{
+		Method: method, Principal: principal, Client: clientName(client.Info), Protocol: client.Version,
+		ToolCallID: toolCallID(meta, wire.RequestID(ctx)), Remote: remote,
+	}
+	if remote {
+		call.ClientSession = clientSession(meta)
+		call.Opens = method == ToolLoad || method == methodGetPrompt
+		if !client.Modern {
+			call.ProtocolSession = client.SessionID
+		}
+	}
+	if !principal.Evidence {
+		s.ignoreEvidence(ctx, meta)
+		return call, nil
+	}
 	if slot, ok := meta[metaPromptSlot]; ok {
 		raw, err := json.Marshal(slot)
 		if err != nil {
@@ -46,6 +63,26 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		call.Mode = parsed
 	}
 	return call, nil
+}
+
+// ignoreEvidence logs what a principal says that it is not believed.
+func (s *Server) ignoreEvidence(ctx context.Context, meta map[string]any) {
+	for _, key := range []string{metaPromptSlot, metaMode} {
+		if _, ok := meta[key]; ok {
+			principal, _ := principalOf(ctx)
+			s.cfg.Logger.WarnContext(ctx, "not believed from this principal", slog.String("principal", principal.Name), slog.String("key", key))
+		}
+	}
+}
+
+// clientSession is the client's own id of its session, under the first key that names one.
+func clientSession(meta map[string]any) string {
+	for _, key := range []string{metaSession, "threadId", "sessionId"} {
+		if id, ok := meta[key].(string); ok && id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 // toolCallID is the client's own id of the call, under the first key that names one, else the id of

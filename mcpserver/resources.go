@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/lmittmann/tint"
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -29,13 +31,7 @@ const skillMeta = "io.modelcontextprotocol.skills/"
 // listResources is resources/list: every file of every skill in byte order of its URI, paged by
 // URI so that no name can hide another.
 func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error) {
-	var params struct {
-		Cursor string `json:"cursor"`
-	}
-	if err := unmarshalParams(r.Params, &params); err != nil {
-		return nil, err
-	}
-	after, err := decodeCursor(params.Cursor)
+	_, after, err := parsePage(r)
 	if err != nil {
 		return nil, err
 	}
@@ -45,35 +41,27 @@ func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
 	result := mcp.ListResourcesResult{Resources: page}
-	if next != "" {
-		result.NextCursor = mcp.Cursor(base64.RawURLEncoding.EncodeToString([]byte(next)))
-	}
-	result.Resources = slices.Clip(result.Resources)
-	if result.Resources == nil {
-		result.Resources = []mcp.Resource{}
-	}
+	result.NextCursor = encodeCursor(next)
 	return result, nil
 }
 
 // resourcePage returns the resources whose URI follows after, at most one page, and the URI to
 // continue after when there are more. Files are indexed only as far as the page needs them.
+//
+// Errors: those of ctx.
 func (s *Server) resourcePage(ctx context.Context, after string) (page []mcp.Resource, next string, err error) {
-	for _, group := range groups(s.cfg.Registry.Snapshot().Skills) {
-		if prefix := baseURI(group[0]); !strings.HasPrefix(after, prefix) && prefix < after {
-			continue
+	page = []mcp.Resource{}
+	all := s.shelf().groups()
+	// The first group that may hold a URI behind after is the last one that starts before it.
+	from, found := slices.BinarySearchFunc(all, after, func(group []*skills.Skill, uri string) int { return strings.Compare(baseURI(group[0]), uri) })
+	if !found && from > 0 {
+		from--
+	}
+	for _, group := range all[from:] {
+		resources, err := s.resourcesOf(ctx, group)
+		if err != nil {
+			return nil, "", err
 		}
-		// Nested skills come first, so that among equal URIs their SKILL.md is described as a skill
-		// and not as a file of the enclosing one.
-		var resources []mcp.Resource
-		for _, sk := range slices.Backward(group) {
-			of, err := resourcesOf(ctx, sk)
-			if err != nil {
-				return nil, "", err
-			}
-			resources = append(resources, of...)
-		}
-		slices.SortStableFunc(resources, func(a, b mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
-		resources = slices.CompactFunc(resources, func(a, b mcp.Resource) bool { return a.URI == b.URI })
 		for _, resource := range resources {
 			if resource.URI <= after {
 				continue
@@ -85,6 +73,32 @@ func (s *Server) resourcePage(ctx context.Context, after string) (page []mcp.Res
 		}
 	}
 	return page, "", nil
+}
+
+// resourcesOf returns the resources of a group, in byte order of URI. A skill whose files cannot be
+// listed has none.
+//
+// Errors: those of ctx.
+func (s *Server) resourcesOf(ctx context.Context, group []*skills.Skill) ([]mcp.Resource, error) {
+	var resources []mcp.Resource
+	// Nested skills come first, so that among equal URIs their SKILL.md is described as a skill and
+	// not as a file of the enclosing one.
+	for _, sk := range slices.Backward(group) {
+		index, err := sk.Index(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			s.cfg.Logger.WarnContext(ctx, "skill not listed", slog.String("skill", sk.Path), tint.Err(err))
+			continue
+		}
+		resources = append(resources, skillFileResource(sk, index))
+		for i := range index.Resources {
+			resources = append(resources, fileResource(sk, &index.Resources[i]))
+		}
+	}
+	slices.SortStableFunc(resources, func(a, b mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
+	return slices.CompactFunc(resources, func(a, b mcp.Resource) bool { return a.URI == b.URI }), nil
 }
 
 // groups divides skills into runs of a skill and those nested below it, in byte order of their
@@ -104,30 +118,39 @@ func groups(all []*skills.Skill) [][]*skills.Skill {
 	return groups
 }
 
-// resourcesOf describes SKILL.md, named after the skill, and every other file.
-func resourcesOf(ctx context.Context, sk *skills.Skill) ([]mcp.Resource, error) {
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return nil, err
-	}
+// skillFileResource describes a skill's SKILL.md, named after the skill.
+func skillFileResource(sk *skills.Skill, index *skills.Index) mcp.Resource {
 	size := sk.Size
-	resources := make([]mcp.Resource, 0, len(index.Resources)+1)
-	resources = append(resources, mcp.Resource{
-		URI: sk.URI(sk.File), Name: sk.Name(), Description: sk.Description(), MIMEType: "text/markdown", Size: &size,
+	return mcp.Resource{
+		URI: sk.URI(sk.File), Name: sk.Name(), Description: shorten(sk.Description()), MIMEType: "text/markdown", Size: &size,
 		Meta: &mcp.Meta{AdditionalFields: map[string]any{
 			skillMeta + "digest": sk.Digest, skillMeta + "treeDigest": index.TreeDigest,
 			skillMeta + "lastModified": sk.LastModified.UTC().Format(time.RFC3339),
 		}},
-	})
-	for i := range index.Resources {
-		r := &index.Resources[i]
-		size := r.Size
-		resources = append(resources, mcp.Resource{
-			URI: sk.URI(r.Path), Name: sk.Path + "/" + r.Path, MIMEType: r.MIMEType, Size: &size,
-			Meta: &mcp.Meta{AdditionalFields: map[string]any{skillMeta + "digest": r.Digest}},
-		})
 	}
-	return resources, nil
+}
+
+// fileResource describes any other file.
+func fileResource(sk *skills.Skill, r *skills.Resource) mcp.Resource {
+	size := r.Size
+	return mcp.Resource{
+		URI: sk.URI(r.Path), Name: sk.Path + "/" + r.Path, MIMEType: r.MIMEType, Size: &size,
+		Meta: &mcp.Meta{AdditionalFields: map[string]any{skillMeta + "digest": r.Digest}},
+	}
+}
+
+// maxShown is the most characters of a description that lists show, which is what the skill format
+// allows one.
+const maxShown = 1024
+
+func shorten(description string) string {
+	if len(description) <= maxShown {
+		return description
+	}
+	if r := []rune(description); len(r) > maxShown {
+		return string(r[:maxShown-1]) + "…"
+	}
+	return description
 }
 
 // readResource is resources/read: one file, verified against the snapshot as it is read.

@@ -15,6 +15,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/search"
 )
 
 // Name is how the server introduces itself.
@@ -34,8 +37,8 @@ const Name = "skillsd"
 // first scan, all of them together. A client waits one second.
 const scanPatience = 800 * time.Millisecond
 
-// cacheTTL is how long a client may keep a list.
-const cacheTTL = time.Minute
+// keepLists is how long a client may keep a list that is not watched for changes.
+const keepLists = time.Minute
 
 // ProtocolVersions lists the protocol revisions served, newest first.
 func ProtocolVersions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
@@ -48,22 +51,38 @@ type Config struct {
 	Policy    *policy.Policy
 	Preload   []string // optional: names or paths of skills to activate at the start of a session
 	NoCatalog bool     // leave the catalogue out of descriptions and errors
-	Logger    *slog.Logger
+	// AlwaysSearch offers search_skills although the catalogue fits its budget.
+	AlwaysSearch bool
+	// Watching: [Server.Reloaded] follows changes on disk, so clients may keep no list.
+	Watching bool
+	Logger   *slog.Logger
 }
 
 // Server serves one catalogue of skills. Its methods are safe for concurrent use.
 type Server struct {
-	cfg   Config
-	mcp   *server.MCPServer
-	ready chan struct{} // closed once the first scan is published
-	tools atomic.Pointer[mcp.ListToolsResult]
-	early atomic.Bool // a list was answered before the first scan was done
-	ends  time.Time   // of the patience
+	cfg     Config
+	mcp     *server.MCPServer
+	ready   chan struct{} // closed once the first scan is published
+	view    atomic.Pointer[view]
+	shelved atomic.Pointer[shelf]
+	early   atomic.Bool // a list was answered before the first scan was done
+	ends    time.Time   // of the patience
+
+	logging sync.Mutex
+	logged  map[skills.Diagnostic]bool // guarded by logging; what the operator was told already
+}
+
+// view is what the tools say of one snapshot.
+type view struct {
+	tools      *mcp.ListToolsResult
+	searchable bool                 // search_skills is one of them
+	nameOnly   []string             // paths of skills whose descriptions are not shown
+	search     func() *search.Index // made when it is first asked for
 }
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, ready: make(chan struct{}), ends: time.Now().Add(scanPatience)}
+	s := &Server{cfg: cfg, ready: make(chan struct{}), logged: map[skills.Diagnostic]bool{}, ends: time.Now().Add(scanPatience)}
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		s.awaitScan(ctx)
@@ -77,14 +96,18 @@ func New(cfg Config) *Server {
 		server.WithHooks(hooks),
 		server.WithToolCapabilities(true),
 		server.WithResourceCapabilities(false, true),
+		server.WithPromptCapabilities(true),
+		server.WithCompletions(),
+		server.WithExtensions(extensions()),
 		server.WithTitle("skillsd: Agent Skills, guarded and recorded"),
-		server.WithCacheHints(cacheTTL.Milliseconds(), mcp.CacheScopePrivate),
+		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
 	)
 	s.mcp.AddTools(
 		server.ServerTool{Tool: loadTool("", nil), Handler: s.handleLoad},
 		server.ServerTool{Tool: readTool(), Handler: s.handleRead},
 	)
+	s.mcp.AddTool(searchTool(), s.handleSearch)
 	if cfg.Policy.Offers(ToolRun) {
 		s.mcp.AddTool(runTool(false), s.handleRun)
 	}
@@ -100,8 +123,13 @@ func (s *Server) Load(ctx context.Context) error {
 	if err := s.cfg.Sessions.Start(ctx, s.cfg.Preload); err != nil {
 		return err
 	}
-	s.logDiagnostics(ctx)
-	s.tools.Store(s.describeTools())
+	snapshot := s.cfg.Registry.Snapshot()
+	all := make([]string, 0, len(snapshot.Skills))
+	for _, sk := range snapshot.Skills {
+		all = append(all, sk.Path)
+	}
+	s.logDiagnostics(ctx, snapshot, all...)
+	s.view.Store(s.describe())
 	close(s.ready)
 	if s.early.Load() {
 		s.announce()
@@ -109,31 +137,55 @@ func (s *Server) Load(ctx context.Context) error {
 	return nil
 }
 
-// logDiagnostics tells the operator what the scan left out or repaired.
-func (s *Server) logDiagnostics(ctx context.Context) {
-	snapshot := s.cfg.Registry.Snapshot()
+// maxLogged bounds the diagnostics that are remembered as told.
+const maxLogged = 10_000
+
+// logDiagnostics tells the operator what the scan left out or repaired, each once; of the skills,
+// those of the given paths.
+func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
+	s.logging.Lock()
+	defer s.logging.Unlock()
 	warn := func(path string, diagnostics []skills.Diagnostic) {
 		for _, d := range diagnostics {
-			if d.Severity != skills.Info {
-				s.cfg.Logger.WarnContext(ctx, "skill diagnostic", slog.String("code", string(d.Code)), slog.String("skill", path), slog.String("path", d.Path), slog.String("err", d.Detail))
+			key := d
+			key.Path = path + "/" + d.Path
+			if d.Severity == skills.Info || s.logged[key] {
+				continue
 			}
+			if len(s.logged) < maxLogged {
+				s.logged[key] = true
+			}
+			s.cfg.Logger.WarnContext(ctx, "skill diagnostic", slog.String("code", string(d.Code)), slog.String("skill", path), slog.String("path", d.Path), slog.String("err", d.Detail))
 		}
 	}
 	warn("", snapshot.Diagnostics)
-	for _, sk := range snapshot.Skills {
-		warn(sk.Path, sk.Diagnostics)
+	for _, path := range paths {
+		if sk := snapshot.Skill(path); sk != nil {
+			warn(path, sk.Diagnostics)
+		}
 	}
+}
+
+// Reloaded publishes the registry's current snapshot after a change on disk.
+func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
+	if s.scanned(ctx) != nil {
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "skills reloaded", slog.Int("added", len(diff.Added)), slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))
+	s.logDiagnostics(ctx, s.cfg.Registry.Snapshot(), slices.Concat(diff.Added, diff.Changed)...)
+	s.Publish()
 }
 
 // Publish makes the tools describe the registry's current snapshot and tells clients that listen.
 func (s *Server) Publish() {
-	s.tools.Store(s.describeTools())
+	s.view.Store(s.describe())
 	s.announce()
 }
 
 func (s *Server) announce() {
 	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
 	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationResourcesListChanged, nil)
+	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationPromptsListChanged, nil)
 }
 
 // awaitScan waits for the first scan, but not longer than a client would, and reports whether it
@@ -171,13 +223,25 @@ func (s *Server) scanned(ctx context.Context) error {
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return wire.ServeStdio(ctx, s.mcp, &wire.StdioOptions{
 		In: in, Out: out, Logger: s.cfg.Logger, Methods: s.methods(), Overrides: s.overrides(),
-		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version}, CacheTTL: cacheTTL,
+		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version}, CacheTTL: s.cacheTTL(),
 	})
+}
+
+// cacheTTL is how long a client may keep a list.
+func (s *Server) cacheTTL() time.Duration {
+	if s.cfg.Watching {
+		return 0
+	}
+	return keepLists
 }
 
 // methods are JSON-RPC methods the library lacks: one line each.
 func (s *Server) methods() wire.Methods {
-	return wire.Methods{}
+	return wire.Methods{
+		methodListSkills:    s.listSkills,
+		methodGetSkill:      s.getSkill,
+		methodReadDirectory: s.readDirectory,
+	}
 }
 
 // overrides are methods of the library answered here: its own resources/list would lose equal
@@ -188,5 +252,9 @@ func (s *Server) overrides() wire.Methods {
 		methodListTools:     s.listTools,
 		methodListResources: s.listResources,
 		methodReadResource:  s.readResource,
+		methodListTemplates: s.listTemplates,
+		methodListPrompts:   s.listPrompts,
+		methodGetPrompt:     s.getPrompt,
+		methodComplete:      s.complete,
 	}
 }

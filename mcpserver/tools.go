@@ -4,24 +4,29 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/search"
 )
 
 const methodListTools = "tools/list"
 
 // Names of the tools.
 const (
-	ToolLoad = "load_skill"
-	ToolRead = "read_skill_resource"
-	ToolRun  = "run_skill_script"
+	ToolLoad   = "load_skill"
+	ToolRead   = "read_skill_resource"
+	ToolSearch = "search_skills"
+	ToolRun    = "run_skill_script"
 )
 
 // ReadMethods are the tools and methods every server offers: they only read.
-func ReadMethods() []string { return []string{ToolLoad, ToolRead, methodReadResource} }
+func ReadMethods() []string {
+	return []string{ToolLoad, ToolRead, ToolSearch, methodReadResource, methodListSkills, methodGetSkill, methodReadDirectory, methodGetPrompt}
+}
 
 // Bounds of the tools' arguments, as their schemas state them.
 const (
@@ -39,21 +44,28 @@ const (
 // listTools is tools/list. The description of load_skill holds the catalogue.
 func (s *Server) listTools(ctx context.Context, _ *wire.Request) (any, error) {
 	if s.awaitScan(ctx) {
-		return s.tools.Load(), nil
+		return s.view.Load().tools, nil
 	}
-	return &mcp.ListToolsResult{Tools: s.toolsWith(loadTool(s.loadDescription(true), nil))}, nil
+	tools := []mcp.Tool{loadTool(s.loadDescription(nil, true), nil), readTool()}
+	return &mcp.ListToolsResult{Tools: s.withRun(tools)}, nil
 }
 
-// describeTools is the answer to tools/list for the registry's current snapshot.
-func (s *Server) describeTools() *mcp.ListToolsResult {
-	if len(s.visible()) == 0 && !s.cfg.NoCatalog {
-		return &mcp.ListToolsResult{Tools: s.toolsWith()}
+// describe makes the view of the registry's current snapshot.
+func (s *Server) describe() *view {
+	c := s.catalog()
+	var tools []mcp.Tool
+	if len(c.skills) > 0 || s.cfg.NoCatalog {
+		tools = append(tools, loadTool(s.loadDescription(c, false), c.enum))
 	}
-	return &mcp.ListToolsResult{Tools: s.toolsWith(loadTool(s.loadDescription(false), s.enumNames()))}
+	tools = append(tools, readTool())
+	if c.searchable {
+		tools = append(tools, searchTool())
+	}
+	return &view{tools: &mcp.ListToolsResult{Tools: s.withRun(tools)}, searchable: c.searchable, nameOnly: c.options.NameOnly, search: sync.OnceValue(func() *search.Index { return search.New(c.skills) })}
 }
 
-func (s *Server) toolsWith(load ...mcp.Tool) []mcp.Tool {
-	tools := append(load, readTool())
+// withRun adds run_skill_script where it is offered.
+func (s *Server) withRun(tools []mcp.Tool) []mcp.Tool {
 	if s.cfg.Policy.Offers(ToolRun) {
 		tools = append(tools, runTool(false))
 	}
@@ -82,6 +94,12 @@ func readTool() mcp.Tool {
 		"Read one file of a skill (references, templates, assets, scripts). Use the paths that load_skill lists. "+
 			"Text comes back as it is; a text that was cut names the offset to continue with; a binary file is described, not sent. "+
 			"Reads are recorded.", schema), true, false, false)
+}
+
+func searchTool() mcp.Tool {
+	return annotated(newTool(ToolSearch, "Search skills",
+		"Find skills by words of their names, descriptions and tags, best match first. Use it when the list in load_skill "+
+			"does not show every skill in full, then call load_skill with the path before the colon.", schemaFor[SearchArgs]()), true, false, false)
 }
 
 func runTool(network bool) mcp.Tool {

@@ -1,0 +1,174 @@
+package mcpserver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// descend reads a directory and all below it and returns the URIs of the files.
+func (p *probe) descend(uri string) (files []string) {
+	p.t.Helper()
+	for _, child := range p.walk(methodReadDirectory, object{"uri": uri}) {
+		if child.MIMEType == mimeDirectory {
+			files = append(files, p.descend(child.URI)...)
+			continue
+		}
+		files = append(files, child.URI)
+	}
+	return files
+}
+
+func TestReadDirectory(t *testing.T) {
+	p := newProbe(t, shelfFiles(), probeOptions{})
+	for uri, want := range map[string][]string{
+		"skill://pdf":                            {"SKILL.md text/markdown", "references/", "skills/", "templates/"},
+		"skill://pdf/":                           {"SKILL.md text/markdown", "references/", "skills/", "templates/"},
+		"skill://pdf/templates":                  {"invoice.md text/markdown", "regional/"},
+		"skill://pdf/templates/":                 {"invoice.md text/markdown", "regional/"},
+		"skill://pdf/skills":                     {"merge/"},
+		"skill://pdf/skills/merge":               {"SKILL.md text/markdown", "notes.md text/markdown"},
+		"skill://acme":                           {"billing/", "support/"},
+		"skill://acme/billing":                   {"refunds/"},
+		"skill://acme/billing/refunds":           {"SKILL.md text/markdown", "templates/", "x.bin application/octet-stream"},
+		"skill://Bad%20Name":                     {"SKILL.md text/markdown"},
+		"skill://shy":                            {"SKILL.md text/markdown"},
+		"skill://acme/billing/refunds/templates": {"a%20b text/plain"},
+	} {
+		var got []string
+		for _, child := range p.walk(methodReadDirectory, object{"uri": uri}) {
+			name, ok := strings.CutPrefix(child.URI, strings.TrimSuffix(uri, "/")+"/")
+			switch {
+			case !ok || strings.Contains(name, "/"):
+				t.Errorf("%s has the child %s", uri, child.URI)
+			case child.MIMEType == mimeDirectory:
+				got = append(got, name+"/")
+			default:
+				got = append(got, name+" "+child.MIMEType)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", uri, diff)
+		}
+	}
+	for _, uri := range []string{
+		"", "skill://", "skill://pdf/SKILL.md", "skill://pdf/templates/invoice.md", "skill://pdf/none", "skill://none", "skill://pdf/..", "skill://ac", "skill://pdf/templ",
+		"skill://pdf//templates", "file:///etc", "skill://pdf?x", "skill://lower/SKILL.md/x", "skill://pdf/SKILL.md/",
+	} {
+		_, failure := p.ask(legacy, methodReadDirectory, object{"uri": uri})
+		if failure == nil || failure.Code != mcp.INVALID_PARAMS {
+			t.Errorf("%q: %v, want %d", uri, failure, mcp.INVALID_PARAMS)
+		} else if isFile := strings.HasSuffix(strings.TrimSuffix(uri, "/"), ".md"); isFile != strings.Contains(failure.Message, "is a file") {
+			t.Errorf("%q: %s", uri, failure.Message)
+		}
+	}
+}
+
+// The directories hold exactly the files that resources/list has, described alike.
+func TestDirectoriesAreComplete(t *testing.T) {
+	p := newProbe(t, shelfFiles(), probeOptions{})
+	listed := map[string]mcp.Resource{}
+	for _, r := range p.walk(methodListResources, object{}) {
+		listed[r.URI] = r
+	}
+	tops := map[string]bool{}
+	for uri := range listed {
+		name, _, _ := strings.Cut(strings.TrimPrefix(uri, "skill://"), "/")
+		tops["skill://"+name] = true
+	}
+	var found []string
+	for top := range tops {
+		found = append(found, p.descend(top)...)
+	}
+	slices.Sort(found)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(listed)), found); diff != "" {
+		t.Errorf("directories (-resources/list +found):\n%s", diff)
+	}
+	if name := listed["skill://pdf/skills/merge/SKILL.md"].Name; name != "merge" {
+		t.Errorf("the SKILL.md of a nested skill is called %q", name)
+	}
+	for _, r := range p.walk(methodReadDirectory, object{"uri": "skill://pdf"}) {
+		if want, ok := listed[r.URI]; ok {
+			if diff := cmp.Diff(want, r); diff != "" {
+				t.Errorf("%s (-resources/list +directory):\n%s", r.URI, diff)
+			}
+		}
+	}
+}
+
+// Directories are paged without loss, of files and of skills.
+func TestDirectoryPages(t *testing.T) {
+	files := map[string]string{"demo/SKILL.md": skillMD("demo")}
+	for i := range 320 {
+		files[fmt.Sprintf("demo/data/%03d.txt", i)] = "x"
+		files[fmt.Sprintf("many/s-%03d/SKILL.md", i)] = skillMD(fmt.Sprintf("s-%03d", i))
+	}
+	p := newProbe(t, files, probeOptions{})
+	for _, uri := range []string{"skill://demo/data", "skill://many"} {
+		all := p.walk(methodReadDirectory, object{"uri": uri})
+		sorted := slices.IsSortedFunc(all, func(a, b mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
+		if len(all) != 320 || !sorted {
+			t.Errorf("%s has %d children, in order %v", uri, len(all), sorted)
+		}
+	}
+}
+
+// resources/list is paged without loss, also where a page ends amid the files of a skill and where
+// skills nest.
+func TestResourcePages(t *testing.T) {
+	files := map[string]string{"demo/SKILL.md": skillMD("demo"), "demo/inner/SKILL.md": skillMD("inner"), "demo-2/SKILL.md": skillMD("demo-2")}
+	for i := range 120 {
+		files[fmt.Sprintf("demo/data/%03d.txt", i)] = "x"
+		files[fmt.Sprintf("demo/inner/%03d.txt", i)] = "x"
+		files[fmt.Sprintf("s-%03d/SKILL.md", i)] = skillMD(fmt.Sprintf("s-%03d", i))
+	}
+	p := newProbe(t, files, probeOptions{})
+	var got, want []string
+	for _, r := range p.walk(methodListResources, object{}) {
+		got = append(got, strings.TrimPrefix(r.URI, "skill://"))
+	}
+	for name := range files {
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("resources/list (-want +got):\n%s", diff)
+	}
+}
+
+// FuzzDirectory: no URI makes a directory of what is none, and what a directory names can be read.
+func FuzzDirectory(f *testing.F) {
+	for _, uri := range []string{"skill://pdf", "skill://acme/", "skill://pdf/templates", "skill://Bad%20Name", "skill://pdf/%2e%2e", "skill://acme/billing/refunds/templates/a%20b", "x"} {
+		f.Add(uri)
+	}
+	p := newProbe(f, shelfFiles(), probeOptions{})
+	snapshot := p.server.cfg.Registry.Snapshot()
+	f.Fuzz(func(t *testing.T, uri string) {
+		children, err := directory(t.Context(), snapshot, uri)
+		if (err == nil) != (len(children) > 0) {
+			t.Fatalf("directory(%q) = %v, %v", uri, children, err)
+		}
+		for _, child := range children {
+			path, err := skills.ParseURI(child.URI)
+			if err != nil {
+				t.Fatalf("directory(%q) has %q: %v", uri, child.URI, err)
+			}
+			in, _ := skills.ParseURI(uri)
+			if path[:strings.LastIndexByte(path, '/')] != in {
+				t.Fatalf("directory(%q) has %q", uri, child.URI)
+			}
+			if child.MIMEType == mimeDirectory {
+				if _, err := directory(t.Context(), snapshot, child.URI); err != nil {
+					t.Fatalf("directory(%q) has %q: %v", uri, child.URI, err)
+				}
+			}
+		}
+	})
+}

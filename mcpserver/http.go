@@ -1,0 +1,104 @@
+package mcpserver
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"golang.org/x/time/rate"
+
+	"github.com/skillsd/skillsd/mcpserver/httpauth"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// anonymous is who speaks over HTTP when nobody is asked who they are.
+var anonymous = policy.Principal{Name: "anonymous"}
+
+// endIdleEvery is how often sessions are looked through for ones that nobody uses.
+const endIdleEvery = time.Minute
+
+// HTTPOptions adjust ServeHTTP. The zero value of every field is its default.
+type HTTPOptions struct {
+	Path    string   // of the endpoint; "" means /mcp
+	Hosts   []string // accepted in the Host header beside loopback names and the server's address
+	Origins []string // accepted in the Origin header beside those of loopback names
+	Auth    *httpauth.Authenticator
+	Rate    float64 // requests a second of each principal; 0 sets no limit
+	Burst   int     // requests at once
+}
+
+// Check reports a host or origin of the wrong form.
+func (o HTTPOptions) Check() error {
+	return (&wire.HTTPOptions{Hosts: o.Hosts, Origins: o.Origins}).Check()
+}
+
+// ServeHTTP serves many clients on listener until ctx is done; it closes listener. Without Auth every
+// client is the one principal "anonymous". Running scripts are killed at the end, other calls get two
+// seconds to finish.
+func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOptions) error {
+	opts := wire.HTTPOptions{
+		Methods: s.methods(), Overrides: s.overrides(), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger,
+		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
+		Path:       o.Path, Hosts: o.Hosts, Origins: o.Origins, Rate: rate.Limit(o.Rate), Burst: o.Burst,
+		Ready: s.isReady, SessionEnded: s.cfg.Sessions.EndProtocolSession,
+		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
+			return withPrincipal(r.Context(), anonymous), anonymous.Name, true
+		},
+	}
+	if o.Auth != nil {
+		opts.Public, opts.Shared = o.Auth, true
+		opts.Authenticate = func(w http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
+			principal, ok := o.Auth.Authenticate(w, r)
+			return withPrincipal(r.Context(), principal), principal.Name, ok
+		}
+	}
+	handler, err := wire.NewHTTP(s.mcp, opts)
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.endIdleSessions(ctx)
+	return handler.Serve(ctx, listener)
+}
+
+func (s *Server) endIdleSessions(ctx context.Context) {
+	ticker := time.NewTicker(endIdleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.cfg.Sessions.EndIdle()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isReady reports whether the first scan is published.
+func (s *Server) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+type principalKey struct{}
+
+func withPrincipal(ctx context.Context, p policy.Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// principalOf returns who sent a request, and whether it came over HTTP.
+func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
+	if p, remote = ctx.Value(principalKey{}).(policy.Principal); remote {
+		return p, true
+	}
+	return localPrincipal, false
+}

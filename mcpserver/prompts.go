@@ -1,0 +1,145 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills"
+)
+
+const (
+	methodListPrompts = "prompts/list"
+	methodGetPrompt   = "prompts/get"
+)
+
+// argumentRequest is the one argument of every prompt.
+const argumentRequest = "request"
+
+// prompt opens a skill for the user.
+type prompt struct {
+	name  string
+	skill *skills.Skill
+}
+
+// promptsOf returns a prompt for every skill that users may invoke, in byte order of name. Names
+// are unique: that of the skill where no other skill has it for a name or a path, else the path
+// with ":" for "/", else, where a directory's own name holds a ":" and makes that ambiguous, the
+// path.
+func promptsOf(all []*skills.Skill) []prompt {
+	names, paths, joined := map[string]int{}, map[string]bool{}, map[string]int{}
+	for _, sk := range all {
+		names[sk.Name()]++
+		paths[sk.Path] = true
+		joined[strings.ReplaceAll(sk.Path, "/", ":")]++
+	}
+	var prompts []prompt
+	for _, sk := range all {
+		if !sk.Frontmatter.UserInvocable {
+			continue
+		}
+		name := sk.Name()
+		if names[name] > 1 || paths[name] && name != sk.Path || strings.ContainsFunc(name, breaksCommand) {
+			if name = strings.ReplaceAll(sk.Path, "/", ":"); joined[name] > 1 {
+				name = sk.Path
+			}
+		}
+		prompts = append(prompts, prompt{name, sk})
+	}
+	slices.SortFunc(prompts, func(a, b prompt) int { return strings.Compare(a.name, b.name) })
+	return prompts
+}
+
+// breaksCommand reports characters that would make a skill's name no word of a command line, or
+// like the name made of a path.
+func breaksCommand(r rune) bool {
+	return r == ':' || r == '/' || unicode.IsSpace(r) || !unicode.IsGraphic(r)
+}
+
+// listPrompts is prompts/list, paged by name.
+func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) {
+	_, after, err := parsePage(r)
+	if err != nil {
+		return nil, err
+	}
+	s.awaitScan(ctx)
+	all := s.shelf().prompts()
+	at, found := slices.BinarySearchFunc(all, after, func(p prompt, name string) int { return strings.Compare(p.name, name) })
+	if found {
+		at++
+	}
+	all = all[at:]
+	result := mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
+	for i := range result.Prompts {
+		result.Prompts[i] = mcp.Prompt{
+			Name: all[i].name, Description: shorten(all[i].skill.Description()),
+			Arguments: []mcp.PromptArgument{{Name: argumentRequest, Description: "What to do with the skill"}},
+		}
+	}
+	if len(all) > pageSize {
+		result.NextCursor = encodeCursor(all[pageSize-1].name)
+	}
+	return result, nil
+}
+
+// getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, also one that
+// hides itself from models, and stays loaded for the session. The user's request, when there is
+// one, is a message of its own, so that a skill's text cannot pass for it.
+func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
+	var params struct {
+		Name      string            `json:"name"`
+		Arguments map[string]string `json:"arguments"`
+		Meta      map[string]any    `json:"_meta"`
+	}
+	if err := unmarshalParams(r.Params, &params); err != nil {
+		return nil, err
+	}
+	if err := s.scanned(ctx); err != nil {
+		return nil, err
+	}
+	loaded, err := s.openPrompt(ctx, r.Method, params.Name, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
+	allowed := func(script string) bool { return s.cfg.Policy.Allowlists(loaded.Skill.Path, script) }
+	result := mcp.GetPromptResult{
+		Description: shorten(loaded.Skill.Description()),
+		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, allowed)))},
+	}
+	if request := params.Arguments[argumentRequest]; request != "" {
+		result.Messages = append(result.Messages, mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(request)))
+	}
+	result.Meta = resultMeta(loaded.Output)
+	return result, nil
+}
+
+// openPrompt loads the skill of a prompt for the user.
+func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[string]any) (*session.Loaded, error) {
+	call, err := s.callOf(ctx, method, meta)
+	if err != nil {
+		return nil, err
+	}
+	ses, err := s.cfg.Sessions.Open(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	p := s.shelf().byPrompt()[name]
+	if p == nil {
+		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
+			return nil, err
+		}
+		return nil, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(name)), Remedy: "prompts/list has the names"}
+	}
+	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: p.skill.Path, Force: true, Source: provenance.SourceUser})
+	if err == nil && loaded.Rescanned {
+		s.Publish()
+	}
+	return loaded, err
+}

@@ -1,0 +1,130 @@
+package mcpserver
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills"
+)
+
+const (
+	methodListTemplates = "resources/templates/list"
+	methodComplete      = "completion/complete"
+)
+
+// The one resource template, and its variable: what follows skill:// in the URI of a file.
+const (
+	templateURI      = "skill://{+path}"
+	templateVariable = "path"
+)
+
+// listTemplates is resources/templates/list.
+func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
+	template := mcp.NewResourceTemplate(templateURI, "Skill file",
+		mcp.WithTemplateDescription("A file of a skill: the skill's path, then the file's path in the skill, each segment percent-encoded."))
+	return mcp.ListResourceTemplatesResult{ResourceTemplates: []mcp.ResourceTemplate{template}}, nil
+}
+
+// maxValues is the most values the protocol lets a completion have.
+const maxValues = 100
+
+// complete is completion/complete for the template's path and the prompts' request.
+func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
+	var params struct {
+		Ref struct {
+			Type string `json:"type"`
+			Name string `json:"name"`
+			URI  string `json:"uri"`
+		} `json:"ref"`
+		Argument struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"argument"`
+	}
+	if err := unmarshalParams(r.Params, &params); err != nil {
+		return nil, err
+	}
+	if err := s.scanned(ctx); err != nil {
+		return nil, err
+	}
+	unknown := func(what string) error {
+		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: what}
+	}
+	var values []string
+	switch params.Ref.Type {
+	case "ref/resource":
+		if params.Ref.URI != templateURI || params.Argument.Name != templateVariable {
+			return nil, unknown("there is nothing to complete there; resources/templates/list has the template")
+		}
+		values = s.completePath(ctx, params.Argument.Value)
+	case "ref/prompt":
+		p := s.shelf().byPrompt()[params.Ref.Name]
+		if p == nil || params.Argument.Name != argumentRequest {
+			return nil, unknown("there is no such prompt or argument; prompts/list has them")
+		}
+		values = completeRequest(ctx, p.skill, params.Argument.Value)
+	default:
+		return nil, unknown(`ref must have the type "ref/prompt" or "ref/resource"`)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var result mcp.CompleteResult
+	result.Completion.Total = len(values)
+	result.Completion.HasMore = len(values) > maxValues
+	result.Completion.Values = append([]string{}, values[:min(len(values), maxValues)]...)
+	return result, nil
+}
+
+// completePath returns what the template's variable can be when it starts with value: the files of
+// a skill once its path is there, before that the SKILL.md of skills whose path, and then of those
+// whose name, starts so. What it returns is percent-encoded as it stands in a URI.
+func (s *Server) completePath(ctx context.Context, value string) []string {
+	shelf := s.shelf()
+	scheme := strings.TrimSuffix(templateURI, "{+path}")
+	var paths, named []string
+	if sk, _ := locate(shelf.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {
+		index, err := sk.Index(ctx)
+		if err != nil {
+			return nil
+		}
+		for i := range index.Files {
+			paths = append(paths, strings.TrimPrefix(sk.URI(index.Files[i].Path), scheme))
+		}
+	}
+	for _, b := range shelf.books() {
+		path := strings.TrimPrefix(b.uri, scheme)
+		switch {
+		case strings.HasPrefix(path, value):
+			paths = append(paths, path)
+		case strings.HasPrefix(b.skill.Name(), value):
+			named = append(named, path)
+		}
+	}
+	paths = slices.DeleteFunc(paths, func(path string) bool { return !strings.HasPrefix(path, value) })
+	slices.Sort(paths)
+	return append(slices.Compact(paths), named...)
+}
+
+// completeRequest completes the last word of a user's request when a file of the skill starts with
+// it.
+func completeRequest(ctx context.Context, sk *skills.Skill, value string) (values []string) {
+	word := value[strings.LastIndexAny(value, " \t\n")+1:]
+	if word == "" {
+		return nil
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil
+	}
+	for i := range index.Files {
+		if strings.HasPrefix(index.Files[i].Path, word) {
+			values = append(values, strings.TrimSuffix(value, word)+index.Files[i].Path)
+		}
+	}
+	return values
+}
