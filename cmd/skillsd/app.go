@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -63,6 +64,10 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
+	if errors.Is(err, syscall.EPIPE) {
+		// Whoever read the results has seen enough, as in `skillsd list | head`.
+		return exitFailure
+	}
 	// What cobra itself refuses (unknown commands and flags, wrong arguments) is a usage error.
 	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
 	if !errors.As(err, &exit) && errors.Is(err, errRun) {
@@ -112,7 +117,7 @@ func newRootCmd(a *app) *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.state, "state", "", "directory for stored skill trees (default $XDG_STATE_HOME/skillsd)")
 	flags.StringVar(&a.artifacts, "artifact-root", "", "directory for session records (default <state>/sessions)")
-	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSessionCmd(a), newDoctorCmd(a), newVersionCmd(a))
+	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newSessionCmd(a), newDoctorCmd(a), newVersionCmd(a))
 	return cmd
 }
 

@@ -11,15 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/sandbox/detect"
-	"github.com/skillsd/skillsd/skills"
 )
 
 // doctorOptions are the flags of doctor.
 type doctorOptions struct {
-	app     *app
-	Roots   rootOptions
-	Sandbox string
-	JSON    bool
+	app          *app
+	Reader       readerOptions
+	AllowScripts []string
+	Sandbox      string
+	JSON         bool
 }
 
 // check is one line of the doctor.
@@ -44,14 +44,22 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Reader.register(cmd.Flags())
+	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "check that this script could run: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().StringVar(&opts.Sandbox, "sandbox", "auto", "sandbox backend to check")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (o *doctorOptions) run(ctx context.Context) error {
-	checks := o.checkSkills(ctx)
+	allow, err := parseAllow(o.AllowScripts)
+	if err != nil {
+		return err
+	}
+	checks, err := o.checkSkills(ctx, allow)
+	if err != nil {
+		return err
+	}
 	checks = append(checks, o.checkSandbox(ctx)...)
 	checks = append(checks, o.checkDirectories()...)
 	if o.JSON {
@@ -74,61 +82,6 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		return &exitError{Code: exitProblems}
 	}
 	return nil
-}
-
-func (o *doctorOptions) checkSkills(ctx context.Context) []check {
-	roots, err := o.Roots.resolve(o.app)
-	if err != nil {
-		return []check{{fail, "roots", err.Error(), "give --skills-root DIR"}}
-	}
-	if len(roots) == 0 {
-		return []check{{warn, "roots", "no skills root given and none of the conventional ones exists", "give --skills-root DIR"}}
-	}
-	snapshot, err := skills.Scan(ctx, roots, o.Roots.scanOptions())
-	if err != nil {
-		return []check{{fail, "roots", err.Error(), "mend or leave out the root"}}
-	}
-	var checks []check
-	for _, root := range snapshot.Roots {
-		count := 0
-		for _, sk := range snapshot.Skills {
-			if sk.Root.Dir == root.Dir {
-				count++
-			}
-		}
-		if info, err := os.Stat(root.Dir); err != nil || !info.IsDir() {
-			checks = append(checks, check{warn, "roots", root.Dir + " is missing or not a directory", "make it, or leave it out"})
-			continue
-		}
-		checks = append(checks, check{ok, "roots", fmt.Sprintf("%s (%s): %d skills", root.Dir, root.Tier, count), ""})
-	}
-	checks = append(checks, diagnosticChecks("", snapshot.Diagnostics)...)
-	for _, sk := range snapshot.Skills {
-		diagnostics := sk.Diagnostics
-		if index, err := sk.Index(ctx); err == nil {
-			diagnostics = append(append([]skills.Diagnostic{}, diagnostics...), index.Diagnostics...)
-		} else {
-			checks = append(checks, check{warn, "skill", sk.Path + ": " + err.Error(), "make its files readable"})
-		}
-		checks = append(checks, diagnosticChecks(sk.Path+"/", diagnostics)...)
-	}
-	return checks
-}
-
-// diagnosticChecks are the warnings and errors of diagnostics, whose paths are put below prefix.
-func diagnosticChecks(prefix string, diagnostics []skills.Diagnostic) []check {
-	var checks []check
-	for _, d := range diagnostics {
-		if d.Severity == skills.Info {
-			continue
-		}
-		place := prefix + d.Path
-		if d.Line > 0 {
-			place = fmt.Sprintf("%s:%d", place, d.Line)
-		}
-		checks = append(checks, check{warn, "skill", fmt.Sprintf("%s: %s (%s)", place, d.Detail, d.Code), ""})
-	}
-	return checks
 }
 
 func (o *doctorOptions) checkSandbox(ctx context.Context) []check {

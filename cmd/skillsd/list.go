@@ -2,25 +2,19 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
-	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // listOptions are the flags of list.
 type listOptions struct {
 	app          *app
-	Roots        rootOptions
+	Reader       readerOptions
 	AllowScripts []string
 	State        string
 	JSON         bool
@@ -30,208 +24,153 @@ func newListCmd(a *app) *cobra.Command {
 	opts := &listOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the skills that would be served, and what was found wrong",
-		Args:  cobra.NoArgs,
-		RunE:  runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+		Short: "List the skills that would be served, those withheld, and what was found wrong",
+		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗ unavailable.\n" +
+			"VERDICT is strict when `skillsd validate` accepts the skill, repaired when its frontmatter loads only\n" +
+			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of all.\n" +
+			"What was found wrong is on stderr, each with a fix.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Reader.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this script as allowed: SKILL:scripts/PATH (repeatable)")
-	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this state: enabled or hidden")
+	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this state: enabled, hidden, disabled or unavailable")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
+// maxListed bounds the diagnostics beside a list; a tree of thousands of skills has thousands.
+const maxListed = 50
+
 func (o *listOptions) run(ctx context.Context) error {
-	if !slices.Contains([]string{"", stateEnabled, stateHidden}, o.State) {
-		return usageError("use enabled or hidden", "--state: unknown state %q", o.State)
+	states := []skills.State{"", skills.StateEnabled, skills.StateHidden, skills.StateDisabled, skills.StateUnavailable}
+	if !slices.Contains(states, skills.State(o.State)) {
+		return usageError("use enabled, hidden, disabled or unavailable", "--state: unknown state %q", o.State)
 	}
-	allow, err := policy.ParseAllowlist(o.AllowScripts)
-	if err != nil {
-		return flagError("allow-skill-script", err)
-	}
-	snapshot, err := o.Roots.scan(ctx, o.app)
+	allow, err := parseAllow(o.AllowScripts)
 	if err != nil {
 		return err
 	}
-	rows := []skillRow{}
-	for _, sk := range snapshot.Skills {
-		row, err := newSkillRow(ctx, sk, allow)
-		if err != nil {
-			return fmt.Errorf("%s: %w", sk.Path, err)
-		}
-		if o.State == "" || o.State == row.State {
-			rows = append(rows, row)
-		}
+	snapshot, err := o.Reader.scan(ctx, o.app)
+	if err != nil {
+		return err
+	}
+	rows, err := newSkillRows(ctx, snapshot, allow, o.app.err)
+	if err != nil {
+		return err
+	}
+	if o.State != "" {
+		rows = slices.DeleteFunc(rows, func(row skillRow) bool { return row.State != o.State })
 	}
 	if o.JSON {
-		if err := writeJSON(o.app.out, rows); err != nil {
-			return err
+		if err = addViolations(ctx, rows); err == nil {
+			err = writeJSON(o.app.out, rows)
 		}
-	} else if err := printRows(o.app.out, rows); err != nil {
+	} else {
+		err = o.print(rows)
+	}
+	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		notable := slices.DeleteFunc(slices.Clone(row.Diagnostics), func(d skills.Diagnostic) bool { return d.Severity == skills.Info })
-		if err := printDiagnostics(o.app.err, row.Path+"/", notable); err != nil {
-			return err
-		}
+	found := diagnosticRows(snapshot.Diagnostics)
+	if o.JSON {
+		return printDiagnostics(o.app.err, found, len(found))
 	}
-	return printDiagnostics(o.app.err, "", snapshot.Diagnostics)
+	for i := range rows {
+		found = append(found, notable(rows[i].Path+"/", rows[i].Diagnostics)...)
+	}
+	return printDiagnostics(o.app.err, found, maxListed)
 }
 
-// States of a skill.
+func (o *listOptions) print(rows []skillRow) error {
+	if len(rows) > 0 {
+		return printRows(o.app.out, rows, o.app.columns(o.app.out))
+	}
+	text := "no skills"
+	if o.State != "" {
+		text = "no skill is " + o.State
+	}
+	_, err := fmt.Fprintln(o.app.out, text)
+	return err
+}
+
+// Widths of a table, in columns.
 const (
-	stateEnabled = "enabled"
-	stateHidden  = "hidden" // from models; explicit names still load it
+	minPathColumn  = 24
+	minDescription = 12
+	gap            = "  "
 )
 
-// skillRow is a skill as list --json and show --json print it.
-type skillRow struct {
-	Path          string              `json:"path"`
-	Name          string              `json:"name"`
-	Description   string              `json:"description"`
-	Tier          string              `json:"tier"`
-	Root          string              `json:"root"`
-	State         string              `json:"state"`
-	Reasons       []string            `json:"reasons"`
-	Verdict       verdictRow          `json:"verdict"`
-	Digest        digest.Digest       `json:"digest"`
-	TreeDigest    digest.Digest       `json:"treeDigest"`
-	LastModified  string              `json:"lastModified"`
-	License       string              `json:"license,omitempty"`
-	Compatibility string              `json:"compatibility,omitempty"`
-	Author        string              `json:"author,omitempty"`
-	Version       string              `json:"version,omitempty"`
-	Tags          []string            `json:"tags"`
-	Triggers      json.RawMessage     `json:"triggers,omitempty"`
-	Toolsets      json.RawMessage     `json:"toolsets,omitempty"`
-	Resources     []resourceRow       `json:"resources"`
-	Scripts       []scriptRow         `json:"scripts"`
-	Diagnostics   []skills.Diagnostic `json:"diagnostics"`
-}
-
-type verdictRow struct {
-	Strict      bool `json:"strict"`
-	Publishable bool `json:"publishable"`
-	Repaired    bool `json:"repaired"`
-}
-
-type resourceRow struct {
-	Path   string        `json:"path"`
-	Kind   string        `json:"kind"`
-	Size   int64         `json:"size"`
-	Digest digest.Digest `json:"digest"`
-	Text   bool          `json:"text"`
-}
-
-type scriptRow struct {
-	Path    string `json:"path"`
-	Runtime string `json:"runtime"`
-	Allowed bool   `json:"allowed"`
-	Reason  string `json:"reason,omitempty"`
-}
-
-func newSkillRow(ctx context.Context, sk *skills.Skill, allow policy.Allowlist) (skillRow, error) {
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return skillRow{}, err
+// printRows prints a table that fits a width of 74 columns and more, unless a path or a reason alone
+// is longer: those are never cut.
+func printRows(w io.Writer, rows []skillRow, most int) error {
+	facts := make([][4]string, 0, len(rows)+1)
+	facts = append(facts, [4]string{"TIER", "VERDICT", "FILES", "RUN"})
+	paths := len("SKILL")
+	for i := range rows {
+		facts = append(facts, rows[i].facts())
+		paths = max(paths, cells(printable(rows[i].Path)))
 	}
-	row := skillRow{
-		Path: sk.Path, Name: sk.Name(), Description: sk.Description(), Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, State: stateEnabled, Reasons: []string{},
-		Verdict: verdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired}, Digest: sk.Digest, TreeDigest: index.TreeDigest,
-		LastModified: sk.LastModified.UTC().Format(time.RFC3339), License: sk.Frontmatter.License, Compatibility: sk.Frontmatter.Compatibility,
-		Author: sk.Frontmatter.Author, Version: sk.Frontmatter.Version, Tags: append([]string{}, sk.Frontmatter.Tags...),
-		Triggers: sk.Frontmatter.Value("triggers"), Toolsets: sk.Frontmatter.Value("toolsets"),
-		Resources: []resourceRow{}, Scripts: []scriptRow{}, Diagnostics: append(append([]skills.Diagnostic{}, sk.Diagnostics...), index.Diagnostics...),
-	}
-	if sk.Hidden() {
-		row.State, row.Reasons = stateHidden, append(row.Reasons, "disable-model-invocation is set")
-	}
-	for i := range index.Resources {
-		r := &index.Resources[i]
-		row.Resources = append(row.Resources, resourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
-		if r.Script != nil {
-			row.Scripts = append(row.Scripts, newScriptRow(sk, r, allow))
+	paths = min(paths, max(minPathColumn, most/3))
+	var widths [4]int
+	left := most - 2 - paths
+	for column := range widths {
+		for _, row := range facts {
+			widths[column] = max(widths[column], cells(row[column]))
 		}
+		left -= len(gap) + widths[column]
 	}
-	return row, nil
-}
-
-func newScriptRow(sk *skills.Skill, r *skills.Resource, allow policy.Allowlist) scriptRow {
-	row := scriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
-	entries := allow.Find(sk.Path, r.Path)
-	switch {
-	case r.Script.Runtime == "":
-		row.Reason = r.Script.Problem
-	case len(entries) == 0:
-		row.Reason = "not allowlisted"
-	case !slices.ContainsFunc(entries, func(e policy.Entry) bool { return e.Pin == "" || e.Pin == r.Digest }):
-		row.Reason = "allowlisted with another digest"
-	default:
-		row.Allowed = true
-	}
-	return row
-}
-
-func printRows(w io.Writer, rows []skillRow) error {
-	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, "no skills")
+	left = max(minDescription, left-len(gap))
+	line := func(mark, path string, facts [4]string, description string) error {
+		text := mark + " " + pad(path, paths)
+		if cells(path) > paths {
+			text = mark + " " + path + "\n" + pad("", paths+2)
+		}
+		for column, fact := range facts {
+			text += gap + pad(fact, widths[column])
+		}
+		_, err := fmt.Fprintln(w, text+gap+description)
 		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  SKILL\tTIER\tFILES\tSCRIPTS\tDESCRIPTION")
-	for _, row := range rows {
-		mark := "✓"
-		if row.State != stateEnabled {
-			mark = "○"
-		}
-		allowed := 0
-		for _, script := range row.Scripts {
-			if script.Allowed {
-				allowed++
-			}
-		}
-		fmt.Fprintf(table, "%s %s\t%s\t%d\t%d/%d\t%s\n", mark, printable(row.Path), row.Tier, len(row.Resources)+1, allowed, len(row.Scripts), shorten(row.Description, 60))
+	if err := line(" ", "SKILL", facts[0], "DESCRIPTION"); err != nil {
+		return err
 	}
-	return table.Flush()
-}
-
-// printDiagnostics prints diagnostics, one a line, their paths put below prefix.
-func printDiagnostics(w io.Writer, prefix string, diagnostics []skills.Diagnostic) error {
-	for _, d := range diagnostics {
-		place := printable(prefix + d.Path)
-		if d.Line > 0 {
-			place = fmt.Sprintf("%s:%d", place, d.Line)
-		}
-		if place != "" {
-			place += ": "
-		}
-		if _, err := fmt.Fprintf(w, "%s: %s%s (%s)\n", d.Severity, place, printable(d.Detail), d.Code); err != nil {
+	for i := range rows {
+		row := &rows[i]
+		if err := line(row.mark(), printable(row.Path), facts[i+1], shorten(row.Description, left)); err != nil {
 			return err
+		}
+		for _, reason := range row.Reasons {
+			if _, err := fmt.Fprintf(w, "    %s: %s\n", row.State, printable(reason)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// shorten cuts text at a word so that it fits a table.
-func shorten(s string, most int) string {
-	runes := []rune(printable(s))
-	if len(runes) <= most {
-		return string(runes)
+// mark is the state as one character.
+func (r *skillRow) mark() string {
+	switch skills.State(r.State) {
+	case skills.StateEnabled:
+		return "✓"
+	case skills.StateUnavailable:
+		return "✗"
 	}
-	cut := string(runes[:most])
-	if i := strings.LastIndex(cut, " "); i > most/2 {
-		cut = cut[:i]
-	}
-	return cut + "…"
+	return "○"
 }
 
-// printable keeps foreign text from moving the cursor or forging a line.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || (r >= 0x7f && r < 0xa0) {
-			return ' '
+// facts are the narrow cells of a table.
+func (r *skillRow) facts() [4]string {
+	files := "?"
+	if r.TreeDigest != "" {
+		files = fmt.Sprint(len(r.Resources) + 1)
+	}
+	allowed := 0
+	for _, script := range r.Scripts {
+		if script.Allowed {
+			allowed++
 		}
-		return r
-	}, s)
+	}
+	return [4]string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }

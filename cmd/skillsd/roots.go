@@ -1,14 +1,16 @@
 package main
 
 import (
-	"context"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
 )
 
 // rootOptions say where skills come from; every command that reads skills takes them.
@@ -18,11 +20,50 @@ type rootOptions struct {
 	Strict  bool
 	NoDefaults,
 	AllowShadow bool
+	Limits scanLimits
+}
+
+// scanLimits are the bounds of a scan that an operator may move.
+type scanLimits struct {
+	spec  []string
+	limit skills.ScanOptions // only the limits
+}
+
+// scanLimitHelp names them with their defaults.
+const scanLimitHelp = "depth=8, directories=20000, files=2000 in one skill, bytes=1073741824 of one skill"
+
+func (l *scanLimits) String() string { return strings.Join(l.spec, ",") }
+func (l *scanLimits) Type() string   { return "NAME=N" }
+
+// Set reads NAME=N, or several separated by commas.
+func (l *scanLimits) Set(spec string) error {
+	for one := range strings.SplitSeq(spec, ",") {
+		name, value, _ := strings.Cut(one, "=")
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is not NAME=N with a positive number", one)
+		}
+		switch name {
+		case "depth":
+			l.limit.MaxDepth = n
+		case "directories":
+			l.limit.MaxDirs = n
+		case "files":
+			l.limit.MaxFiles = n
+		case "bytes":
+			l.limit.MaxTree = int64(n)
+		default:
+			return fmt.Errorf("no limit %q; there are depth, directories, files and bytes", name)
+		}
+		l.spec = append(l.spec, one)
+	}
+	return nil
 }
 
 func (o *rootOptions) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory with skills: DIR, tier=DIR or tier:prefix=DIR; tier is builtin, org, user (default) or third-party (repeatable, earlier wins)")
+	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: DIR, tier=DIR or tier:prefix=DIR; tier is builtin, org, user (default) or third-party (repeatable, earlier wins)")
 	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "directory that links inside a skills root may lead to (repeatable)")
+	flags.Var(&o.Limits, "scan-limit", "limit of the scan of one root: "+scanLimitHelp+" (repeatable)")
 	flags.BoolVar(&o.Strict, "strict-roots", false, "fail when a given skills root is missing")
 	flags.BoolVar(&o.NoDefaults, "no-default-roots", false, "without --skills-root serve nothing instead of the conventional directories")
 	flags.BoolVar(&o.AllowShadow, "allow-shadow", false, "let a lower trust tier take the place of a higher one at the same path")
@@ -41,6 +82,10 @@ func (o *rootOptions) resolve(a *app) ([]skills.Root, error) {
 		if root.Dir, err = filepath.Abs(root.Dir); err != nil {
 			return nil, err
 		}
+		if isArchive(root.Dir) {
+			root.FS = source.NewZip(root.Dir)
+			root.Name = strings.TrimSuffix(filepath.Base(root.Dir), filepath.Ext(root.Dir))
+		}
 		roots = append(roots, root)
 	}
 	if len(o.Specs) > 0 || o.NoDefaults {
@@ -52,6 +97,16 @@ func (o *rootOptions) resolve(a *app) ([]skills.Root, error) {
 		}
 	}
 	return roots, nil
+}
+
+// isArchive reports whether a root that was given is read as a zip archive: a path that ends in .zip
+// and is no directory. One that is missing is looked for again at each scan.
+func isArchive(path string) bool {
+	if !strings.EqualFold(filepath.Ext(path), ".zip") {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err != nil || !info.IsDir()
 }
 
 func (o *rootOptions) conventional(a *app) []skills.Root {
@@ -71,18 +126,7 @@ func (o *rootOptions) conventional(a *app) []skills.Root {
 
 // scanOptions are the scan's part of the options.
 func (o *rootOptions) scanOptions() *skills.ScanOptions {
-	return &skills.ScanOptions{AllowRoots: o.Allowed, StrictRoots: o.Strict, AllowShadow: o.AllowShadow}
-}
-
-// scan reads all roots once.
-func (o *rootOptions) scan(ctx context.Context, a *app) (*skills.Snapshot, error) {
-	roots, err := o.resolve(a)
-	if err != nil {
-		return nil, err
-	}
-	if len(roots) == 0 {
-		return nil, &exitError{Code: exitUsage, Err: errors.New("no skills root given and none of the conventional ones exists"),
-			Hint: "give --skills-root DIR"}
-	}
-	return skills.Scan(ctx, roots, o.scanOptions())
+	opts := o.Limits.limit
+	opts.AllowRoots, opts.StrictRoots, opts.AllowShadow = o.Allowed, o.Strict, o.AllowShadow
+	return &opts
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -18,15 +19,17 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/watch"
 )
 
 func newServeCmd(a *app) *cobra.Command {
 	opts := &serveOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve skills over stdio",
-		Long: "Serve skills to one MCP client over stdin and stdout. Without --skills-root the conventional directories\n" +
-			"are served: ./skills, ./.agents/skills and ./.claude/skills (untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
+		Short: "Serve skills over stdio or HTTP",
+		Long: "Serve skills to one MCP client over stdin and stdout, or with --http or --unix to many over HTTP. Without\n" +
+			"--skills-root the conventional directories are served: ./skills, ./.agents/skills and ./.claude/skills\n" +
+			"(untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
 			"Nothing may run unless it is allowed twice, the tool and the exact script:\n\n" +
 			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
 			"    --allow-skill-script pdf:scripts/extract.py --prompt-slot-role direct-command",
@@ -49,6 +52,9 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := o.HTTP.check(); err != nil {
+		return err
+	}
 	roots, err := o.Roots.resolve(o.app)
 	if err != nil {
 		return err
@@ -69,16 +75,21 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	path, _ := o.app.env("PATH")
 	detection := newDetection(o.Sandbox, path)
 	version := readBuild().Version
-	registry := skills.NewRegistry(roots, o.Roots.scanOptions())
+	registry, save, err := o.registry(roots, logger)
+	if err != nil {
+		return err
+	}
+	defer save(ctx)
 	sessions := session.New(session.Config{
 		Registry: registry, Policy: pol, Trees: trees, Records: records, Runner: detection.runner, Interpreter: detection.interpreter,
-		Workspace: workspace, NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+		Workspace: workspace, RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	server := mcpserver.New(mcpserver.Config{
-		Version: version, Registry: registry, Sessions: sessions, Policy: pol, Preload: o.Skills, NoCatalog: o.NoCatalog, Logger: logger,
+		Version: version, Registry: registry, Sessions: sessions, Policy: pol, Preload: o.Skills, NoCatalog: o.NoCatalog,
+		AlwaysSearch: o.Search == "always", Watching: o.watches(), Logger: logger,
 	})
-	logger.InfoContext(ctx, "start", slog.String("transport", "stdio"), slog.Int("roots", len(roots)))
+	logger.InfoContext(ctx, "start", slog.String("transport", o.HTTP.transport()), slog.Int("roots", len(roots)))
 	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
 		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and --allow-skill-script")
 	}
@@ -86,8 +97,31 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 		detection.start(ctx, logger)
 		defer detection.end()
 	}
-	return o.serve(ctx, server, logger)
+	return o.serve(ctx, server, registry, logger)
 }
+
+// registry makes the registry of the roots. save keeps the digests it knows for the next start.
+func (o *serveOptions) registry(roots []skills.Root, logger *slog.Logger) (registry *skills.Registry, save func(context.Context), err error) {
+	scan := o.Roots.scanOptions()
+	if err := o.Choice.apply(scan, o.app); err != nil {
+		return nil, nil, err
+	}
+	state, err := o.app.stateDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
+	registry = skills.NewRegistry(roots, scan)
+	save = func(ctx context.Context) {
+		if err := scan.Cache.Save(registry.Snapshot()); err != nil {
+			logger.WarnContext(ctx, "digests are not kept for the next start", tint.Err(err))
+		}
+	}
+	return registry, save, nil
+}
+
+// watches reports whether the server follows changes on disk.
+func (o *serveOptions) watches() bool { return o.Watch && !o.NoWatch }
 
 // openStores opens what the server writes: stored trees and records, outside of what it serves.
 func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (*store.Store, *filestore.Store, error) {
@@ -113,24 +147,44 @@ func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sa
 	return trees, records, nil
 }
 
-// serve runs the transport beside the first scan. What the operator named and is not there ends
-// the server before it answers anything.
-func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
-	if len(o.Skills) > 0 || o.Roots.Strict {
+// serve runs the transport beside the first scan and, after it, the watch. What the operator named
+// and is not there ends the server before it answers anything.
+func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, registry *skills.Registry, logger *slog.Logger) error {
+	loaded := len(o.Skills) > 0 || o.Roots.Strict
+	if loaded {
 		if err := loadError(load(ctx, server)); err != nil {
 			return err
 		}
-		return server.ServeStdio(ctx, o.app.in, o.app.out)
 	}
-	var scan sync.WaitGroup
-	scan.Go(func() {
-		if err := load(ctx, server); err != nil && ctx.Err() == nil {
-			logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
+	background, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		if !loaded {
+			if err := load(background, server); err != nil {
+				if background.Err() == nil {
+					logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
+				}
+				return
+			}
+		}
+		if o.watches() {
+			if err := watch.Run(background, registry, watch.Options{Logger: logger, OnChange: server.Reloaded}); err != nil {
+				logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
+			}
 		}
 	})
-	err := server.ServeStdio(ctx, o.app.in, o.app.out)
-	scan.Wait()
+	err := o.transport(ctx, server, logger)
+	stop()
+	group.Wait()
 	return err
+}
+
+// transport serves clients until the transport ends.
+func (o *serveOptions) transport(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+	if o.HTTP.enabled() {
+		return o.HTTP.serve(ctx, server, logger)
+	}
+	return server.ServeStdio(ctx, o.app.in, o.app.out)
 }
 
 // load reads the skills. A scan leaves little but garbage, and collecting it less often while it

@@ -19,13 +19,19 @@ import (
 
 // serveOptions are the flags of serve. The names are the reference harness's where it has one.
 type serveOptions struct {
-	app   *app
-	Roots rootOptions
+	app    *app
+	Roots  rootOptions
+	Choice skillOptions
+	HTTP   httpOptions
 
 	Skills       []string
 	AllowTools   []string
 	AllowScripts []string
 	NoCatalog    bool
+	Search       string
+	Drift        string
+	Watch        bool
+	NoWatch      bool
 	Workspace    string
 	Mode         string
 	Role         string
@@ -39,10 +45,16 @@ type serveOptions struct {
 
 func (o *serveOptions) register(flags *pflag.FlagSet) {
 	o.Roots.register(flags)
+	o.Choice.register(flags)
+	o.HTTP.register(flags)
 	flags.StringArrayVar(&o.Skills, "skill", nil, "load this skill at the start of the session (repeatable, order kept)")
 	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a tool that is off by default: run_skill_script")
 	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this script: SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX (repeatable)")
 	flags.BoolVar(&o.NoCatalog, "no-skill-catalog", false, "name no skills in descriptions; explicit names still load")
+	flags.StringVar(&o.Search, "search", "auto", "offer search_skills: auto, when the catalogue is cut, or always")
+	flags.StringVar(&o.Drift, "drift", "report", "a file that changed since its skill was loaded: report it with both digests, or refuse it; scripts are refused always")
+	flags.BoolVar(&o.Watch, "watch", true, "follow changes of the skills on disk")
+	flags.BoolVar(&o.NoWatch, "no-watch", false, "serve what was there at start")
 	flags.StringVar(&o.Workspace, "workspace", "", "directory scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
 	flags.StringVar(&o.Mode, "cfc-enforcement-mode", "enforce-explicit", "disabled, observe, enforce-explicit or enforce-strict")
 	flags.StringVar(&o.Role, "prompt-slot-role", "", "evidence for every call of this process: direct-command, context or quote")
@@ -82,6 +94,15 @@ func (o *serveOptions) policy() (*policy.Policy, error) {
 	if !slices.Contains([]string{"auto", "native", "bwrap", "runsc", "seatbelt"}, o.Sandbox) {
 		return nil, flagError("sandbox", fmt.Errorf("%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox", o.Sandbox))
 	}
+	if err := oneOf("search", o.Search, "auto", "always"); err != nil {
+		return nil, err
+	}
+	if err := oneOf("drift", o.Drift, "report", "refuse"); err != nil {
+		return nil, err
+	}
+	if err := oneOf("allowed-tools", o.AllowedTools, "enforce", "advisory"); err != nil {
+		return nil, err
+	}
 	tools := mcpserver.ReadMethods()
 	if len(o.AllowTools) > 0 && allowlist.Len() > 0 {
 		tools = append(tools, mcpserver.ToolRun)
@@ -90,13 +111,18 @@ func (o *serveOptions) policy() (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains([]string{"enforce", "advisory"}, o.AllowedTools) {
-		return nil, flagError("allowed-tools", fmt.Errorf("%q is neither enforce nor advisory", o.AllowedTools))
-	}
 	return policy.New(policy.Config{
 		Tools: tools, Allowlist: allowlist, Mode: mode, Role: role, Release: release,
 		AllowedToolsAdvisory: o.AllowedTools == "advisory", ClosedTiers: closed,
 	}), nil
+}
+
+// oneOf refuses a value that is neither of two words.
+func oneOf(flag, value, one, other string) error {
+	if value == one || value == other {
+		return nil
+	}
+	return flagError(flag, fmt.Errorf("%q is neither %s nor %s", value, one, other))
 }
 
 func (o *serveOptions) closedTiers() ([]skills.Tier, error) {
@@ -161,7 +187,7 @@ func checkPlaces(roots []skills.Root, state, artifacts, workspace string, mode s
 		return nil
 	}
 	for _, root := range roots {
-		if root.FS == nil && inside(root.Dir, workspace) {
+		if inside(root.Dir, workspace) {
 			return usageError("grant the workspace read-only, or serve skills from elsewhere", "the skills root %s lies inside the writable workspace %s", root.Dir, workspace)
 		}
 	}

@@ -4,18 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // showOptions are the flags of show.
 type showOptions struct {
 	app          *app
-	Roots        rootOptions
+	Reader       readerOptions
 	AllowScripts []string
 	JSON         bool
 }
@@ -28,33 +29,71 @@ func newShowCmd(a *app) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Reader.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this script as allowed: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (o *showOptions) run(ctx context.Context, name string) error {
-	allow, err := policy.ParseAllowlist(o.AllowScripts)
-	if err != nil {
-		return flagError("allow-skill-script", err)
-	}
-	snapshot, err := o.Roots.scan(ctx, o.app)
+	allow, err := parseAllow(o.AllowScripts)
 	if err != nil {
 		return err
 	}
-	sk, err := snapshot.Lookup(name)
+	snapshot, err := o.Reader.scan(ctx, o.app)
+	if err != nil {
+		return err
+	}
+	sk, err := findSkill(snapshot, name)
 	if err != nil {
 		return lookupFailure(err)
 	}
-	row, err := newSkillRow(ctx, sk, allow)
-	if err != nil {
+	rows := []skillRow{newSkillRow(ctx, snapshot, sk, allow)}
+	if err := addViolations(ctx, rows); err != nil {
 		return err
+	}
+	row := rows[0]
+	for _, loser := range snapshot.Shadowed {
+		if loser.Path == sk.Path {
+			row.Shadows = append(row.Shadows, shadowRow{loser.Root.Dir, loser.Root.Tier.String()})
+		}
+	}
+	for _, d := range snapshot.Diagnostics {
+		if d.Path == sk.Path && d.Code != skills.CodeShadowed {
+			row.Diagnostics = append(row.Diagnostics, diagnosticRow{skills.Diagnostic{Severity: d.Severity, Code: d.Code, Detail: d.Detail}, d.Code.Fix()})
+		}
 	}
 	if o.JSON {
 		return writeJSON(o.app.out, row)
 	}
 	return printSkill(o.app.out, &row)
+}
+
+// findSkill finds a skill as the server does, and where that has none, a withheld one.
+//
+// Errors: *skills.NotFoundError, *skills.AmbiguousError.
+func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {
+	sk, err := snapshot.Lookup(name)
+	if _, missing := err.(*skills.NotFoundError); !missing {
+		return sk, err
+	}
+	var named []*skills.Skill
+	var paths []string
+	for _, sk := range snapshot.Withheld {
+		if sk.Path == name {
+			return sk, nil
+		}
+		if sk.Name() == name || sk.Frontmatter.Name == name {
+			named, paths = append(named, sk), append(paths, sk.Path)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return nil, err
+	case 1:
+		return named[0], nil
+	}
+	return nil, &skills.AmbiguousError{Name: name, Paths: paths}
 }
 
 // lookupFailure says which skills there are.
@@ -64,12 +103,13 @@ func lookupFailure(err error) error {
 	case *skills.NotFoundError:
 		exit.Err = fmt.Errorf("no skill %q", e.Name)
 		if e.Suggestion != "" {
-			exit.Hint = "did you mean " + e.Suggestion + "?"
+			exit.Hint = "did you mean " + printable(e.Suggestion) + "?"
 		} else if len(e.Nearest) > 0 {
-			exit.Hint = "skills are: " + strings.Join(e.Nearest, ", ")
+			exit.Hint = "skills are: " + printable(strings.Join(e.Nearest, ", "))
 		}
 	case *skills.AmbiguousError:
-		exit.Hint = "use one of: " + strings.Join(e.Paths, ", ")
+		exit.Err = fmt.Errorf("%q names more than one skill", e.Name)
+		exit.Hint = "use one of: " + printable(strings.Join(e.Paths, ", "))
 	}
 	return exit
 }
@@ -82,20 +122,55 @@ func printSkill(w io.Writer, row *skillRow) error {
 	}
 	fact("skill", row.Path)
 	fact("name", row.Name)
-	fact("description", row.Description)
+	fact("description", oneLine(row.Description))
 	fact("tier", row.Tier)
 	fact("root", row.Root)
-	fact("state", strings.Join(append([]string{row.State}, row.Reasons...), ", "))
+	fact("origin", row.Origin)
+	fact("file", row.File)
+	for _, shadow := range row.Shadows {
+		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
+	}
+	fact("state", row.mark()+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
+	fact("verdict", row.Verdict.word())
 	fact("publishable", fmt.Sprint(row.Verdict.Publishable))
 	fact("license", row.License)
 	fact("compatibility", row.Compatibility)
+	fact("author", row.Author)
+	fact("version", row.Version)
+	fact("tags", strings.Join(row.Tags, ", "))
+	fact("allowed tools", strings.Join(row.AllowedTools, ", "))
+	if r := row.Requires; r != nil {
+		fact("requires", strings.Join(append(slices.Clone(r.Commands), r.Env...), ", "))
+	}
+	fact("modified", row.LastModified)
 	fact("digest", row.Digest.String())
 	fact("tree", row.TreeDigest.String())
+	printFiles(w, row)
+	diagnostics := make([]diagnosticRow, len(row.Diagnostics))
+	for i, d := range row.Diagnostics {
+		d.Path = row.Path + "/" + d.Path
+		diagnostics[i] = d
+	}
+	if err := printDiagnostics(w, diagnostics, math.MaxInt); err != nil {
+		return err
+	}
+	for _, v := range row.Violations {
+		fmt.Fprintf(w, "strict: %s\n", problemLine(placeAt(row.Path+"/"+row.skill.File, v.Line), v.Rule, v.Message, v.Fix))
+	}
+	return nil
+}
+
+func printFiles(w io.Writer, row *skillRow) {
+	const most = 60
+	paths := 0
+	for _, r := range row.Resources {
+		paths = max(paths, min(cells(printable(r.Path)), most))
+	}
 	if len(row.Resources) > 0 {
 		fmt.Fprintln(w, "files")
 	}
 	for _, r := range row.Resources {
-		fmt.Fprintf(w, "  %-40s %-9s %8d  %s\n", printable(r.Path), r.Kind, r.Size, r.Digest)
+		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", pad(printable(r.Path), paths), r.Kind, r.Size, r.Digest)
 	}
 	if len(row.Scripts) > 0 {
 		fmt.Fprintln(w, "scripts")
@@ -105,7 +180,6 @@ func printSkill(w io.Writer, row *skillRow) error {
 		if !script.Allowed {
 			verdict = "may not run: " + printable(script.Reason)
 		}
-		fmt.Fprintf(w, "  %-40s %-9s %s\n", printable(script.Path), script.Runtime, verdict)
+		fmt.Fprintf(w, "  %s  %-9s %s\n", pad(printable(script.Path), paths), script.Runtime, verdict)
 	}
-	return printDiagnostics(w, row.Path+"/", row.Diagnostics)
 }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// checkSkills checks roots, the skills in them and what is allowed to run.
+//
+// Errors: a flag that cannot be read; those of ctx.
+func (o *doctorOptions) checkSkills(ctx context.Context, allow policy.Allowlist) ([]check, error) {
+	roots, options, err := o.Reader.resolve(o.app)
+	if usage, wrong := errors.AsType[*exitError](err); wrong {
+		return nil, usage
+	}
+	if err != nil {
+		return []check{{fail, "roots", err.Error(), "give --skills-root DIR"}}, nil
+	}
+	if len(roots) == 0 {
+		return []check{{warn, "roots", errNoRoots().Error(), "give --skills-root DIR"}}, nil
+	}
+	snapshot, err := skills.Scan(ctx, roots, options)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		return []check{{fail, "roots", err.Error(), "mend or leave out the root"}}, nil
+	}
+	rows, err := newSkillRows(ctx, snapshot, allow, o.app.err)
+	if err != nil {
+		return nil, err
+	}
+	checks := append(checkRoots(snapshot), checkScan(snapshot)...)
+	for i := range rows {
+		row := &rows[i]
+		if row.State == string(skills.StateDisabled) {
+			checks = append(checks, check{ok, "skill", row.Path + " is not served: " + strings.Join(row.Reasons, ", "), ""})
+		}
+		checks = append(checks, diagnosticChecks(notable(row.Path+"/", row.Diagnostics))...)
+	}
+	return append(checks, o.checkAllowed(ctx, snapshot, allow)...), nil
+}
+
+func checkRoots(snapshot *skills.Snapshot) []check {
+	served, withheld := map[*skills.Root]int{}, map[*skills.Root]int{}
+	for _, sk := range snapshot.Skills {
+		served[sk.Root]++
+	}
+	for _, sk := range snapshot.Withheld {
+		withheld[sk.Root]++
+	}
+	var checks []check
+	for i := range snapshot.Roots {
+		root := &snapshot.Roots[i]
+		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
+			checks = append(checks, check{warn, "roots", root.Dir + " is missing or not a directory", "make it, or leave it out"})
+			continue
+		}
+		if unreadable := unreadableRoot(snapshot, root.Dir); unreadable != nil {
+			checks = append(checks, check{warn, "roots", root.Dir + ": " + unreadable.Detail, unreadable.Code.Fix()})
+			continue
+		}
+		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, plural(served[root], "skill"))
+		if n := withheld[root]; n > 0 {
+			fact += fmt.Sprintf(", %d withheld", n)
+		}
+		checks = append(checks, check{ok, "roots", fact, ""})
+	}
+	return checks
+}
+
+// unreadableRoot is the diagnostic of a root that could not be read, or nil.
+func unreadableRoot(snapshot *skills.Snapshot, dir string) *skills.Diagnostic {
+	for i := range snapshot.Diagnostics {
+		if d := &snapshot.Diagnostics[i]; d.Code == skills.CodeUnreadableRoot && d.Path == dir {
+			return d
+		}
+	}
+	return nil
+}
+
+// checkScan is what the scan found wrong beside the roots themselves.
+func checkScan(snapshot *skills.Snapshot) []check {
+	left := slices.DeleteFunc(slices.Clone(snapshot.Diagnostics), func(d skills.Diagnostic) bool {
+		return d.Code == skills.CodeUnreadableRoot &&
+			slices.ContainsFunc(snapshot.Roots, func(root skills.Root) bool { return root.Dir == d.Path })
+	})
+	return diagnosticChecks(diagnosticRows(left))
+}
+
+// diagnosticChecks are the warnings and errors among diagnostics.
+func diagnosticChecks(rows []diagnosticRow) []check {
+	var checks []check
+	for _, row := range rows {
+		if row.Severity != skills.Info {
+			checks = append(checks, check{warn, "skill", problemLine(placeAt(row.Path, row.Line), string(row.Code), row.Detail, ""), row.Fix})
+		}
+	}
+	return checks
+}
+
+// checkAllowed says of every entry of the allowlist whether its script could be run.
+func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist) []check {
+	path, _ := o.app.env("PATH")
+	finder := detect.Interpreters(path)
+	var checks []check
+	for _, entry := range allow.Entries() {
+		name := entry.Skill + ":" + entry.Path
+		problem, hint := allowProblem(ctx, snapshot, entry, finder)
+		if problem == "" {
+			checks = append(checks, check{ok, "allowlist", name + " may run", ""})
+			continue
+		}
+		checks = append(checks, check{warn, "allowlist", name + " cannot run: " + problem, hint})
+	}
+	return checks
+}
+
+func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, finder *detect.Finder) (problem, hint string) {
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil {
+		for _, withheld := range snapshot.Withheld {
+			if withheld.Path == entry.Skill {
+				return "the skill is not served: " + strings.Join(snapshot.Status(withheld).Reasons, ", "), ""
+			}
+		}
+		hint := "use a path that `skillsd list` prints"
+		if suggestion := snapshot.NotFound(entry.Skill).Suggestion; suggestion != "" {
+			hint = "did you mean " + suggestion + "?"
+		}
+		return "there is no such skill", hint
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return err.Error(), skills.CodeUnreadableDir.Fix()
+	}
+	r := index.Resource(entry.Path)
+	switch {
+	case r == nil || r.Script == nil:
+		return "the skill has no such script", "`skillsd show " + sk.Path + "` lists its scripts"
+	case entry.Pin != "" && entry.Pin != r.Digest:
+		return "its digest is " + r.Digest.String(), "read the script, then allow it with @" + r.Digest.String()
+	case r.Script.Runtime == "":
+		return r.Script.Problem, "begin the script with a line such as #!/bin/sh"
+	}
+	if found, err := finder.Find(ctx, string(r.Script.Runtime)); found == nil || err != nil {
+		return "there is no usable " + string(r.Script.Runtime), "install " + string(r.Script.Runtime) + " from your distribution"
+	}
+	return "", ""
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/catalog"
+)
+
+// promptOptions are the flags of prompt.
+type promptOptions struct {
+	app      *app
+	Reader   readerOptions
+	Format   string
+	Budget   int
+	Location string
+}
+
+func newPromptCmd(a *app) *cobra.Command {
+	opts := &promptOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "prompt",
+		Short: "Print the catalogue of skills for a system prompt",
+		Long: "Print the skills a model may see, for a system prompt: as xml an <available_skills> element with name,\n" +
+			"description and location of each, escaped, as text one line for each. Where a budget is given and not\n" +
+			"all fits, descriptions are shortened first and names are left out last.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+	}
+	opts.Reader.register(cmd.Flags())
+	cmd.Flags().StringVar(&opts.Format, "format", "xml", "xml or text")
+	cmd.Flags().IntVar(&opts.Budget, "budget", 0, "most characters to print; 0 for all there are")
+	cmd.Flags().StringVar(&opts.Location, "location", "path", "what xml gives as location: path, of SKILL.md on this machine, or uri, the skill:// one")
+	return cmd
+}
+
+func (o *promptOptions) run(ctx context.Context) error {
+	var format catalog.Format
+	switch {
+	case format.UnmarshalText([]byte(o.Format)) != nil:
+		return usageError("use xml or text", "--format: unknown format %q", o.Format)
+	case o.Budget < 0:
+		return usageError("give a number from 0", "--budget: %d is negative", o.Budget)
+	case o.Location != "path" && o.Location != "uri":
+		return usageError("use path or uri", "--location: unknown location %q", o.Location)
+	}
+	snapshot, err := o.Reader.scan(ctx, o.app)
+	if err != nil {
+		return err
+	}
+	all, render := catalog.Offered(snapshot)
+	render.Format, render.Budget = format, o.Budget
+	if o.Budget == 0 {
+		render.Budget = math.MaxInt
+	}
+	render.Tail = func(n int) string { return fmt.Sprintf("and %d more", n) }
+	if o.Location == "path" {
+		render.Location = location
+	}
+	text := catalog.Render(all, render)
+	if text == "" && len(all) > 0 {
+		return usageError("give more, or leave it out", "--budget: not even the count of the skills fits %d characters", o.Budget)
+	}
+	if text != "" {
+		text += "\n"
+	}
+	if _, err := fmt.Fprint(o.app.out, text); err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(diagnosticRows(snapshot.Diagnostics), func(d diagnosticRow) bool { return d.Severity != skills.Error })
+	return printDiagnostics(o.app.err, missing, maxListed)
+}
+
+// location is the file of a skill, its directory free of links. A skill in an archive has none but
+// its URI.
+func location(sk *skills.Skill) string {
+	if sk.Root.FS != nil {
+		return sk.URI(sk.File)
+	}
+	file := skillFile(sk)
+	dir, err := filepath.EvalSymlinks(filepath.Dir(file))
+	if err != nil {
+		return file
+	}
+	return filepath.Join(dir, filepath.Base(file))
+}

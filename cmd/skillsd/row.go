@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// skillRow is a skill as list --json and show --json print it.
+type skillRow struct {
+	Path          string          `json:"path"`
+	Name          string          `json:"name"`
+	Description   string          `json:"description"`
+	Tier          string          `json:"tier"`
+	Root          string          `json:"root"`
+	Origin        string          `json:"origin,omitempty"`
+	File          string          `json:"file"` // on this machine; below Root where that is no directory
+	State         string          `json:"state"`
+	Reasons       []string        `json:"reasons"`
+	Pinned        bool            `json:"pinned"`
+	NameOnly      bool            `json:"nameOnly"`
+	Verdict       verdictRow      `json:"verdict"`
+	Digest        digest.Digest   `json:"digest"`
+	TreeDigest    digest.Digest   `json:"treeDigest"` // empty when the files cannot be read
+	LastModified  string          `json:"lastModified"`
+	License       string          `json:"license,omitempty"`
+	Compatibility string          `json:"compatibility,omitempty"`
+	Author        string          `json:"author,omitempty"`
+	Version       string          `json:"version,omitempty"`
+	Tags          []string        `json:"tags"`
+	AllowedTools  []string        `json:"allowedTools,omitempty"`
+	Requires      *requiresRow    `json:"requires,omitempty"`
+	Triggers      json.RawMessage `json:"triggers,omitempty"`
+	Toolsets      json.RawMessage `json:"toolsets,omitempty"`
+	Resources     []resourceRow   `json:"resources"`
+	Scripts       []scriptRow     `json:"scripts"`
+	Shadows       []shadowRow     `json:"shadows"` // skills whose path this one has
+	Diagnostics   []diagnosticRow `json:"diagnostics"`
+	Violations    []problem       `json:"violations"` // of the strict rules
+
+	skill *skills.Skill
+}
+
+type verdictRow struct {
+	Strict      bool `json:"strict"`
+	Publishable bool `json:"publishable"`
+	Repaired    bool `json:"repaired"`
+}
+
+// word is the verdict in a table.
+func (v verdictRow) word() string {
+	switch {
+	case v.Strict:
+		return "strict"
+	case v.Repaired:
+		return "repaired"
+	}
+	return "lenient"
+}
+
+type requiresRow struct {
+	Commands []string `json:"commands"`
+	Env      []string `json:"env"`
+}
+
+type resourceRow struct {
+	Path   string        `json:"path"`
+	Kind   string        `json:"kind"`
+	Size   int64         `json:"size"`
+	Digest digest.Digest `json:"digest"`
+	Text   bool          `json:"text"`
+}
+
+type scriptRow struct {
+	Path    string `json:"path"`
+	Runtime string `json:"runtime"`
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+type shadowRow struct {
+	Root string `json:"root"`
+	Tier string `json:"tier"`
+}
+
+// newSkillRows describes all skills of a snapshot, the withheld ones too, by path. It reads the
+// files of every skill, several skills at a time.
+func newSkillRows(ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer) ([]skillRow, error) {
+	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
+	slices.SortFunc(all, func(a, b *skills.Skill) int { return cmp.Compare(a.Path, b.Path) })
+	shadows := map[string][]shadowRow{}
+	for _, sk := range snapshot.Shadowed {
+		shadows[sk.Path] = append(shadows[sk.Path], shadowRow{sk.Root.Dir, sk.Root.Tier.String()})
+	}
+	rows := make([]skillRow, len(all))
+	bar := newProgress(stderr, "skills read", len(all))
+	defer bar.clear()
+	err := each(ctx, len(all), func(i int) {
+		defer bar.step()
+		rows[i] = newSkillRow(ctx, snapshot, all[i], allow)
+		rows[i].Shadows = append(rows[i].Shadows, shadows[all[i].Path]...)
+	})
+	return rows, err
+}
+
+// each calls work with 0 to n-1, on all processors.
+//
+// Errors: those of ctx.
+func each(ctx context.Context, n int, work func(i int)) error {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				work(i)
+			}
+		})
+	}
+	group.Wait()
+	return ctx.Err()
+}
+
+// newSkillRow describes one skill. Files that cannot be read cost the facts about them, not the row.
+func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skill, allow policy.Allowlist) skillRow {
+	status := snapshot.Status(sk)
+	front := &sk.Frontmatter
+	row := skillRow{
+		Path: sk.Path, Name: sk.Name(), Description: sk.Description(), Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, Origin: sk.Root.Origin,
+		File: skillFile(sk), State: string(status.State), Reasons: append([]string{}, status.Reasons...), Pinned: status.Pinned, NameOnly: status.NameOnly,
+		Verdict: verdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired}, Digest: sk.Digest,
+		LastModified: sk.LastModified.UTC().Format(time.RFC3339), License: front.License, Compatibility: front.Compatibility,
+		Author: front.Author, Version: front.Version, Tags: append([]string{}, front.Tags...),
+		Triggers: front.Value("triggers"), Toolsets: front.Value("toolsets"),
+		Resources: []resourceRow{}, Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: diagnosticRows(sk.Diagnostics), Violations: []problem{}, skill: sk,
+	}
+	row.AllowedTools = front.AllowedTools
+	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
+		row.Requires = &requiresRow{append([]string{}, r.Commands...), append([]string{}, r.Env...)}
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		row.Verdict.Publishable = false
+		row.Diagnostics = append(row.Diagnostics, diagnosticRows([]skills.Diagnostic{unreadable(err)})...)
+		return row
+	}
+	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
+	row.Diagnostics = append(row.Diagnostics, diagnosticRows(index.Diagnostics)...)
+	for i := range index.Resources {
+		r := &index.Resources[i]
+		row.Resources = append(row.Resources, resourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
+		if r.Script != nil {
+			row.Scripts = append(row.Scripts, newScriptRow(sk, r, allow))
+		}
+	}
+	return row
+}
+
+// addViolations says of skills that are not strictly valid why. Their files are read once more.
+func addViolations(ctx context.Context, rows []skillRow) error {
+	return each(ctx, len(rows), func(i int) {
+		if row := &rows[i]; !row.Verdict.Strict {
+			c := candidateOf(row.skill, "")
+			row.Violations = append(row.Violations, strictProblems(c.violations(ctx))...)
+		}
+	})
+}
+
+// unreadable is a skill whose files cannot be listed as a diagnostic.
+func unreadable(err error) skills.Diagnostic {
+	return skills.Diagnostic{Severity: skills.Error, Code: skills.CodeUnreadableDir, Detail: fmt.Sprintf("the files of the skill cannot be read: %v", err)}
+}
+
+// skillFile is where the skill's file lies.
+func skillFile(sk *skills.Skill) string {
+	return filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir), sk.File)
+}
+
+func newScriptRow(sk *skills.Skill, r *skills.Resource, allow policy.Allowlist) scriptRow {
+	row := scriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
+	entries := allow.Find(sk.Path, r.Path)
+	switch {
+	case r.Script.Runtime == "":
+		row.Reason = r.Script.Problem
+	case len(entries) == 0:
+		row.Reason = "not allowlisted"
+	case !slices.ContainsFunc(entries, func(e policy.Entry) bool { return e.Pin == "" || e.Pin == r.Digest }):
+		row.Reason = "allowlisted with another digest"
+	default:
+		row.Allowed = true
+	}
+	return row
+}

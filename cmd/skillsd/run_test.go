@@ -1,0 +1,174 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// run runs one command line in this process, in an empty environment.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, env: func(string) (string, bool) { return "", false }}
+	code = a.main(t.Context(), args)
+	return code, out.String(), errs.String()
+}
+
+// write makes a file with its directories.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func skillText(name, rest string) string {
+	return "---\nname: " + name + "\ndescription: Does " + name + ".\n" + rest + "---\nBody.\n"
+}
+
+// More skills than are checked at a time keep their order, and every one is judged.
+func TestValidateManyInOrder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const n = 1200
+	for i := range n {
+		name := fmt.Sprintf("skill-%04d", i)
+		rest := ""
+		if i%100 == 7 {
+			rest = "extra: x\n"
+		}
+		write(t, filepath.Join(dir, name, "SKILL.md"), skillText(name, rest))
+	}
+	code, stdout, stderr := run(t, "validate", dir)
+	if want := fmt.Sprintf("%d of %d skills strictly valid; %d problems\n", n-n/100, n, n/100); code != exitProblems || stderr != want {
+		t.Errorf("validate = %d, stderr %q, want %d, %q", code, stderr, exitProblems, want)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	for i, line := range lines {
+		if want := filepath.ToSlash(dir) + fmt.Sprintf("/skill-%04d/SKILL.md:4: V8: ", i*100+7); !strings.HasPrefix(line, want) {
+			t.Errorf("line %d = %q, want it to start %q", i, line, want)
+		}
+	}
+	if len(lines) != n/100 {
+		t.Errorf("%d lines, want %d", len(lines), n/100)
+	}
+}
+
+// An archive is validated in place; a skill at its top has the archive's name.
+func TestValidateArchive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	archive := func(name string, files map[string]string) string {
+		var buf bytes.Buffer
+		w := zip.NewWriter(&buf)
+		for file, text := range files {
+			f, err := w.Create(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		write(t, path, buf.String())
+		return path
+	}
+	many := archive("many.zip", map[string]string{"good/SKILL.md": skillText("good", ""), "bad/SKILL.md": skillText("Bad", "")})
+	one := archive("one.zip", map[string]string{"SKILL.md": skillText("one", "")})
+	none := archive("none.zip", map[string]string{"readme.md": "Nothing here.\n"})
+	broken := filepath.Join(dir, "broken.zip")
+	write(t, broken, "no archive")
+	tests := []struct {
+		name, path string
+		code       int
+		want       string
+	}{
+		{"several", many, exitProblems, "many.zip/bad/SKILL.md:2: V11: "},
+		{"at the top", one, exitOK, ""},
+		{"none", none, exitProblems, "none.zip: V3: "},
+		{"no archive", broken, exitProblems, "broken.zip: unreadable-root: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, _ := run(t, "validate", tt.path)
+			if code != tt.code || !strings.Contains(stdout, tt.want) || tt.want == "" && stdout != "" {
+				t.Errorf("validate %s = %d, %q, want %d, %q", tt.path, code, stdout, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// The strict verdict that list shows is the one that validate gives.
+func TestListAgreesWithValidate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"good":   skillText("good", "license: MIT\n"),
+		"flow":   skillText("flow", "metadata: {a: b}\n"),
+		"extra":  skillText("extra", "model: x\n"),
+		"other":  skillText("name", ""),
+		"bom":    "\ufeff" + skillText("bom", ""),
+		"quoted": skillText("\"quoted\"", ""),
+	} {
+		write(t, filepath.Join(dir, name, "SKILL.md"), text)
+	}
+	_, stdout, _ := run(t, "list", "--json", "--skills-root", dir)
+	var rows []struct {
+		Path       string
+		Verdict    verdictRow
+		Violations []problem
+	}
+	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ = run(t, "validate", "--json", dir)
+	var verdicts []verdict
+	if err := json.Unmarshal([]byte(stdout), &verdicts); err != nil {
+		t.Fatal(err)
+	}
+	listed, validated, reasons := map[string]bool{}, map[string]bool{}, map[string][]problem{}
+	for _, row := range rows {
+		listed[row.Path] = row.Verdict.Strict
+		reasons[row.Path] = row.Violations
+	}
+	for _, v := range verdicts {
+		validated[filepath.Base(v.Dir)] = v.Valid
+		if diff := cmp.Diff(v.Errors, reasons[filepath.Base(v.Dir)]); diff != "" {
+			t.Errorf("%s: violations of list differ from those of validate (-validate +list):\n%s", v.Dir, diff)
+		}
+	}
+	if diff := cmp.Diff(validated, listed); diff != "" || len(listed) != 6 || !listed["good"] || listed["flow"] {
+		t.Errorf("strict verdicts of list differ from those of validate (-validate +list):\n%s%v", diff, listed)
+	}
+}
+
+// Files that cannot be read cost the facts about them, not the list.
+func TestListKeepsSkillsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a", "SKILL.md"), skillText("a", ""))
+	write(t, filepath.Join(dir, "b", "SKILL.md"), skillText("b", ""))
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "b", "link")); err != nil {
+		t.Skip("no symbolic links:", err)
+	}
+	code, stdout, stderr := run(t, "list", "--skills-root", dir)
+	if code != exitOK || !strings.Contains(stdout, "✓ a ") || !strings.Contains(stdout, "✓ b ") ||
+		!strings.Contains(stderr, "warning: b/link: skill-resource-outside-root: ") || strings.Contains(stderr, "/etc/passwd") {
+		t.Errorf("list = %d\n%s%s", code, stdout, stderr)
+	}
+}

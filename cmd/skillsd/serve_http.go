@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/httpauth"
+)
+
+// defaultRate is how many requests a second each of several principals may send, with twice as many
+// at once.
+const defaultRate = 100
+
+// httpOptions are the flags of serve that concern HTTP.
+type httpOptions struct {
+	Addr    string
+	Unix    string
+	Path    string
+	Hosts   []string
+	Origins []string
+	Cert    string
+	Key     string
+	Rate    float64
+	NoAuth  bool
+
+	TokenFile  string
+	Issuer     string
+	Audiences  []string
+	Keys       string
+	Algorithms []string
+	Scopes     []string
+	PublicURL  string
+	Evidence   []string
+}
+
+func (o *httpOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at this address, such as 127.0.0.1:8080, instead of stdio")
+	flags.StringVar(&o.Unix, "unix", "", "serve over HTTP on a Unix socket of this path, instead of stdio; only its owner can connect")
+	flags.StringVar(&o.Path, "http-path", "/mcp", "path of the endpoint")
+	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: NAME or NAME:PORT (repeatable)")
+	flags.StringArrayVar(&o.Origins, "allowed-origin", nil, "let web pages of this origin in beside those of localhost: https://NAME[:PORT] (repeatable)")
+	flags.StringVar(&o.Cert, "tls-cert", "", "certificate file; with --tls-key, serve over TLS")
+	flags.StringVar(&o.Key, "tls-key", "", "key file of the certificate")
+	flags.Float64Var(&o.Rate, "rate-limit", -1, "requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
+	flags.BoolVar(&o.NoAuth, "insecure-no-auth", false, "let everyone in who can reach an address that is not loopback")
+	flags.StringVar(&o.TokenFile, "auth-token-file", "", "let in bearers of tokens whose hashes are in this file, in lines PRINCIPAL: SHA256-HEX")
+	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of this issuer")
+	flags.StringArrayVar(&o.Audiences, "auth-audience", nil, "audience such a token must name (repeatable; default: the public URL)")
+	flags.StringVar(&o.Keys, "auth-jwks", "", "URL or file of the issuer's keys (default ISSUER/.well-known/jwks.json)")
+	flags.StringArrayVar(&o.Algorithms, "auth-algorithm", nil, "signature algorithm to accept (repeatable; default RS256, ES256 and EdDSA)")
+	flags.StringArrayVar(&o.Scopes, "auth-scope", nil, "scope such a token must grant (repeatable)")
+	flags.StringVar(&o.PublicURL, "public-url", "", "URL of the endpoint as clients know it, such as https://skills.example.com/mcp")
+	flags.StringArrayVar(&o.Evidence, "auth-evidence", nil, "believe this principal about prompt slots and modes (repeatable)")
+}
+
+// enabled reports whether the server is to be reached over HTTP and not over stdio.
+func (o *httpOptions) enabled() bool { return o.Addr != "" || o.Unix != "" }
+
+// transport names the transport for the log.
+func (o *httpOptions) transport() string {
+	switch {
+	case o.Unix != "":
+		return "unix"
+	case o.Addr != "":
+		return "http"
+	}
+	return "stdio"
+}
+
+// check refuses flags that make no sense together.
+func (o *httpOptions) check() error {
+	switch {
+	case o.Addr != "" && o.Unix != "":
+		return usageError("start two servers", "--http and --unix are two transports")
+	case (o.Cert == "") != (o.Key == ""):
+		return usageError("give both or none", "--tls-cert and --tls-key belong together")
+	case o.Issuer == "" && (len(o.Audiences) > 0 || o.Keys != "" || len(o.Scopes) > 0 || len(o.Algorithms) > 0):
+		return usageError("give --auth-issuer too", "--auth-audience, --auth-jwks, --auth-scope and --auth-algorithm need an issuer")
+	case o.Issuer != "" && len(o.Audiences) == 0 && o.PublicURL == "":
+		return usageError("a token for another server must not open this one", "--auth-issuer needs --auth-audience or --public-url")
+	case !strings.HasPrefix(o.Path, "/") || slices.Contains([]string{"/", "/healthz", "/readyz"}, o.Path) || strings.HasPrefix(o.Path, "/.well-known/"):
+		return usageError("use a path like /mcp", "--http-path %q", o.Path)
+	}
+	if o.enabled() {
+		return nil
+	}
+	for flag, given := range map[string]bool{
+		"--tls-cert": o.Cert != "", "--auth-token-file": o.TokenFile != "", "--auth-issuer": o.Issuer != "", "--insecure-no-auth": o.NoAuth,
+		"--allowed-host": len(o.Hosts) > 0, "--allowed-origin": len(o.Origins) > 0, "--public-url": o.PublicURL != "",
+	} {
+		if given {
+			return usageError("add --http ADDR or --unix PATH", "%s has no effect on stdio", flag)
+		}
+	}
+	return nil
+}
+
+// serve listens and serves until ctx ends.
+func (o *httpOptions) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+	listener, opts, err := o.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()), slog.String("path", o.Path))
+	return server.ServeHTTP(ctx, listener, opts)
+}
+
+// open starts to listen. Nothing is accepted before the caller serves.
+func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
+	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins, Rate: max(o.Rate, 0)}
+	if err := opts.Check(); err != nil {
+		return nil, opts, usageError("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
+	}
+	auth, err := o.authenticator(logger)
+	if err != nil {
+		return nil, opts, err
+	}
+	if opts.Auth = auth; auth != nil && o.Rate < 0 {
+		opts.Rate = defaultRate
+	}
+	opts.Burst = int(2 * opts.Rate)
+	var certificate *tls.Certificate
+	if o.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return nil, opts, flagError("tls-cert", err)
+		}
+		certificate = &pair
+	}
+	listener, err := o.listen(ctx)
+	if err != nil {
+		return nil, opts, err
+	}
+	if err := o.checkExposure(listener.Addr(), auth != nil, certificate != nil, logger); err != nil {
+		return nil, opts, errors.Join(err, listener.Close())
+	}
+	if certificate != nil {
+		listener = tls.NewListener(listener, &tls.Config{
+			Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		})
+	}
+	return listener, opts, nil
+}
+
+// hosts are the names of the server: those given, that of the public URL, and that of the address.
+func (o *httpOptions) hosts() []string {
+	hosts := slices.Clone(o.Hosts)
+	if u, err := url.Parse(o.PublicURL); err == nil && u.Hostname() != "" {
+		hosts = append(hosts, u.Hostname())
+	}
+	if host, _, err := net.SplitHostPort(o.Addr); err == nil && host != "" && net.ParseIP(host) == nil {
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+func (o *httpOptions) listen(ctx context.Context) (net.Listener, error) {
+	if o.Unix != "" {
+		return listenUnix(ctx, o.Unix)
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", o.Addr)
+	if addr, ok := errors.AsType[*net.AddrError](err); ok {
+		return nil, usageError("use HOST:PORT, such as 127.0.0.1:8080", "--http %q: %s", o.Addr, addr.Err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--http: %w", err)
+	}
+	return listener, nil
+}
+
+// checkExposure refuses to serve whoever can reach the machine.
+func (o *httpOptions) checkExposure(addr net.Addr, auth, encrypted bool, logger *slog.Logger) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return nil
+	}
+	if !auth && !o.NoAuth {
+		return usageError("give --auth-token-file or --auth-issuer, listen on 127.0.0.1, or accept it with --insecure-no-auth",
+			"--http %s can be reached from other machines and asks nobody who they are", o.Addr)
+	}
+	if !auth {
+		logger.Warn("everyone who can reach this address is let in")
+	} else if !encrypted {
+		logger.Warn("tokens travel unencrypted unless a proxy in front adds TLS")
+	}
+	return nil
+}
+
+// authenticator returns nil when nobody is to be asked.
+func (o *httpOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticator, error) {
+	if o.TokenFile == "" && o.Issuer == "" {
+		return nil, nil
+	}
+	cfg := httpauth.Config{TokenFile: o.TokenFile, Evidence: o.Evidence, Resource: o.PublicURL, Path: o.Path, Logger: logger}
+	if o.Issuer != "" {
+		cfg.JWT = &httpauth.JWTConfig{Issuer: o.Issuer, Audiences: o.Audiences, Keys: o.Keys, Algorithms: o.Algorithms, Scopes: o.Scopes}
+		if len(cfg.JWT.Audiences) == 0 {
+			cfg.JWT.Audiences = []string{o.PublicURL}
+		}
+		if cfg.JWT.Keys == "" {
+			cfg.JWT.Keys = strings.TrimSuffix(o.Issuer, "/") + "/.well-known/jwks.json"
+		}
+	}
+	auth, err := httpauth.New(cfg)
+	if err != nil {
+		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("authentication: %w", err),
+			Hint: "a line of the token file is `printf %s \"$TOKEN\" | sha256sum` behind PRINCIPAL:"}
+	}
+	return auth, nil
+}

@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// untilNotified reads lines until the notification of that name and returns what came before it.
+func (p *process) untilNotified(method string) (others []string) {
+	p.t.Helper()
+	for {
+		line := p.receive()
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			p.t.Fatalf("the server wrote %q: %v", line, err)
+		}
+		if a.Method == method {
+			return others
+		}
+		others = append(others, a.Method)
+	}
+}
+
+func (p *process) loadDescription(id int) string {
+	p.t.Helper()
+	var list struct {
+		Tools []struct{ Name, Description string }
+	}
+	if err := json.Unmarshal(p.request(id, "tools/list", "{}").Result, &list); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		if tool.Name == "load_skill" {
+			return tool.Description
+		}
+	}
+	return ""
+}
+
+const (
+	toolsChanged     = "notifications/tools/list_changed"
+	resourcesChanged = "notifications/resources/list_changed"
+)
+
+// What changes on disk reaches a client that listens: one notification for many files, the new
+// catalogue behind it, and a session keeps what it loaded.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	root := tree(t, demoSkill())
+	p := serve(t, "--skills-root", root)
+	p.initialize()
+	if d := p.loadDescription(2); !strings.Contains(d, "demo: A skill for tests.") || strings.Contains(d, "late-") {
+		t.Fatalf("description at start: %q", d)
+	}
+	before := p.call(3, "load_skill", map[string]any{"name": "demo"}).text()
+
+	// Many files at once, the last of which makes them skills.
+	staging := tree(t, map[string]string{
+		"late-one/SKILL.md": "---\nname: late-one\ndescription: Came later.\n---\nBody one.\n", "late-one/references/a.md": "a",
+		"late-two/SKILL.md": "---\nname: late-two\ndescription: Came later too.\n---\nBody two.\n",
+	})
+	for _, name := range []string{"late-one", "late-two"} {
+		if err := os.Rename(filepath.Join(staging, name), filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.untilNotified(toolsChanged)
+	d := p.loadDescription(4)
+	if !strings.Contains(d, "late-one: Came later.") || !strings.Contains(d, "late-two: Came later too.") {
+		t.Errorf("description after the change: %q", d)
+	}
+	if text := p.call(5, "load_skill", map[string]any{"name": "late-two"}).text(); !strings.Contains(text, "Body two.") {
+		t.Errorf("load of a skill that came later: %q", text)
+	}
+
+	edited := strings.Replace(demoSkill()["demo/SKILL.md"], "A skill for tests.", "Edited since.", 1)
+	if err := os.WriteFile(filepath.Join(root, "demo", "SKILL.md"), []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(toolsChanged)
+	if d := p.loadDescription(6); !strings.Contains(d, "demo: Edited since.") {
+		t.Errorf("description after the edit: %q", d)
+	}
+	read := p.call(7, "read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md"}).text()
+	if !strings.HasPrefix(read, "[changed since it was loaded: ") {
+		t.Errorf("the session forgot what it had loaded: %q", read)
+	}
+	after := p.call(8, "load_skill", map[string]any{"name": "demo"}).text()
+	if line(before, "Tree: ") == line(after, "Tree: ") || line(before, "Activation: ") != line(after, "Activation: ") {
+		t.Errorf("loaded again:\n%s", after)
+	}
+
+	if err := os.RemoveAll(filepath.Join(root, "late-one")); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(toolsChanged)
+	if d := p.loadDescription(9); strings.Contains(d, "late-one") || !strings.Contains(d, "late-two") {
+		t.Errorf("description after a skill was removed: %q", d)
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+}
+
+// line returns the line of text that begins with prefix.
+func line(text, prefix string) string {
+	for l := range strings.Lines(text) {
+		if strings.HasPrefix(l, prefix) {
+			return l
+		}
+	}
+	return ""
+}
+
+// A root that disappears leaves its last good skills, with a word to the operator, and what comes
+// back is served.
+func TestRootDisappears(t *testing.T) {
+	t.Parallel()
+	base := tree(t, map[string]string{"one/demo/SKILL.md": demoSkill()["demo/SKILL.md"], "two/other/SKILL.md": "---\nname: other\ndescription: Another.\n---\nOther body.\n"})
+	one, away := filepath.Join(base, "one"), filepath.Join(base, "away")
+	p := serve(t, "--skills-root", one, "--skills-root", filepath.Join(base, "two"))
+	p.initialize()
+	p.loadDescription(2)
+	if err := os.Rename(one, away); err != nil {
+		t.Fatal(err)
+	}
+	// The other root's change comes in one generation with the loss.
+	if err := os.WriteFile(filepath.Join(base, "two", "other", "SKILL.md"), []byte("---\nname: other\ndescription: Changed.\n---\nOther body.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(toolsChanged)
+	if d := p.loadDescription(3); !strings.Contains(d, "other: Changed.") || !strings.Contains(d, "demo: A skill for tests.") {
+		t.Errorf("description after a root disappeared: %q", d)
+	}
+	if err := os.Rename(away, one); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(base, "two", "other", "SKILL.md"), []byte("---\nname: other\ndescription: Changed again.\n---\nOther body.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(toolsChanged)
+	if text := p.call(4, "load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(text, "Do it.") {
+		t.Errorf("load after the root came back: %q", text)
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+	if !strings.Contains(p.stderr.String(), "unreadable-root") {
+		t.Errorf("the log does not speak of the lost root:\n%s", p.stderr)
+	}
+}
+
+// An approval does not follow a reload: a script that changed while the server watched is refused,
+// although the session loads the new version.
+func TestReloadDoesNotCarryApproval(t *testing.T) {
+	t.Parallel()
+	root := tree(t, demoSkill())
+	p := serve(t, "--skills-root", root, "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh", "--prompt-slot-role", "direct-command")
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	needSandbox(t, p)
+	run := map[string]any{"skill": "demo", "path": "scripts/ok.sh"}
+	if result := p.call(3, "run_skill_script", run); result.IsError || !strings.Contains(result.text(), "ran-ok") {
+		t.Fatalf("run before the change: %q", result.text())
+	}
+	if err := os.WriteFile(filepath.Join(root, "demo", "scripts", "ok.sh"), []byte("#!/bin/bash\necho ran-changed\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(resourcesChanged)
+	p.call(4, "load_skill", map[string]any{"name": "demo"})
+	if result := p.call(5, "run_skill_script", run); !result.IsError || !strings.Contains(result.text(), "script_snapshot_mismatch") {
+		t.Errorf("run after the change: %q", result.text())
+	}
+}
+
+// Without a watch the server keeps to what it scanned.
+func TestNoWatch(t *testing.T) {
+	t.Parallel()
+	root := tree(t, demoSkill())
+	p := serve(t, "--no-watch", "--skills-root", root)
+	p.initialize()
+	before := p.loadDescription(2)
+	if err := os.MkdirAll(filepath.Join(root, "late"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "late", "SKILL.md"), []byte("---\nname: late\ndescription: d\n---\nB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if after := p.loadDescription(3); after != before {
+		t.Errorf("the catalogue changed: %q", after)
+	}
+	var modern struct {
+		TTLMs *int64 `json:"ttlMs"`
+	}
+	params := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}`
+	if err := json.Unmarshal(p.request(4, "tools/list", params).Result, &modern); err != nil || modern.TTLMs == nil || *modern.TTLMs != 60_000 {
+		t.Errorf("a list that is not watched may be kept for %v ms, want 60000 (%v)", modern.TTLMs, err)
+	}
+}
+
+// search_skills is there when the catalogue is cut, or when the operator wants it, and only then.
+func TestSearchTool(t *testing.T) {
+	t.Parallel()
+	root := tree(t, demoSkill())
+	p := serve(t, "--skills-root", root)
+	p.initialize()
+	p.loadDescription(2)
+	unknown := p.request(3, "tools/call", `{"name":"no_such_tool","arguments":{}}`)
+	refused := p.request(4, "tools/call", `{"name":"search_skills","arguments":{"query":"tests"}}`)
+	if refused.Error == nil || unknown.Error == nil || refused.Error.Code != -32602 || unknown.Error.Code != -32602 ||
+		strings.ReplaceAll(refused.Error.Message, "search_skills", "no_such_tool") != unknown.Error.Message {
+		t.Errorf("a tool that is not offered: %+v, one that does not exist: %+v", refused.Error, unknown.Error)
+	}
+	p = serve(t, "--search", "always", "--skills-root", root)
+	p.initialize()
+	found := p.call(2, "search_skills", map[string]any{"query": "test"}).text()
+	if !strings.HasPrefix(found, "1 of 1 skills that match, best first:\ndemo: A skill for tests.\n") {
+		t.Errorf("search = %q", found)
+	}
+}
