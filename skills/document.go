@@ -122,6 +122,7 @@ type parts struct {
 // split finds the frontmatter: a line --- at the start, after a byte order mark at most, and the
 // next line ---. Blanks behind them and CRLF are tolerated. Where text stands behind the second, the
 // body starts with it. Where there is no second, the first line ends the block that no frontmatter has.
+// Lines --- around text without any key are rules, and part of the body.
 func split(data []byte) parts {
 	start := 0
 	if bytes.HasPrefix(data, bom) {
@@ -137,6 +138,9 @@ func split(data []byte) parts {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
 		if bytes.HasPrefix(line, []byte("---")) {
 			whole.block, whole.body = data[begin:offset], min(offset+len(line)+1, len(data))
+			if isProse(whole.block) {
+				return parts{body: start}
+			}
 			if isFence(line) {
 				return whole
 			}
@@ -156,6 +160,22 @@ func split(data []byte) parts {
 	whole.block, whole.body = data[begin:begin+size], begin+size
 	whole.faultLine, whole.fault = 2+bytes.Count(whole.block, []byte("\n")), "the frontmatter has no closing line ---; it ends above this line"
 	return whole
+}
+
+// isProse reports a block of text in which nothing can be a key, and that begins as no list does.
+func isProse(block []byte) bool {
+	written := false
+	for line := range bytes.Lines(block) {
+		text := bytes.TrimRight(line, " \t\r\n")
+		if len(text) == 0 {
+			continue
+		}
+		if bytes.IndexByte(text, ':') >= 0 || !written && bytes.IndexByte([]byte("-[{?<\"'&!|>"), text[0]) >= 0 {
+			return false
+		}
+		written = true
+	}
+	return written
 }
 
 // unclosed returns the size of a frontmatter nobody closed: up to the first heading, or the first line

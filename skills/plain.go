@@ -147,6 +147,10 @@ func plainScalar(s string) (value, bool) {
 	if s[len(s)-1] == ':' || strings.Contains(s, ": ") || strings.Contains(s, " #") {
 		return value{}, false
 	}
+	// A space of another kind at an end is text to some readers and none to others.
+	if (first >= utf8.RuneSelf || s[len(s)-1] >= utf8.RuneSelf) && strings.TrimSpace(s) != s {
+		return value{}, false
+	}
 	return resolve(s), true
 }
 

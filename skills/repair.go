@@ -24,9 +24,14 @@ var blockHead = regexp.MustCompile(`^[>|][-+0-9]*$`)
 // textFields are the fields that can only be text, so that whatever stands there is.
 var textFields = []string{"name", "description", "when_to_use", "license", "compatibility"}
 
+// boundFields are the fields that say what a skill is, or that narrow what may be done with it: one
+// that cannot be understood must not pass for one that is not there.
+var boundFields = []string{"name", "description", "allowed-tools", "disable-model-invocation", "user-invocable", "requires"}
+
 // repairer reads a block that is no YAML entry by entry. What is none by itself is taken as the text
 // it must have been meant as: a ": " inside, a first character that means something else, text behind
-// a block indicator, quotes inside quotes, lines that are not indented.
+// a block indicator, quotes inside quotes, lines that are not indented. A field at the top that is no
+// text and stays no YAML is left out, as long as nothing depends on it.
 type repairer struct {
 	notes   *notes
 	entries int
@@ -38,6 +43,12 @@ type faulty struct {
 	key, rest string
 	line      int // of the file
 	lines     []string
+}
+
+// broken reports an entry that is no YAML, as against one that uses what is refused.
+func (e *faulty) broken() bool {
+	_, err := parseYAML([]byte(strings.Join(e.lines, "\n")+"\n"), e.line)
+	return err != nil && !strings.Contains(err.Error(), "anchor") && !strings.Contains(err.Error(), "depth") && !strings.ContainsAny(e.rest, "&*!")
 }
 
 // mapping reads lines whose first has a number in the file.
@@ -64,9 +75,16 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			end++
 		}
 		e := faulty{key: match[1], rest: match[2], line: at + i, lines: lines[i:end]}
+		before := len(p.notes.repairs)
 		item, ok := p.entry(e, loose)
-		if !ok {
+		if !ok && (p.depth > 1 || slices.Contains(boundFields, e.key) || !e.broken()) {
 			return nil, false
+		}
+		if !ok {
+			p.notes.repairs = p.notes.repairs[:before]
+			p.notes.repaired(e.line, "the value cannot be understood; the field is left out")
+			i = end
+			continue
 		}
 		if first, twice := seen[e.key]; twice {
 			p.notes.repaired(e.line, fmt.Sprintf("the key stands at line %d already, where it counts", first))
