@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +21,7 @@ const (
 	metaMode       = "skillsd/mode"
 	metaToolCallID = "skillsd/tool-call-id"
 	metaSession    = "skillsd/session"
+	metaActivation = "skillsd/activation"
 )
 
 // localPrincipal is who speaks on stdio: the process's own user, whose evidence counts.
@@ -31,10 +33,13 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	principal, remote := principalOf(ctx)
 	call := session.Call{
 		Method: method, Principal: principal, Client: clientName(client.Info), Protocol: client.Version,
-		ToolCallID: toolCallID(meta, wire.RequestID(ctx)), Remote: remote,
+		ToolCallID: toolCallID(meta, wire.RequestID(ctx)), Remote: remote, ClientSession: clientSession(meta), Turn: turn(meta),
 	}
-	if remote {
-		call.ClientSession = clientSession(meta)
+	call.Handle, _ = meta[metaActivation].(string)
+	if !remote {
+		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
+		call.Workspace = s.workspaceOf(meta)
+	} else {
 		call.Opens = method == ToolLoad || method == methodGetPrompt
 		if !client.Modern {
 			call.ProtocolSession = client.SessionID
@@ -80,6 +85,18 @@ func clientSession(meta map[string]any) string {
 	for _, key := range []string{metaSession, "threadId", "sessionId"} {
 		if id, ok := meta[key].(string); ok && id != "" {
 			return id
+		}
+	}
+	return ""
+}
+
+// turn is the client's own id of the model's turn, under the first key that names one.
+func turn(meta map[string]any) string {
+	const codexTurn = "x-codex-turn-metadata"
+	more, _ := meta[codexTurn].(map[string]any)
+	for _, id := range []any{meta["turn_id"], meta["turnId"], more["turn_id"]} {
+		if id, ok := id.(string); ok && id != "" {
+			return clip(id)
 		}
 	}
 	return ""

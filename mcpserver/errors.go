@@ -90,6 +90,22 @@ func (s *Server) methodError(ctx context.Context, err error, notFound int) error
 	return &wire.Error{Code: code, Message: plain.Message, Data: plainText{plain.Code, plain.Message, plain.Remedy}}
 }
 
+// readErrorData is the data of an error of resources/read, which names the resource.
+type readErrorData struct {
+	plainText
+	URI string `json:"uri"`
+}
+
+// withURI adds the URI that was asked for to the data of a plain error.
+func withURI(err error, uri string) error {
+	if failure, ok := errors.AsType[*wire.Error](err); ok {
+		if plain, ok := failure.Data.(plainText); ok {
+			failure.Data = readErrorData{plain, uri}
+		}
+	}
+	return err
+}
+
 // plain returns err as a plain error and logs a cause that the client does not see.
 func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	plain, ok := errors.AsType[*session.Error](err)

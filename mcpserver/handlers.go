@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -148,7 +149,7 @@ func (s *Server) open(ctx context.Context, request mcp.CallToolRequest, handle s
 	if err != nil {
 		return nil, call, err
 	}
-	call.Handle = handle
+	call.Handle = cmp.Or(handle, call.Handle)
 	ses, err := s.cfg.Sessions.Open(ctx, call)
 	return ses, call, err
 }

@@ -173,6 +173,9 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 	if err != nil {
 		return nil, s.methodError(ctx, err, notFound)
 	}
+	if session.IsArtifact(params.URI) {
+		return s.readArtifact(ctx, call, params.URI, notFound)
+	}
 	ses, err := s.cfg.Sessions.Open(ctx, call)
 	if err != nil {
 		return nil, s.methodError(ctx, err, notFound)
@@ -182,7 +185,7 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 		if read != nil && read.Rescanned {
 			s.Publish()
 		}
-		return nil, s.methodError(ctx, err, notFound)
+		return nil, withURI(s.methodError(ctx, err, notFound), params.URI)
 	}
 	return readResult(params.URI, read), nil
 }

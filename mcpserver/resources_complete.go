@@ -16,7 +16,7 @@ const (
 	methodComplete      = "completion/complete"
 )
 
-// The one resource template, and its variable: what follows skill:// in the URI of a file.
+// The template of skills' files, and its variable: what follows skill:// in the URI of a file.
 const (
 	templateURI      = "skill://{+path}"
 	templateVariable = "path"
@@ -26,13 +26,13 @@ const (
 func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
 	template := mcp.NewResourceTemplate(templateURI, "Skill file",
 		mcp.WithTemplateDescription("A file of a skill: the skill's path, then the file's path in the skill, each segment percent-encoded."))
-	return mcp.ListResourceTemplatesResult{ResourceTemplates: []mcp.ResourceTemplate{template}}, nil
+	return mcp.ListResourceTemplatesResult{ResourceTemplates: []mcp.ResourceTemplate{template, artifactTemplate()}}, nil
 }
 
 // maxValues is the most values the protocol lets a completion have.
 const maxValues = 100
 
-// complete is completion/complete for the template's path and the prompts' request.
+// complete is completion/complete for the templates' variables and the prompts' request.
 func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	var params struct {
 		Ref struct {
@@ -44,6 +44,7 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 			Name  string `json:"name"`
 			Value string `json:"value"`
 		} `json:"argument"`
+		Meta map[string]any `json:"_meta"`
 	}
 	if err := unmarshalParams(r.Params, &params); err != nil {
 		return nil, err
@@ -57,10 +58,14 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	var values []string
 	switch params.Ref.Type {
 	case "ref/resource":
-		if params.Ref.URI != templateURI || params.Argument.Name != templateVariable {
-			return nil, unknown("there is nothing to complete there; resources/templates/list has the template")
+		switch [2]string{params.Ref.URI, params.Argument.Name} {
+		case [2]string{templateURI, templateVariable}:
+			values = s.completePath(ctx, params.Argument.Value)
+		case [2]string{artifactTemplateURI, artifactVariable}:
+			values = s.completeArtifact(ctx, r.Method, params.Meta, params.Argument.Value)
+		default:
+			return nil, unknown("there is nothing to complete there; resources/templates/list has the templates")
 		}
-		values = s.completePath(ctx, params.Argument.Value)
 	case "ref/prompt":
 		p := s.shelf().byPrompt()[params.Ref.Name]
 		if p == nil || params.Argument.Name != argumentRequest {

@@ -56,6 +56,12 @@ type Config struct {
 	// Watching: [Server.Reloaded] follows changes on disk, so clients may keep no list.
 	Watching bool
 	Logger   *slog.Logger
+
+	// What the client that started the process told it: the id of its session and the directory it
+	// works in. Optional; they count on stdio only.
+	ClientSession, ClientDir string
+	// AskWorkspace asks clients that can to say which directory they work in.
+	AskWorkspace bool
 }
 
 // Server serves one catalogue of skills. Its methods are safe for concurrent use.
@@ -92,7 +98,12 @@ func New(cfg Config) *Server {
 		s.awaitScan(ctx)
 		result.Instructions = s.instructions()
 	})
+	var experimental map[string]any
+	if cfg.AskWorkspace {
+		experimental = map[string]any{metaSandboxState: struct{}{}}
+	}
 	s.mcp = server.NewMCPServer(Name, cfg.Version,
+		server.WithExperimental(experimental),
 		server.WithHooks(hooks),
 		server.WithToolCapabilities(true),
 		server.WithResourceCapabilities(false, true),

@@ -80,15 +80,16 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer save(ctx)
+	fromClient, err := o.clientWorkspaces(roots, workspace.Mode)
+	if err != nil {
+		return err
+	}
 	sessions := session.New(session.Config{
 		Registry: registry, Policy: pol, Trees: trees, Records: records, Runner: detection.runner, Interpreter: detection.interpreter,
-		Workspace: workspace, RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+		Workspace: workspace, ClientWorkspace: fromClient, RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	server := mcpserver.New(mcpserver.Config{
-		Version: version, Registry: registry, Sessions: sessions, Policy: pol, Preload: o.Skills, NoCatalog: o.NoCatalog,
-		AlwaysSearch: o.Search == "always", Watching: o.watches(), Logger: logger,
-	})
+	server := mcpserver.New(o.binding(mcpserver.Config{Version: version, Registry: registry, Sessions: sessions, Policy: pol, Logger: logger}))
 	logger.InfoContext(ctx, "start", slog.String("transport", o.HTTP.transport()), slog.Int("roots", len(roots)))
 	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
 		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and --allow-skill-script")
@@ -98,6 +99,15 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 		defer detection.end()
 	}
 	return o.serve(ctx, server, registry, logger)
+}
+
+// binding completes the configuration of the server with what flags and environment say of clients.
+func (o *serveOptions) binding(cfg mcpserver.Config) mcpserver.Config {
+	cfg.Preload, cfg.NoCatalog, cfg.AlwaysSearch, cfg.Watching = o.Skills, o.NoCatalog, o.Search == "always", o.watches()
+	cfg.ClientSession, _ = o.app.env("CLAUDE_CODE_SESSION_ID")
+	cfg.ClientDir, _ = o.app.env("CLAUDE_PROJECT_DIR")
+	cfg.AskWorkspace = o.FromClient
+	return cfg
 }
 
 // registry makes the registry of the roots. save keeps the digests it knows for the next start.

@@ -33,6 +33,7 @@ type serveOptions struct {
 	Watch        bool
 	NoWatch      bool
 	Workspace    string
+	FromClient   bool
 	Mode         string
 	Role         string
 	Release      string
@@ -56,6 +57,7 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Watch, "watch", true, "follow changes of the skills on disk")
 	flags.BoolVar(&o.NoWatch, "no-watch", false, "serve what was there at start")
 	flags.StringVar(&o.Workspace, "workspace", "", "directory scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
+	flags.BoolVar(&o.FromClient, "workspace-from-client", false, "stdio: let scripts see the directory the client works in at /workspace instead, in the mode of --workspace, ro without it")
 	flags.StringVar(&o.Mode, "cfc-enforcement-mode", "enforce-explicit", "disabled, observe, enforce-explicit or enforce-strict")
 	flags.StringVar(&o.Role, "prompt-slot-role", "", "evidence for every call of this process: direct-command, context or quote")
 	flags.StringVar(&o.Release, "release", "none", "release of output for runs that could reveal more than the skill's own bytes: none, observed or opaque")
@@ -182,6 +184,9 @@ func checkPlaces(roots []skills.Root, state, artifacts, workspace string, mode s
 		if workspace != "" && inside(own.dir, workspace) {
 			return usageError("keep state and records outside of what scripts may see", "--%s %s lies inside the workspace %s", own.flag, own.dir, workspace)
 		}
+		if workspace != "" && inside(workspace, own.dir) {
+			return usageError("keep state and records outside of what scripts may see", "the workspace %s lies inside --%s %s", workspace, own.flag, own.dir)
+		}
 	}
 	if workspace == "" || mode == sandbox.WorkspaceRO {
 		return nil
@@ -189,6 +194,9 @@ func checkPlaces(roots []skills.Root, state, artifacts, workspace string, mode s
 	for _, root := range roots {
 		if inside(root.Dir, workspace) {
 			return usageError("grant the workspace read-only, or serve skills from elsewhere", "the skills root %s lies inside the writable workspace %s", root.Dir, workspace)
+		}
+		if inside(workspace, root.Dir) {
+			return usageError("grant the workspace read-only, or serve skills from elsewhere", "the writable workspace %s lies inside the skills root %s", workspace, root.Dir)
 		}
 	}
 	return nil

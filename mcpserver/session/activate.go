@@ -164,7 +164,7 @@ func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, sou
 		SandboxSkillPath: sandboxPath(l.Skill, l.Skill.File), SandboxSkillDir: sandboxPath(l.Skill, ""),
 		Digest: l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: provenance.PromptRoleContext,
 		Skillsd: &provenance.ActivationExtension{
-			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
+			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn, HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 		},
 	})
 	return e

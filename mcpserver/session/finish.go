@@ -137,6 +137,7 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 		Stdout: provenance.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
 		Stderr: provenance.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},
 		Out:    result.Out,
+		TaskID: r.in.Call.Turn,
 	}
 }
 

@@ -195,7 +195,7 @@ func (s *Session) readEvent(req *request, out *ReadResult, grant policy.Grant) *
 		RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest, DigestMatchesRegistry: o.DigestMatchesRegistry,
 		RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes, ContentKind: o.ContentKind,
 		MaxBytes: o.MaxBytes, Truncated: o.Truncated, Diagnostics: o.Diagnostics, Error: o.Error,
-		Skillsd: &provenance.ReadExtension{Via: req.call.Method},
+		Skillsd: &provenance.ReadExtension{Via: req.call.Method, TaskID: req.call.Turn},
 	}
 	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path, Detail: string(o.Status)}
 	if o.Error != nil {

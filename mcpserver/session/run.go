@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -67,6 +68,7 @@ type run struct {
 	tree   *store.Tree
 	cmd    sandbox.Cmd
 	result *sandbox.Result
+	named  bool // the workspace is one the client named, open for this run
 }
 
 // RunScript runs one script, if everything allows it: record the request, look up, check the path,
@@ -84,7 +86,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := s.settle(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.append(ctx, r.requested()); err != nil {
+	if err := s.append(ctx, s.requested(r)); err != nil {
 		return nil, err
 	}
 	sk, err := s.lookup(in.Skill)
@@ -107,14 +109,30 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := s.prepare(ctx, r); err != nil {
 		return s.runFailed(ctx, r, err)
 	}
-	defer r.cmd.Tree.Close()
+	defer r.close()
 	if err := s.warn(ctx, r.request, r.grant); err != nil {
 		return nil, err
 	}
 	if err := s.isolate(ctx, r); err != nil {
 		return s.runFailed(ctx, r, err)
 	}
-	return s.finish(ctx, r)
+	result, err := s.finish(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	s.release(r, result)
+	if !s.isReleased(r.out.OutputID) {
+		result.Output.Skillsd = sealed(result.Output.Skillsd)
+	}
+	return result, nil
+}
+
+// close releases what prepare opened.
+func (r *run) close() {
+	r.cmd.Tree.Close()
+	if r.named {
+		r.cmd.Workspace.Dir.Close()
+	}
 }
 
 func (s *Session) newRun(in RunRequest) *run {
@@ -129,13 +147,42 @@ func (s *Session) newRun(in RunRequest) *run {
 	return r
 }
 
-func (r *run) requested() *provenance.Event {
-	return &provenance.Event{Kind: provenance.KindScriptRequested, Skill: r.out.Skill, Path: r.out.Path, Detail: "requested"}
+// requested is the record of a request. It alone says which directory the client named.
+func (s *Session) requested(r *run) *provenance.Event {
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: r.out.Skill, Path: r.out.Path, Detail: "requested"}
+	if s.clientNames(r.in.Call) {
+		e.Detail += ", workspace of the client: " + strconv.Quote(r.in.Call.Workspace.Path)
+	}
+	return e
+}
+
+// clientNames reports whether the workspace of a call is the one its client names.
+func (s *Session) clientNames(call Call) bool {
+	return s.cfg.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
+}
+
+// mounts reports whether a run of the call sees a workspace.
+func (s *Session) mounts(call Call) bool {
+	return s.clientNames(call) || s.cfg.Workspace.Mode != "" && s.cfg.Workspace.Mode != sandbox.WorkspaceNone
+}
+
+// workspace returns what a run is to see at /workspace.
+func (s *Session) workspace(r *run) (sandbox.Workspace, *Error) {
+	if !s.clientNames(r.in.Call) {
+		return s.cfg.Workspace, nil
+	}
+	ws, err := s.cfg.ClientWorkspace(r.in.Call.Workspace)
+	if err != nil {
+		return ws, &Error{Code: CodeCwdDenied, Message: "the workspace that the client names cannot be mounted: " + err.Error(),
+			Remedy: "work in another directory, or the operator can start the server without --workspace-from-client", Err: err}
+	}
+	r.named = true
+	return ws, nil
 }
 
 // decideRun asks the policy with the facts of the activated tree, not of what lies on disk now.
 func (s *Session) decideRun(r *run) *policy.Denial {
-	facts := policy.Request{Path: r.path, Workspace: s.cfg.Workspace.Mode != "" && s.cfg.Workspace.Mode != sandbox.WorkspaceNone}
+	facts := policy.Request{Path: r.path, Workspace: s.mounts(r.in.Call)}
 	if a := s.activated(r.skill.Path); a != nil {
 		r.skill, r.index = a.skill, a.index
 		facts.Activated, facts.TreeDigest = true, a.index.TreeDigest
@@ -209,21 +256,27 @@ func (s *Session) prepare(ctx context.Context, r *run) *Error {
 		return &Error{Code: CodeInterpreterNotFound, Message: string(info.Runtime) + " is not installed where the server runs",
 			Remedy: "the operator can install " + string(info.Runtime) + " on the server's PATH and restart it"}
 	}
+	workspace, failure := s.workspace(r)
+	if failure != nil {
+		return failure
+	}
+	r.cmd.Workspace = workspace
 	handle, err := r.tree.Open()
 	if err != nil {
+		r.close()
 		return internalError(err)
 	}
 	target := sandbox.SkillDir + "/" + r.path
 	r.cmd = sandbox.Cmd{
 		Argv: script.Argv(info, interpreter.Path, target, r.in.Args), Interpreter: interpreter, Tree: handle,
-		Workspace: s.cfg.Workspace, Cwd: r.in.Cwd, Stdin: r.in.Stdin, Limits: s.limits(r.in.Timeout),
+		Workspace: workspace, Cwd: r.in.Cwd, Stdin: r.in.Stdin, Limits: s.limits(r.in.Timeout),
 		Env: []string{
 			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.TmpDir, "LANG=C.UTF-8",
 			"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + r.skill.Name(), "SKILL_DIR=" + sandbox.SkillDir, "SKILL_SCRIPT=" + target,
 			"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=sandbox",
 		},
 	}
-	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv, r.out.CWD = "sandbox", info.ReferenceRuntime(), r.cmd.Argv, s.cwd(r.in.Cwd)
+	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv, r.out.CWD = "sandbox", info.ReferenceRuntime(), r.cmd.Argv, s.cwd(r.in)
 	return nil
 }
 
@@ -237,11 +290,11 @@ func (s *Session) limits(timeout time.Duration) sandbox.Limits {
 }
 
 // cwd is where a script starts, for the records.
-func (s *Session) cwd(asked string) string {
+func (s *Session) cwd(in RunRequest) string {
 	switch {
-	case asked != "":
-		return clip(asked)
-	case s.cfg.Workspace.Mode != "" && s.cfg.Workspace.Mode != sandbox.WorkspaceNone:
+	case in.Cwd != "":
+		return clip(in.Cwd)
+	case s.mounts(in.Call):
 		return sandbox.WorkspaceDir
 	}
 	return sandbox.TmpDir

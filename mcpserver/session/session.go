@@ -51,19 +51,26 @@ type Config struct {
 	Runner      func(ctx context.Context) (sandbox.Runner, error)
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
-	Workspace     sandbox.Workspace // optional: the zero value grants none
-	Limits        sandbox.Limits    // defaults and ceilings; zero fields mean sandbox.DefaultLimits
-	RefuseDrift   bool              // a file that changed since it was loaded is refused, not marked
-	NamesInErrors bool              // whether an unknown skill is answered with the names there are
-	Version       string            // of the server, for session.json
+	Workspace sandbox.Workspace // optional: the zero value grants none
+
+	// ClientWorkspace opens the directory a client names, which then takes the place of Workspace; the
+	// caller closes it. Its errors are shown to the client and hold no host path. Optional: nil
+	// ignores what clients name. Remote clients are never asked.
+	ClientWorkspace func(dir ClientDir) (sandbox.Workspace, error)
+
+	Limits        sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
+	RefuseDrift   bool           // a file that changed since it was loaded is refused, not marked
+	NamesInErrors bool           // whether an unknown skill is answered with the names there are
+	Version       string         // of the server, for session.json
 	Logger        *slog.Logger
 	Now           func() time.Time // optional: time.Now
 }
 
 // Sessions opens the sessions of one server process.
 type Sessions struct {
-	cfg   Config
-	slots *semaphore.Weighted // concurrent runs: cores x 4, the rest wait
+	cfg     Config
+	slots   *semaphore.Weighted // concurrent runs: cores x 4, the rest wait
+	reading *semaphore.Weighted // artifacts held in memory
 
 	// Set by Start, before the first call.
 	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
@@ -82,7 +89,8 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sessions{cfg: cfg, slots: semaphore.NewWeighted(int64(runtime.NumCPU() * 4)), pins: map[string]digest.Digest{}}
+	return &Sessions{cfg: cfg, slots: semaphore.NewWeighted(int64(runtime.NumCPU() * 4)),
+		reading: semaphore.NewWeighted(maxArtifactReads), pins: map[string]digest.Digest{}}
 }
 
 // Call is what is known of a request beside its arguments. Only Evidence that the transport
@@ -105,8 +113,19 @@ type Call struct {
 	ProtocolSession string // id of the protocol session, as the transport verified it
 	Opens           bool   // whether the call opens a session when it belongs to none
 
+	// Turn is the client's own id of the model's turn the call belongs to.
+	Turn string
+	// Workspace is the directory the client works in, as it says.
+	Workspace ClientDir
+
 	// Progress, when not nil, is told in a few words what a long call is doing.
 	Progress func(message string)
+}
+
+// ClientDir is a directory that a client, not the model, names. The zero value names none.
+type ClientDir struct {
+	Path     string // absolute, on the server's machine; not checked
+	ReadOnly bool   // the client itself may not write there
 }
 
 // Session is one client's state: its activations, its numbering, its record.
@@ -115,6 +134,7 @@ type Session struct {
 	id        string
 	principal policy.Principal
 	client    string
+	clientID  string // the client's own id of its session; not verified
 	protocol  string
 	outputs   atomic.Uint64 // last output number
 	decisions atomic.Uint64
@@ -137,6 +157,8 @@ type Session struct {
 	handle  string
 	expires time.Time
 	active  map[string]*activation // by skill path
+
+	released map[string][]string // files of outputs that may be seen, by output id as file names have it
 }
 
 // activation pins a skill to the tree the model was shown.
@@ -188,7 +210,7 @@ func (s *Sessions) newSession(call Call) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, protocol: call.Protocol,
+	return &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession), protocol: call.Protocol,
 		active: map[string]*activation{}}, nil
 }
 

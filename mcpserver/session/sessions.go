@@ -62,11 +62,7 @@ func (s *Sessions) openRemote(ctx context.Context, call Call) (*Session, error) 
 	if err != nil {
 		return nil, &Error{Code: CodeInternal, Message: "the server has too many sessions in use", Remedy: "call again later", Err: err}
 	}
-	if ctx.Done() == nil {
-		s.leave(ses)
-	} else {
-		context.AfterFunc(ctx, func() { s.leave(ses) })
-	}
+	s.leaveAfter(ctx, ses)
 	if len(s.preload) > 0 {
 		if err := ses.start(context.WithoutCancel(ctx)); err != nil {
 			return nil, recordError(err)
@@ -90,14 +86,12 @@ func (s *Sessions) remote(call Call) (ses *Session, known bool, err error) {
 		known = ses != nil
 	}
 	if ses == nil {
-		kind, id := "shared", ""
-		switch {
-		case call.ClientSession != "":
-			kind, id = "client", call.ClientSession
-		case call.ProtocolSession != "":
-			kind, id = "protocol", call.ProtocolSession
-		case call.Opens && known:
-			kind, id = "handle", rand.Text()
+		kind, id := call.ownKey()
+		if kind == "" {
+			kind = "shared"
+			if call.Opens && known {
+				kind, id = "handle", rand.Text()
+			}
 		}
 		key := keyOf(call, kind, id)
 		if ses = s.remotes.byKey[key]; ses == nil {
@@ -112,6 +106,37 @@ func (s *Sessions) remote(call Call) (ses *Session, known bool, err error) {
 	ses.remote.used = s.cfg.Now()
 	ses.remote.busy++
 	return ses, known, nil
+}
+
+// ownKey is the kind of key a call without a handle has, and the key; both are empty when it has none.
+func (c *Call) ownKey() (kind, id string) {
+	switch {
+	case c.ClientSession != "":
+		return "client", c.ClientSession
+	case c.ProtocolSession != "":
+		return "protocol", c.ProtocolSession
+	}
+	return "", ""
+}
+
+// find returns the open session that a remote call without a handle belongs to, or nil. Like one that
+// was opened it stays open until ctx ends.
+func (s *Sessions) find(ctx context.Context, call Call) *Session {
+	kind, id := call.ownKey()
+	if kind == "" {
+		return nil
+	}
+	s.mu.Lock()
+	ses := s.remotes.byKey[keyOf(call, kind, id)]
+	if ses != nil {
+		ses.remote.used = s.cfg.Now()
+		ses.remote.busy++
+	}
+	s.mu.Unlock()
+	if ses != nil {
+		s.leaveAfter(ctx, ses)
+	}
+	return ses
 }
 
 // byHandle returns the principal's session that gave out the call's handle, or nil.
@@ -175,6 +200,15 @@ func (s *Sessions) drop(ses *Session) {
 			s.cfg.Logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
 		}
 	})
+}
+
+// leaveAfter counts a call out when ctx ends, at once when it never does.
+func (s *Sessions) leaveAfter(ctx context.Context, ses *Session) {
+	if ctx.Done() == nil {
+		s.leave(ses)
+		return
+	}
+	context.AfterFunc(ctx, func() { s.leave(ses) })
 }
 
 func (s *Sessions) leave(ses *Session) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -76,8 +77,12 @@ func (s *Session) start(ctx context.Context) error {
 		return nil
 	}
 	mode := s.cfg.Policy.Mode(0)
+	detail := "mode " + mode.String()
+	if s.clientID != "" {
+		detail += ", session of the client: " + strconv.Quote(s.clientID)
+	}
 	err := s.write(ctx, &provenance.Event{
-		Kind: provenance.KindSessionStarted, Detail: "mode " + mode.String(),
+		Kind: provenance.KindSessionStarted, Detail: detail,
 		Row: encode(provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol}, Mode: mode.String()}),
 	})
 	if err != nil {

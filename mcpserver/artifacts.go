@@ -1,0 +1,71 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+// The template of a session's own artifacts, and its variable: the name of a file of the session.
+const (
+	artifactTemplateURI = session.ArtifactBase + "{+name}"
+	artifactVariable    = "name"
+)
+
+// Keys of the _meta of an artifact's contents.
+const (
+	metaDigest = "skillsd/digest" // of the whole artifact
+	metaSize   = "skillsd/size"   // of the whole artifact, in bytes
+	metaNext   = "skillsd/next"   // URI of the part that follows
+)
+
+// artifactTemplate describes the artifacts. They stand in no list: a list must not change because
+// of calls, and each session has its own.
+func artifactTemplate() mcp.ResourceTemplate {
+	return mcp.NewResourceTemplate(artifactTemplateURI, "Session artifact",
+		mcp.WithTemplateDescription("A file of this session's record, such as skill-activations.json or events.jsonl, or a released output of a script. "+
+			"Over HTTP add ?activation=HANDLE, the handle that load_skill returned. "+
+			"Long ones come in parts: _meta[\""+metaNext+"\"] is the URI of the part that follows."))
+}
+
+// readArtifact is resources/read of a file of the caller's own session.
+func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string, notFound int) (any, error) {
+	artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, uri)
+	if err != nil {
+		return nil, withURI(s.methodError(ctx, err, notFound), uri)
+	}
+	meta := map[string]any{metaDigest: artifact.Digest, metaSize: artifact.Size}
+	if artifact.Next != "" {
+		meta[metaNext] = artifact.Next
+	}
+	var contents mcp.ResourceContents
+	if artifact.Text {
+		contents = mcp.TextResourceContents{URI: uri, MIMEType: artifact.MIMEType, Text: string(artifact.Data), Meta: meta}
+	} else {
+		contents = mcp.BlobResourceContents{URI: uri, MIMEType: artifact.MIMEType, Blob: base64.StdEncoding.EncodeToString(artifact.Data), Meta: meta}
+	}
+	result := mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}
+	if notFound == mcp.INVALID_PARAMS {
+		// Each call can change an artifact. Older revisions know no such hint.
+		result.SetCacheHints(0, mcp.CacheScopePrivate)
+	}
+	return result, nil
+}
+
+// completeArtifact returns the names that start with value of files the caller's session can have.
+func (s *Server) completeArtifact(ctx context.Context, method string, meta map[string]any, value string) (names []string) {
+	call, err := s.callOf(ctx, method, meta)
+	if err != nil {
+		return nil
+	}
+	for _, name := range s.cfg.Sessions.ArtifactNames(ctx, call) {
+		if strings.HasPrefix(name, value) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,287 @@
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// ArtifactBase is what the URIs of a session's artifacts start with; the name of a file of the
+// session follows, such as skill-activations.json.
+const ArtifactBase = "skillsd://session/"
+
+const (
+	// MaxArtifactPart is the most bytes of an artifact that one read returns.
+	MaxArtifactPart = 4 << 20
+
+	// maxArtifact is the size in bytes beyond which an artifact is not read at all.
+	maxArtifact = 64 << 20
+
+	// maxArtifactReads is how many artifacts are read at a time, as each is held whole.
+	maxArtifactReads = 2
+)
+
+var (
+	errNotRecorded = errors.New("the last event was not recorded")
+	errLarge       = errors.New("artifact is too large")
+)
+
+// Artifact is a file of a session, or a part of it.
+type Artifact struct {
+	MIMEType string
+	Text     bool // Data is UTF-8 without NUL
+	Data     []byte
+	Size     int64         // of the whole
+	Digest   digest.Digest // of the whole, as it is shown
+	Next     string        // URI of the part that follows; empty at the end
+}
+
+// IsArtifact reports whether uri names a session artifact, be it there or not.
+func IsArtifact(uri string) bool { return strings.HasPrefix(uri, ArtifactBase) }
+
+// sharedArtifacts are the files of a session that can be shown without paths of this machine,
+// localArtifacts those that only clients on it may read. Outputs of runs come beside them.
+var (
+	sharedArtifacts = []string{provenance.EventsFile, provenance.PolicyTraceFile, provenance.SessionFile, provenance.ActivationsFile,
+		provenance.RegistryFile, provenance.ResourceReadsFile, provenance.ScriptExecutionsFile}
+	localArtifacts = []string{provenance.CapabilitiesFile, provenance.PolicySnapshotFile, provenance.RunManifestFile}
+)
+
+// ReadArtifact reads a file of the session a call belongs to, from the byte that "?offset=N" behind
+// the URI says. A handle in "?activation=HANDLE" counts as the call's own: models can put it there, and
+// nowhere else. A call can reach its own session only: the one its handle, its client's id or its
+// protocol session names among those of its principal, and on stdio that of the process. Output that
+// was withheld is not there; a remote client sees sandbox paths where the file has host paths. Only
+// a refusal is recorded, since a record that is read must not grow by it, or opens a session.
+//
+// Errors: *Denied, *Error.
+func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Artifact, error) {
+	name, ok := parseArtifact(uri)
+	if !ok {
+		return nil, noArtifact(name, nil)
+	}
+	call.Handle = cmp.Or(name.handle, call.Handle)
+	ses, err := s.existing(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	if ses == nil || !ses.shows(name.file, call.Remote) {
+		return nil, noArtifact(name, nil)
+	}
+	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.file}); err != nil {
+		return nil, err
+	}
+	if ses.broken.Load() {
+		return nil, recordError(errNotRecorded)
+	}
+	if err := s.reading.Acquire(ctx, 1); err != nil {
+		return nil, internalError(err)
+	}
+	defer s.reading.Release(1)
+	data, err := ses.artifact(ctx, name.file, call.Remote)
+	switch {
+	case errors.Is(err, provenance.ErrNotFound):
+		return nil, noArtifact(name, err)
+	case errors.Is(err, errLarge):
+		return nil, &Error{Code: CodeResourceNotFile, Message: fmt.Sprintf("%q is too large to be sent", clip(name.file)),
+			Remedy: "the operator finds it in the session's directory", Err: err}
+	case errors.Is(err, provenance.ErrUnavailable):
+		return nil, recordError(err)
+	case err != nil:
+		return nil, internalError(err)
+	}
+	return part(name, data), nil
+}
+
+// ArtifactNames are what may follow [ArtifactBase] for the session of a call, sorted: the files a
+// session can have, written or not, and the outputs of its runs that were released.
+func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
+	names := slices.Clone(sharedArtifacts)
+	if !call.Remote {
+		names = append(names, localArtifacts...)
+	}
+	if ses, err := s.existing(ctx, call); err == nil && ses != nil {
+		ses.mu.Lock()
+		for _, files := range ses.released {
+			names = append(names, files...)
+		}
+		ses.mu.Unlock()
+	}
+	slices.Sort(names)
+	return names
+}
+
+// existing returns the session a call belongs to, or nil when there is none yet. Calls that nothing
+// but their principal connects have none.
+func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
+	if !call.Remote || call.Handle != "" {
+		return s.Open(ctx, call)
+	}
+	return s.find(ctx, call), nil
+}
+
+// artifactName is what the URI of an artifact says.
+type artifactName struct {
+	file   string // of the session's directory
+	offset int64  // in bytes, to read from
+	handle string // of the activation; empty when there is none
+}
+
+// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both behind [ArtifactBase].
+func parseArtifact(uri string) (name artifactName, ok bool) {
+	rest, ok := strings.CutPrefix(uri, ArtifactBase)
+	file, query, asks := strings.Cut(rest, "?")
+	name.file = file
+	if !ok || !asks {
+		return name, ok
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		switch {
+		case key == "offset" && value != "":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 0 {
+				return name, false
+			}
+			name.offset = n
+		case key == "activation" && value != "":
+			name.handle = value
+		default:
+			return name, false
+		}
+	}
+	return name, true
+}
+
+// from is the URI of the part of an artifact that starts at offset.
+func (n artifactName) from(offset int64) string {
+	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, n.file, offset)
+	if n.handle != "" {
+		uri += "&activation=" + n.handle
+	}
+	return uri
+}
+
+// shows reports whether the session shows a file of that name, should there be one.
+func (s *Session) shows(name string, remote bool) bool {
+	if slices.Contains(sharedArtifacts, name) || !remote && slices.Contains(localArtifacts, name) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.released[outputOf(name)], name)
+}
+
+// release notes the files of a run whose output the caller may see. A runtime's own labels are not
+// looked into, so what has some stays withheld.
+func (s *Session) release(r *run, result *RunResult) {
+	if result.Stdout.Withheld != "" || result.Stderr.Withheld != "" || r.result.Mediation != nil {
+		return
+	}
+	var files []string
+	for stream, kept := range map[string]Stream{"stdout": result.Stdout, "stderr": result.Stderr} {
+		if kept.Total > 0 {
+			files = append(files, provenance.OutputName(r.out.OutputID, stream))
+		}
+	}
+	for _, out := range result.Out {
+		files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released == nil {
+		s.released = make(map[string][]string)
+	}
+	s.released[provenance.CleanFileName(r.out.OutputID)] = files
+}
+
+// outputOf is the id of the output a file belongs to, as it stands in file names.
+func outputOf(name string) string {
+	base, _ := strings.CutPrefix(name, provenance.OutputsDir+"/")
+	return base[:max(strings.LastIndexByte(base, '.'), 0)]
+}
+
+// artifact reads a file of the session whole, as the caller is to see it.
+func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
+	s.starting.Lock()
+	began := s.began
+	s.starting.Unlock()
+	if !began {
+		return nil, provenance.ErrNotFound
+	}
+	if name == provenance.RegistryFile {
+		if err := s.awaitRegistry(ctx); err != nil {
+			return nil, err
+		}
+	}
+	file, err := s.cfg.Records.Artifact(ctx, s.id, name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxArtifact+1))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(data) > maxArtifact {
+		return nil, fmt.Errorf("%s: %w", name, errLarge)
+	}
+	return s.project(name, data, remote)
+}
+
+// awaitRegistry waits until the registry is recorded, which begins with the session.
+func (s *Session) awaitRegistry(ctx context.Context) error {
+	recorded := make(chan struct{})
+	go func() {
+		s.background.Wait()
+		close(recorded)
+	}()
+	select {
+	case <-recorded:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// part cuts from data what one read returns; text is cut between characters.
+func part(name artifactName, data []byte) *Artifact {
+	a := &Artifact{Size: int64(len(data)), Digest: digest.FromBytes(data), MIMEType: "application/octet-stream"}
+	a.Text = utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
+	switch {
+	case name.file == provenance.EventsFile:
+		a.MIMEType = "application/jsonl"
+	case !strings.HasPrefix(name.file, provenance.OutputsDir+"/"):
+		a.MIMEType = "application/json"
+	case a.Text:
+		a.MIMEType = "text/plain"
+	}
+	start := min(name.offset, a.Size)
+	for a.Text && start > 0 && start < a.Size && !utf8.RuneStart(data[start]) {
+		start--
+	}
+	end := min(start+MaxArtifactPart, a.Size)
+	for a.Text && end > start && end < a.Size && !utf8.RuneStart(data[end]) {
+		end--
+	}
+	a.Data = data[start:end]
+	if end < a.Size {
+		a.Next = name.from(end)
+	}
+	return a
+}
+
+func noArtifact(name artifactName, err error) *Error {
+	return &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("no resource %q in this session", ArtifactBase+clip(name.file)),
+		Remedy: "check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that load_skill returned, to the URI", Err: err}
+}

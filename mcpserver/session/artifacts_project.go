@@ -1,0 +1,163 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// project returns the content of a file as a caller is to see it. What needs no change stays byte
+// for byte as it is recorded. Lines of the event record that are changed no longer match their hash.
+func (s *Session) project(name string, data []byte, remote bool) ([]byte, error) {
+	switch name {
+	case provenance.RegistryFile:
+		if remote {
+			return sandboxRegistry(data)
+		}
+	case provenance.ActivationsFile:
+		return projectView(s, name, data, remote, func(v *provenance.Activations) []json.RawMessage { return v.Activations })
+	case provenance.ResourceReadsFile:
+		return projectView(s, name, data, remote, func(v *provenance.ResourceReads) []json.RawMessage { return v.Reads })
+	case provenance.ScriptExecutionsFile:
+		return projectView(s, name, data, remote, func(v *provenance.ScriptExecutions) []json.RawMessage { return v.Executions })
+	case provenance.EventsFile:
+		return s.projectEvents(data, remote)
+	}
+	return data, nil
+}
+
+// projectView projects the rows of a view.
+func projectView[V any](s *Session, name string, data []byte, remote bool, rows func(*V) []json.RawMessage) ([]byte, error) {
+	var view V
+	if err := json.Unmarshal(data, &view); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	all, changed := rows(&view), false
+	for i := range all {
+		row, err := s.projectRow(name, all[i], remote)
+		if err != nil {
+			return nil, err
+		}
+		changed = changed || row != nil
+		if row != nil {
+			all[i] = row
+		}
+	}
+	if !changed {
+		return data, nil
+	}
+	return provenance.EncodePretty(view)
+}
+
+// projectEvents projects the rows that events carry.
+func (s *Session) projectEvents(data []byte, remote bool) ([]byte, error) {
+	views := map[provenance.Kind]string{
+		provenance.KindSkillActivated: provenance.ActivationsFile,
+		provenance.KindResourceRead:   provenance.ResourceReadsFile,
+		provenance.KindScriptExecuted: provenance.ScriptExecutionsFile,
+	}
+	out := make([]byte, 0, len(data))
+	for line := range bytes.Lines(data) {
+		var e struct {
+			Kind provenance.Kind `json:"kind"`
+			Row  json.RawMessage `json:"row"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+		}
+		if view := views[e.Kind]; view != "" && len(e.Row) > 0 {
+			row, err := s.projectRow(view, e.Row, remote)
+			if err != nil {
+				return nil, err
+			}
+			if row != nil {
+				// Nothing before the row can hold these bytes: in a string the quotes would be escaped.
+				key := []byte(`"row":`)
+				line = bytes.Replace(line, slices.Concat(key, e.Row), slices.Concat(key, row), 1)
+			}
+		}
+		out = append(out, line...)
+	}
+	return out, nil
+}
+
+// projectRow returns the row of a view as it is to be seen, or nil when that is how it is.
+func (s *Session) projectRow(view string, raw json.RawMessage, remote bool) (json.RawMessage, error) {
+	var (
+		row     any
+		changed bool
+		err     error
+	)
+	switch view {
+	case provenance.ActivationsFile:
+		var a provenance.Activation
+		err = json.Unmarshal(raw, &a)
+		changed, a.SkillPath, a.SkillDir = remote, a.SandboxSkillPath, a.SandboxSkillDir
+		row = a
+	case provenance.ResourceReadsFile:
+		var r provenance.ResourceRead
+		err = json.Unmarshal(raw, &r)
+		changed, r.ResourcePath = remote && r.ResourcePath != "", r.SandboxResourcePath
+		row = r
+	default:
+		var x provenance.ScriptExecution
+		err = json.Unmarshal(raw, &x)
+		if remote && x.ResourcePath != "" {
+			changed, x.ResourcePath = true, x.SandboxResourcePath
+		}
+		if x.Skillsd != nil && !s.isReleased(x.OutputID) {
+			changed, x.Skillsd = true, sealed(x.Skillsd)
+		}
+		row = x
+	}
+	if err != nil {
+		return nil, fmt.Errorf("row of %s: %w", view, err)
+	}
+	if !changed {
+		return nil, nil
+	}
+	return provenance.Encode(row)
+}
+
+func (s *Session) isReleased(outputID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.released[provenance.CleanFileName(outputID)]
+	return ok
+}
+
+// sealed leaves out what would tell withheld output apart from other output: a digest of a short
+// text is as good as the text.
+func sealed(x *provenance.RunExtension) *provenance.RunExtension {
+	copied := *x
+	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
+	return &copied
+}
+
+// sandboxRegistry puts sandbox paths in the place of host paths.
+func sandboxRegistry(data []byte) ([]byte, error) {
+	var registry provenance.SkillRegistry
+	if err := json.Unmarshal(data, &registry); err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.RegistryFile, err)
+	}
+	registry.SkillsRoot = registry.SandboxSkillsRoot
+	if x := registry.Skillsd; x != nil {
+		for i := range x.Roots {
+			x.Roots[i].Path = x.Roots[i].SandboxPath
+		}
+		for i := range x.Shadowed {
+			x.Shadowed[i].SkillDir = sandboxSkills + "/" + x.Shadowed[i].Path
+		}
+	}
+	for i := range registry.Skills {
+		sk := &registry.Skills[i]
+		sk.SkillPath, sk.SkillDir = sk.SandboxPath, sk.SandboxSkillDir
+		for j := range sk.Resources {
+			sk.Resources[j].ResourcePath = sk.Resources[j].SandboxResourcePath
+		}
+	}
+	return provenance.EncodePretty(registry)
+}

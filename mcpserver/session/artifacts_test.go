@@ -1,0 +1,375 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// shown reads an artifact of the session a call belongs to, whole.
+func (b *bench) shown(call Call, name string) (*Artifact, error) {
+	b.t.Helper()
+	call.Method = "resources/read"
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	var whole *Artifact
+	for uri := ArtifactBase + name; uri != ""; {
+		a, err := b.ReadArtifact(ctx, call, uri)
+		if err != nil {
+			return nil, err
+		}
+		if uri = a.Next; whole == nil {
+			whole = a
+			continue
+		}
+		if len(a.Data) == 0 {
+			b.t.Fatalf("the part at %s is empty", uri)
+		}
+		whole.Data = append(slices.Clip(whole.Data), a.Data...)
+	}
+	return whole, nil
+}
+
+// mustHave fails unless the artifact is there.
+func (b *bench) mustHave(call Call, name string) string {
+	b.t.Helper()
+	a, err := b.shown(call, name)
+	if err != nil {
+		b.t.Fatalf("%s: %v", name, err)
+	}
+	return string(a.Data)
+}
+
+func TestArtifactsOfAProcess(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
+	call := Call{Principal: local}
+	for _, name := range b.ArtifactNames(t.Context(), call) {
+		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
+			t.Errorf("%s before the first event: %+v, %v", name, a, err)
+		}
+	}
+	b.load("demo")
+	result, err := b.run("demo", "scripts/ok.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses, read := b.call("read_skill_resource")
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: read, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+		t.Fatal(err)
+	}
+	before := b.events()
+	for name, want := range map[string]string{
+		"skill-registry.json": `"cf-harness.skill-registry"`, "skill-activations.json": b.root, "skill-resource-reads.json": `"notes.md"`,
+		"skill-script-executions.json": result.Output.OutputID, "policy-trace.json": `"allowed": 3`, "session.json": `"runs": 1`,
+		"events.jsonl": `"kind":"skill.script_executed"`,
+	} {
+		a, err := b.shown(call, name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !strings.Contains(string(a.Data), want) || a.Size != int64(len(a.Data)) || !a.Text {
+			t.Errorf("%s lacks %s: %.2000s", name, want, a.Data)
+		}
+		if kept, err := b.records.Artifact(t.Context(), ses.ID(), name); err != nil || string(a.Data) != readAll(t, kept) {
+			t.Errorf("%s is not what is recorded: %v", name, err)
+		}
+	}
+	output := provenance.OutputName(result.Output.OutputID, "stdout")
+	if a, err := b.shown(call, output); err != nil || string(a.Data) != "secret output\n" || a.MIMEType != "text/plain" {
+		t.Errorf("%s = %+v, %v", output, a, err)
+	}
+	if !slices.Contains(b.ArtifactNames(t.Context(), call), output) {
+		t.Error("the output is not among the names")
+	}
+	for _, name := range []string{"", "lock", "policy-snapshot.json", "capabilities.json", "outputs", "outputs/", output + "x", "../" + ses.ID() + "/session.json",
+		"session.json?offset=-1", "session.json?offset=", "session.json?activation=", "session.json?offset=1&", "session.json?x=1", "session.json?offset=x", "session.json?", "session.json/", "%73ession.json", strings.Replace(output, "stdout", "stderr", 1)} {
+		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
+			t.Errorf("%q = %+v, %v", name, a, err)
+		}
+	}
+	if after := b.events(); after != before {
+		t.Errorf("reading the record was recorded: %s, then %s", before, after)
+	}
+}
+
+func TestArtifactsOfWithheldOutput(t *testing.T) {
+	b := newBench(t, benchOptions{workspace: sandbox.WorkspaceRO, policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}})
+	b.runner.result.Out = []sandbox.OutFile{{Name: "report", Data: []byte("secret report\n")}}
+	b.load("demo")
+	result, err := b.run("demo", "scripts/ok.sh")
+	if err != nil || result.Stdout.Withheld == "" {
+		t.Fatalf("run = %+v, %v", result, err)
+	}
+	call := Call{Principal: local}
+	for _, stream := range []string{"stdout", "out-0"} {
+		name := provenance.OutputName(result.Output.OutputID, stream)
+		if kept, err := b.records.Artifact(t.Context(), b.Current().ID(), name); err != nil || !strings.Contains(readAll(t, kept), "secret") {
+			t.Fatalf("%s is not kept: %v", name, err)
+		}
+		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
+			t.Errorf("%s = %+v, %v", name, a, err)
+		}
+	}
+	answered, err := json.Marshal(result.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := b.runner.result.Stdout.SHA256
+	for name, text := range map[string]string{"the answer": string(answered), "executions": b.mustHave(call, "skill-script-executions.json"), "events": b.mustHave(call, "events.jsonl")} {
+		executed := text
+		if name == "events" {
+			_, executed, _ = strings.Cut(text, `"kind":"skill.script_executed"`)
+			executed, _, _ = strings.Cut(executed, `,"files":`)
+		}
+		if !strings.Contains(text, result.Output.OutputID) || strings.Contains(executed, digest) || strings.Contains(executed, "report") {
+			t.Errorf("%s tells of withheld output: %s", name, executed)
+		}
+	}
+	kept, err := b.records.Artifact(t.Context(), b.Current().ID(), "skill-script-executions.json")
+	if err != nil || !strings.Contains(readAll(t, kept), digest) {
+		t.Errorf("the record lacks the digest: %v", err)
+	}
+}
+
+// A runtime's own labels decide what is seen; the files are not looked through for them.
+func TestArtifactsOfMediatedOutput(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
+	b.runner.result.Mediation = []byte(`{"version":1}`)
+	b.load("demo")
+	result, err := b.run("demo", "scripts/ok.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := b.shown(Call{Principal: local}, provenance.OutputName(result.Output.OutputID, "stdout")); code(err) != "resource_not_found" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+func TestArtifactsOfRemoteSessions(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}})
+	load := func(call Call) (ses *Session, handle string) {
+		t.Helper()
+		ses = b.session(call)
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+		return ses, loaded.Handle
+	}
+	byProtocol, _ := load(remote(alice, true, "p1", "", ""))
+	byClient, _ := load(remote(alice, true, "", "c1", ""))
+	byHandle, handle := load(remote(alice, true, "", "", ""))
+	load(remote(bob, true, "p2", "", ""))
+	b.session(remote(alice, false, "", "", "")) // the one that calls without a key share
+	count := len(b.remotes.byKey)
+	output := func(ses *Session) string { return "outputs/" + ses.ID() + "_load_skill_2.stdout" }
+	for _, tt := range []struct {
+		name string
+		call Call
+		want *Session
+		code string
+	}{
+		{"protocol session", remote(alice, false, "p1", "", ""), byProtocol, ""},
+		{"client's id", remote(alice, false, "", "c1", ""), byClient, ""},
+		{"client's id before the protocol session", remote(alice, false, "p1", "c1", ""), byClient, ""},
+		{"handle", remote(alice, false, "", "", handle), byHandle, ""},
+		{"handle before the protocol session", remote(alice, false, "p1", "", handle), byHandle, ""},
+		{"another's protocol session", remote(bob, false, "p1", "", ""), nil, "resource_not_found"},
+		{"another's client id", remote(bob, false, "", "c1", ""), nil, "resource_not_found"},
+		{"another's handle", remote(bob, false, "p2", "", handle), nil, "activation_unknown"},
+		{"handle nobody has", remote(alice, false, "p1", "", "x"), nil, "activation_unknown"},
+		{"no key", remote(alice, false, "", "", ""), nil, "resource_not_found"},
+		{"session that is not there", remote(alice, false, "p9", "", ""), nil, "resource_not_found"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := b.shown(tt.call, "session.json")
+			if code(err) != tt.code {
+				t.Fatalf("session.json = %+v, %v", a, err)
+			}
+			if tt.want != nil && !strings.Contains(string(a.Data), `"id": "`+tt.want.ID()+`"`) {
+				t.Errorf("session.json of another session: %s", a.Data)
+			}
+			for _, ses := range []*Session{byProtocol, byClient, byHandle} {
+				if _, err := b.shown(tt.call, output(ses)); (err == nil) != (ses == tt.want) {
+					t.Errorf("output of %s: %v", ses.ID(), err)
+				}
+			}
+		})
+	}
+	inURI := "session.json?activation=" + handle
+	if a, err := b.shown(remote(alice, false, "p1", "", "x"), inURI); err != nil || !strings.Contains(string(a.Data), byHandle.ID()) {
+		t.Errorf("the handle in the URI: %+v, %v", a, err)
+	}
+	if a, err := b.shown(remote(bob, false, "p2", "", ""), inURI); code(err) != "activation_unknown" {
+		t.Errorf("another's handle in the URI: %+v, %v", a, err)
+	}
+	if got := len(b.remotes.byKey); got != count {
+		t.Errorf("reading opened %d sessions", got-count)
+	}
+	call := remote(alice, false, "p1", "", "")
+	for _, name := range []string{"skill-registry.json", "skill-activations.json", "skill-resource-reads.json", "skill-script-executions.json", "policy-trace.json", "session.json", "events.jsonl"} {
+		text := b.mustHave(call, name)
+		if strings.Contains(text, b.root) {
+			t.Errorf("%s shows a path of the server: %s", name, text)
+		}
+		if name[:5] == "skill" && !strings.Contains(text, `"/workspace/skills/demo`) {
+			t.Errorf("%s shows no path: %s", name, text)
+		}
+		for line := range strings.Lines(text) {
+			if name == "events.jsonl" && !json.Valid([]byte(line)) {
+				t.Errorf("no line of JSON: %s", line)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	call.Method = "resources/read"
+	if _, err := b.ReadArtifact(ctx, call, ArtifactBase+"session.json"); err != nil {
+		t.Fatal(err)
+	}
+	if !b.inUse(byProtocol) {
+		t.Error("a session that is read from can be dropped meanwhile")
+	}
+	for cancel(); b.inUse(byProtocol); {
+		runtime.Gosched()
+	}
+	for _, name := range localArtifacts {
+		if _, err := b.records.Put(t.Context(), byProtocol.ID(), name, []byte("{}\n")); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
+			t.Errorf("%s = %+v, %v", name, a, err)
+		}
+		if slices.Contains(b.ArtifactNames(t.Context(), call), name) {
+			t.Errorf("%s is offered to a remote client", name)
+		}
+	}
+}
+
+// inUse reports whether a call of the session is under way.
+func (b *bench) inUse(ses *Session) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return ses.remote.busy > 0
+}
+
+func TestArtifactParts(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
+	text := bytes.Repeat([]byte("€uro "), MaxArtifactPart/7*2)
+	b.runner.result.Stdout = sandbox.Stream{Head: text, Total: int64(len(text))}
+	b.runner.result.Out = []sandbox.OutFile{{Name: "blob", Data: bytes.Repeat([]byte{0xff, 0}, MaxArtifactPart*3/4)}}
+	b.load("demo")
+	result, err := b.run("demo", "scripts/ok.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := Call{Principal: local}
+	for stream, want := range map[string][]byte{"stdout": text, "out-0": b.runner.result.Out[0].Data} {
+		name := provenance.OutputName(result.Output.OutputID, stream)
+		first, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, ArtifactBase+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Text != (stream == "stdout") || len(first.Data) > MaxArtifactPart || first.Next == "" || first.Text && strings.HasSuffix(strings.ToValidUTF8(string(first.Data), "\uFFFD"), "\uFFFD") {
+			t.Errorf("%s: %d bytes, next %s", stream, len(first.Data), first.Next)
+		}
+		if got := b.mustHave(call, name); got != string(want) {
+			t.Errorf("%s: the parts make %d bytes, want %d", stream, len(got), len(want))
+		}
+	}
+	past, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, ArtifactBase+"session.json?offset=9999999")
+	if err != nil || len(past.Data) != 0 || past.Next != "" {
+		t.Errorf("behind the end: %+v, %v", past, err)
+	}
+}
+
+// The registry is recorded in the background; who asks for it waits, as long as the call lives.
+func TestArtifactAwaitsRegistry(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.registry.mu.Lock()
+	b.load("demo")
+	ctx, cancel := context.WithCancel(t.Context())
+	read := func(ctx context.Context) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := b.ReadArtifact(ctx, Call{Principal: local, Method: "resources/read"}, ArtifactBase+provenance.RegistryFile)
+			done <- err
+		}()
+		return done
+	}
+	impatient, patient := read(ctx), read(t.Context())
+	for len(impatient)+len(patient) == 0 && b.reading.TryAcquire(1) {
+		b.reading.Release(1)
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-impatient; !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was cancelled: %v", err)
+	}
+	b.registry.mu.Unlock()
+	if err := <-patient; err != nil {
+		t.Errorf("a call that waited: %v", err)
+	}
+}
+
+func TestArtifactsWithoutRecord(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	b.records.broken.Store(true)
+	ses, call := b.call("load_skill")
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true}); code(err) != "provenance_unavailable" {
+		t.Fatal(err)
+	}
+	if _, err := b.shown(call, "events.jsonl"); code(err) != "provenance_unavailable" {
+		t.Errorf("events.jsonl: %v", err)
+	}
+}
+
+func FuzzArtifactURI(f *testing.F) {
+	for _, seed := range []string{ArtifactBase + "session.json", ArtifactBase + "outputs/a.stdout?offset=3", ArtifactBase + "../x", "skillsd://", ArtifactBase + "?offset=9223372036854775808"} {
+		f.Add(seed)
+	}
+	ses := &Session{released: map[string][]string{"a": {"outputs/a.stdout"}}}
+	f.Add(ArtifactBase + "session.json?activation=H&offset=1")
+	f.Fuzz(func(t *testing.T, uri string) {
+		name, ok := parseArtifact(uri)
+		if !ok {
+			return
+		}
+		if name.offset < 0 || !strings.HasPrefix(uri, ArtifactBase+name.file) {
+			t.Errorf("parseArtifact(%q) = %+v", uri, name)
+		}
+		if again, ok := parseArtifact(name.from(name.offset)); !ok || again != name {
+			t.Errorf("parseArtifact(%q) = %+v, want %+v", name.from(name.offset), again, name)
+		}
+		known := slices.Concat(sharedArtifacts, localArtifacts, []string{"outputs/a.stdout"})
+		if ses.shows(name.file, false) != slices.Contains(known, name.file) {
+			t.Errorf("shows(%q)", name.file)
+		}
+	})
+}
+
+func readAll(t *testing.T, r io.ReadCloser) string {
+	t.Helper()
+	data, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

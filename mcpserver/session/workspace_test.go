@@ -1,0 +1,87 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// A directory that a client names counts only when the operator listens, on this machine, and under
+// the rules for output of any workspace.
+func TestClientWorkspace(t *testing.T) {
+	named := ClientDir{Path: "/named", ReadOnly: true}
+	for _, tt := range []struct {
+		name    string
+		call    Call
+		ignored bool // by the operator
+		release policy.Release
+		fails   error
+		code    string
+		mounted bool
+	}{
+		{"mounted", Call{Principal: local, Workspace: named}, false, policy.ReleaseObserved, nil, "", true},
+		{"not listened to", Call{Principal: local, Workspace: named}, true, policy.ReleaseObserved, nil, "", false},
+		{"not named", Call{Principal: local}, false, policy.ReleaseObserved, nil, "", false},
+		{"remote", Call{Principal: alice, Workspace: named, Remote: true, ProtocolSession: "p", Opens: true}, false, policy.ReleaseObserved, nil, "", false},
+		{"output not released", Call{Principal: local, Workspace: named}, false, policy.ReleaseNone, nil, "output_not_released", false},
+		{"not to be opened", Call{Principal: local, Workspace: named}, false, policy.ReleaseObserved, errors.New("it is gone"), "cwd_denied", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: tt.release}})
+			dir, err := os.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dir.Close()
+			asked := 0
+			if !tt.ignored {
+				b.cfg.ClientWorkspace = func(got ClientDir) (sandbox.Workspace, error) {
+					if asked++; got != named {
+						t.Errorf("asked for %+v", got)
+					}
+					return sandbox.Workspace{Mode: sandbox.WorkspaceRO, Dir: dir}, tt.fails
+				}
+			}
+			ses, err := b.Open(t.Context(), tt.call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.call.Method = "load_skill"
+			if _, err := ses.Activate(t.Context(), ActivateRequest{Call: tt.call, Skill: "demo"}); err != nil {
+				t.Fatal(err)
+			}
+			tt.call.Method = "run_skill_script"
+			result, err := ses.RunScript(t.Context(), RunRequest{Call: tt.call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			if code(err) != tt.code {
+				t.Fatalf("run: %v", err)
+			}
+			if tt.fails != nil && !strings.Contains(err.Error(), tt.fails.Error()) {
+				t.Errorf("the reason is not told: %v", err)
+			}
+			if runs := b.runner.runs.Load(); (runs > 0) != (err == nil) {
+				t.Errorf("%d runs, %v", runs, err)
+			}
+			if (asked > 0) != (tt.mounted || tt.fails != nil) {
+				t.Errorf("asked %d times", asked)
+			}
+			if err != nil {
+				return
+			}
+			want, cwd := "none", sandbox.TmpDir
+			if tt.mounted {
+				want, cwd = "ro", sandbox.WorkspaceDir
+				if dir.Close() == nil {
+					t.Error("the directory was left open")
+				}
+			}
+			if result.Output.Skillsd.Workspace != want || result.Output.CWD != cwd {
+				t.Errorf("workspace %s, cwd %s", result.Output.Skillsd.Workspace, result.Output.CWD)
+			}
+		})
+	}
+}

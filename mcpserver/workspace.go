@@ -1,0 +1,93 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+// metaSandboxState is the key of what Codex says of its own sandbox, and the experimental capability
+// that asks for it.
+const metaSandboxState = "codex/sandbox-state-meta"
+
+// workspaceOf is the directory that the client of a stdio process says it works in: that of the call,
+// else that of the process. Whether anything may see it is not decided here.
+func (s *Server) workspaceOf(meta map[string]any) session.ClientDir {
+	state, ok := meta[metaSandboxState]
+	if !ok {
+		return session.ClientDir{Path: s.cfg.ClientDir}
+	}
+	raw, err := json.Marshal(state)
+	if err != nil {
+		return session.ClientDir{}
+	}
+	return sandboxState(raw)
+}
+
+// sandboxState reads the working directory out of Codex's description of its sandbox, and whether the
+// sandbox lets it be written. What is not understood does not let it.
+func sandboxState(raw []byte) session.ClientDir {
+	var state struct {
+		Dir    string `json:"sandboxCwd"`
+		Legacy struct {
+			Type string `json:"type"`
+		} `json:"sandboxPolicy"`
+		Profile *struct {
+			Type  string `json:"type"`
+			Files struct {
+				Type    string `json:"type"`
+				Entries []struct {
+					Path struct {
+						Type string `json:"type"`
+						Path string `json:"path"`
+					} `json:"path"`
+					Access string `json:"access"`
+				} `json:"entries"`
+			} `json:"file_system"`
+		} `json:"permissionProfile"`
+	}
+	if json.Unmarshal(raw, &state) != nil {
+		return session.ClientDir{}
+	}
+	dir := session.ClientDir{Path: localPath(state.Dir), ReadOnly: true}
+	if profile := state.Profile; profile != nil {
+		longest := 0
+		for _, entry := range profile.Files.Entries {
+			// The entry that is closest to the directory is the one that counts.
+			if n := len(entry.Path.Path); entry.Path.Type == "path" && n > longest && within(dir.Path, entry.Path.Path) {
+				longest, dir.ReadOnly = n, entry.Access != "write"
+			}
+		}
+		if profile.Type == "disabled" || profile.Files.Type == "unrestricted" {
+			dir.ReadOnly = false
+		}
+		return dir
+	}
+	dir.ReadOnly = state.Legacy.Type != "workspace-write" && state.Legacy.Type != "danger-full-access"
+	return dir
+}
+
+// localPath is the path of a file URI of this machine; what is none is returned as it is.
+func localPath(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || !strings.EqualFold(u.Scheme, "file") {
+		return text
+	}
+	if u.Host != "" && u.Host != "localhost" || u.Path == "" {
+		return text
+	}
+	path := u.Path
+	if volume := strings.TrimPrefix(path, "/"); filepath.VolumeName(filepath.FromSlash(volume)) != "" {
+		path = volume
+	}
+	return filepath.FromSlash(path)
+}
+
+// within reports whether path is dir or lies below it, by their names alone.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && (rel == "." || filepath.IsLocal(rel))
+}
