@@ -82,7 +82,7 @@ func (s *Server) methodError(ctx context.Context, err error, notFound int) error
 	plain := s.plain(ctx, err)
 	code := mcp.INTERNAL_ERROR
 	switch plain.Code {
-	case session.CodeSkillNotFound, session.CodeSkillAmbiguous, session.CodeResourceNotIndexed, session.CodeResourceNotFound, session.CodeResourceNotFile:
+	case session.CodeSkillNotFound, session.CodeSkillAmbiguous, session.CodeResourceNotIndexed, session.CodeResourceNotFound, session.CodeResourceNotFile, session.CodeResourceChanged:
 		code = notFound
 	case session.CodeResourcePathInvalid, session.CodeInvalidArguments, session.CodePromptSlotInvalid:
 		code = mcp.INVALID_PARAMS

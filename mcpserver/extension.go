@@ -183,7 +183,7 @@ func (s *Server) entries(ctx context.Context, books []*book) ([]*entry, error) {
 			continue
 		}
 		missing.Go(func() error {
-			made, err := b.entry(ctx)
+			made, err := s.entry(ctx, b)
 			if err != nil && ctx.Err() == nil {
 				s.cfg.Logger.WarnContext(ctx, "skill not listed", slog.String("skill", b.skill.Path), tint.Err(err))
 			}
@@ -222,7 +222,7 @@ func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
 		return nil, s.methodError(ctx, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", clip(params.URI)),
 			Remedy: "send the URI of a skill's SKILL.md; skills/list has them"}, mcp.INVALID_PARAMS)
 	}
-	made, err := b.entry(ctx)
+	made, err := s.entry(ctx, b)
 	if err != nil {
 		return nil, s.methodError(ctx, unreadable(b.skill, err), mcp.INVALID_PARAMS)
 	}

@@ -32,7 +32,7 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 	if err := s.permit(ctx, r.Method, params.Meta, about); err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
-	children, err := directory(ctx, snapshot, params.URI)
+	children, err := s.directory(ctx, snapshot, params.URI)
 	if err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
@@ -52,7 +52,7 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 // directory returns the direct children of a directory, in byte order of URI.
 //
 // Errors: *session.Error; those of ctx.
-func directory(ctx context.Context, snapshot *skills.Snapshot, uri string) ([]mcp.Resource, error) {
+func (s *Server) directory(ctx context.Context, snapshot *skills.Snapshot, uri string) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
 		return nil, &session.Error{Code: session.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", clip(uri), what),
 			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last segment, or of one below it"}
@@ -63,7 +63,7 @@ func directory(ctx context.Context, snapshot *skills.Snapshot, uri string) ([]mc
 	}
 	children := childrenOf(snapshot, path)
 	if sk, file := locate(snapshot, uri); sk != nil {
-		index, err := sk.Index(ctx)
+		fresh, index, err := s.indexOf(ctx, sk)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -72,7 +72,7 @@ func directory(ctx context.Context, snapshot *skills.Snapshot, uri string) ([]mc
 		case file == sk.File || index.Resource(file) != nil:
 			return refuse("is a file, not a directory resource")
 		}
-		children = append(children, filesIn(sk, index, file)...)
+		children = append(children, filesIn(fresh, index, file)...)
 	}
 	if len(children) == 0 {
 		return refuse("is not a directory this server serves")

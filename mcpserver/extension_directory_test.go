@@ -151,7 +151,7 @@ func FuzzDirectory(f *testing.F) {
 	p := newProbe(f, shelfFiles(), probeOptions{})
 	snapshot := p.server.cfg.Registry.Snapshot()
 	f.Fuzz(func(t *testing.T, uri string) {
-		children, err := directory(t.Context(), snapshot, uri)
+		children, err := p.server.directory(t.Context(), snapshot, uri)
 		if (err == nil) != (len(children) > 0) {
 			t.Fatalf("directory(%q) = %v, %v", uri, children, err)
 		}
@@ -165,7 +165,7 @@ func FuzzDirectory(f *testing.F) {
 				t.Fatalf("directory(%q) has %q", uri, child.URI)
 			}
 			if child.MIMEType == mimeDirectory {
-				if _, err := directory(t.Context(), snapshot, child.URI); err != nil {
+				if _, err := p.server.directory(t.Context(), snapshot, child.URI); err != nil {
 					t.Fatalf("directory(%q) has %q: %v", uri, child.URI, err)
 				}
 			}

@@ -121,25 +121,25 @@ type skillResource struct {
 
 // entry returns the skill's entry, which is made once. Making it reads the skill's files.
 //
-// Errors: those of [skills.Skill.Index].
-func (b *book) entry(ctx context.Context) (*entry, error) {
+// Errors: those of [skills.Registry.Index].
+func (s *Server) entry(ctx context.Context, b *book) (*entry, error) {
 	if made := b.made.Load(); made != nil {
 		return made, nil
 	}
-	index, err := b.skill.Index(ctx)
+	sk, index, err := s.indexOf(ctx, b.skill)
 	if err != nil {
 		return nil, err
 	}
-	shown := skillEntry{URI: b.uri, Frontmatter: b.skill.Frontmatter.JSON, Resources: make([]skillResource, len(index.Files))}
+	shown := skillEntry{URI: b.uri, Frontmatter: sk.Frontmatter.JSON, Resources: make([]skillResource, len(index.Files))}
 	for i := range index.Files {
 		file := &index.Files[i]
-		shown.Resources[i] = skillResource{URI: b.skill.URI(file.Path), Digest: file.Digest, Size: file.Size}
+		shown.Resources[i] = skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size}
 	}
 	raw, err := json.Marshal(shown)
 	if err != nil {
 		return nil, fmt.Errorf("marshal the entry of %s: %w", b.skill.Path, err)
 	}
-	made := &entry{json: raw, unlisted: unlisted(b.skill)}
+	made := &entry{json: raw, unlisted: unlisted(sk)}
 	if made.unlisted == "" && !index.Publishable {
 		made.unlisted = reason(index.Diagnostics)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"log/slog"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +75,21 @@ func (s *Server) resourcePage(ctx context.Context, after string) (page []mcp.Res
 	return page, "", nil
 }
 
+// indexOf returns a skill as it is now, with its index: what a list says of one skill is all of one
+// version. What that brought up is published.
+//
+// Errors: those of [skills.Registry.Index].
+func (s *Server) indexOf(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
+	fresh, index, err := s.cfg.Registry.Index(ctx, sk)
+	if err != nil {
+		return nil, nil, fmt.Errorf("index %s: %w", sk.Path, err)
+	}
+	if fresh != sk {
+		s.Publish()
+	}
+	return fresh, index, nil
+}
+
 // resourcesOf returns the resources of a group, in byte order of URI. A skill whose files cannot be
 // listed has none.
 //
@@ -84,12 +99,12 @@ func (s *Server) resourcesOf(ctx context.Context, group []*skills.Skill) ([]mcp.
 	// Nested skills come first, so that among equal URIs their SKILL.md is described as a skill and
 	// not as a file of the enclosing one.
 	for _, sk := range slices.Backward(group) {
-		index, err := sk.Index(ctx)
+		sk, index, err := s.indexOf(ctx, sk)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "skill not listed", slog.String("skill", sk.Path), tint.Err(err))
+			s.cfg.Logger.WarnContext(ctx, "skill not listed", tint.Err(err))
 			continue
 		}
 		resources = append(resources, skillFileResource(sk, index))

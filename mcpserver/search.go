@@ -8,6 +8,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
@@ -18,7 +19,7 @@ import (
 const maxHit = 250
 
 // handleSearch is tools/call search_skills. It finds what the catalogue shows to models, nothing
-// else, and like the catalogue it is no reading of a skill.
+// else. Whoever may not read skills may not search them; a search is no reading of one.
 func (s *Server) handleSearch(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	var args SearchArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
@@ -28,13 +29,20 @@ func (s *Server) handleSearch(ctx context.Context, request mcp.CallToolRequest) 
 		return s.toolError(ctx, err, nil)
 	}
 	if err := s.scanned(ctx); err != nil {
-		return s.toolError(ctx, err, nil)
+		return nil, err
 	}
 	view := s.view.Load()
 	if !view.searchable {
 		// A tool that is not listed is not there; the library knows only that it may be.
 		wire.SetError(ctx, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "tool '" + ToolSearch + "' not found: tool not found"})
 		return nil, errNotOffered
+	}
+	ses, call, err := s.open(ctx, request, "")
+	if err == nil {
+		err = ses.Permit(ctx, session.PermitRequest{Call: call})
+	}
+	if err != nil {
+		return s.toolError(ctx, err, nil)
 	}
 	found, err := view.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {

@@ -43,7 +43,10 @@ func newTestServer(t *testing.T, files map[string]string, opts *skills.ScanOptio
 		t.Fatal(err)
 	}
 	cfg.Registry = skills.NewRegistry([]skills.Root{{Dir: "test", FS: tree}}, opts)
-	cfg.Policy, cfg.Logger, cfg.Version = policy.New(policy.Config{Tools: ReadMethods()}), slog.New(slog.DiscardHandler), "test"
+	if cfg.Policy == nil {
+		cfg.Policy = policy.New(policy.Config{Tools: ReadMethods()})
+	}
+	cfg.Logger, cfg.Version = slog.New(slog.DiscardHandler), "test"
 	cfg.Sessions = session.New(session.Config{Registry: cfg.Registry, Policy: cfg.Policy, Trees: trees, Records: memstore.New(), Version: "test", Logger: cfg.Logger})
 	s := New(cfg)
 	if err := s.Load(t.Context()); err != nil {
@@ -189,5 +192,14 @@ func TestCatalogueFollowsTheOperator(t *testing.T) {
 	}
 	if _, list, _ := strings.Cut(s.view.Load().tools.Tools[0].Description, catalogTitle); !strings.Contains(list, "skill-0001\n") {
 		t.Errorf("a name-only skill is shown as %q", list)
+	}
+}
+
+// Who may not read skills may not search them.
+func TestSearchAsksThePolicy(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, invented(3), nil, Config{AlwaysSearch: true, Policy: policy.New(policy.Config{Tools: ReadMethods(), Mode: policy.EnforceStrict})})
+	if text, isError := callSearch(t, s, map[string]any{"query": "invented"}); !isError || !strings.Contains(text, "direct_command_required") {
+		t.Errorf("search without evidence = %q", text)
 	}
 }

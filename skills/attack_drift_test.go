@@ -163,19 +163,16 @@ func TestAttackSettled(t *testing.T) {
 	}
 }
 
-// TestAttackBetweenScanAndIndex changes SKILL.md before the files are first hashed: the index keeps
-// the digest the scan gave out, and the change is drift.
+// TestAttackBetweenScanAndIndex changes SKILL.md before the files are first hashed: there is no index
+// of two versions, the change is drift.
 func TestAttackBetweenScanAndIndex(t *testing.T) {
 	dir := t.TempDir()
 	attackPlant(t, dir, map[string]string{"a/SKILL.md": attackManifest("a")})
 	sk := attackScan(t, nil, skills.Root{Dir: dir}).Skill("a")
 	attackWrite(t, filepath.Join(dir, "a", "SKILL.md"), attackManifest("a")+"changed")
 	index, err := sk.Index(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if index.Files[0].Digest != sk.Digest {
-		t.Errorf("the index has %s for SKILL.md, the skill %s", index.Files[0].Digest, sk.Digest)
+	if _, ok := errors.AsType[*skills.DriftError](err); !ok || index != nil {
+		t.Errorf("Index = %v, %v; want drift", index, err)
 	}
 	if _, ok := errors.AsType[*skills.DriftError](sk.Verify(t.Context())); !ok {
 		t.Error("Verify does not see the change")
@@ -250,9 +247,15 @@ func TestAttackConcurrent(t *testing.T) {
 					registry.RescanSkill(t.Context(), registry.Snapshot().Skill("b"))
 				default:
 					for _, sk := range registry.Snapshot().Skills {
-						first, err := sk.Index(t.Context())
-						second, _ := sk.Index(t.Context())
-						if err != nil || first != second {
+						sk, first, err := registry.Index(t.Context(), sk)
+						if _, drift := errors.AsType[*skills.DriftError](err); drift {
+							continue // renamed once more than the registry has patience for
+						}
+						if err != nil {
+							t.Error(err)
+							continue
+						}
+						if second, err := sk.Index(t.Context()); err != nil || first != second {
 							t.Errorf("Index = %p, %p, %v", first, second, err)
 						}
 						sk.Read(t.Context(), "references/r.md", 100)

@@ -33,7 +33,9 @@ type indexing struct {
 // files as they are at that time; SKILL.md counts with the digest it had in the scan. Concurrent
 // calls share one computation. A failed one is repeated by the next call.
 //
-// Errors: the sentinels of [Skill.Read] when the directory cannot be read; those of ctx.
+// Errors: the sentinels of [Skill.Read] when the directory cannot be read; *DriftError when SKILL.md
+// is no longer what the scan read, for the other files would be of another version than it; those of
+// ctx.
 func (s *Skill) Index(ctx context.Context) (*Index, error) {
 	for {
 		if index := s.indexed.Load(); index != nil {
@@ -95,6 +97,9 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		return nil, err
 	}
 	defer t.close()
+	if err := s.same(t); err != nil {
+		return nil, err
+	}
 	files, more, err := listFiles(ctx, t, s.limits, s.File)
 	if err != nil {
 		return nil, err
@@ -132,8 +137,28 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if !self {
 		return nil, fmt.Errorf("%s: %w", s.File, ErrNotFound)
 	}
+	if err := s.same(t); err != nil {
+		return nil, err
+	}
 	in.finish()
 	return x, nil
+}
+
+// same makes sure that the skill file in a tree is what the scan read.
+//
+// Errors: ErrNotFound; *DriftError.
+func (s *Skill) same(t tree) error {
+	if info, err := t.lstat(s.File); err == nil && info.Mode().IsRegular() && s.mark.vouches(markOf(info)) {
+		return nil
+	}
+	data, _, err := readTree(t, s.File, MaxSkillFile, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.File, ErrNotFound)
+	}
+	if got := digest.FromBytes(data); got != s.Digest {
+		return &DriftError{Want: s.Digest, Got: got, Path: s.File}
+	}
+	return nil
 }
 
 // indexer computes the index of a skill.

@@ -2,6 +2,7 @@ package skills
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,6 +128,27 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)
 	}
 	return fresh, nil
+}
+
+// Index returns the index of a skill of a snapshot. A skill that changed since it was read is read
+// again, and swapped in, so that all of what is returned is of one version; the skill returned is then
+// another one.
+//
+// Errors: those of [Skill.Index] and [Registry.RescanSkill]; *DriftError for a skill that changes
+// again and again.
+func (r *Registry) Index(ctx context.Context, sk *Skill) (*Skill, *Index, error) {
+	for attempt := 1; ; attempt++ {
+		index, err := sk.Index(ctx)
+		if err == nil {
+			return sk, index, nil
+		}
+		if _, drift := errors.AsType[*DriftError](err); !drift || attempt == attempts {
+			return nil, nil, err
+		}
+		if sk, err = r.RescanSkill(ctx, sk); err != nil {
+			return nil, nil, err
+		}
+	}
 }
 
 func diff(old, fresh *Snapshot) (d Diff) {

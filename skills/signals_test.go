@@ -262,16 +262,13 @@ func TestSignalLimits(t *testing.T) {
 	})
 }
 
-// TestSignalsOfOldBytes: what is said of SKILL.md is about the bytes that the scan read, or nothing.
-func TestSignalsOfOldBytes(t *testing.T) {
+// TestSignalsOfSkillFile: the line is that of the file, not of the body.
+func TestSignalsOfSkillFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	plant(t, dir, map[string]string{"a/SKILL.md": quiet + "!`id`\n"})
 	if x := indexOf(t, dir, func() {}); len(x.Diagnostics) != 1 || x.Diagnostics[0].Line != 5 {
 		t.Errorf("diagnostics %v", x.Diagnostics)
-	}
-	if x := indexOf(t, dir, func() { plant(t, dir, map[string]string{"a/SKILL.md": quiet + "\n\n!`id`\n"}) }); len(x.Diagnostics) != 0 {
-		t.Errorf("diagnostics %v of bytes that the scan did not read", x.Diagnostics)
 	}
 }
 

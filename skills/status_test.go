@@ -2,12 +2,14 @@ package skills_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -154,5 +156,35 @@ func TestRescanSkillIsNotServedAnyMore(t *testing.T) {
 	}
 	if after := registry.Snapshot(); len(after.Skills) != 0 || len(after.Withheld) != 1 {
 		t.Errorf("served %v, withheld %v", paths(after.Skills), paths(after.Withheld))
+	}
+}
+
+// An index is of the version that the scan read, or it is none: where another version has taken the
+// directory's place, the registry reads the skill anew.
+func TestIndexIsOfOneVersion(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{
+		"root/a/SKILL.md": document("a", "first"), "root/a/file": "first",
+		"next/SKILL.md": document("a", "second"), "next/file": "second",
+	})
+	registry := skills.NewRegistry([]skills.Root{{Dir: filepath.Join(base, "root"), Tier: skills.TierUser}}, nil)
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sk := registry.Snapshot().Skill("a")
+	if err := errors.Join(os.Rename(filepath.Join(base, "root", "a"), filepath.Join(base, "away")), os.Rename(filepath.Join(base, "next"), filepath.Join(base, "root", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	var drift *skills.DriftError
+	if index, err := sk.Index(t.Context()); !errors.As(err, &drift) || drift.Path != "SKILL.md" {
+		t.Errorf("Index = %v, %v; want drift of SKILL.md", index, err)
+	}
+	fresh, index, err := registry.Index(t.Context(), sk)
+	if err != nil || fresh.Description() != "second" || index.Files[0].Digest != fresh.Digest || index.Resource("file").Digest != digest.FromString("second") {
+		t.Errorf("the registry's index = %v, %v, %v", fresh, index, err)
+	}
+	if registry.Snapshot().Skill("a") != fresh {
+		t.Error("the skill that was read anew is not in the snapshot")
 	}
 }

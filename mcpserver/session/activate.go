@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,14 +73,11 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	if denial != nil {
 		return nil, s.deny(ctx, req, denial)
 	}
-	fresh, index, err := s.current(ctx, sk)
+	loaded, err := s.read(ctx, sk)
 	if err != nil {
 		return nil, s.plain(readError(err, sk.File))
 	}
-	loaded := &Loaded{Skill: fresh, Index: index, Rescanned: fresh != sk, Size: fresh.Size}
-	if loaded.Body, loaded.BodyOffset, err = s.body(ctx, fresh); err != nil {
-		return nil, s.plain(readError(err, sk.File))
-	}
+	fresh, index := loaded.Skill, loaded.Index
 	a, handle, until := s.activate(fresh, index)
 	loaded.Handle, loaded.Until = handle, until
 	loaded.Known = s.wasShown(a) && !r.Force
@@ -89,7 +87,9 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	if loaded.Known {
 		loaded.Body = nil
 	}
-	s.markShown(a)
+	if ctx.Err() == nil {
+		s.markShown(a)
+	}
 	loaded.Output = LoadOutput{
 		Type: "skillsd.load-skill-output", OutputID: s.outputID(r.Call.Method), Skill: fresh.Path, Name: fresh.Name(), Status: "loaded",
 		CFCPromptRole: provenance.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File), SandboxSkillDir: sandboxPath(fresh, ""),
@@ -116,22 +116,47 @@ func (s *Session) lookup(name string) (*skills.Skill, error) {
 	return sk, nil
 }
 
-// current returns sk as it is on disk now: a skill that changed since the scan is read anew, so
-// that its new text goes out under its new digest.
+// rereads is how often a skill that changes while it is read is read again.
+const rereads = 3
+
+// read returns a skill and its instructions as they are on disk now, all of one version: a skill that
+// changed since the scan is read anew, so that its new text goes out under its new digest.
+func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
+	loaded := &Loaded{}
+	for attempt := 0; ; attempt++ {
+		fresh, index, err := s.current(ctx, sk)
+		if err != nil {
+			return nil, err
+		}
+		loaded.Skill, loaded.Index, loaded.Size = fresh, index, fresh.Size
+		loaded.Rescanned = loaded.Rescanned || fresh != sk
+		loaded.Body, loaded.BodyOffset, err = s.body(ctx, fresh)
+		if _, drift := errors.AsType[*skills.DriftError](err); !drift || attempt == rereads {
+			return loaded, err
+		}
+		sk = fresh
+	}
+}
+
+// current returns sk with its index as they are on disk now.
 func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
-	index, err := sk.Index(ctx)
-	if err == nil {
-		err = sk.Verify(ctx)
+	for attempt := 0; ; attempt++ {
+		index, err := sk.Index(ctx)
+		if err == nil {
+			err = sk.Verify(ctx)
+		}
+		if err == nil {
+			return sk, index, nil
+		}
+		if attempt == rereads {
+			return nil, nil, err
+		}
+		fresh, rescanErr := s.cfg.Registry.RescanSkill(ctx, sk)
+		if rescanErr != nil {
+			return nil, nil, fmt.Errorf("%w (after %v)", rescanErr, err)
+		}
+		sk = fresh
 	}
-	if err == nil {
-		return sk, index, nil
-	}
-	fresh, rescanErr := s.cfg.Registry.RescanSkill(ctx, sk)
-	if rescanErr != nil {
-		return nil, nil, fmt.Errorf("%w (after %v)", rescanErr, err)
-	}
-	index, err = fresh.Index(ctx)
-	return fresh, index, err
 }
 
 // body reads the instructions of a skill, verified against its digest.
@@ -141,7 +166,7 @@ func (s *Session) body(ctx context.Context, sk *skills.Skill) (body []byte, offs
 		return nil, 0, err
 	}
 	if !content.Matches {
-		return nil, 0, fmt.Errorf("%s changed while it was read", sk.File)
+		return nil, 0, &skills.DriftError{Want: sk.Digest, Got: content.Digest, Path: sk.File}
 	}
 	offset = skills.BodyOffset(content.Data)
 	return content.Data[offset:], offset, nil

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,5 +91,49 @@ func TestWithheldSkills(t *testing.T) {
 	_, err = ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local}, URI: "skill://narrow/SKILL.md"})
 	if code(err) != "resource_not_found" {
 		t.Errorf("read of a disabled skill = %v", err)
+	}
+}
+
+// What goes wrong with a skill that is being changed is said as such, and is no failure of the server.
+func TestChangedSkillIsNoInternalError(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	ses, call := b.call("load_skill")
+	file := filepath.Join(b.root, "demo", "SKILL.md")
+	for name, change := range map[string]func() error{
+		"unparsable": func() error {
+			return os.WriteFile(file, []byte("---\nname: demo\ndescription: d\nallowed-tools: [a\n---\n"), 0o644)
+		},
+		"a link out": func() error { return errors.Join(os.Remove(file), os.Symlink("/etc/passwd", file)) },
+		"gone":       func() error { return os.Remove(file) },
+	} {
+		if err := os.WriteFile(file, []byte("---\nname: demo\ndescription: For tests.\n---\nDo it.\n"), 0o644); err != nil && name != "a link out" {
+			t.Log(err)
+		}
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if c := code(err); c == "" || c == "internal" || strings.Contains(err.Error(), "/etc") {
+			t.Errorf("%s: load = %v", name, err)
+		}
+		os.Remove(file)
+	}
+	if _, err := ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local}, URI: "skill://narrow"}); code(err) != "resource_not_found" {
+		t.Errorf("read of a directory = %v", err)
+	}
+}
+
+// An answer that nobody waits for has not sent the instructions.
+func TestUndeliveredLoadIsNotShown(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	ses, call := b.call("load_skill")
+	ctx, leave := context.WithCancel(t.Context())
+	b.records.onAppend = leave
+	if _, err := ses.Activate(ctx, ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+		t.Logf("load = %v", err)
+	}
+	b.records.onAppend = nil
+	if loaded := b.load("demo"); loaded.Known || len(loaded.Body) == 0 {
+		t.Error("the instructions count as sent although the client had left")
 	}
 }

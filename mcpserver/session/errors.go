@@ -120,6 +120,13 @@ func unserved(diagnostics []skills.Diagnostic, path string) string {
 // permission is a denial and is mapped by the caller.
 func readError(err error, path string) *Error {
 	path = clip(path)
+	if invalid, ok := errors.AsType[*skills.FrontmatterError](err); ok {
+		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed and cannot be loaded: %s", path, clip(invalid.Error())),
+			Remedy: "use another skill; its author finds what is wrong with `skillsd validate`", Err: err}
+	}
+	if _, ok := errors.AsType[*skills.DriftError](err); ok {
+		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q is being changed", path), Remedy: "try again", Err: err}
+	}
 	switch {
 	case errors.Is(err, skills.ErrNotIndexed):
 		return &Error{Code: CodeResourceNotIndexed, Message: fmt.Sprintf("%q is not a file of this skill", path),
@@ -130,7 +137,7 @@ func readError(err error, path string) *Error {
 	case errors.Is(err, skills.ErrTooLarge):
 		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed and is now too large to read", path),
 			Remedy: "call load_skill again for the current file list", Err: err}
-	case errors.Is(err, skills.ErrNotFile):
+	case errors.Is(err, skills.ErrNotFile), errors.Is(err, skills.ErrOutsideRoot):
 		return &Error{Code: CodeResourceNotFile, Message: fmt.Sprintf("%q is not a regular file", path),
 			Remedy: "use the path of a file from the skill's file list", Err: err}
 	}

@@ -80,7 +80,7 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 	}
 	if out.Changed && s.cfg.RefuseDrift {
 		out.Data = nil
-		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed since the skill was loaded", clip(out.Path)),
+		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed since it was indexed", clip(out.Path)),
 			Remedy: "call load_skill again for the current version"})
 	}
 	out.slice(r.MaxBytes, r.MaxChars)
@@ -98,7 +98,7 @@ func (s *Session) ReadURI(ctx context.Context, r ReadRequest) (*ReadResult, erro
 	req := s.newRequest(r.Call, policy.Read)
 	out := s.newRead(r)
 	sk, file, err := s.cfg.Registry.Snapshot().Resolve(r.URI)
-	if err != nil {
+	if err != nil || file == "" {
 		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("no resource %q", clip(r.URI)),
 			Remedy: "list the resources for the URIs there are", Err: err})
 	}

@@ -51,6 +51,7 @@ type failingStore struct {
 	broken   atomic.Bool
 	unkept   atomic.Bool // Put fails
 	noResult atomic.Bool // the outcome of a run is what cannot be written
+	onAppend func()      // called before each append
 }
 
 func (s *failingStore) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
@@ -61,6 +62,9 @@ func (s *failingStore) Put(ctx context.Context, session, name string, data []byt
 }
 
 func (s *failingStore) Append(ctx context.Context, e *provenance.Event) error {
+	if s.onAppend != nil {
+		s.onAppend()
+	}
 	if s.broken.Load() || s.noResult.Load() && e.Kind == provenance.KindScriptExecuted {
 		return provenance.ErrUnavailable
 	}

@@ -160,7 +160,14 @@ func (s *Sessions) addRemote(call Call, key remoteKey) (*Session, error) {
 	case s.remotes.each[name] >= maxRemoteEach:
 		whose = func(ses *Session) bool { return ses.principal.Name == name }
 	case len(s.remotes.byKey) >= maxRemote:
-		whose = func(*Session) bool { return true }
+		// Who has most makes room, so that nobody can end the sessions of others by opening many.
+		most := name
+		for other, n := range s.remotes.each {
+			if n > s.remotes.each[most] {
+				most = other
+			}
+		}
+		whose = func(ses *Session) bool { return ses.principal.Name == most }
 	}
 	if whose != nil && !s.dropOldest(whose) {
 		return nil, errTooMany
