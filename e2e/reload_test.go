@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // untilNotified reads lines until the notification of that name and returns what came before it.
@@ -115,6 +116,21 @@ func line(text, prefix string) string {
 	return ""
 }
 
+// untilLogged waits for a word in the server's log.
+func (p *process) untilLogged(word string) {
+	p.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !strings.Contains(p.stderr.String(), word) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			p.t.Fatalf("the log does not speak of %s:\n%s", word, p.stderr)
+		}
+	}
+}
+
 // A root that disappears leaves its last good skills, with a word to the operator, and what comes
 // back is served.
 func TestRootDisappears(t *testing.T) {
@@ -127,6 +143,7 @@ func TestRootDisappears(t *testing.T) {
 	if err := os.Rename(one, away); err != nil {
 		t.Fatal(err)
 	}
+	p.untilLogged("unreadable-root")
 	// The other root's change comes in one generation with the loss.
 	if err := os.WriteFile(filepath.Join(base, "two", "other", "SKILL.md"), []byte("---\nname: other\ndescription: Changed.\n---\nOther body.\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -147,9 +164,6 @@ func TestRootDisappears(t *testing.T) {
 	}
 	if err := p.leave(); err != nil {
 		t.Errorf("exit: %v", err)
-	}
-	if !strings.Contains(p.stderr.String(), "unreadable-root") {
-		t.Errorf("the log does not speak of the lost root:\n%s", p.stderr)
 	}
 }
 

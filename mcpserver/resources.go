@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/catalog"
 )
 
 const (
@@ -159,6 +160,8 @@ func fileResource(sk *skills.Skill, r *skills.Resource) mcp.Resource {
 const maxShown = 1024
 
 func shorten(description string) string {
+	// A hundred characters of which only one shows are still bounded.
+	description = catalog.Plain(description[:min(len(description), 16*maxShown)])
 	if len(description) <= maxShown {
 		return description
 	}

@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,6 +170,7 @@ func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, 
 			s.cfg.Logger.WarnContext(ctx, "skill diagnostic", slog.String("code", string(d.Code)), slog.String("skill", path), slog.String("path", d.Path), slog.String("err", d.Detail))
 		}
 	}
+	s.forget(snapshot.Diagnostics)
 	warn("", snapshot.Diagnostics)
 	for _, path := range paths {
 		if sk := snapshot.Skill(path); sk != nil {
@@ -177,9 +179,26 @@ func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, 
 	}
 }
 
+// forget lets what was told of roots and directories be told again once it has ended.
+func (s *Server) forget(now []skills.Diagnostic) {
+	for key := range s.logged {
+		if of, found := strings.CutPrefix(key.Path, "/"); found {
+			key.Path = of
+			if !slices.Contains(now, key) {
+				key.Path = "/" + of
+				delete(s.logged, key)
+			}
+		}
+	}
+}
+
 // Reloaded publishes the registry's current snapshot after a change on disk.
 func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 	if s.scanned(ctx) != nil {
+		return
+	}
+	if diff.Empty() {
+		s.logDiagnostics(ctx, s.cfg.Registry.Snapshot())
 		return
 	}
 	s.cfg.Logger.InfoContext(ctx, "skills reloaded", slog.Int("added", len(diff.Added)), slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))

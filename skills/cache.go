@@ -54,22 +54,27 @@ func (c *Cache) load() {
 		return
 	}
 	c.loaded = true
+	if known, err := parseDigests(c.read()); err == nil {
+		c.known = known
+	}
+}
+
+// read returns the bytes of the file; none when it is no regular file of a fitting size.
+func (c *Cache) read() []byte {
 	file, err := os.OpenFile(c.file, os.O_RDONLY|nonblock, 0)
 	if err != nil {
-		return
+		return nil
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return
+		return nil
 	}
 	data, err := readLimited(file, info.Size(), int64(maxCacheFile), nil)
 	if err != nil {
-		return
+		return nil
 	}
-	if known, err := parseDigests(data); err == nil {
-		c.known = known
-	}
+	return data
 }
 
 // resource returns the record as a file of a skill.
@@ -125,7 +130,7 @@ func (c *Cache) Save(s *Snapshot) error {
 	if complete {
 		c.known = digests{}
 	}
-	if now, err := os.ReadFile(c.file); err == nil && bytes.Equal(now, data) {
+	if bytes.Equal(c.read(), data) {
 		return nil
 	}
 	return replaceFile(c.file, data)

@@ -1,6 +1,10 @@
 package skills
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // Severity says how much a diagnostic matters.
 type Severity int
@@ -92,6 +96,11 @@ type Diagnostic struct {
 	// Path is what it is about: a file of the skill, or, in a snapshot, a root or a path below one.
 	Path string `json:"path,omitempty"`
 	Line int    `json:"line,omitempty"` // in the file, from 1
+}
+
+// quoted shows a name that may hold anything, on one line.
+func quoted(name string) string {
+	return strconv.QuoteToASCII(clip(strings.ToValidUTF8(name, "\ufffd"), maxName))
 }
 
 func diagnose(severity Severity, code Code, path, format string, args ...any) Diagnostic {

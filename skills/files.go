@@ -124,7 +124,7 @@ func leftOut(c candidate) Diagnostic {
 	switch {
 	case errors.Is(c.err, errUnusableName):
 		// The name itself could break a line of output.
-		return diagnose(Warning, CodeInvalidPath, path.Dir(strings.ToValidUTF8(c.path, "?")), "a file has a name that no path can hold")
+		return diagnose(Warning, CodeInvalidPath, path.Dir(strings.ToValidUTF8(c.path, "?")), "a file has a name that no path can hold: %s", quoted(path.Base(c.path)))
 	case errors.Is(c.err, ErrOutsideRoot):
 		return diagnose(Warning, CodeResourceOutside, c.path, "the link leads out of the skill")
 	case errors.Is(c.err, ErrTooLarge):

@@ -16,13 +16,13 @@ func (c Code) Fix() string {
 func (c Code) fixScan() string {
 	switch c {
 	case CodeUnreadableRoot:
-		return "make the directory readable, or leave the root out"
+		return "make it a readable directory or a sound zip archive, or leave the root out"
 	case CodeUnreadableDir:
 		return "make the directory readable, or remove the link"
 	case CodeOutsideRoot:
-		return "copy the target here, or allow its directory with --allow-root"
+		return "copy the target here; a directory can be allowed with --allow-root instead"
 	case CodeScanLimit:
-		return "split what is too large, or raise --scan-limit"
+		return "split what is too large, or raise --scan-limit; a SKILL.md has 1 MiB at most"
 	case CodeMaxDepth:
 		return "move the skills up, or raise the limit with --scan-limit depth=N"
 	case CodeInvalidPath:
@@ -49,11 +49,11 @@ func (c Code) fixFile() string {
 	case CodeUnreadableSkill:
 		return "make SKILL.md a regular file that can be read"
 	case CodeInvalidEncoding:
-		return "save SKILL.md as UTF-8 text"
+		return "save SKILL.md as UTF-8 text without NUL bytes"
 	case CodeInvalidFrontmatter:
-		return "end the block with a line ---, and close what is open in it or put values in quotes"
+		return "make it plain YAML between two lines ---: keys and values, without anchors and tags, in 64 KiB"
 	case CodeFrontmatterRepaired:
-		return "put the value in quotes, or add what is missing"
+		return "mend what the line says: quotes around a value, spaces for tabs, a closing ---, a missing field"
 	case CodeMissingName:
 		return "add name: with the name of the directory"
 	case CodeMissingDescription:

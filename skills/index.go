@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
@@ -216,11 +217,31 @@ func (in *indexer) self() {
 	in.signals.begin(s.File, in.unseen)
 	in.signals.add(data)
 	in.unseen -= min(len(data), in.unseen)
-	in.found = append(in.found, in.signals.end(s.File)...)
+	found := in.signals.end(s.File)
+	if !slices.ContainsFunc(found, isInvisible) {
+		found = append(found, in.escaped(data)...)
+	}
+	in.found = append(in.found, found...)
 	if line := s.hooks(data); line > 0 {
 		in.found = append(in.found, Diagnostic{Severity: Info, Code: CodeHooksIgnored, Path: s.File, Line: line, Detail: "the hooks that the frontmatter declares never run"})
 	}
 }
+
+// escaped searches the frontmatter for invisible text that its YAML writes with escapes.
+func (in *indexer) escaped(data []byte) []Diagnostic {
+	if !bytes.Contains(data, []byte(`\u`)) && !bytes.Contains(data, []byte(`\U`)) && !bytes.Contains(data, []byte(`\x`)) {
+		return nil
+	}
+	in.signals.begin(in.skill.File, maxSignalFile)
+	in.signals.add(in.skill.Frontmatter.JSON)
+	found := slices.DeleteFunc(in.signals.end(in.skill.File), func(d Diagnostic) bool { return !isInvisible(d) })
+	for i := range found {
+		found[i].Line = 1
+	}
+	return found
+}
+
+func isInvisible(d Diagnostic) bool { return d.Code == CodeInvisibleText }
 
 // add hashes a file and adds it to the index.
 func (in *indexer) add(name string) error {

@@ -36,20 +36,28 @@ func (e *AmbiguousError) Error() string {
 // Skill returns the skill of exactly that path, or nil.
 func (s *Snapshot) Skill(path string) *Skill { return s.latest(s.byPath[path]) }
 
-// Lookup finds a skill by its path or its name. The path is tried first. A name means the only
-// skill of that name in the most trusted tier that has one, so a less trusted skill can neither
-// take it nor make it ambiguous.
+// Lookup finds a skill by its path or its name. A name means the only skill of that name in the most
+// trusted tier that has one, so a less trusted skill can neither take it nor make it ambiguous, not
+// even by having it for a path. But for that the path is tried first; as skill://PATH it always means
+// the path.
 //
 // Errors: *NotFoundError, *AmbiguousError.
 func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
-	if sk := s.Skill(nameOrPath); sk != nil {
-		return sk, nil
-	}
-	named := s.byName[nameOrPath]
-	if len(named) == 0 {
+	if strings.HasPrefix(nameOrPath, uriScheme) {
+		path, err := ParseURI(nameOrPath)
+		if sk := s.Skill(path); err == nil && sk != nil {
+			return sk, nil
+		}
 		return nil, s.NotFound(nameOrPath)
 	}
-	tier := slices.MinFunc(named, func(a, b *Skill) int { return cmp.Compare(a.Root.Tier, b.Root.Tier) }).Root.Tier
+	named, exact := s.byName[nameOrPath], s.Skill(nameOrPath)
+	if len(named) == 0 && exact == nil {
+		return nil, s.NotFound(nameOrPath)
+	}
+	tier := leastTier(named)
+	if exact != nil && (len(named) == 0 || exact.Root.Tier <= tier) {
+		return exact, nil
+	}
 	var paths []string
 	var only *Skill
 	for _, sk := range named {
@@ -61,6 +69,15 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 		return nil, &AmbiguousError{Name: nameOrPath, Paths: paths}
 	}
 	return only, nil
+}
+
+// leastTier is the most trusted tier of skills; of none it is the least trusted.
+func leastTier(all []*Skill) Tier {
+	tier := TierThirdParty
+	for _, sk := range all {
+		tier = min(tier, sk.Root.Tier)
+	}
+	return tier
 }
 
 // Resolve finds the skill and the file of it a URI names. A file of a nested skill belongs to the

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -205,5 +206,39 @@ func TestLookup(t *testing.T) {
 		if !ok || query != "sol" && missing.Suggestion != want || missing.Total != 7 || len(missing.Nearest) != 7 {
 			t.Errorf("Lookup(%q) = %+v, want the suggestion %q of 7 skills", query, err, want)
 		}
+	}
+}
+
+// A less trusted skill can neither take the name of a more trusted one nor block it, not even with its
+// path; as a URI the path is always its own.
+func TestNameOfTheMoreTrusted(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeTree(t, base, map[string]string{"org/tools/pdf/SKILL.md": document("pdf", "from org"), "other/pdf/SKILL.md": document("pdf", "from another")})
+	for _, test := range []struct {
+		tier skills.Tier // of the skill whose path is the name
+		want string
+	}{{skills.TierThirdParty, "tools/pdf"}, {skills.TierOrg, "pdf"}, {skills.TierBuiltin, "pdf"}} {
+		snapshot := scan(t, nil, skills.Root{Dir: filepath.Join(base, "org"), Tier: skills.TierOrg}, skills.Root{Dir: filepath.Join(base, "other"), Tier: test.tier})
+		sk, err := snapshot.Lookup("pdf")
+		if err != nil || sk.Path != test.want {
+			t.Errorf("%s: Lookup(pdf) = %v, %v; want %s", test.tier, sk, err, test.want)
+		}
+		if sk, err := snapshot.Lookup("skill://pdf"); err != nil || sk.Path != "pdf" {
+			t.Errorf("%s: Lookup(skill://pdf) = %v, %v", test.tier, sk, err)
+		}
+		if sk, err := snapshot.Lookup("tools/pdf"); err != nil || sk.Path != "tools/pdf" {
+			t.Errorf("%s: Lookup(tools/pdf) = %v, %v", test.tier, sk, err)
+		}
+		said := slices.ContainsFunc(snapshot.Diagnostics, func(d skills.Diagnostic) bool {
+			return d.Code == skills.CodeDuplicateName && d.Severity == skills.Warning && d.Path == "pdf"
+		})
+		if said != (test.want != "pdf") {
+			t.Errorf("%s: diagnostics %v", test.tier, snapshot.Diagnostics)
+		}
+	}
+	var missing *skills.NotFoundError
+	if _, err := scan(t, nil, skills.Root{Dir: base}).Lookup("skill://nothing"); !errors.As(err, &missing) {
+		t.Errorf("Lookup of a URI of nothing = %v", err)
 	}
 }

@@ -41,7 +41,7 @@ type ScanOptions struct {
 	// MaxFiles is the most files of a skill, and the most directories looked at for skills nested
 	// in it; 0: 2,000.
 	MaxFiles int
-	// MaxTree is the most bytes of the files of a skill together; 0: 1 GiB.
+	// MaxTree is the most bytes of the files of a skill together; 0: 256 MiB.
 	MaxTree int64
 
 	// Cache tells the digests of files that have not been touched since it was saved; nil: none.
@@ -59,7 +59,7 @@ type limits struct {
 }
 
 func (o *ScanOptions) limits() *limits {
-	l := &limits{depth: 8, dirs: 20_000, files: 2_000, tree: 1 << 30, now: time.Now}
+	l := &limits{depth: 8, dirs: 20_000, files: 2_000, tree: 256 << 20, now: time.Now}
 	if o == nil {
 		return l
 	}

@@ -299,3 +299,18 @@ func BenchmarkSignals(b *testing.B) {
 		})
 	}
 }
+
+// Invisible characters count whether they stand in the file or are written as escapes of YAML.
+func TestSignalsOfEscapes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plant(t, dir, map[string]string{"a/SKILL.md": "---\nname: a\ndescription: \"x \\u202E y \\U000E0041\\U000E0042\"\n---\nBody.\n"})
+	x := indexOf(t, dir, func() {})
+	if len(x.Diagnostics) != 1 || x.Diagnostics[0].Code != CodeInvisibleText || x.Diagnostics[0].Line != 1 {
+		t.Errorf("diagnostics %v", x.Diagnostics)
+	}
+	plant(t, dir, map[string]string{"a/SKILL.md": "---\nname: a\ndescription: \"caf\\u00e9\"\n---\nBody.\n"})
+	if x := indexOf(t, dir, func() {}); len(x.Diagnostics) != 0 {
+		t.Errorf("diagnostics %v of an accent", x.Diagnostics)
+	}
+}

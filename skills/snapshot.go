@@ -186,6 +186,10 @@ func (s *Snapshot) label() {
 		}
 	}
 	for _, sk := range s.Skills {
+		if named := s.byName[sk.Path]; len(named) > 0 && leastTier(named) < sk.Root.Tier {
+			s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeDuplicateName, sk.Path,
+				"the path is the name of a more trusted skill, which the name means; skill://%s means this one", sk.Path))
+		}
 		if same := s.byName[sk.name]; len(same) > 1 && same[0] == sk {
 			s.Diagnostics = append(s.Diagnostics, diagnose(Info, CodeDuplicateName, sk.Path, "%d skills have this name; use their paths", len(same)))
 		}

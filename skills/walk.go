@@ -99,7 +99,7 @@ func (v *visitor) visit(rel string, depth int) visit {
 		case e.mode == 0:
 			v.note(Warning, CodeMisspeltFile, v.path(below), "only %s and %s make a directory a skill", upperFile, lowerFile)
 		case err != nil:
-			v.note(Warning, CodeInvalidPath, v.path(rel), "a directory has a name that no path can hold")
+			v.note(Warning, CodeInvalidPath, v.path(rel), "a directory has a name that no path can hold: %s", quoted(e.name))
 		case e.mode&fs.ModeSymlink != 0:
 			v.out.links = append(v.out.links, link{area: v.area, rel: below, path: v.path(below), dir: join(v.area.dir, below), depth: depth + 1})
 		default:

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,7 @@ func newListCmd(a *app) *cobra.Command {
 	}
 	opts.Reader.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this script as allowed: SKILL:scripts/PATH (repeatable)")
-	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this state: enabled, hidden, disabled or unavailable")
+	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this state: enabled, hidden, disabled, unavailable or, with --json, broken")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -43,9 +45,9 @@ func newListCmd(a *app) *cobra.Command {
 const maxListed = 50
 
 func (o *listOptions) run(ctx context.Context) error {
-	states := []skills.State{"", skills.StateEnabled, skills.StateHidden, skills.StateDisabled, skills.StateUnavailable}
+	states := []skills.State{"", skills.StateEnabled, skills.StateHidden, skills.StateDisabled, skills.StateUnavailable, stateBroken}
 	if !slices.Contains(states, skills.State(o.State)) {
-		return usageError("use enabled, hidden, disabled or unavailable", "--state: unknown state %q", o.State)
+		return usageError("use enabled, hidden, disabled, unavailable or broken", "--state: unknown state %q", o.State)
 	}
 	allow, err := parseAllow(o.AllowScripts)
 	if err != nil {
@@ -64,7 +66,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	}
 	if o.JSON {
 		if err = addViolations(ctx, rows); err == nil {
-			err = writeJSON(o.app.out, rows)
+			err = writeJSON(o.app.out, o.withBroken(rows, snapshot))
 		}
 	} else {
 		err = o.print(rows)
@@ -80,6 +82,27 @@ func (o *listOptions) run(ctx context.Context) error {
 		found = append(found, notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
 	return printDiagnostics(o.app.err, found, maxListed)
+}
+
+// stateBroken is the state of a skill that cannot be loaded.
+const stateBroken = "broken"
+
+// withBroken adds a row for each skill that cannot be loaded, with what is known of it.
+func (o *listOptions) withBroken(rows []skillRow, snapshot *skills.Snapshot) []skillRow {
+	for _, d := range snapshot.Diagnostics {
+		file := path.Base(d.Path)
+		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") || o.State != "" && o.State != stateBroken {
+			continue
+		}
+		dir := path.Dir(d.Path)
+		d.Path = file
+		rows = append(rows, skillRow{
+			Path: dir, Name: path.Base(dir), State: stateBroken, Reasons: []string{d.Detail}, Tags: []string{}, Resources: []resourceRow{},
+			Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: diagnosticRows([]skills.Diagnostic{d}), Violations: []problem{},
+		})
+	}
+	slices.SortStableFunc(rows, func(a, b skillRow) int { return strings.Compare(a.Path, b.Path) })
+	return rows
 }
 
 func (o *listOptions) print(rows []skillRow) error {

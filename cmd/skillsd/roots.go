@@ -30,7 +30,7 @@ type scanLimits struct {
 }
 
 // scanLimitHelp names them with their defaults.
-const scanLimitHelp = "depth=8, directories=20000, files=2000 in one skill, bytes=1073741824 of one skill"
+const scanLimitHelp = "depth=8, directories=20000, files=2000 in one skill, bytes=268435456 of one skill"
 
 func (l *scanLimits) String() string { return strings.Join(l.spec, ",") }
 func (l *scanLimits) Type() string   { return "NAME=N" }

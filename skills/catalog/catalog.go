@@ -50,7 +50,8 @@ type Options struct {
 	// Tail is the last line when n names are left out, n > 0. It must be one line, not longer for a
 	// smaller n, and true of the server; nil: a text that promises no search. See SearchTail.
 	Tail func(n int) string
-	// Location is where a skill's SKILL.md is, for FormatXML; nil: its skill:// URI.
+	// Location is where a skill's SKILL.md is, for FormatXML; nil: its skill:// URI, as for a location
+	// with characters that do not show.
 	Location func(sk *skills.Skill) string
 }
 

@@ -48,7 +48,10 @@ func (e *entry) frame() {
 	}
 	location := e.sk.URI(cmp.Or(e.sk.File, "SKILL.md"))
 	if e.opts.Location != nil {
-		location = lines(e.opts.Location(e.sk))
+		// One that would have to be changed to be shown would name another file.
+		if own := e.opts.Location(e.sk); lines(own) == own && !strings.ContainsAny(own, "\ufffe\uffff") {
+			location = own
+		}
 	}
 	e.before = "<skill>\n<name>\n" + escape(e.xmlName()) + "\n</name>\n"
 	e.after = "<location>\n" + escape(location) + "\n</location>\n</skill>\n"
@@ -244,6 +247,10 @@ func lines(text string) string {
 		return r
 	}, strings.TrimSpace(text))
 }
+
+// Plain returns text as it stands in a catalogue: on one line, without control and invisible
+// characters.
+func Plain(text string) string { return oneLine(text) }
 
 // invisible reports characters that show nothing and can carry text or reorder what is shown:
 // format characters except the joiners, and the variation selectors beyond the first 16.

@@ -75,6 +75,10 @@ func XML(all []*skills.Skill, location func(sk *skills.Skill) string) string {
 
 // escape writes the characters that mean something in XML as references.
 func escape(s string) string {
+	if strings.ContainsAny(s, "\ufffe\uffff") {
+		// No XML document may hold these two characters.
+		s = strings.NewReplacer("\ufffe", "", "\uffff", "").Replace(s)
+	}
 	if !strings.ContainsAny(s, `&<>"'`) {
 		return s
 	}

@@ -136,3 +136,21 @@ func TestFormat(t *testing.T) {
 		t.Error("MarshalText of an unknown format succeeds")
 	}
 }
+
+// One skill's characters cannot make the whole catalogue unreadable, and a location that does not
+// show as it is gives way to the URI, since stripped of them it would name another file.
+func TestXMLOfCharactersThatDoNotShow(t *testing.T) {
+	all := []*skills.Skill{skill("a", "before\ufffe\uffffafter"), skill("pdf\u200b", "P.")}
+	got := catalog.XML(all, func(sk *skills.Skill) string { return "/srv/" + sk.Path + "/SKILL.md" })
+	var parsed struct {
+		Skills []struct {
+			Location string `xml:"location"`
+		} `xml:"skill"`
+	}
+	if err := xml.Unmarshal([]byte(got), &parsed); err != nil || len(parsed.Skills) != 2 {
+		t.Fatalf("XML of 2 skills reads as %+v, %v", parsed, err)
+	}
+	if got := parsed.Skills[1].Location; got != "\nskill://pdf%E2%80%8B/SKILL.md\n" {
+		t.Errorf("location = %q", got)
+	}
+}

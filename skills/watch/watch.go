@@ -36,7 +36,8 @@ type Options struct {
 	// frequent.
 	Debounce time.Duration
 	// OnChange is called after each refresh that made a difference, by one goroutine at a time;
-	// nil: nobody is. What changes meanwhile waits for it. ctx is that of Run.
+	// nil: nobody is. What changes meanwhile waits for it. ctx is that of Run. The diff is empty when
+	// only the diagnostics of the snapshot differ, as when a root is lost.
 	OnChange func(ctx context.Context, diff skills.Diff)
 
 	// poll forbids watches.
@@ -75,6 +76,7 @@ func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 		registry: registry, opts: opts, log: opts.logger(), debounce: opts.debounce(),
 		changed: map[string]bool{}, dirs: map[string]bool{}, areas: map[string]bool{},
 	}
+	w.said = registry.Snapshot().Diagnostics
 	w.start(ctx)
 	defer w.close()
 	w.loop(ctx)
@@ -93,6 +95,7 @@ type watcher struct {
 	areas  map[string]bool   // the tops of the trees to be watched, and whether they are
 	polled map[string]stamp  // nil while watching
 	roots  []identity
+	said   []skills.Diagnostic // of the last snapshot
 
 	changed map[string]bool // paths to be refreshed
 	all     bool            // everything is to be
@@ -222,7 +225,9 @@ func (w *watcher) refresh(ctx context.Context) {
 		return
 	}
 	w.follow(ctx)
-	if !diff.Empty() && w.opts.OnChange != nil {
+	said := w.registry.Snapshot().Diagnostics
+	differ := !diff.Empty() || !slices.Equal(said, w.said)
+	if w.said = said; differ && w.opts.OnChange != nil {
 		w.opts.OnChange(ctx, diff)
 	}
 }
