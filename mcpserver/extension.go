@@ -170,8 +170,8 @@ func (s *Server) skillPage(ctx context.Context, after string) (page []json.RawMe
 	}
 }
 
-// entries returns the entries of some skills, made in parallel. A skill whose files cannot be read
-// has none and costs the others nothing.
+// entries returns the entries of some skills, made in parallel. A skill that is too large for the list
+// is not read and has none; one whose files cannot be read has none and costs the others nothing.
 //
 // Errors: those of ctx.
 func (s *Server) entries(ctx context.Context, books []*book) ([]*entry, error) {
@@ -183,6 +183,9 @@ func (s *Server) entries(ctx context.Context, books []*book) ([]*entry, error) {
 			continue
 		}
 		missing.Go(func() error {
+			if big, err := b.skill.Oversized(ctx); err == nil && big {
+				return nil
+			}
 			made, err := s.entry(ctx, b)
 			if err != nil && ctx.Err() == nil {
 				s.cfg.Logger.WarnContext(ctx, "skill not listed", slog.String("skill", b.skill.Path), tint.Err(err))

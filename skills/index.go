@@ -145,6 +145,33 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	return x, nil
 }
 
+// Oversized reports whether the files of the skill, as they are now, are too many or too large for the
+// skills extension. It reads none of them, so that a list need not hash what it leaves out.
+//
+// Errors: the sentinels of [Skill.Read] when the directory cannot be read; those of ctx.
+func (s *Skill) Oversized(ctx context.Context) (bool, error) {
+	t, err := s.place.open()
+	if err != nil {
+		return false, err
+	}
+	defer t.close()
+	files, _, err := listFiles(ctx, t, s.limits, s.File)
+	if err != nil {
+		return false, err
+	}
+	count, total := 0, int64(0)
+	for _, file := range files {
+		info, err := t.stat(file.path)
+		if file.err != nil || err != nil || !info.Mode().IsRegular() || info.Size() > MaxFile {
+			continue // an index leaves it out
+		}
+		if count, total = count+1, total+info.Size(); count > maxPublishedFiles || total > maxPublishedBytes {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // same makes sure that the skill file in a tree is what the scan read.
 //
 // Errors: ErrNotFound; *DriftError.

@@ -188,3 +188,24 @@ func TestIndexIsOfOneVersion(t *testing.T) {
 		t.Error("the skill that was read anew is not in the snapshot")
 	}
 }
+
+// What is too large to be listed is known without reading it.
+func TestOversized(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		size int64 // of a sparse file
+		want bool
+	}{"small": {1 << 20, false}, "large": {17 << 20, true}, "left out": {skills.MaxFile + 1, false}} {
+		base := t.TempDir()
+		writeTree(t, base, map[string]string{"a/SKILL.md": document("a", "first"), "a/file": ""})
+		if err := os.Truncate(filepath.Join(base, "a", "file"), test.size); err != nil {
+			t.Fatal(err)
+		}
+		sk := scan(t, nil, skills.Root{Dir: base}).Skill("a")
+		got, err := sk.Oversized(t.Context())
+		index, indexErr := sk.Index(t.Context())
+		if err != nil || indexErr != nil || got != test.want || index.Publishable == test.want {
+			t.Errorf("%s: Oversized = %v, %v; the index is publishable: %v, %v", name, got, err, index.Publishable, indexErr)
+		}
+	}
+}
