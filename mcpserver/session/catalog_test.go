@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,5 +136,41 @@ func TestUndeliveredLoadIsNotShown(t *testing.T) {
 	b.records.onAppend = nil
 	if loaded := b.load("demo"); loaded.Known || len(loaded.Body) == 0 {
 		t.Error("the instructions count as sent although the client had left")
+	}
+}
+
+// The registry of a session has every skill, one whose files cannot be indexed too, and is bounded
+// whatever skills say of themselves.
+func TestRegistryIsBounded(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	var keys strings.Builder
+	for i := range 4_000 {
+		fmt.Fprintf(&keys, "k%d: 0\n", i)
+	}
+	big := filepath.Join(b.root, "big")
+	if err := errors.Join(os.MkdirAll(big, 0o755), os.WriteFile(filepath.Join(big, "SKILL.md"), []byte("---\nname: big\ndescription: d\n"+keys.String()+"---\nB\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Another version of a skill that has not been indexed yet.
+	if err := os.WriteFile(filepath.Join(b.root, "narrow", "SKILL.md"), []byte("---\nname: narrow\ndescription: Other.\n---\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	registry, err := registryOf(t.Context(), b.cfg.Registry.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sk := range registry.Skills {
+		if n := len(sk.Frontmatter) + len(sk.Skillsd.Frontmatter); n > maxFrontmatter {
+			t.Errorf("%s: %d bytes of frontmatter", sk.Name, n)
+		}
+	}
+	if len(registry.Skills) != 4 {
+		t.Errorf("the registry has %d skills", len(registry.Skills))
+	}
+	if plain := string(registry.Skills[0].Frontmatter); plain != `{"name":"big","description":"d"}` {
+		t.Errorf("frontmatter of the big skill = %.100s", plain)
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"path"
 	"runtime/debug"
@@ -89,8 +90,12 @@ func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.Ski
 			return nil, err
 		}
 		index, err := sk.Index(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if err != nil {
-			return nil, err
+			// It is being changed, or cannot be read: its SKILL.md is recorded without the other files.
+			index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning, Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: "its files could not be indexed"}}}
 		}
 		out.Skills = append(out.Skills, registrySkill(sk, index))
 	}
@@ -100,13 +105,30 @@ func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.Ski
 	return out, nil
 }
 
+// maxFrontmatter bounds, in bytes, what the registry holds of one skill's frontmatter. Of a larger one
+// it has the name and the description, and the digest of SKILL.md stands for the rest: thousands of
+// skills with the 64 KiB that are allowed would make each session's registry a gigabyte.
+const maxFrontmatter = 16 << 10
+
+// frontmatterOf returns the frontmatter as the reference has it, and whole.
+func frontmatterOf(sk *skills.Skill) (plain, whole json.RawMessage) {
+	if len(sk.Frontmatter.JSON) <= maxFrontmatter {
+		return sk.Frontmatter.Plain(), sk.Frontmatter.JSON
+	}
+	return encode(struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+	}{sk.Frontmatter.Name, clip(sk.Frontmatter.Description)}), nil
+}
+
 func registrySkill(sk *skills.Skill, index *skills.Index) provenance.RegistrySkill {
+	plain, whole := frontmatterOf(sk)
 	out := provenance.RegistrySkill{
 		Name: sk.Name(), Description: sk.Description(), SkillPath: hostPath(sk, sk.File), SkillDir: hostPath(sk, ""),
 		SandboxPath: sandboxPath(sk, sk.File), SandboxSkillDir: sandboxPath(sk, ""), Digest: sk.Digest,
-		Frontmatter: sk.Frontmatter.Plain(),
+		Frontmatter: plain,
 		Skillsd: &provenance.RegistrySkillExtension{
-			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: sk.Frontmatter.JSON,
+			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: whole,
 			Verdict: &provenance.RegistryVerdict{Strict: sk.Verdict.Strict, Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
 		},
 	}
