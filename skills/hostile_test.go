@@ -2,6 +2,7 @@ package skills_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -225,5 +226,29 @@ func TestHostileManifest(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Thousands of skills that are nothing but frontmatter cost no more than the limit on it.
+func TestHostileFrontmatterOfAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var keys strings.Builder
+	for i := 0; keys.Len() < 60_000; i++ {
+		fmt.Fprintf(&keys, "k%d: %s\n", i, strings.Repeat("x", 1000))
+	}
+	tree := map[string]string{}
+	for i := range 1_400 {
+		name := fmt.Sprintf("s%d", i)
+		tree[name+"/SKILL.md"] = "---\nname: " + name + "\ndescription: d\n" + keys.String() + "---\n"
+	}
+	writeTree(t, dir, tree)
+	snapshot := scan(t, nil, skills.Root{Dir: dir})
+	kept := 0
+	for _, sk := range snapshot.Skills {
+		kept += len(sk.Frontmatter.JSON)
+	}
+	if kept < 60<<20 || kept > 66<<20 || len(snapshot.Diagnostics) != 1_400-len(snapshot.Skills) {
+		t.Errorf("%d bytes of frontmatter are kept of %d skills, with %d diagnostics", kept, len(snapshot.Skills), len(snapshot.Diagnostics))
 	}
 }

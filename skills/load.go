@@ -2,12 +2,17 @@ package skills
 
 import "errors"
 
+// errKept says that no more frontmatter is kept.
+var errKept = errors.New("there is too much frontmatter")
+
 // unloadable is the diagnostic of a skill that was skipped. Its path is left to the caller.
 func unloadable(err error) Diagnostic {
 	var invalid *FrontmatterError
 	switch {
 	case errors.As(err, &invalid):
 		return Diagnostic{Severity: Error, Code: invalid.Code, Detail: invalid.Reason, Line: invalid.Line}
+	case errors.Is(err, errKept):
+		return diagnose(Error, CodeScanLimit, "", "the skills before it have more than %d bytes of frontmatter", maxKept)
 	case errors.Is(err, ErrTooLarge):
 		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
 	case errors.Is(err, ErrOutsideRoot):

@@ -140,6 +140,7 @@ type scanner struct {
 	known  *known    // nil: nothing is
 	before *Snapshot // the one to be replaced; nil for none
 	lost   []*Root   // that could be read before
+	kept   atomic.Int64
 }
 
 func (s *scanner) note(severity Severity, code Code, path, format string, args ...any) {
@@ -218,7 +219,7 @@ func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) er
 		visits := make([]visit, len(level))
 		var opened atomic.Int64
 		err := parallel(ctx, len(level), func() func(int) {
-			v := &visitor{area: a, top: top, limits: s.limits, known: s.known, opened: &opened}
+			v := &visitor{area: a, top: top, limits: s.limits, known: s.known, opened: &opened, kept: &s.kept}
 			return func(i int) { visits[i] = v.visit(level[i], depth) }
 		})
 		if err != nil {

@@ -64,6 +64,7 @@ type visitor struct {
 	outer  string        // the path of the skill being visited
 	budget int           // directories that may still be looked at in the skill being visited
 	opened *atomic.Int64 // directories opened inside of the skills of the level
+	kept   *atomic.Int64 // bytes of frontmatter that the scan keeps
 }
 
 func (v *visitor) note(severity Severity, code Code, path, format string, args ...any) {
@@ -195,6 +196,11 @@ func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 	v.nested(f, entries, rel, path, depth)
 }
 
+// maxKept is the most bytes of frontmatter that a scan keeps. A hundred thousand real skills have half
+// of it; it bounds what a tree of skills with nothing but frontmatter costs in time and memory. Which
+// skills are beyond it depends on the order in which directories are visited.
+const maxKept = 64 << 20
+
 // load reads the skill file of a directory.
 func (v *visitor) load(f folder, file *entry, rel, path string) {
 	at := place{base: v.area.place.base, fsys: v.area.place.fsys, rel: join(v.area.place.rel, rel)}
@@ -208,6 +214,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, limits: v.limits}
 	if file.mode == 0 {
 		if same := v.known.recall(f, sk); same != nil {
+			v.kept.Add(int64(len(same.Frontmatter.JSON)))
 			v.out.skills = append(v.out.skills, same)
 			return
 		}
@@ -215,7 +222,9 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	var data []byte
 	var facts facts
 	var err error
-	if file.mode == 0 {
+	if v.kept.Load() > maxKept {
+		err = errKept
+	} else if file.mode == 0 {
 		data, facts, err = f.read(file.name, MaxSkillFile, v.buf)
 	} else {
 		data, facts, err = readLinked(at, file.name, v.buf)
@@ -223,6 +232,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	if err == nil {
 		v.buf = data
 		err = sk.parse(data, facts)
+		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
 	}
 	if err != nil {
 		d := unloadable(err)
