@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
 // LoadArgs are the arguments of load_skill.
@@ -45,9 +48,9 @@ type RunArgs struct {
 	Activation string   `json:"activation,omitempty" jsonschema:"Activation handle of load_skill"`
 }
 
-// decodeArguments reads the arguments of a tool call into dst. Clients check neither types nor
-// required fields, so each mistake is answered in words the model can act on. With strict set an
-// unknown field is a mistake too.
+// decodeArguments reads the arguments of a tool call into dst, a pointer to a struct. Clients check
+// neither types nor required fields, so each mistake is answered in words the model can act on. With
+// strict set an unknown field is a mistake too; a known one in another case is an unknown one.
 func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
@@ -55,12 +58,11 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 	if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
 		return invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8", "send well-formed Unicode text")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	if strict {
-		decoder.DisallowUnknownFields()
+	raw, err := knownArguments(raw, reflect.TypeOf(dst).Elem(), strict)
+	if err != nil {
+		return err
 	}
-	err := decoder.Decode(dst)
-	if err == nil {
+	if err = json.Unmarshal(raw, dst); err == nil {
 		return nil
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -70,10 +72,38 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 		return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", wrong.Field, kindName(wrong.Type.Kind().String()), article(wrong.Value)),
 			"send the argument with that type")
 	}
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return invalidArguments("unknown argument "+clip(field), "leave it out; the input schema lists the arguments there are")
-	}
 	return invalidArguments("arguments are not a JSON object", "send an object with the fields of the input schema")
+}
+
+// knownArguments returns arguments without those that no field of a struct type is named like
+// exactly, which decoding would give to a field in another case. With strict set these are a mistake.
+func knownArguments(raw json.RawMessage, fields reflect.Type, strict bool) (json.RawMessage, error) {
+	members, err := wire.Members(raw)
+	if err != nil {
+		return nil, invalidArguments("arguments: "+err.Error(), "send each argument once, spelt as in the input schema")
+	}
+	known := func(m wire.Member) bool {
+		for i := range fields.NumField() {
+			if name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ","); name == m.Key {
+				return true
+			}
+		}
+		return false
+	}
+	unknown := slices.IndexFunc(members, func(m wire.Member) bool { return !known(m) })
+	if unknown < 0 {
+		return raw, nil
+	}
+	if strict {
+		return nil, invalidArguments(fmt.Sprintf("unknown argument %q", clip(members[unknown].Key)), "leave it out; the input schema lists the arguments there are")
+	}
+	object := make(map[string]json.RawMessage, fields.NumField())
+	for _, m := range members {
+		if known(m) {
+			object[m.Key] = m.Value
+		}
+	}
+	return json.Marshal(object)
 }
 
 // required answers a missing or empty argument.

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -20,6 +21,13 @@ func TestDecodeArguments(t *testing.T) {
 		{`null`, true, ""},
 		{`{"skill":"a","path":"scripts/x","shell":true}`, false, ""},
 		{`{"skill":"a","path":"scripts/x","shell":true}`, true, `unknown argument "shell"`},
+		{`{"skill":"a","path":"x","args":["ok"],"ARGS":["evil"]}`, false, `key "ARGS"`},
+		{`{"skill":"a","path":"x","args":["ok"],"ARGS":["evil"]}`, true, `key "ARGS"`},
+		{`{"args":["ok"],"\u0061rgs":["evil"]}`, true, `key "args"`},
+		{`{"x":1,"X":2}`, false, `key "X"`},
+		{`{"Skill":"a"}`, true, `unknown argument "Skill"`},
+		{"{\"s\u212aill\":\"a\"}", true, "unknown argument \"s\u212aill\""},
+		{`{"` + strings.Repeat("x", 9999) + `":1}`, true, "…"},
 		{`{"skill":7}`, false, `argument "skill" must be a string, not a number`},
 		{`{"args":"x"}`, false, `argument "args" must be a list of strings, not a string`},
 		{`{"args":[1]}`, false, `argument "args" must be a string, not a number`},
@@ -43,6 +51,21 @@ func TestDecodeArguments(t *testing.T) {
 		plain, ok := errors.AsType[*session.Error](err)
 		if !ok || plain.Code != session.CodeInvalidArguments || !strings.Contains(plain.Message, test.want) || plain.Remedy == "" {
 			t.Errorf("decodeArguments(%s) = %v, want %q", test.raw, err, test.want)
+		}
+	}
+}
+
+// A field takes the argument of exactly its name.
+func TestDecodeArgumentsExactly(t *testing.T) {
+	for raw, want := range map[string]RunArgs{
+		`{"Skill":"a","path":"p"}`:                       {Path: "p"},
+		"{\"s\u212aill\":\"a\",\"PATH\":\"p\",\"x\":{}}": {},
+		`{ "skill" : "a" , "x" : [1] , "Path" : 7 }`:     {Skill: "a"},
+		`{"s\u006bill":"a"}`:                             {Skill: "a"},
+	} {
+		var args RunArgs
+		if err := decodeArguments(json.RawMessage(raw), &args, false); err != nil || !reflect.DeepEqual(args, want) {
+			t.Errorf("decodeArguments(%s) = %+v, %v, want %+v", raw, args, err, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -115,7 +116,7 @@ func (d *Dispatcher) guard(ctx context.Context, m *message, h handler) (result a
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	raw := m.raw
 	if _, ok := d.Overrides[m.method]; ok {
-		raw = aliased(m)
+		raw = rewritten(m, Alias(m.method))
 	}
 	slot := new(errorSlot)
 	reply := d.Server.HandleMessage(context.WithValue(ctx, errorSlotKey{}, slot), raw)
@@ -130,9 +131,15 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 }
 
 // replace turns an error of mcp-go into the answer to m: that of the tables to a method only they
-// have, the error the handler chose instead of an internal one, or failure itself.
+// have, the error the handler chose instead of an internal one, or failure itself, without what a
+// decoder says of Go types.
 func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, failure *Error) (any, *Error) {
 	switch failure.Code {
+	case mcp.INVALID_REQUEST, mcp.INVALID_PARAMS, mcp.PARSE_ERROR:
+		if fromDecoder(failure.Message) {
+			d.logger().DebugContext(ctx, "params not decoded", slog.String("method", m.method), slog.String("err", failure.Message))
+			return nil, &Error{Code: failure.Code, Message: errParams}
+		}
 	case mcp.METHOD_NOT_FOUND:
 		if d.lookup(m.method) != nil {
 			return d.own(ctx, m)
@@ -147,6 +154,13 @@ func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, f
 	return nil, failure
 }
 
+// fromDecoder reports whether mcp-go made a message of an error of decoding. Its own messages, such
+// as those that name an unknown tool, have none of these marks; a caller who puts one into a name
+// gets a vaguer answer.
+func fromDecoder(message string) bool {
+	return strings.HasPrefix(message, "unparsable ") || strings.Contains(message, "json: ") || strings.HasPrefix(message, "illegal base64 data")
+}
+
 // passOn corrects the one result of mcp-go that repeats the request id, which
 // mcp-go holds as a float64.
 func (d *Dispatcher) passOn(m *message, result any) any {
@@ -157,9 +171,9 @@ func (d *Dispatcher) passOn(m *message, result any) any {
 	return result
 }
 
-// aliased is m under its alias, with everything in it that mcp-go reads.
-func aliased(m *message) []byte {
-	name, _ := json.Marshal(Alias(m.method))
+// rewritten is the request m under another method, with everything in it that mcp-go reads.
+func rewritten(m *message, method string) []byte {
+	name, _ := json.Marshal(method)
 	out := make([]byte, 0, len(m.raw)+len(name)+48)
 	out = append(out, `{"jsonrpc":"2.0","id":`...)
 	out = append(out, m.id...)

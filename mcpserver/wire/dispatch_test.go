@@ -70,6 +70,36 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// What the library says of its own types when params do not decode is for the log alone.
+func TestDecoderErrors(t *testing.T) {
+	var log bytes.Buffer
+	d := testDispatcher(io.Discard)
+	d.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	for _, in := range []string{
+		`"ping","params":5`, `"initialize","params":{"protocolVersion":5}`, `"initialize","params":{"capabilities":5}`, `"tools/call","params":{"name":{}}`,
+		`"tools/call","params":{"name":"echo","_meta":5}`, `"tools/list","params":{"cursor":{}}`, `"tools/list","params":{"cursor":"***"}`,
+		`"resources/read","params":{"uri":[]}`, `"logging/setLevel","params":{"level":5}`, `"prompts/get","params":{"name":"x","arguments":5}`,
+	} {
+		got := string(d.Dispatch(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":`+in+`}`)))
+		if !strings.Contains(got, `"message":"`+errParams+`"`) {
+			t.Errorf("%s = %s", in, got)
+		}
+	}
+	if !strings.Contains(log.String(), "level=DEBUG") || !strings.Contains(log.String(), "cannot unmarshal") {
+		t.Errorf("the log lacks the cause: %s", log.String())
+	}
+	for in, want := range map[string]string{
+		`"tools/call","params":{"name":"x"}`:                                                 "tool 'x' not found",
+		`"prompts/get","params":{"name":"json"}`:                                             "prompt 'json' not found",
+		`"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2099-01-01"}}`: "",
+	} {
+		got := string(d.Dispatch(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":`+in+`}`)))
+		if !strings.Contains(got, want) || strings.Contains(got, errParams) {
+			t.Errorf("%s = %s, want %s", in, got, want)
+		}
+	}
+}
+
 // A result that several calls share must not be written to.
 func TestDecorateCopies(t *testing.T) {
 	d := testDispatcher(io.Discard)

@@ -90,8 +90,8 @@ func (o *HTTPOptions) Check() error {
 //
 // # Order of the checks
 //
-// Host and Origin on every verb and path, authentication, rate, concurrency, body limit,
-// envelope, and then mcp-go's own transport, which checks versions, headers and _meta and
+// Host and Origin on every verb and path, authentication, headers sent twice, rate, form of the
+// body, concurrency, body limit, envelope and keys of params, and then mcp-go's own transport, which checks versions, headers and _meta and
 // answers each message as described at the top of the package. It is given no means to
 // stream and no session of its own: notifications travel through this package's queues, so
 // none is lost and each precedes the answer of its call, and sessions live in this package's
@@ -219,6 +219,10 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	r = r.WithContext(ctx)
+	if name := ambiguous(r); name != "" {
+		plainText(w, http.StatusBadRequest, name+" is there twice with different values")
+		return
+	}
 	if wait, ok := h.rates.take(principal); !ok {
 		retryLater(w, http.StatusTooManyRequests, wait, "too many requests")
 		return

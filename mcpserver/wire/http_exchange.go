@@ -123,7 +123,7 @@ func (h *HTTP) ask(ctx context.Context, header http.Header, hc *httpCall, rec *r
 	raw := hc.msg.raw
 	_, override := h.dispatcher.Overrides[hc.msg.method]
 	if override {
-		raw = aliased(hc.msg)
+		raw = rewritten(hc.msg, Alias(hc.msg.method))
 		header = header.Clone()
 		header.Set(mcp.HeaderMethod, Alias(hc.msg.method))
 	}

@@ -6,7 +6,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 )
 
 // guard refuses requests that a web page could have made a browser send: those whose Host
@@ -50,6 +54,17 @@ func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 		return true
 	}
 	return cors(w, r, origins[0])
+}
+
+// ambiguous returns the name of a header of the protocol that r has twice with different values, ""
+// when there is none: what stands before the server may read another one than the server does.
+func ambiguous(r *http.Request) string {
+	for _, name := range []string{server.HeaderKeySessionID, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName, "Content-Type", "Content-Encoding"} {
+		if values := r.Header.Values(name); len(values) > 1 && len(slices.Compact(slices.Clone(values))) > 1 {
+			return name
+		}
+	}
+	return ""
 }
 
 // host reports whether the Host header is a name of this server. No name can be rebound

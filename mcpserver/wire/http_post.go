@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -43,8 +44,8 @@ func (h *HTTP) withOwnSession(ctx context.Context, _ *http.Request) context.Cont
 
 // post answers one POST on the endpoint.
 func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		plainText(w, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
+	if form := unsupportedForm(r.Header); form != "" {
+		plainText(w, http.StatusUnsupportedMediaType, form)
 		return
 	}
 	m := h.readMessage(w, r, principal)
@@ -77,6 +78,23 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 }
 
+// unsupportedForm says what is wrong with the declared form of a body, "" when it is JSON in UTF-8.
+// A body is read as what it declares to be or not at all.
+func unsupportedForm(header http.Header) string {
+	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
+	charset, declared := params["charset"]
+	encoding := header.Get("Content-Encoding")
+	switch {
+	case err != nil || kind != "application/json":
+		return "Content-Type must be application/json"
+	case declared && !strings.EqualFold(charset, "utf-8"):
+		return "charset must be utf-8"
+	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+		return "Content-Encoding must be identity"
+	}
+	return ""
+}
+
 // readMessage reads the one message of a body, or answers and returns nil.
 func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal string) *message {
 	if !h.bodies.take(principal) {
@@ -94,11 +112,16 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 		return nil
 	}
 	m, failure := parse(raw)
-	if failure != nil {
+	switch {
+	case failure == nil:
+		return m
+	case failure.Code == mcp.INVALID_PARAMS && !isModern(r.Header, m):
+		// The message is sound; clients of the older revisions give up the session at another status.
+		writeRefusal(w, http.StatusOK, m.id, failure)
+	default:
 		writeRefusal(w, http.StatusBadRequest, m.id, failure)
-		return nil
 	}
-	return m
+	return nil
 }
 
 // isModern reports whether mcp-go takes the message for one of 2026-07-28 or later.

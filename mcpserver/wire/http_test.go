@@ -72,6 +72,53 @@ func TestHTTPBothEras(t *testing.T) {
 	}
 }
 
+// Requests that something before the server may understand otherwise than the server.
+func TestHTTPAmbiguous(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	session := p.open()
+	ping, modern := `{"jsonrpc":"2.0","id":1,"method":"ping"}`, modernCall("1", "echo", "")
+	for _, tt := range []struct {
+		name, body string
+		headers    []string
+		status     int
+	}{
+		{"method", modern, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Name", "echo", "Mcp-Method", "tools/call\ntools/list"}, 400},
+		{"name", modern, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Name", "echo\nwho", "Mcp-Method", "tools/call"}, 400},
+		{"name, one empty", modern, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Name", "echo\n", "Mcp-Method", "tools/call"}, 400},
+		{"version", modern, []string{"Mcp-Protocol-Version", "2026-07-28\n2025-11-25", "Mcp-Name", "echo", "Mcp-Method", "tools/call"}, 400},
+		{"session", ping, []string{"Mcp-Session-Id", session + "\nx"}, 400},
+		{"type", ping, []string{"Mcp-Session-Id", session, "Content-Type", "application/json\ntext/plain"}, 400},
+		{"the same twice", modern, []string{"Mcp-Protocol-Version", "2026-07-28\n2026-07-28", "Mcp-Name", "echo\necho", "Mcp-Method", "tools/call\ntools/call"}, 200},
+		{"compressed", ping, []string{"Mcp-Session-Id", session, "Content-Encoding", "gzip"}, 415},
+		{"not compressed", ping, []string{"Mcp-Session-Id", session, "Content-Encoding", "Identity"}, 200},
+		{"charset", ping, []string{"Mcp-Session-Id", session, "Content-Type", "application/json; charset=utf-16"}, 415},
+		{"charset, empty", ping, []string{"Mcp-Session-Id", session, "Content-Type", `application/json; charset=""`}, 415},
+		{"UTF-8", ping, []string{"Mcp-Session-Id", session, "Content-Type", `Application/JSON; Charset="UTF-8"`}, 200},
+		{"params, modern", strings.Replace(modern, `"name":"echo"`, `"Name":"who","name":"echo"`, 1), modernHeaders("tools/call", "echo"), 400},
+		{"params, modern, spelt otherwise", strings.Replace(modern, `"name":"echo"`, `"NAME":"echo"`, 1), modernHeaders("tools/call", "echo"), 400},
+	} {
+		if status, got := p.post(tt.body, tt.headers...); status != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.name, status, got, tt.status)
+		}
+	}
+	want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"params: key`
+	if status, got := p.post(strings.Replace(toolCall("1", "echo", ""), `"name":`, `"Name":"who","name":`, 1), "Mcp-Session-Id", session); status != 200 || !strings.HasPrefix(got, want) {
+		t.Errorf("a key twice in params: %d %s", status, got)
+	}
+	if _, err := p.try(t.Context(), http.MethodDelete, "/mcp", "", "Mcp-Session-Id", session+"\nx"); err != nil {
+		t.Error(err)
+	}
+	if status, got := p.post(ping, "Mcp-Session-Id", session); status != 200 {
+		t.Errorf("an ambiguous DELETE ended the session: %d %s", status, got)
+	}
+	for _, version := range []string{"2025-03-26", "2024-11-05", ""} {
+		_, got := p.post(strings.Replace(initialize, "2025-11-25", version, 1))
+		if !strings.Contains(got, `"protocolVersion":"2025-11-25"`) {
+			t.Errorf("initialize with %q: %s", version, got)
+		}
+	}
+}
+
 // Of every verb and path, what a web page could send is refused before anything else.
 func TestHTTPGuard(t *testing.T) {
 	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {

@@ -21,7 +21,8 @@ const (
 	response
 )
 
-// message is the envelope of one JSON-RPC message. Its slices alias raw.
+// message is the envelope of one JSON-RPC message. Its slices alias the text it was parsed from. The
+// keys of a request's params mean the same to every reader, see [Members].
 type message struct {
 	raw     []byte
 	kind    kind
@@ -73,7 +74,16 @@ func parse(raw []byte) (*message, *Error) {
 	case method == nil || answer:
 		return m, invalidRequest("neither a request nor a response")
 	}
-	return m, m.name(method)
+	if err := m.name(method); err != nil || m.kind != request {
+		return m, err
+	}
+	if err := checkParams(m.method, m.params); err != nil {
+		return m, err
+	}
+	if m.method == string(mcp.MethodInitialize) {
+		m.negotiated()
+	}
+	return m, nil
 }
 
 func (m *message) name(method json.RawMessage) *Error {

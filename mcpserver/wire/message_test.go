@@ -51,7 +51,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		initialize, callLine("1", "a", ""), cancelLine(`"x"`), `{"jsonrpc":"2.0","ID":1,"method":"a"}`,
 		`{"jsonrpc":"2.0","re\u017fult":1,"id":1,"method":"a"}`, `{"\\":"\\\\","jsonrpc":"2.0","id":1e5,"method":"\ud800"}`,
-		`{"jſonrpc":"1","jsonrpc":"2.0","method":"a"}`, `[`, `{}`, `1`,
+		`{"jſonrpc":"1","jsonrpc":"2.0","method":"a"}`, `[`, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"a\"b":1,"protocolVersion":""}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"A":1}}`, `{}`, `1`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -67,7 +68,7 @@ func FuzzParse(f *testing.F) {
 			Result  any             `json:"result,omitempty"`
 			Params  json.RawMessage `json:"params"`
 		}
-		if err := json.Unmarshal(in, &want); err != nil {
+		if err := json.Unmarshal(m.raw, &want); err != nil {
 			t.Fatalf("parse(%q) passes what mcp-go cannot read: %v", in, err)
 		}
 		if want.JSONRPC != "2.0" || want.Method != m.method || want.Result != nil ||

@@ -2,11 +2,13 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -278,6 +280,28 @@ func TestClientNotificationMayAsk(t *testing.T) {
 		if got := <-roots; got != "file:///w" {
 			t.Errorf("root %q", got)
 		}
+	})
+}
+
+// A client that floods the server with notifications does not fill its log.
+func TestDroppedNotificationsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, release := testServer(), make(chan struct{})
+		srv.AddNotificationHandler("notifications/slow", func(context.Context, mcp.JSONRPCNotification) { <-release })
+		opts := testOptions()
+		var log bytes.Buffer
+		opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		p := startPeer(t, srv, opts)
+		const dropped = 5000
+		p.send(`{"jsonrpc":"2.0","method":"notifications/slow"}`)
+		for range maxNotifications + dropped {
+			io.WriteString(p.in, `{"jsonrpc":"2.0","method":"notifications/odd","params":5}`+"\n")
+		}
+		synctest.Wait()
+		if lines := strings.Count(log.String(), "notification dropped"); lines < 3 || lines > 20 || !strings.Contains(log.String(), "dropped=4096\n") {
+			t.Errorf("%d lines tell of %d dropped notifications:\n%.2000s", lines, dropped, log.String())
+		}
+		close(release)
 	})
 }
 

@@ -64,18 +64,27 @@ func (c *conn) notice(m *message) {
 	select {
 	case c.notices <- m:
 	default:
-		c.dispatcher.logger().WarnContext(c.base, "notification dropped", slog.String("method", m.method))
+		c.dropped++
+		// A client that sends too many must not fill the log as well: the count tells the rest.
+		if c.dropped <= 3 || c.dropped&(c.dropped-1) == 0 {
+			c.dispatcher.logger().WarnContext(c.base, "notification dropped", slog.String("method", m.method), slog.Int("dropped", c.dropped))
+		}
 	}
 }
 
+// canceledID is the id of the request that a cancellation names, nil when it names none or could
+// name two.
 func canceledID(params json.RawMessage) json.RawMessage {
-	var p struct {
-		RequestID json.RawMessage `json:"requestId"`
-	}
-	if params == nil || json.Unmarshal(params, &p) != nil || p.RequestID == nil || !validID(p.RequestID) {
+	members, err := Members(params)
+	if err != nil {
 		return nil
 	}
-	return p.RequestID
+	for _, m := range members {
+		if m.Key == "requestId" && validID(m.Value) {
+			return m.Value
+		}
+	}
+	return nil
 }
 
 // request registers one call before anything else is read and starts it.

@@ -140,6 +140,7 @@ type conn struct {
 	work       chan *call   // to idle goroutines
 	idle       atomic.Int32 // how many there are
 	notices    chan *message
+	dropped    int           // notifications there was no room for; used by the reader alone
 	barrier    chan struct{} // the last initialize request; used by the reader alone
 }
 
