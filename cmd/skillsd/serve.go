@@ -86,7 +86,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	}
 	sessions := session.New(session.Config{
 		Registry: registry, Policy: pol, Trees: trees, Records: records, Runner: detection.runner, Interpreter: detection.interpreter,
-		Workspace: workspace, ClientWorkspace: fromClient, RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+		Workspace: workspace, ClientWorkspace: fromClient, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	server := mcpserver.New(o.binding(mcpserver.Config{Version: version, Registry: registry, Sessions: sessions, Policy: pol, Logger: logger}))

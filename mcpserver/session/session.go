@@ -59,6 +59,7 @@ type Config struct {
 	ClientWorkspace func(dir ClientDir) (sandbox.Workspace, error)
 
 	Limits        sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
+	MaxRemote     int            // most remote sessions open at once; 0 and more than 1,024 mean 1,024
 	RefuseDrift   bool           // a file that changed since it was loaded is refused, not marked
 	NamesInErrors bool           // whether an unknown skill is answered with the names there are
 	Version       string         // of the server, for session.json

@@ -149,6 +149,17 @@ func (s *Sessions) byHandle(call Call) *Session {
 	return nil
 }
 
+// remoteLimit is the most remote sessions that are open at once.
+func (s *Sessions) remoteLimit() int {
+	if s.cfg.MaxRemote > 0 {
+		return min(s.cfg.MaxRemote, maxRemote)
+	}
+	return maxRemote
+}
+
+// remoteEach is the most of them that one principal has.
+func (s *Sessions) remoteEach() int { return min(maxRemoteEach, max(1, s.remoteLimit()/2)) }
+
 // addRemote opens a session and makes room for it.
 func (s *Sessions) addRemote(call Call, key remoteKey) (*Session, error) {
 	if s.remotes.byKey == nil {
@@ -157,9 +168,9 @@ func (s *Sessions) addRemote(call Call, key remoteKey) (*Session, error) {
 	name := call.Principal.Name
 	var whose func(*Session) bool
 	switch {
-	case s.remotes.each[name] >= maxRemoteEach:
+	case s.remotes.each[name] >= s.remoteEach():
 		whose = func(ses *Session) bool { return ses.principal.Name == name }
-	case len(s.remotes.byKey) >= maxRemote:
+	case len(s.remotes.byKey) >= s.remoteLimit():
 		// Who has most makes room, so that nobody can end the sessions of others by opening many.
 		most := name
 		for other, n := range s.remotes.each {

@@ -15,7 +15,10 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-const tempPrefix = ".tmp-"
+const (
+	tempPrefix = ".tmp-"
+	fileMode   = 0o600
+)
 
 var errNotRegular = errors.New("not a regular file")
 
@@ -31,10 +34,21 @@ func (s *session) put(name string, data []byte) (provenance.File, error) {
 	if taken {
 		return provenance.File{}, fmt.Errorf("put %s: %w: an event names this output", name, provenance.ErrInvalid)
 	}
-	if err := writeFile(s.dir, name, data); err != nil {
+	f := provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}
+	dir, err := s.openDir()
+	if err != nil {
 		return provenance.File{}, unavailable("put "+name, err)
 	}
-	return provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}, nil
+	defer dir.Close()
+	if shareable(f) {
+		err = s.store.shares.write(s, dir, f, data)
+	} else {
+		err = writeFile(dir, name, data, fileMode)
+	}
+	if err != nil {
+		return provenance.File{}, unavailable("put "+name, err)
+	}
+	return f, nil
 }
 
 // makeSession opens the directory of a session, creating it when needed.
@@ -69,7 +83,7 @@ func openSession(root *os.Root, id string) (*os.Root, error) {
 }
 
 // writeFile replaces name by data: after a crash it is the old file or the new one.
-func writeFile(dir *os.Root, name string, data []byte) error {
+func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	parent := path.Dir(name)
 	if parent != "." {
 		if err := makeDir(dir, parent); err != nil {
@@ -77,7 +91,7 @@ func writeFile(dir *os.Root, name string, data []byte) error {
 		}
 	}
 	temp := path.Join(parent, tempPrefix+rand.Text())
-	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@
 //
 // Each session has a directory DIR/<session>, 0700, with files of mode 0600: events.jsonl is the
 // record, the JSON views and session.json are derived from it, and the rest are files written with
-// Put. An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
+// Put. Large snapshots of equal content, such as the registry, are stored once: sessions have them
+// as hard links of one read-only file, so who changes it in one session breaks [Verify] of all.
+// Nothing here deletes a session; a file is gone with the last directory that has it. An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
 // others follow within [Options.Commit]. A write that fails leaves the chain as it was before.
 // A lock keeps two processes, and two stores of one process, from writing to one session.
 //
@@ -73,6 +75,9 @@ type Store struct {
 	root *os.Root
 	opts Options
 
+	shares  shares
+	writing chan struct{} // holds a token for each session whose views are being written
+
 	mu       sync.Mutex
 	closed   bool
 	sessions map[string]*entry
@@ -98,7 +103,10 @@ func Open(dir string, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open session directory: %w", err)
 	}
-	return &Store{dir: dir, root: root, opts: opts.withDefaults(), sessions: make(map[string]*entry)}, nil
+	return &Store{
+		dir: dir, root: root, opts: opts.withDefaults(), sessions: make(map[string]*entry),
+		writing: make(chan struct{}, maxWriting),
+	}, nil
 }
 
 // Append implements provenance.Store.
@@ -263,7 +271,7 @@ func (st *Store) session(ctx context.Context, id string) (*session, error) {
 			return nil, ctx.Err()
 		}
 	}
-	en.s, en.err = open(st.root, st.dir, id, &st.opts)
+	en.s, en.err = open(st, id)
 	if en.err != nil {
 		en.err = fmt.Errorf("open session %s: %w", id, en.err)
 		st.forget(id)

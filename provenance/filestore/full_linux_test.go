@@ -17,10 +17,12 @@ import (
 )
 
 func playPlatform(part, dir string) error {
-	if part != "limit" {
+	parts := map[string]func(string) error{"limit": outgrow, "descriptors": fill, "too many": overfill}
+	play := parts[part]
+	if play == nil {
 		return fmt.Errorf("no part %q", part)
 	}
-	if err := outgrow(dir); err != nil {
+	if err := play(dir); err != nil {
 		return err
 	}
 	os.Exit(0)

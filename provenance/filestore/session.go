@@ -32,11 +32,12 @@ type file interface {
 
 // session writes one session. A single goroutine, run, owns the file and the chain.
 type session struct {
-	id   string
-	opts *Options
-	dir  *os.Root
-	lock *flock.Flock
-	log  log // owned by run, readable by others once done is closed
+	id    string
+	store *Store
+	opts  *Options
+	dir   os.FileInfo // the directory that lock is in
+	lock  *flock.Flock
+	log   log // owned by run, readable by others once done is closed
 
 	appends  chan *appendRequest
 	marks    chan *markRequest
@@ -44,7 +45,7 @@ type session struct {
 	done     chan struct{} // run has returned
 	released chan struct{} // the directory is free again
 	end      sync.Once
-	wg       sync.WaitGroup // users of dir besides run
+	wg       sync.WaitGroup // users of the directory besides run
 
 	mu      sync.Mutex
 	stopped bool
@@ -80,14 +81,15 @@ type mark struct {
 }
 
 // open opens or creates the directory of session id and starts its goroutine.
-func open(root *os.Root, base, id string, opts *Options) (_ *session, err error) {
-	dir, err := makeSession(root, id)
+func open(st *Store, id string) (_ *session, err error) {
+	dir, err := makeSession(st.root, id)
 	if err != nil {
 		return nil, err
 	}
-	lock := flock.New(filepath.Join(base, id, provenance.LockFile), flock.SetPermissions(0o600))
+	defer dir.Close()
+	lock := flock.New(filepath.Join(st.dir, id, provenance.LockFile), flock.SetPermissions(fileMode))
 	s := &session{
-		id: id, opts: opts, dir: dir, lock: lock,
+		id: id, store: st, opts: &st.opts, lock: lock,
 		appends: make(chan *appendRequest), marks: make(chan *markRequest),
 		stop: make(chan struct{}), done: make(chan struct{}), released: make(chan struct{}),
 		outputs: make(map[string]bool), written: make(map[string]int),
@@ -99,7 +101,10 @@ func open(root *os.Root, base, id string, opts *Options) (_ *session, err error)
 			err = errors.Join(err, s.closeFiles())
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), opts.LockWait)
+	if s.dir, err = dir.Stat("."); err != nil {
+		return nil, unavailable("open session directory", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.LockWait)
 	defer cancel()
 	held, err := lock.TryLockContext(ctx, 10*time.Millisecond)
 	if !held {
@@ -111,7 +116,7 @@ func open(root *os.Root, base, id string, opts *Options) (_ *session, err error)
 	if err := removeTemps(dir); err != nil {
 		return nil, unavailable("clear session directory", err)
 	}
-	torn, err := s.load()
+	torn, err := s.load(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +136,14 @@ func open(root *os.Root, base, id string, opts *Options) (_ *session, err error)
 }
 
 // load reads the record and drops a torn last line, whose length it returns.
-func (s *session) load() (torn int64, err error) {
-	if err := checkRegular(s.dir, provenance.EventsFile); err != nil {
+func (s *session) load(dir *os.Root) (torn int64, err error) {
+	switch err := checkRegular(dir, provenance.EventsFile); {
+	case errors.Is(err, errNotRegular):
 		return 0, fmt.Errorf("%w: %s: %v", provenance.ErrCorrupt, provenance.EventsFile, err)
+	case err != nil:
+		return 0, unavailable("open record", err)
 	}
-	f, err := s.dir.OpenFile(provenance.EventsFile, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := dir.OpenFile(provenance.EventsFile, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return 0, unavailable("open record", err)
 	}
@@ -160,19 +168,21 @@ func (s *session) load() (torn int64, err error) {
 			return 0, unavailable("drop torn line", err)
 		}
 	}
-	return sc.Torn, s.checkHead()
+	return sc.Torn, s.checkHead(dir)
 }
 
 // checkHead refuses a record that ends before the head session.json names. A record without events
 // gets a session.json that names none, so that one that is missing later was removed.
-func (s *session) checkHead() error {
+func (s *session) checkHead(dir *os.Root) error {
 	last := s.log.tally.Session.Head.Seq
-	found, err := readSessionFile(s.dir)
+	found, err := readSessionFile(dir)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound) && last == 0:
-		if err := s.writeSession(provenance.NoEvents(s.id)); err != nil {
+		if err := writeSession(dir, provenance.NoEvents(s.id)); err != nil {
 			return unavailable("create session", err)
 		}
+	case atLimit(err):
+		return unavailable("open session", err)
 	case err == nil && found.Head.Seq > last:
 		return fmt.Errorf("%w: ends at event %d, %s names event %d", provenance.ErrCorrupt, last, provenance.SessionFile, found.Head.Seq)
 	}
@@ -303,7 +313,25 @@ func (s *session) enter() error {
 	return nil
 }
 
-// shutdown stops the goroutine, writes the views and frees the directory.
+// openDir opens the directory of the session. It is not kept open, for each session would hold a
+// descriptor more. One that took the place of the locked one is refused.
+func (s *session) openDir() (*os.Root, error) {
+	dir, err := openSession(s.store.root, s.id)
+	if err != nil {
+		return nil, err
+	}
+	info, err := dir.Stat(".")
+	if err == nil && !os.SameFile(info, s.dir) {
+		err = errors.New("the session directory was replaced")
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// shutdown stops the goroutine, writes the views and frees the directory. The record is closed
+// first, so that at the limit of descriptors there are some for the views.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -311,7 +339,9 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
-	return errors.Join(s.writeViews(), s.closeFiles())
+	closed := s.log.file.Close()
+	s.log.file = nil
+	return errors.Join(closed, s.writeLastViews(), s.closeFiles())
 }
 
 func (s *session) closeFiles() error {
@@ -319,5 +349,5 @@ func (s *session) closeFiles() error {
 	if s.log.file != nil {
 		err = s.log.file.Close()
 	}
-	return errors.Join(err, s.lock.Close(), s.dir.Close())
+	return errors.Join(err, s.lock.Close())
 }

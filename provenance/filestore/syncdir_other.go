@@ -7,6 +7,9 @@ import (
 	"os"
 )
 
+// sharedMode keeps a file that several sessions have from being changed in place.
+const sharedMode = 0o400
+
 // syncDir puts the entries of a directory on stable storage.
 func syncDir(dir *os.Root, name string) error {
 	d, err := dir.Open(name)

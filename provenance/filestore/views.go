@@ -4,9 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"syscall"
+	"time"
 
 	"github.com/skillsd/skillsd/provenance"
 )
+
+// maxWriting bounds how many sessions write their views at a time, and with it the descriptors and
+// the memory that takes when many end together.
+const maxWriting = 8
+
+// viewPatience is how long a session that is let go of waits for file descriptors.
+const viewPatience = 5 * time.Second
 
 // flushLater writes the views in the background. A failure is met again by the next reader and
 // when the session is closed.
@@ -42,7 +52,14 @@ func (s *session) writeViews() error {
 	if m.session.Head == s.flushed || m.session.Head.Seq == 0 {
 		return nil
 	}
-	views, err := s.fold(m.offset)
+	s.store.writing <- struct{}{}
+	defer func() { <-s.store.writing }()
+	dir, err := s.openDir()
+	if err != nil {
+		return unavailable("write views", err)
+	}
+	defer dir.Close()
+	views, err := fold(dir, m.offset)
 	if err != nil {
 		return fmt.Errorf("write views: %w", err)
 	}
@@ -55,29 +72,45 @@ func (s *session) writeViews() error {
 		if err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
-		if err := writeFile(s.dir, name, data); err != nil {
+		if err := writeFile(dir, name, data, fileMode); err != nil {
 			return unavailable("write "+name, err)
 		}
 		s.written[name] = n
 	}
-	if err := s.writeSession(m.session); err != nil {
+	if err := writeSession(dir, m.session); err != nil {
 		return unavailable("write "+provenance.SessionFile, err)
 	}
 	s.flushed = m.session.Head
 	return nil
 }
 
-func (s *session) writeSession(head provenance.Session) error {
+// writeLastViews is writeViews for a session that is let go of. At the limit of descriptors it waits
+// for those of other sessions that are.
+func (s *session) writeLastViews() error {
+	for end := time.Now().Add(viewPatience); ; time.Sleep(10 * time.Millisecond) {
+		err := s.writeViews()
+		if !atLimit(err) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// atLimit reports whether err is that of having no file descriptor left.
+func atLimit(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+func writeSession(dir *os.Root, head provenance.Session) error {
 	data, err := provenance.EncodePretty(head)
 	if err != nil {
 		return err
 	}
-	return writeFile(s.dir, provenance.SessionFile, data)
+	return writeFile(dir, provenance.SessionFile, data, fileMode)
 }
 
 // fold reads the first size bytes of the record.
-func (s *session) fold(size int64) (*provenance.Views, error) {
-	f, err := openRegular(s.dir, provenance.EventsFile)
+func fold(dir *os.Root, size int64) (*provenance.Views, error) {
+	f, err := openRegular(dir, provenance.EventsFile)
 	if err != nil {
 		return nil, err
 	}

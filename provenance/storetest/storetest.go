@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 		"query":      testQuery,
 		"views":      testViews,
 		"put":        testPut,
+		"equal":      testEqualContent,
 		"refused":    testRefused,
 		"foreign":    testForeignText,
 		"resumed":    testResumed,

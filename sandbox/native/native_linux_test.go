@@ -1,8 +1,10 @@
 package native_test
 
 import (
+	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
@@ -22,4 +24,32 @@ func TestNative(t *testing.T) {
 func TestNativeSampled(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash", "python3")
 	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return native.New(&native.Options{NoCgroup: true}) })
+}
+
+// A run that is over before the helper could be let go has the outcome that ended it: nothing was
+// wrong with the sandbox.
+func TestEndedWhileStarting(t *testing.T) {
+	sandboxtest.Need(t, "userns", "bash")
+	tree, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	run := func(ctx context.Context, opts *native.Options, timeout time.Duration, want sandbox.Outcome) {
+		t.Helper()
+		cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "-c", "while :; do :; done"}, Tree: tree, Limits: sandbox.Limits{Timeout: timeout}}
+		res, err := native.New(opts).Run(ctx, cmd)
+		if err != nil || res.Outcome != want {
+			t.Fatalf("Run with timeout %v = %+v, %v, want outcome %s", timeout, res, err, want)
+		}
+	}
+	for _, opts := range []*native.Options{nil, {NoCgroup: true}} {
+		for i := range 50 {
+			run(t.Context(), opts, time.Duration(i%10)*200*time.Microsecond+1, sandbox.TimedOut)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(i%10)*200*time.Microsecond, cancel)
+			run(ctx, opts, time.Minute, sandbox.Canceled)
+			cancel()
+		}
+	}
 }

@@ -133,9 +133,10 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		readers.Go(func() { e.child.feed(e.cmd.Stdin) })
 	}
 	watchers.Go(func() { e.watch(ctx) })
+	// Killing the helper makes letting it go fail too, and then says how the run ended.
 	goErr := e.letGo()
-	if goErr != nil {
-		e.end(sandbox.Canceled)
+	if goErr != nil && !e.end(sandbox.Canceled) {
+		goErr = nil
 	}
 	state, err := e.child.proc.Wait()
 	close(e.done)
@@ -170,10 +171,11 @@ func (e *execution) letGo() error {
 	return err
 }
 
-// end ends the run; the first cause stays.
-func (e *execution) end(cause sandbox.Outcome) {
-	e.cause.CompareAndSwap(nil, &cause)
+// end ends the run and reports whether cause is why; the first cause stays.
+func (e *execution) end(cause sandbox.Outcome) bool {
+	first := e.cause.CompareAndSwap(nil, &cause)
 	_ = e.child.proc.Kill() // it may have ended by itself
+	return first
 }
 
 func (e *execution) drain(f *os.File, c *capture) {
