@@ -7,6 +7,9 @@ import (
 
 const uriScheme = "skill://"
 
+// maxURIPath is the longest path a URI names, in bytes: a skill's and, below it, a file's.
+const maxURIPath = 2*maxPath + 1
+
 // URI returns the URI of a file of the skill, skill://<path>/<file>, each segment percent-encoded.
 // It exists for every path [CleanPath] returns, and [ParseURI] undoes it.
 func (s *Skill) URI(path string) string {
@@ -46,7 +49,7 @@ func ParseURI(uri string) (path string, err error) {
 	switch {
 	case !ok:
 		return refuse("must be a skill:// URI")
-	case len(rest) > 3*maxPath:
+	case len(rest) > 3*maxURIPath:
 		return refuse("is too long")
 	case strings.ContainsAny(rest, "?#"):
 		return refuse("must not have a query or a fragment")
@@ -73,6 +76,8 @@ func ParseURI(uri string) (path string, err error) {
 	}
 	path = b.String()
 	switch {
+	case len(path) > maxURIPath:
+		return refuse("is too long")
 	case !isCanonical(path):
 		return refuse("must not have empty, . or .. segments")
 	case !utf8.ValidString(path):
