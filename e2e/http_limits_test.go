@@ -1,0 +1,319 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An evil Origin with a good Host, and an evil Host, are refused on every verb, whoever asks.
+func TestHTTPEvilOrigin(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", "https://app.example.com")
+	c := s.open("alice-token")
+	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for _, token := range []string{"alice-token", ""} {
+		for _, verb := range []string{"POST", "GET", "DELETE", "OPTIONS", "PUT"} {
+			for _, origin := range []string{"http://evil.example.com", "null", "http://localhost.evil.example.com", "https://app.example.com.evil.example.com"} {
+				response, err := (&caller{site: s, token: token, session: c.session}).do(t.Context(), verb, ping, "Origin", origin)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response.Body.Close()
+				if response.StatusCode != 403 || response.Header.Get("Access-Control-Allow-Origin") != "" {
+					t.Errorf("%s with token %q from %s = %s, %v", verb, token, origin, response.Status, response.Header)
+				}
+			}
+		}
+	}
+	for _, host := range []string{"evil.example.com", "localhost.evil.example.com"} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		response, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != 403 {
+			t.Errorf("Host %s = %s", host, response.Status)
+		}
+	}
+	for _, origin := range []string{"https://app.example.com", "http://localhost:6274"} {
+		if status, _, err := c.send(t.Context(), ping, "Origin", origin); err != nil || status != 200 {
+			t.Errorf("POST from %s = %d %v", origin, status, err)
+		}
+	}
+}
+
+// A body of 4 MiB is read, a byte more is not, with and without a length ahead.
+func TestHTTPBodyBounds(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
+	c := s.open("")
+	const limit, frame = 4 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
+	for _, tt := range []struct {
+		name    string
+		size    int
+		chunked bool
+		want    int
+	}{
+		{"at the limit", limit, false, 200}, {"at the limit, chunked", limit, true, 200},
+		{"beyond", limit + 1, false, 413}, {"beyond, chunked", limit + 1, true, 413},
+		{"far beyond", 8 * limit, false, 413}, {"far beyond, chunked", 8 * limit, true, 413},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var body io.Reader = strings.NewReader(fmt.Sprintf(frame, strings.Repeat("x", tt.size-len(frame)+len("%s"))))
+			if tt.chunked {
+				body = struct{ io.Reader }{body}
+			}
+			r, err := http.NewRequestWithContext(t.Context(), "POST", s.url, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Mcp-Session-Id", c.session)
+			r.Header.Set("Expect", "100-continue")
+			client := &http.Client{Timeout: patience, Transport: &http.Transport{ExpectContinueTimeout: patience}}
+			defer client.CloseIdleConnections()
+			response, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			answer, err := io.ReadAll(response.Body)
+			if want := map[int]string{200: `"result"`, 413: `-32600`}[tt.want]; err != nil || response.StatusCode != tt.want || !strings.Contains(string(answer), want) {
+				t.Errorf("answer = %d %.200s %v, want %d with %s", response.StatusCode, answer, err, tt.want, want)
+			}
+		})
+	}
+	if status, _, err := c.request(t.Context(), "ping", "", ""); err != nil || status != 200 {
+		t.Errorf("afterwards: %d %v", status, err)
+	}
+	if peak := peakMemory(t, s.cmd.Process.Pid); peak > 128<<20 {
+		t.Errorf("the server grew to %d MiB", peak>>20)
+	}
+}
+
+// A line of 8 MiB is read, one byte more is answered with an error and costs no more.
+func TestStdioLineBounds(t *testing.T) {
+	p := serve(t, "--skills-root", tree(t, demoSkill()))
+	p.initialize()
+	const limit, frame = 8 << 20, `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"%s"}}`
+	for size, want := range map[int]string{limit: `{"jsonrpc":"2.0","id":7,"result":{}}`, limit + 1: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600`} {
+		p.send(fmt.Sprintf(frame, strings.Repeat("x", size-len(frame)+len("%s"))))
+		if got := p.receive(); !strings.HasPrefix(got, want) {
+			t.Errorf("a line of %d bytes is answered %s, want %s", size, got, want)
+		}
+	}
+	if got := p.request(8, "ping", "{}"); got.Error != nil {
+		t.Errorf("afterwards: %+v", got.Error)
+	}
+}
+
+// Who asks too often is told when to come back; another principal is not.
+func TestHTTPRateLimit(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0.001")
+	ask := func(token string) *http.Response {
+		t.Helper()
+		response, err := (&caller{site: s, token: token}).do(t.Context(), "POST", `{}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response
+	}
+	ask("alice-token")
+	response := ask("alice-token")
+	wait, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if response.StatusCode != 429 || err != nil || wait < 900 || wait > 1000 {
+		t.Errorf("too soon: %s, Retry-After %q", response.Status, response.Header.Get("Retry-After"))
+	}
+	if response := ask("bob-token"); response.StatusCode != 400 {
+		t.Errorf("another principal's first: %s", response.Status)
+	}
+	// Without a token nobody's allowance is used, nor is anyone asked to wait.
+	for range 3 {
+		if response := ask("none"); response.StatusCode != 401 {
+			t.Errorf("no principal: %s", response.Status)
+		}
+	}
+}
+
+// At the cap of what is read at a time further requests are told to come back, and have room again
+// when it is there.
+func TestHTTPBusy(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
+	c := s.open("")
+	var conns []net.Conn
+	for range 256 {
+		conn, err := net.Dial("tcp", s.host())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		conns = append(conns, conn)
+	}
+	until := func(want int) http.Header {
+		t.Helper()
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+			response, err := c.do(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode == want {
+				return response.Header
+			}
+			if response.StatusCode != 200 && response.StatusCode != 503 {
+				t.Fatalf("ping = %s", response.Status)
+			}
+		}
+		t.Fatalf("no answer is a %d", want)
+		return nil
+	}
+	if header := until(503); header.Get("Retry-After") == "" {
+		t.Error("a busy server does not say when to come back")
+	}
+	if response, err := s.client.Get("http://" + s.host() + "/healthz"); err != nil || response.StatusCode != 200 {
+		t.Errorf("/healthz of a busy server: %v %v", response, err)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	until(200)
+}
+
+// host is the server's address.
+func (s *site) host() string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/mcp")
+}
+
+// Rubbish, and connections that close one way or both in the middle, cost nobody else anything.
+func TestHTTPGarbage(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
+	c := s.open("")
+	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: " + c.session + "\r\n"
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	noise := make([]byte, 64<<10)
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		for name, sent := range map[string]string{
+			"noise": string(noise[i*100:]), "TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+			"half": head + "Content-Length: 100\r\n\r\n{", "whole": head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(ping), ping),
+		} {
+			conn, err := net.Dial("tcp", s.host())
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.SetDeadline(time.Now().Add(patience))
+			io.WriteString(conn, sent)
+			if i%2 == 0 {
+				conn.(*net.TCPConn).CloseWrite()
+				answer, _ := io.ReadAll(conn)
+				// Who closes one way after a whole request may count as gone.
+				if name != "whole" && bytes.Contains(answer, []byte(`"result"`)) {
+					t.Errorf("%s, half closed, is answered %s", name, answer)
+				}
+			}
+			conn.Close()
+		}
+	}
+	if got := c.tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
+		t.Errorf("load_skill afterwards: %s", got.text())
+	}
+	s.interrupt()
+}
+
+// Tokens of an issuer: what the refusals say, where they point to, and what stands there.
+func TestHTTPIssuer(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	set := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig","kid":"k","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public))
+	if err := os.WriteFile(keys, []byte(set), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const issuer = "https://issuer.example.com"
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-issuer", issuer, "--auth-audience", "skills", "--auth-scope", "skills:read", "--auth-jwks", keys)
+	token := func(audience, scope string, life time.Duration) string {
+		claims := fmt.Sprintf(`{"iss":%q,"aud":%q,"sub":"alice","scope":%q,"exp":%d}`, issuer, audience, scope, time.Now().Add(life).Unix())
+		signed := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"EdDSA","kid":"k","typ":"at+jwt"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+		return signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, []byte(signed)))
+	}
+	document := "http://" + s.host() + "/.well-known/oauth-protected-resource/mcp"
+	for _, tt := range []struct {
+		name, token string
+		status      int
+		says        string
+	}{
+		{"none", "", 401, ""},
+		{"nonsense", "x", 401, `error="invalid_token"`},
+		{"for another server", token("other", "skills:read", time.Hour), 401, `error="invalid_token"`},
+		{"expired", token("skills", "skills:read", -time.Hour), 401, `error="invalid_token"`},
+		{"without the scope", token("skills", "other", time.Hour), 403, `error="insufficient_scope"`},
+	} {
+		for _, verb := range []string{"POST", "GET", "DELETE"} {
+			response, err := (&caller{site: s, token: tt.token}).do(t.Context(), verb, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			said := response.Header.Get("WWW-Authenticate")
+			if response.StatusCode != tt.status || !strings.HasPrefix(said, "Bearer ") || !strings.Contains(said, tt.says) || tt.says == "" && strings.Contains(said, "error=") ||
+				!strings.Contains(said, fmt.Sprintf("resource_metadata=%q", document)) || !strings.Contains(said, `scope="skills:read"`) {
+				t.Errorf("%s with a token %s: %s, WWW-Authenticate %s", verb, tt.name, response.Status, said)
+			}
+		}
+	}
+	var metadata struct {
+		Resource string
+		Servers  []string `json:"authorization_servers"`
+		Scopes   []string `json:"scopes_supported"`
+	}
+	s.getJSON(t.Context(), document, &metadata)
+	if metadata.Resource != s.url || len(metadata.Servers) != 1 || metadata.Servers[0] != issuer || len(metadata.Scopes) != 1 || metadata.Scopes[0] != "skills:read" {
+		t.Errorf("metadata = %+v", metadata)
+	}
+	if got := s.open(token("skills", "openid skills:read", time.Hour)).tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
+		t.Errorf("load_skill with a good token: %s", got.text())
+	}
+}
+
+// getJSON reads a document without authentication.
+func (s *site) getJSON(ctx context.Context, url string, v any) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	response, err := s.client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "application/json" {
+		s.t.Fatalf("GET %s = %s, %s", url, response.Status, response.Header.Get("Content-Type"))
+	}
+	if err := json.NewDecoder(response.Body).Decode(v); err != nil {
+		s.t.Fatal(err)
+	}
+}
