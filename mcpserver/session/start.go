@@ -94,7 +94,8 @@ func (s *Session) start(ctx context.Context) error {
 			return err
 		}
 	}
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	// Not of ctx: what a call's context holds would stay in memory as long as the session.
+	background, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.background.Go(func() { s.recordRegistry(background) })
 	return nil

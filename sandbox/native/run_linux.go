@@ -182,7 +182,10 @@ func (e *execution) drain(f *os.File, c *capture) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := f.Read(buf)
-		c.write(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = readNow(f, buf)
+		}
+		c.write(buf[:max(n, 0)])
 		if c.total > e.limits.Output*outputFactor {
 			e.end(sandbox.OutputLimit)
 			return
@@ -240,11 +243,18 @@ func (e *execution) listen() {
 	for {
 		var n, oobn int
 		var rerr error
-		err := conn.Read(func(fd uintptr) bool {
+		receive := func(fd uintptr) bool {
 			n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 			return rerr != unix.EAGAIN && rerr != unix.EINTR
-		})
-		if err != nil || rerr != nil || n == 0 {
+		}
+		err := conn.Read(receive)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // what was sent before is still there
+			err = conn.Control(func(fd uintptr) {
+				for !receive(fd) && rerr == unix.EINTR {
+				}
+			})
+		}
+		if err != nil || rerr != nil || n <= 0 {
 			return
 		}
 		e.said.take(buf[:n], oob[:oobn])

@@ -1,0 +1,67 @@
+package native
+
+import (
+	"encoding/binary"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// What a run wrote is read although the time for reading is over before anyone began to: a machine
+// that stalls loses neither output nor outcome.
+func TestReadAfterTheDeadline(t *testing.T) {
+	e := &execution{launch: launch{limits: sandbox.Limits{}.WithDefaults()}}
+	said := strings.Repeat("output\n", 9000) // two reads, and less than a pipe holds
+	for _, closed := range []bool{true, false} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteString(said); err != nil {
+			t.Fatal(err)
+		}
+		if closed {
+			w.Close()
+		}
+		if err := r.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		c := newCapture(1 << 20)
+		e.drain(r, c)
+		if got := c.total; got != int64(len(said)) {
+			t.Errorf("%d bytes of %d were read, the other end closed: %v", got, len(said), closed)
+		}
+		r.Close()
+		w.Close()
+	}
+}
+
+func TestListenAfterTheDeadline(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
+	defer ours.Close()
+	if _, err := theirs.Write([]byte{pidone.MsgFiles}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := theirs.Write(binary.LittleEndian.AppendUint32([]byte{pidone.MsgExit}, 7<<8)); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	if err := ours.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	e := &execution{child: &child{control: ours}}
+	e.listen()
+	if e.said.status == nil || e.said.status.ExitStatus() != 7 {
+		t.Errorf("status = %v, want exit 7", e.said.status)
+	}
+}
