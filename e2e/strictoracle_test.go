@@ -74,7 +74,7 @@ func TestStrictReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exec.CommandContext(t.Context(), "python3", "-c", "import skills_ref.parser, skills_ref.validator").Run() != nil {
-		t.Skip("this machine lacks a python3 with skills_ref and strictyaml")
+		t.Skip("missing capability: a python3 with skills_ref and strictyaml")
 	}
 	check := func(t *testing.T, samples []sample) {
 		type answer struct{ Errors []string }

@@ -164,7 +164,7 @@ func TestListKeepsSkillsThatCannotBeRead(t *testing.T) {
 	write(t, filepath.Join(dir, "a", "SKILL.md"), skillText("a", ""))
 	write(t, filepath.Join(dir, "b", "SKILL.md"), skillText("b", ""))
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "b", "link")); err != nil {
-		t.Skip("no symbolic links:", err)
+		t.Skip("missing capability: symbolic links:", err)
 	}
 	code, stdout, stderr := run(t, "list", "--skills-root", dir)
 	if code != exitOK || !strings.Contains(stdout, "✓ a ") || !strings.Contains(stdout, "✓ b ") ||

@@ -12,7 +12,7 @@ import (
 
 func TestHasCommand(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no executable bits on this system")
+		t.Skip("missing capability: executable bits of files")
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"first", "second", "other"} {
