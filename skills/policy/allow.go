@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -21,6 +22,11 @@ type Entry struct {
 	Secrets []string      // names of secrets in the environment
 	Release Release       // empty: the policy's
 	Approve Approve       // empty: ApproveTier
+	Target  Target        // empty: TargetSandbox
+
+	Workspace string        // none, ro, staged or rw; empty: what the operator granted to all scripts
+	Timeout   time.Duration // most, and when the call names none; 0: the server's
+	Memory    int64         // bytes; 0: the server's
 }
 
 // Approve says when a run of an entry needs an approval by the user.
@@ -30,6 +36,7 @@ type Approve string
 const (
 	ApproveTier   Approve = "tier"   // when the skill's tier asks for one
 	ApproveAlways Approve = "always" // for every run
+	ApproveNever  Approve = "never"  // not even when the tier asks for one
 )
 
 // Revealing reports whether a run of this entry could show more than the skill's own bytes and the

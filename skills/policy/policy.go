@@ -39,6 +39,7 @@ package policy
 
 import (
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -54,6 +55,9 @@ type Config struct {
 	Release              Release   // of entries that do not say; zero: ReleaseNone
 	AllowedToolsAdvisory bool      // a skill's allowed-tools does not narrow its scripts
 	ClosedTiers          []skills.Tier
+	Profiles             []Profile // that can be chosen by name
+	Profile              string    // of every call; empty narrows nothing
+	HostTarget           bool      // entries whose target is the host may run there
 }
 
 // Policy decides after one configuration. It is immutable and safe for concurrent use.
@@ -91,6 +95,7 @@ func (p *Policy) Mode(raised Mode) Mode { return p.cfg.Mode.Stricter(raised) }
 type Principal struct {
 	Name     string // "local" on stdio
 	Evidence bool   // whether what it says about prompt slots is believed
+	Profile  string // that the operator gave it; empty narrows nothing
 }
 
 // Request holds the facts of one request. Paths are canonical.
@@ -100,6 +105,7 @@ type Request struct {
 	Mode      Mode // what the client raises its mode to
 	Principal Principal
 	Slot      *PromptSlot // the call's own evidence, nil when it has none
+	Profiles  []string    // that the session or the call narrows itself to, beside the operator's
 
 	Skill                string // skill path; empty when the request is of no skill
 	Tier                 skills.Tier
@@ -114,6 +120,10 @@ type Request struct {
 	TreeDigest        digest.Digest // of the activated tree
 	StartTree         digest.Digest // of the skill's tree at server start; empty when it was absent
 	Workspace         bool          // a workspace is mounted
+	Approved          bool          // the user approved this script of this tree, and was asked by this server
+	Args              []string      // of the script
+	Lease             *Lease        // of a browser, nil when the call has none
+	Now               time.Time     // what leases are held to
 }
 
 // Decision is how a request was allowed.
@@ -132,6 +142,9 @@ type Grant struct {
 	Warning  string // what enforcement would have said, when Warned
 	Entry    Entry  // of a run
 	Release  Release
+	Target   Target   // of a run
+	Args     []string // of a run: those to pass on
+	CDP      string   // of a run that holds a lease: the endpoint
 }
 
 // Decide allows or refuses a request.
