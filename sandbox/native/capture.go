@@ -1,82 +1,18 @@
 package native
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"hash"
-	"unicode/utf8"
+import "github.com/skillsd/skillsd/sandbox"
 
-	"github.com/skillsd/skillsd/sandbox"
-)
-
-// capture keeps the first two thirds and the last third of limit bytes, and counts and hashes
-// all of them. It is not safe for concurrent use.
+// capture keeps a stream and counts it where the limit is watched.
 type capture struct {
-	limit   int64
-	headCap int
-	head    []byte
-	tail    []byte // a ring once it is full
-	next    int    // where the ring continues
-	total   int64
-	sum     hash.Hash
+	kept  *sandbox.Capture
+	total int64
 }
 
-func newCapture(limit int64) *capture {
-	return &capture{limit: limit, headCap: int(limit - limit/3), sum: sha256.New()}
-}
+func newCapture(limit int64) *capture { return &capture{kept: sandbox.NewCapture(limit)} }
 
 func (c *capture) write(p []byte) {
 	c.total += int64(len(p))
-	c.sum.Write(p)
-	if n := min(c.headCap-len(c.head), len(p)); n > 0 {
-		c.head = append(c.head, p[:n]...)
-		p = p[n:]
-	}
-	size := int(c.limit) - c.headCap
-	if len(p) > size {
-		p = p[len(p)-size:]
-	}
-	if n := min(size-len(c.tail), len(p)); n > 0 {
-		c.tail = append(c.tail, p[:n]...)
-		p = p[n:]
-	}
-	for len(p) > 0 {
-		n := copy(c.tail[c.next:], p)
-		c.next = (c.next + n) % size
-		p = p[n:]
-	}
+	_, _ = c.kept.Write(p)
 }
 
-func (c *capture) stream() sandbox.Stream {
-	s := sandbox.Stream{Total: c.total, Truncated: c.total > c.limit, SHA256: "sha256:" + hex.EncodeToString(c.sum.Sum(nil))}
-	tail := append(c.tail[c.next:len(c.tail):len(c.tail)], c.tail[:c.next]...)
-	if !s.Truncated {
-		s.Head = append(c.head, tail...)
-		return s
-	}
-	s.Head, s.Tail = cutEnd(c.head), cutStart(tail)
-	return s
-}
-
-// cutEnd drops the incomplete character b ends with, if any.
-func cutEnd(b []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-i:]) {
-				return b[:len(b)-i]
-			}
-			break
-		}
-	}
-	return b
-}
-
-// cutStart drops the rest of a character b starts with, if any.
-func cutStart(b []byte) []byte {
-	for i := 0; i < utf8.UTFMax && i < len(b); i++ {
-		if utf8.RuneStart(b[i]) {
-			return b[i:]
-		}
-	}
-	return b
-}
+func (c *capture) stream() sandbox.Stream { return c.kept.Stream() }

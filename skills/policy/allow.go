@@ -27,6 +27,7 @@ type Entry struct {
 	Workspace string        // none, ro, staged or rw; empty: what the operator granted to all scripts
 	Timeout   time.Duration // most, and when the call names none; 0: the server's
 	Memory    int64         // bytes; 0: the server's
+	Execution string        // "stdin" hands the script to its interpreter there; empty: from the stored tree
 }
 
 // Approve says when a run of an entry needs an approval by the user.
@@ -105,20 +106,15 @@ type scriptKey struct{ skill, path string }
 //
 // Errors: *EntryError for the first entry that cannot be read.
 func ParseAllowlist(specs []string) (Allowlist, error) {
-	list := Allowlist{index: map[scriptKey][]Entry{}}
+	entries := make([]Entry, 0, len(specs))
 	for _, spec := range specs {
 		entry, err := ParseEntry(spec)
 		if err != nil {
 			return Allowlist{}, err
 		}
-		key := scriptKey{entry.Skill, entry.Path}
-		if slices.ContainsFunc(list.index[key], func(other Entry) bool { return other.Pin == entry.Pin }) {
-			continue
-		}
-		list.entries = append(list.entries, entry)
-		list.index[key] = append(list.index[key], entry)
+		entries = append(entries, entry)
 	}
-	return list, nil
+	return NewAllowlist(entries)
 }
 
 // Len is the number of entries.

@@ -71,7 +71,10 @@ func (d *Denial) Error() string { return d.Detail }
 
 // ApprovalRequired is a refusal that an approval by the user would lift.
 type ApprovalRequired struct {
-	Denial *Denial // what is answered when nobody can be asked
+	Denial   *Denial // what is answered when nobody can be asked
+	Remember bool    // whether an approval for the rest of the session would do
+	Entry    Entry   // what the run could use
+	Target   Target
 }
 
 func (a *ApprovalRequired) Error() string { return a.Denial.Detail }

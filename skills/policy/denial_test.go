@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,6 +43,30 @@ func TestDenialObjects(t *testing.T) {
 		},
 		func(_ *Config, r *Request) { r.Mode = 99 },
 		func(_ *Config, r *Request) { r.Workspace = true },
+		func(_ *Config, r *Request) { r.Profiles = []string{"none such"} },
+		func(_ *Config, r *Request) { r.Profiles = []string{"browser"} },
+		func(c *Config, _ *Request) { c.Profiles, c.Profile = []Profile{{Name: "p", Scripts: []string{}}}, "p" },
+		func(c *Config, r *Request) {
+			c.Profiles, r.Principal.Profile = []Profile{{Name: "p", Tools: []string{}}}, "p"
+		},
+		func(c *Config, r *Request) { *c, *r = onHost(t, "pdf"); c.HostTarget = false },
+		func(c *Config, r *Request) {
+			*c, *r = onHost(t, "pdf")
+			c.Profiles, r.Profiles = []Profile{{Name: "p", Target: TargetSandbox}}, []string{"p"}
+		},
+		func(c *Config, r *Request) { *c, *r = onHost(t, browserSkill) },
+		func(c *Config, r *Request) {
+			*c, *r = onHost(t, browserSkill)
+			r.Lease = &Lease{ID: "l", CDPURL: endpoint, ExpiresAt: now}
+		},
+		func(c *Config, r *Request) {
+			*c, *r = onHost(t, browserSkill)
+			r.Lease = &Lease{ID: "l", CDPURL: "http://example.com:9222", ExpiresAt: now.Add(1)}
+		},
+		func(c *Config, r *Request) {
+			*c, *r = onHost(t, browserSkill)
+			r.Lease, r.Args = &Lease{ID: "l", CDPURL: endpoint, ExpiresAt: now.Add(1)}, []string{"--cdp", "http://example.com:9222"}
+		},
 	} {
 		cfg, request := config(t), run()
 		do(&cfg, &request)
@@ -50,6 +78,16 @@ func TestDenialObjects(t *testing.T) {
 			t.Errorf("denial %+v", denial)
 		}
 		got.Write(encode(t, texts(DenialOf(err))))
+	}
+
+	got.WriteString("# Those the server makes of facts that the policy does not know.\n")
+	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot, CodeResumeDrift} {
+		got.Write(encode(t, texts(NewDenial(code, "detail", "remedy"))))
+	}
+	for _, code := range codes(t) {
+		if !strings.Contains(got.String(), `"code":"`+string(code)+`"`) {
+			t.Errorf("no example of %s", code)
+		}
 	}
 
 	const golden = "testdata/denials.golden"
@@ -65,6 +103,37 @@ func TestDenialObjects(t *testing.T) {
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("denials (-want +got):\n%s", diff)
 	}
+}
+
+// codes are the constants of type Code: the closed list.
+func codes(t *testing.T) (list []Code) {
+	t.Helper()
+	syntax, err := parser.ParseFile(token.NewFileSet(), "denial.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(syntax, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if kind, typed := specType(spec, ok); typed && kind == "Code" {
+			list = append(list, Code(strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`)))
+		}
+		return true
+	})
+	if len(list) != 17 {
+		t.Fatalf("%d codes: %v", len(list), list)
+	}
+	return list
+}
+
+func specType(spec *ast.ValueSpec, ok bool) (string, bool) {
+	if !ok {
+		return "", false
+	}
+	name, typed := spec.Type.(*ast.Ident)
+	if !typed {
+		return "", false
+	}
+	return name.Name, true
 }
 
 func encode(t *testing.T, v any) []byte {

@@ -2,10 +2,10 @@ package policy
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
@@ -97,7 +97,9 @@ func TestMatrixOfReference(t *testing.T) {
 			if diff := cmp.Diff(row, got); diff != "" {
 				t.Errorf("Decide (-want +got):\n%s", diff)
 			}
-			if (grant.Warning != "") != (decision == string(Warned)) {
+			// Beside what the reference warns of, disabled notes the confirmation that tier user lacks.
+			lacks := row.Mode == "disabled" && row.Role != DirectCommand && row.Tool == runTool
+			if (grant.Warning != "") != (decision == string(Warned) || lacks) {
 				t.Errorf("decision %s with warning %q", decision, grant.Warning)
 			}
 		})
@@ -112,22 +114,31 @@ func TestOrderOfRules(t *testing.T) {
 		do   func(*Config, *Request)
 	}{
 		{CodeToolNotAllowed, func(c *Config, _ *Request) { c.Tools = nil }},
+		{CodeProfileExcludes, func(_ *Config, r *Request) { r.Profiles = []string{"none such"} }},
 		{CodeActivationUnknown, func(_ *Config, r *Request) { r.ActivationUnknown = true }},
 		{CodeSkillNotActivated, func(_ *Config, r *Request) { r.Activated = false }},
 		{CodeScriptNotAllowlisted, func(c *Config, _ *Request) { c.Allowlist = Allowlist{} }},
 		{CodeScriptSnapshotMismatch, func(_ *Config, r *Request) { r.TreeDigest = other }},
 		{CodeAllowedToolsConflict, func(_ *Config, r *Request) { r.AllowedToolsDeclared = true }},
 		{CodeTierDenied, func(c *Config, r *Request) { c.ClosedTiers = []skills.Tier{skills.TierThirdParty, skills.TierUser} }},
-		{CodeApprovalRequired, func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty }},
+		{CodePermissionDenied, func(c *Config, _ *Request) { c.HostTarget = false }},
+		{CodeLeaseInvalid, func(_ *Config, r *Request) { r.Lease = nil }},
 		{CodeDirectCommandRequired, func(c *Config, _ *Request) { c.Role = Context }},
-		{CodeOutputNotReleased, func(_ *Config, r *Request) { r.Workspace = true }},
+		{CodeApprovalRequired, func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty }},
+		{CodeOutputNotReleased, func(c *Config, r *Request) {
+			if c.Allowlist.index != nil {
+				c.Allowlist.index[scriptKey{browserSkill, script}][0].Release = ReleaseNone
+			}
+		}},
+	}
+	leased := func() (Config, Request) {
+		cfg, request := onHost(t, browserSkill)
+		request.Lease = &Lease{ID: "l", CDPURL: endpoint, ExpiresAt: now.Add(time.Hour)}
+		return cfg, request
 	}
 	for i, first := range breaks {
 		t.Run(string(first.code), func(t *testing.T) {
-			cfg, request := config(t), run()
-			if first.code == CodeApprovalRequired {
-				request.Tier = skills.TierThirdParty
-			}
+			cfg, request := leased()
 			for _, broken := range breaks[i:] {
 				broken.do(&cfg, &request)
 			}
@@ -135,12 +146,13 @@ func TestOrderOfRules(t *testing.T) {
 			if err == nil {
 				t.Fatal("Decide = nil, want a denial")
 			}
-			if got := DenialOf(err); got.Code != first.code || got.Skill != "pdf" || got.Path != script || got.Remedy == "" || !strings.Contains(got.Detail, runTool) {
+			if got := DenialOf(err); got.Code != first.code || got.Skill != browserSkill || got.Path != script || got.Remedy == "" || !strings.Contains(got.Detail, runTool) {
 				t.Errorf("Decide = %+v, want %s", got, first.code)
 			}
 		})
 	}
-	if _, err := New(config(t)).Decide(run()); err != nil {
+	cfg, request := leased()
+	if _, err := New(cfg).Decide(request); err != nil {
 		t.Errorf("nothing broken: %v", err)
 	}
 }
@@ -175,20 +187,6 @@ func checkRuns(t *testing.T, tests []runCase) {
 			}
 		})
 	}
-}
-
-func TestTier(t *testing.T) {
-	checkRuns(t, []runCase{
-		{"builtin", func(_ *Config, r *Request) { r.Tier = skills.TierBuiltin }, ""},
-		{"org", func(_ *Config, r *Request) { r.Tier = skills.TierOrg }, ""},
-		{"third-party, disabled", func(c *Config, r *Request) { c.Mode, r.Tier = Disabled, skills.TierThirdParty }, CodeApprovalRequired},
-		{"third-party, observe", func(c *Config, r *Request) { c.Mode, r.Tier = Observe, skills.TierThirdParty }, CodeApprovalRequired},
-		{"third-party, strict", func(c *Config, r *Request) { c.Mode, r.Tier = EnforceStrict, skills.TierThirdParty }, CodeApprovalRequired},
-		{"closed tier, disabled", func(c *Config, r *Request) { c.Mode, c.ClosedTiers = Disabled, []skills.Tier{skills.TierUser} }, CodeTierDenied},
-		{"unknown tier", func(c *Config, r *Request) { c.Mode, r.Tier = Disabled, 9 }, CodeApprovalRequired},
-		{"other tier closed", func(c *Config, r *Request) { c.ClosedTiers = []skills.Tier{skills.TierOrg} }, ""},
-		{"entry asks for approval", func(c *Config, r *Request) { c.Allowlist.index[scriptKey{"pdf", script}][0].Approve = ApproveAlways }, CodeApprovalRequired},
-	})
 }
 
 func TestExactScript(t *testing.T) {
@@ -251,42 +249,6 @@ func declare(tools ...string) func(*Config, *Request) {
 	return func(_ *Config, r *Request) { r.AllowedTools, r.AllowedToolsDeclared = tools, true }
 }
 
-// A call's own slot decides alone, but only when its principal is believed.
-func TestEvidence(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		operator Role
-		slot     *PromptSlot
-		believed bool
-		allowed  bool
-	}{
-		{"none", "", nil, true, false},
-		{"operator", DirectCommand, nil, false, true},
-		{"slot", "", &PromptSlot{Role: DirectCommand}, true, true},
-		{"slot of a stranger", "", &PromptSlot{Role: DirectCommand}, false, false},
-		{"context does not lift", DirectCommand, &PromptSlot{Role: Context}, true, false},
-		{"quote does not lift", DirectCommand, &PromptSlot{Role: Quote}, true, false},
-		{"a stranger's slot does not count at all", DirectCommand, &PromptSlot{Role: Quote}, false, true},
-		{"operator says context", Context, &PromptSlot{Role: DirectCommand}, true, true},
-		{"slot without role", DirectCommand, &PromptSlot{}, true, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			cfg, request := config(t), run()
-			cfg.Role, request.Slot, request.Principal.Evidence = test.operator, test.slot, test.believed
-			_, err := New(cfg).Decide(request)
-			if (err == nil) != test.allowed {
-				t.Errorf("Decide = %v, want allowed %v", err, test.allowed)
-			}
-			if err == nil {
-				return
-			}
-			if asked, ok := errors.AsType[*ApprovalRequired](err); !ok || asked.Denial.Code != CodeDirectCommandRequired {
-				t.Errorf("Decide = %v, want an approval to ask for", err)
-			}
-		})
-	}
-}
-
 func TestRelease(t *testing.T) {
 	entry := func(do func(*Entry)) func(*Config, *Request) {
 		return func(c *Config, _ *Request) { do(&c.Allowlist.index[scriptKey{"pdf", script}][0]) }
@@ -301,6 +263,10 @@ func TestRelease(t *testing.T) {
 		{"plain", nil, "", 0, ReleaseObserved},
 		{"workspace", mount, "", EnforceExplicit, ""},
 		{"workspace, strict", mount, "", EnforceStrict, ""},
+		{"workspace, entry has none", func(c *Config, r *Request) {
+			mount(c, r)
+			c.Allowlist.index[scriptKey{"pdf", script}][0].Workspace = "none"
+		}, "", EnforceExplicit, ReleaseObserved},
 		{"workspace, observe", mount, "", Observe, ReleaseObserved},
 		{"workspace, disabled", mount, "", Disabled, ReleaseObserved},
 		{"workspace observed", mount, ReleaseObserved, EnforceStrict, ReleaseObserved},
@@ -373,19 +339,47 @@ func TestDenialBoundsValues(t *testing.T) {
 	}
 }
 
+// profiled is a request that has to pass the rules of profiles, evidence and approval.
+func profiled(t testing.TB) (*Policy, Request) {
+	cfg, request := config(t), run()
+	cfg.Profiles = []Profile{{Name: "docs", Skills: []string{"xls", "pdf"}, Scripts: []string{"xls:" + script, "pdf:" + script}, Tools: []string{"load_skill", runTool}}}
+	cfg.Profile, request.Profiles, request.Principal.Profile = "docs", []string{"docs", ""}, "docs"
+	request.Tier, request.Approved, request.Slot = skills.TierThirdParty, ApprovalRemembered, &PromptSlot{Role: DirectCommand}
+	request.AllowedTools, request.AllowedToolsDeclared = []string{"Read", runTool + "(" + script + ")"}, true
+	return New(cfg), request
+}
+
 func BenchmarkDecide(b *testing.B) {
-	p, request := New(config(b)), run()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := p.Decide(request); err != nil {
-			b.Fatal(err)
-		}
+	for name, do := range map[string]func(testing.TB) (*Policy, Request){
+		"plain":    func(t testing.TB) (*Policy, Request) { return New(config(t)), run() },
+		"profiled": profiled,
+	} {
+		b.Run(name, func(b *testing.B) {
+			p, request := do(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.Decide(request); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
 func TestAllowingDoesNotAllocate(t *testing.T) {
 	p, request := New(config(t)), run()
-	if n := testing.AllocsPerRun(100, func() { _, _ = p.Decide(request) }); n != 0 {
-		t.Errorf("Decide allocates %v times", n)
+	narrowed, approved := profiled(t)
+	read := Request{Tool: "load_skill", Class: Read, Skill: "pdf", Profiles: []string{"docs"}}
+	for _, check := range []struct {
+		p *Policy
+		r Request
+	}{{p, request}, {narrowed, approved}, {narrowed, read}} {
+		if n := testing.AllocsPerRun(100, func() {
+			if _, err := check.p.Decide(check.r); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("Decide allocates %v times for %+v", n, check.r)
+		}
 	}
 }

@@ -1,6 +1,9 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Target says where a script runs.
 type Target string
@@ -17,11 +20,150 @@ type Profile struct {
 	Name    string
 	Skills  []string // paths of skills
 	Scripts []string // SKILL:scripts/PATH, as the allowlist has them, without pins
-	Tools   []string // tools, and methods of the same class: a tool that reads stands for all of them
-	Target  Target   // where its scripts run; TargetHost counts only when the operator chose the profile
+	Tools   []string // tools and methods; load_skill and read_skill_resource stand for all methods that read
+	Target  Target   // TargetHost lets entries with that target run there, when the operator chose the profile; TargetSandbox keeps all in the sandbox
+}
+
+// Names of tools and methods that profiles tell apart.
+const (
+	loadTool   = "load_skill"
+	readTool   = "read_skill_resource"
+	searchTool = "search_skills"
+	listMethod = "skills/list"
+)
+
+// browserProfile is the built-in profile of a session that drives a browser.
+func browserProfile() *Profile {
+	return &Profile{
+		Name: "browser", Skills: []string{browserSkill}, Target: TargetHost,
+		Scripts: []string{browserSkill + ":scripts/form-automation.sh", browserSkill + ":scripts/capture-workflow.sh"},
+	}
+}
+
+func cloneProfiles(profiles []Profile) []Profile {
+	profiles = slices.Clone(profiles)
+	for i := range profiles {
+		p := &profiles[i]
+		p.Skills, p.Scripts, p.Tools = slices.Clone(p.Skills), slices.Clone(p.Scripts), slices.Clone(p.Tools)
+	}
+	return profiles
+}
+
+// byName indexes the built-in and the configured profiles. Of a name that two have, one that includes
+// nothing is left: which of them is meant nobody can tell.
+func byName(profiles []Profile) map[string]*Profile {
+	index := map[string]*Profile{"browser": browserProfile()}
+	for i := range profiles {
+		name := profiles[i].Name
+		if index[name] != nil {
+			index[name] = &Profile{Name: name, Skills: []string{}, Scripts: []string{}, Tools: []string{}}
+			continue
+		}
+		index[name] = &profiles[i]
+	}
+	return index
 }
 
 // IncludesSkill reports whether a skill is one of the profile.
 func (p *Profile) IncludesSkill(path string) bool {
 	return p.Skills == nil || slices.Contains(p.Skills, path)
+}
+
+func (p *Profile) includesScript(skill, path string) bool {
+	return p.Scripts == nil || slices.ContainsFunc(p.Scripts, func(script string) bool {
+		return len(script) == len(skill)+1+len(path) && strings.HasPrefix(script, skill) && script[len(skill)] == ':' && strings.HasSuffix(script, path)
+	})
+}
+
+func (p *Profile) includesTool(tool string) bool {
+	switch {
+	case p.Tools == nil || slices.Contains(p.Tools, tool):
+		return true
+	case !strings.Contains(tool, "/"):
+		return false
+	}
+	return slices.Contains(p.Tools, loadTool) || slices.Contains(p.Tools, readTool) || tool == listMethod && slices.Contains(p.Tools, searchTool)
+}
+
+// eachProfile calls do for every profile that applies, and says whether the operator chose it. It
+// reports false when one of them does not exist.
+func (p *Policy) eachProfile(principal Principal, chosen []string, do func(profile *Profile, operators bool)) bool {
+	known := true
+	one := func(name string, operators bool) {
+		if name == "" {
+			return
+		}
+		if profile := p.profiles[name]; profile != nil {
+			do(profile, operators)
+		} else {
+			known = false
+		}
+	}
+	one(p.cfg.Profile, true)
+	one(principal.Profile, true)
+	for _, name := range chosen {
+		one(name, false)
+	}
+	return known
+}
+
+// excluded holds a request to the profiles that apply to it.
+func (p *Policy) excluded(r *Request) *Denial {
+	var what, by string
+	known := p.eachProfile(r.Principal, r.Profiles, func(profile *Profile, _ bool) {
+		switch {
+		case what != "":
+		case !profile.includesTool(r.Tool):
+			what, by = "the tool "+clip(r.Tool), profile.Name
+		case r.Skill != "" && !profile.IncludesSkill(r.Skill):
+			what, by = "the skill "+clip(r.Skill), profile.Name
+		case r.Class != Read && !profile.includesScript(r.Skill, r.Path):
+			what, by = "the script "+clip(r.Path), profile.Name
+		}
+	})
+	switch {
+	case !known:
+		return r.refuse(CodeProfileExcludes, profileRule, r.Tool+": this session is held to a profile that does not exist",
+			"the operator can configure the profile, or choose one that exists")
+	case what != "":
+		return r.refuse(CodeProfileExcludes, profileRule, r.Tool+": the profile "+clip(by)+" does not include "+what,
+			"the operator can add it to the profile, or choose another one")
+	}
+	return nil
+}
+
+const profileRule = "subagent_profile_not_allowed"
+
+// HasProfile reports whether a profile, configured or built in, has that name.
+func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
+
+// Visible returns the paths of the skills that a session of a principal may see, which narrows itself to
+// profiles: sorted, and all true instead when nothing narrows them. Of a profile that does not exist
+// nothing is visible.
+func (p *Policy) Visible(principal Principal, profiles []string) (paths []string, all bool) {
+	all = true
+	known := p.eachProfile(principal, profiles, func(profile *Profile, _ bool) {
+		switch {
+		case profile.Skills == nil:
+		case all:
+			paths, all = slices.Clone(profile.Skills), false
+		default:
+			paths = slices.DeleteFunc(paths, func(path string) bool { return !profile.IncludesSkill(path) })
+		}
+	})
+	if !known {
+		return nil, false
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), all
+}
+
+// OffersTo reports whether a tool is offered to a session of a principal, which narrows itself to
+// profiles.
+func (p *Policy) OffersTo(tool string, principal Principal, profiles []string) bool {
+	included := p.Offers(tool)
+	known := p.eachProfile(principal, profiles, func(profile *Profile, _ bool) {
+		included = included && profile.includesTool(tool)
+	})
+	return included && known
 }

@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"unicode/utf8"
+)
+
+// Capture keeps the first two thirds and the last third of a stream's limit in bytes, and counts and
+// hashes all of them. It is not safe for concurrent use.
+type Capture struct {
+	limit   int64
+	headCap int
+	head    []byte
+	tail    []byte // a ring once it is full
+	next    int    // where the ring continues
+	total   int64
+	sum     hash.Hash
+}
+
+// NewCapture returns a capture that keeps limit bytes, which is positive.
+func NewCapture(limit int64) *Capture {
+	return &Capture{limit: limit, headCap: int(limit - limit/3), sum: sha256.New()}
+}
+
+// Write takes the next bytes of the stream. It never fails.
+func (c *Capture) Write(p []byte) (int, error) {
+	written := len(p)
+	c.total += int64(len(p))
+	c.sum.Write(p)
+	if n := min(c.headCap-len(c.head), len(p)); n > 0 {
+		c.head = append(c.head, p[:n]...)
+		p = p[n:]
+	}
+	size := int(c.limit) - c.headCap
+	if len(p) > size {
+		p = p[len(p)-size:]
+	}
+	if n := min(size-len(c.tail), len(p)); n > 0 {
+		c.tail = append(c.tail, p[:n]...)
+		p = p[n:]
+	}
+	for len(p) > 0 {
+		n := copy(c.tail[c.next:], p)
+		c.next = (c.next + n) % size
+		p = p[n:]
+	}
+	return written, nil
+}
+
+// Total is the number of bytes taken.
+func (c *Capture) Total() int64 { return c.total }
+
+// Stream returns what was taken as a result has it.
+func (c *Capture) Stream() Stream {
+	s := Stream{Total: c.total, Truncated: c.total > c.limit, SHA256: "sha256:" + hex.EncodeToString(c.sum.Sum(nil))}
+	tail := append(c.tail[c.next:len(c.tail):len(c.tail)], c.tail[:c.next]...)
+	if !s.Truncated {
+		s.Head = append(c.head, tail...)
+		return s
+	}
+	s.Head, s.Tail = cutEnd(c.head), cutStart(tail)
+	return s
+}
+
+// cutEnd drops the incomplete character b ends with, if any.
+func cutEnd(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-i:]) {
+				return b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// cutStart drops the rest of a character b starts with, if any.
+func cutStart(b []byte) []byte {
+	for i := 0; i < utf8.UTFMax && i < len(b); i++ {
+		if utf8.RuneStart(b[i]) {
+			return b[i:]
+		}
+	}
+	return b
+}

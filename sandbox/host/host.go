@@ -1,0 +1,340 @@
+// Package host runs commands directly on the machine, as the server's own user. It isolates nothing.
+//
+// It guarantees that a command is given no variable beside those of its Cmd, no terminal and, on Linux
+// from 5.11 on, no open file beside its standard streams; that it starts in the directory it was granted; that when Run
+// returns every process of its session is gone; and that time and output are bounded.
+//
+// It does not guarantee anything else. A command reads and writes what the server's user may, among it
+// the server's own records and store, uses any network, and takes as much memory, processor time and
+// disk as there is. A process that opens a session of its own outlives Run. Network, Tree,
+// Interpreter, the mode of the workspace and all limits but Timeout and Output are not looked at; what
+// is enforced stands in the result.
+//
+//	r := host.New()
+//	res, err := r.Run(ctx, &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/srv/skill/scripts/x.sh"}, Cwd: "/srv"})
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// Name is the runner's name in results and errors.
+const Name = "host"
+
+const (
+	outputFactor = 64 // of the output limit, at which a run is ended
+	drainFor     = 500 * time.Millisecond
+)
+
+// Runner runs commands on the host. It is safe for concurrent use.
+type Runner struct{}
+
+var _ sandbox.Runner = (*Runner)(nil)
+
+// New returns a runner.
+func New() *Runner { return &Runner{} }
+
+// Name returns "host".
+func (*Runner) Name() string { return Name }
+
+// Run runs cmd, whose paths are those of the host, and returns when every process of its session is
+// gone. Cwd is below the workspace when there is one, relative to it or absolute, and must not lead out
+// of it through links; without a workspace it is an absolute directory. When ctx ends, so does the run,
+// with outcome [sandbox.Canceled].
+//
+// Errors: *[sandbox.UnavailableError] when the command could not be started or this system has no
+// means to end it whole, *[sandbox.CwdError].
+func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	begin, all := time.Now(), cmd.Limits.WithDefaults()
+	limits := sandbox.Limits{Timeout: all.Timeout, Output: all.Output}
+	if ctx.Err() != nil {
+		return &sandbox.Result{Outcome: sandbox.Canceled, Backend: Name, Limits: limits}, nil
+	}
+	if err := check(cmd); err != nil {
+		return nil, err
+	}
+	dir, err := workingDir(cmd)
+	if err != nil {
+		return nil, err
+	}
+	e := &execution{cmd: cmd, limits: limits, done: make(chan struct{}),
+		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output)}
+	// The kernel kills the command when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	result, err := e.run(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	result.Duration = time.Since(begin)
+	return result, nil
+}
+
+func check(cmd *sandbox.Cmd) error {
+	switch {
+	case !supported:
+		return unavailable("this system has no means to end a command and all that it started", "serve on Linux or another Unix", nil)
+	case len(cmd.Argv) == 0 || !filepath.IsAbs(cmd.Argv[0]):
+		return unavailable("the interpreter's path is not absolute", "", nil)
+	}
+	for _, s := range append(append([]string{}, cmd.Argv...), cmd.Env...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return unavailable("an argument or variable contains a NUL byte", "", nil)
+		}
+	}
+	return nil
+}
+
+func unavailable(reason, remedy string, err error) error {
+	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
+}
+
+// workingDir is the directory a command starts in.
+func workingDir(cmd *sandbox.Cmd) (string, error) {
+	refuse := func(reason string) (string, error) { return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: reason} }
+	if strings.IndexByte(cmd.Cwd, 0) >= 0 {
+		return refuse("contains a NUL byte")
+	}
+	ws := cmd.Workspace
+	if ws.Dir == nil || ws.Mode == "" || ws.Mode == sandbox.WorkspaceNone {
+		if !filepath.IsAbs(cmd.Cwd) {
+			return refuse("no workspace is granted to which it could be relative")
+		}
+		return cmd.Cwd, nil
+	}
+	base, err := filepath.Abs(ws.Dir.Name())
+	if err != nil {
+		return refuse("the workspace cannot be found")
+	}
+	rel := cmd.Cwd
+	if filepath.IsAbs(rel) {
+		if rel, err = filepath.Rel(base, rel); err != nil {
+			return refuse("is not inside the workspace")
+		}
+	}
+	if rel = filepath.Clean(rel); !filepath.IsLocal(rel) {
+		return refuse("is not inside the workspace")
+	}
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return refuse("the workspace cannot be opened")
+	}
+	defer func() { _ = root.Close() }()
+	granted, err := ws.Dir.Stat()
+	if err != nil {
+		return refuse("the workspace cannot be opened")
+	}
+	if there, err := root.Stat("."); err != nil || !os.SameFile(there, granted) {
+		return refuse("the workspace is no longer the directory that was granted")
+	}
+	info, err := root.Stat(rel)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return refuse("does not exist")
+	case err != nil:
+		return refuse("is not inside the workspace, or cannot be opened")
+	case !info.IsDir():
+		return refuse("is not a directory")
+	}
+	// Links are resolved, so that what is checked is what the command is started in.
+	dir, err := filepath.EvalSymlinks(filepath.Join(base, rel))
+	if err != nil {
+		return refuse("cannot be opened")
+	}
+	if there, err := os.Stat(dir); err != nil || !os.SameFile(there, info) {
+		return refuse("changed while it was opened")
+	}
+	return dir, nil
+}
+
+// An execution is one run from its start to its result.
+type execution struct {
+	cmd            *sandbox.Cmd
+	limits         sandbox.Limits
+	proc           *os.Process
+	stdout, stderr *sandbox.Capture
+
+	cause atomic.Pointer[sandbox.Outcome] // why the run was ended
+	done  chan struct{}                   // closed when its first process has ended
+
+	mu   sync.Mutex
+	over bool // the process was waited for: its id may be another's
+}
+
+// end ends the run; the first cause stays.
+func (e *execution) end(cause sandbox.Outcome) {
+	e.cause.CompareAndSwap(nil, &cause)
+	e.kill()
+}
+
+func (e *execution) kill() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.over {
+		killSession(e.proc.Pid)
+	}
+}
+
+func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error) {
+	c := exec.Command(e.cmd.Argv[0], e.cmd.Argv[1:]...)
+	c.Dir, c.Env, c.SysProcAttr = dir, append([]string{}, e.cmd.Env...), attributes()
+	pipes, err := connect(c, e.cmd.Stdin != nil)
+	if err != nil {
+		return nil, unavailable("no pipes could be made", "", err)
+	}
+	defer pipes.close()
+	if err := c.Start(); err != nil {
+		return nil, unavailable("the interpreter could not be started", "check that it can be executed", err)
+	}
+	e.proc = c.Process
+	pipes.closeTheirs()
+
+	var drains, others sync.WaitGroup
+	drains.Go(func() { e.drain(pipes.stdout, e.stdout) })
+	drains.Go(func() { e.drain(pipes.stderr, e.stderr) })
+	if pipes.stdin != nil {
+		others.Go(func() { feed(pipes.stdin, e.cmd.Stdin) })
+	}
+	others.Go(func() { e.watch(ctx) })
+	err = e.wait(c)
+	close(e.done)
+	if pipes.stdin != nil {
+		_ = pipes.stdin.SetDeadline(time.Now())
+	}
+	others.Wait()
+	// A process that left the session may hold the pipes open.
+	deadline := time.Now().Add(drainFor)
+	_ = pipes.stdout.SetReadDeadline(deadline)
+	_ = pipes.stderr.SetReadDeadline(deadline)
+	drains.Wait()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		return nil, unavailable("the command could not be waited for", "", err)
+	}
+	return e.result(c.ProcessState), nil
+}
+
+// wait returns when the command has ended and the rest of its session is killed. Until a process is
+// waited for, its id cannot become another's, and with it that of its session.
+func (e *execution) wait(c *exec.Cmd) error {
+	seen := awaitEnd(c.Process.Pid)
+	if !seen {
+		err := c.Wait()
+		e.kill()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.over = true
+		return err
+	}
+	e.kill()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	return c.Wait()
+}
+
+func (e *execution) result(state *os.ProcessState) *sandbox.Result {
+	result := &sandbox.Result{Backend: Name, Limits: e.limits, Stdout: e.stdout.Stream(), Stderr: e.stderr.Stream(), Outcome: sandbox.Exited}
+	if cause := e.cause.Load(); cause != nil {
+		result.Outcome = *cause
+	} else if signal := signalOf(state); signal != "" {
+		result.Outcome, result.Signal = sandbox.Signaled, signal
+	} else {
+		result.ExitCode = state.ExitCode()
+	}
+	return result
+}
+
+func (e *execution) watch(ctx context.Context) {
+	timeout := time.NewTimer(e.limits.Timeout)
+	defer timeout.Stop()
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		e.end(sandbox.Canceled)
+	case <-timeout.C:
+		e.end(sandbox.TimedOut)
+	}
+}
+
+func (e *execution) drain(f *os.File, into *sandbox.Capture) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := f.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = readNow(f, buf)
+		}
+		_, _ = into.Write(buf[:max(n, 0)])
+		if into.Total() > e.limits.Output*outputFactor {
+			e.end(sandbox.OutputLimit)
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func feed(f *os.File, data []byte) {
+	_, _ = f.Write(data) // a command need not read what it is given
+	_ = f.Close()
+}
+
+// A plumbing holds both ends of a command's standard streams.
+type plumbing struct {
+	stdin, stdout, stderr *os.File // ours; stdin nil when the command reads nothing
+	theirs                []*os.File
+}
+
+func connect(c *exec.Cmd, input bool) (*plumbing, error) {
+	p := &plumbing{}
+	var failed error
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		failed = errors.Join(failed, err)
+		return r, w
+	}
+	var out, errs *os.File
+	p.stdout, out = pipe()
+	p.stderr, errs = pipe()
+	p.theirs = []*os.File{out, errs}
+	if input {
+		var in *os.File
+		in, p.stdin = pipe()
+		p.theirs = append(p.theirs, in)
+		c.Stdin = in
+	}
+	if failed != nil {
+		p.close()
+		return nil, failed
+	}
+	c.Stdout, c.Stderr = out, errs
+	return p, nil
+}
+
+func (p *plumbing) closeTheirs() {
+	for _, f := range p.theirs {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	p.theirs = nil
+}
+
+func (p *plumbing) close() {
+	p.closeTheirs()
+	for _, f := range []io.Closer{p.stdin, p.stdout, p.stderr} {
+		_ = f.Close() // a nil file says so, a closed one too
+	}
+}

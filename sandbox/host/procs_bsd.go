@@ -1,0 +1,21 @@
+//go:build unix && !linux
+
+package host
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes make a command the leader of a session, without a terminal. It does not die with the
+// server when that is killed.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// awaitEnd cannot wait for a child here without forgetting it.
+func awaitEnd(int) bool { return false }
+
+// killSession kills the process group of a session's leader.
+func killSession(sid int) {
+	_ = unix.Kill(-sid, unix.SIGKILL) // there may be none left
+}

@@ -1,0 +1,20 @@
+//go:build !unix
+
+package host
+
+import (
+	"os"
+	"syscall"
+)
+
+const supported = false
+
+func attributes() *syscall.SysProcAttr { return nil }
+
+func awaitEnd(int) bool { return false }
+
+func killSession(int) {}
+
+func signalOf(*os.ProcessState) string { return "" }
+
+func readNow(*os.File, []byte) (int, error) { return 0, os.ErrDeadlineExceeded }

@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Check refuses a configuration in which a name stands for nothing or for two things. [New] makes a
+// policy of it all the same, one that denies where it cannot tell.
+func (c Config) Check() error {
+	switch {
+	case c.Mode != 0 && (c.Mode < Disabled || c.Mode > EnforceStrict):
+		return fmt.Errorf("unknown mode %s", c.Mode)
+	case c.Role != "" && !slices.Contains([]Role{DirectCommand, Context, Quote}, c.Role):
+		return fmt.Errorf("unknown role %q", clip(string(c.Role)))
+	case c.Release != "" && !slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque}, c.Release):
+		return fmt.Errorf("unknown release %q", clip(string(c.Release)))
+	}
+	for _, tier := range c.ClosedTiers {
+		if tier < skills.TierBuiltin || tier > skills.TierThirdParty {
+			return fmt.Errorf("unknown tier %s", tier)
+		}
+	}
+	for _, entry := range c.Allowlist.entries {
+		if err := entry.check(); err != nil {
+			return fmt.Errorf("entry %s: %w", clip(entry.Spec()), err)
+		}
+	}
+	names := map[string]bool{browserProfile().Name: true}
+	for i := range c.Profiles {
+		if err := c.Profiles[i].check(names); err != nil {
+			return err
+		}
+		names[c.Profiles[i].Name] = true
+	}
+	if c.Profile != "" && !names[c.Profile] {
+		return fmt.Errorf("there is no profile %q", clip(c.Profile))
+	}
+	return nil
+}
+
+// check refuses a profile that could not be chosen, or that names what cannot exist.
+func (p *Profile) check(taken map[string]bool) error {
+	name := clip(p.Name)
+	switch {
+	case p.Name == "":
+		return fmt.Errorf("a profile has no name")
+	case p.Name == browserProfile().Name:
+		return fmt.Errorf("profile %s: the name is that of a built-in profile", name)
+	case taken[p.Name]:
+		return fmt.Errorf("two profiles are named %s", name)
+	case !slices.Contains([]Target{"", TargetSandbox, TargetHost}, p.Target):
+		return fmt.Errorf("profile %s: target %q is neither sandbox nor host", name, clip(string(p.Target)))
+	}
+	for _, skill := range p.Skills {
+		if slices.ContainsFunc(strings.Split(skill, "/"), func(s string) bool { return !segment.MatchString(s) }) {
+			return fmt.Errorf("profile %s: %q is no path of a skill; there are no patterns", name, clip(skill))
+		}
+	}
+	for _, script := range p.Scripts {
+		entry, err := ParseEntry(script)
+		if err != nil {
+			return fmt.Errorf("profile %s: %w", name, err)
+		}
+		if entry.Pin != "" || entry.Spec() != script {
+			return fmt.Errorf("profile %s: a script is written %s:%s", name, entry.Skill, entry.Path)
+		}
+	}
+	if slices.Contains(p.Tools, "") {
+		return fmt.Errorf("profile %s: a tool has no name", name)
+	}
+	return nil
+}

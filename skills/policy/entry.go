@@ -1,0 +1,162 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxTimeout is the longest that any run may be allowed to take.
+const MaxTimeout = 10 * time.Minute
+
+// ExecutionStdin is the execution of scripts that are handed to their interpreter on standard input.
+const ExecutionStdin = "stdin"
+
+// minMemory is the least memory in which an interpreter starts, in bytes.
+const minMemory = 16 << 20
+
+// Bounds of one entry's lists.
+const (
+	maxHosts = 64
+	maxNames = 64
+)
+
+// NewAllowlist builds an allowlist from entries that carry options. As in [ParseAllowlist], equal
+// entries collapse and the order is kept. Entries of one script and one pin that differ in their
+// options are refused: which of them holds would hang on their order.
+//
+// Errors: *EntryError for the first entry that is none.
+func NewAllowlist(entries []Entry) (Allowlist, error) {
+	list := Allowlist{index: map[scriptKey][]Entry{}}
+	for _, entry := range entries {
+		if err := entry.check(); err != nil {
+			if wrong, ok := errors.AsType[*EntryError](err); ok {
+				return Allowlist{}, wrong
+			}
+			return Allowlist{}, &EntryError{Spec: entry.Spec(), Reason: err.Error()}
+		}
+		key := scriptKey{entry.Skill, entry.Path}
+		same := slices.IndexFunc(list.index[key], func(other Entry) bool { return other.Pin == entry.Pin })
+		if same < 0 {
+			list.entries = append(list.entries, entry)
+			list.index[key] = append(list.index[key], entry)
+			continue
+		}
+		if !reflect.DeepEqual(list.index[key][same], entry) {
+			return Allowlist{}, &EntryError{Spec: entry.Spec(), Reason: "two entries of this script have different options"}
+		}
+	}
+	return list, nil
+}
+
+// Spec is the entry as [ParseEntry] reads it, without its options.
+func (e Entry) Spec() string {
+	spec := e.Skill + ":" + e.Path
+	if e.Pin != "" {
+		spec += "@" + string(e.Pin)
+	}
+	return spec
+}
+
+// check refuses what ParseEntry could not have returned, and options that are none.
+func (e *Entry) check() error {
+	plain, err := ParseEntry(e.Spec())
+	if err != nil {
+		return err
+	}
+	if plain.Skill != e.Skill || plain.Path != e.Path || plain.Pin != e.Pin {
+		return fmt.Errorf("an entry is written %s", plain.Spec())
+	}
+	if len(e.Network) > maxHosts {
+		return fmt.Errorf("network names more than %d hosts", maxHosts)
+	}
+	for _, host := range e.Network {
+		if err := CheckHost(host); err != nil {
+			return err
+		}
+	}
+	if err := e.checkNames(); err != nil {
+		return err
+	}
+	for _, word := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"workspace", e.Workspace, []string{"none", "ro", "staged", "rw"}},
+		{"execution", e.Execution, []string{ExecutionStdin}},
+		{"approve", string(e.Approve), []string{string(ApproveAlways), string(ApproveTier), string(ApproveNever)}},
+		{"target", string(e.Target), []string{string(TargetSandbox), string(TargetHost)}},
+		{"release", string(e.Release), []string{string(ReleaseNone), string(ReleaseObserved), string(ReleaseOpaque)}},
+	} {
+		if word.value != "" && !slices.Contains(word.known, word.value) {
+			return fmt.Errorf("%s %q is none of %s", word.name, clip(word.value), strings.Join(word.known, ", "))
+		}
+	}
+	switch {
+	case e.Execution != "" && e.Target == TargetHost:
+		return fmt.Errorf("execution %q takes the sandbox", e.Execution)
+	case e.Timeout < 0 || e.Timeout > MaxTimeout:
+		return fmt.Errorf("timeout %s is not between 0 and %s", e.Timeout, MaxTimeout)
+	case e.Memory != 0 && e.Memory < minMemory:
+		return fmt.Errorf("memory of %d bytes is less than %d, in which nothing starts", e.Memory, minMemory)
+	}
+	return nil
+}
+
+// checkNames holds the variables of an entry to names that nothing else sets and that no
+// interpreter takes for an order.
+func (e *Entry) checkNames() error {
+	seen := map[string]bool{}
+	for _, list := range []struct {
+		what  string
+		names []string
+	}{{"env", e.Env}, {"secrets", e.Secrets}} {
+		if len(list.names) > maxNames {
+			return fmt.Errorf("%s has more than %d names", list.what, maxNames)
+		}
+		for _, name := range list.names {
+			if err := CheckVariable(name); err != nil {
+				return fmt.Errorf("%s: %w", list.what, err)
+			}
+			if seen[name] {
+				return fmt.Errorf("%s: %s is named twice", list.what, name)
+			}
+			seen[name] = true
+		}
+	}
+	return nil
+}
+
+// CheckHost refuses what is no exact host that an entry may open to a run: NAME or NAME:PORT, NAME a
+// DNS name in lower case or an IP address, one of version 6 in brackets when a port follows. There are
+// no patterns.
+func CheckHost(spec string) error {
+	refuse := func(reason string) error { return fmt.Errorf("network %q: %s", clip(spec), reason) }
+	host := spec
+	if name, port, err := net.SplitHostPort(spec); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
+			return refuse("the port is no number from 1 to 65535")
+		}
+		host = name
+	}
+	if net.ParseIP(host) != nil {
+		return nil
+	}
+	if host == "" || len(host) > 253 || strings.Trim(host, "0123456789.") == "" {
+		return refuse("name a host or HOST:PORT")
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if len(label) > 63 || !hostLabel.MatchString(label) {
+			return refuse("a host is an exact name in lower case, without patterns, scheme or path")
+		}
+	}
+	return nil
+}
+
+var hostLabel = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?$`)

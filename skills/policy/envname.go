@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// keptPrefixes begin the names, in upper case, that are kept for the server, for loaders and for
+// interpreters.
+var keptPrefixes = []string{
+	"CF_HARNESS_", "SKILL_", "SKILLSD_",
+	"LD_", "DYLD_", "GLIBC_", "MALLOC_", "_RLD", "RESOLV_",
+	"BASH_", "PYTHON", "NODE_", "DENO_", "NPM_CONFIG_", "V8_", "PERL", "RUBY", "AWK", "LUA_", "JAVA_", "_JAVA_", "JDK_JAVA_",
+}
+
+// keptNames are further such names, in upper case: what a shell or a library of the system takes for
+// an order, what points a program at other files than those of the sandbox, and what the server sets.
+var keptNames = []string{
+	"PATH", "HOME", "SHELL", "PWD", "OLDPWD", "TMPDIR", "LANG", "LANGUAGE",
+	"ENV", "BASHOPTS", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "CDPATH", "FPATH", "GLOBIGNORE", "EXECIGNORE",
+	"INPUTRC", "FCEDIT", "POSIXLY_CORRECT", "ZDOTDIR",
+	"GCONV_PATH", "GETCONF_DIR", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH", "RES_OPTIONS", "TZDIR", "CLASSPATH",
+	"OPENSSL_CONF", "OPENSSL_CONF_INCLUDE", "OPENSSL_ENGINES", "OPENSSL_MODULES",
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY", "AGENT_BROWSER_CDP",
+}
+
+// openNames begin with one of keptPrefixes and change nothing but what a script makes of them.
+var openNames = []string{"NODE_ENV"}
+
+// CheckVariable refuses what is no name of an environment variable that an entry may hand to a
+// script: names that are malformed or longer than 128 characters, those the server sets itself, and
+// those through which loaders and interpreters run or load something else than the script. Names that
+// differ from such a one in case only are refused too.
+func CheckVariable(name string) error {
+	if len(name) > 128 || !variable.MatchString(name) {
+		return fmt.Errorf("%q is no name of a variable", clip(name))
+	}
+	upper := strings.ToUpper(name)
+	if slices.Contains(openNames, upper) {
+		return nil
+	}
+	for _, prefix := range keptPrefixes {
+		if strings.HasPrefix(upper, prefix) {
+			return fmt.Errorf("%s is not handed to scripts: names that start with %s are kept for the server, for loaders and for interpreters", name, prefix)
+		}
+	}
+	if slices.Contains(keptNames, upper) {
+		return fmt.Errorf("%s is not handed to scripts: it changes what runs, or the server sets it", name)
+	}
+	return nil
+}

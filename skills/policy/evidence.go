@@ -1,0 +1,141 @@
+package policy
+
+import "github.com/skillsd/skillsd/skills"
+
+// Reason codes of the mode rules, the reference's words.
+const (
+	ruleDisabled        = "cfc_disabled"
+	ruleObserveRead     = "cfc_observe_read"
+	ruleObserveDirect   = "cfc_observe_direct_command"
+	ruleObserveRequires = "cfc_observe_requires_direct_command"
+	ruleExplicitRead    = "cfc_enforce_explicit_read"
+	ruleExplicitDirect  = "cfc_enforce_explicit_direct_command"
+	ruleExplicitNeeds   = "cfc_enforce_explicit_requires_direct_command"
+	ruleStrictDirect    = "cfc_enforce_strict_direct_command"
+	ruleStrictNeeds     = "cfc_enforce_strict_requires_direct_command"
+)
+
+// slotEvidence is the evidence of prompt slots: the call's own alone, when its principal is believed,
+// else the operator's binding.
+func (p *Policy) slotEvidence(r *Request) Evidence {
+	switch {
+	case r.Slot != nil && r.Principal.Evidence:
+		if r.Slot.Role == DirectCommand {
+			return EvidenceSlot
+		}
+	case p.cfg.Role == DirectCommand:
+		return EvidenceOperator
+	}
+	return ""
+}
+
+// consent is what a run needs of the user beside the mode's evidence, in ascending order.
+type consent int
+
+const (
+	consentNone         consent = iota
+	consentConfirmation         // any evidence
+	consentApproval             // also one that is remembered
+	consentOfCall
+)
+
+func consentFor(tier skills.Tier, approve Approve) consent {
+	switch approve {
+	case ApproveNever:
+		return consentNone
+	case "", ApproveTier:
+	default:
+		return consentOfCall
+	}
+	switch tier {
+	case skills.TierBuiltin, skills.TierOrg:
+		return consentNone
+	case skills.TierUser:
+		return consentConfirmation
+	}
+	return consentApproval
+}
+
+// missing sets the evidence and the rule of a run's grant. It returns the code of what enforcement
+// lacks: the evidence of a direct command, else an approval; empty when it lacks neither.
+func (p *Policy) missing(r *Request, grant *Grant) Code {
+	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
+	needs := consentFor(r.Tier, grant.Entry.Approve)
+	if grant.Evidence = p.slotEvidence(r); approved && (grant.Evidence == "" || needs >= consentApproval) {
+		grant.Evidence = EvidenceApproval
+	}
+	direct := grant.Evidence != ""
+	switch p.Mode(r.Mode) {
+	case Disabled:
+		grant.RuleID = ruleDisabled
+	case Observe:
+		if grant.RuleID = ruleObserveDirect; !direct {
+			grant.RuleID = ruleObserveRequires
+		}
+	case EnforceExplicit:
+		grant.RuleID = ruleExplicitDirect
+	case EnforceStrict:
+		grant.RuleID = ruleStrictDirect
+	}
+	switch {
+	case !direct && (p.Mode(r.Mode) != Disabled || needs == consentConfirmation):
+		return CodeDirectCommandRequired
+	case needs == consentApproval && !approved, needs == consentOfCall && r.Approved != ApprovalOfCall:
+		return CodeApprovalRequired
+	}
+	return ""
+}
+
+// lacking refuses a run for what an approval by the user would lift.
+func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
+	if missing == CodeDirectCommandRequired {
+		return r.needsCommand(mode)
+	}
+	if entry.Approve != "" && entry.Approve != ApproveTier {
+		return r.refuse(CodeApprovalRequired, "approval_required", r.Tool+": this script needs an approval by the user for each run",
+			"use a client through which the server can ask the user, or the operator can change the entry's approve")
+	}
+	return r.refuse(CodeApprovalRequired, "approval_required", r.Tool+": scripts of tier "+r.Tier.String()+" need an approval by the user",
+		"use a client through which the server can ask the user, or the operator can review the skill and set approve: never on its entry or serve its root with a higher tier: --skills-root user=DIR")
+}
+
+// needsCommand refuses for want of evidence.
+func (r *Request) needsCommand(mode Mode) *Denial {
+	rule := ruleStrictNeeds
+	if mode == EnforceExplicit {
+		rule = ruleExplicitNeeds
+	}
+	return r.refuse(CodeDirectCommandRequired, rule, r.Tool+" requires direct-command authorization in "+mode.String(),
+		"the operator can start the server with --prompt-slot-role direct-command, or the client can send a prompt slot with that role")
+}
+
+// warn adds to the grant of a mode that does not enforce what enforcement would have said first.
+func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Grant {
+	switch {
+	case missing == CodeDirectCommandRequired:
+		grant.WouldBe, grant.Warning = missing, r.Tool+" would require direct-command authorization in enforce modes"
+	case missing == CodeApprovalRequired:
+		grant.WouldBe, grant.Warning = missing, r.Tool+" would require an approval by the user in enforce modes"
+	case unreleased && mode == Observe:
+		grant.WouldBe, grant.Warning = CodeOutputNotReleased, r.Tool+" would require that its output is released in enforce modes"
+	}
+	if missing == CodeApprovalRequired || missing == CodeDirectCommandRequired && mode == Observe {
+		grant.Decision = Warned
+	}
+	return grant
+}
+
+// release settles what becomes of the output and reports whether enforcement refuses the run for it,
+// before it runs, because refusing after the side effect helps nobody. Without a workspace a run in
+// the sandbox can only reveal the skill's own bytes and the caller's arguments.
+func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
+	entry := &grant.Entry
+	release := entry.release(p.cfg.Release)
+	if release == ReleaseOpaque {
+		grant.Release = ReleaseOpaque
+		return false
+	}
+	grant.Release = ReleaseObserved
+	revealing := grant.Target == TargetHost || r.Workspace && entry.Workspace != "none" || entry.Revealing()
+	return revealing && release != ReleaseObserved
+}

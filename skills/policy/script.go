@@ -1,0 +1,57 @@
+package policy
+
+// activation holds a run to the skills its session has loaded.
+func (r *Request) activation() *Denial {
+	switch {
+	case r.ActivationUnknown:
+		return r.refuse(CodeActivationUnknown, "activation_unknown", r.Tool+": the activation handle is unknown or has expired",
+			"call load_skill again and use the handle it returns")
+	case !r.Activated:
+		return r.refuse(CodeSkillNotActivated, "skill_not_activated", r.Tool+": skill is not activated for this run: "+clip(r.Skill),
+			"call load_skill with this skill, then run the script again")
+	}
+	return nil
+}
+
+// allowed finds the entry that names exactly this script and holds the script to it: to the digests
+// the operator gave, else to the tree that was there when the operator started the server.
+func (p *Policy) allowed(r *Request) (Entry, *Denial) {
+	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
+	if len(entries) == 0 {
+		return Entry{}, r.refuse(CodeScriptNotAllowlisted, "script_not_allowlisted", r.Tool+": skill script is not exactly allowlisted: "+clip(r.Skill+":"+r.Path),
+			"the operator can allow it with --allow-skill-script "+clip(r.Skill+":"+r.Path))
+	}
+	if r.StartTree == "" {
+		return Entry{}, r.mismatch("the skill was not there when the server started, so its entry allows nothing",
+			"the operator can review the skill and restart the server")
+	}
+	pinned := false
+	for _, entry := range entries {
+		if entry.Pin != "" && entry.Pin == r.FileDigest {
+			return entry, nil
+		}
+		pinned = pinned || entry.Pin != ""
+	}
+	switch {
+	case pinned:
+		return Entry{}, r.mismatch("the script's digest is not the one the operator allowed",
+			"the operator can review the script and restart the server with its digest in the entry")
+	case r.StartTree != r.TreeDigest:
+		return Entry{}, r.mismatch("the skill's files differ from those that were there when the server started",
+			"the operator can review the change and restart the server")
+	}
+	return entries[0], nil
+}
+
+func (r *Request) mismatch(detail, remedy string) *Denial {
+	return r.refuse(CodeScriptSnapshotMismatch, "script_snapshot_mismatch", r.Tool+": "+detail, remedy)
+}
+
+// narrowed holds a skill to the tools it declares itself.
+func (p *Policy) narrowed(r *Request) *Denial {
+	if !r.AllowedToolsDeclared || p.cfg.AllowedToolsAdvisory || covers(r.AllowedTools, r.Path) {
+		return nil
+	}
+	return r.refuse(CodeAllowedToolsConflict, "allowed_tools_conflict", r.Tool+": the skill's own allowed-tools does not cover this script",
+		"the skill's author can add run_skill_script to allowed-tools, or the operator can serve with --allowed-tools advisory")
+}
