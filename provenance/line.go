@@ -29,23 +29,24 @@ const (
 
 // wire mirrors Event, whose json tags it takes its key order from, with the time as written.
 type wire struct {
-	Seq       uint64          `json:"seq"`
-	Time      string          `json:"time"`
-	Kind      Kind            `json:"kind"`
-	Session   string          `json:"session"`
-	Parent    string          `json:"parent,omitempty"`
-	Principal string          `json:"principal"`
-	Client    string          `json:"client,omitempty"`
-	Skill     string          `json:"skill,omitempty"`
-	Path      string          `json:"path,omitempty"`
-	Want      string          `json:"want,omitempty"`
-	Got       string          `json:"got,omitempty"`
-	Detail    string          `json:"detail"`
-	Row       json.RawMessage `json:"row,omitempty"`
-	Decision  json.RawMessage `json:"decision,omitempty"`
-	Files     []File          `json:"files,omitempty"`
-	Prev      string          `json:"prev"`
-	Hash      string          `json:"hash,omitempty"`
+	Seq        uint64          `json:"seq"`
+	Time       string          `json:"time"`
+	Kind       Kind            `json:"kind"`
+	Session    string          `json:"session"`
+	Parent     string          `json:"parent,omitempty"`
+	Principal  string          `json:"principal"`
+	Client     string          `json:"client,omitempty"`
+	Skill      string          `json:"skill,omitempty"`
+	Path       string          `json:"path,omitempty"`
+	Want       string          `json:"want,omitempty"`
+	Got        string          `json:"got,omitempty"`
+	Detail     string          `json:"detail"`
+	Row        json.RawMessage `json:"row,omitempty"`
+	Decision   json.RawMessage `json:"decision,omitempty"`
+	Invocation json.RawMessage `json:"invocation,omitempty"`
+	Files      []File          `json:"files,omitempty"`
+	Prev       string          `json:"prev"`
+	Hash       string          `json:"hash,omitempty"`
 }
 
 // EncodeLine returns the line of e, newline included, and sets e.Hash. Seq, Time, Prev and the
@@ -67,7 +68,7 @@ func EncodeLine(e *Event) ([]byte, error) {
 	w := wire{
 		Seq: e.Seq, Time: FormatTime(e.Time), Kind: e.Kind, Session: e.Session, Parent: e.Parent,
 		Principal: e.Principal, Client: e.Client, Skill: e.Skill, Path: e.Path, Want: e.Want,
-		Got: e.Got, Detail: e.Detail, Row: e.Row, Decision: e.Decision, Files: e.Files, Prev: e.Prev,
+		Got: e.Got, Detail: e.Detail, Row: e.Row, Decision: e.Decision, Invocation: e.Invocation, Files: e.Files, Prev: e.Prev,
 	}
 	if err := encodeJSON(&buf, w); err != nil {
 		return nil, fmt.Errorf("event of kind %q: %w: %v", e.Kind, ErrInvalid, err)
@@ -108,7 +109,7 @@ func DecodeLine(line []byte) (*Event, error) {
 	e := &Event{
 		Seq: w.Seq, Time: t, Kind: w.Kind, Session: w.Session, Parent: w.Parent,
 		Principal: w.Principal, Client: w.Client, Skill: w.Skill, Path: w.Path, Want: w.Want,
-		Got: w.Got, Detail: w.Detail, Row: w.Row, Decision: w.Decision, Files: w.Files, Prev: w.Prev,
+		Got: w.Got, Detail: w.Detail, Row: w.Row, Decision: w.Decision, Invocation: w.Invocation, Files: w.Files, Prev: w.Prev,
 	}
 	again, err := EncodeLine(e)
 	if err != nil {
@@ -143,6 +144,9 @@ func (e *Event) validate() error {
 	}
 	if err := checkObject(e.Decision); err != nil {
 		return fmt.Errorf("decision: %w", err)
+	}
+	if err := checkObject(e.Invocation); err != nil {
+		return fmt.Errorf("invocation: %w", err)
 	}
 	for _, f := range e.Files {
 		if err := CheckFileName(f.Name); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/opencontainers/go-digest"
 )
 
 // Names of the files of a session directory.
@@ -21,7 +22,9 @@ const (
 	PolicySnapshotFile   = "policy-snapshot.json"
 	CapabilitiesFile     = "capabilities.json"
 	RunManifestFile      = "run-manifest.json"
+	HeadNoteFile         = "head.note"
 	OutputsDir           = "outputs"
+	ShownDir             = "shown"
 )
 
 const (
@@ -52,6 +55,17 @@ func OutputName(outputID, stream string) string {
 	return CleanFileName(OutputsDir + "/" + outputID + "." + stream)
 }
 
+// ShownName returns the file name of bytes the model was shown.
+func ShownName(d digest.Digest) string {
+	return ShownDir + "/" + d.Encoded()
+}
+
+// IsShown reports whether name is one that [ShownName] returns.
+func IsShown(name string) bool {
+	hex, ok := strings.CutPrefix(name, ShownDir+"/")
+	return ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
+}
+
 // CleanFileName returns name with ":" as "_".
 func CleanFileName(name string) string {
 	return strings.ReplaceAll(name, ":", "_")
@@ -67,7 +81,8 @@ func CheckFileName(name string) error {
 		return fmt.Errorf("%w: file name %.60q", ErrInvalid, name)
 	case output:
 		return nil
-	case IsView(name), name == EventsFile, name == SessionFile, name == LockFile, name == OutputsDir:
+	case IsView(name), name == EventsFile, name == SessionFile, name == LockFile, name == HeadNoteFile,
+		name == OutputsDir, name == ShownDir:
 		return fmt.Errorf("%w: file name %q is the store's own", ErrInvalid, name)
 	}
 	return nil

@@ -61,3 +61,29 @@ type RunOutput struct {
 	StderrOriginalLength  *int64                   `json:"stderrOriginalLength,omitempty"`
 	Skillsd               *RunExtension            `json:"skillsd,omitempty"`
 }
+
+// LoadOutput is the output object of an activation. The reference has no such tool; the keys are those
+// of its activation record that name no host path.
+type LoadOutput struct {
+	Type             string        `json:"type"`
+	OutputID         string        `json:"outputId"`
+	Skill            string        `json:"skill"` // skill path
+	Name             string        `json:"name"`
+	Status           string        `json:"status"` // StatusLoaded
+	CFCPromptRole    string        `json:"cfcPromptRole"`
+	SandboxSkillPath string        `json:"sandboxSkillPath"`
+	SandboxSkillDir  string        `json:"sandboxSkillDir"`
+	Digest           digest.Digest `json:"digest"` // of SKILL.md
+	TreeDigest       digest.Digest `json:"treeDigest"`
+	Activation       string        `json:"activation"` // the handle
+	ExpiresAt        Timestamp     `json:"expiresAt"`
+}
+
+// StatusLoaded is the status of every LoadOutput.
+const StatusLoaded = "loaded"
+
+// FailedOutput is the output object of a call that failed before it had one of its own.
+type FailedOutput struct {
+	Status Status      `json:"status"` // StatusError
+	Error  RecordError `json:"error"`
+}

@@ -64,6 +64,12 @@ type DecisionExtension struct {
 	Skill  string `json:"skill,omitempty"`
 	Path   string `json:"path,omitempty"`
 	TaskID string `json:"taskId,omitempty"`
+
+	OutputID string `json:"outputId,omitempty"` // of a run that was refused
+	// Evidence is what showed that a user wants the call: prompt-slot, approval or operator; empty when
+	// nothing did. WouldBe is the code that enforcement would have refused a call with that it allowed.
+	Evidence string `json:"evidence,omitempty"`
+	WouldBe  string `json:"wouldBe,omitempty"`
 }
 
 // PolicyTrace is the content of policy-trace.json; Decisions are [PolicyDecision].

@@ -53,6 +53,7 @@ const (
 	KindApprovalAsked    Kind = "approval.requested"
 	KindApprovalAnswered Kind = "approval.answered"
 	KindDriftDetected    Kind = "drift.detected"
+	KindOutputsRemoved   Kind = "outputs.removed"
 )
 
 // Durable reports whether an event of kind k must be on stable storage before Append returns:
@@ -61,7 +62,7 @@ const (
 func (k Kind) Durable() bool {
 	switch k {
 	case KindScriptRequested, KindScriptExecuted, KindPolicyDenied,
-		KindApprovalAsked, KindApprovalAnswered, KindSessionEnded:
+		KindApprovalAsked, KindApprovalAnswered, KindSessionEnded, KindOutputsRemoved:
 		return true
 	}
 	return false
@@ -74,7 +75,7 @@ func (k Kind) Valid() bool {
 	case KindSessionStarted, KindSessionResumed, KindSessionEnded, KindRegistrySnapshot,
 		KindSkillDiscovered, KindSkillActivated, KindResourceRead, KindScriptRequested,
 		KindScriptExecuted, KindPolicyWarned, KindPolicyDenied, KindApprovalAsked,
-		KindApprovalAnswered, KindDriftDetected:
+		KindApprovalAnswered, KindDriftDetected, KindOutputsRemoved:
 		return true
 	}
 	word, ok := strings.CutPrefix(string(k), "install.")
@@ -99,14 +100,43 @@ type Event struct {
 	Detail    string          `json:"detail"`
 	Row       json.RawMessage `json:"row,omitempty"`      // the row of the view this event makes
 	Decision  json.RawMessage `json:"decision,omitempty"` // the policy-trace.json row decided with it
-	Files     []File          `json:"files,omitempty"`    // files of the session directory that belong to it
-	Prev      string          `json:"prev"`               // hash of the event before, 64 zeros at first
-	Hash      string          `json:"hash"`               // lower-case hex sha256 of the line up to ,"hash"
+	// Invocation is the row of cfcInvocationContexts in policy-trace.json that was made with it.
+	Invocation json.RawMessage `json:"invocation,omitempty"`
+	Files      []File          `json:"files,omitempty"` // files of the session directory that belong to it
+	Prev       string          `json:"prev"`            // hash of the event before, 64 zeros at first
+	Hash       string          `json:"hash"`            // lower-case hex sha256 of the line up to ,"hash"
 }
 
 // ID returns "<session>:<seq>", the name of a recorded event in denials.
 func (e *Event) ID() string {
 	return e.Session + ":" + strconv.FormatUint(e.Seq, 10)
+}
+
+// loadError is what the Detail of a skill.activated event starts with when the skill was not loaded.
+const loadError = "error "
+
+// LoadError returns the Detail of a skill.activated event of a skill that was not loaded.
+func LoadError(code string) string { return loadError + code }
+
+// ErrorCode returns the code of the plain error that an attempt to load, read or run ended in, or
+// "" for all other events.
+func (e *Event) ErrorCode() string {
+	switch e.Kind {
+	case KindSkillActivated:
+		code, _ := strings.CutPrefix(e.Detail, loadError)
+		if code == e.Detail {
+			return ""
+		}
+		return code
+	case KindResourceRead, KindScriptExecuted:
+		var row struct {
+			Error RecordError `json:"error"`
+		}
+		if len(e.Row) > 0 && json.Unmarshal(e.Row, &row) == nil {
+			return row.Error.Code
+		}
+	}
+	return ""
 }
 
 // File names a file of the session directory by content.
@@ -152,9 +182,22 @@ type Store interface {
 	//
 	// Errors: as Append.
 	Put(ctx context.Context, session, name string, data []byte) (File, error)
+	// Keep keeps bytes that the model is shown as the file [ShownName] of their digest, before the
+	// event that names them. Equal bytes are kept once. A store may be told to keep none, and keeps
+	// no more of a session than its limit; that is no error.
+	//
+	// Errors: as Append.
+	Keep(ctx context.Context, session string, data []byte) (digest.Digest, error)
 	// Events yields the recorded events q selects, in order, up to those acknowledged when it is
 	// called. An error ends the iteration; an unknown session is ErrNotFound.
 	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
+	// Sessions yields the sessions whose record was last written after since, the one written last
+	// first; the zero time is all. A session is as its events say, with state crashed when it was
+	// not ended and no process holds it. One that cannot be read is yielded with its ID alone and an
+	// error of its own, and the iteration goes on; other errors end it.
+	//
+	// Errors: ErrNotFound for a directory without events, ErrCorrupt, or that of reading.
+	Sessions(ctx context.Context, since time.Time) iter.Seq2[Session, error]
 	// Artifact opens a file of the session; a view (skill-activations.json …) is brought up to date
 	// first. Errors: ErrNotFound when there is none, or no content for it yet.
 	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)

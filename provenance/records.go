@@ -112,6 +112,7 @@ type ReadExtension struct {
 	TaskID     string        `json:"taskId,omitempty"`
 	Offset     *int64        `json:"offset,omitempty"` // first byte shown
 	Bytes      *int64        `json:"bytes,omitempty"`  // bytes shown
+	Shown      digest.Digest `json:"shown,omitempty"`  // of the bytes shown, when they are not the whole file
 }
 
 // ScriptExecutions is the content of skill-script-executions.json; its rows are [ScriptExecution].
@@ -178,6 +179,20 @@ type RunExtension struct {
 	Stderr     StreamSummary `json:"stderr"`
 	Out        List[OutFile] `json:"out"`
 	TaskID     string        `json:"taskId,omitempty"`
+
+	Connections []Connection `json:"connections,omitempty"`         // in the order they were made
+	Unlisted    int          `json:"connectionsUnlisted,omitempty"` // refused beyond those in Connections
+}
+
+// Connection is one connection that a run tried to make to the outside.
+type Connection struct {
+	Host     string `json:"host,omitempty"` // as the script named it; empty when what it sent names none
+	Port     int    `json:"port,omitempty"`
+	Address  string `json:"address,omitempty"` // what was dialled, IP:PORT; empty when nothing was
+	Sent     int64  `json:"sentBytes"`         // by the script
+	Received int64  `json:"receivedBytes"`
+	Refused  string `json:"refused,omitempty"` // why it was not made; empty when it was
+	Ended    string `json:"ended,omitempty"`   // why it was cut; empty when an end closed it
 }
 
 // RunLimits are the limits a run was held to.
@@ -194,12 +209,28 @@ type StreamSummary struct {
 	Bytes     int64         `json:"bytes"`
 	Digest    digest.Digest `json:"digest"`
 	Truncated bool          `json:"truncated"`
+	Shown     *ShownText    `json:"shown,omitempty"` // nil when it was empty or withheld
+
+	// Redacted says that the run was given secrets: Bytes and Digest are of the stream as it was
+	// kept, with every declared secret replaced, since a digest of the raw one would confirm a guess.
+	Redacted bool `json:"redacted,omitempty"`
+}
+
+// ShownText is what the model was shown of a stream.
+type ShownText struct {
+	Digest digest.Digest `json:"digest"`
+	Bytes  int64         `json:"bytes"`
+	Head   *int64        `json:"head,omitempty"` // bytes before a part that was left out; nil when none was
 }
 
 // OutFile is a file a script left in its output directory.
 type OutFile struct {
 	Name   string        `json:"name"`
 	Bytes  int64         `json:"bytes"`
-	Digest digest.Digest `json:"digest"`
-	URI    string        `json:"uri"`
+	Digest digest.Digest `json:"digest,omitempty"`
+	URI    string        `json:"uri,omitempty"`
+
+	// Withheld is why the file was not kept, in the word of a denial's reason; there is then no
+	// digest and no URI.
+	Withheld string `json:"withheld,omitempty"`
 }

@@ -121,11 +121,41 @@ func policyRecords() []record {
 			ToolInputSummary: &provenance.ToolInputSummary{Type: provenance.TypeToolInputSummary, ToolID: "t"}, PolicyEventIndexes: []int{0}, SubagentProfile: "browser",
 			Skillsd: &provenance.DecisionExtension{Code: "c", RuleID: "i"},
 		}},
-		{"policy-snapshot", provenance.PolicySnapshot{Type: provenance.TypePolicySnapshot, Version: 1, GeneratedAt: at, RunID: "r", SkillScripts: provenance.SnapshotSkillScripts{AllowedScripts: []provenance.AllowedScript{{Skill: "s", Path: "p"}}}}},
+		{"policy-snapshot-min", provenance.PolicySnapshot{Type: provenance.TypePolicySnapshot, Version: 1, GeneratedAt: at, RunID: "r"}},
+		{"policy-snapshot-max", provenance.PolicySnapshot{
+			Type: provenance.TypePolicySnapshot, Version: 1, GeneratedAt: at, RunID: "r", CFC: provenance.SnapshotCFC{Mode: "observe", ModeSource: "override", AbsenceBehavior: "observe-only", SubstrateStatus: "not-attested"},
+			RunManifest:  provenance.SnapshotManifest{Present: true, Type: provenance.TypeRunManifest, Path: "/m", Source: "loom", WishID: "w", ParentWishID: "p", DispatchClass: "d", CapabilityProfile: "c", Mode: "observe", LabelSource: "loom-run-manifest", PromptSlotPresent: new(true)},
+			PromptSlot:   provenance.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: json.RawMessage("{}")},
+			ParentTools:  provenance.SnapshotTools{Allowance: "restricted", AllowedToolIDs: []string{"load_skill"}},
+			SkillScripts: provenance.SnapshotSkillScripts{AllowedScripts: []provenance.AllowedScript{{Skill: "s", Path: "p"}}},
+			Subagents: provenance.SnapshotSubagents{AllowedProfiles: []string{"browser"}, ProfileConfigs: []provenance.ProfileConfig{
+				{Profile: "browser", AllowedToolIDs: &provenance.List[string]{"t"}, AllowedSkills: &provenance.List[string]{}, AllowedScripts: &provenance.List[provenance.AllowedScript]{{Skill: "s", Path: "p"}}, ExecutionTarget: "host"}}},
+			Substrate: &provenance.SnapshotSubstrate{ProtectedXattrs: &provenance.ProtectedXattrs{SandboxVisibility: "not-probed"}},
+			Skillsd: &provenance.PolicyExtension{
+				Principal: "local", LoadedSkills: []provenance.LoadedSkill{{Path: "n", Name: "n", Digest: sum, TreeDigest: sum, ActivationSource: provenance.SourcePreload}},
+				TrustDiagnostics: []provenance.TrustDiagnostic{{Skill: "n", Severity: "warning", Code: "c", Detail: "d", Path: "p", Line: 1}},
+				Allowlist:        []provenance.AllowlistEntry{{Skill: "s", Path: "p", Pin: sum, StartTree: sum, Secrets: []string{"NAME"}, Release: "none", Approve: "tier", Target: "sandbox", Workspace: "ro", TimeoutMS: 1, MemoryBytes: 1}},
+				Release:          "none", AllowedTools: "enforce", PromptSlotRole: "context",
+			},
+		}},
 		{"capabilities", provenance.CapabilitySnapshot{
 			Type: provenance.TypeCapabilities, At: at, Commands: provenance.CapabilityCommands{Bash: provenance.CapabilityCommand{Present: true, Path: "/bin/bash", Version: "5"}},
-			CFC: provenance.CapabilityCFC{Sandbox: json.RawMessage("{}"), Mounts: provenance.CapabilityMounts{Workspace: json.RawMessage("{}"), Fabric: json.RawMessage("{}")}},
+			CFC: provenance.CapabilityCFC{
+				Mode: "observe", AbsenceBehavior: "observe-only", SubstrateStatus: "missing", RunManifest: provenance.CapabilityManifest{Present: true, Type: "t", Path: "/m"},
+				Sandbox: provenance.SandboxDescription{Kind: "none", DefaultWorkingDirectory: "/tmp", Skillsd: &provenance.SandboxExtension{Reason: "r"}},
+				Mounts:  provenance.CapabilityMounts{Workspace: provenance.CapabilityMount{Present: true, Mode: "ro", HostPath: "/h", SandboxPath: "/workspace"}},
+			},
 		}},
+		{"invocation-min", provenance.InvocationContext{Type: provenance.TypeInvocationContext, Version: 1, CreatedAt: at}},
+		{"invocation-max", provenance.InvocationContext{
+			Type: provenance.TypeInvocationContext, Version: 1, Sequence: 1, RunID: "r", CreatedAt: at, ToolID: "t", ToolOutputID: "r:t:1", Operation: provenance.OperationCommand,
+			Mode: "observe", CWD: "/tmp", PromptSlot: json.RawMessage("{}"),
+			RunManifest: provenance.InvocationManifest{Present: true, Path: "run-manifest.json", Source: "loom", WishID: "w", DispatchClass: "d", Mode: "observe", PromptSlotPresent: new(false)},
+			Inputs: provenance.InvocationInputs{Argv: provenance.SummarizeSequence([]string{"bash", "<"}), Args: provenance.SummarizeSequence(nil),
+				Stdin: provenance.SummarizeText([]byte("abc")), Env: provenance.SummarizeEnv([]string{"B=2", "A=1=2", "C"})},
+			InputLabels: &provenance.InputLabels{Version: 1, Entries: []provenance.InputLabel{{Path: provenance.List[any]{"args", 0}, Label: provenance.Label{Confidentiality: []json.RawMessage{json.RawMessage(`"c"`)}, Integrity: []json.RawMessage{json.RawMessage("{}")}}}}},
+		}},
+		{"call-records-min", provenance.CallRecords{Type: provenance.TypeCallRecords, Version: 1, RunID: "r"}},
 	}
 }
 

@@ -24,7 +24,15 @@ const (
 	TypeCapabilities      = "cf-harness.capability-snapshot"
 	TypeReadOutput        = "cf-harness.read-skill-resource-output"
 	TypeRunOutput         = "cf-harness.run-skill-script-output"
+	TypeLoadOutput        = "skillsd.load-skill-output"
 	TypeRunManifest       = "cf-harness.loom-run-manifest"
+	TypeInvocationContext = "cf-harness.cfc-invocation-context"
+	TypeTextSummary       = "cf-harness.redacted-text-summary"
+	TypeSequenceSummary   = "cf-harness.redacted-sequence-summary"
+	TypeEnvSummary        = "cf-harness.env-summary"
+	TypeCallRecords       = "skillsd.call-records"
+	TypePromptSlot        = "https://commonfabric.org/cfc/atom/PromptSlotBound"
+	TypeInfluence         = "https://commonfabric.org/cfc/atom/PromptSlotInfluence"
 )
 
 // SkillRegistry is the content of skill-registry.json, the snapshot a session started from.

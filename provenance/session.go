@@ -64,6 +64,8 @@ type Counts struct {
 type SessionInfo struct {
 	Server               Server        `json:"server"`
 	Mode                 string        `json:"cfcEnforcementMode,omitempty"`
+	ClientSession        string        `json:"clientSession,omitempty"` // the client's own id of its session; not verified
+	Profile              string        `json:"profile,omitempty"`       // what the session is narrowed to
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
 }
@@ -72,6 +74,9 @@ type SessionInfo struct {
 // with the number of events. The zero Tally is ready; it is not safe for concurrent use.
 type Tally struct {
 	Session Session
+
+	info  SessionInfo
+	views [4]viewHead // in the order of ViewNames
 }
 
 // Add folds e, which must be the event that follows the last one added. After an error the Tally
@@ -83,11 +88,6 @@ func (t *Tally) Add(e *Event) error {
 	if err := s.follow(e); err != nil {
 		return err
 	}
-	if len(e.Decision) > 0 {
-		if _, _, err := readDecision(e.Decision); err != nil {
-			return err
-		}
-	}
 	switch e.Kind {
 	case KindSessionStarted, KindSessionResumed:
 		if err := s.start(e); err != nil {
@@ -97,7 +97,9 @@ func (t *Tally) Add(e *Event) error {
 		ended := Stamp(e.Time)
 		s.EndedAt, s.State = &ended, StateEnded
 	case KindSkillActivated:
-		s.Counts.Activations++
+		if e.ErrorCode() == "" {
+			s.Counts.Activations++
+		}
 	case KindPolicyDenied:
 		s.Counts.Denials++
 	case KindResourceRead, KindScriptExecuted:
@@ -111,6 +113,10 @@ func (t *Tally) Add(e *Event) error {
 		default:
 			s.Counts.Runs++
 		}
+	}
+	// Last, for it changes t.
+	if err := t.addRows(e, nil); err != nil {
+		return err
 	}
 	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
 	t.Session = s

@@ -1,9 +1,7 @@
 package provenance
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -21,7 +19,63 @@ type PolicySnapshot struct {
 	SkillScripts SnapshotSkillScripts `json:"skillScripts"`
 	Subagents    SnapshotSubagents    `json:"subagents"`
 	Substrate    *SnapshotSubstrate   `json:"substrate,omitempty"`
-	Skillsd      json.RawMessage      `json:"skillsd,omitempty"`
+	Skillsd      *PolicyExtension     `json:"skillsd,omitempty"`
+}
+
+// PolicyExtension is the skillsd key of a PolicySnapshot.
+type PolicyExtension struct {
+	Principal        string                `json:"principal"`
+	SessionProfile   string                `json:"sessionProfile,omitempty"` // what the session narrowed itself to
+	OperatorProfile  string                `json:"operatorProfile,omitempty"`
+	PrincipalProfile string                `json:"principalProfile,omitempty"`
+	SkillsRoots      List[RegistryRoot]    `json:"skillsRoots"`
+	LoadedSkills     List[LoadedSkill]     `json:"loadedSkills"` // before the first call
+	TrustDiagnostics List[TrustDiagnostic] `json:"trustDiagnostics"`
+	Allowlist        List[AllowlistEntry]  `json:"allowlist"`
+	ClosedTiers      List[string]          `json:"closedTiers"`
+	Release          string                `json:"release"`      // of entries that do not say
+	AllowedTools     string                `json:"allowedTools"` // enforce or advisory
+	HostTarget       bool                  `json:"hostTarget"`   // entries with that target may run on the host
+	PromptSlotRole   string                `json:"promptSlotRole,omitempty"`
+}
+
+// LoadedSkill is a skill that a session starts with.
+type LoadedSkill struct {
+	Path             string        `json:"path"` // skill path
+	Name             string        `json:"name"`
+	Digest           digest.Digest `json:"digest"` // of SKILL.md
+	TreeDigest       digest.Digest `json:"treeDigest,omitempty"`
+	ActivationSource Source        `json:"activationSource"`
+	// InjectedAsContext: the instructions stand in the model's context without having been asked for.
+	InjectedAsContext bool `json:"injectedAsContext"`
+}
+
+// TrustDiagnostic is a finding about a skill or a root that bears on trust in it.
+type TrustDiagnostic struct {
+	Skill    string `json:"skill,omitempty"` // skill path
+	Severity string `json:"severity"`        // info, warning or error
+	Code     string `json:"code"`
+	Detail   string `json:"detail"`
+	Path     string `json:"path,omitempty"`
+	Line     int    `json:"line,omitempty"`
+}
+
+// AllowlistEntry is one entry of the script allowlist with all its options. It holds the names of
+// secrets, never their values.
+type AllowlistEntry struct {
+	Skill       string        `json:"skill"`
+	Path        string        `json:"path"`
+	Pin         digest.Digest `json:"pin,omitempty"`       // of the script
+	StartTree   digest.Digest `json:"startTree,omitempty"` // of the skill when the server started; absent when it was not there
+	Network     List[string]  `json:"network"`
+	Env         List[string]  `json:"env"`
+	Secrets     List[string]  `json:"secrets"`
+	Release     string        `json:"release"`
+	Approve     string        `json:"approve"`
+	Target      string        `json:"target"`
+	Workspace   string        `json:"workspace,omitempty"`
+	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
+	MemoryBytes int64         `json:"memoryBytes,omitempty"`
 }
 
 // SnapshotCFC is the enforcement mode and where it came from.
@@ -54,6 +108,25 @@ type SnapshotPromptSlot struct {
 	Binding       json.RawMessage `json:"binding,omitempty"`
 }
 
+// SlotSource is the source of a binding that the operator gave the whole process.
+type SlotSource struct {
+	Type    string `json:"type"`
+	Surface string `json:"surface,omitempty"`
+	Path    string `json:"path,omitempty"` // of the run manifest
+}
+
+// SurfaceCLI is the surface of the command line.
+const SurfaceCLI = "cli"
+
+// OperatorSource returns the source of the operator's binding: the run manifest of that path, or the
+// command line when path is empty.
+func OperatorSource(path string) SlotSource {
+	if path != "" {
+		return SlotSource{Type: "cf-harness.loom-run-manifest-ref", Path: path}
+	}
+	return SlotSource{Type: "cf-harness.cli-input", Surface: SurfaceCLI}
+}
+
 // SnapshotTools is the tools offered.
 type SnapshotTools struct {
 	Allowance      string       `json:"allowance"` // all-builtins or restricted
@@ -73,14 +146,24 @@ type AllowedScript struct {
 
 // SnapshotSubagents is the profiles a session may be narrowed to.
 type SnapshotSubagents struct {
-	AllowedProfiles List[string]          `json:"allowedProfiles"`
-	ProfileConfigs  List[json.RawMessage] `json:"profileConfigs"`
+	AllowedProfiles List[string]        `json:"allowedProfiles"`
+	ProfileConfigs  List[ProfileConfig] `json:"profileConfigs"`
+}
+
+// ProfileConfig is what a profile leaves. A nil pointer narrows nothing, an empty list leaves
+// nothing.
+type ProfileConfig struct {
+	Profile         string               `json:"profile"`
+	AllowedToolIDs  *List[string]        `json:"allowedToolIds,omitempty"`
+	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"`
+	AllowedScripts  *List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
+	ExecutionTarget string               `json:"skillScriptExecutionTarget,omitempty"`
 }
 
 // SnapshotSubstrate is what is known of the sandbox.
 type SnapshotSubstrate struct {
-	Sandbox         json.RawMessage  `json:"sandbox,omitempty"`
-	ProtectedXattrs *ProtectedXattrs `json:"protectedXattrs,omitempty"`
+	Sandbox         *SandboxDescription `json:"sandbox,omitempty"`
+	ProtectedXattrs *ProtectedXattrs    `json:"protectedXattrs,omitempty"`
 }
 
 // ProtectedXattrs says whether protected extended attributes are visible in the sandbox.
@@ -97,7 +180,6 @@ type CapabilitySnapshot struct {
 	Commands CapabilityCommands `json:"commands"`
 	Model    *CapabilityModel   `json:"model,omitempty"`
 	CFC      CapabilityCFC      `json:"cfc"`
-	Skillsd  json.RawMessage    `json:"skillsd,omitempty"`
 }
 
 // CapabilityCommands are the interpreters and tools looked for.
@@ -130,7 +212,7 @@ type CapabilityCFC struct {
 	AbsenceBehavior string             `json:"absenceBehavior"` // not-required, observe-only, permissive-if-absent or fail-closed-if-absent
 	SubstrateStatus string             `json:"substrateStatus"` // not-required, manifest-present, not-attested or missing
 	RunManifest     CapabilityManifest `json:"runManifest"`
-	Sandbox         json.RawMessage    `json:"sandbox"`
+	Sandbox         SandboxDescription `json:"sandbox"`
 	Mounts          CapabilityMounts   `json:"mounts"`
 	ProtectedXattrs ProtectedXattrs    `json:"protectedXattrs"`
 }
@@ -142,21 +224,30 @@ type CapabilityManifest struct {
 	Path    string `json:"path,omitempty"`
 }
 
-// CapabilityMounts are the mounts of the sandbox, objects of the backend's shape.
-type CapabilityMounts struct {
-	Workspace json.RawMessage       `json:"workspace"`
-	Fabric    json.RawMessage       `json:"fabric"`
-	HostBinds List[json.RawMessage] `json:"hostBinds"`
+// SandboxDescription describes the isolation that scripts get.
+type SandboxDescription struct {
+	Kind                    string            `json:"kind"` // the backend, or none
+	DefaultWorkingDirectory string            `json:"defaultWorkingDirectory"`
+	Skillsd                 *SandboxExtension `json:"skillsd,omitempty"`
 }
 
-// CompactDigest returns the digest of the compact form of a JSON text, which is how a policy
-// snapshot is named in policy-trace.json; white space does not change it, the order of keys does.
-//
-// Errors: ErrInvalid when data is not JSON.
-func CompactDigest(data []byte) (digest.Digest, error) {
-	var buf bytes.Buffer
-	if err := json.Compact(&buf, data); err != nil {
-		return "", fmt.Errorf("compact: %w: %v", ErrInvalid, err)
-	}
-	return digest.FromBytes(buf.Bytes()), nil
+// SandboxExtension is the skillsd key of a SandboxDescription.
+type SandboxExtension struct {
+	Reason string    `json:"reason,omitempty"` // why there is no isolation
+	Limits RunLimits `json:"limits"`
+}
+
+// CapabilityMounts are the mounts of the sandbox. There is no fabric.
+type CapabilityMounts struct {
+	Workspace CapabilityMount       `json:"workspace"`
+	Fabric    CapabilityMount       `json:"fabric"`
+	HostBinds List[CapabilityMount] `json:"hostBinds"`
+}
+
+// CapabilityMount is one mount.
+type CapabilityMount struct {
+	Present     bool   `json:"present"`
+	Mode        string `json:"mode,omitempty"`     // ro, staged or rw
+	HostPath    string `json:"hostPath,omitempty"` // absent for a directory that clients name
+	SandboxPath string `json:"sandboxPath,omitempty"`
 }

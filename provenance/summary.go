@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Summary returns the outcome of e in a few words for a timeline, such as "exited 0",
@@ -24,7 +25,7 @@ func Summary(e *Event) string {
 		}
 	case KindSessionStarted, KindSessionResumed:
 		var info SessionInfo
-		if json.Unmarshal(e.Row, &info) == nil && info.Mode != "" {
+		if json.Unmarshal(e.Row, &info) == nil && info.Mode != "" && !strings.Contains(e.Detail, info.Mode) {
 			return oneLine(e.Detail + " (" + info.Mode + ")")
 		}
 	}

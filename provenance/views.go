@@ -1,88 +1,137 @@
 package provenance
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// Views folds events into the JSON views of a session. It keeps every row, so it is made when a
-// view is needed and dropped afterwards. The zero Views is ready; it is not safe for concurrent
-// use.
+// Views folds events into the JSON views of a session. It keeps every row; [Tally] and [Frame] make
+// the same bytes without. The zero Views is ready; it is not safe for concurrent use.
 type Views struct {
-	session string
-	info    SessionInfo
-	rows    map[string][]viewRow
+	tally Tally
+	rows  map[string][]viewRow
 }
 
+// viewRow is a row with what the view says before its rows when this is the last.
 type viewRow struct {
-	raw      json.RawMessage
-	seq      uint64
-	at       time.Time
-	info     SessionInfo
-	decision string // policy-trace.json only
+	raw  json.RawMessage
+	list int // which of the lists of the view
+	seq  uint64
+	head viewHead
 }
 
-// Add folds e. Errors: ErrInvalid when its Row or Decision cannot stand in a view.
+// viewHead is what a view says before its rows.
+type viewHead struct {
+	rows   int // in all lists
+	at     time.Time
+	info   SessionInfo
+	counts DecisionCounts
+	calls  int // invocation contexts
+}
+
+// Add folds e, whose place in the chain is not looked at. Errors: ErrInvalid when its Row or Decision
+// cannot stand in a view.
 func (v *Views) Add(e *Event) error {
-	v.session = e.Session
-	if e.Kind == KindSessionStarted || e.Kind == KindSessionResumed {
-		if len(e.Row) > 0 {
-			if err := json.Unmarshal(e.Row, &v.info); err != nil {
-				return fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
-			}
-		}
-	}
-	row := viewRow{seq: e.Seq, at: e.Time, info: v.info}
-	if name := rowView(e.Kind); name != "" && len(e.Row) > 0 {
-		row.raw = e.Row
-		v.add(name, row)
-	}
-	if len(e.Decision) == 0 {
-		return nil
-	}
-	outcome, mode, err := readDecision(e.Decision)
-	if err != nil {
+	if err := v.tally.addRows(e, v.keep); err != nil {
 		return err
 	}
-	if mode != "" {
-		row.info.Mode = mode
-	}
-	row.raw, row.decision = e.Decision, outcome
-	v.add(PolicyTraceFile, row)
+	v.tally.Session.ID = e.Session
 	return nil
 }
 
-func (v *Views) add(name string, row viewRow) {
+func (v *Views) keep(name string, row viewRow) {
 	if v.rows == nil {
 		v.rows = make(map[string][]viewRow)
 	}
 	v.rows[name] = append(v.rows[name], row)
 }
 
-func rowView(k Kind) string {
-	switch k {
-	case KindSkillActivated:
-		return ActivationsFile
-	case KindResourceRead:
-		return ResourceReadsFile
-	case KindScriptExecuted:
-		return ScriptExecutionsFile
-	}
-	return ""
+// viewList is an array of rows in a view.
+type viewList struct {
+	view, key string
+	row       func(*Event) json.RawMessage
 }
+
+// viewLists are the arrays of all views, those of one view in the order they stand in it.
+func viewLists() [5]viewList {
+	return [...]viewList{
+		{ActivationsFile, "activations", func(e *Event) json.RawMessage { return e.rowOf(KindSkillActivated) }},
+		{ResourceReadsFile, "reads", func(e *Event) json.RawMessage { return e.rowOf(KindResourceRead) }},
+		{ScriptExecutionsFile, "executions", func(e *Event) json.RawMessage { return e.rowOf(KindScriptExecuted) }},
+		{PolicyTraceFile, "decisions", func(e *Event) json.RawMessage { return e.Decision }},
+		{PolicyTraceFile, invocationsKey, func(e *Event) json.RawMessage { return e.Invocation }},
+	}
+}
+
+func (e *Event) rowOf(k Kind) json.RawMessage {
+	if e.Kind != k {
+		return nil
+	}
+	return e.Row
+}
+
+const invocationsKey = "cfcInvocationContexts"
 
 // Touched returns the names of the views that e adds a row to.
 func (e *Event) Touched() []string {
 	var names []string
-	if name := rowView(e.Kind); name != "" && len(e.Row) > 0 {
-		names = append(names, name)
-	}
-	if len(e.Decision) > 0 {
-		names = append(names, PolicyTraceFile)
+	for _, l := range viewLists() {
+		if len(l.row(e)) > 0 && !slices.Contains(names, l.view) {
+			names = append(names, l.view)
+		}
 	}
 	return names
 }
+
+// addRows folds what e adds to the views; each is told of every row.
+func (t *Tally) addRows(e *Event, each func(name string, row viewRow)) error {
+	info := t.info
+	if (e.Kind == KindSessionStarted || e.Kind == KindSessionResumed) && len(e.Row) > 0 {
+		if err := json.Unmarshal(e.Row, &info); err != nil {
+			return fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
+		}
+	}
+	var outcome, mode string
+	if len(e.Decision) > 0 {
+		var err error
+		if outcome, mode, err = readDecision(e.Decision); err != nil {
+			return err
+		}
+	}
+	t.info = info
+	for i, l := range viewLists() {
+		raw := l.row(e)
+		if len(raw) == 0 {
+			continue
+		}
+		h := t.view(l.view)
+		h.rows++
+		h.at, h.info = e.Time, info
+		switch l.key {
+		case "decisions":
+			h.counts.add(outcome)
+		case invocationsKey:
+			h.calls++
+		}
+		if mode != "" {
+			h.info.Mode = mode
+		}
+		if each != nil {
+			each(l.view, viewRow{raw: raw, list: i, seq: e.Seq, head: *h})
+		}
+	}
+	return nil
+}
+
+func (t *Tally) view(name string) *viewHead {
+	return &t.views[slices.Index(ViewNames(), name)]
+}
+
+// Rows returns how many rows a view has; one of none does not exist.
+func (t *Tally) Rows(name string) int { return t.view(name).rows }
 
 func readDecision(raw json.RawMessage) (outcome, mode string, err error) {
 	var d struct {
@@ -118,27 +167,26 @@ func (v *Views) Render(name string, n int) ([]byte, error) {
 		return nil, nil
 	}
 	rows := v.rows[name][:n]
-	raws := make(List[json.RawMessage], 0, n)
-	for _, r := range rows {
-		raws = append(raws, r.raw)
+	frame, err := newFrame(name, v.tally.Session.ID, &rows[n-1].head)
+	if err != nil {
+		return nil, err
 	}
-	last := rows[n-1]
-	at := Stamp(last.at)
-	switch name {
-	case ActivationsFile:
-		return EncodePretty(Activations{TypeActivations, 1, at, raws})
-	case ResourceReadsFile:
-		return EncodePretty(ResourceReads{TypeResourceReads, 1, at, raws})
-	case ScriptExecutionsFile:
-		return EncodePretty(ScriptExecutions{TypeScriptExecutions, 1, at, raws})
+	var buf bytes.Buffer
+	for i := range frame.Lists {
+		l := &frame.Lists[i]
+		buf.Write(l.Before)
+		first := true
+		for _, r := range rows {
+			if r.list != l.id {
+				continue
+			}
+			if err := l.Append(&buf, r.raw, first); err != nil {
+				return nil, err
+			}
+			first = false
+		}
+		buf.Write(l.After(!first))
 	}
-	trace := PolicyTrace{
-		Type: TypePolicyTrace, Version: 1, GeneratedAt: at, RunID: v.session, Mode: last.info.Mode,
-		PolicySnapshotPath: last.info.PolicySnapshotPath, PolicySnapshotDigest: last.info.PolicySnapshotDigest,
-		Decisions: raws,
-	}
-	for _, r := range rows {
-		trace.DecisionCounts.add(r.decision)
-	}
-	return EncodePretty(trace)
+	buf.Write(frame.Tail)
+	return buf.Bytes(), nil
 }

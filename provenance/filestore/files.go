@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -23,29 +24,29 @@ const (
 var errNotRegular = errors.New("not a regular file")
 
 // put writes a file of the session durably.
-func (s *session) put(name string, data []byte) (provenance.File, error) {
+func (s *session) put(ctx context.Context, name string, data []byte) (provenance.File, error) {
 	if err := s.enter(); err != nil {
 		return provenance.File{}, err
 	}
 	defer s.wg.Done()
-	s.mu.Lock()
-	taken := s.outputs[name]
-	s.mu.Unlock()
-	if taken {
-		return provenance.File{}, fmt.Errorf("put %s: %w: an event names this output", name, provenance.ErrInvalid)
-	}
 	f := provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}
 	dir, err := s.openDir()
 	if err != nil {
 		return provenance.File{}, unavailable("put "+name, err)
 	}
 	defer dir.Close()
-	if shareable(f) {
+	switch {
+	case strings.HasPrefix(name, provenance.OutputsDir+"/"):
+		err = s.putOutput(ctx, dir, f, data)
+	case shareable(f):
 		err = s.store.shares.write(s, dir, f, data)
-	} else {
+	default:
 		err = writeFile(dir, name, data, fileMode)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, provenance.ErrInvalid), errors.Is(err, provenance.ErrUnavailable):
+		return provenance.File{}, err
+	case err != nil:
 		return provenance.File{}, unavailable("put "+name, err)
 	}
 	return f, nil
@@ -124,7 +125,7 @@ func makeDir(dir *os.Root, name string) error {
 
 // removeTemps deletes what writeFile left behind in a crash. The session must be locked.
 func removeTemps(dir *os.Root) error {
-	for _, parent := range []string{".", provenance.OutputsDir} {
+	for _, parent := range []string{".", provenance.OutputsDir, provenance.ShownDir} {
 		entries, err := fs.ReadDir(dir.FS(), parent)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

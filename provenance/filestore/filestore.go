@@ -2,19 +2,42 @@
 //
 // Each session has a directory DIR/<session>, 0700, with files of mode 0600: events.jsonl is the
 // record, the JSON views and session.json are derived from it, and the rest are files written with
-// Put. Large snapshots of equal content, such as the registry, are stored once: sessions have them
-// as hard links of one read-only file, so who changes it in one session breaks [Verify] of all.
-// Nothing here deletes a session; a file is gone with the last directory that has it. An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
-// others follow within [Options.Commit]. A write that fails leaves the chain as it was before.
-// A lock keeps two processes, and two stores of one process, from writing to one session.
+// Put and Keep. Large snapshots of equal content, such as the registry, and what models were shown
+// are stored once: sessions have them as hard links of one read-only file, so who changes it in one
+// session breaks [Verify] of all. The pool those links are of, DIR/~shown, can be emptied at any time.
 //
-// The views lag behind the record until a session is quiet, is read or ends; [Verify] tells a view
-// that lags from one that was changed. A last line that a crash cut short is dropped when the
-// session is opened for writing, and an event says so.
+// An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
+// others follow within [Options.Commit]. A write that fails leaves the chain as it was before.
+// What that means when something goes wrong:
+//   - A process that is killed loses no acknowledged event. A last line that it did not finish is
+//     dropped when the session is opened for writing, and an event says so. Scripts that ran have a
+//     request without an outcome, which [Verify] lists.
+//   - A machine that loses power may lose what was acknowledged in the last [Options.Commit] and is
+//     not durable, and a link of what was shown in the same time.
+//   - On a full disk, or one that fails, Append, Put and Keep answer provenance.ErrUnavailable until
+//     there is room, and the record is whole throughout.
+//   - Without permission to write, or on a read-only file system, no session can be opened; one that
+//     is open goes on recording events, but takes no files and its views stay behind. Sessions can
+//     still be read and verified.
+//   - Once the record of an open session was removed every Append to it is ErrUnavailable: the events
+//     would be lost. A directory made in its place is not taken for it. A directory that is moved
+//     takes its record along and no more files.
+//   - A lock keeps two processes, and two stores of one process, from writing to one session; the
+//     second gets ErrUnavailable. Different sessions of one directory do not meet.
+//   - Sequence numbers order the events. Their times are what the clock said, which may go back;
+//     no time is refused.
+//
+// The memory of an open session does not grow with its events, nor do its kept outputs beyond
+// [Options.Outputs]: the oldest are deleted, and an outputs.removed event names them first. The views
+// lag behind the record until a session is quiet, is read or ends, long ones longer; they are grown
+// from their earlier versions, so writing them costs a copy and the later events. [Verify] tells a
+// view that lags from one that was changed. Nothing deletes a session but [Collect].
+//
+// None of it keeps whoever can write to the directory from making a consistent record of something
+// else; [Options.Signer] and a key kept elsewhere do, for sessions that ended.
 package filestore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +48,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/provenance"
 )
@@ -40,6 +65,15 @@ type Options struct {
 	Quiet time.Duration
 	// LockWait is how long to wait for a session that another process holds; zero is 1 s.
 	LockWait time.Duration
+	// Outputs is how many bytes of outputs a session keeps; zero is 256 MiB. The oldest make room.
+	Outputs int64
+	// Shown is how many bytes of what its model is shown a session keeps; zero is 256 MiB. What
+	// comes later is not kept.
+	Shown int64
+	// ForgetShown says that what models are shown is not kept, so that it cannot be shown again.
+	ForgetShown bool
+	// Signer signs the head of a session's chain when the session ends; nil signs nothing.
+	Signer note.Signer
 	// Now is the clock for events without a time; nil is time.Now.
 	Now func() time.Time
 
@@ -59,6 +93,12 @@ func (o *Options) withDefaults() Options {
 	}
 	if c.LockWait <= 0 {
 		c.LockWait = time.Second
+	}
+	if c.Outputs <= 0 {
+		c.Outputs = maxOutputs
+	}
+	if c.Shown <= 0 {
+		c.Shown = maxShown
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -145,7 +185,7 @@ func (st *Store) Put(ctx context.Context, session, name string, data []byte) (pr
 		if err != nil {
 			return provenance.File{}, err
 		}
-		f, err := s.put(name, data)
+		f, err := s.put(ctx, name, data)
 		if errors.Is(err, errReleased) {
 			<-s.released
 			continue
@@ -184,7 +224,7 @@ func (st *Store) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 func (st *Store) Artifact(_ context.Context, session, name string) (io.ReadCloser, error) {
 	name = provenance.CleanFileName(name)
 	derived := provenance.IsView(name) || name == provenance.SessionFile
-	if !derived && name != provenance.EventsFile {
+	if !derived && name != provenance.EventsFile && !provenance.IsShown(name) {
 		if err := provenance.CheckFileName(name); err != nil {
 			return nil, fmt.Errorf("open artifact: %w", err)
 		}
@@ -311,40 +351,6 @@ func (st *Store) release(s *session) {
 		st.mu.Unlock()
 		close(s.released)
 	})
-}
-
-// foldArtifact renders a derived file of a session that this store does not hold.
-func foldArtifact(root *os.Root, session, name string) (io.ReadCloser, error) {
-	var (
-		views provenance.Views
-		tally provenance.Tally
-	)
-	for e, err := range readEvents(root, session, -1) {
-		if err != nil {
-			return nil, err
-		}
-		if err := errors.Join(tally.Add(e), views.Add(e)); err != nil {
-			return nil, err
-		}
-	}
-	if name == provenance.SessionFile && tally.Session.Head.Seq > 0 {
-		data, err := provenance.EncodePretty(tally.Session)
-		return io.NopCloser(bytes.NewReader(data)), err
-	}
-	var (
-		data []byte
-		err  error
-	)
-	if name != provenance.SessionFile {
-		data, err = views.Render(name, views.Len(name))
-	}
-	if err == nil && data == nil {
-		err = fmt.Errorf("open %s of session %s: %w", name, session, provenance.ErrNotFound)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
 // cause strips the path from an error of the file system, for texts that may leave the process.

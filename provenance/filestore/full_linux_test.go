@@ -17,7 +17,7 @@ import (
 )
 
 func playPlatform(part, dir string) error {
-	parts := map[string]func(string) error{"limit": outgrow, "descriptors": fill, "too many": overfill}
+	parts := map[string]func(string) error{"limit": outgrow, "descriptors": fill, "too many": overfill, "permission": losePermission, "read-only": readOnly}
 	play := parts[part]
 	if play == nil {
 		return fmt.Errorf("no part %q", part)

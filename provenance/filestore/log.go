@@ -9,6 +9,9 @@ import (
 // maxUnsynced is how many bytes may wait for stable storage before an append waits for it.
 const maxUnsynced = 8 << 20
 
+// maxIdle is how many bytes of buffer a log keeps that has nothing to write.
+const maxIdle = 64 << 10
+
 // log is an events.jsonl and the state of its chain. It is not safe for concurrent use.
 type log struct {
 	file     file
@@ -87,7 +90,7 @@ func (l *log) write(lines []byte, durably bool) error {
 	}
 	l.offset += int64(len(lines))
 	if durably {
-		l.synced, l.unsynced = l.offset, l.unsynced[:0]
+		l.clean()
 	} else {
 		l.unsynced = append(l.unsynced, lines...)
 	}
@@ -106,8 +109,17 @@ func (l *log) sync() error {
 		l.suspect = true
 		return err
 	}
-	l.synced, l.unsynced = l.offset, l.unsynced[:0]
+	l.clean()
 	return nil
+}
+
+// clean notes that every line is on stable storage. A buffer that grew large is not kept for the
+// rest of the session.
+func (l *log) clean() {
+	l.synced, l.unsynced = l.offset, l.unsynced[:0]
+	if cap(l.unsynced) > maxIdle {
+		l.unsynced = nil
+	}
 }
 
 // repair writes again what a failure put in doubt.
@@ -124,7 +136,8 @@ func (l *log) repair() error {
 	if err := l.file.Sync(); err != nil {
 		return err
 	}
-	l.synced, l.unsynced, l.suspect = l.offset, l.unsynced[:0], false
+	l.clean()
+	l.suspect = false
 	return nil
 }
 

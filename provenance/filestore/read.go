@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,84 +9,12 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-
-	"github.com/gofrs/flock"
 
 	"github.com/skillsd/skillsd/provenance"
 )
 
 // maxSessionFile bounds what is read of a session.json, in bytes.
 const maxSessionFile = 1 << 20
-
-// List returns the sessions below dir, newest first, without opening them for writing. One that is
-// neither ended nor held by a process is crashed; its numbers, and those of an open one, are
-// counted from its events. A directory without a readable event is left out.
-//
-// Errors: that of reading dir; a dir that does not exist has no sessions.
-func List(dir string) ([]provenance.Session, error) {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
-	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
-	}
-	var list []provenance.Session
-	for _, en := range entries {
-		if !en.IsDir() || !provenance.ValidSessionID(en.Name()) {
-			continue
-		}
-		s, err := readSession(root, dir, en.Name())
-		if err == nil {
-			list = append(list, *s)
-		}
-	}
-	slices.SortFunc(list, func(a, b provenance.Session) int {
-		if c := b.CreatedAt.Compare(a.CreatedAt.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(b.ID, a.ID)
-	})
-	return list, nil
-}
-
-func readSession(root *os.Root, base, id string) (*provenance.Session, error) {
-	dir, err := openSession(root, id)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	held := isHeld(base, id)
-	s, err := readSessionFile(dir)
-	if err == nil && s.ID == id && s.State == provenance.StateEnded && !held {
-		return s, nil
-	}
-	var tally provenance.Tally
-	for e, err := range readEvents(root, id, -1) {
-		if err == nil {
-			err = tally.Add(e)
-		}
-		if err != nil {
-			// What comes before a broken line still says which session this is.
-			break
-		}
-	}
-	if tally.Session.Head.Seq == 0 {
-		return nil, fmt.Errorf("session %s: %w", id, provenance.ErrNotFound)
-	}
-	if tally.Session.State == provenance.StateOpen && !held {
-		tally.Session.State = provenance.StateCrashed
-	}
-	return &tally.Session, nil
-}
 
 func readSessionFile(dir *os.Root) (*provenance.Session, error) {
 	data, err := readFile(dir, provenance.SessionFile, maxSessionFile)
@@ -97,16 +26,6 @@ func readSessionFile(dir *os.Root) (*provenance.Session, error) {
 		return nil, fmt.Errorf("%w: %v", provenance.ErrCorrupt, err)
 	}
 	return &s, nil
-}
-
-// isHeld reports whether a process has the session open for writing.
-func isHeld(base, id string) bool {
-	lock := flock.New(filepath.Join(base, id, provenance.LockFile), flock.SetFlag(os.O_RDONLY))
-	free, err := lock.TryRLock()
-	if err != nil {
-		return false
-	}
-	return lock.Close() == nil && !free
 }
 
 // ReadEvents yields the events of a session below dir in order, checking the chain, without
@@ -182,4 +101,38 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 		return nil, cause(err)
 	}
 	return data, nil
+}
+
+// foldArtifact renders a derived file of a session that this store does not hold.
+func foldArtifact(root *os.Root, session, name string) (io.ReadCloser, error) {
+	var (
+		views provenance.Views
+		tally provenance.Tally
+	)
+	for e, err := range readEvents(root, session, -1) {
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(tally.Add(e), views.Add(e)); err != nil {
+			return nil, err
+		}
+	}
+	if name == provenance.SessionFile && tally.Session.Head.Seq > 0 {
+		data, err := provenance.EncodePretty(tally.Session)
+		return io.NopCloser(bytes.NewReader(data)), err
+	}
+	var (
+		data []byte
+		err  error
+	)
+	if name != provenance.SessionFile {
+		data, err = views.Render(name, views.Len(name))
+	}
+	if err == nil && data == nil {
+		err = fmt.Errorf("open %s of session %s: %w", name, session, provenance.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
 }

@@ -5,19 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 )
 
 // errReleased means that the session was let go of before it took a request.
 var errReleased = errors.New("session was released")
+
+// errReplaced means that the directory of a session was removed, and maybe made again.
+var errReplaced = errors.New("the session directory was removed or replaced")
 
 // maxBatch bounds how many events share one write.
 const maxBatch = 512
@@ -32,12 +36,13 @@ type file interface {
 
 // session writes one session. A single goroutine, run, owns the file and the chain.
 type session struct {
-	id    string
-	store *Store
-	opts  *Options
-	dir   os.FileInfo // the directory that lock is in
-	lock  *flock.Flock
-	log   log // owned by run, readable by others once done is closed
+	id     string
+	store  *Store
+	opts   *Options
+	dir    os.FileInfo // the directory that lock is in
+	lock   *flock.Flock
+	record *os.File // events.jsonl
+	log    log      // owned by run, readable by others once done is closed
 
 	appends  chan *appendRequest
 	marks    chan *markRequest
@@ -49,11 +54,13 @@ type session struct {
 
 	mu      sync.Mutex
 	stopped bool
-	outputs map[string]bool // output files that events name
+	known   map[digest.Digest]bool // some of what is kept of what was shown
+	resting time.Time              // until when views are not written because the session is quiet
 
-	viewing chan struct{}  // holds one token while the views are free to be written
-	written map[string]int // rows in the view files; who took the token owns it
-	flushed provenance.Head
+	outputs, shown stock
+
+	viewing chan struct{} // holds one token while the views are free to be written
+	views   viewFiles     // who took the token owns it
 }
 
 type appendRequest struct {
@@ -75,9 +82,9 @@ type markRequest struct {
 
 // mark is a point of the record.
 type mark struct {
-	offset  int64
-	session provenance.Session
-	err     error
+	offset int64
+	tally  provenance.Tally
+	err    error
 }
 
 // open opens or creates the directory of session id and starts its goroutine.
@@ -92,7 +99,6 @@ func open(st *Store, id string) (_ *session, err error) {
 		id: id, store: st, opts: &st.opts, lock: lock,
 		appends: make(chan *appendRequest), marks: make(chan *markRequest),
 		stop: make(chan struct{}), done: make(chan struct{}), released: make(chan struct{}),
-		outputs: make(map[string]bool), written: make(map[string]int),
 		viewing: make(chan struct{}, 1),
 	}
 	s.viewing <- struct{}{}
@@ -112,6 +118,9 @@ func open(st *Store, id string) (_ *session, err error) {
 			err = errors.New("another process holds it")
 		}
 		return nil, unavailable("lock session", err)
+	}
+	if now, err := st.root.Lstat(id); err != nil || !os.SameFile(now, s.dir) {
+		return nil, unavailable("lock session", errReplaced)
 	}
 	if err := removeTemps(dir); err != nil {
 		return nil, unavailable("clear session directory", err)
@@ -147,7 +156,8 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	if err != nil {
 		return 0, unavailable("open record", err)
 	}
-	s.log = log{file: s.opts.wrap(f), now: s.opts.Now}
+	s.record, s.log = f, log{file: s.opts.wrap(f), now: s.opts.Now}
+	removed := make(map[string]bool)
 	sc := provenance.NewScanner(f)
 	for {
 		e, err := sc.Next()
@@ -160,7 +170,12 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
-		s.noteOutputs(e)
+		if err := noteRemoved(removed, e); err != nil {
+			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
+		}
+	}
+	if err := finishRemoval(dir, removed); err != nil {
+		return 0, unavailable("remove outputs", err)
 	}
 	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, sc.Tally
 	if sc.Torn > 0 {
@@ -210,7 +225,11 @@ func (s *session) run() {
 			// A failure is kept in the log and meets the next event.
 			_ = s.log.sync()
 		case <-quiet.C:
-			s.flushLater()
+			if left := s.restLeft(); left > 0 {
+				quiet.Reset(left)
+			} else {
+				s.flushLater()
+			}
 		case <-s.stop:
 			_ = s.log.sync()
 			return
@@ -242,11 +261,13 @@ func (s *session) commit(batch []*appendRequest) {
 	for i, r := range batch {
 		events[i] = r.e
 	}
-	errs := s.log.append(events, s.log.tally.Session.Head.Seq == 0)
+	var errs []error
+	if unlinked(s.record) {
+		errs = fill(make([]error, len(events)), unavailable("append event", errReplaced))
+	} else {
+		errs = s.log.append(events, s.log.tally.Session.Head.Seq == 0)
+	}
 	for i, r := range batch {
-		if errs[i] == nil {
-			s.noteOutputs(r.e)
-		}
 		r.reply <- errs[i]
 	}
 }
@@ -277,7 +298,7 @@ func (s *session) mark(want markWant) (mark, error) {
 }
 
 func (s *session) point(want markWant) mark {
-	m := mark{offset: s.log.offset, session: s.log.tally.Session}
+	m := mark{offset: s.log.offset, tally: s.log.tally}
 	if want == markSynced && len(s.log.unsynced) > 0 {
 		m.err = errors.New("record is not on stable storage")
 		select {
@@ -289,15 +310,18 @@ func (s *session) point(want markWant) mark {
 	return m
 }
 
-func (s *session) noteOutputs(e *provenance.Event) {
-	if len(e.Files) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range e.Files {
-		if strings.HasPrefix(f.Name, provenance.OutputsDir+"/") {
-			s.outputs[f.Name] = true
+// recorded yields the events acknowledged by now.
+func (s *session) recorded() iter.Seq2[*provenance.Event, error] {
+	return func(yield func(*provenance.Event, error) bool) {
+		m, err := s.mark(markWritten)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for e, err := range readEvents(s.store.root, s.id, m.offset) {
+			if !yield(e, err) || err != nil {
+				return
+			}
 		}
 	}
 }
@@ -322,7 +346,7 @@ func (s *session) openDir() (*os.Root, error) {
 	}
 	info, err := dir.Stat(".")
 	if err == nil && !os.SameFile(info, s.dir) {
-		err = errors.New("the session directory was replaced")
+		err = errReplaced
 	}
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
@@ -341,7 +365,7 @@ func (s *session) shutdown() error {
 	s.wg.Wait()
 	closed := s.log.file.Close()
 	s.log.file = nil
-	return errors.Join(closed, s.writeLastViews(), s.closeFiles())
+	return errors.Join(closed, s.writeLastViews(), s.signHead(), s.closeFiles())
 }
 
 func (s *session) closeFiles() error {

@@ -8,17 +8,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
-	"strings"
 
-	"github.com/opencontainers/go-digest"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/provenance"
 )
-
-// maxView bounds what is read of a view, in bytes.
-const maxView = 1 << 30
 
 // Report is what Verify found in a session whose record and files agree.
 type Report struct {
@@ -30,6 +25,13 @@ type Report struct {
 	Stale []string
 	// Unrecorded are files that no event names, such as those of a Put whose event was not written.
 	Unrecorded []string
+	// Removed is how many outputs were deleted to make room for later ones, as events say.
+	Removed int
+	// Unfinished are the output ids of scripts that were requested and have no outcome, as those that
+	// ran when the server was killed, or run now.
+	Unfinished []string
+	// Signed says that a key given signed the last event.
+	Signed bool
 	// Torn is the length in bytes of a torn last line, which is no part of the record.
 	Torn int64
 }
@@ -48,11 +50,13 @@ func (e *VerifyError) Error() string {
 
 // verifier is one run of Verify.
 type verifier struct {
+	root     *os.Root // of all sessions
 	dir      *os.Root
 	id       string
 	report   Report
-	views    provenance.Views
-	recorded map[string]provenance.File // the last record of each Put file
+	views    []*viewCheck
+	pending  provenance.Pending
+	recorded map[string]provenance.File // the last record of each Put file that was not removed
 	names    []string                   // of recorded, in order
 }
 
@@ -63,12 +67,13 @@ type derived struct {
 }
 
 // Verify recomputes the chain of a session below dir from its bytes, every view from its events
-// and the digest of every file an event names. It does not change anything and may run while a
+// and the digest of every file an event names. With keys, one of them must have signed the last
+// event. It does not change anything and may run while a
 // process writes to the session.
 //
 // Errors: *VerifyError for the first difference, provenance.ErrNotFound for an unknown session, or
 // that of reading.
-func Verify(dir, id string) (*Report, error) {
+func Verify(dir, id string, keys ...note.Verifier) (*Report, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("session %.60q: %w", id, provenance.ErrNotFound)
@@ -82,8 +87,8 @@ func Verify(dir, id string) (*Report, error) {
 		return nil, err
 	}
 	defer sub.Close()
-	v := &verifier{dir: sub, id: id, recorded: make(map[string]provenance.File)}
-	if err := v.run(); err != nil {
+	v := &verifier{root: root, dir: sub, id: id, recorded: make(map[string]provenance.File)}
+	if err := v.run(keys); err != nil {
 		return nil, err
 	}
 	return &v.report, nil
@@ -91,38 +96,56 @@ func Verify(dir, id string) (*Report, error) {
 
 // run reads derived files before the record: written later than it, they would seem ahead of it.
 // session.json comes first because the views are never older than the head it names.
-func (v *verifier) run() error {
+func (v *verifier) run(keys []note.Verifier) (err error) {
+	signed, err := v.readNote(keys)
+	if err != nil {
+		return err
+	}
 	session, err := v.readDerived(provenance.SessionFile, maxSessionFile)
 	if err != nil {
 		return err
 	}
-	views := make(map[string]derived)
+	defer func() {
+		for _, c := range v.views {
+			err = errors.Join(err, c.close())
+		}
+	}()
 	for _, name := range provenance.ViewNames() {
-		if views[name], err = v.readDerived(name, maxView); err != nil {
+		c, err := v.openView(name)
+		if err != nil {
 			return err
 		}
+		v.views = append(v.views, c)
 	}
 	var head struct {
 		Head provenance.Head `json:"head"`
 	}
 	// A file that does not parse names no head and differs from what it must be.
 	_ = json.Unmarshal(session.data, &head)
-	at, err := v.readRecord(head.Head.Seq)
+	at, hash, err := v.readRecord(head.Head.Seq, signed.Seq)
+	if err == nil {
+		err = v.checkNote(signed, hash, len(keys) > 0)
+	}
 	if err != nil {
 		return err
 	}
 	if err := v.checkSession(session, head.Head.Seq, at); err != nil {
 		return err
 	}
-	for _, name := range provenance.ViewNames() {
-		if err := v.checkView(name, views[name], head.Head.Seq); err != nil {
+	if err := v.checkViews(head.Head.Seq); err != nil {
+		return err
+	}
+	for _, name := range v.names {
+		err := v.checkFile(v.recorded[name])
+		if err != nil && v.removedSince(name) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
-	for _, name := range v.names {
-		if err := v.checkFile(v.recorded[name]); err != nil {
-			return err
-		}
+	if err := v.checkShown(); err != nil {
+		return err
 	}
 	return v.listUnrecorded()
 }
@@ -140,16 +163,17 @@ func (v *verifier) readDerived(name string, limit int64) (derived, error) {
 	return derived{data: data}, nil
 }
 
-// readRecord checks the chain and returns the session as it was at event seq.
-func (v *verifier) readRecord(seq uint64) (at provenance.Session, err error) {
+// readRecord checks the chain and returns the session as it was at event seq, and the hash of the
+// event that was signed.
+func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash string, err error) {
 	f, err := openRegular(v.dir, provenance.EventsFile)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
-		return at, &VerifyError{provenance.EventsFile, 1, "missing"}
+		return at, "", &VerifyError{provenance.EventsFile, 1, "missing"}
 	case errors.Is(err, errNotRegular):
-		return at, &VerifyError{provenance.EventsFile, 1, "not a regular file"}
+		return at, "", &VerifyError{provenance.EventsFile, 1, "not a regular file"}
 	case err != nil:
-		return at, err
+		return at, "", err
 	}
 	defer f.Close()
 	v.report.Files++
@@ -159,33 +183,64 @@ func (v *verifier) readRecord(seq uint64) (at provenance.Session, err error) {
 		e, err := sc.Next()
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, provenance.ErrTorn):
-			v.report.Session, v.report.Torn = sc.Tally.Session, sc.Torn
-			return at, nil
+			v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, v.pending.IDs()
+			for _, c := range v.views {
+				if err := c.finish(&sc.Tally, sc.Offset); err != nil {
+					return at, "", err
+				}
+			}
+			return at, hash, nil
 		case errors.Is(err, provenance.ErrCorrupt):
-			return at, &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
+			return at, "", &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
 		case err != nil:
-			return at, fmt.Errorf("read %s: %w", provenance.EventsFile, err)
-		case e.Session != v.id:
-			return at, &VerifyError{provenance.EventsFile, sc.Line, fmt.Sprintf("event of session %q", e.Session)}
+			return at, "", fmt.Errorf("read %s: %w", provenance.EventsFile, err)
 		}
-		if err := v.views.Add(e); err != nil {
-			return at, &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
+		if err := v.event(e); err != nil {
+			return at, "", &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
 		}
-		v.report.Events++
+		for _, c := range v.views {
+			if err := c.follow(&sc.Tally, e.Seq, sc.Offset); err != nil {
+				return at, "", err
+			}
+		}
 		if e.Seq == seq {
 			at = sc.Tally.Session
 		}
-		v.record(e)
+		if e.Seq == signed {
+			hash = e.Hash
+		}
 	}
 }
 
-func (v *verifier) record(e *provenance.Event) {
+func (v *verifier) event(e *provenance.Event) error {
+	if e.Session != v.id {
+		return fmt.Errorf("event of session %q", e.Session)
+	}
+	v.report.Events++
+	v.pending.Add(e)
+	return v.record(e)
+}
+
+func (v *verifier) record(e *provenance.Event) error {
+	removed, err := e.Removed()
+	if err != nil {
+		return err
+	}
+	for _, f := range removed {
+		if v.recorded[f.Name] != f {
+			return fmt.Errorf("removes %q, which no event names so", f.Name)
+		}
+		delete(v.recorded, f.Name)
+		v.names = slices.DeleteFunc(v.names, func(name string) bool { return name == f.Name })
+		v.report.Removed++
+	}
 	for _, f := range e.Files {
 		if _, ok := v.recorded[f.Name]; !ok {
 			v.names = append(v.names, f.Name)
 		}
 		v.recorded[f.Name] = f
 	}
+	return nil
 }
 
 func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session) error {
@@ -210,105 +265,6 @@ func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session
 	}
 	if seq < uint64(v.report.Events) {
 		v.report.Stale = append(v.report.Stale, provenance.SessionFile)
-	}
-	return nil
-}
-
-// checkView compares a view with what its events make of as many rows as it has.
-func (v *verifier) checkView(name string, found derived, head uint64) error {
-	all := v.views.Len(name)
-	n := min(countRows(name, found.data), all)
-	want, err := v.views.Render(name, n)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(found.data, want) || found.missing != (n == 0) {
-		whole, err := v.views.Render(name, all)
-		if err != nil {
-			return err
-		}
-		return differs(name, found.data, whole)
-	}
-	if n < all {
-		switch older := v.views.RowSeq(name, n) <= head; {
-		case older && found.missing:
-			return &VerifyError{name, 1, "missing"}
-		case older:
-			return &VerifyError{name, 1, fmt.Sprintf("older than %s: event %d is not in it", provenance.SessionFile, v.views.RowSeq(name, n))}
-		}
-		v.report.Stale = append(v.report.Stale, name)
-	}
-	if !found.missing {
-		v.report.Files++
-	}
-	return nil
-}
-
-// countRows returns how many rows a view claims to have.
-func countRows(name string, data []byte) int {
-	var view struct {
-		Activations []json.RawMessage `json:"activations"`
-		Reads       []json.RawMessage `json:"reads"`
-		Executions  []json.RawMessage `json:"executions"`
-		Decisions   []json.RawMessage `json:"decisions"`
-	}
-	if json.Unmarshal(data, &view) != nil {
-		return 0
-	}
-	switch name {
-	case provenance.ActivationsFile:
-		return len(view.Activations)
-	case provenance.ResourceReadsFile:
-		return len(view.Reads)
-	case provenance.ScriptExecutionsFile:
-		return len(view.Executions)
-	}
-	return len(view.Decisions)
-}
-
-func (v *verifier) checkFile(want provenance.File) error {
-	f, err := openRegular(v.dir, want.Name)
-	switch {
-	case errors.Is(err, provenance.ErrNotFound):
-		return &VerifyError{want.Name, 1, "missing"}
-	case errors.Is(err, errNotRegular):
-		return &VerifyError{want.Name, 1, "not a regular file"}
-	case err != nil:
-		return fmt.Errorf("read %s: %w", want.Name, err)
-	}
-	defer f.Close()
-	d := digest.SHA256.Digester()
-	size, err := io.Copy(d.Hash(), f)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", want.Name, cause(err))
-	}
-	if size != want.Size {
-		return &VerifyError{want.Name, 1, fmt.Sprintf("has %d bytes, the record says %d", size, want.Size)}
-	}
-	if got := d.Digest(); got != want.Digest {
-		return &VerifyError{want.Name, 1, fmt.Sprintf("digest is %s, the record says %s", got, want.Digest)}
-	}
-	v.report.Files++
-	return nil
-}
-
-func (v *verifier) listUnrecorded() error {
-	own := append(provenance.ViewNames(), provenance.EventsFile, provenance.SessionFile, provenance.LockFile, provenance.OutputsDir)
-	for _, parent := range []string{".", provenance.OutputsDir} {
-		entries, err := fs.ReadDir(v.dir.FS(), parent)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("list %s: %w", parent, cause(err))
-		}
-		for _, en := range entries {
-			name := path.Join(parent, en.Name())
-			_, ok := v.recorded[name]
-			if !ok && !slices.Contains(own, name) && !strings.HasPrefix(en.Name(), tempPrefix) {
-				v.report.Unrecorded = append(v.report.Unrecorded, name)
-			}
-		}
 	}
 	return nil
 }

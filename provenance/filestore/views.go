@@ -2,8 +2,6 @@ package filestore
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"syscall"
 	"time"
@@ -30,6 +28,13 @@ func (s *session) flushLater() {
 	}()
 }
 
+// restLeft is how long the views of a quiet session are still left alone.
+func (s *session) restLeft() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.resting)
+}
+
 // flush brings the files derived from the record up to date.
 func (s *session) flush() error {
 	if err := s.enter(); err != nil {
@@ -49,7 +54,7 @@ func (s *session) writeViews() error {
 	if err != nil {
 		return unavailable("write views", err)
 	}
-	if m.session.Head == s.flushed || m.session.Head.Seq == 0 {
+	if head := m.tally.Session.Head; head == s.views.tally.Session.Head || head.Seq == 0 {
 		return nil
 	}
 	s.store.writing <- struct{}{}
@@ -59,28 +64,16 @@ func (s *session) writeViews() error {
 		return unavailable("write views", err)
 	}
 	defer dir.Close()
-	views, err := fold(dir, m.offset)
-	if err != nil {
-		return fmt.Errorf("write views: %w", err)
+	if err := s.views.write(dir, m); err != nil {
+		return err
 	}
-	for _, name := range provenance.ViewNames() {
-		n := views.Len(name)
-		if n == s.written[name] {
-			continue
-		}
-		data, err := views.Render(name, n)
-		if err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-		if err := writeFile(dir, name, data, fileMode); err != nil {
-			return unavailable("write "+name, err)
-		}
-		s.written[name] = n
-	}
-	if err := writeSession(dir, m.session); err != nil {
+	if err := writeSession(dir, m.tally.Session); err != nil {
 		return unavailable("write "+provenance.SessionFile, err)
 	}
-	s.flushed = m.session.Head
+	s.views.tally, s.views.offset = m.tally, m.offset
+	s.mu.Lock()
+	s.resting = time.Now().Add(s.views.rest())
+	s.mu.Unlock()
 	return nil
 }
 
@@ -106,24 +99,4 @@ func writeSession(dir *os.Root, head provenance.Session) error {
 		return err
 	}
 	return writeFile(dir, provenance.SessionFile, data, fileMode)
-}
-
-// fold reads the first size bytes of the record.
-func fold(dir *os.Root, size int64) (*provenance.Views, error) {
-	f, err := openRegular(dir, provenance.EventsFile)
-	if err != nil {
-		return nil, err
-	}
-	var views provenance.Views
-	sc := provenance.NewScanner(io.LimitReader(f, size))
-	for err == nil {
-		var e *provenance.Event
-		if e, err = sc.Next(); err == nil {
-			err = views.Add(e)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return &views, errors.Join(err, f.Close())
 }

@@ -7,10 +7,12 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +33,8 @@ type Store struct {
 
 type session struct {
 	tally   provenance.Tally
-	lines   [][]byte // with their newlines
+	at      time.Time // of the last append, by this machine's clock
+	lines   [][]byte  // with their newlines
 	files   map[string][]byte
 	outputs map[string]bool // outputs that events name
 }
@@ -39,6 +42,10 @@ type session struct {
 // New returns an empty Store.
 func New() *Store {
 	return &Store{sessions: make(map[string]*session)}
+}
+
+func newSession() *session {
+	return &session{files: make(map[string][]byte), outputs: make(map[string]bool)}
 }
 
 // Append implements provenance.Store.
@@ -56,7 +63,7 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	}
 	s := st.sessions[e.Session]
 	if s == nil {
-		s = &session{files: make(map[string][]byte), outputs: make(map[string]bool)}
+		s = newSession()
 	}
 	if err := s.append(e); err != nil {
 		e.Seq, e.Prev, e.Hash = 0, "", ""
@@ -79,7 +86,7 @@ func (s *session) append(e *provenance.Event) error {
 	if err := s.tally.Add(e); err != nil {
 		return err
 	}
-	s.lines = append(s.lines, line)
+	s.lines, s.at = append(s.lines, line), time.Now()
 	for _, f := range e.Files {
 		if strings.HasPrefix(f.Name, provenance.OutputsDir+"/") {
 			s.outputs[f.Name] = true
@@ -107,7 +114,7 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (provena
 	}
 	s := st.sessions[id]
 	if s == nil {
-		s = &session{files: make(map[string][]byte), outputs: make(map[string]bool)}
+		s = newSession()
 		st.sessions[id] = s
 	}
 	if s.outputs[name] {
@@ -115,6 +122,31 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (provena
 	}
 	s.files[name] = bytes.Clone(data)
 	return provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}, nil
+}
+
+// Keep implements provenance.Store; everything is kept.
+func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if !provenance.ValidSessionID(id) {
+		return "", fmt.Errorf("keep what is shown: %w: session id", provenance.ErrInvalid)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return "", provenance.ErrClosed
+	}
+	s := st.sessions[id]
+	if s == nil {
+		s = newSession()
+		st.sessions[id] = s
+	}
+	d := digest.FromBytes(data)
+	if _, kept := s.files[provenance.ShownName(d)]; !kept {
+		s.files[provenance.ShownName(d)] = bytes.Clone(data)
+	}
+	return d, nil
 }
 
 // Events implements provenance.Store.
@@ -135,6 +167,34 @@ func (st *Store) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 				return
 			}
 			if q.Matches(e) && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Sessions implements provenance.Store.
+func (st *Store) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
+	type found struct {
+		provenance.Session
+		at time.Time
+	}
+	var all []found
+	st.mu.RLock()
+	for _, s := range st.sessions {
+		if s.tally.Session.Head.Seq > 0 && s.at.After(since) {
+			all = append(all, found{s.tally.Session, s.at})
+		}
+	}
+	st.mu.RUnlock()
+	slices.SortFunc(all, func(a, b found) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(b.ID, a.ID)) })
+	return func(yield func(provenance.Session, error) bool) {
+		for _, s := range all {
+			if err := ctx.Err(); err != nil {
+				yield(provenance.Session{}, err)
+				return
+			}
+			if !yield(s.Session, nil) {
 				return
 			}
 		}
@@ -197,7 +257,7 @@ func render(lines [][]byte, name string) ([]byte, error) {
 }
 
 func (st *Store) file(id, name string) ([]byte, error) {
-	if err := provenance.CheckFileName(name); err != nil {
+	if err := provenance.CheckFileName(name); err != nil && !provenance.IsShown(name) {
 		return nil, err
 	}
 	st.mu.RLock()

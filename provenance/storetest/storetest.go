@@ -24,17 +24,21 @@ import (
 // them.
 func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 	for name, test := range map[string]func(*testing.T, provenance.Store){
-		"chain":      testChain,
-		"concurrent": testConcurrent,
-		"query":      testQuery,
-		"views":      testViews,
-		"put":        testPut,
-		"equal":      testEqualContent,
-		"refused":    testRefused,
-		"foreign":    testForeignText,
-		"resumed":    testResumed,
-		"ending":     testEnding,
-		"closed":     testClosed,
+		"chain":       testChain,
+		"concurrent":  testConcurrent,
+		"query":       testQuery,
+		"views":       testViews,
+		"put":         testPut,
+		"equal":       testEqualContent,
+		"refused":     testRefused,
+		"foreign":     testForeignText,
+		"resumed":     testResumed,
+		"ending":      testEnding,
+		"closed":      testClosed,
+		"sessions":    testSessions,
+		"recall":      testRecall,
+		"keep":        testKeep,
+		"invocations": testInvocations,
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := open(t)

@@ -1,0 +1,60 @@
+package provenance
+
+import "encoding/json"
+
+// CallRecords is what one call left in the record, for a client that keeps the same files itself.
+// Rows are as the caller may see them: a remote one has sandbox paths in place of host paths.
+type CallRecords struct {
+	Type         string                `json:"type"`
+	Version      int                   `json:"version"`
+	RunID        string                `json:"runId"`
+	File         string                `json:"file,omitempty"`   // the view that Record is a row of
+	Record       json.RawMessage       `json:"record,omitempty"` // an [Activation], [ResourceRead] or [ScriptExecution]
+	PolicyEvents List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
+	Decision     json.RawMessage       `json:"decision,omitempty"`
+	Invocation   json.RawMessage       `json:"cfcInvocationContext,omitempty"`
+	EventIDs     List[string]          `json:"eventIds"` // see [Event.ID]
+}
+
+// NewCallRecords returns the records of a call from its events, in order. project returns a row of
+// the named view as the caller may see it.
+//
+// Errors: those of project.
+func NewCallRecords(run string, events []*Event, project func(view string, row json.RawMessage) (json.RawMessage, error)) (*CallRecords, error) {
+	c := &CallRecords{Type: TypeCallRecords, Version: 1, RunID: run}
+	for _, e := range events {
+		c.EventIDs = append(c.EventIDs, e.ID())
+		if len(e.Decision) > 0 {
+			c.Decision = e.Decision
+		}
+		if len(e.Invocation) > 0 {
+			c.Invocation = e.Invocation
+		}
+		view := viewOf(e.Kind)
+		switch {
+		case len(e.Row) == 0:
+		case e.Kind == KindPolicyDenied, e.Kind == KindPolicyWarned:
+			c.PolicyEvents = append(c.PolicyEvents, e.Row)
+		case view != "":
+			row, err := project(view, e.Row)
+			if err != nil {
+				return nil, err
+			}
+			c.File, c.Record = view, row
+		}
+	}
+	return c, nil
+}
+
+// viewOf returns the name of the view that rows of events of kind k stand in, or "".
+func viewOf(k Kind) string {
+	switch k {
+	case KindSkillActivated:
+		return ActivationsFile
+	case KindResourceRead:
+		return ResourceReadsFile
+	case KindScriptExecuted:
+		return ScriptExecutionsFile
+	}
+	return ""
+}

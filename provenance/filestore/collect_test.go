@@ -1,0 +1,137 @@
+package filestore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/storetest"
+)
+
+// aged makes ended sessions that were last written so many days before now.
+func aged(t *testing.T, dir string, now time.Time, days map[string]int) {
+	t.Helper()
+	for id, n := range days {
+		st := open(t, dir, nil)
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		keep(t, st, id, []byte("of all"))
+		keep(t, st, id, []byte("of "+id))
+		closeStore(t, st)
+		at := now.Add(-time.Duration(n) * 24 * time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, id, provenance.EventsFile), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func sessions(t *testing.T, dir string) []string {
+	t.Helper()
+	var ids []string
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, en := range entries {
+		ids = append(ids, en.Name())
+	}
+	return ids
+}
+
+func collect(t *testing.T, dir string, opts filestore.CollectOptions) (ids []string) {
+	t.Helper()
+	list, err := filestore.Collect(t.Context(), dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.Err != nil && !errors.Is(c.Err, filestore.ErrHeld) {
+			t.Errorf("session %s: %v", c.ID, c.Err)
+		}
+		if c.Err == nil {
+			if c.Bytes == 0 {
+				t.Errorf("session %s has no bytes", c.ID)
+			}
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+func TestCollect(t *testing.T) {
+	now := time.Now()
+	dir := t.TempDir()
+	aged(t, dir, now, map[string]int{"a": 40, "b": 35, "c": 31, "d": 1, "held": 50})
+	st := open(t, dir, nil)
+	storetest.Append(t, st, "held", provenance.KindSessionResumed)
+	old := now.Add(-50 * 24 * time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "held", provenance.EventsFile), old, old); err != nil {
+		t.Fatal(err)
+	}
+	before := now.Add(-30 * 24 * time.Hour)
+	all := sessions(t, dir)
+	if got := collect(t, dir, filestore.CollectOptions{Before: before, DryRun: true}); !slices.Equal(got, []string{"c", "b", "a"}) {
+		t.Errorf("a dry run would delete %v", got)
+	}
+	if got := sessions(t, dir); !slices.Equal(got, all) {
+		t.Errorf("a dry run left %v", got)
+	}
+	if got := collect(t, dir, filestore.CollectOptions{Before: before, Keep: 2}); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("with two kept Collect deleted %v", got)
+	}
+	// What a crash left of a deletion goes with the next.
+	if err := os.Rename(filepath.Join(dir, "c"), filepath.Join(dir, "~gc-x")); err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(t, dir, filestore.CollectOptions{Before: before}); len(got) != 0 {
+		t.Errorf("Collect deleted %v", got)
+	}
+	if got := sessions(t, dir); !slices.Equal(got, []string{"d", "held", "~shown"}) {
+		t.Errorf("left are %v", got)
+	}
+	storetest.Append(t, st, "held", provenance.KindResourceRead)
+	closeStore(t, st)
+	verify(t, dir, "held")
+	verify(t, dir, "d")
+	if got := sessions(t, filepath.Join(dir, "~shown")); len(got) != 3 {
+		t.Errorf("of what was shown %d files are pooled, want those of the two sessions left", len(got))
+	}
+	if _, err := filestore.Collect(t.Context(), filepath.Join(dir, "none"), filestore.CollectOptions{}); err != nil {
+		t.Errorf("Collect in a directory that is not there = %v", err)
+	}
+}
+
+// A server that waits for the lock of a session that is being deleted does not write to what is gone.
+func TestSessionDeletedWhileWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 20 {
+		aged(t, dir, time.Now(), map[string]int{"s": 40})
+		st := open(t, dir, nil)
+		done := make(chan error, 1)
+		go func() {
+			e := storetest.Event("s", provenance.KindSessionResumed, i)
+			done <- st.Append(context.WithoutCancel(t.Context()), e)
+		}()
+		if _, err := filestore.Collect(t.Context(), dir, filestore.CollectOptions{Before: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		switch err := <-done; {
+		case err == nil:
+			closeStore(t, st)
+			verify(t, dir, "s")
+			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
+				t.Fatal(err)
+			}
+		case !errors.Is(err, provenance.ErrUnavailable):
+			t.Fatalf("Append to a session that is being deleted = %v", err)
+		default:
+			closeStore(t, st)
+		}
+		_ = os.RemoveAll(filepath.Join(dir, "s"))
+	}
+}

@@ -1,0 +1,163 @@
+package filestore_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/storetest"
+)
+
+func newKey(t *testing.T) (note.Signer, note.Verifier) {
+	t.Helper()
+	private, public, err := note.GenerateKey(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := note.NewVerifier(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer, verifier
+}
+
+func signed(t *testing.T, dir, id string, signer note.Signer, kinds ...provenance.Kind) {
+	t.Helper()
+	st := open(t, dir, &filestore.Options{Signer: signer})
+	storetest.Append(t, st, id, kinds...)
+	closeStore(t, st)
+}
+
+func TestSignedHead(t *testing.T) {
+	signer, key := newKey(t)
+	other, otherKey := newKey(t)
+	began := []provenance.Kind{provenance.KindSessionStarted, provenance.KindSkillActivated}
+	ended := append(began[:2:2], provenance.KindSessionEnded)
+	path := func(dir, id, name string) string { return filepath.Join(dir, id, name) }
+	for _, tc := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+		key    note.Verifier
+		file   string // of the difference; empty for none
+		what   string
+	}{
+		{"signed", func(*testing.T, string) {}, key, "", ""},
+		{"without a key", func(*testing.T, string) {}, nil, "", ""},
+		{"wrong key", func(*testing.T, string) {}, otherKey, "head.note", "not signed with this key"},
+		{"removed note", func(t *testing.T, dir string) {
+			if err := os.Remove(path(dir, "s", "head.note")); err != nil {
+				t.Fatal(err)
+			}
+		}, key, "head.note", "missing"},
+		{"changed note", func(t *testing.T, dir string) {
+			data, err := os.ReadFile(path(dir, "s", "head.note"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path(dir, "s", "head.note"), bytes.Replace(data, []byte("\n3\n"), []byte("\n2\n"), 1), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, key, "head.note", "the signature is not of this text"},
+		{"note of another session", func(t *testing.T, dir string) {
+			signed(t, dir, "t", signer, ended...)
+			data, err := os.ReadFile(path(dir, "t", "head.note"))
+			if err == nil {
+				err = os.WriteFile(path(dir, "s", "head.note"), data, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, key, "head.note", `note of session "t"`},
+		{"rewritten", func(t *testing.T, dir string) {
+			data, err := os.ReadFile(path(dir, "s", "head.note"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
+				t.Fatal(err)
+			}
+			signed(t, dir, "s", nil, provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindSessionEnded)
+			if err := os.WriteFile(path(dir, "s", "head.note"), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, key, "events.jsonl", "not the event head.note was made for"},
+		{"rewritten and signed by another", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
+				t.Fatal(err)
+			}
+			signed(t, dir, "s", other, ended...)
+		}, key, "head.note", "not signed with this key"},
+		{"shorter", func(t *testing.T, dir string) {
+			data, err := os.ReadFile(path(dir, "s", "head.note"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
+				t.Fatal(err)
+			}
+			signed(t, dir, "s", nil, began...)
+			if err := os.WriteFile(path(dir, "s", "head.note"), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, key, "events.jsonl", "head.note names event 3"},
+		{"longer", func(t *testing.T, dir string) {
+			signed(t, dir, "s", nil, provenance.KindSessionResumed, provenance.KindSessionEnded)
+		}, key, "events.jsonl", "not signed"},
+		{"longer, without a key", func(t *testing.T, dir string) {
+			signed(t, dir, "s", nil, provenance.KindSessionResumed, provenance.KindSessionEnded)
+		}, nil, "", ""},
+		{"ended again", func(t *testing.T, dir string) {
+			signed(t, dir, "s", signer, provenance.KindSessionResumed, provenance.KindSessionEnded)
+		}, key, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			signed(t, dir, "s", signer, ended...)
+			tc.change(t, dir)
+			var keys []note.Verifier
+			if tc.key != nil {
+				keys = append(keys, tc.key)
+			}
+			r, err := filestore.Verify(dir, "s", keys...)
+			if tc.file == "" {
+				if err != nil || r.Signed != (tc.key != nil) {
+					t.Errorf("Verify = %+v, %v", r, err)
+				}
+				return
+			}
+			var ve *filestore.VerifyError
+			if !errors.As(err, &ve) || ve.File != tc.file || !strings.Contains(ve.What, tc.what) {
+				t.Errorf("Verify = %v, want %s: %s", err, tc.file, tc.what)
+			}
+		})
+	}
+}
+
+func FuzzOpenHead(f *testing.F) {
+	f.Add([]byte("skillsd session head\ns\n3\n" + provenance.FirstPrev + "\n\n— test AAAAAAAA\n"))
+	f.Add([]byte("skillsd session head\ns\n03\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		head, err := provenance.OpenHead("s", data)
+		if err != nil {
+			if !errors.Is(err, provenance.ErrInvalid) {
+				t.Errorf("OpenHead = %v, want ErrInvalid", err)
+			}
+			return
+		}
+		if head.Seq == 0 || len(head.Hash) != 64 || !bytes.Contains(data, []byte(head.Hash)) {
+			t.Errorf("OpenHead(%q) = %+v", data, head)
+		}
+	})
+}

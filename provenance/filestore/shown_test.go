@@ -1,0 +1,154 @@
+package filestore_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/storetest"
+)
+
+func keep(t *testing.T, st provenance.Store, id string, data []byte) string {
+	t.Helper()
+	d, err := st.Keep(t.Context(), id, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provenance.ShownName(d)
+}
+
+func sameFile(t *testing.T, a, b string) bool {
+	t.Helper()
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	return os.SameFile(x, y)
+}
+
+func TestShownIsKeptOnce(t *testing.T) {
+	dir := t.TempDir()
+	text := bytes.Repeat([]byte("instructions\n"), 10_000)
+	var name string
+	for _, id := range []string{"s", "t"} {
+		st := open(t, dir, nil)
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { keep(t, st, id, text) })
+		}
+		wg.Wait()
+		name = keep(t, st, id, text)
+		closeStore(t, st)
+	}
+	if !sameFile(t, filepath.Join(dir, "s", name), filepath.Join(dir, "t", name)) {
+		t.Error("two sessions keep equal bytes twice")
+	}
+	if r := verify(t, dir, "s"); len(r.Unrecorded) != 0 {
+		t.Errorf("Verify = %+v", r)
+	}
+	// A file of the pool that was changed is not given to others.
+	pooled := filepath.Join(dir, "~shown", filepath.Base(name))
+	changed := append([]byte("I"), text[1:]...)
+	if err := os.Remove(pooled); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(pooled, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st := open(t, dir, nil)
+	storetest.Append(t, st, "u", provenance.KindSessionStarted)
+	keep(t, st, "u", text)
+	if got := storetest.Read(t, st, "u", name); !bytes.Equal(got, text) {
+		t.Error("a session was given changed bytes")
+	}
+	closeStore(t, st)
+	verify(t, dir, "u")
+	path := filepath.Join(dir, "s", name)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantDifference(t, dir, "bytes shown that were changed")
+}
+
+func TestShownLimits(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, dir, &filestore.Options{Shown: 100})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	var names []string
+	for i := range 3 {
+		names = append(names, keep(t, st, "s", fmt.Appendf(nil, "%050d", i)))
+	}
+	for i, name := range names {
+		_, err := os.Stat(filepath.Join(dir, "s", name))
+		if kept := err == nil; kept != (i < 2) {
+			t.Errorf("text %d is kept: %v, limit is two", i, kept)
+		}
+	}
+	closeStore(t, st)
+	st = open(t, dir, &filestore.Options{ForgetShown: true})
+	storetest.Append(t, st, "t", provenance.KindSessionStarted)
+	if d, err := st.Keep(t.Context(), "t", []byte("x")); err != nil || d != digest.FromString("x") {
+		t.Errorf("Keep = %s, %v", d, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "t", provenance.ShownDir)); err == nil {
+		t.Error("a store that is to forget keeps what was shown")
+	}
+	closeStore(t, st)
+}
+
+// BenchmarkKeep is the cost of keeping 8 KiB of instructions: the first time ever, the first time in a
+// session, and again.
+func BenchmarkKeep(b *testing.B) {
+	text := bytes.Repeat([]byte("instructions of 32 bytes or more"), 256)
+	st, err := filestore.Open(b.TempDir(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	must := func(id string, data []byte) {
+		if _, err := st.Keep(b.Context(), id, data); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("first", func(b *testing.B) {
+		n := 0
+		for b.Loop() {
+			n++
+			must("s", append(fmt.Appendf(nil, "%s %d ", b.Name(), n), text...))
+		}
+	})
+	b.Run("linked", func(b *testing.B) {
+		var ids []string
+		for i := range 200 {
+			id := fmt.Sprintf("s%d", i)
+			if err := st.Append(b.Context(), storetest.Event(id, provenance.KindSessionStarted, 0)); err != nil {
+				b.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		n := 0
+		for b.Loop() {
+			must(ids[n%len(ids)], append(fmt.Appendf(nil, "%d ", n/len(ids)), text...))
+			n++
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		for b.Loop() {
+			must("s", text)
+		}
+	})
+	if err := st.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

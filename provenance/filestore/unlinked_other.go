@@ -1,0 +1,15 @@
+//go:build !unix
+
+package filestore
+
+import (
+	"io/fs"
+	"os"
+)
+
+// unlinked reports whether the file has no name any more. Elsewhere than on Unix a file that is open
+// keeps its name.
+func unlinked(*os.File) bool { return false }
+
+// links is how many names a file has, which is known on Unix only.
+func links(fs.FileInfo) (n uint64, known bool) { return 0, false }

@@ -1,0 +1,263 @@
+package filestore
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// viewCheck compares a view with the events, without holding either.
+type viewCheck struct {
+	name string
+	file *os.File // nil when there is none; replaced meanwhile it stays what it was
+	rows int      // it claims to have; -1 when it is no view
+
+	prefix viewPoint // when it had that many rows
+	whole  viewPoint
+	next   uint64 // the first event with a row that is not in it; 0 for none
+}
+
+// viewPoint is a view as it was at some event.
+type viewPoint struct {
+	frame *provenance.Frame // nil when it did not exist
+	end   int64             // of the record
+}
+
+func (c *viewCheck) close() error {
+	if c.file == nil {
+		return nil
+	}
+	return c.file.Close()
+}
+
+func (v *verifier) openView(name string) (*viewCheck, error) {
+	c := &viewCheck{name: name}
+	f, err := openRegular(v.dir, name)
+	switch {
+	case errors.Is(err, provenance.ErrNotFound):
+		return c, nil
+	case errors.Is(err, errNotRegular):
+		return nil, &VerifyError{name, 1, "not a regular file"}
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	c.file, c.rows = f, countRows(bufio.NewReader(f))
+	return c, nil
+}
+
+// countRows returns how many rows a view claims to have, or -1 for what is no JSON object.
+func countRows(r io.Reader) int {
+	dec := json.NewDecoder(r)
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return -1
+	}
+	rows := 0
+	for dec.More() {
+		if _, err := dec.Token(); err != nil {
+			return -1
+		}
+		t, err := dec.Token()
+		if t == json.Delim('{') {
+			err = skipObject(dec)
+		}
+		if err != nil {
+			return -1
+		}
+		if t != json.Delim('[') {
+			continue
+		}
+		for ; dec.More(); rows++ {
+			var row json.RawMessage
+			if dec.Decode(&row) != nil {
+				return -1
+			}
+		}
+		if _, err := dec.Token(); err != nil {
+			return -1
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return -1
+	}
+	return rows
+}
+
+// skipObject reads the rest of an object.
+func skipObject(dec *json.Decoder) error {
+	for depth := 1; depth > 0; {
+		t, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		switch t {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	return nil
+}
+
+// follow notes the view as it is after event seq, which ends at an offset of the record.
+func (c *viewCheck) follow(tally *provenance.Tally, seq uint64, offset int64) (err error) {
+	n := tally.Rows(c.name)
+	if n > max(c.rows, 0) && c.next == 0 {
+		c.next = seq
+	}
+	if n > 0 && n == c.rows && c.prefix.frame == nil {
+		c.prefix.end = offset
+		c.prefix.frame, err = tally.Frame(c.name)
+	}
+	return err
+}
+
+// finish notes the view as it is at the end of the record.
+func (c *viewCheck) finish(tally *provenance.Tally, offset int64) (err error) {
+	if tally.Rows(c.name) > 0 {
+		c.whole.end = offset
+		c.whole.frame, err = tally.Frame(c.name)
+	}
+	return err
+}
+
+// checkViews compares each view with what its events make of as many rows as it has. head is the
+// event that session.json names.
+func (v *verifier) checkViews(head uint64) error {
+	differences, err := v.compare(func(c *viewCheck) viewPoint { return c.prefix })
+	if err != nil {
+		return err
+	}
+	for _, c := range v.views {
+		if c.file != nil && (c.prefix.frame == nil || differences[c.name] != nil) {
+			return v.nameDifference(c)
+		}
+		switch older := c.next > 0 && c.next <= head; {
+		case older && c.file == nil:
+			return &VerifyError{c.name, 1, "missing"}
+		case older:
+			return &VerifyError{c.name, 1, fmt.Sprintf("older than %s: event %d is not in it", provenance.SessionFile, c.next)}
+		case c.next > 0:
+			v.report.Stale = append(v.report.Stale, c.name)
+		}
+		if c.file != nil {
+			v.report.Files++
+		}
+	}
+	return nil
+}
+
+// nameDifference says where a view that is none of the events' begins to differ from theirs.
+func (v *verifier) nameDifference(c *viewCheck) error {
+	differences, err := v.compare(func(other *viewCheck) viewPoint {
+		if other != c {
+			return viewPoint{}
+		}
+		return c.whole
+	})
+	if err != nil {
+		return err
+	}
+	if d := differences[c.name]; d != nil {
+		return d
+	}
+	return &VerifyError{c.name, 1, "differs from the events"}
+}
+
+// compare makes the views as they were at their points from one pass over the events, and returns how
+// the files differ from them. A view without a frame is passed over.
+func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*VerifyError, error) {
+	var writers []*viewWriter
+	var comparers []*comparer
+	var end int64
+	for _, c := range v.views {
+		p := point(c)
+		if p.frame == nil || c.file == nil {
+			continue
+		}
+		if _, err := c.file.Seek(0, io.SeekStart); err != nil {
+			return nil, fmt.Errorf("read %s: %w", c.name, cause(err))
+		}
+		cmp := &comparer{r: bufio.NewReader(c.file), line: 1}
+		comparers = append(comparers, cmp)
+		writers = append(writers, &viewWriter{
+			name: c.name, frame: p.frame, until: p.end, spans: make([]span, len(p.frame.Lists)), out: bufio.NewWriterSize(cmp, 64<<10),
+		})
+		end = max(end, p.end)
+	}
+	for list := range 2 {
+		if err := writeLists(v.dir, writers, list, scanPoint{}, end); err != nil {
+			return nil, fmt.Errorf("read %s: %w", provenance.EventsFile, err)
+		}
+	}
+	differences := make(map[string]*VerifyError)
+	for i, w := range writers {
+		w.write(w.frame.Tail)
+		err := w.out.Flush()
+		if err == nil {
+			err = comparers[i].end()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", w.name, cause(err))
+		}
+		if what := comparers[i].what; what != "" {
+			differences[w.name] = &VerifyError{w.name, comparers[i].line, what}
+		}
+	}
+	return differences, nil
+}
+
+// comparer is written what a file must hold.
+type comparer struct {
+	r    *bufio.Reader
+	line int    // of the first difference, or of what comes next
+	what string // the first difference; empty while there is none
+	buf  []byte
+}
+
+// Write compares p with what the file has next.
+func (c *comparer) Write(p []byte) (int, error) {
+	if c.what != "" {
+		return len(p), nil
+	}
+	if len(c.buf) < len(p) {
+		c.buf = make([]byte, len(p))
+	}
+	n, err := io.ReadFull(c.r, c.buf[:len(p)])
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return 0, err
+	}
+	same := 0
+	for same < n && c.buf[same] == p[same] {
+		same++
+	}
+	c.line += bytes.Count(p[:same], []byte("\n"))
+	switch {
+	case same < n:
+		c.what = "differs from the events"
+	case n < len(p):
+		c.what = "cut short"
+	}
+	return len(p), nil
+}
+
+// end compares the end of the file with that of what was written.
+func (c *comparer) end() error {
+	if c.what != "" {
+		return nil
+	}
+	_, err := c.r.ReadByte()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err == nil:
+		c.what = "differs from the events"
+	}
+	return err
+}

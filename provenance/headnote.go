@@ -1,0 +1,67 @@
+package provenance
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// headNoteTitle is the first line of the text of a head note.
+const headNoteTitle = "skillsd session head"
+
+// maxHeadNote bounds a head note, in bytes.
+const maxHeadNote = 16 << 10
+
+// SignHead returns the signed note of the head of a session: four lines that are the title, the
+// session, the sequence number of the last event and its hash, and the signature.
+//
+// Errors: that of signing.
+func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
+	text := fmt.Sprintf("%s\n%s\n%d\n%s\n", headNoteTitle, session, head.Seq, head.Hash)
+	data, err := note.Sign(&note.Note{Text: text}, signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign head of session %s: %w", session, err)
+	}
+	return data, nil
+}
+
+// OpenHead returns the head that a note written by [SignHead] names for a session. With keys, one of
+// them must have signed it; without, the signature is not looked at.
+//
+// Errors: ErrInvalid.
+func OpenHead(session string, data []byte, keys ...note.Verifier) (Head, error) {
+	if len(data) > maxHeadNote {
+		return Head{}, fmt.Errorf("%w: note of %d bytes", ErrInvalid, len(data))
+	}
+	n, err := note.Open(data, note.VerifierList(keys...))
+	if unsigned, ok := err.(*note.UnverifiedNoteError); ok && len(keys) == 0 {
+		n, err = unsigned.Note, nil
+	}
+	if err != nil {
+		return Head{}, fmt.Errorf("%w: %s", ErrInvalid, noteProblem(err))
+	}
+	lines := strings.Split(n.Text, "\n")
+	if len(lines) != 5 || lines[0] != headNoteTitle || lines[4] != "" || !isHash(lines[3]) {
+		return Head{}, fmt.Errorf("%w: not the note of a session", ErrInvalid)
+	}
+	seq, err := strconv.ParseUint(lines[2], 10, 64)
+	if err != nil || strconv.FormatUint(seq, 10) != lines[2] || seq == 0 {
+		return Head{}, fmt.Errorf("%w: not the note of a session", ErrInvalid)
+	}
+	if lines[1] != session {
+		return Head{}, fmt.Errorf("%w: note of session %.128q", ErrInvalid, lines[1])
+	}
+	return Head{Seq: seq, Hash: lines[3]}, nil
+}
+
+func noteProblem(err error) string {
+	switch err.(type) {
+	case *note.UnverifiedNoteError:
+		return "not signed with this key"
+	case *note.InvalidSignatureError:
+		return "the signature is not of this text"
+	}
+	return strings.TrimPrefix(err.Error(), "note: ")
+}

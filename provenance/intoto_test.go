@@ -1,0 +1,85 @@
+package provenance_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+func TestNewStatement(t *testing.T) {
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	row := provenance.ScriptExecution{
+		Type: provenance.TypeScriptExecution, OutputID: "s:run_skill_script:3", RunID: "s", SkillName: "a/pdf", Path: "scripts/x.sh",
+		Status: provenance.StatusExecuted, ExecutedAt: provenance.Stamp(at), ExecutionTarget: "sandbox", Runtime: "shebang",
+		Argv: []string{"/bin/sh", "/skill/scripts/x.sh", "<arg>"}, Args: []string{"<arg>"}, ObservedDigest: digest.FromString("script"), ExitCode: new(3),
+		Skillsd: &provenance.RunExtension{
+			Outcome: provenance.OutcomeExited, DurationMS: 12, Backend: "native", Network: "none", Workspace: "ro", TreeDigest: digest.FromString("tree"),
+			Limits: provenance.RunLimits{TimeoutMS: 1, MemoryBytes: 2, PIDs: 3, FileBytes: 4, OutputBytes: 5},
+			Stdout: provenance.StreamSummary{Bytes: 3, Digest: digest.FromString("out")}, Stderr: provenance.StreamSummary{Digest: digest.FromString("")},
+			Out: []provenance.OutFile{{Name: "a.csv", Digest: digest.FromString("csv")}, {Name: "withheld.csv"}},
+		},
+	}
+	raw, err := provenance.Encode(row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &provenance.Event{
+		Seq: 7, Time: at, Kind: provenance.KindScriptExecuted, Session: "s", Principal: "local", Client: "c 1", Skill: "a/pdf", Path: "scripts/x.sh",
+		Row: raw, Decision: json.RawMessage(`{"decision":"allowed"}`), Prev: provenance.FirstPrev, Hash: "beef",
+		Files: []provenance.File{{Name: "outputs/o.stdout", Size: 3, Digest: digest.FromString("out")}},
+	}
+	st, err := provenance.NewStatement(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := provenance.EncodePretty(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "statement.json", got)
+
+	for name, change := range map[string]func(*provenance.Event){
+		"another kind":     func(e *provenance.Event) { e.Kind = provenance.KindScriptRequested },
+		"did not start":    func(e *provenance.Event) { e.Row = json.RawMessage(`{"status":"error"}`) },
+		"nothing to tell":  func(e *provenance.Event) { e.Row = json.RawMessage(`{"status":"executed"}`) },
+		"without decision": func(e *provenance.Event) { e.Decision = nil },
+	} {
+		other := *e
+		change(&other)
+		st, err := provenance.NewStatement(&other)
+		if want := name == "without decision"; err != nil || (st != nil) != want {
+			t.Errorf("%s: NewStatement = %v, %v", name, st, err)
+		} else if want && string(st.Predicate.Policy) != "null" {
+			t.Errorf("%s: policy is %s, want null", name, st.Predicate.Policy)
+		}
+	}
+	e.Row = json.RawMessage(`{"status":1}`)
+	if _, err := provenance.NewStatement(e); !errors.Is(err, provenance.ErrInvalid) {
+		t.Errorf("NewStatement of a row that is none = %v, want ErrInvalid", err)
+	}
+}
+
+func TestPending(t *testing.T) {
+	event := func(k provenance.Kind, row, decision string) *provenance.Event {
+		return &provenance.Event{Kind: k, Row: json.RawMessage(row), Decision: json.RawMessage(decision)}
+	}
+	var p provenance.Pending
+	for _, id := range []string{"ran", "refused", "asked", "killed", "failed"} {
+		p.Add(event(provenance.KindScriptRequested, `{"outputId":"`+id+`"}`, ""))
+	}
+	p.Add(event(provenance.KindScriptExecuted, `{"outputId":"ran"}`, ""))
+	p.Add(event(provenance.KindScriptExecuted, `{"outputId":"failed","status":"error"}`, ""))
+	p.Add(event(provenance.KindScriptExecuted, `{"outputId":"never requested"}`, ""))
+	p.Add(event(provenance.KindPolicyDenied, `{}`, `{"decision":"denied","skillsd":{"outputId":"refused"}}`))
+	p.Add(event(provenance.KindPolicyDenied, `{}`, `{"decision":"denied"}`))
+	p.Add(event(provenance.KindApprovalAsked, `{"outputId":"asked"}`, ""))
+	p.Add(event(provenance.KindResourceRead, `{"outputId":"killed"}`, ""))
+	if got := p.IDs(); len(got) != 1 || got[0] != "killed" {
+		t.Errorf("without an outcome are %v, want killed", got)
+	}
+}

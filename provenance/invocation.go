@@ -1,0 +1,231 @@
+package provenance
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// InvocationContext describes the inputs of one command in the sandbox by size and digest, never by
+// content. It is the Invocation of a skill.script_executed event.
+type InvocationContext struct {
+	Type         string             `json:"type"`
+	Version      int                `json:"version"`
+	Sequence     int                `json:"sequence"` // counts those of a run from 1
+	RunID        string             `json:"runId"`
+	CreatedAt    Timestamp          `json:"createdAt"`
+	ToolID       string             `json:"toolId"`
+	ToolOutputID string             `json:"toolOutputId,omitempty"`
+	Operation    string             `json:"operation"` // command
+	Mode         string             `json:"cfcEnforcementMode"`
+	CWD          string             `json:"cwd"`
+	PromptSlot   json.RawMessage    `json:"promptSlot,omitempty"`
+	RunManifest  InvocationManifest `json:"runManifest"`
+	Inputs       InvocationInputs   `json:"inputs"`
+	InputLabels  *InputLabels       `json:"cfcInputLabels,omitempty"`
+}
+
+// OperationCommand is the operation of an [InvocationContext]: an argv, without a shell.
+const OperationCommand = "command"
+
+// InvocationManifest says which run manifest an invocation belongs to.
+type InvocationManifest struct {
+	Present           bool   `json:"present"`
+	Path              string `json:"path,omitempty"` // of the session's own copy
+	Source            string `json:"source,omitempty"`
+	WishID            string `json:"wishId,omitempty"`
+	DispatchClass     string `json:"dispatchClass,omitempty"`
+	Mode              string `json:"cfcEnforcementMode,omitempty"`
+	PromptSlotPresent *bool  `json:"promptSlotPresent,omitempty"`
+}
+
+// InvocationInputs are the inputs of a command; nil is an input it does not have.
+type InvocationInputs struct {
+	Argv  *SequenceSummary `json:"argv,omitempty"`
+	Args  *SequenceSummary `json:"args,omitempty"`
+	Stdin *TextSummary     `json:"stdin,omitempty"`
+	Env   *EnvSummary      `json:"env,omitempty"`
+}
+
+// TextSummary stands for a text.
+type TextSummary struct {
+	Type   string        `json:"type"`
+	Bytes  int64         `json:"bytes"`
+	Digest digest.Digest `json:"digest"`
+}
+
+// SequenceSummary stands for a list of texts. Digest is that of the list as compact JSON.
+type SequenceSummary struct {
+	Type       string        `json:"type"`
+	Count      int           `json:"count"`
+	TotalBytes int64         `json:"totalBytes"`
+	Digest     digest.Digest `json:"digest"`
+}
+
+// EnvSummary stands for an environment: the names, sorted, and nothing of the values.
+type EnvSummary struct {
+	Type  string       `json:"type"`
+	Count int          `json:"count"`
+	Names List[string] `json:"names"`
+}
+
+// SummarizeText returns the summary of a text.
+func SummarizeText(text []byte) *TextSummary {
+	return &TextSummary{Type: TypeTextSummary, Bytes: int64(len(text)), Digest: digest.FromBytes(text)}
+}
+
+// SummarizeSequence returns the summary of a list. Bytes that are not UTF-8 count as they are, and
+// as U+FFFD in the digest.
+func SummarizeSequence(list []string) *SequenceSummary {
+	s := &SequenceSummary{Type: TypeSequenceSummary, Count: len(list)}
+	valid := make(List[string], len(list))
+	for i, text := range list {
+		s.TotalBytes += int64(len(text))
+		valid[i] = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	raw, err := Encode(valid)
+	if err == nil {
+		s.Digest, err = CompactDigest(raw)
+	}
+	if err != nil {
+		panic("provenance: a list of strings does not marshal: " + err.Error())
+	}
+	return s
+}
+
+// SummarizeEnv returns the summary of an environment of "NAME=value" entries.
+func SummarizeEnv(env []string) *EnvSummary {
+	s := &EnvSummary{Type: TypeEnvSummary, Count: len(env)}
+	for _, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		s.Names = append(s.Names, name)
+	}
+	slices.Sort(s.Names)
+	return s
+}
+
+// InputLabels are labels of the inputs of a command.
+type InputLabels struct {
+	Version int              `json:"version"` // 1
+	Entries List[InputLabel] `json:"entries"`
+}
+
+// InputLabel labels one input, or a part of it.
+type InputLabel struct {
+	Path  List[any] `json:"path"` // an input, then strings and whole numbers
+	Label Label     `json:"label"`
+}
+
+// Label holds atoms of any form.
+type Label struct {
+	Confidentiality []json.RawMessage `json:"confidentiality,omitempty"`
+	Integrity       []json.RawMessage `json:"integrity,omitempty"`
+}
+
+// LabelledInputs returns the inputs that can have a label.
+func LabelledInputs() []string { return []string{"argv", "args", "env", "cwd"} }
+
+const (
+	// MaxInputLabels is the most bytes of input labels, as they come with a call.
+	MaxInputLabels = 64 << 10
+
+	maxLabelEntries = 256
+	maxLabelPath    = 32
+)
+
+// ParseInputLabels reads input labels. Each entry must name one of [LabelledInputs]: a label that
+// nothing carries would be lost without anybody being told.
+//
+// Errors: ErrInvalid.
+func ParseInputLabels(raw []byte) (*InputLabels, error) {
+	fail := func(reason string) (*InputLabels, error) {
+		return nil, fmt.Errorf("input labels: %w: %s", ErrInvalid, reason)
+	}
+	if len(raw) > MaxInputLabels {
+		return fail(fmt.Sprintf("longer than %d bytes", MaxInputLabels))
+	}
+	fields, err := onlyKeys(raw, "version", "entries")
+	if err != nil {
+		return nil, fmt.Errorf("input labels: %w", err)
+	}
+	if !is(1)(fields["version"]) {
+		return fail("version is not 1")
+	}
+	var entries []json.RawMessage
+	if err := json.Unmarshal(fields["entries"], &entries); err != nil || entries == nil || len(entries) > maxLabelEntries {
+		return fail(fmt.Sprintf("entries is not a list of at most %d", maxLabelEntries))
+	}
+	labels := &InputLabels{Version: 1}
+	for i, entry := range entries {
+		label, err := parseInputLabel(entry)
+		if err != nil {
+			return nil, fmt.Errorf("input labels: entry %d: %w", i, err)
+		}
+		labels.Entries = append(labels.Entries, *label)
+	}
+	return labels, nil
+}
+
+func parseInputLabel(raw []byte) (*InputLabel, error) {
+	fields, err := onlyKeys(raw, "path", "label")
+	if err != nil {
+		return nil, err
+	}
+	path, err := parseLabelPath(fields["path"])
+	if err != nil {
+		return nil, err
+	}
+	atoms, err := onlyKeys(fields["label"], "confidentiality", "integrity")
+	if err != nil {
+		return nil, fmt.Errorf("label: %w", err)
+	}
+	out := &InputLabel{Path: path}
+	for key, dst := range map[string]*[]json.RawMessage{"confidentiality": &out.Label.Confidentiality, "integrity": &out.Label.Integrity} {
+		value, present := atoms[key]
+		if !present {
+			continue
+		}
+		if err := json.Unmarshal(value, dst); err != nil || *dst == nil {
+			return nil, fmt.Errorf("%w: %s is not a list", ErrInvalid, key)
+		}
+	}
+	return out, nil
+}
+
+func parseLabelPath(raw []byte) (List[any], error) {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 || len(parts) > maxLabelPath {
+		return nil, fmt.Errorf("%w: path is not a list of 1 to %d", ErrInvalid, maxLabelPath)
+	}
+	var path List[any]
+	for i, part := range parts {
+		var text *string
+		var number *int64
+		switch {
+		case json.Unmarshal(part, &text) == nil && text != nil && (i > 0 || slices.Contains(LabelledInputs(), *text)):
+			path = append(path, *text)
+		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
+			path = append(path, *number)
+		default:
+			return nil, fmt.Errorf("%w: path does not name one of %s", ErrInvalid, strings.Join(LabelledInputs(), ", "))
+		}
+	}
+	return path, nil
+}
+
+// onlyKeys reads an object that has no other keys than those given.
+func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
+	keys, fields, err := parseObject(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if !slices.Contains(known, key) {
+			return nil, fmt.Errorf("%w: unknown key %.40q", ErrInvalid, key)
+		}
+	}
+	return fields, nil
+}

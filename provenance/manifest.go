@@ -1,0 +1,207 @@
+package provenance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// MaxRunManifest is the most bytes of a run manifest.
+const MaxRunManifest = 1 << 20
+
+// RunManifestSource is the source key of every run manifest, and the labelSource of its cfc.
+const (
+	RunManifestSource      = "loom"
+	RunManifestLabelSource = "loom-run-manifest"
+)
+
+// RunManifest is what whoever started a run says about it. It is input: nothing in it is verified.
+type RunManifest struct {
+	// Raw is the manifest as it is kept: keys in their order, also unknown ones, and in front of them
+	// those of type, version and source that were absent.
+	Raw json.RawMessage
+
+	InstanceID, WishID, ParentWishID, DispatchClass, CapabilityProfile string
+
+	PromptSlot  json.RawMessage // an object whose form is not checked; nil when absent
+	Mode        string          // cfc.enforcementMode, empty when absent
+	LabelSource string          // cfc.labelSource, empty when absent
+}
+
+// ParseRunManifest reads a run manifest. Keys are exact and may stand once. What is absent may be
+// absent; what is there must have its type, and type, version and source their one value.
+//
+// Errors: ErrInvalid, with the key.
+func ParseRunManifest(data []byte) (*RunManifest, error) {
+	if len(data) > MaxRunManifest {
+		return nil, fmt.Errorf("run manifest: %w: longer than %d bytes", ErrInvalid, MaxRunManifest)
+	}
+	keys, fields, err := parseObject(data)
+	if err != nil {
+		return nil, fmt.Errorf("run manifest: %w", err)
+	}
+	m := &RunManifest{}
+	for _, check := range manifestChecks(m) {
+		raw, present := fields[check.key]
+		if present && !check.accept(raw) {
+			return nil, fmt.Errorf("run manifest: %w: %q does not have its form", ErrInvalid, check.key)
+		}
+	}
+	if m.Raw, err = keptManifest(keys, fields); err != nil {
+		return nil, fmt.Errorf("run manifest: %w", err)
+	}
+	return m, nil
+}
+
+// manifestCheck accepts the value of a key, which it may note.
+type manifestCheck struct {
+	key    string
+	accept func(json.RawMessage) bool
+}
+
+func manifestChecks(m *RunManifest) []manifestCheck {
+	return []manifestCheck{
+		{"type", is(TypeRunManifest)},
+		{"version", is(1)},
+		{"source", is(RunManifestSource)},
+		{"instanceId", textInto(&m.InstanceID)},
+		{"wishId", textInto(&m.WishID)},
+		{"parentWishId", textInto(&m.ParentWishID)},
+		{"dispatchClass", textInto(&m.DispatchClass)},
+		{"capabilityProfile", textInto(&m.CapabilityProfile)},
+		{"model", textInto(new(string))},
+		{"modelProvider", oneOf(new(string), "openai-compatible-gateway", "openai-codex")},
+		{"modelAuthSource", oneOf(new(string), "api-key", "none", "owner-bound-oauth", "cf-harness-local-store")},
+		{"credentialOwner", func(raw json.RawMessage) bool {
+			var none string
+			_, required, err := parseObject(raw)
+			return err == nil && required["type"] != nil && required["version"] != nil && required["ownerKey"] != nil &&
+				acceptKeys(raw, manifestCheck{"type", is("cf-harness.credential-owner-ref")}, manifestCheck{"version", is(1)},
+					manifestCheck{"ownerKey", textInto(&none)}, manifestCheck{"tenantKey", textInto(&none)})
+		}},
+		{"harnessHomeIdentity", func(raw json.RawMessage) bool {
+			var text string
+			return textInto(&text)(raw) && digest.Digest(text).Validate() == nil && digest.Digest(text).Algorithm() == digest.SHA256
+		}},
+		{"workspace", func(raw json.RawMessage) bool {
+			var none string
+			return acceptKeys(raw, manifestCheck{"hostPath", textInto(&none)}, manifestCheck{"sandboxPath", textInto(&none)}, manifestCheck{"cwd", textInto(&none)})
+		}},
+		{"promptSlot", func(raw json.RawMessage) bool { m.PromptSlot = raw; return acceptKeys(raw) }},
+		{"cfc", func(raw json.RawMessage) bool {
+			return acceptKeys(raw, manifestCheck{"enforcementMode", oneOf(&m.Mode, Modes()...)},
+				manifestCheck{"labelSource", oneOf(&m.LabelSource, RunManifestLabelSource)})
+		}},
+		{"extra", func(raw json.RawMessage) bool { return acceptKeys(raw) }},
+	}
+}
+
+// Modes returns the enforcement modes in their order of strictness.
+func Modes() []string { return []string{"disabled", "observe", "enforce-explicit", "enforce-strict"} }
+
+// keptManifest puts the object together again, with the keys every manifest has.
+func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMessage, error) {
+	var always []string
+	for _, f := range []struct {
+		key   string
+		value any
+	}{{"type", TypeRunManifest}, {"version", 1}, {"source", RunManifestSource}} {
+		if _, present := fields[f.key]; present {
+			continue
+		}
+		raw, err := Encode(f.value)
+		if err != nil {
+			return nil, err
+		}
+		always, fields[f.key] = append(always, f.key), raw
+	}
+	var buf bytes.Buffer
+	buf.WriteByte('{')
+	for i, key := range slices.Concat(always, keys) {
+		if i > 0 {
+			buf.WriteByte(',')
+		}
+		name, err := Encode(key)
+		if err != nil {
+			return nil, err
+		}
+		buf.Write(name)
+		buf.WriteByte(':')
+		buf.Write(fields[key])
+	}
+	buf.WriteByte('}')
+	return buf.Bytes(), nil
+}
+
+// parseObject reads the keys of one JSON object, in order, each of which may stand once.
+//
+// Errors: ErrInvalid.
+func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
+	if !utf8.Valid(data) || !json.Valid(data) {
+		return nil, nil, fmt.Errorf("%w: not JSON in UTF-8", ErrInvalid)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, nil, fmt.Errorf("%w: not an object", ErrInvalid)
+	}
+	fields = make(map[string]json.RawMessage)
+	for dec.More() {
+		token, err := dec.Token()
+		key, ok := token.(string)
+		if err != nil || !ok {
+			return nil, nil, fmt.Errorf("%w: not an object", ErrInvalid)
+		}
+		if _, twice := fields[key]; twice {
+			return nil, nil, fmt.Errorf("%w: key %.40q stands twice", ErrInvalid, key)
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, nil, fmt.Errorf("%w: value of %.40q", ErrInvalid, key)
+		}
+		keys, fields[key] = append(keys, key), raw
+	}
+	return keys, fields, nil
+}
+
+// acceptKeys reports whether raw is an object whose keys, as far as they are checked, are accepted.
+func acceptKeys(raw json.RawMessage, checks ...manifestCheck) bool {
+	_, fields, err := parseObject(raw)
+	if err != nil {
+		return false
+	}
+	for _, check := range checks {
+		if value, present := fields[check.key]; present && !check.accept(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// textInto accepts a string and notes it.
+func textInto(dst *string) func(json.RawMessage) bool {
+	return func(raw json.RawMessage) bool {
+		var text *string
+		if json.Unmarshal(raw, &text) != nil || text == nil {
+			return false
+		}
+		*dst = *text
+		return true
+	}
+}
+
+// oneOf accepts one of some strings and notes it.
+func oneOf(dst *string, words ...string) func(json.RawMessage) bool {
+	return func(raw json.RawMessage) bool { return textInto(dst)(raw) && slices.Contains(words, *dst) }
+}
+
+// is accepts exactly one value.
+func is[T comparable](want T) func(json.RawMessage) bool {
+	return func(raw json.RawMessage) bool {
+		var got *T
+		return json.Unmarshal(raw, &got) == nil && got != nil && *got == want
+	}
+}

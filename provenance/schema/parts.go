@@ -1,0 +1,158 @@
+package schema
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// pattern is a text of a form.
+func pattern(form string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: form}
+}
+
+// words is one of some texts.
+func words(list ...string) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, word := range list {
+		s.Enum = append(s.Enum, word)
+	}
+	return s
+}
+
+// fixed is exactly one value.
+func fixed(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
+
+// object is any object.
+func object() *jsonschema.Schema { return &jsonschema.Schema{Type: "object"} }
+
+// tiers are the names of trust tiers.
+func tiers() []string { return []string{"builtin", "org", "user", "third-party"} }
+
+// put replaces the schema of a property that the type has.
+func put(s *jsonschema.Schema, key string, value *jsonschema.Schema) {
+	if s.Properties[key] == nil {
+		panic(fmt.Sprintf("schema: no property %s", key))
+	}
+	s.Properties[key] = value
+}
+
+// set replaces the schemas of properties, given as keys and schemas in turn.
+func set(pairs ...any) func(*builder, *jsonschema.Schema) {
+	return func(_ *builder, s *jsonschema.Schema) {
+		for i := 0; i < len(pairs); i += 2 {
+			put(s, pairs[i].(string), pairs[i+1].(*jsonschema.Schema).CloneSchemas())
+		}
+	}
+}
+
+// versioned is a file of a type, version 1.
+func versioned(typ string) func(*builder, *jsonschema.Schema) {
+	return set("type", fixed(typ), "version", fixed(1))
+}
+
+// property is an object that has the property, of that form.
+func property(key string, value *jsonschema.Schema) *jsonschema.Schema {
+	return &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{key: value}, Required: []string{key}}
+}
+
+// required is an object that has some properties.
+func required(keys ...string) *jsonschema.Schema { return &jsonschema.Schema{Required: keys} }
+
+// without is an object that lacks a property.
+func without(key string) *jsonschema.Schema { return &jsonschema.Schema{Not: required(key)} }
+
+// byConst orders conditions by the constant that a property has in them.
+func byConst(key string) func(a, b *jsonschema.Schema) int {
+	text := func(s *jsonschema.Schema) string { return (*s.If.Properties[key].Const).(string) }
+	return func(a, b *jsonschema.Schema) int { return strings.Compare(text(a), text(b)) }
+}
+
+func opaqueHandle() *jsonschema.Schema {
+	return closed(map[string]*jsonschema.Schema{
+		"type": fixed(provenance.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`), "scope": fixed("run"),
+		"createdAt": pattern(timePattern), "passThrough": fixed(true),
+	}, "type", "handleId", "scope", "createdAt", "passThrough")
+}
+
+// closed is an object that has no other properties than those given.
+func closed(properties map[string]*jsonschema.Schema, needs ...string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+}
+
+func inputLabels() *jsonschema.Schema {
+	list := &jsonschema.Schema{Type: "array"}
+	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}}, PrefixItems: []*jsonschema.Schema{words(provenance.LabelledInputs()...)}, MinItems: new(1)}
+	label := closed(map[string]*jsonschema.Schema{"confidentiality": list, "integrity": list.CloneSchemas()})
+	entry := closed(map[string]*jsonschema.Schema{"path": path, "label": label}, "path", "label")
+	return closed(map[string]*jsonschema.Schema{"version": fixed(1), "entries": {Type: "array", Items: entry}}, "version", "entries")
+}
+
+// promptSlot is a binding as it came: with the keys the reference knows, and others.
+func promptSlot() *jsonschema.Schema {
+	filled := &jsonschema.Schema{Type: "string", MinLength: new(1)}
+	return &jsonschema.Schema{Type: "object", Required: []string{"type", "source", "role", "kernelName", "surface"}, Properties: map[string]*jsonschema.Schema{
+		"type": fixed(provenance.TypePromptSlot), "role": words("direct-command", "context", "quote"), "kernelName": filled, "surface": filled.CloneSchemas(),
+		"source": {AnyOf: []*jsonschema.Schema{filled.CloneSchemas(), {Type: "object", MinProperties: new(1)}}},
+	}}
+}
+
+// runManifest is a manifest as a session keeps it: with what was absent filled in, and with keys that
+// are not known here.
+func runManifest(*builder) *jsonschema.Schema {
+	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
+	return &jsonschema.Schema{
+		Type: "object", Required: []string{"type", "version", "source"},
+		Description: "In the file given with --run-manifest type, version and source may be absent.",
+		Properties: map[string]*jsonschema.Schema{
+			"type": fixed(provenance.TypeRunManifest), "version": fixed(1), "source": fixed(provenance.RunManifestSource),
+			"instanceId": text(), "wishId": text(), "parentWishId": text(), "dispatchClass": text(), "capabilityProfile": text(), "model": text(),
+			"modelProvider":   words("openai-compatible-gateway", "openai-codex"),
+			"modelAuthSource": words("api-key", "none", "owner-bound-oauth", "cf-harness-local-store"),
+			"credentialOwner": {Type: "object", Required: []string{"type", "version", "ownerKey"}, Properties: map[string]*jsonschema.Schema{
+				"type": fixed("cf-harness.credential-owner-ref"), "version": fixed(1), "ownerKey": text(), "tenantKey": text()}},
+			"harnessHomeIdentity": pattern(sha256Pattern),
+			"workspace":           {Type: "object", Properties: map[string]*jsonschema.Schema{"hostPath": text(), "sandboxPath": text(), "cwd": text()}},
+			"promptSlot":          promptSlot(),
+			"cfc": {Type: "object", Properties: map[string]*jsonschema.Schema{
+				"enforcementMode": words(provenance.Modes()...), "labelSource": fixed(provenance.RunManifestLabelSource)}},
+			"extra": object(),
+		},
+	}
+}
+
+// event is a line of the record. What its row is depends on its kind.
+func event(b *builder) *jsonschema.Schema {
+	s := b.plain(reflect.TypeFor[provenance.Event]())
+	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern), "row", object(),
+		"decision", b.of(reflect.TypeFor[provenance.PolicyDecision]()), "invocation", b.of(reflect.TypeFor[provenance.InvocationContext]()))(b, s)
+	s.Properties["seq"].Minimum = new(1.0)
+	needs := []provenance.Kind{provenance.KindSessionStarted, provenance.KindPolicyDenied, provenance.KindPolicyWarned, provenance.KindResourceRead, provenance.KindScriptExecuted}
+	info := reflect.TypeFor[provenance.SessionInfo]()
+	for _, row := range []struct {
+		kind provenance.Kind
+		typ  reflect.Type
+	}{
+		{provenance.KindSessionStarted, info}, {provenance.KindSessionResumed, info},
+		{provenance.KindSkillActivated, reflect.TypeFor[provenance.Activation]()},
+		{provenance.KindResourceRead, reflect.TypeFor[provenance.ResourceRead]()},
+		{provenance.KindScriptRequested, reflect.TypeFor[provenance.ScriptRequest]()},
+		{provenance.KindScriptExecuted, reflect.TypeFor[provenance.ScriptExecution]()},
+		{provenance.KindPolicyDenied, reflect.TypeFor[provenance.PolicyEvent]()},
+		{provenance.KindPolicyWarned, reflect.TypeFor[provenance.PolicyEvent]()},
+		{provenance.KindOutputsRemoved, reflect.TypeFor[provenance.OutputsRemoved]()},
+	} {
+		then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"row": b.of(row.typ)}}
+		for _, kind := range needs {
+			if kind == row.kind {
+				then.Required = []string{"row"}
+			}
+		}
+		s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("kind", fixed(string(row.kind))), Then: then})
+	}
+	return s
+}
