@@ -1,0 +1,83 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// internal are the addresses of version 4 that no name may lead to: what is not the public internet,
+// and services of clouds that trust whoever can reach them.
+var internal = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers; 100.100.100.200 is a metadata service
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("168.63.129.16/32"), // a metadata service at a public address
+	netip.MustParsePrefix("169.254.0.0/16"),   // link-local; 169.254.169.254 is a metadata service
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.31.196.0/24"),
+	netip.MustParsePrefix("192.52.193.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"), // relays of 6to4
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("192.175.48.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("224.0.0.0/3"), // multicast, reserved, broadcast
+}
+
+// Of version 6 only global unicast is public, without what is set apart in it.
+var (
+	unicast6  = netip.MustParsePrefix("2000::/3")
+	internal6 = []netip.Prefix{
+		netip.MustParsePrefix("2001::/23"), // protocol assignments, Teredo among them
+		netip.MustParsePrefix("2001:db8::/32"),
+		netip.MustParsePrefix("2002::/16"), // 6to4: carries an address of version 4
+		netip.MustParsePrefix("2620:4f:8000::/48"),
+		netip.MustParsePrefix("3fff::/20"),
+	}
+)
+
+// public reports whether a name may lead to addr. own are the machine's addresses.
+func public(addr netip.Addr, own []netip.Addr) bool {
+	if !addr.IsValid() || addr.Zone() != "" || slices.Contains(own, addr) {
+		return false
+	}
+	within := func(p netip.Prefix) bool { return p.Contains(addr) }
+	if addr.Is4() {
+		return !slices.ContainsFunc(internal, within)
+	}
+	// Mapped, compatible and translated (64:ff9b::) addresses of version 4 lie outside of unicast6.
+	return unicast6.Contains(addr) && !slices.ContainsFunc(internal6, within)
+}
+
+// ownAddresses are those of the machine's interfaces.
+func ownAddresses() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var own []netip.Addr
+	for _, a := range list {
+		if ipnet, ok := a.(*net.IPNet); ok {
+			if addr, ok := netip.AddrFromSlice(ipnet.IP); ok {
+				own = append(own, addr.Unmap())
+			}
+		}
+	}
+	return own, nil
+}
+
+// resolve asks for the name as it stands: the final dot keeps search domains out.
+func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+}
+
+func dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", addr.String())
+}

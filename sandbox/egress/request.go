@@ -1,0 +1,193 @@
+package egress
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// maxHead is the most bytes of a request's head.
+const maxHead = 16 << 10
+
+var (
+	errMalformed = errors.New("malformed request")
+	errHeadSize  = errors.New("the head of the request is too long")
+)
+
+// request is what a connection asks for.
+type request struct {
+	target Target
+	tunnel bool   // CONNECT; else a plain http request
+	head   []byte // of a plain request: as it is to be sent on
+	body   int64  // of a plain request: bytes that follow
+}
+
+// readHead reads up to and including the empty line that ends a head. rest is what came with it.
+func readHead(r io.Reader) (head, rest []byte, err error) {
+	buf := make([]byte, 0, 1024)
+	for {
+		from := max(len(buf)-3, 0)
+		if cap(buf)-len(buf) == 0 {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if i := bytes.Index(buf[from:], []byte("\r\n\r\n")); i >= 0 {
+			end := from + i + 4
+			if end > maxHead {
+				return nil, nil, errHeadSize
+			}
+			return buf[:end], buf[end:], nil
+		}
+		if len(buf) > maxHead {
+			return nil, nil, errHeadSize
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// parseRequest reads a head that ends in an empty line. It takes no liberties: a byte that some reader
+// ignores or treats as the end of a line makes the whole request malformed.
+func parseRequest(head []byte) (request, error) {
+	lines := strings.Split(strings.TrimSuffix(string(head), "\r\n\r\n"), "\r\n")
+	for i, line := range lines {
+		if !clean(line, i > 0) {
+			return request{}, errMalformed
+		}
+	}
+	method, rest, _ := strings.Cut(lines[0], " ")
+	target, version, _ := strings.Cut(rest, " ")
+	if !token(method) || version != "HTTP/1.1" && version != "HTTP/1.0" {
+		return request{}, errMalformed
+	}
+	fields, err := parseFields(lines[1:])
+	if err != nil {
+		return request{}, err
+	}
+	if method == "CONNECT" {
+		t, err := parseAuthority(target, 0)
+		return request{target: t, tunnel: true}, err
+	}
+	return plainRequest(method, target, version, fields)
+}
+
+// clean reports whether a line holds only visible ASCII and spaces, and in a field also tabs and
+// bytes beyond ASCII.
+func clean(line string, field bool) bool {
+	for i := range len(line) {
+		switch c := line[i]; {
+		case c >= ' ' && c <= '~':
+		case field && (c == '\t' || c >= 0x80):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// field is one header field; name is in lower case.
+type field struct{ name, line, value string }
+
+func parseFields(lines []string) ([]field, error) {
+	var fields []field
+	once := map[string]bool{"host": false, "content-length": false, "transfer-encoding": false}
+	for _, line := range lines {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !token(name) {
+			return nil, errMalformed // also a line that continues the one before
+		}
+		name = strings.ToLower(name)
+		if seen, single := once[name]; single {
+			if seen {
+				return nil, errMalformed
+			}
+			once[name] = true
+		}
+		fields = append(fields, field{name: name, line: line, value: strings.Trim(value, " \t")})
+	}
+	return fields, nil
+}
+
+// plainRequest reads a request in absolute form and rewrites it for the server it is meant for. The
+// connection carries no second one.
+func plainRequest(method, target, version string, fields []field) (request, error) {
+	const scheme = "http://"
+	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
+		return request{}, errMalformed
+	}
+	authority, path := target[len(scheme):], "/"
+	if i := strings.IndexAny(authority, "/?"); i >= 0 {
+		authority, path = authority[:i], authority[i:]
+	}
+	if strings.Contains(path, "#") {
+		return request{}, errMalformed
+	}
+	if path[0] == '?' {
+		path = "/" + path
+	}
+	t, err := parseAuthority(authority, 80)
+	if err != nil {
+		return request{}, err
+	}
+	r := request{target: t}
+	var b bytes.Buffer
+	b.WriteString(method + " " + path + " " + version + "\r\nHost: " + strings.ToLower(authority) + "\r\nConnection: close\r\n")
+	for _, f := range fields {
+		switch f.name {
+		case "host":
+			if other, err := parseAuthority(f.value, 80); err != nil || other != t {
+				return request{}, errMalformed
+			}
+			continue
+		case "connection", "keep-alive", "upgrade", "te", "trailer", "proxy-connection", "proxy-authorization", "proxy-authenticate":
+			continue
+		case "transfer-encoding":
+			return request{}, errMalformed // where such a body ends is a matter of opinion
+		case "content-length":
+			n, err := strconv.ParseUint(f.value, 10, 62)
+			if err != nil || strconv.FormatUint(n, 10) != f.value {
+				return request{}, errMalformed
+			}
+			r.body = int64(n)
+		}
+		b.WriteString(f.line + "\r\n")
+	}
+	b.WriteString("\r\n")
+	r.head = b.Bytes()
+	return r, nil
+}
+
+// parseAuthority reads HOST:PORT, or HOST when there is a port by default. It takes the names that
+// [ParseTarget] takes, in any case, and addresses in their one canonical form.
+func parseAuthority(s string, byDefault uint16) (Target, error) {
+	s = strings.ToLower(s)
+	if byDefault != 0 {
+		if i := strings.LastIndexByte(s, ':'); i < 0 || strings.HasSuffix(s, "]") {
+			s += ":" + strconv.Itoa(int(byDefault))
+		}
+	}
+	// Without this, a bare address of version 6 would be read as one, with a port of its own.
+	if _, err := netip.ParseAddr(s); err == nil || strings.LastIndexByte(s, ':') < 0 {
+		return Target{}, errMalformed
+	}
+	t, err := ParseTarget(s)
+	if err != nil || t.String() != s {
+		return Target{}, errMalformed
+	}
+	return t, nil
+}

@@ -1,0 +1,202 @@
+package egress
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxTries is how many addresses of a name are tried.
+const maxTries = 4
+
+// answers are the status and the sentence a refused client is told; of a refused tunnel, many show the
+// status only.
+var answers = map[Refusal][2]string{
+	Malformed:   {"400 Bad Request", "the proxy serves CONNECT HOST:PORT, and http requests with a full URL and a plain length"},
+	NotListed:   {"403 Host Not Granted", "this host and port is not granted to the script; the operator can add it to the entry's network"},
+	NotPublic:   {"403 Address Not Public", "the name leads to no public address; the operator can list the address itself"},
+	NotResolved: {"502 Name Not Resolved", "the name has no address"},
+	NotReached:  {"502 Nothing Answers", "nothing answers at the address"},
+	TooSlow:     {"408 Request Timeout", "the request did not arrive in time"},
+	TooMany:     {"503 Too Many Connections", "too many connections at once"},
+	Spent:       {"403 Byte Limit Reached", "the run has carried all the bytes it may"},
+}
+
+// serve handles one connection from its first byte to its end.
+func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) {
+	defer client.Close()
+	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
+	defer stop()
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	default:
+		p.refuse(client, record, TooMany)
+		return
+	}
+	_ = client.SetReadDeadline(time.Now().Add(p.cfg.Patience))
+	head, rest, err := readHead(client)
+	if err != nil {
+		why := Malformed
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			why = TooSlow
+		}
+		p.refuse(client, record, why)
+		return
+	}
+	_ = client.SetReadDeadline(time.Time{})
+	req, err := parseRequest(head)
+	if err != nil {
+		p.refuse(client, record, Malformed)
+		return
+	}
+	p.note(func() { record.Host, record.Port = req.target.host, req.target.port })
+	server, refusal := p.connect(ctx, req.target, record)
+	if refusal != "" {
+		p.refuse(client, record, refusal)
+		return
+	}
+	defer server.Close()
+	stopServer := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopServer()
+	p.relay(client, server, req, rest, record)
+	if ctx.Err() != nil {
+		p.note(func() { record.Ended = cmp.Or(record.Ended, RunEnded) })
+	}
+}
+
+// refuse tells the client why nothing is connected.
+func (p *Proxy) refuse(client net.Conn, record *Connection, why Refusal) {
+	p.note(func() { record.Refused = why })
+	_ = client.SetWriteDeadline(time.Now().Add(time.Second))
+	a := answers[why]
+	_, _ = fmt.Fprintf(client, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", a[0], len(a[1])+1, a[1])
+}
+
+// connect checks a target, resolves it once and dials what was checked.
+func (p *Proxy) connect(ctx context.Context, t Target, record *Connection) (net.Conn, Refusal) {
+	if !slices.Contains(p.cfg.Allow, t) {
+		return nil, NotListed
+	}
+	p.mu.Lock()
+	spent := p.left <= 0
+	p.mu.Unlock()
+	if spent {
+		return nil, Spent
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Patience)
+	defer cancel()
+	addrs, refusal := p.addresses(ctx, t)
+	if refusal != "" {
+		return nil, refusal
+	}
+	for _, addr := range addrs[:min(len(addrs), maxTries)] {
+		to := netip.AddrPortFrom(addr, t.port)
+		p.note(func() { record.Address = to })
+		if server, err := p.cfg.Dial(ctx, to); err == nil {
+			return server, ""
+		}
+	}
+	return nil, NotReached
+}
+
+// addresses are those of a target that may be dialled: itself when it is an address, else the
+// public ones of its name.
+func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal) {
+	if t.addr.IsValid() {
+		return []netip.Addr{t.addr}, ""
+	}
+	found, err := p.cfg.Resolve(ctx, t.host)
+	if err != nil || len(found) == 0 {
+		return nil, NotResolved
+	}
+	own, err := ownAddresses()
+	if err != nil {
+		return nil, NotPublic
+	}
+	var may []netip.Addr
+	for _, addr := range found {
+		// Resolvers return addresses of version 4 in either notation.
+		if addr = addr.Unmap(); public(addr, own) {
+			may = append(may, addr)
+		}
+	}
+	if len(may) == 0 {
+		return nil, NotPublic
+	}
+	return may, ""
+}
+
+// relay carries bytes until both ends are done, or one fails. rest is what the client sent behind
+// the head of its request.
+func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record *Connection) {
+	from := io.Reader(client)
+	if req.tunnel {
+		if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+			return
+		}
+	} else {
+		rest = rest[:min(int64(len(rest)), req.body)]
+		from = io.LimitReader(client, req.body-int64(len(rest)))
+		rest = append(req.head, rest...)
+	}
+	var copying sync.WaitGroup
+	abort := func() {
+		_ = client.Close()
+		_ = server.Close()
+	}
+	copying.Go(func() {
+		if !p.carry(server, rest, from, &record.Sent, record) {
+			abort()
+		} else if req.tunnel {
+			closeWrite(server)
+		}
+	})
+	copying.Go(func() {
+		if !p.carry(client, nil, server, &record.Received, record) || !req.tunnel {
+			abort()
+		} else {
+			closeWrite(client)
+		}
+	})
+	copying.Wait()
+}
+
+// carry writes first and then what from has to to, and reports whether it came to the end.
+func (p *Proxy) carry(to io.Writer, first []byte, from io.Reader, counter *int64, record *Connection) bool {
+	buf := make([]byte, 32<<10)
+	part := first
+	for {
+		if len(part) > 0 {
+			if !p.take(counter, len(part)) {
+				p.note(func() { record.Ended = ByteLimit })
+				return false
+			}
+			if _, err := to.Write(part); err != nil {
+				return false
+			}
+		}
+		n, err := from.Read(buf)
+		part = buf[:n]
+		if n == 0 && err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
+
+// closeWrite tells the other end that nothing more comes.
+func closeWrite(c net.Conn) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		return
+	}
+	_ = c.Close()
+}

@@ -1,0 +1,126 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// A Target is one host and port. The zero value is none.
+type Target struct {
+	host string     // a name in lower case, or an address in its one canonical form
+	addr netip.Addr // valid when host is an address
+	port uint16
+}
+
+// httpsPort is the port of a target that names none.
+const httpsPort = 443
+
+// ParseTarget reads HOST or HOST:PORT. HOST is an exact DNS name in lower-case ASCII, or an IP
+// address, one of version 6 in brackets when a port follows; without a port it is 443. There are no
+// patterns, and a name in another script is written as DNS has it (xn--).
+//
+// Errors: one that says what is wrong, without repeating spec.
+func ParseTarget(spec string) (Target, error) {
+	if addr, err := netip.ParseAddr(spec); err == nil {
+		return addressTarget(addr, httpsPort)
+	}
+	host, port := spec, uint16(httpsPort)
+	if i := strings.LastIndexByte(spec, ':'); i >= 0 && !strings.HasSuffix(spec, "]") {
+		var err error
+		if port, err = parsePort(spec[i+1:]); err != nil {
+			return Target{}, err
+		}
+		host = spec[:i]
+	}
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		addr, err := netip.ParseAddr(host[1 : len(host)-1])
+		if err != nil || !addr.Is6() {
+			return Target{}, errors.New("what stands in brackets is no IPv6 address")
+		}
+		return addressTarget(addr, port)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if addr.Is6() {
+			return Target{}, errors.New("an IPv6 address with a port stands in brackets")
+		}
+		return addressTarget(addr, port)
+	}
+	if err := checkName(host); err != nil {
+		return Target{}, err
+	}
+	return Target{host: host, port: port}, nil
+}
+
+func addressTarget(addr netip.Addr, port uint16) (Target, error) {
+	if addr.Zone() != "" {
+		return Target{}, errors.New("an address with a zone cannot be listed")
+	}
+	if addr.Is4In6() {
+		return Target{}, errors.New("an IPv4 address is written as one")
+	}
+	return Target{host: addr.String(), addr: addr, port: port}, nil
+}
+
+// String is the target as ParseTarget reads it, with its port.
+func (t Target) String() string {
+	if t.addr.IsValid() {
+		return netip.AddrPortFrom(t.addr, t.port).String()
+	}
+	return t.host + ":" + strconv.Itoa(int(t.port))
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
+		return 0, errors.New("the port is no number from 1 to 65535")
+	}
+	return uint16(n), nil
+}
+
+// checkName accepts names that every resolver reads alike: labels of lower-case letters, digits,
+// hyphens and underscores, of which the last is no number in any notation, without a final dot.
+func checkName(name string) error {
+	if name == "" || len(name) > 253 {
+		return errors.New("the host has no name, or one of more than 253 characters")
+	}
+	var last string
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return errors.New("a label of the host is empty, too long, or begins or ends with a hyphen")
+		}
+		for i := range len(label) {
+			if c := label[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+				return fmt.Errorf("a host is an exact name in lower-case letters, digits, hyphens and dots; there are no patterns")
+			}
+		}
+		last = label
+	}
+	if last[0] >= '0' && last[0] <= '9' {
+		return errors.New("the host is neither a name nor an address in its usual notation")
+	}
+	return nil
+}
+
+// Environ is what a command must have in its environment to find the proxy: the variables that
+// HTTP clients look at, in both spellings. What it starts itself on its own loopback is reached
+// directly, unless an address of the loopback is a target.
+func Environ(targets ...Target) []string {
+	const url = "http://" + sandbox.ProxyAddr
+	env := []string{
+		"HTTP_PROXY=" + url, "HTTPS_PROXY=" + url, "ALL_PROXY=" + url,
+		"http_proxy=" + url, "https_proxy=" + url, "all_proxy=" + url,
+		"NODE_USE_ENV_PROXY=1",
+	}
+	for _, t := range targets {
+		if t.addr.IsLoopback() {
+			return env
+		}
+	}
+	const own = "localhost,127.0.0.1,::1"
+	return append(env, "NO_PROXY="+own, "no_proxy="+own)
+}
