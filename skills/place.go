@@ -83,6 +83,11 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 	if info, err = file.Stat(); err == nil && !info.Mode().IsRegular() {
 		err = ErrNotFile
 	}
+	// A private file with a second name may belong to somebody who never gave it to the skill: a link
+	// takes no right to read.
+	if err == nil && info.Mode()&0o004 == 0 && names(info) > 1 {
+		err = ErrPermission
+	}
 	if err != nil {
 		file.Close()
 		return nil, nil, cause(err)

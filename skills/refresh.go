@@ -20,6 +20,7 @@ import (
 func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
+	defer r.measure(time.Now())
 	touched := newTouched(changed)
 	for range attempts {
 		if len(changed) == 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Registry holds the current snapshot of some roots. Its methods are safe for concurrent use;
@@ -25,6 +26,8 @@ type Registry struct {
 
 	scanning   sync.Mutex // serialises Rescan and Refresh
 	assembling sync.Mutex // serialises what makes a snapshot and swaps it in
+
+	scans, took atomic.Int64 // of Rescan and Refresh; nanoseconds
 }
 
 // NewRegistry returns a registry with an empty snapshot. [Registry.Rescan] fills it.
@@ -61,7 +64,19 @@ const attempts = 3
 func (r *Registry) Rescan(ctx context.Context) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
+	defer r.measure(time.Now())
 	return r.rescan(ctx, nil)
+}
+
+func (r *Registry) measure(start time.Time) {
+	r.took.Add(int64(time.Since(start)))
+	r.scans.Add(1)
+}
+
+// Scans returns how often the roots were scanned by Rescan or Refresh, with success or without, and
+// how long that took in all.
+func (r *Registry) Scans() (n int, took time.Duration) {
+	return int(r.scans.Load()), time.Duration(r.took.Load())
 }
 
 // rescan is Rescan; what the touched paths concern is indexed again before the swap.

@@ -27,11 +27,14 @@ func Argv(info Info, interpreter, file string, args []string) []string {
 	case Python3:
 		argv = append(argv, "-E", "-s", "-B")
 	case Deno:
-		argv = append(argv, "run", "--no-prompt", "--cached-only", "--no-config", "--no-lock")
+		argv = append(argv, denoRun...)
 	}
 	argv = append(argv, info.Flags...)
 	return append(append(argv, file), args...)
 }
+
+// denoRun runs a script that is asked nothing, configured by nothing and loads no remote code.
+var denoRun = []string{"run", "--no-prompt", "--cached-only", "--no-config", "--no-lock"}
 
 // CheckArgs reports arguments that no command can be given: too many or too long, a NUL byte, or
 // text that is not UTF-8.

@@ -15,5 +15,5 @@ func syncDir(*os.File) error { return nil }
 
 // Without inode and change time nothing vouches for bytes, so every check hashes them.
 func fingerprintOf(info fs.FileInfo) fingerprint {
-	return fingerprint{size: info.Size(), mtime: info.ModTime()}
+	return fingerprint{size: info.Size(), mtime: info.ModTime().UnixNano()}
 }

@@ -15,10 +15,11 @@ const nonBlocking = syscall.O_NONBLOCK
 func syncDir(dir *os.File) error { return dir.Sync() }
 
 func fingerprintOf(info fs.FileInfo) fingerprint {
-	mark := fingerprint{size: info.Size(), mtime: info.ModTime(), regular: info.Mode().IsRegular()}
+	mark := fingerprint{size: info.Size(), mtime: info.ModTime().UnixNano()}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		mark.inode = uint64(stat.Ino)
-		mark.ctime = changeTime(stat)
+		changed := changeTime(stat)
+		mark.inode, mark.ctime, mark.vouched = uint64(stat.Ino), changed.UnixNano(), true
+		mark.settled = time.Since(changed) > settling
 	}
 	return mark
 }

@@ -3,8 +3,9 @@
 //
 // A tree is a directory named by its tree digest. Put copies files into a temporary directory,
 // checks the digest of every byte on its way, syncs and renames: a tree that has a name is
-// complete, and bytes without their digest never get one. Files are 0444, directories 0555, the
-// store itself 0700. Before a tree is used it is walked: what is missing, extra, of another size or
+// complete, and bytes without their digest never get one. Files are 0444, or 0555 when they are
+// programs: executable where they came from, or with the first bytes of a script or of a program for
+// Linux, since collections often lose the mode. Directories are 0555, the store itself 0700. Before a tree is used it is walked: what is missing, extra, of another size or
 // touched since it was checked is hashed again, and a difference is a *[CorruptError]. A process
 // hashes a tree in full before it uses it for the first time, so what a crash left behind is found.
 //
@@ -18,6 +19,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -77,6 +79,7 @@ const (
 type Store struct {
 	root *os.Root
 	dir  string
+	lock *os.File // held shared while the store is open; nil where there are no locks
 
 	mu    sync.Mutex
 	trees map[digest.Digest]*Tree // checked by this process
@@ -99,7 +102,11 @@ func Open(dir string) (*Store, error) {
 		root.Close()
 		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
-	s.removeStale()
+	lock, alone := lockDir(root)
+	s.removeStale(alone)
+	if s.lock = lock; lock != nil {
+		shareLock(lock)
+	}
 	return s, nil
 }
 
@@ -119,21 +126,28 @@ func (s *Store) prepare() error {
 }
 
 // Close releases the store's handle. Trees that are open stay usable.
-func (s *Store) Close() error { return s.root.Close() }
+func (s *Store) Close() error {
+	var err error
+	if s.lock != nil {
+		err = s.lock.Close()
+	}
+	return errors.Join(err, s.root.Close())
+}
 
 // Dir is where the trees lie on this machine, for operators only.
 func (s *Store) Dir() string { return filepath.Join(s.dir, treesDir) }
 
-// removeStale drops temporary directories of dead processes. What cannot be removed costs space
-// only, so errors are left to the next start.
-func (s *Store) removeStale() {
+// removeStale drops temporary directories of dead processes: all when no other process has the store
+// open, else those that are old. What cannot be removed costs space only, so errors are left to the
+// next start.
+func (s *Store) removeStale(alone bool) {
 	entries, err := fs.ReadDir(s.root.FS(), treesDir)
 	if err != nil {
 		return
 	}
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err == nil && strings.HasPrefix(entry.Name(), tempPrefix) && time.Since(info.ModTime()) > tempLife {
+		if err == nil && strings.HasPrefix(entry.Name(), tempPrefix) && (alone || time.Since(info.ModTime()) > tempLife) {
 			_ = s.remove(path.Join(treesDir, entry.Name()))
 		}
 	}
@@ -218,6 +232,17 @@ func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*
 	return tree, err
 }
 
+// Remove deletes a tree; one that is not there is fine. Who has it open reads what was read of it
+// before. A call that stores the same tree at this moment stores it anew.
+//
+// Errors: those of the system.
+func (s *Store) Remove(tree digest.Digest) error {
+	if tree.Validate() != nil {
+		return nil
+	}
+	return s.discard(tree)
+}
+
 // discard moves a corrupt tree out of the way before it is removed, so that its name is free even
 // when the removal stops half-way.
 func (s *Store) discard(tree digest.Digest) error {
@@ -278,17 +303,38 @@ func (s *Store) copy(name string, file File, open func(string) (io.ReadCloser, e
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	sum := sha256.New()
-	size, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, file.Size+1))
+	head := &prefix{}
+	size, err := io.Copy(io.MultiWriter(to, sum, head), io.LimitReader(from, file.Size+1))
 	if err != nil {
 		return err
 	}
 	if got := digest.NewDigest(digest.SHA256, sum); size != file.Size || got != file.Digest {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
-	if err := to.Chmod(0o444); err != nil {
+	mode := fs.FileMode(0o444)
+	if file.Executable || head.program() {
+		mode = 0o555
+	}
+	if err := to.Chmod(mode); err != nil {
 		return err
 	}
 	return to.Sync()
+}
+
+// prefix keeps the first bytes that are written to it.
+type prefix struct {
+	bytes [4]byte
+	n     int
+}
+
+func (p *prefix) Write(b []byte) (int, error) {
+	p.n += copy(p.bytes[p.n:], b)
+	return len(b), nil
+}
+
+// program reports whether the kernel would try to execute a file that begins like this.
+func (p *prefix) program() bool {
+	return bytes.HasPrefix(p.bytes[:p.n], []byte("#!")) || string(p.bytes[:p.n]) == "\x7fELF"
 }
 
 // sync makes the entries of a directory durable.

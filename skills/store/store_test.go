@@ -228,3 +228,24 @@ func BenchmarkTreeUnchanged(b *testing.B) {
 		}
 	}
 }
+
+// A program stays one: collections lose modes, and a script may call its neighbour.
+func TestPutModes(t *testing.T) {
+	s, _ := openStore(t)
+	c := content{"tool": "#!/bin/sh\n", "elf": "\x7fELF....", "data": "#", "short": "\x7fEL", "empty": "", "marked": "text\n"}
+	files := c.files()
+	for i := range files {
+		files[i].Executable = files[i].Path == "marked"
+	}
+	tree, err := s.Put(t.Context(), files, c.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]fs.FileMode{"tool": 0o555, "elf": 0o555, "marked": 0o555, "data": 0o444, "short": 0o444, "empty": 0o444}
+	for path, mode := range want {
+		info, err := os.Lstat(filepath.Join(s.Dir(), tree.Digest.Encoded(), path))
+		if err != nil || info.Mode() != mode {
+			t.Errorf("%s has mode %v, %v, want %v", path, info.Mode(), err, mode)
+		}
+	}
+}

@@ -21,7 +21,7 @@ type File struct {
 	Path       string // slash-separated, relative, fs.ValidPath
 	Size       int64
 	Digest     digest.Digest
-	Executable bool // of the source; neither part of the tree digest nor kept in the store
+	Executable bool // of the source; part of no digest, and kept only by the first Put of a tree
 }
 
 // PathError is a path that no stored tree can have.
@@ -64,23 +64,35 @@ type Tree struct {
 
 	store *Store
 	dir   fingerprint
-	seen  map[string]fingerprint
+	dirs  []member // below dir
+	files []member
+	seen  map[string]fingerprint // of files
 }
 
-// fingerprint is what tells cheaply that a file was not touched since its bytes were hashed.
-type fingerprint struct {
-	inode   uint64
-	size    int64
-	mtime   time.Time
-	ctime   time.Time
-	digest  digest.Digest
-	regular bool // the system vouches for the file: the other fields mean something
+// member is a file or directory of a tree with what it was like when it was checked.
+type member struct {
+	path string // below the tree
+	mark fingerprint
 }
+
+// fingerprint is what tells cheaply that a file was not touched since its bytes were hashed, or that
+// nothing came into a directory or left it.
+type fingerprint struct {
+	inode        uint64
+	size         int64
+	mtime, ctime int64 // nanoseconds since 1970
+	digest       digest.Digest
+	vouched      bool // the system knows inode and ctime
+	settled      bool // the last change was long enough ago for another one to have another time
+}
+
+// settling is how coarse a file system's times may be.
+const settling = 100 * time.Millisecond
 
 // same reports whether the other fingerprint vouches for the same bytes.
 func (f fingerprint) same(other fingerprint) bool {
-	other.digest = f.digest
-	return f.regular && f == other
+	return f.vouched && f.settled && other.vouched &&
+		f.inode == other.inode && f.size == other.size && f.mtime == other.mtime && f.ctime == other.ctime
 }
 
 // Tree returns a stored tree after checking it: with a walk when this process has hashed it before
@@ -94,6 +106,9 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 	s.mu.Lock()
 	known := s.trees[want]
 	s.mu.Unlock()
+	if known != nil && known.untouched() {
+		return known, nil
+	}
 	check := check{store: s, known: known, dirs: map[string]bool{}, tree: &Tree{Digest: want, store: s, seen: map[string]fingerprint{}}}
 	if err := check.run(ctx); err != nil {
 		return nil, err
@@ -163,6 +178,7 @@ func (c *check) visit(dir, name string, entry fs.DirEntry) error {
 		return nil
 	case info.IsDir():
 		c.dirs[rel] = true
+		c.tree.dirs = append(c.tree.dirs, member{rel, fingerprintOf(info)})
 		return nil
 	case !info.Mode().IsRegular():
 		return c.corrupt(path.Join(".", rel), "not a regular file")
@@ -177,6 +193,7 @@ func (c *check) visit(dir, name string, entry fs.DirEntry) error {
 		return err
 	}
 	c.tree.seen[rel] = mark
+	c.tree.files = append(c.tree.files, member{rel, mark})
 	c.tree.Files = append(c.tree.Files, File{Path: rel, Size: info.Size(), Digest: mark.digest})
 	return nil
 }

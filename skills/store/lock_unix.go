@@ -1,0 +1,21 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package store
+
+import (
+	"os"
+	"syscall"
+)
+
+// lockDir locks the store's directory and reports whether no other process has it locked. The lock
+// ends with the process, however that ends. A file system without locks makes nobody alone.
+func lockDir(root *os.Root) (lock *os.File, alone bool) {
+	lock, err := root.Open(".")
+	if err != nil {
+		return nil, false
+	}
+	return lock, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
+// shareLock lets other processes in. It waits for one that is alone at this moment.
+func shareLock(lock *os.File) { _ = syscall.Flock(int(lock.Fd()), syscall.LOCK_SH) }
