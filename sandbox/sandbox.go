@@ -28,6 +28,7 @@ type Cmd struct {
 	Env         []string // the whole environment, "K=V"
 	Stdin       []byte   // nil is /dev/null
 	Limits      Limits
+	Network     Network
 }
 
 // Paths inside the sandbox.
@@ -62,36 +63,72 @@ type Workspace struct {
 // Limits bound one run. A field that is zero or negative means the one of [DefaultLimits].
 type Limits struct {
 	Timeout time.Duration // wall clock
-	Memory  int64         // bytes, of all processes together
+	CPU     time.Duration // processor time of one process; the default is Timeout and 2 s more
+	Memory  int64         // bytes, of all processes together: private, shared, and in temporary files
 	PIDs    int           // processes and threads
+	Files   int           // open descriptors of one process
 	File    int64         // bytes, of one file written
+	Scratch int64         // bytes of /tmp, and of the changes to a staged workspace
+	Inodes  int           // files and directories in /tmp, and in the changes to a staged workspace
 	Output  int64         // bytes kept of each stream; a run is ended at 64 times as many
 }
 
-// DefaultLimits are 60 s, 512 MiB, 64 processes and threads, files of 64 MiB and 1 MiB of output.
+// cpuGrace is what a process may use beyond the wall clock's limit, which is to end it first.
+const cpuGrace = 2 * time.Second
+
+// DefaultLimits are 60 s, 512 MiB, 64 processes and threads with 256 descriptors each, files of
+// 64 MiB, 64 MiB and 16384 files of scratch space, and 1 MiB of output.
 func DefaultLimits() Limits {
-	return Limits{Timeout: time.Minute, Memory: 512 << 20, PIDs: 64, File: 64 << 20, Output: 1 << 20}
+	return Limits{
+		Timeout: time.Minute, CPU: time.Minute + cpuGrace, Memory: 512 << 20, PIDs: 64, Files: 256,
+		File: 64 << 20, Scratch: 64 << 20, Inodes: 16 << 10, Output: 1 << 20,
+	}
 }
 
 // WithDefaults returns l with every field that is not positive taken from [DefaultLimits].
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
-	if l.Timeout > 0 {
-		d.Timeout = l.Timeout
+	l.Timeout = positive(l.Timeout, d.Timeout)
+	l.CPU = positive(l.CPU, l.Timeout+cpuGrace)
+	l.Memory = positive(l.Memory, d.Memory)
+	l.PIDs = positive(l.PIDs, d.PIDs)
+	l.Files = positive(l.Files, d.Files)
+	l.File = positive(l.File, d.File)
+	l.Scratch = positive(l.Scratch, d.Scratch)
+	l.Inodes = positive(l.Inodes, d.Inodes)
+	l.Output = positive(l.Output, d.Output)
+	return l
+}
+
+// Within returns l with no field above the one of ceiling; a field of ceiling that is not positive
+// bounds nothing, and one of l that is not positive becomes the ceiling's.
+func (l Limits) Within(ceiling Limits) Limits {
+	l.Timeout = atMost(l.Timeout, ceiling.Timeout)
+	l.CPU = atMost(l.CPU, ceiling.CPU)
+	l.Memory = atMost(l.Memory, ceiling.Memory)
+	l.PIDs = atMost(l.PIDs, ceiling.PIDs)
+	l.Files = atMost(l.Files, ceiling.Files)
+	l.File = atMost(l.File, ceiling.File)
+	l.Scratch = atMost(l.Scratch, ceiling.Scratch)
+	l.Inodes = atMost(l.Inodes, ceiling.Inodes)
+	l.Output = atMost(l.Output, ceiling.Output)
+	return l
+}
+
+type limit interface{ ~int | ~int64 }
+
+func positive[T limit](v, otherwise T) T {
+	if v > 0 {
+		return v
 	}
-	if l.Memory > 0 {
-		d.Memory = l.Memory
+	return otherwise
+}
+
+func atMost[T limit](v, ceiling T) T {
+	if ceiling > 0 && (v <= 0 || v > ceiling) {
+		return ceiling
 	}
-	if l.PIDs > 0 {
-		d.PIDs = l.PIDs
-	}
-	if l.File > 0 {
-		d.File = l.File
-	}
-	if l.Output > 0 {
-		d.Output = l.Output
-	}
-	return d
+	return v
 }
 
 // Outcome says how a run ended.

@@ -28,8 +28,8 @@ func (e *CheckError) Error() string {
 }
 
 const (
-	daemonLimit = 100 * time.Millisecond
-	checkLimit  = 10 * time.Second
+	daemonLimit = 200 * time.Millisecond
+	checkLimit  = 20 * time.Second
 )
 
 // probe prints what it sees, for judge to compare; a line it does not print is a miss too.
@@ -38,7 +38,7 @@ if cat "$1" >/dev/null 2>&1; then echo "host read"; else echo "host hidden"; fi
 if { true >/skill/planted; } 2>/dev/null; then echo "skill written"; else echo "skill kept"; fi
 if { true >/usr/planted; } 2>/dev/null || { true >/planted; } 2>/dev/null; then echo "system written"; else echo "system kept"; fi
 while read -r key value _; do
-  case $key in CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Uid:) echo "$key $value" ;; esac
+  case $key in CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Seccomp:|Uid:) echo "$key $value" ;; esac
 done </proc/self/status
 links=
 while read -r name _; do case $name in *:*) links="$links ${name%%:*}" ;; esac; done </proc/net/dev
@@ -79,7 +79,7 @@ func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 	g.Go(func() error {
 		// The length of its sleep is what the daemon is recognised by.
 		length := "86400." + strconv.FormatInt(time.Now().UnixNano(), 10)
-		res, err := r.Run(gctx, canary(tree, daemonLimit, "daemon.sh", length))
+		res, err := runDaemon(gctx, r, tree, length)
 		if err == nil {
 			ended = judgeDaemon(res, length)
 		}
@@ -104,7 +104,7 @@ func plant(dir, token string) (tree *os.File, host string, err error) {
 		os.WriteFile(host, []byte(token), 0o644),
 		os.WriteFile(filepath.Join(skill, "token"), []byte(token), 0o644),
 		os.WriteFile(filepath.Join(skill, "probe.sh"), []byte(probe), 0o644),
-		os.WriteFile(filepath.Join(skill, "daemon.sh"), []byte("sleep \"$1\" & sleep \"$1\"\n"), 0o644),
+		os.WriteFile(filepath.Join(skill, "daemon.sh"), []byte(daemon), 0o644),
 		os.Chmod(skill, 0o777),
 		os.Chmod(host, 0o644),
 	)
@@ -113,6 +113,23 @@ func plant(dir, token string) (tree *os.File, host string, err error) {
 	}
 	tree, err = os.Open(skill)
 	return tree, host, err
+}
+
+// daemon must be ended while both of its processes sleep.
+const (
+	daemon  = "sleep \"$1\" & echo started; sleep \"$1\"\n"
+	started = "started\n"
+)
+
+// runDaemon runs the daemon with a limit in which it gets to sleep: on a busy machine, and with a
+// kernel of its own to start first, that may be a longer one.
+func runDaemon(ctx context.Context, r sandbox.Runner, tree *os.File, length string) (*sandbox.Result, error) {
+	for limit := daemonLimit; ; limit *= 5 {
+		res, err := r.Run(ctx, canary(tree, limit, "daemon.sh", length))
+		if err != nil || res.Outcome != sandbox.TimedOut || string(res.Stdout.Head) == started || limit*5 > checkLimit {
+			return res, err
+		}
+	}
 }
 
 func canary(tree *os.File, timeout time.Duration, script string, arg string) *sandbox.Cmd {
@@ -145,6 +162,8 @@ func judge(res *sandbox.Result, token string) []string {
 		{"CapPrm:", noCaps, "capabilities are left permitted"},
 		{"CapBnd:", noCaps, "the bounding set is not empty"},
 		{"NoNewPrivs:", "1", "privileges can be gained"},
+		// The helper that all backends share has tried the filter, on a socket of AF_VSOCK among others.
+		{"Seccomp:", "2", "system calls are not filtered"},
 		{"links", "lo", "there is a network"},
 		{"env", "none", "variables are passed on"},
 	} {
@@ -165,6 +184,9 @@ func judgeDaemon(res *sandbox.Result, length string) []string {
 	var misses []string
 	if res.Outcome != sandbox.TimedOut {
 		misses = append(misses, "the time limit ended nothing: "+string(res.Outcome))
+	}
+	if res.Outcome == sandbox.TimedOut && string(res.Stdout.Head) != started {
+		misses = append(misses, "no command was started in 5 s")
 	}
 	if running(length) {
 		misses = append(misses, "a background process outlived its run")

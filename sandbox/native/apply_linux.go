@@ -46,8 +46,8 @@ type applier struct {
 	writes    []sandbox.Write
 }
 
-func apply(upper *os.File, ws sandbox.Workspace, outcome sandbox.Outcome) []sandbox.Write {
-	a := &applier{outcome: outcome, ended: outcome == sandbox.Exited, left: tmpSize}
+func apply(upper *os.File, ws sandbox.Workspace, outcome sandbox.Outcome, most int64) []sandbox.Write {
+	a := &applier{outcome: outcome, ended: outcome == sandbox.Exited, left: most}
 	for _, p := range ws.Protected {
 		a.protected = append(a.protected, path.Clean(p))
 	}

@@ -24,8 +24,9 @@ const groupPrefix = "skillsd-run-"
 
 // host is what a Runner learns about the machine, once.
 type host struct {
-	once sync.Once
-	base cgroupBase
+	once    sync.Once
+	base    cgroupBase
+	builder Builder // nil: the helper makes the sandbox
 }
 
 // A cgroupBase says below which directories cgroups of runs can be made.
@@ -78,6 +79,7 @@ const stale = time.Minute
 // sweep removes what servers left that were killed during a run. The kernel lets no cgroup go
 // that has processes, so runs of other servers are safe.
 func (b cgroupBase) sweep() {
+	space := pidSpace()
 	for _, base := range []string{b.unified, b.mem, b.pids} {
 		if base == "" {
 			continue
@@ -87,12 +89,36 @@ func (b cgroupBase) sweep() {
 			continue
 		}
 		for _, e := range entries {
+			if !e.IsDir() || !strings.HasPrefix(e.Name(), groupPrefix) {
+				continue
+			}
 			info, err := e.Info()
-			if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), groupPrefix) && time.Since(info.ModTime()) > stale {
+			if err == nil && (orphaned(e.Name(), space) || time.Since(info.ModTime()) > stale) {
 				_ = unix.Rmdir(filepath.Join(base, e.Name()))
 			}
 		}
 	}
+}
+
+// orphaned reports whether the server that made a cgroup is known to be gone. Numbers of processes
+// mean something in one namespace only, which the name tells.
+func orphaned(name, space string) bool {
+	rest, ok := strings.CutPrefix(name, groupPrefix+space+"-")
+	if !ok || space == "" {
+		return false
+	}
+	number, _, _ := strings.Cut(rest, "-")
+	pid, err := strconv.Atoi(number)
+	return err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
+}
+
+// pidSpace identifies this process's namespace of process numbers, "" when it cannot be told.
+func pidSpace() string {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
+		return ""
+	}
+	return strconv.FormatUint(st.Ino, 36)
 }
 
 // ownCgroups maps a v1 controller, or "" for v2, to the directory of this process's cgroup.
@@ -154,7 +180,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 			err = errors.Join(err, g.remove())
 		}
 	}()
-	name := groupPrefix + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
+	name := groupPrefix + pidSpace() + "-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
 	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+ownTasks)
 	type setting struct {
 		dir, file, value string
@@ -195,6 +221,23 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 		}
 	}
 	return g, nil
+}
+
+// makeGroup makes the run's control group while the helper is started, which needs it only once it
+// has built its tree. The function it returns waits for that.
+func (e *execution) makeGroup(base cgroupBase) (wait func() error) {
+	if base.memory == MemorySampled {
+		return func() error { return nil }
+	}
+	made := make(chan error, 1)
+	go func() {
+		group, err := base.create(e.groupLimits())
+		if err == nil {
+			e.group = group
+		}
+		made <- err
+	}()
+	return func() error { return <-made }
 }
 
 func writeExisting(path, value string) error {

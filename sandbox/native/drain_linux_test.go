@@ -59,7 +59,7 @@ func TestListenAfterTheDeadline(t *testing.T) {
 	if err := ours.SetDeadline(time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	e := &execution{child: &child{control: ours}}
+	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
 	e.listen()
 	if e.said.status == nil || e.said.status.ExitStatus() != 7 {
 		t.Errorf("status = %v, want exit 7", e.said.status)

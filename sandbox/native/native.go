@@ -5,16 +5,24 @@
 //
 // It guarantees that a command sees no file but /usr, a synthetic /etc, its tree at /skill, the
 // workspace it was granted, its interpreter and its own scratch space; that it writes nowhere
-// but in scratch space, /out and a writable workspace; that it reaches no network and no socket
-// of the host; that it holds no capability, gains none, and runs as no root user; that nothing
+// but in scratch space, /out and a writable workspace; that it reaches no socket of the host and no
+// network but through the proxy of its Cmd, when it has one; that it holds no capability, gains none, and runs as no root user; that nothing
 // it started outlives Run; and that time, memory, processes and output are bounded. A sandbox
 // that cannot be built whole is an error: nothing runs with less.
 //
 // It does not guarantee anything against a fault of the kernel, which the command shares. A
 // server of an ordinary user cannot drop its supplementary groups: the command keeps the rights
-// they give on the files it sees, and it sees them as the server's user. A mounted directory's
-// path on its own file system can be read from /proc/self/mountinfo. Without a memory cgroup
-// the memory limit is enforced by sampling every 20 ms, so a burst may pass it for that long.
+// they give on the files it sees, and it sees them as the server's user. A command learns which
+// kernel, processors and memory the machine has, its load, what is installed below /usr, and the path
+// of a workspace that is mounted ro or rw on its own file system; not where its tree lies. Processor
+// time is bounded for each process; for all together by the wall clock. Mode rw of a workspace is
+// what it says: files that tools of the host trust can be written.
+//
+// Without a memory cgroup the memory limit is enforced by sampling every 20 ms, so a burst may pass it
+// for that long. Counted are private and shared memory, page tables, and sockets as if their buffers
+// were full; memory that no process owns cannot be made. What else the kernel keeps for a process,
+// such as descriptors, pipes and the list of its mappings, is bounded only by the limits on processes
+// and descriptors.
 //
 //	func main() {
 //		native.MaybeHelper()

@@ -31,7 +31,7 @@ func (l *launch) addOverlay(dir *os.File) error {
 		return nil
 	}
 	l.opened = append(l.opened, lower)
-	mount, upper, err := overlay(lower)
+	mount, upper, err := l.overlay(lower)
 	if err != nil {
 		return unavailable("the workspace cannot be staged", "use a kernel of version 6.8 or later, or mount the workspace ro", err)
 	}
@@ -46,12 +46,14 @@ func (l *launch) addOverlay(dir *os.File) error {
 
 // overlay returns a detached overlay mount above lower and its upper directory, which lies in a
 // tmpfs of its own.
-func overlay(lower *os.File) (mount, upper *os.File, err error) {
+func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
 		return nil, nil, err
 	}
-	own, err := newMount("tmpfs", [][2]string{{"size", strconv.Itoa(tmpSize)}, {"nr_inodes", "16k"}, {"mode", "0700"}})
+	own, err := newMount("tmpfs", [][2]string{
+		{"size", strconv.FormatInt(l.limits.Scratch, 10)}, {"nr_inodes", strconv.Itoa(l.limits.Inodes + 4)}, {"mode", "0700"},
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -40,10 +40,15 @@ func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, er
 	if err := check(cmd); err != nil {
 		return nil, err
 	}
+	if b := r.host.builder; b != nil {
+		if err := b.Check(cmd); err != nil {
+			return nil, err
+		}
+	}
 	e := &execution{
 		launch: launch{runner: r, cmd: cmd, limits: limits},
 		stdout: newCapture(limits.Output), stderr: newCapture(limits.Output),
-		done: make(chan struct{}),
+		done: make(chan struct{}), ready: make(chan struct{}),
 	}
 	res, err := e.run(ctx)
 	if err != nil {
@@ -72,14 +77,18 @@ func check(cmd *sandbox.Cmd) error {
 type execution struct {
 	launch
 	child  *child
-	group  *cgroup // nil when memory is sampled
+	inside atomic.Pointer[process] // process 1 of a sandbox that a Builder made
+	ready  chan struct{}           // closed when the helper has said that it is
+	group  *cgroup                 // nil when memory is sampled
 	stdout *capture
 	stderr *capture
 	said   said
+	egress *egress
 
 	cause   atomic.Pointer[sandbox.Outcome] // why the run was ended from outside
 	crowded atomic.Bool                     // the process limit was seen reached
 	done    chan struct{}
+	guest   atomic.Pointer[guest] // of a sandbox with a kernel of its own, once the command may start
 }
 
 // said is what the helper reported.
@@ -89,32 +98,45 @@ type said struct {
 	cwd    string
 	step   string
 	errno  syscall.Errno
+	began  bool   // the sandbox was there, and the command may have started
+	out    []byte // of a guest
 }
 
 func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
 	base := e.runner.base()
-	if base.memory != MemorySampled {
-		if e.group, err = base.create(e.limits); err != nil {
-			return nil, unavailable("no control group could be made", "check the server's right to make control groups", err)
+	e.spec.NoAnonFiles = base.memory == MemorySampled
+	grouped := e.makeGroup(base)
+	defer func() {
+		if e.group == nil {
+			return
 		}
-		defer func() {
-			if rerr := e.group.remove(); rerr != nil && err == nil {
-				err = unavailable("the control group could not be removed", "", rerr)
-			}
-		}()
-	}
-	e.spec.NoAnonFiles = e.group == nil
+		if rerr := e.group.remove(); rerr != nil && err == nil {
+			err = unavailable("the control group could not be removed", "", rerr)
+		}
+	}()
 	defer func() {
 		e.closeAll(e.said.files)
 		e.closeAll([]*os.File{e.upper})
 	}()
+	defer func() {
+		if ferr := e.forget(); ferr != nil && err == nil {
+			err = unavailable("the run's own files could not be removed", "", ferr)
+		}
+	}()
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if e.child, err = e.start(); err != nil {
+	e.child, err = e.start()
+	gerr := grouped()
+	if err != nil {
 		return nil, err
 	}
 	defer e.child.close()
+	if gerr != nil {
+		_ = e.child.proc.Kill()
+		_, _ = e.child.proc.Wait()
+		return nil, unavailable("no control group could be made", "check the server's right to make control groups", gerr)
+	}
 	state, err := e.supervise(ctx)
 	if err != nil {
 		return nil, err
@@ -126,9 +148,11 @@ func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
 // gone.
 func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	var readers, watchers sync.WaitGroup
+	e.egress = newEgress(ctx, e.cmd.Network)
+	defer e.egress.wait()
 	readers.Go(func() { e.drain(e.child.stdout, e.stdout) })
 	readers.Go(func() { e.drain(e.child.stderr, e.stderr) })
-	readers.Go(func() { e.listen() })
+	readers.Go(func() { e.listen(); e.unready() })
 	if e.child.stdin != nil {
 		readers.Go(func() { e.child.feed(e.cmd.Stdin) })
 	}
@@ -139,7 +163,9 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		goErr = nil
 	}
 	state, err := e.child.proc.Wait()
+	e.outlast()
 	close(e.done)
+	e.egress.cancel()
 	watchers.Wait()
 	// Nobody is left who could write; what is read from here on was written before.
 	deadline := time.Now().Add(drainFor)
@@ -156,25 +182,39 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		return nil, unavailable("the helper could not be waited for", "", err)
 	}
 	if goErr != nil && e.said.step == "" {
-		return nil, unavailable("limits could not be put in place", "check the server's right to use control groups", goErr)
+		return nil, e.notLetGo(state, goErr)
 	}
 	return state, nil
 }
 
 func (e *execution) letGo() error {
+	pids, err := e.members()
+	if err != nil {
+		return err
+	}
 	if e.group != nil {
-		if err := e.group.add(e.child.proc.Pid); err != nil {
-			return err
+		for i, pid := range pids {
+			// A guest's kernel may end what it does not need any more.
+			if err := e.group.add(pid); err != nil && (i == 0 || !errors.Is(err, unix.ESRCH)) {
+				return err
+			}
 		}
 	}
-	_, err := e.child.control.Write([]byte{pidone.MsgGo})
+	_, err = e.child.control.Write([]byte{pidone.MsgGo})
 	return err
 }
 
 // end ends the run and reports whether cause is why; the first cause stays.
 func (e *execution) end(cause sandbox.Outcome) bool {
 	first := e.cause.CompareAndSwap(nil, &cause)
-	_ = e.child.proc.Kill() // it may have ended by itself
+	// It may have ended by itself. What a Builder's program has just started may not be bound to its end
+	// yet, but is still in its session's first group.
+	if err := e.child.proc.Kill(); err == nil && e.command != nil {
+		_ = unix.Kill(-e.child.proc.Pid, unix.SIGKILL)
+	}
+	if p := e.inside.Load(); p != nil {
+		p.kill()
+	}
 	return first
 }
 
@@ -222,9 +262,11 @@ func (e *execution) measure() {
 		if e.group.killed() {
 			e.end(sandbox.MemoryLimit)
 		}
-		return
+		if e.guest.Load() == nil {
+			return
+		}
 	}
-	u := sample(e.child.proc.Pid, e.limits.Memory)
+	u := e.sample()
 	if u.memory > e.limits.Memory {
 		e.end(sandbox.MemoryLimit)
 	}
@@ -239,7 +281,7 @@ func (e *execution) listen() {
 	if err != nil {
 		return
 	}
-	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4*4))
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4)+unix.CmsgSpace(unix.SizeofUcred))
 	for {
 		var n, oobn int
 		var rerr error
@@ -258,6 +300,10 @@ func (e *execution) listen() {
 			return
 		}
 		e.said.take(buf[:n], oob[:oobn])
+		if buf[0] == pidone.MsgFiles {
+			e.egress.serve(&e.said)
+			e.arrived(oob[:oobn])
+		}
 	}
 }
 
@@ -265,6 +311,7 @@ func (s *said) take(msg, oob []byte) {
 	body := msg[1:]
 	switch msg[0] {
 	case pidone.MsgFiles:
+		s.began = true
 		controls, err := unix.ParseSocketControlMessage(oob)
 		if err != nil {
 			return
@@ -278,6 +325,8 @@ func (s *said) take(msg, oob []byte) {
 				s.files = append(s.files, os.NewFile(uintptr(fd), "dir"))
 			}
 		}
+	case pidone.MsgOut:
+		s.out = append(s.out, body[:min(len(body), maxOut-len(s.out))]...)
 	case pidone.MsgCwd:
 		s.cwd = string(body)
 	case pidone.MsgError:
@@ -306,23 +355,21 @@ func (e *execution) result(state *os.ProcessState) (*sandbox.Result, error) {
 		res.Outcome = sandbox.MemoryLimit
 	case e.said.status != nil:
 		e.ended(res, *e.said.status)
-	case len(e.said.files) > 0:
+	case e.said.began:
 		// The first process was killed from outside, and everything with it.
 		res.Outcome, res.Signal = sandbox.Signaled, unix.SignalName(unix.SIGKILL)
 	default:
-		return nil, unavailable("the helper ended before it could report why: "+state.String(), "", nil)
+		return nil, e.neverBegan(state)
 	}
 	res.Stdout, res.Stderr = e.stdout.stream(), e.stderr.stream()
-	if len(e.said.files) > 0 {
-		res.Out, res.OutSkips = collect(e.said.files[0])
-	}
+	e.collect(res)
 	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		upper := e.upper
 		if upper == nil && len(e.said.files) > 1 {
 			upper = e.said.files[1]
 		}
 		if upper != nil {
-			res.Writes = apply(upper, e.cmd.Workspace, res.Outcome)
+			res.Writes = apply(upper, e.cmd.Workspace, res.Outcome, e.limits.Scratch)
 		}
 	}
 	return res, nil
@@ -334,47 +381,13 @@ func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 		res.Outcome, res.ExitCode = sandbox.Signaled, 0
 		res.Signal = unix.SignalName(ws.Signal())
 	}
+	if res.Signal == "SIGXCPU" {
+		res.Outcome, res.Signal = sandbox.TimedOut, ""
+	}
 	if ws == 0 {
 		return
 	}
 	if e.crowded.Load() || (e.group != nil && e.group.refused()) {
 		res.Outcome = sandbox.PIDsLimit
 	}
-}
-
-// setupError explains a step of the helper that failed.
-func (e *execution) setupError() error {
-	cause := error(e.said.errno)
-	reason := "cannot " + e.said.step
-	switch {
-	case e.said.step == "start the interpreter":
-		return unavailable(reason, "check that the interpreter and its libraries lie below /usr or in its own directory", cause)
-	case strings.HasPrefix(e.said.step, "filter "):
-		return unavailable(reason, "use a kernel with seccomp filters on amd64 or arm64", cause)
-	case e.said.step == "mount /proc":
-		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined", cause)
-	case e.said.errno == unix.EPERM || e.said.errno == unix.EACCES:
-		return unavailable(reason, namespaceRemedy, cause)
-	case e.said.errno == unix.ENOSYS || e.said.errno == unix.EINVAL:
-		return unavailable(reason, "use a kernel of version 5.12 or later", cause)
-	}
-	return unavailable(reason, "", cause)
-}
-
-const namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
-	"user.max_user_namespaces above 0 and kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile with userns for this program); " +
-	"in a container, --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
-
-func startError(err error) error {
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return unavailable("the system does not allow user namespaces", namespaceRemedy, err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		return unavailable("no further namespace is allowed", "raise user.max_user_namespaces and the other sysctls of that family", err)
-	case errors.Is(err, unix.EACCES):
-		return unavailable("the server's binary cannot be executed by the sandbox user", "give the binary mode 0755", err)
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-		return unavailable("the kernel has no user namespaces", "use a kernel of version 5.12 or later with user namespaces", err)
-	}
-	return unavailable("the helper could not be started", "", err)
 }

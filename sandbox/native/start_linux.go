@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,10 +17,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-const (
-	insideID = 1000
-	tmpSize  = 64 << 20
-)
+const insideID = 1000
 
 // A child is a helper that was started and its ends of pipes and sockets.
 type child struct {
@@ -39,15 +37,16 @@ func (c *child) close() {
 
 // A launch collects what one helper is started with.
 type launch struct {
-	runner *Runner
-	cmd    *sandbox.Cmd
-	limits sandbox.Limits
-	spec   pidone.Spec
-	files  []*os.File // 0, 1, 2, spec, control, then what mounts name
-	ours   []*os.File // the parent's ends
-	opened []*os.File // to be closed once the child has them
-	upper  *os.File   // the upper layer, when the parent made the overlay
-	root   bool
+	runner  *Runner
+	cmd     *sandbox.Cmd
+	limits  sandbox.Limits
+	spec    pidone.Spec
+	files   []*os.File // 0, 1, 2, spec, control, then what mounts name
+	ours    []*os.File // the parent's ends
+	opened  []*os.File // to be closed once the child has them
+	upper   *os.File   // the upper layer, when the parent made the overlay
+	root    bool
+	command *Command // of a Builder, or nil
 }
 
 func (l *launch) closeAll(files []*os.File) {
@@ -76,13 +75,22 @@ func (l *launch) start() (_ *child, err error) {
 	if err := l.mounts(); err != nil {
 		return nil, err
 	}
+	command := &Command{
+		Path: "/proc/self/exe", Argv: []string{"sandbox-init"}, Attr: l.attributes(),
+		Env: []string{pidone.Marker + "=1", "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
+	}
+	if b := l.runner.host.builder; b != nil {
+		l.spec.Setting = b.Setting()
+		if command, err = b.Build(&Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}); err != nil {
+			return nil, err
+		}
+		l.command = command
+	}
 	if err := l.writeSpec(); err != nil {
 		return nil, unavailable("the helper's instructions could not be written", "", err)
 	}
-	proc, err := os.StartProcess("/proc/self/exe", []string{"sandbox-init"}, &os.ProcAttr{
-		Env:   []string{pidone.Marker + "=1", "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
-		Files: l.files,
-		Sys:   l.attributes(),
+	proc, err := os.StartProcess(command.Path, command.Argv, &os.ProcAttr{
+		Env: command.Env, Files: l.files, Sys: command.Attr,
 	})
 	runtime.KeepAlive(l.cmd)
 	if err != nil {
@@ -151,6 +159,11 @@ func (l *launch) pipes() error {
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	l.files[pidone.ControlFD] = theirs
 	l.opened = append(l.opened, theirs)
+	if l.runner.host.builder != nil {
+		if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+			return errors.Join(err, unix.Close(pair[0]))
+		}
+	}
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
 	}
@@ -161,11 +174,13 @@ func (l *launch) pipes() error {
 func (l *launch) writeSpec() error {
 	l.spec.Argv, l.spec.Env = l.cmd.Argv, l.cmd.Env
 	l.spec.Cwd = l.cwd()
-	l.spec.Tmp = tmpSize
+	l.spec.Tmp, l.spec.Inodes = uint64(l.limits.Scratch), uint64(l.limits.Inodes)
+	l.spec.Files = uint64(l.limits.Files)
 	l.spec.PIDs = uint64(l.limits.PIDs)
 	l.spec.File = uint64(l.limits.File)
-	l.spec.CPU = uint64(l.limits.Timeout.Seconds()) + 2
+	l.spec.CPU = uint64((l.limits.CPU + time.Second - 1) / time.Second)
 	l.spec.Stdin = l.cmd.Stdin != nil
+	l.spec.Proxy = !l.cmd.Network.Off()
 	fd, err := unix.MemfdCreate("spec", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -256,6 +271,8 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 		return unavailable("no directory for "+target, "", nil)
 	}
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
+	// Only the tree never changes while an overlay lies over it.
+	m.Hidden = target == sandbox.SkillDir
 	if d, err := detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
 		l.opened = append(l.opened, d)

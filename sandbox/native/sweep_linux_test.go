@@ -65,3 +65,35 @@ func TestSweepKeepsWhatIsInUse(t *testing.T) {
 		t.Errorf("cgroup.procs = %q, %v", procs, err)
 	}
 }
+
+// A killed server's cgroups go at the next start, not only when they have become old.
+func TestSweepTakesOrphans(t *testing.T) {
+	sandboxtest.Need(t, "memory-cgroup")
+	b := findCgroups(Options{})
+	if b.memory == MemorySampled {
+		t.Skip("missing capability memory-cgroup: no cgroup could be made")
+	}
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	base := b.unified
+	if b.memory == MemoryCgroup1 {
+		base = b.mem
+	}
+	orphan := filepath.Join(base, groupPrefix+pidSpace()+"-"+strconv.Itoa(dead.Process.Pid)+"-X")
+	stranger := filepath.Join(base, groupPrefix+"elsewhere-"+strconv.Itoa(dead.Process.Pid)+"-X")
+	for _, d := range []string{orphan, stranger} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(d) })
+	}
+	b.sweep()
+	if _, err := os.Stat(orphan); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the cgroup of a dead server is left: %v", err)
+	}
+	if _, err := os.Stat(stranger); err != nil {
+		t.Errorf("the cgroup of a server in another namespace is gone: %v", err)
+	}
+}

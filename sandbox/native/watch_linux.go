@@ -12,23 +12,33 @@ type usage struct {
 	tasks  int
 }
 
+// perSocket is the most that the buffers of a socket take whose owner asks for as much as it may, with
+// the kernel's usual settings.
+const perSocket = 416 << 10
+
+// fewSockets are not charged: a program of event loops and resolvers has them, and they hold nothing.
+const fewSockets = 16
+
 // sample adds up the processes below pid: every process of a sandbox descends from its first.
 // Resident memory counts a shared page once for each process; when the sum passes limit it is
-// asked for again as the proportional set, which the kernel computes more slowly.
+// asked for again as the proportional set, which the kernel computes more slowly. Beside it are
+// counted the page tables, and sockets as if their buffers were full, which cannot be seen.
 func sample(pid int, limit int64) usage {
 	var u usage
 	pids := descendants(pid)
+	kernel := max(sockets(pid)-fewSockets, 0) * perSocket
 	for _, p := range pids {
 		dir := "/proc/" + strconv.Itoa(p)
 		if status, err := os.ReadFile(dir + "/status"); err == nil {
 			u.memory += field(status, "RssAnon:")*1024 + field(status, "RssShmem:")*1024
 			u.tasks += int(field(status, "Threads:"))
+			kernel += field(status, "VmPTE:") * 1024
 		}
 	}
-	if u.memory <= limit {
+	if u.memory += kernel; u.memory <= limit {
 		return u
 	}
-	u.memory = 0
+	u.memory = kernel
 	for _, p := range pids {
 		dir := "/proc/" + strconv.Itoa(p)
 		if rollup, err := os.ReadFile(dir + "/smaps_rollup"); err == nil {
@@ -38,6 +48,16 @@ func sample(pid int, limit int64) usage {
 		}
 	}
 	return u
+}
+
+// sockets is how many sockets are open in the network namespace of a process, which is the run's own.
+func sockets(pid int) int64 {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/sockstat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	return field(bytes.TrimPrefix(line, []byte("sockets: ")), "used")
 }
 
 func descendants(pid int) []int {

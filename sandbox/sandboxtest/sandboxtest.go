@@ -7,6 +7,22 @@
 // attack scripts print BREACH for whatever they achieve, so an attack that the suite does not
 // know is not looked for.
 //
+// # Results
+//
+// A second table of attacks, and of ordinary scripts that must not be hindered, goes through the whole
+// server: the scripts and tool calls in e2e/testdata/sandbox-cases, which `make sandbox-cases` runs. On
+// Debian 12 with a kernel of version 6.18, of its 66 scripts held
+//
+//	           server of root   server of an ordinary user
+//	native     66 of 66         65 of 65
+//	bwrap      66 of 66         64 of 64
+//	runsc      66 of 66         64 of 64
+//
+// and of its 26 calls all on native. What an ordinary user's server could not try is S085, that a script
+// has not the rights of the server's user, and under bwrap and runsc S023, which takes a staged workspace.
+// Without a sandbox all 30 attacks that have a control succeed as root, and 26 as an ordinary user, to
+// whom the others are closed anyway: S008, S081, S082 and S084.
+//
 //	func TestMain(m *testing.M) { native.MaybeHelper(); os.Exit(m.Run()) }
 //
 //	func TestNative(t *testing.T) {
@@ -17,9 +33,11 @@ package sandboxtest
 
 import (
 	"embed"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +52,10 @@ const treeText = "the tree's own bytes\n"
 
 // Run holds the runners that newRunner returns to the suite. It plants variables, descriptors,
 // sockets and processes in the calling process while it runs, and needs Linux.
-func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner) {
+//
+// What differs names the points that a backend's package comment excepts; everything else holds for
+// every backend.
+func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...Difference) {
 	groups := []struct {
 		name string
 		test func(t *testing.T, f *fixture)
@@ -50,6 +71,7 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner) {
 		{"Memory", testMemory},
 		{"Processes", testProcesses},
 		{"FileSize", testFileSize},
+		{"ProcessLimits", testProcessLimits},
 		{"Workspace", testWorkspace},
 		{"Staged", testStaged},
 		{"StagedBounded", testStagedBounded},
@@ -57,7 +79,11 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner) {
 		{"LeavesNothing", testLeavesNothing},
 	}
 	for _, g := range groups {
-		t.Run(g.name, func(t *testing.T) { g.test(t, newFixture(t, newRunner(t))) })
+		t.Run(g.name, func(t *testing.T) {
+			f := newFixture(t, newRunner(t))
+			f.differs = differs
+			g.test(t, f)
+		})
 	}
 }
 
@@ -66,6 +92,59 @@ type fixture struct {
 	runner sandbox.Runner
 	dir    string // the tree on the host
 	tree   *os.File
+
+	differs []Difference
+}
+
+// A Difference is a point in which a backend keeps less than the others, and says so.
+type Difference string
+
+// The differences.
+const (
+	WritableDevices Difference = "devices"   // the five devices are mounted writable
+	NoStaging       Difference = "staging"   // a staged workspace is refused
+	NoWriting       Difference = "writing"   // a workspace that is not read-only is refused
+	NoInodeLimit    Difference = "inodes"    // files are bounded by the bytes they take alone
+	OwnKernel       Difference = "kernel"    // the command's kernel is not the host's: /proc shows its own
+	NoProcessLimit  Difference = "processes" // processes and threads are bounded by memory alone
+)
+
+// has reports whether a backend differs in d.
+func (f *fixture) has(d Difference) bool { return slices.Contains(f.differs, d) }
+
+// tolerated are the differences as a script reads them.
+func (f *fixture) tolerated() string {
+	var l []string
+	for _, d := range f.differs {
+		l = append(l, string(d))
+	}
+	return strings.Join(l, ",")
+}
+
+// modes are the workspaces that a backend does not refuse.
+func (f *fixture) modes() []sandbox.WorkspaceMode {
+	switch {
+	case f.has(NoWriting):
+		return []sandbox.WorkspaceMode{sandbox.WorkspaceRO}
+	case f.has(NoStaging):
+		return []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceRW}
+	}
+	return []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
+}
+
+// needStaging checks, for a backend that has none, that it refuses instead of running with less.
+func (f *fixture) needStaging(t *testing.T) {
+	t.Helper()
+	if !f.has(NoStaging) && !f.has(NoWriting) {
+		return
+	}
+	cmd := f.script(t, "unstaged.sh", "echo BREACH")
+	cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, t.TempDir())}
+	var u *sandbox.UnavailableError
+	if _, err := f.runner.Run(t.Context(), cmd); !errors.As(err, &u) || u.Remedy == "" {
+		t.Errorf("Run with a staged workspace = %v, want an UnavailableError with a remedy", err)
+	}
+	t.Skip("missing capability: staged workspace")
 }
 
 func newFixture(t *testing.T, r sandbox.Runner) *fixture {
@@ -145,7 +224,7 @@ func (f *fixture) run(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 	t.Helper()
 	res, err := f.runner.Run(t.Context(), cmd)
 	if err != nil {
-		t.Fatalf("Run(%q) = %v", cmd.Argv, err)
+		t.Fatalf("Run(%q) = %v, because %v", cmd.Argv, err, errors.Unwrap(err))
 	}
 	if breaches := breaches(res); len(breaches) != 0 {
 		t.Errorf("Run(%q) broke out:\n%s", cmd.Argv, strings.Join(breaches, "\n"))
@@ -167,6 +246,9 @@ func (f *fixture) runOK(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 // attack runs an attack to its end.
 func (f *fixture) attack(t *testing.T, cmd *sandbox.Cmd) {
 	t.Helper()
+	if f.has(OwnKernel) {
+		cmd.Limits.Timeout *= 4 // starting a process takes it a hundred times as long
+	}
 	res := f.runOK(t, cmd)
 	if !strings.HasSuffix(string(res.Stdout.Head), "done\n") {
 		t.Errorf("Run(%q) did not get to its end:\n%s%s", cmd.Argv, res.Stdout.Head, res.Stderr.Head)

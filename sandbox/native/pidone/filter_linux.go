@@ -29,31 +29,46 @@ const (
 	openTreeAttr = 467
 )
 
-// denied are refused with EPERM whatever their arguments.
+// denied are refused with EPERM whatever their arguments: nothing that scripts are written for needs
+// them, and each has let somebody out, or could tell or change what is not the command's.
 var denied = []uint32{
+	// Other processes: their memory, descriptors and identity. Only the command's own are there, and
+	// the helper, which must not be looked into.
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
 	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	// The mount tree and the namespaces, by the old interface and all of the new one.
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS,
 	unix.SYS_UNSHARE, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
 	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, openTreeAttr, unix.SYS_STATMOUNT,
 	unix.SYS_LISTMOUNT,
+	// Large parts of the kernel that run the caller's programs or let it hold the kernel up half-way.
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+	// Keyrings are in no namespace: those of the host's user would be in reach.
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
+	// The machine: modules, another kernel, power, swap, accounting, clocks, names.
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
 	unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT,
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
+	// Files by other means than paths below the root: watching whole mounts, and handles, which name
+	// any inode of a file system.
 	unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_NAME_TO_HANDLE_AT,
-	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG,
-	unix.SYS_MEMFD_SECRET, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
+	// The kernel's log, memory that it hides from itself, and calls that nobody has used for years.
+	unix.SYS_SYSLOG, unix.SYS_MEMFD_SECRET, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL,
+	// Modes and flags of files behind a pointer, where the filter cannot see them.
 	fileSetattr,
 }
 
-// absent answer ENOSYS, on which callers fall back to older calls that the filter can judge.
+// absent answer ENOSYS, on which callers fall back to older calls that the filter can judge: the
+// arguments of clone3 and openat2 lie behind pointers, and io_uring makes calls past the filter.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
+
+// unowned make memory that belongs to no process, and so is in no sum over processes.
+var unowned = []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET}
 
 // A modeArg is a call whose argument arg is a file mode, looked at when argument flags (unless
 // negative) has one of the bits of creates.
@@ -65,13 +80,14 @@ type modeArg struct {
 // assemble returns the filter program. Every rule leaves the call's number in the accumulator.
 func assemble(noAnonFiles bool) []unix.SockFilter {
 	p := program{}
+	// The numbers below mean other calls to a program of another architecture.
 	p.load(offArch)
 	p.unless(unix.BPF_JEQ, auditArch, retNoSys)
 	p.load(offNr)
 	p.when(unix.BPF_JGT, lastKnown, retNoSys) // the x32 calls have bit 30 set
 	gone := append(append([]uint32{}, absent...), absentArch...)
 	if noAnonFiles {
-		gone = append(gone, unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET)
+		gone = append(gone, unowned...)
 	}
 	for _, nr := range gone {
 		p.when(unix.BPF_JEQ, nr, retNoSys)
@@ -79,24 +95,31 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	for _, nr := range append(append([]uint32{}, denied...), deniedArch...) {
 		p.when(unix.BPF_JEQ, nr, retPerm)
 	}
+	// Processes and threads, but in no namespace of their own: inside one the command would hold
+	// capabilities, and with them more of the kernel.
 	p.rule(unix.SYS_CLONE, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JSET, newNamespaces, retPerm)
 	})
+	// Typing into a terminal that somebody else reads.
 	p.rule(unix.SYS_IOCTL, func(p *program) {
 		p.load(offArg0 + 8) // the kernel looks at the low half only, and so must the filter
 		p.when(unix.BPF_JEQ, unix.TIOCSTI, retPerm)
 		p.when(unix.BPF_JEQ, unix.TIOCLINUX, retPerm)
 	})
+	// Personalities switch protections of memory off; asking, and the usual one, are harmless.
 	p.rule(unix.SYS_PERSONALITY, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, 0, retAllow)
 		p.unless(unix.BPF_JEQ, 0xffffffff, retPerm)
 	})
+	// Pairs connect nothing but themselves. A UNIX socket by itself could reach one that a mount shows,
+	// or the host's abstract ones, and vsock the machine's own host: neither heeds the network namespace.
 	p.rule(unix.SYS_SOCKETPAIR, func(p *program) {
 		p.load(offArg0)
 		p.unless(unix.BPF_JEQ, unix.AF_UNIX, retNoFam)
 	})
+	// Of netlink what the resolver asks for interfaces and routes.
 	p.rule(unix.SYS_SOCKET, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, unix.AF_INET, retAllow)
@@ -105,6 +128,7 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 		p.load(offArg0 + 16)
 		p.unless(unix.BPF_JEQ, unix.NETLINK_ROUTE, retNoFam)
 	})
+	// A set-id file in a writable workspace would be one on the host.
 	for _, m := range append(modeArgs, modeArgsArch...) {
 		p.rule(m.nr, func(p *program) { p.mode(m) })
 	}

@@ -102,6 +102,7 @@ func TestFilter(t *testing.T) {
 		{"temporary set-uid", unix.SYS_OPENAT, []uint64{0, 0, unix.O_TMPFILE, 0o4755}, retPerm},
 		{"open a directory", unix.SYS_OPENAT, []uint64{0, 0, unix.O_DIRECTORY, 0o4755}, retAllow},
 		{"memfd_create", unix.SYS_MEMFD_CREATE, nil, retAllow},
+		{"semget", unix.SYS_SEMGET, nil, retAllow},
 	}
 	for _, tt := range tests {
 		if got := judge(t, code, auditArch, tt.nr, tt.args...); got != tt.want {
@@ -111,9 +112,9 @@ func TestFilter(t *testing.T) {
 	if got := judge(t, code, unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retNoSys {
 		t.Errorf("foreign architecture: verdict %#x, want %#x", got, retNoSys)
 	}
-	for _, nr := range []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET} {
+	for _, nr := range unowned {
 		if got := judge(t, assemble(true), auditArch, nr); got != retNoSys {
-			t.Errorf("anonymous file by call %d without a memory cgroup: verdict %#x, want %#x", nr, got, retNoSys)
+			t.Errorf("memory of no process by call %d without a memory cgroup: verdict %#x, want %#x", nr, got, retNoSys)
 		}
 	}
 }

@@ -5,6 +5,29 @@
 // It guarantees that the command is started only when every step before it succeeded. It does
 // not judge the Spec and it does not bound memory, time or output: its parent does.
 //
+// # Protocol
+//
+// The helper has descriptors 0 to 2 of the command, [SpecFD] with an encoded [Spec], [ControlFD], a
+// socket of packets to its parent, and from [FirstFD] on what the Spec names. It says one thing after
+// the other on that socket, and is told one thing:
+//
+//	helper  MsgFiles  the tree is built; with descriptors of what the parent reads after the run
+//	parent  MsgGo     the helper is in its control groups: what follows counts against the limits
+//	helper  MsgExit   the command ended, with its wait status
+//
+// In the place of any of its own it sends MsgError, with an errno and the step that failed, or MsgCwd,
+// and ends: a parent that was not sent MsgExit has no result of the command. Between MsgGo and MsgExit
+// nothing is said, the command holds no end of the socket, and the parent kills the helper to end the
+// run; the helper is killed too when its parent dies. It is then gone with every process of its
+// namespace, and the mounts, the network and the layers with the last of them.
+//
+// # Order
+//
+// Mounts and limits come first, then rights are given up in an order in which no step needs what one
+// before it took: capabilities, no_new_privs, which the next two demand, Landlock, which opens files,
+// and at last the filter, which forbids most of the steps before it. Each is tried once against what
+// it must refuse. Only then is the working directory entered, with the command's own rights.
+//
 // The package imports no more than raw system calls. Go initialises a package as soon as its own
 // imports are, so the helper leaves for its work before the packages of a whole server are set
 // up, which costs 2 to 4 ms in every run otherwise.
@@ -23,7 +46,19 @@ func init() { Main() }
 
 // Main never returns in a helper and does nothing in any other process.
 func Main() {
-	if _, marked := syscall.Getenv(Marker); !marked || unix.Getpid() != 1 {
+	mark, marked := syscall.Getenv(Marker)
+	if !marked {
+		return
+	}
+	if fd, entering := entry(mark); entering {
+		enter(fd)
+	}
+	if unix.Getpid() != 1 {
+		if mark == Inside {
+			// What should have made a sandbox did not: this must not become a second server.
+			_, _ = unix.Write(2, []byte("enter: not inside a sandbox\n"))
+			unix.Exit(1)
+		}
 		return
 	}
 	h := &helper{}
@@ -61,10 +96,11 @@ type helper struct {
 	spec  *Spec
 	out   int
 	upper int // -1 without an overlay
+	proxy int // -1 without a network
 }
 
 func (h *helper) run() error {
-	h.out, h.upper = -1, -1
+	h.out, h.upper, h.proxy = -1, -1, -1
 	// The parent may have died before this thread could be told.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
@@ -80,8 +116,13 @@ func (h *helper) run() error {
 		return step("decode the spec", unix.EBADMSG)
 	}
 	ignoreSignals()
-	if err := h.buildTree(); err != nil {
+	if err := h.prepare(); err != nil {
 		return err
+	}
+	if h.spec.Proxy {
+		if h.proxy, err = listenForProxy(); err != nil {
+			return step("listen for the proxy", err)
+		}
 	}
 	if err := h.sendFiles(); err != nil {
 		return step("hand over the output directory", err)
@@ -145,12 +186,25 @@ func (h *helper) report(err error) {
 }
 
 func (h *helper) sendFiles() error {
-	fds := []int{h.out}
+	var fds []int
+	if h.out >= 0 {
+		fds = append(fds, h.out)
+	}
 	if h.upper >= 0 {
 		fds = append(fds, h.upper)
 	}
-	if err := unix.Sendmsg(ControlFD, []byte{MsgFiles}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL); err != nil {
+	if h.proxy >= 0 {
+		fds = append(fds, h.proxy)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if err := unix.Sendmsg(ControlFD, []byte{MsgFiles}, rights, nil, unix.MSG_NOSIGNAL); err != nil {
 		return err
+	}
+	if h.proxy >= 0 {
+		_ = unix.Close(h.proxy) // without standard input its number may be 0
 	}
 	return unix.CloseRange(FirstFD, ^uint(0), 0)
 }
@@ -233,6 +287,9 @@ func (h *helper) reap(pid int) error {
 		}
 		msg := [...]byte{MsgExit, byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24)}
 		_, _, _ = unix.RawSyscall6(unix.SYS_SENDTO, ControlFD, uintptr(unsafe.Pointer(&msg)), uintptr(len(msg)), unix.MSG_NOSIGNAL, 0, 0)
+		if h.spec.Setting == Guest {
+			h.sendOut()
+		}
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 }

@@ -16,18 +16,40 @@ const (
 // helper.
 const Marker = "SKILLSD_SANDBOX_HELPER"
 
+// Inside is the value of [Marker] for a helper in a sandbox that another program made.
+const Inside = "inside"
+
+// A Setting says what is already there when the helper starts.
+type Setting byte
+
+const (
+	// Bare is the namespaces alone: the helper builds the tree.
+	Bare Setting = iota
+	// Built is a whole sandbox that another program made, without any capability left. The helper
+	// checks that, and that what the mounts show is what their descriptors are.
+	Built
+	// Guest is process 1 under a kernel that is not the host's. The command's standard streams come
+	// at FirstFD and the two after it, nothing can be handed over but bytes, and some resource limits
+	// do not exist.
+	Guest
+)
+
 // Spec is what the parent asks for. Everything in it was decided by the parent.
 type Spec struct {
 	Argv        []string
 	Env         []string
 	Cwd         string // absolute; checked again after links are resolved
 	Mounts      []Mount
-	Tmp         uint64 // bytes of /tmp
+	Tmp         uint64 // bytes of /tmp, and of the upper layer of a Lower mount
+	Inodes      uint64 // files and directories in the same
+	Files       uint64 // open descriptors of one process
 	PIDs        uint64 // processes and threads, beside those of the helper
 	File        uint64 // bytes of one file
 	CPU         uint64 // seconds
 	Stdin       bool   // descriptor 0 is the standard input; else /dev/null is
-	NoAnonFiles bool   // memory is only watched: no memfd_create and no shmget
+	NoAnonFiles bool   // memory is only watched: none that belongs to no process, see unowned
+	Proxy       bool   // listen for the proxy, and hand the socket over
+	Setting     Setting
 }
 
 // Kind says what a Mount's descriptor is.
@@ -49,14 +71,16 @@ type Mount struct {
 	Path     string // host path, for Directory and Lower
 	Target   string
 	ReadOnly bool
+	Hidden   bool // read-only, and without its host path in mountinfo; not for a Lower
 }
 
 // Messages of the helper; each is one packet that starts with its kind.
 const (
-	MsgFiles  = 'F' // descriptors: /out, then the upper directory of a Lower mount
+	MsgFiles  = 'F' // descriptors: /out, then the upper directory of a Lower mount, last the proxy's socket
 	MsgError  = 'E' // errno (4 bytes), what could not be done
 	MsgCwd    = 'C' // the working directory was refused: the reason
 	MsgExit   = 'X' // wait status (4 bytes)
+	MsgOut    = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
 	MsgGo     = 'g' // from the parent: limits are in place
 	errnoSize = 4
 )
@@ -68,19 +92,19 @@ func (s *Spec) Encode() []byte {
 	e.strings(s.Env)
 	e.string(s.Cwd)
 	e.uint(uint64(len(s.Mounts)))
-	for _, m := range s.Mounts {
-		e.uint(uint64(m.Kind))
-		e.uint(uint64(m.FD))
-		e.string(m.Path)
-		e.string(m.Target)
-		e.bool(m.ReadOnly)
+	for i := range s.Mounts {
+		e.mount(&s.Mounts[i])
 	}
 	e.uint(s.Tmp)
+	e.uint(s.Inodes)
+	e.uint(s.Files)
 	e.uint(s.PIDs)
 	e.uint(s.File)
 	e.uint(s.CPU)
 	e.bool(s.Stdin)
 	e.bool(s.NoAnonFiles)
+	e.bool(s.Proxy)
+	e.uint(uint64(s.Setting))
 	return e.b
 }
 
@@ -91,12 +115,12 @@ func Decode(b []byte) (*Spec, error) {
 	d := decoder{b: b}
 	s := &Spec{Argv: d.strings(), Env: d.strings(), Cwd: d.string()}
 	for n := d.uint(); n > 0 && !d.bad; n-- {
-		s.Mounts = append(s.Mounts, Mount{
-			Kind: Kind(d.uint()), FD: int(d.uint()), Path: d.string(), Target: d.string(), ReadOnly: d.bool(),
-		})
+		s.Mounts = append(s.Mounts, d.mount())
 	}
-	s.Tmp, s.PIDs, s.File, s.CPU = d.uint(), d.uint(), d.uint(), d.uint()
-	s.Stdin, s.NoAnonFiles = d.bool(), d.bool()
+	s.Tmp, s.Inodes, s.Files = d.uint(), d.uint(), d.uint()
+	s.PIDs, s.File, s.CPU = d.uint(), d.uint(), d.uint()
+	s.Stdin, s.NoAnonFiles, s.Proxy = d.bool(), d.bool(), d.bool()
+	s.Setting = Setting(d.uint())
 	if d.bad || len(d.b) != 0 || len(s.Argv) == 0 {
 		return nil, errSpec
 	}
@@ -122,6 +146,15 @@ func (e *encoder) bool(v bool) {
 	} else {
 		e.uint(0)
 	}
+}
+
+func (e *encoder) mount(m *Mount) {
+	e.uint(uint64(m.Kind))
+	e.uint(uint64(m.FD))
+	e.string(m.Path)
+	e.string(m.Target)
+	e.bool(m.ReadOnly)
+	e.bool(m.Hidden)
 }
 
 type decoder struct {
@@ -156,6 +189,12 @@ func (d *decoder) strings() []string {
 		l = append(l, d.string())
 	}
 	return l
+}
+
+func (d *decoder) mount() Mount {
+	return Mount{
+		Kind: Kind(d.uint()), FD: int(d.uint()), Path: d.string(), Target: d.string(), ReadOnly: d.bool(), Hidden: d.bool(),
+	}
 }
 
 func (d *decoder) bool() bool { return d.uint() != 0 }

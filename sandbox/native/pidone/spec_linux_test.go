@@ -10,10 +10,10 @@ func TestSpecRoundTrip(t *testing.T) {
 	want := &Spec{
 		Argv: []string{"/usr/bin/bash", "", "-c", "a\nb"}, Env: []string{"K=V", "E="}, Cwd: "/tmp",
 		Mounts: []Mount{
-			{Kind: Detached, FD: 5, Target: "/skill", ReadOnly: true},
+			{Kind: Detached, FD: 5, Target: "/skill", ReadOnly: true, Hidden: true},
 			{Kind: Lower, FD: 6, Path: "/srv/w s", Target: "/workspace"},
 		},
-		Tmp: 1, PIDs: 2, File: 1 << 40, CPU: 4, Stdin: true, NoAnonFiles: true,
+		Tmp: 1, Inodes: 5, Files: 6, PIDs: 2, File: 1 << 40, CPU: 4, Stdin: true, NoAnonFiles: true, Proxy: true, Setting: Guest,
 	}
 	data := want.Encode()
 	got, err := Decode(data)

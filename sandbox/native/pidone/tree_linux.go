@@ -19,13 +19,15 @@ type bind struct {
 	dir    bool
 }
 
-// etcFiles are the only parts of the host's /etc that are shown: links that make commands work
+// EtcFiles are, below /etc, the only parts of the host's /etc that are shown: links that make commands work
 // (awk), the loader's cache, certificates and the time zone.
-var etcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime"}
+var EtcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime"}
 
-var devices = []string{"null", "zero", "full", "random", "urandom"}
+// Devices are, below /dev, the only devices of a sandbox.
+var Devices = []string{"null", "zero", "full", "random", "urandom"}
 
-var synthetic = []struct{ path, text string }{
+// Synthetic are, below the root, the files that stand in for the host's own.
+var Synthetic = []struct{ Path, Text string }{
 	{"etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp:/bin/sh\n"},
 	{"etc/group", "sandbox:x:1000:\n"},
 	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
@@ -36,6 +38,10 @@ var synthetic = []struct{ path, text string }{
 
 // buildTree makes the sandbox's file tree and moves into it. Every source is opened before the
 // first mount, so that nothing mounted here can stand in for a source.
+//
+// Nothing propagates back to the host. The root is a small file system of its own, which is made
+// read-only at the end; host directories are copies of their mounts, read-only with all that is
+// mounted in them, without set-id programs and devices; scratch space has bytes and inodes of its own.
 func (h *helper) buildTree() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
@@ -60,9 +66,9 @@ func (h *helper) buildTree() error {
 			return step("link /"+l.path, err)
 		}
 	}
-	for _, f := range synthetic {
-		if err := writeFile(f.path, f.text); err != nil {
-			return step("write /"+f.path, err)
+	for _, f := range Synthetic {
+		if err := writeFile(f.Path, f.Text); err != nil {
+			return step("write /"+f.Path, err)
 		}
 	}
 	for _, b := range binds {
@@ -111,7 +117,7 @@ func (h *helper) openSources() ([]bind, []link, error) {
 			binds = append(binds, bind{fd, d, true})
 		}
 	}
-	for _, f := range etcFiles {
+	for _, f := range EtcFiles {
 		var st unix.Stat_t
 		if unix.Stat("/etc/"+f, &st) != nil {
 			continue
@@ -122,7 +128,8 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		}
 		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
 	}
-	for _, d := range devices {
+	// Read-only keeps their owner and mode; a device is written to all the same.
+	for _, d := range Devices {
 		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 		if err != nil {
 			return nil, nil, step("open /dev/"+d, err)
@@ -223,10 +230,11 @@ func (h *helper) mountScratch() error {
 		target, options string
 		flags           uintptr
 	}{
-		{"tmp", "nr_inodes=16k,mode=1777,size=" + utoa(h.spec.Tmp), 0},
+		{"tmp", h.scratch("1777"), 0},
 		{"dev/shm", "nr_inodes=1k,mode=1777,size=16m", unix.MS_NOEXEC},
 		{"out", "nr_inodes=1k,mode=0755,size=16m", unix.MS_NOEXEC},
 	} {
+		// Programs may be built and run in /tmp only.
 		if err := unix.Mount("tmpfs", m.target, "tmpfs", tmpfsFlags|m.flags, m.options); err != nil {
 			return step("mount /"+m.target, err)
 		}
@@ -235,6 +243,7 @@ func (h *helper) mountScratch() error {
 	if h.out, err = unix.Open("out", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return step("open /out", err)
 	}
+	// Of the new process namespace. Read-only, for what it lets anyone write: sysctls, oom scores.
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	if err := unix.Mount("proc", "proc", "proc", flags, ""); err != nil {
 		return step("mount /proc", err)
@@ -242,10 +251,17 @@ func (h *helper) mountScratch() error {
 	return maskKernel()
 }
 
+// scratch are the options of a file system for a script's own files. The kernel takes 0 for no
+// limit and counts what it makes itself.
+func (h *helper) scratch(mode string) string {
+	return "mode=" + mode + ",size=" + utoa(max(h.spec.Tmp, 1)) + ",nr_inodes=" + utoa(h.spec.Inodes+4)
+}
+
 // maskKernel covers the files of /proc that everyone may read and that tell of the machine's
-// secrets or of its other users. The rest of that kind belongs to a root that no one is here.
+// secrets or of its other users: keyrings, addresses of the kernel, its command line, where swap files
+// lie. The rest of that kind belongs to a root that no one is here.
 func maskKernel() error {
-	for _, f := range []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list"} {
+	for _, f := range []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list", "cmdline", "swaps"} {
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)
@@ -261,58 +277,19 @@ func maskKernel() error {
 
 func (h *helper) mount(m *Mount) error {
 	target := strings.TrimPrefix(m.Target, "/")
-	if m.Kind == Lower {
+	switch {
+	case m.Kind == Lower:
 		return h.mountOverlay(m, target)
+	case m.Hidden:
+		return h.mountHidden(m, target)
 	}
 	b := bind{m.FD, target, true}
 	return step("mount "+m.Target, b.attach())
 }
 
-// mountOverlay covers the directory with an upper layer that only this run sees. The layers'
-// own mount points are detached again: the overlay keeps private copies.
-func (h *helper) mountOverlay(m *Mount, target string) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(m.FD, &st); err != nil {
-		return step("mount "+m.Target, err)
-	}
-	lower := bind{m.FD, ".layers/lower", true}
-	if err := lower.attach(); err != nil {
-		return step("mount the lower layer", err)
-	}
-	if err := makeTarget(".layers/own", true); err != nil {
-		return step("make the upper layer", err)
-	}
-	if err := unix.Mount("tmpfs", ".layers/own", "tmpfs", tmpfsFlags, "nr_inodes=16k,mode=0755,size="+utoa(h.spec.Tmp)); err != nil {
-		return step("mount the upper layer", err)
-	}
-	for _, d := range []string{"upper", "work"} {
-		if err := unix.Mkdir(".layers/own/"+d, st.Mode&0o777); err != nil {
-			return step("make the upper layer", err)
-		}
-	}
-	if err := makeTarget(target, true); err != nil {
-		return step("mount "+m.Target, err)
-	}
-	options := "lowerdir=.layers/lower,upperdir=.layers/own/upper,workdir=.layers/own/work,userxattr"
-	if err := unix.Mount("overlay", target, "overlay", tmpfsFlags, options); err != nil {
-		return step("mount the overlay", err)
-	}
-	var err error
-	if h.upper, err = unix.Open(".layers/own/upper", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return step("open the upper layer", err)
-	}
-	for _, d := range []string{".layers/lower", ".layers/own"} {
-		if err := unix.Unmount(d, unix.MNT_DETACH); err != nil {
-			return step("detach the layers", err)
-		}
-		if err := unix.Rmdir(d); err != nil {
-			return step("detach the layers", err)
-		}
-	}
-	return step("detach the layers", unix.Rmdir(".layers"))
-}
-
 func enterRoot() error {
+	// The old root comes to lie below the new one at the same place, where the next call takes it away
+	// with everything mounted in it: from then on no path leads to the host.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return step("change the root", err)
 	}

@@ -24,6 +24,58 @@ try:
         at = libc.shmat(seg, None, 0)
         for i in range(0, size, page):
             ctypes.memset(at + i, 1, 1)
+    elif how == "messages":  # queues of messages, which no process holds
+        libc = ctypes.CDLL(None, use_errno=True)
+        text, taken = ctypes.create_string_buffer(8 + 8192), 0
+        ctypes.c_long.from_buffer(text).value = 1
+        while taken < size:
+            queue = libc.msgget(0, 0o1600)
+            if queue < 0:
+                raise OSError("msgget")
+            while taken < size and libc.msgsnd(queue, text, 8192, 0o4000) == 0:
+                taken += 8192
+    elif how == "semaphores":
+        libc = ctypes.CDLL(None, use_errno=True)
+        for taken in range(0, size, 32000 * 64):  # each takes a cache line
+            made = libc.semget(0, 32000, 0o1600)
+            if made < 0:
+                raise OSError("semget")
+            libc.semctl(made, 0, 17, b"\1\0" * 32000)  # SETALL: a kernel may make them of nothing
+    elif how == "sockets":  # buffers of sockets that nobody reads
+        import resource, socket
+        taken = 0
+        while taken < size:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    pairs, n = [], 0
+                    while True:
+                        try:
+                            pair = socket.socketpair()
+                        except OSError:
+                            break
+                        pairs.append(pair)
+                        for s in pair:
+                            s.setblocking(False)
+                            try:
+                                while True:
+                                    n += s.send(b"x" * 65536)
+                            except OSError:
+                                pass
+                    os.write(1, b"took %d\n" % n)
+                finally:
+                    time.sleep(60)
+            time.sleep(0.3)
+            taken += 256 // 2 * 2 * 200 * 1024
+    elif how == "tables":  # page tables of a large mapping of nothing
+        step, each = 2 << 20, 64 << 30
+        for _ in range(size // 4096 * step // each):
+            m = mmap.mmap(-1, each, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+            m.madvise(15)
+            for i in range(0, each, step):
+                m[i]
+            globals().setdefault("kept", []).append(m)
+        time.sleep(1)
     elif how == "tmpfs":
         for d in ("/tmp", "/dev/shm", "/out"):
             n = 0

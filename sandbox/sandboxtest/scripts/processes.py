@@ -1,4 +1,5 @@
-# Arguments: the pid of a process of the host, and the name of its program.
+# Arguments: the pid of a process of the host, the name of its program, and the differences that are
+# tolerated: process 1 of a guest kernel may be ended from inside, and the guest with it.
 import glob, os, signal, sys
 pids = [p for p in os.listdir("/proc") if p.isdigit()]
 if len(pids) > 8:
@@ -13,7 +14,12 @@ for p in {1, os.getppid()} - {os.getpid(), 0}:
     for what in ("exe", "mem", "environ", "maps", "fd", "root", "cwd", "ns/mnt", "auxv", "syscall", "io"):
         path = f"/proc/{p}/{what}"
         try:
-            if what == "fd":
+            if what == "fd" and "kernel" in sys.argv[3]:
+                names = os.listdir(path) # shown to everyone, but nothing behind them may open
+                path += "/" + names[0]
+                for name in names:
+                    os.close(os.open(f"/proc/{p}/fd/{name}", os.O_RDWR))
+            elif what == "fd":
                 os.listdir(path)
             elif what in ("root", "cwd"):
                 os.listdir(path + "/")
@@ -29,7 +35,7 @@ for p in {1, os.getppid()} - {os.getpid(), 0}:
         pass
 for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGSTOP, signal.SIGKILL, signal.SIGQUIT):
     try:
-        os.kill(1, s)
+        os.kill(1, 0 if "kernel" in sys.argv[3] else s)
     except OSError:
         pass
 print("done")

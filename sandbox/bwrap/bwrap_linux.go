@@ -1,0 +1,161 @@
+package bwrap
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// A Runner runs commands isolated. It is safe for concurrent use.
+type Runner struct {
+	native *native.Runner
+}
+
+// New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing.
+func New(opts *Options) *Runner {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	return &Runner{native.Built(&builder{path: o.Path}, &native.Options{UID: o.UID, GID: o.GID, Cgroup: o.Cgroup, NoCgroup: o.NoCgroup})}
+}
+
+// Memory says how memory limits are enforced on this host.
+func (r *Runner) Memory() native.Memory { return r.native.Memory() }
+
+// Run runs cmd as [native.Runner.Run] does.
+//
+// Errors: *[sandbox.UnavailableError], *[sandbox.CwdError].
+func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	res, err := r.native.Run(ctx, cmd)
+	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
+		u.Backend = Name
+	}
+	if res != nil {
+		res.Backend = Name
+	}
+	return res, err
+}
+
+type builder struct{ path string }
+
+func (b *builder) Setting() pidone.Setting { return pidone.Built }
+
+func (b *builder) Check(cmd *sandbox.Cmd) error {
+	switch {
+	case b.path == "":
+		return unavailable("there is no bubblewrap", "install it: apt-get install bubblewrap, dnf install bubblewrap or apk add bubblewrap", nil)
+	case cmd.Workspace.Mode == sandbox.WorkspaceStaged && os.Geteuid() != 0:
+		return unavailable("a staged workspace needs a server that is root", "use --sandbox native, or mount the workspace ro or rw", nil)
+	}
+	return nil
+}
+
+// Build describes the sandbox in bubblewrap's words. Paths that the operator or the machine chose are
+// never options: each is the operand of one.
+func (b *builder) Build(p *native.Plan) (*native.Command, error) {
+	self, err := p.PassProgram(native.Self)
+	if err != nil {
+		return nil, unavailable("the server's own binary cannot be opened", "restart the server", err)
+	}
+	args, err := arguments(p)
+	if err != nil {
+		return nil, unavailable("bubblewrap's instructions could not be written", "", err)
+	}
+	binds, moved, err := directories(p)
+	if err != nil {
+		return nil, err
+	}
+	args = append(append(args, binds...),
+		"--remount-ro", "/dev", "--remount-ro", "/",
+		"--chdir", "/", "--clearenv", "--setenv", pidone.Marker, pidone.Inside, "--setenv", "GOGC", "off",
+		"--setenv", "GOMAXPROCS", "1", "--setenv", "GOTRACEBACK", "none",
+		// What comes next is the command, whatever it begins with.
+		"--", native.ProgramPath(self))
+	program, err := p.PassProgram(b.path)
+	if err != nil {
+		return nil, unavailable("bubblewrap cannot be opened", "install it again", err)
+	}
+	if !p.Root {
+		return &native.Command{Path: b.path, Argv: args, Attr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}, nil
+	}
+	return p.Enter(&pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args})
+}
+
+// arguments are the options for all that is the same in every run but for its limits.
+func arguments(p *native.Plan) ([]string, error) {
+	args := []string{
+		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1",
+		"--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL",
+		"--ro-bind", "/usr", "/usr",
+	}
+	for _, d := range []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
+		info, err := os.Lstat(d)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			args = append(args, "--ro-bind", d, d)
+		default:
+			args = append(args, "--symlink", "usr"+d, d)
+		}
+	}
+	args = append(args, "--proc", "/proc")
+	for _, f := range []string{"/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/sched_debug", "/proc/timer_list"} {
+		if _, err := os.Lstat(f); err == nil {
+			args = append(args, "--ro-bind", "/dev/null", f)
+		}
+	}
+	args = append(args, "--remount-ro", "/proc", "--perms", "0755", "--size", "1048576", "--tmpfs", "/dev")
+	for _, d := range pidone.Devices {
+		args = append(args, "--dev-bind", "/dev/"+d, "/dev/"+d)
+	}
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+		args = append(args, "--symlink", target, "/dev/"+name)
+	}
+	args = append(args,
+		"--perms", "1777", "--size", "16777216", "--tmpfs", "/dev/shm",
+		"--perms", "1777", "--size", strconv.FormatInt(max(p.Limits.Scratch, 1), 10), "--tmpfs", sandbox.TmpDir,
+		"--perms", "0755", "--size", "16777216", "--tmpfs", sandbox.OutDir)
+	for _, f := range pidone.EtcFiles {
+		if _, err := os.Stat("/etc/" + f); err == nil {
+			args = append(args, "--ro-bind-try", "/etc/"+f, "/etc/"+f)
+		}
+	}
+	for _, f := range pidone.Synthetic {
+		fd, err := p.PassText("etc", f.Text)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--perms", "0644", "--file", strconv.Itoa(fd), "/"+f.Path)
+	}
+	return args, nil
+}
+
+// directories are the options for the tree, the interpreter and the workspace, and those of them
+// that have to be put where bubblewrap can find them.
+func directories(p *native.Plan) (args []string, moved []pidone.Mount, err error) {
+	for i := range p.Spec.Mounts {
+		m := &p.Spec.Mounts[i]
+		option, source := "--bind", m.Path
+		if m.ReadOnly {
+			option = "--ro-bind"
+		}
+		switch m.Kind {
+		case pidone.Detached:
+			source = pidone.EntryPath(len(moved))
+			moved = append(moved, *m)
+		case pidone.Lower:
+			return nil, nil, unavailable("the workspace cannot be staged", "use --sandbox native, or mount the workspace ro or rw", unix.ENOTSUP)
+		}
+		args = append(args, option, source, m.Target)
+	}
+	return args, moved, nil
+}

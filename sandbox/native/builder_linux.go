@@ -1,0 +1,329 @@
+package native
+
+import (
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// A Builder lets another program make the sandbox. The helper of this package is then started inside
+// it as process 1, finds out whether the sandbox is what was asked for, gives up what rights are left
+// and starts the command; this package supervises both. A Builder must be safe for concurrent use.
+type Builder interface {
+	// Check refuses a command that the program could not isolate as asked, before anything is made.
+	Check(cmd *sandbox.Cmd) error
+
+	// Setting is what the helper finds.
+	Setting() pidone.Setting
+
+	// Build says how the program is started. What it makes beside is the Command's to remove.
+	Build(p *Plan) (*Command, error)
+}
+
+// A Command starts the program of a [Builder].
+type Command struct {
+	Path string
+	Argv []string
+	Env  []string
+	Attr *syscall.SysProcAttr // with Setsid: its group is ended with it
+
+	// Cause returns what the program wrote where it reports failures: private, and at most a few
+	// kilobytes. It may be nil.
+	Cause func() string
+
+	// Close removes what was made for this run. It is called once, when no process of the run is
+	// left, and may be nil.
+	Close func() error
+}
+
+// A Plan is one run, for a [Builder] to look at and to add to.
+type Plan struct {
+	Cmd    *sandbox.Cmd
+	Limits sandbox.Limits
+	Spec   *pidone.Spec // Mounts is filled, with descriptors as in the started program
+	Root   bool         // this process is root
+
+	launch *launch
+}
+
+// Pass gives the started program f under the number that is returned, and closes f afterwards here.
+func (p *Plan) Pass(f *os.File) int {
+	p.launch.opened = append(p.launch.opened, f)
+	p.launch.files = append(p.launch.files, f)
+	return len(p.launch.files) - 1
+}
+
+// PassText gives the started program a file with text in it, at its beginning.
+func (p *Plan) PassText(name, text string) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	n := p.Pass(f)
+	if _, err := f.WriteString(text); err != nil {
+		return 0, err
+	}
+	_, err = f.Seek(0, 0)
+	return n, err
+}
+
+// Self names this program's own file, which the helper is.
+const Self = "/proc/self/exe"
+
+// PassProgram gives the started program the file of a program, which it finds under that number
+// whatever its mount namespace shows.
+func (p *Plan) PassProgram(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	return p.Pass(os.NewFile(uintptr(fd), path)), nil
+}
+
+// ProgramPath is where a program finds its descriptor fd.
+func ProgramPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// MoveStreams gives the started program in and out for its own standard streams, and the command's
+// under the numbers from the one that is returned on.
+func (p *Plan) MoveStreams(in, out *os.File) int {
+	l := p.launch
+	first := len(l.files)
+	command := slices.Clone(l.files[:3])
+	if command[0] == nil {
+		command[0] = in
+	}
+	l.files = append(l.files, command...)
+	l.files[0], l.files[1], l.files[2] = in, out, out
+	l.opened = append(l.opened, in, out)
+	return first
+}
+
+// Identity are the host's user and group that a command of a root server is to run as.
+func (p *Plan) Identity() (uid, gid int) { return p.launch.runner.opts.UID, p.launch.runner.opts.GID }
+
+// Built returns a runner whose sandboxes b makes; a nil opts means the defaults. Its errors and
+// results carry the name of this package's own backend.
+func Built(b Builder, opts *Options) *Runner {
+	r := New(opts)
+	r.host.builder = b
+	return r
+}
+
+// maxMessage is the longest packet of a helper, and maxOut what all of a guest's files may take.
+const (
+	maxMessage = 64 << 10
+	maxOut     = maxOutBytes + 1<<20
+)
+
+// A process is known by a descriptor, which no other process can come to have.
+type process struct {
+	pid int
+	fd  *os.File
+}
+
+func (p *process) kill() { _ = unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0) }
+
+// wait returns when the process, and the namespace or guest that it is the first of, is gone.
+func (p *process) wait() {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, -1)
+		if err != unix.EINTR || n > 0 {
+			return
+		}
+	}
+}
+
+// arrived notes the process that sent the message in which a helper says that it is ready: only the
+// kernel knows what its number is out here.
+func (e *execution) arrived(oob []byte) {
+	defer e.unready()
+	if e.runner.host.builder == nil || e.inside.Load() != nil {
+		return
+	}
+	controls, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for i := range controls {
+		cred, err := unix.ParseUnixCredentials(&controls[i])
+		if err != nil || cred.Pid <= 0 {
+			continue
+		}
+		fd, err := unix.PidfdOpen(int(cred.Pid), 0)
+		if err != nil {
+			continue
+		}
+		e.inside.Store(&process{pid: int(cred.Pid), fd: os.NewFile(uintptr(fd), "process")})
+	}
+	if e.cause.Load() != nil { // the run was ended before anyone knew this process
+		if p := e.inside.Load(); p != nil {
+			p.kill()
+		}
+	}
+}
+
+func (e *execution) unready() {
+	select {
+	case <-e.ready:
+	default:
+		close(e.ready)
+	}
+}
+
+// members are the processes whose descendants are the command's.
+func (e *execution) members() ([]int, error) {
+	if e.runner.host.builder == nil {
+		return []int{e.child.proc.Pid}, nil
+	}
+	<-e.ready
+	p := e.inside.Load()
+	if p == nil {
+		return nil, unix.ESRCH
+	}
+	if e.spec.Setting != pidone.Guest {
+		return []int{p.pid}, nil
+	}
+	e.guest.Store(newGuest(p.pid))
+	return append([]int{p.pid}, descendants(p.pid)...), nil
+}
+
+// sample adds up what the command uses.
+func (e *execution) sample() usage {
+	if e.runner.host.builder == nil {
+		return sample(e.child.proc.Pid, e.limits.Memory)
+	}
+	p := e.inside.Load()
+	if p == nil {
+		return usage{}
+	}
+	if g := e.guest.Load(); g != nil {
+		return usage{memory: g.memory()}
+	}
+	return sample(p.pid, e.limits.Memory)
+}
+
+// outlast waits, after the program that made the sandbox ended, for what is inside to be gone.
+func (e *execution) outlast() {
+	if p := e.inside.Load(); p != nil {
+		p.kill()
+		p.wait()
+	}
+}
+
+// forget removes what a Builder made.
+func (e *execution) forget() error {
+	if p := e.inside.Load(); p != nil {
+		_ = p.fd.Close()
+	}
+	if e.command == nil || e.command.Close == nil {
+		return nil
+	}
+	return e.command.Close()
+}
+
+// notLetGo explains a helper that could not be told to start the command.
+func (e *execution) notLetGo(state *os.ProcessState, err error) error {
+	if e.command != nil && !e.said.began {
+		return e.neverBegan(state)
+	}
+	return unavailable("limits could not be put in place", "check the server's right to use control groups", err)
+}
+
+// neverBegan explains a helper that said nothing.
+func (e *execution) neverBegan(state *os.ProcessState) error {
+	c := e.command
+	if c == nil {
+		return unavailable("the helper ended before it could report why: "+state.String(), "", nil)
+	}
+	var private []string
+	for _, s := range []string{string(e.stderr.stream().Head), e.reported()} {
+		if s = strings.TrimSpace(s); s != "" {
+			private = append(private, s)
+		}
+	}
+	var cause error
+	if len(private) > 0 {
+		cause = builderError(strings.Join(private, "; "))
+	}
+	return unavailable("no sandbox could be made: "+state.String(), namespaceRemedy, cause)
+}
+
+func (e *execution) reported() string {
+	if e.command.Cause == nil {
+		return ""
+	}
+	return e.command.Cause()
+}
+
+type builderError string
+
+func (e builderError) Error() string { return string(e) }
+
+// collect takes what the command left in /out.
+func (e *execution) collect(res *sandbox.Result) {
+	switch {
+	case e.spec.Setting == pidone.Guest:
+		res.Out, res.OutSkips = unpack(e.said.out)
+	case len(e.said.files) > 0:
+		res.Out, res.OutSkips = collect(e.said.files[0])
+	}
+}
+
+// unpack judges the files that a guest sent as collect does those of a directory.
+func unpack(data []byte) ([]sandbox.OutFile, int) {
+	if len(data) == 0 {
+		return nil, 0
+	}
+	files, skips, err := pidone.Unpack(data)
+	if err != nil {
+		return nil, 1
+	}
+	slices.SortFunc(files, func(a, b pidone.File) int { return strings.Compare(a.Name, b.Name) })
+	var out []sandbox.OutFile
+	size := 0
+	for i, f := range files {
+		size += len(f.Data)
+		if i > 0 && files[i-1].Name == f.Name || !fs.ValidPath(f.Name) || f.Name == "." || !printable(f.Name) || len(out) == maxOutFiles || size > maxOutBytes {
+			skips++
+			continue
+		}
+		out = append(out, sandbox.OutFile{Name: f.Name, Data: f.Data})
+	}
+	return out, skips
+}
+
+// Enter returns the command that runs the program of n in a mount namespace of its own, where it
+// finds the mounts and files that n names, and which is gone with it. The program of a root server
+// runs as [Plan.Identity] unless n.UID is negative. That of any other server is root in a user
+// namespace of its own, with no more rights outside.
+func (p *Plan) Enter(n *pidone.Entry) (*Command, error) {
+	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
+	switch {
+	case !p.Root:
+		n.UID, n.GID = 0, 0
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	case n.UID < 0:
+		n.UID, n.GID = 0, 0
+	default:
+		n.UID, n.GID = p.Identity()
+	}
+	fd, err := p.PassText("entry", string(n.Encode()))
+	if err != nil {
+		return nil, unavailable("the entry's instructions could not be written", "", err)
+	}
+	return &Command{
+		Path: "/proc/self/exe", Argv: []string{"sandbox-enter"}, Attr: attr,
+		Env: []string{pidone.Marker + "=" + pidone.EntryMarker(fd), "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
+	}, nil
+}

@@ -1,0 +1,72 @@
+package native
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// A guest is the process that is the kernel of a command. The command's memory, files in memory
+// included, is one file of that process, which is in no process's resident set while the command's
+// own address space is put away.
+type guest struct {
+	pid      int
+	file     string // the memory, in /proc; "" when it was not found
+	baseline int64  // bytes that the kernel took before the command started
+}
+
+// guestMemory is how the file's name begins, as the kernel shows it.
+const guestMemory = "/memfd:runsc-memory"
+
+func newGuest(pid int) *guest {
+	dir := "/proc/" + strconv.Itoa(pid)
+	g := &guest{pid: pid}
+	fds, _ := os.ReadDir(dir + "/fd") // without it the process's own memory is still watched
+	for _, fd := range fds {
+		path := dir + "/fd/" + fd.Name()
+		if name, err := os.Readlink(path); err == nil && strings.HasPrefix(name, guestMemory) {
+			g.file = path
+		}
+	}
+	g.baseline = g.memory()
+	return g
+}
+
+// memory is in bytes, less what was taken at the start.
+func (g *guest) memory() int64 {
+	var n int64
+	for i, pid := range append([]int{g.pid}, descendants(g.pid)...) {
+		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+		if err != nil {
+			continue
+		}
+		// What the other processes map is the command's memory; their tables come on top.
+		n += field(status, "VmPTE:") * 1024
+		if i == 0 {
+			n += field(status, "RssAnon:") * 1024
+		}
+	}
+	if info, err := os.Stat(g.file); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			n += st.Blocks * 512
+		}
+	}
+	return n - g.baseline
+}
+
+// groupLimits are the limits of the run's cgroup. In a guest's are the threads of its kernel, which
+// are not the command's to use up.
+func (e *execution) groupLimits() sandbox.Limits {
+	l := e.limits
+	if b := e.runner.host.builder; b != nil && b.Setting() == pidone.Guest {
+		l.PIDs = max(l.PIDs, guestTasks)
+	}
+	return l
+}
+
+// guestTasks is room for the threads of a guest's kernel and of the processes it uses for the command's.
+const guestTasks = 4096

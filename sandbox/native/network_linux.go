@@ -1,0 +1,46 @@
+package native
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// egress is the proxy's life in one run.
+type egress struct {
+	proxy  sandbox.NetworkProxy // nil without a network
+	ctx    context.Context      // of the run; ends when no process of it is left
+	cancel context.CancelFunc
+	served sync.WaitGroup
+}
+
+func newEgress(ctx context.Context, n sandbox.Network) *egress {
+	g := &egress{proxy: n.Proxy}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	return g
+}
+
+// serve lets the proxy accept on the socket that the helper handed over behind its directories, and
+// takes it out of files. The command starts only after the helper listens; what it connects to
+// before the proxy accepts waits in the socket's queue.
+func (g *egress) serve(s *said) {
+	if g.proxy == nil || len(s.files) == 0 {
+		return
+	}
+	last := s.files[len(s.files)-1]
+	s.files = s.files[:len(s.files)-1]
+	l, err := net.FileListener(last) // has a descriptor of its own
+	_ = last.Close()
+	if err != nil {
+		return // connections to the proxy are then never answered, and end with the run
+	}
+	g.served.Go(func() { g.proxy.Serve(g.ctx, l) })
+}
+
+// wait returns when nothing of the proxy is left.
+func (g *egress) wait() {
+	g.cancel()
+	g.served.Wait()
+}

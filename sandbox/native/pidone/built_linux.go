@@ -1,0 +1,59 @@
+package pidone
+
+import "golang.org/x/sys/unix"
+
+// outDir is where a command leaves files for its caller.
+const outDir = "/out"
+
+// prepare gets the tree the command is to see, whoever builds it.
+func (h *helper) prepare() error {
+	switch h.spec.Setting {
+	case Built:
+		return h.examine()
+	case Guest:
+		return h.adoptStreams()
+	}
+	return h.buildTree()
+}
+
+// examine compares the mounts another program made with the descriptors they were meant to be: it
+// found their sources by path, and what a path names may change in between.
+func (h *helper) examine() error {
+	for i := range h.spec.Mounts {
+		m := &h.spec.Mounts[i]
+		var want, got unix.Stat_t
+		if err := unix.Fstat(m.FD, &want); err != nil {
+			return step("open "+m.Target, err)
+		}
+		if err := unix.Stat(m.Target, &got); err != nil {
+			return step("open "+m.Target, err)
+		}
+		if want.Dev != got.Dev || want.Ino != got.Ino {
+			return step("open "+m.Target, unix.ESTALE)
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(m.Target, &fs); err != nil {
+			return step("open "+m.Target, err)
+		}
+		if m.ReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
+			return step("find "+m.Target+" read-only", unix.EPERM)
+		}
+	}
+	var err error
+	h.out, err = unix.Open(outDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return step("open "+outDir, err)
+}
+
+// adoptStreams puts the command's standard streams where it expects them. The ones the guest was
+// started with belong to the program that made it, which reports its own failures there.
+func (h *helper) adoptStreams() error {
+	for fd := 0; fd < 3; fd++ {
+		if fd == 0 && !h.spec.Stdin {
+			continue
+		}
+		if err := unix.Dup3(FirstFD+fd, fd, 0); err != nil {
+			return step("take over the streams", err)
+		}
+	}
+	return nil
+}

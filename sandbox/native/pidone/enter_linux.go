@@ -1,0 +1,171 @@
+package pidone
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Entry is what a process does, still outside of any sandbox but in a mount namespace of its own,
+// before it becomes the program that makes one: it puts directories of its parent, which may reach
+// more than the program's user, where that user can find them, and gives up its user.
+type Entry struct {
+	UID, GID int     // 0 keeps the user
+	Mounts   []Mount // number i is attached at [EntryDir]/i; Target names it in errors, a Lower is none
+	Nodes    []Node  // what else [EntryDir] holds, parents first
+	Path     string
+	Argv     []string
+	Env      []string
+}
+
+// A Node is a file with a text, a link to one, or a directory.
+type Node struct {
+	Kind NodeKind
+	Path string // below [EntryDir]
+	Text string // the link's target, for a link
+}
+
+// NodeKind says what a [Node] is.
+type NodeKind byte
+
+// The kinds. Files have mode 0644, directories 0755.
+const (
+	NodeDir NodeKind = iota
+	NodeFile
+	NodeLink
+)
+
+func (n *Node) make() error {
+	switch n.Kind {
+	case NodeDir:
+		return unix.Mkdir(n.Path, 0o755)
+	case NodeLink:
+		return unix.Symlink(n.Text, n.Path)
+	}
+	return writeFile(n.Path, n.Text)
+}
+
+// EntryDir is covered by a file system of the entry's own while its program runs.
+const EntryDir = "/tmp"
+
+const entryMark = "enter-"
+
+// EntryMarker is the value of [Marker] for a process whose encoded Entry is on descriptor fd.
+func EntryMarker(fd int) string { return entryMark + utoa(uint64(fd)) }
+
+// EntryPath is where mount number i is attached.
+func EntryPath(i int) string { return EntryDir + "/" + utoa(uint64(i)) }
+
+func entry(mark string) (fd int, ok bool) {
+	if len(mark) <= len(entryMark) || mark[:len(entryMark)] != entryMark {
+		return 0, false
+	}
+	for _, c := range []byte(mark[len(entryMark):]) {
+		if c < '0' || c > '9' || fd > 1<<20 {
+			return 0, false
+		}
+		fd = fd*10 + int(c-'0')
+	}
+	return fd, true
+}
+
+// Encode returns the form that enter reads.
+func (n *Entry) Encode() []byte {
+	var e encoder
+	e.uint(uint64(n.UID))
+	e.uint(uint64(n.GID))
+	e.uint(uint64(len(n.Mounts)))
+	for i := range n.Mounts {
+		e.mount(&n.Mounts[i])
+	}
+	e.uint(uint64(len(n.Nodes)))
+	for _, node := range n.Nodes {
+		e.uint(uint64(node.Kind))
+		e.string(node.Path)
+		e.string(node.Text)
+	}
+	e.string(n.Path)
+	e.strings(n.Argv)
+	e.strings(n.Env)
+	return e.b
+}
+
+func decodeEntry(b []byte) (*Entry, error) {
+	d := decoder{b: b}
+	n := &Entry{UID: int(d.uint()), GID: int(d.uint())}
+	for i := d.uint(); i > 0 && !d.bad; i-- {
+		n.Mounts = append(n.Mounts, d.mount())
+	}
+	for i := d.uint(); i > 0 && !d.bad; i-- {
+		n.Nodes = append(n.Nodes, Node{Kind: NodeKind(d.uint()), Path: d.string(), Text: d.string()})
+	}
+	n.Path, n.Argv, n.Env = d.string(), d.strings(), d.strings()
+	if d.bad || len(d.b) != 0 || n.Path == "" {
+		return nil, errSpec
+	}
+	return n, nil
+}
+
+// enter never returns.
+func enter(fd int) {
+	err := tryEnter(fd)
+	text := "enter: " + err.Error() + "\n"
+	_, _ = unix.Write(2, []byte(text))
+	unix.Exit(1)
+}
+
+func tryEnter(fd int) error {
+	data, err := readAll(fd)
+	if err != nil {
+		return step("read the entry", err)
+	}
+	n, err := decodeEntry(data)
+	if err != nil {
+		return step("decode the entry", unix.EBADMSG)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return step("make mounts private", err)
+	}
+	for i := range n.Mounts {
+		if err := n.Mounts[i].open(); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("tmpfs", EntryDir, "tmpfs", tmpfsFlags, "size=16m,nr_inodes=1k,mode=0755"); err != nil {
+		return step("cover "+EntryDir, err)
+	}
+	if err := unix.Chdir(EntryDir); err != nil {
+		return step("enter "+EntryDir, err)
+	}
+	for i := range n.Mounts {
+		b := bind{n.Mounts[i].FD, utoa(uint64(i)), true}
+		if err := b.attach(); err != nil {
+			return step("attach a directory", err)
+		}
+	}
+	for _, node := range n.Nodes {
+		if err := node.make(); err != nil {
+			return step("make "+node.Path, err)
+		}
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return step("enter the root", err)
+	}
+	if n.UID != 0 {
+		// Of all threads: the program is started by one, but any of them could be asked about.
+		if err := syscall.Setgroups(nil); err != nil {
+			return step("drop the groups", err)
+		}
+		if err := syscall.Setgid(n.GID); err != nil {
+			return step("drop the group", err)
+		}
+		if err := syscall.Setuid(n.UID); err != nil {
+			return step("drop the user", err)
+		}
+	}
+	// Changing the user takes this away, and the parent may have died before.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return step("set the parent death signal", err)
+	}
+	return step("start "+n.Argv[0], syscall.Exec(n.Path, n.Argv, n.Env))
+}

@@ -1,0 +1,87 @@
+package pidone
+
+import "golang.org/x/sys/unix"
+
+// Directories that exist while the root is built and that no command sees.
+const (
+	layersDir = ".layers"
+	lowerDir  = layersDir + "/lower"
+	emptyDir  = layersDir + "/empty"
+	ownDir    = layersDir + "/own"
+)
+
+// mountOverlay covers the directory with an upper layer that only this run sees. The layers'
+// own mount points are detached again: the overlay keeps private copies.
+func (h *helper) mountOverlay(m *Mount, target string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(m.FD, &st); err != nil {
+		return step("mount "+m.Target, err)
+	}
+	lower := bind{m.FD, lowerDir, true}
+	if err := lower.attach(); err != nil {
+		return step("mount the lower layer", err)
+	}
+	if err := makeTarget(ownDir, true); err != nil {
+		return step("make the upper layer", err)
+	}
+	if err := unix.Mount("tmpfs", ownDir, "tmpfs", tmpfsFlags, h.scratch("0755")); err != nil {
+		return step("mount the upper layer", err)
+	}
+	for _, d := range []string{"/upper", "/work"} {
+		if err := unix.Mkdir(ownDir+d, st.Mode&0o777); err != nil {
+			return step("make the upper layer", err)
+		}
+	}
+	if err := makeTarget(target, true); err != nil {
+		return step("mount "+m.Target, err)
+	}
+	// userxattr: the marks of deletions are kept where a user namespace may write them.
+	options := "lowerdir=" + lowerDir + ",upperdir=" + ownDir + "/upper,workdir=" + ownDir + "/work,userxattr"
+	if err := unix.Mount("overlay", target, "overlay", tmpfsFlags, options); err != nil {
+		return step("mount the overlay", err)
+	}
+	var err error
+	if h.upper, err = unix.Open(ownDir+"/upper", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return step("open the upper layer", err)
+	}
+	return detachLayers([]string{lowerDir, ownDir}, nil)
+}
+
+// mountHidden shows a directory through an overlay with nothing else in it: a plain bind would name
+// the directory's path on the host in the mountinfo that everyone may read, an overlay names what it
+// was mounted with, which is gone by then. Where the kernel makes no such overlay the bind stays.
+func (h *helper) mountHidden(m *Mount, target string) error {
+	lower := bind{m.FD, lowerDir, true}
+	if err := lower.attach(); err != nil {
+		return step("mount "+m.Target, err)
+	}
+	for _, d := range []string{emptyDir, target} {
+		if err := makeTarget(d, true); err != nil {
+			return step("mount "+m.Target, err)
+		}
+	}
+	// Two lower layers are the least that an overlay without an upper one may have.
+	options := "lowerdir=" + lowerDir + ":" + emptyDir + ",userxattr"
+	if unix.Mount("overlay", target, "overlay", tmpfsFlags|unix.MS_RDONLY, options) == nil {
+		return detachLayers([]string{lowerDir}, []string{emptyDir})
+	}
+	if err := unix.MoveMount(unix.AT_FDCWD, lowerDir, unix.AT_FDCWD, target, 0); err != nil {
+		return step("mount "+m.Target, err)
+	}
+	return detachLayers(nil, []string{lowerDir, emptyDir})
+}
+
+// detachLayers takes away what the layers of an overlay were found by.
+func detachLayers(mounted, plain []string) error {
+	for _, d := range mounted {
+		if err := unix.Unmount(d, unix.MNT_DETACH); err != nil {
+			return step("detach the layers", err)
+		}
+	}
+	for _, d := range append(append(mounted, plain...), layersDir) {
+		if err := unix.Rmdir(d); err != nil {
+			return step("detach the layers", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package runsc
+
+import (
+	"encoding/json"
+	"os"
+	"strconv"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// The part of an OCI configuration that is used here. What it leaves out is empty: no capability, no
+// hook, no further device.
+type (
+	config struct {
+		Version  string  `json:"ociVersion"`
+		Process  process `json:"process"`
+		Root     root    `json:"root"`
+		Hostname string  `json:"hostname"`
+		Mounts   []mount `json:"mounts"`
+		Linux    linux   `json:"linux"`
+	}
+	process struct {
+		User struct {
+			UID int `json:"uid"`
+			GID int `json:"gid"`
+		} `json:"user"`
+		Args            []string            `json:"args"`
+		Env             []string            `json:"env"`
+		Cwd             string              `json:"cwd"`
+		Capabilities    map[string][]string `json:"capabilities"`
+		NoNewPrivileges bool                `json:"noNewPrivileges"`
+	}
+	root struct {
+		Path     string `json:"path"`
+		ReadOnly bool   `json:"readonly"`
+	}
+	mount struct {
+		Destination string   `json:"destination"`
+		Type        string   `json:"type"`
+		Source      string   `json:"source"`
+		Options     []string `json:"options"`
+	}
+	linux struct {
+		Namespaces []namespace `json:"namespaces"`
+	}
+	namespace struct {
+		Type string `json:"type"`
+	}
+)
+
+func bundle(p *native.Plan) (string, error) {
+	c := config{
+		Version: "1.0.0", Hostname: "sandbox",
+		Root:   root{Path: rootName, ReadOnly: true},
+		Mounts: mounts(p),
+	}
+	c.Process.User.UID, c.Process.User.GID = inside(p), inside(p)
+	c.Process.Args = []string{"sandbox-init"}
+	c.Process.Env = []string{pidone.Marker + "=" + pidone.Inside, "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"}
+	c.Process.Cwd = "/"
+	c.Process.NoNewPrivileges = true
+	none := []string{}
+	c.Process.Capabilities = map[string][]string{"bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none}
+	for _, n := range []string{"pid", "network", "ipc", "uts", "mount"} {
+		c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{n})
+	}
+	data, err := json.Marshal(c)
+	return string(data), err
+}
+
+func mounts(p *native.Plan) []mount {
+	readOnly := []string{"rbind", "ro", "nosuid", "nodev"}
+	scratch := func(at, mode string, size int64) mount {
+		return mount{at, "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=" + mode, "size=" + strconv.FormatInt(max(size, 1), 10)}}
+	}
+	l := []mount{
+		{"/usr", "bind", "/usr", readOnly},
+		{"/proc", "proc", "proc", []string{"ro", "nosuid", "nodev", "noexec"}},
+		{"/sys", "sysfs", "sysfs", []string{"ro", "nosuid", "nodev", "noexec"}},
+		scratch("/dev/shm", "1777", 16<<20),
+		scratch(sandbox.TmpDir, "1777", p.Limits.Scratch),
+		scratch(sandbox.OutDir, "1777", 16<<20),
+	}
+	for _, d := range rootDirs {
+		if info, err := os.Lstat(d); err == nil && info.IsDir() {
+			l = append(l, mount{d, "bind", d, readOnly})
+		}
+	}
+	for _, f := range pidone.EtcFiles {
+		if _, err := os.Stat("/etc/" + f); err == nil {
+			l = append(l, mount{"/etc/" + f, "bind", "/etc/" + f, readOnly})
+		}
+	}
+	for i, m := range p.Spec.Mounts {
+		options := readOnly
+		if !m.ReadOnly {
+			options = []string{"rbind", "rw", "nosuid", "nodev"}
+		}
+		l = append(l, mount{m.Target, "bind", pidone.EntryPath(i), options})
+	}
+	return l
+}

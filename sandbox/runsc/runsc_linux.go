@@ -1,0 +1,229 @@
+package runsc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// A Runner runs commands isolated. It is safe for concurrent use.
+type Runner struct {
+	native *native.Runner
+}
+
+// New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing.
+func New(opts *Options) *Runner {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	return &Runner{native.Built(&builder{path: o.Path}, &native.Options{UID: o.UID, GID: o.GID, Cgroup: o.Cgroup, NoCgroup: o.NoCgroup})}
+}
+
+// Memory says how memory limits are enforced on this host.
+func (r *Runner) Memory() native.Memory { return r.native.Memory() }
+
+// Run runs cmd as [native.Runner.Run] does.
+//
+// Errors: *[sandbox.UnavailableError], *[sandbox.CwdError].
+func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	res, err := r.native.Run(ctx, cmd)
+	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
+		u.Backend = Name
+	}
+	if res != nil {
+		res.Backend = Name
+	}
+	return res, err
+}
+
+type builder struct{ path string }
+
+func (b *builder) Setting() pidone.Setting { return pidone.Guest }
+
+func (b *builder) Check(cmd *sandbox.Cmd) error {
+	mode := cmd.Workspace.Mode
+	switch {
+	case b.path == "":
+		return unavailable("there is no runsc", "install gVisor's runsc where PATH finds it; `make runsc` in the source builds it", nil)
+	case !cmd.Network.Off():
+		return unavailable("this backend has no network proxy", "use --sandbox native, or grant the script no network", nil)
+	case mode == sandbox.WorkspaceStaged && os.Geteuid() != 0:
+		return unavailable("a staged workspace needs a server that is root", "use --sandbox native, or mount the workspace ro", nil)
+	case mode == sandbox.WorkspaceRW && os.Geteuid() != 0:
+		return unavailable("a writable workspace needs a server that is root", "use --sandbox native, or mount the workspace ro", nil)
+	}
+	return nil
+}
+
+// Places in the mount namespace of a run, below [pidone.EntryDir].
+const (
+	rootName   = "root"
+	stateName  = "state"
+	configName = "config.json"
+)
+
+// Build describes the guest as an OCI bundle. Its descriptors in the guest are those of the helper's
+// protocol; the program itself gets one of its own for what goes wrong.
+func (b *builder) Build(p *native.Plan) (*native.Command, error) {
+	if err := unavailableIf(p); err != nil {
+		return nil, err
+	}
+	program, err := p.PassProgram(b.path)
+	if err != nil {
+		return nil, unavailable("runsc cannot be opened", "install it again", err)
+	}
+	self, err := p.PassProgram(native.Self)
+	if err != nil {
+		return nil, unavailable("the server's own binary cannot be opened", "restart the server", err)
+	}
+	failures, err := failureLog()
+	if err != nil {
+		return nil, unavailable("gVisor's log could not be made", "", err)
+	}
+	streams, err := moveStreams(p, failures)
+	if err != nil {
+		return nil, errors.Join(unavailable("gVisor's streams could not be made", "", err), failures.Close())
+	}
+	config, err := bundle(p)
+	if err != nil {
+		return nil, errors.Join(unavailable("gVisor's instructions could not be written", "", err), failures.Close())
+	}
+	entry := &pidone.Entry{UID: -1, Mounts: p.Spec.Mounts, Nodes: nodes(p, config), Path: native.ProgramPath(program), Argv: arguments(p, self, streams)}
+	command, err := p.Enter(entry)
+	if err != nil {
+		return nil, errors.Join(err, failures.Close())
+	}
+	p.Spec.Mounts = nil // the guest has no descriptors of them, and sees other numbers
+	command.Cause = func() string { return head(failures) }
+	command.Close = failures.Close
+	return command, nil
+}
+
+func unavailableIf(p *native.Plan) error {
+	for i := range p.Spec.Mounts {
+		if p.Spec.Mounts[i].Kind == pidone.Lower {
+			return unavailable("the workspace cannot be staged", "use --sandbox native, or mount the workspace ro", unix.ENOTSUP)
+		}
+	}
+	return nil
+}
+
+// failureLog is a file that has no name. Both its ends are at the same place, so it is appended to.
+func failureLog() (*os.File, error) {
+	fd, err := unix.MemfdCreate("failures", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "failures"), nil
+}
+
+func moveStreams(p *native.Plan, failures *os.File) (int, error) {
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	out, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(failures.Fd())), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return 0, errors.Join(err, in.Close())
+	}
+	return p.MoveStreams(in, out), nil
+}
+
+// head is the beginning of what a file holds.
+func head(f *os.File) string {
+	b := make([]byte, 4<<10)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return strings.ToValidUTF8(string(b[:n]), "?")
+}
+
+func arguments(p *native.Plan, self, streams int) []string {
+	args := []string{
+		Name, "--root=" + pidone.EntryDir + "/" + stateName, "--network=none", "--overlay2=none", "--ignore-cgroups",
+		"--host-uds=none", "--host-fifo=none", "--net-raw=false", "--host-settings=ignore", "--gofer-network-namespace=new",
+		"--file-access-mounts=shared", "--log-fd=2",
+	}
+	if !p.Root {
+		args = append(args, "--rootless")
+	}
+	args = append(args, "run", "--bundle="+pidone.EntryDir, "--exec-fd="+strconv.Itoa(self))
+	for guest, host := range []int{pidone.SpecFD: pidone.SpecFD, pidone.ControlFD: pidone.ControlFD,
+		pidone.FirstFD: streams, pidone.FirstFD + 1: streams + 1, pidone.FirstFD + 2: streams + 2} {
+		if guest >= pidone.SpecFD {
+			args = append(args, "--pass-fd="+strconv.Itoa(host)+":"+strconv.Itoa(guest))
+		}
+	}
+	return append(args, "run")
+}
+
+// nodes are the bundle and the guest's root. Every mount point is there before: nothing else is made
+// in a root that nobody may write.
+func nodes(p *native.Plan, config string) []pidone.Node {
+	l := []pidone.Node{
+		{Kind: pidone.NodeFile, Path: configName, Text: config},
+		{Kind: pidone.NodeDir, Path: stateName},
+		{Kind: pidone.NodeDir, Path: rootName},
+	}
+	made := map[string]bool{}
+	dir := func(path string) {
+		for i, c := range path {
+			if c == '/' && i > 0 && !made[path[:i]] {
+				made[path[:i]] = true
+				l = append(l, pidone.Node{Kind: pidone.NodeDir, Path: rootName + path[:i]})
+			}
+		}
+	}
+	for _, d := range []string{"/usr", "/etc", "/proc", "/dev", "/sys", sandbox.TmpDir, sandbox.OutDir} {
+		dir(d + "/")
+	}
+	for _, m := range p.Spec.Mounts {
+		dir(m.Target + "/")
+	}
+	for _, d := range rootDirs {
+		if info, err := os.Lstat(d); err == nil && info.IsDir() {
+			dir(d + "/")
+		} else if err == nil {
+			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + d, Text: "usr" + d})
+		}
+	}
+	for _, f := range pidone.EtcFiles {
+		info, err := os.Stat("/etc/" + f)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			dir("/etc/" + f + "/")
+		default:
+			dir("/etc/" + f)
+			l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/etc/" + f})
+		}
+	}
+	uid := strconv.Itoa(inside(p))
+	for _, f := range pidone.Synthetic {
+		text := strings.ReplaceAll(f.Text, ":1000:", ":"+uid+":")
+		l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path, Text: text})
+	}
+	return l
+}
+
+// rootDirs are directories of their own where /usr is not merged, and links into it elsewhere.
+var rootDirs = []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
+
+// inside is the user of the guest: the host's for a root server, to whom files it writes belong.
+func inside(p *native.Plan) int {
+	if uid, _ := p.Identity(); p.Root {
+		return uid
+	}
+	return 1000
+}

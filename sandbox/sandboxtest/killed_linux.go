@@ -1,0 +1,150 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+const childVar = "SANDBOXTEST_CHILD"
+
+// Killed checks that a server that is killed during a run takes everything it started with it. It
+// starts the test binary once more, with the calling test alone, as that server, and waits until it
+// has as many descendants as a run in the backend takes.
+func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes int) {
+	Need(t, "bash")
+	if os.Getenv(childVar) != "" {
+		f := newFixture(t, newRunner(t))
+		cmd := f.script(t, "stay.sh", "(setsid sleep 120 &); sleep 120")
+		cmd.Limits.Timeout = time.Minute
+		f.run(t, cmd)
+		return
+	}
+	server := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	temp := t.TempDir()
+	server.Env = append(os.Environ(), childVar+"=1", "TMPDIR="+temp)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var started []string
+	if !until(func() bool {
+		started = below(server.Process.Pid)
+		return len(started) >= processes
+	}) {
+		t.Errorf("%d processes were started, want %d", len(started), processes)
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait() // ends by the signal
+	var left []string
+	if !until(func() bool {
+		left = nil
+		for _, p := range started {
+			if state := stat(p); state != "" && state != "Z" {
+				left = append(left, p)
+			}
+		}
+		return len(left) == 0
+	}) {
+		t.Errorf("left behind: %q", left)
+	}
+	// The tree is the test's own, as the store is the server's.
+	files, err := filepath.Glob(filepath.Join(temp, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.HasPrefix(filepath.Base(file), "Test") {
+			t.Errorf("left behind: %s", file)
+		}
+	}
+}
+
+// until asks again and again, for as long as a busy machine may take.
+func until(done func() bool) bool {
+	deadline := time.After(3 * slack)
+	for !done() {
+		select {
+		case <-deadline:
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return true
+}
+
+// below are the descendants of a process, each with its number and the time it was started at.
+func below(pid int) []string {
+	var found []string
+	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue
+		}
+		for child := range strings.FieldsSeq(string(data)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				found = append(append(found, child+" "+fields(n, 21)), below(n)...)
+			}
+		}
+	}
+	return found
+}
+
+// stat is the state of a process that below found, or "" when it is gone.
+func stat(process string) string {
+	pid, start, _ := strings.Cut(process, " ")
+	n, err := strconv.Atoi(pid)
+	if err != nil || fields(n, 21) != start {
+		return ""
+	}
+	return fields(n, 2)
+}
+
+// fields is number i of a process's stat, counted from 0.
+func fields(pid, i int) string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return ""
+	}
+	// The name before may have anything in it.
+	_, rest, _ := strings.Cut(string(data), ") ")
+	if f := strings.Fields(rest); len(f) > i-2 {
+		return f[i-2]
+	}
+	return ""
+}
+
+// EndedWhileStarting checks that a run may be ended at any moment of its start: it has the outcome
+// that ended it, and nothing is left behind.
+func EndedWhileStarting(t *testing.T, r sandbox.Runner, runs int, step time.Duration) {
+	f := newFixture(t, r)
+	mark := marker(t)
+	cmd := f.script(t, "spin.sh", "while :; do sleep 60; done", mark)
+	for i := range runs {
+		cmd.Limits.Timeout = time.Duration(i)*step + 1
+		if res, err := r.Run(t.Context(), cmd); err != nil || res.Outcome != sandbox.TimedOut {
+			t.Fatalf("Run with a limit of %v = %+v, %v, because %v", cmd.Limits.Timeout, res, err, errors.Unwrap(err))
+		}
+		cmd.Limits.Timeout = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*step+1)
+		if res, err := r.Run(ctx, cmd); err != nil || res.Outcome != sandbox.Canceled {
+			t.Fatalf("Run canceled after %v = %+v, %v, because %v", time.Duration(i)*step, res, err, errors.Unwrap(err))
+		}
+		cancel()
+	}
+	var left []string
+	if !until(func() bool { left = below(os.Getpid()); return len(left) == 0 }) {
+		t.Errorf("left behind: %q", left)
+	}
+	noProcess(t, mark)
+}
