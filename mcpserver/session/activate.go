@@ -35,24 +35,10 @@ type Loaded struct {
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
 	Rescanned  bool   // the skill had changed on disk and was read anew
-	Output     LoadOutput
-}
+	Output     provenance.LoadOutput
 
-// LoadOutput is the machine-readable result of an activation. The reference has no such tool; the
-// keys are those of its activation record that name no host path.
-type LoadOutput struct {
-	Type             string               `json:"type"`
-	OutputID         string               `json:"outputId"`
-	Skill            string               `json:"skill"`
-	Name             string               `json:"name"`
-	Status           string               `json:"status"`
-	CFCPromptRole    string               `json:"cfcPromptRole"`
-	SandboxSkillPath string               `json:"sandboxSkillPath"`
-	SandboxSkillDir  string               `json:"sandboxSkillDir"`
-	Digest           digest.Digest        `json:"digest"`
-	TreeDigest       digest.Digest        `json:"treeDigest"`
-	Activation       string               `json:"activation"`
-	ExpiresAt        provenance.Timestamp `json:"expiresAt"`
+	file    []byte // SKILL.md, which Body is the end of
+	renewed bool   // the handle is in no row of this activation yet
 }
 
 // Activate loads a skill into the session: look up, decide, read and verify, pin, record, answer.
@@ -61,27 +47,37 @@ type LoadOutput struct {
 func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, error) {
 	req := s.newRequest(r.Call, policy.Read)
 	req.summary.Skill = new(clip(r.Skill))
-	sk, err := s.lookup(r.Skill)
+	sk, err := s.lookup(r.Call, r.Skill)
 	if err != nil && r.Source == provenance.SourceUser {
-		sk, err = s.cfg.Registry.Snapshot().Lookup(r.Skill)
+		sk, err = s.visible(r.Call).Lookup(r.Skill)
+	}
+	if excluded := s.excludes(req, r.Skill, err); excluded != nil {
+		return nil, s.deny(ctx, req, excluded)
 	}
 	if err != nil {
-		return nil, s.plain(s.lookupError(err))
+		return nil, s.loadFailed(ctx, req, r.Skill, s.lookupError(r.Call, err))
 	}
 	req.skill = sk
-	grant, denial := s.decide(req, policy.Request{})
+	grant, denial := s.decideRead(req)
 	if denial != nil {
 		return nil, s.deny(ctx, req, denial)
 	}
+	req.grant = &grant
 	loaded, err := s.read(ctx, sk)
 	if err != nil {
-		return nil, s.plain(readError(err, sk.File))
+		return nil, s.loadFailed(ctx, req, r.Skill, readError(err, sk.File))
 	}
 	fresh, index := loaded.Skill, loaded.Index
 	a, handle, until := s.activate(fresh, index)
 	loaded.Handle, loaded.Until = handle, until
 	loaded.Known = s.wasShown(a) && !r.Force
-	if err := s.append(ctx, s.activationEvent(req, loaded, grant, cmp.Or(r.Source, provenance.SourceModel))); err != nil {
+	loaded.renewed = s.renews(a, handle)
+	if !loaded.Known {
+		if _, err := s.keepShown(ctx, loaded.file); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.record(ctx, req, s.activationEvent(req, loaded, grant, cmp.Or(r.Source, provenance.SourceModel))); err != nil {
 		return nil, err
 	}
 	if loaded.Known {
@@ -90,8 +86,8 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	if ctx.Err() == nil {
 		s.markShown(a)
 	}
-	loaded.Output = LoadOutput{
-		Type: "skillsd.load-skill-output", OutputID: s.outputID(r.Call.Method), Skill: fresh.Path, Name: fresh.Name(), Status: "loaded",
+	loaded.Output = provenance.LoadOutput{
+		Type: provenance.TypeLoadOutput, OutputID: s.outputID(r.Call.Method), Skill: fresh.Path, Name: fresh.Name(), Status: "loaded",
 		CFCPromptRole: provenance.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File), SandboxSkillDir: sandboxPath(fresh, ""),
 		Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle, ExpiresAt: provenance.Stamp(until),
 	}
@@ -100,12 +96,12 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 
 // lookup finds a skill by path or unique name. A skill that hides itself from models is not there
 // for one, unless the session has it already. One that is gone from the catalogue stays with the
-// sessions that loaded it.
-func (s *Session) lookup(name string) (*skills.Skill, error) {
-	snapshot := s.cfg.Registry.Snapshot()
+// sessions that loaded it. A narrowed call sees its own part of the catalogue, loaded or not.
+func (s *Session) lookup(call Call, name string) (*skills.Skill, error) {
+	snapshot := s.visible(call)
 	sk, err := snapshot.Lookup(name)
 	if err != nil {
-		if a := s.activatedAs(name); a != nil {
+		if a := s.activatedAs(name); a != nil && !s.narrows(call) {
 			return a.skill, nil
 		}
 		return nil, err
@@ -130,7 +126,8 @@ func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 		}
 		loaded.Skill, loaded.Index, loaded.Size = fresh, index, fresh.Size
 		loaded.Rescanned = loaded.Rescanned || fresh != sk
-		loaded.Body, loaded.BodyOffset, err = s.body(ctx, fresh)
+		loaded.file, loaded.BodyOffset, err = s.body(ctx, fresh)
+		loaded.Body = loaded.file[loaded.BodyOffset:]
 		if _, drift := errors.AsType[*skills.DriftError](err); !drift || attempt == rereads {
 			return loaded, err
 		}
@@ -159,8 +156,9 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	}
 }
 
-// body reads the instructions of a skill, verified against its digest.
-func (s *Session) body(ctx context.Context, sk *skills.Skill) (body []byte, offset int64, err error) {
+// body reads the SKILL.md of a skill, verified against its digest, and says where the instructions
+// begin.
+func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offset int64, err error) {
 	content, err := sk.Read(ctx, sk.File, skills.MaxSkillFile)
 	if err != nil {
 		return nil, 0, err
@@ -168,12 +166,11 @@ func (s *Session) body(ctx context.Context, sk *skills.Skill) (body []byte, offs
 	if !content.Matches {
 		return nil, 0, &skills.DriftError{Want: sk.Digest, Got: content.Digest, Path: sk.File}
 	}
-	offset = skills.BodyOffset(content.Data)
-	return content.Data[offset:], offset, nil
+	return content.Data, skills.BodyOffset(content.Data), nil
 }
 
 // activationEvent is the record of an activation. Instructions that were sent before and are not
-// sent again make no row.
+// sent again make no row, unless a new handle came with them.
 func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, source provenance.Source) *provenance.Event {
 	e := &provenance.Event{
 		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File, Got: l.Index.TreeDigest.String(),
@@ -181,6 +178,8 @@ func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, sou
 	}
 	if l.Known {
 		e.Detail += ", instructions sent before"
+	}
+	if l.Known && !l.renewed {
 		return e
 	}
 	e.Row = encode(provenance.Activation{
@@ -190,6 +189,7 @@ func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, sou
 		Digest: l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: provenance.PromptRoleContext,
 		Skillsd: &provenance.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn, HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
+			Repeated: l.Known,
 		},
 	})
 	return e

@@ -125,10 +125,10 @@ func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 // existing returns the session a call belongs to, or nil when there is none yet. Calls that nothing
 // but their principal connects have none.
 func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
-	if !call.Remote || call.Handle != "" {
+	if !call.keyed() || call.Handle != "" {
 		return s.Open(ctx, call)
 	}
-	return s.find(ctx, call), nil
+	return s.opened(ctx, call), nil
 }
 
 // artifactName is what the URI of an artifact says.
@@ -220,7 +220,7 @@ func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byt
 	if !began {
 		return nil, provenance.ErrNotFound
 	}
-	if name == provenance.RegistryFile {
+	if name == provenance.RegistryFile || name == provenance.CapabilitiesFile {
 		if err := s.awaitRegistry(ctx); err != nil {
 			return nil, err
 		}

@@ -130,18 +130,19 @@ func (s *Session) isReleased(outputID string) bool {
 }
 
 // sealed leaves out what would tell withheld output apart from other output: a digest of a short
-// text is as good as the text.
+// text is as good as the text, and so is the name of a host that a script chose.
 func sealed(x *provenance.RunExtension) *provenance.RunExtension {
 	copied := *x
 	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
+	copied.Connections, copied.Unlisted = nil, 0
 	return &copied
 }
 
 // sandboxRegistry puts sandbox paths in the place of host paths.
 func sandboxRegistry(data []byte) ([]byte, error) {
-	var registry provenance.SkillRegistry
-	if err := json.Unmarshal(data, &registry); err != nil {
-		return nil, fmt.Errorf("%s: %w", provenance.RegistryFile, err)
+	registry, err := provenance.ParseSkillRegistry(data)
+	if err != nil {
+		return nil, err
 	}
 	registry.SkillsRoot = registry.SandboxSkillsRoot
 	if x := registry.Skillsd; x != nil {

@@ -92,7 +92,7 @@ func TestArtifactsOfAProcess(t *testing.T) {
 	if !slices.Contains(b.ArtifactNames(t.Context(), call), output) {
 		t.Error("the output is not among the names")
 	}
-	for _, name := range []string{"", "lock", "policy-snapshot.json", "capabilities.json", "outputs", "outputs/", output + "x", "../" + ses.ID() + "/session.json",
+	for _, name := range []string{"", "lock", "run-manifest.json", "outputs", "outputs/", output + "x", "../" + ses.ID() + "/session.json",
 		"session.json?offset=-1", "session.json?offset=", "session.json?activation=", "session.json?offset=1&", "session.json?x=1", "session.json?offset=x", "session.json?", "session.json/", "%73ession.json", strings.Replace(output, "stdout", "stderr", 1)} {
 		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
 			t.Errorf("%q = %+v, %v", name, a, err)
@@ -178,7 +178,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	byHandle, handle := load(remote(alice, true, "", "", ""))
 	load(remote(bob, true, "p2", "", ""))
 	b.session(remote(alice, false, "", "", "")) // the one that calls without a key share
-	count := len(b.remotes.byKey)
+	count := len(b.keyed.byKey)
 	output := func(ses *Session) string { return "outputs/" + ses.ID() + "_load_skill_2.stdout" }
 	for _, tt := range []struct {
 		name string
@@ -220,7 +220,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	if a, err := b.shown(remote(bob, false, "p2", "", ""), inURI); code(err) != "activation_unknown" {
 		t.Errorf("another's handle in the URI: %+v, %v", a, err)
 	}
-	if got := len(b.remotes.byKey); got != count {
+	if got := len(b.keyed.byKey); got != count {
 		t.Errorf("reading opened %d sessions", got-count)
 	}
 	call := remote(alice, false, "p1", "", "")
@@ -266,7 +266,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 func (b *bench) inUse(ses *Session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return ses.remote.busy > 0
+	return ses.keyed.busy > 0
 }
 
 func TestArtifactParts(t *testing.T) {

@@ -33,6 +33,7 @@ const (
 	CodeUnsupportedRuntime    Code = "unsupported_runtime"
 	CodeInterpreterNotFound   Code = "interpreter_not_found"
 	CodeCwdDenied             Code = "cwd_denied"
+	CodeEnvDenied             Code = "env_denied"
 	CodeSandboxUnavailable    Code = "sandbox_unavailable"
 	CodeProvenanceUnavailable Code = "provenance_unavailable"
 	CodeInternal              Code = "internal"
@@ -53,7 +54,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // lookupError turns a failed lookup into the error a model can act on: the nearest names and,
 // because a changed catalogue reaches no model through a tool description, the current ones.
-func (s *Session) lookupError(err error) *Error {
+func (s *Session) lookupError(call Call, err error) *Error {
 	withNames := s.cfg.NamesInErrors
 	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
 		return &Error{
@@ -67,7 +68,7 @@ func (s *Session) lookupError(err error) *Error {
 	if !ok {
 		return internalError(err)
 	}
-	snapshot := s.cfg.Registry.Snapshot()
+	snapshot := s.visible(call)
 	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
 	if sk := unavailable(snapshot, missing.Name); sk != nil {
 		reason = strings.Join(snapshot.Status(sk).Reasons, "; ")

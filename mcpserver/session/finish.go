@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ import (
 // happened. A run that was cancelled is recorded too, although nobody waits for its answer.
 func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
+	s.awaitCapabilities(ctx)
+	r.withheld, r.redacted = r.redact.result(r.result, r.secret)
 	out, files, keepErr := s.keep(ctx, r)
 	result := &RunResult{
 		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
@@ -36,13 +39,16 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	cutStreams(&result.Stdout, &result.Stderr)
 	result.Stdout.describe(&r.out.Stdout, &r.out.StdoutTruncated, &r.out.StdoutOriginalLength)
 	result.Stderr.describe(&r.out.Stderr, &r.out.StderrTruncated, &r.out.StderrOriginalLength)
+	if keepErr == nil {
+		keepErr = s.keepStreams(ctx, r, result)
+	}
 	e := s.runEvent(r)
 	e.Files = files
 	if keepErr != nil {
 		s.broken.Store(true)
 		return nil, s.owe(debt{event: e, run: r}, keepErr)
 	}
-	if err := s.append(ctx, e); err != nil {
+	if err := s.record(ctx, r.request, e); err != nil {
 		return nil, s.owe(debt{event: e}, err)
 	}
 	result.Output = r.out
@@ -112,6 +118,10 @@ func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, f
 		return nil, nil, err
 	}
 	for i, left := range r.result.Out {
+		if slices.Contains(r.withheld, i) {
+			out = append(out, provenance.OutFile{Name: left.Name, Withheld: string(policy.NeedsSanitizingWorker)})
+			continue
+		}
 		name := provenance.OutputName(r.out.OutputID, "out-"+strconv.Itoa(i))
 		if err := put(name, left.Data); err != nil {
 			return nil, nil, err
@@ -129,7 +139,7 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 	if workspace == "" {
 		workspace = string(sandbox.WorkspaceNone)
 	}
-	return &provenance.RunExtension{
+	x := &provenance.RunExtension{
 		Outcome: provenance.Outcome(result.Outcome), Signal: result.Signal, DurationMS: result.Duration.Milliseconds(), Backend: result.Backend,
 		Limits: provenance.RunLimits{TimeoutMS: limits.Timeout.Milliseconds(), MemoryBytes: limits.Memory, PIDs: limits.PIDs,
 			FileBytes: limits.File, OutputBytes: limits.Output},
@@ -139,6 +149,9 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 		Out:    result.Out,
 		TaskID: r.in.Call.Turn,
 	}
+	x.Stdout.Redacted, x.Stderr.Redacted = r.redacted, r.redacted
+	r.networked(x)
+	return x
 }
 
 // runEvent is the record of a run, or of an attempt that did not start.
@@ -159,8 +172,11 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 		row.ResourcePath = hostPath(r.skill, r.path)
 		e.Detail = string(o.Skillsd.Outcome)
 		e.Want, e.Got = o.RegistryDigest.String(), o.ObservedDigest.String()
+	}
+	if r.grant.Decision != "" {
 		e.Decision = s.granted(r.request, r.grant)
 	}
+	e.Invocation = s.invocation(r)
 	e.Row = encode(row)
 	return e
 }
@@ -168,12 +184,13 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 // runFailed records an attempt that did not start and returns its error.
 func (s *Session) runFailed(ctx context.Context, r *run, failure *Error) (*RunResult, error) {
 	o := &r.out
+	failure.Message = r.redact.text(failure.Message)
 	o.Status, o.Error = provenance.StatusError, &provenance.RecordError{Code: string(failure.Code), Message: failure.Message}
 	// The target stands in records of errors only where the reference has it.
 	if failure.Code != CodeCwdDenied {
 		o.ExecutionTarget = ""
 	}
-	if err := s.append(ctx, s.runEvent(r)); err != nil {
+	if err := s.record(ctx, r.request, s.runEvent(r)); err != nil {
 		return nil, err
 	}
 	return &RunResult{Output: r.out}, failure

@@ -28,7 +28,7 @@ func (s *Session) Permit(ctx context.Context, r PermitRequest) error {
 	if r.Path != "" {
 		req.summary.Path = new(clip(r.Path))
 	}
-	if _, denial := s.decide(req, policy.Request{}); denial != nil {
+	if _, denial := s.decideRead(req); denial != nil {
 		return s.deny(ctx, req, denial)
 	}
 	return nil

@@ -39,6 +39,8 @@ type ReadResult struct {
 	Changed   bool          // Want and Got differ
 	Rescanned bool          // the registry was brought up to date because of a change
 	Output    provenance.ReadOutput
+
+	shown digest.Digest // of Data, when that is not the whole file
 }
 
 // OutputObject is the reference's output object, also of a read that failed.
@@ -58,9 +60,12 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 	req := s.newRequest(r.Call, policy.Read)
 	req.summary.Skill, req.summary.Path, req.summary.MaxBytes = new(clip(r.Skill)), new(clip(r.Path)), &r.MaxBytes
 	out := s.newRead(r)
-	sk, err := s.lookup(r.Skill)
+	sk, err := s.lookup(r.Call, r.Skill)
+	if excluded := s.excludes(req, r.Skill, err); excluded != nil {
+		return nil, s.deny(ctx, req, excluded)
+	}
 	if err != nil {
-		return s.readFailed(ctx, req, out, s.lookupError(err))
+		return s.readFailed(ctx, req, out, s.lookupError(r.Call, err))
 	}
 	if a := s.activated(sk.Path); a != nil {
 		sk = a.skill
@@ -71,10 +76,11 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 			Remedy: "use a path from the skill's file list, relative to the skill, with / between names", Err: err})
 	}
 	req.path = out.Path
-	grant, denial := s.decide(req, policy.Request{})
+	grant, denial := s.decideRead(req)
 	if denial != nil {
 		return nil, s.deny(ctx, req, denial)
 	}
+	req.grant = &grant
 	if err := s.fetch(ctx, out); err != nil {
 		return s.fetchFailed(ctx, req, out, err)
 	}
@@ -83,8 +89,12 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed since it was indexed", clip(out.Path)),
 			Remedy: "call load_skill again for the current version"})
 	}
+	whole := out.Data
 	out.slice(r.MaxBytes, r.MaxChars)
-	if err := s.append(ctx, s.readEvent(req, out, grant)); err != nil {
+	if err := s.keepPart(ctx, out, whole); err != nil {
+		return nil, err
+	}
+	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -97,17 +107,18 @@ func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult,
 func (s *Session) ReadURI(ctx context.Context, r ReadRequest) (*ReadResult, error) {
 	req := s.newRequest(r.Call, policy.Read)
 	out := s.newRead(r)
-	sk, file, err := s.cfg.Registry.Snapshot().Resolve(r.URI)
+	sk, file, err := s.visible(r.Call).Resolve(r.URI)
 	if err != nil || file == "" {
 		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("no resource %q", clip(r.URI)),
 			Remedy: "list the resources for the URIs there are", Err: err})
 	}
 	out.Skill, out.Path, req.skill, req.path = sk, file, sk, file
 	req.summary.Skill, req.summary.Path = &sk.Path, &file
-	grant, denial := s.decide(req, policy.Request{})
+	grant, denial := s.decideRead(req)
 	if denial != nil {
 		return nil, s.deny(ctx, req, denial)
 	}
+	req.grant = &grant
 	if err := s.fetch(ctx, out); err != nil {
 		return s.fetchFailed(ctx, req, out, err)
 	}
@@ -118,7 +129,10 @@ func (s *Session) ReadURI(ctx context.Context, r ReadRequest) (*ReadResult, erro
 			Remedy: "list the resources again and read the current one", Err: err})
 	}
 	out.Output.MaxBytes = nil
-	if err := s.append(ctx, s.readEvent(req, out, grant)); err != nil {
+	if err := s.keepPart(ctx, out, out.Data); err != nil {
+		return nil, err
+	}
+	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -187,7 +201,7 @@ func (r *ReadResult) slice(most int64, chars int) {
 }
 
 // readEvent is the record of a read; every attempt has one, errors included.
-func (s *Session) readEvent(req *request, out *ReadResult, grant policy.Grant) *provenance.Event {
+func (s *Session) readEvent(req *request, out *ReadResult) *provenance.Event {
 	o := out.Output
 	row := provenance.ResourceRead{
 		Type: provenance.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
@@ -202,9 +216,11 @@ func (s *Session) readEvent(req *request, out *ReadResult, grant policy.Grant) *
 		e.Detail = o.Error.Code
 	} else {
 		row.ResourcePath = hostPath(out.Skill, out.Path)
-		row.Skillsd.Offset, row.Skillsd.Bytes = &out.Offset, new(int64(len(out.Data)))
+		row.Skillsd.Offset, row.Skillsd.Bytes, row.Skillsd.Shown = &out.Offset, new(int64(len(out.Data))), out.shown
 		e.Want, e.Got = out.Want.String(), out.Got.String()
-		e.Decision = s.granted(req, grant)
+	}
+	if req.grant != nil {
+		e.Decision = s.granted(req, *req.grant)
 	}
 	e.Row = encode(row)
 	return e
@@ -232,7 +248,7 @@ func (s *Session) readFailed(ctx context.Context, req *request, out *ReadResult,
 	o := &out.Output
 	o.Status, o.Error = provenance.StatusError, &provenance.RecordError{Code: string(failure.Code), Message: failure.Message}
 	o.Content = nil
-	if err := s.append(ctx, s.readEvent(req, out, policy.Grant{})); err != nil {
+	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
 		return nil, err
 	}
 	return out, failure

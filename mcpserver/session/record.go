@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -39,6 +40,9 @@ func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 
 func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	e.Session, e.Principal, e.Client = s.id, s.principal.Name, s.client
+	if e.Kind == provenance.KindSessionStarted {
+		e.Parent = s.parent
+	}
 	err := s.cfg.Records.Append(ctx, e)
 	s.broken.Store(err != nil)
 	if err != nil {
@@ -69,9 +73,10 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	})
 	e := &provenance.Event{
 		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path, Detail: string(denial.Code) + ": " + denial.Detail, Row: row,
-		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial),
+		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial.Detail, &provenance.DecisionExtension{
+			Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID, Skill: denial.Skill, Path: denial.Path, OutputID: r.output}),
 	}
-	if err := s.append(ctx, e); err != nil {
+	if err := s.record(ctx, r, e); err != nil {
 		return err
 	}
 	s.cfg.Logger.InfoContext(ctx, "denied", slog.String("method", r.call.Method), slog.String("skill", denial.Skill), slog.String("session", s.id), slog.String("code", string(denial.Code)))
@@ -80,35 +85,36 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 }
 
 // decision is the row of policy-trace.json for one call.
-func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule string, denial *policy.Denial) json.RawMessage {
+func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule, detail string, x *provenance.DecisionExtension) json.RawMessage {
 	n := int(s.decisions.Add(1))
 	row := provenance.PolicyDecision{
 		Type: provenance.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(), Mode: r.mode.String(),
-		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
-	}
-	if denial != nil {
-		row.Detail = denial.Detail
-		row.Skillsd = &provenance.DecisionExtension{Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID, Skill: denial.Skill, Path: denial.Path}
+		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
+		SubagentProfile: cmp.Or(r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile), Skillsd: x,
 	}
 	return encode(row)
 }
 
 // granted is the trace row of an allowed or warned call.
 func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
-	return s.decision(r, provenance.Stamp(s.cfg.Now()), string(grant.Decision), grant.RuleID, nil)
+	var x *provenance.DecisionExtension
+	if grant.Evidence != "" || grant.WouldBe != "" {
+		x = &provenance.DecisionExtension{Evidence: grant.Evidence, WouldBe: string(grant.WouldBe)}
+	}
+	return s.decision(r, provenance.Stamp(s.cfg.Now()), string(grant.Decision), grant.RuleID, "", x)
 }
 
 // warn records what enforcement would have refused.
 func (s *Session) warn(ctx context.Context, r *request, grant policy.Grant) error {
-	if grant.Decision != policy.Warned {
+	if grant.Warning == "" {
 		return nil
 	}
 	row := encode(provenance.PolicyEvent{
 		Type: provenance.TypePolicyEvent, Severity: provenance.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
 		Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()), ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
 	})
-	return s.append(ctx, &provenance.Event{Kind: provenance.KindPolicyWarned, Skill: r.skillPath(), Path: r.path, Detail: grant.Warning, Row: row})
+	return s.record(ctx, r, &provenance.Event{Kind: provenance.KindPolicyWarned, Skill: r.skillPath(), Path: r.path, Detail: string(grant.WouldBe) + ": " + grant.Warning, Row: row})
 }
 
 // request is what the records of one call have in common.
@@ -119,11 +125,28 @@ type request struct {
 	summary provenance.ToolInputSummary
 	skill   *skills.Skill
 	path    string
+	grant   *policy.Grant   // of a read that was allowed
+	binding json.RawMessage // of all calls of the process
+	output  string          // output id of a run
 }
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
-	return &request{call: call, class: class, mode: s.cfg.Policy.Mode(call.Mode),
+	return &request{call: call, class: class, mode: s.raise(call.Mode), binding: s.snapshots.binding,
 		summary: provenance.ToolInputSummary{Type: provenance.TypeToolInputSummary, ToolID: call.Method}}
+}
+
+// raise returns the mode of a call. A client that raises it raises it for the rest of the session, but
+// for one that calls of several clients share.
+func (s *Session) raise(mode policy.Mode) policy.Mode {
+	if s.keyed != nil && s.keyed.shared {
+		return s.cfg.Policy.Mode(mode)
+	}
+	for {
+		raised := s.raised.Load()
+		if int64(mode) <= raised || s.raised.CompareAndSwap(raised, int64(mode)) {
+			return s.cfg.Policy.Mode(policy.Mode(max(raised, int64(mode))))
+		}
+	}
 }
 
 func (r *request) skillPath() string {
@@ -133,9 +156,10 @@ func (r *request) skillPath() string {
 	return r.skill.Path
 }
 
+// slot is the binding that counted: the call's own, else the one of the process.
 func (r *request) slot() json.RawMessage {
 	if r.call.Slot == nil {
-		return nil
+		return r.binding
 	}
 	return r.call.Slot.Raw
 }

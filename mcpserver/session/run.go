@@ -2,14 +2,18 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/egress"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -23,8 +27,11 @@ type RunRequest struct {
 	Path    string // relative to the skill, below scripts/
 	Args    []string
 	Cwd     string
-	Timeout time.Duration
-	Stdin   []byte // nil is none
+	Timeout time.Duration // 0: the entry's, else a minute
+	Stdin   []byte        // nil is none
+
+	CanAsk bool    // whether the user can be asked to approve the run
+	Answer *Answer // to the question an earlier call ended with; nil when there was none
 }
 
 // Stream is one output stream as it was released.
@@ -69,6 +76,15 @@ type run struct {
 	cmd    sandbox.Cmd
 	result *sandbox.Result
 	named  bool // the workspace is one the client named, open for this run
+
+	redact   *redactor         // of every declared secret; nil when there are none
+	secrets  map[string]string // those the run is handed, by name
+	secret   bool              // the run is handed something that must not be shown
+	redacted bool              // the streams were counted anew without them
+	env      []string          // what its entry adds to the environment
+	proxy    *egress.Proxy     // nil without a network
+	home     string            // of a run on the host; empty in the sandbox
+	withheld []int             // files of /out that cannot be shown, by position
 }
 
 // RunScript runs one script, if everything allows it: record the request, look up, check the path,
@@ -89,16 +105,19 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := s.append(ctx, s.requested(r)); err != nil {
 		return nil, err
 	}
-	sk, err := s.lookup(in.Skill)
+	sk, err := s.lookup(in.Call, in.Skill)
+	if excluded := s.excludes(r.request, in.Skill, err); excluded != nil {
+		return nil, s.deny(ctx, r.request, excluded)
+	}
 	if err != nil {
-		return s.runFailed(ctx, r, s.lookupError(err))
+		return s.runFailed(ctx, r, s.lookupError(in.Call, err))
 	}
 	r.skill = sk
 	if r.path, err = script.CleanPath(in.Path); err != nil {
 		return s.runFailed(ctx, r, &Error{Code: CodeScriptPathInvalid, Message: err.Error(), Remedy: "use the path of a script below scripts/, as load_skill lists it", Err: err})
 	}
-	if denial := s.decideRun(r); denial != nil {
-		return nil, s.deny(ctx, r.request, denial)
+	if err := s.decideRun(ctx, r); err != nil {
+		return nil, err
 	}
 	if err := r.checkFile(); err != nil {
 		return s.runFailed(ctx, r, err)
@@ -130,6 +149,9 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 // close releases what prepare opened.
 func (r *run) close() {
 	r.cmd.Tree.Close()
+	if r.home != "" {
+		removeHome(r.home)
+	}
 	if r.named {
 		r.cmd.Workspace.Dir.Close()
 	}
@@ -137,44 +159,84 @@ func (r *run) close() {
 
 func (s *Session) newRun(in RunRequest) *run {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now()}
-	timeout, count := in.Timeout.Milliseconds(), len(in.Args)
+	r.redact, _ = s.redaction()
+	timeout, count := s.timeout(in.Timeout, policy.Entry{}).Milliseconds(), len(in.Args)
 	r.summary.Skill, r.summary.Path, r.summary.ArgsCount, r.summary.TimeoutMS = new(clip(in.Skill)), new(clip(in.Path)), &count, &timeout
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
 	r.out = provenance.RunOutput{Type: provenance.TypeRunOutput, OutputID: s.outputID(in.Call.Method),
-		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: in.Args}
+		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: r.redact.texts(in.Args)}
+	r.request.output = r.out.OutputID
 	return r
 }
 
 // requested is the record of a request. It alone says which directory the client named.
 func (s *Session) requested(r *run) *provenance.Event {
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: r.out.Skill, Path: r.out.Path, Detail: "requested"}
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: r.out.Skill, Path: r.out.Path, Detail: "requested",
+		Row: scriptRequest(r)}
 	if s.clientNames(r.in.Call) {
 		e.Detail += ", workspace of the client: " + strconv.Quote(r.in.Call.Workspace.Path)
 	}
 	return e
 }
 
-// decideRun asks the policy with the facts of the activated tree, not of what lies on disk now.
-func (s *Session) decideRun(r *run) *policy.Denial {
-	facts := policy.Request{Path: r.path, Workspace: s.mounts(r.in.Call)}
+// scriptRequest names a request in the events that tell of it.
+func scriptRequest(r *run) json.RawMessage {
+	return encode(provenance.ScriptRequest{Type: provenance.TypeScriptRequest, OutputID: r.out.OutputID})
+}
+
+// decideRun asks the policy with the facts of the activated tree, not of what lies on disk now, and
+// where it says so the user.
+//
+// Errors: *Denied, *Question, *Error.
+func (s *Session) decideRun(ctx context.Context, r *run) error {
+	facts := policy.Request{Path: r.path, Workspace: s.mounts(r.in.Call), Args: r.in.Args, Lease: r.in.Call.Lease, Now: s.cfg.Now()}
 	if a := s.activated(r.skill.Path); a != nil {
 		r.skill, r.index = a.skill, a.index
 		facts.Activated, facts.TreeDigest = true, a.index.TreeDigest
 		if r.file = a.index.Resource(r.path); r.file != nil {
 			facts.FileDigest = r.file.Digest
 		}
+		if s.remembered(r.approval()) {
+			facts.Approved = policy.ApprovalRemembered
+		}
 	}
 	facts.StartTree = s.pins[r.skill.Path]
-	var denial *policy.Denial
-	r.grant, denial = s.decide(r.request, facts)
-	return denial
+	grant, err := s.decide(r.request, facts)
+	if needs, ok := errors.AsType[*policy.ApprovalRequired](err); ok && r.file != nil {
+		var denial *policy.Denial
+		switch {
+		case r.in.Answer != nil:
+			if denial, err = s.answered(ctx, r, needs); err != nil {
+				return err
+			}
+		case s.tired(r.approval()):
+			denial = s.denial(r.request, policy.CodeApprovalDeclined, "the user has declined this script before", "ask the user; a session started anew may ask again")
+		case r.in.CanAsk:
+			return s.ask(ctx, r, needs)
+		default:
+			denial = needs.Denial
+		}
+		if denial != nil {
+			return s.deny(ctx, r.request, denial)
+		}
+		facts.Approved = policy.ApprovalOfCall
+		grant, err = s.decide(r.request, facts)
+	}
+	if err != nil {
+		return s.deny(ctx, r.request, policy.DenialOf(err))
+	}
+	r.grant = grant
+	return nil
 }
 
 // checkFile makes sure that the path is an indexed script.
 func (r *run) checkFile() *Error {
+	below := func(f skills.Resource) bool { return strings.HasPrefix(f.Path, r.path+"/") }
 	switch {
+	case r.file == nil && slices.ContainsFunc(r.index.Resources, below):
+		return &Error{Code: CodeResourceNotScript, Message: "the path is a directory", Remedy: "use the path of a script from the skill's file list"}
 	case r.file == nil:
 		return &Error{Code: CodeScriptNotIndexed, Message: "no such file in the skill", Remedy: "use the path of a script from the skill's file list"}
 	case r.file.Kind != skills.KindScript || r.file.Script == nil:
@@ -220,7 +282,7 @@ func (s *Session) drifted(r *run, err error) *policy.Denial {
 // isolate runs the command when one of the slots is free.
 func (s *Session) isolate(ctx context.Context, r *run) *Error {
 	canceled := &sandbox.Result{Outcome: sandbox.Canceled, Backend: "none", Limits: r.cmd.Limits}
-	runner, err := s.cfg.Runner(ctx)
+	runner, err := s.runner(ctx, r)
 	if err == nil {
 		canceled.Backend = runner.Name()
 		if !s.slots.TryAcquire(1) {

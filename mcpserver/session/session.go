@@ -8,6 +8,9 @@
 //     recorded is answered provenance_unavailable, and a script does not start;
 //   - a script runs from the content-addressed store, from the tree whose digest was activated, and
 //     only while the files on disk still equal it;
+//   - a secret goes to the environment of the scripts whose entries name it and nowhere else; what a
+//     run brings back is kept and shown without the declared secrets that it holds in the clear or in
+//     a usual encoding. A script that means to give one away can: see redactor;
 //   - errors are *Denied or *Error and hold no host path.
 //
 // The package knows nothing of MCP, HTTP or any sandbox backend. All exported methods are safe for
@@ -18,7 +21,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -51,6 +53,9 @@ type Config struct {
 	Runner      func(ctx context.Context) (sandbox.Runner, error)
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
+	// Host runs the scripts whose target is the host, without isolation. Optional: nil refuses them.
+	Host sandbox.Runner
+
 	Workspace sandbox.Workspace // optional: the zero value grants none
 
 	// ClientWorkspace opens the directory a client names, which then takes the place of Workspace; the
@@ -58,6 +63,14 @@ type Config struct {
 	// ignores what clients name. Remote clients are never asked.
 	ClientWorkspace func(dir ClientDir) (sandbox.Workspace, error)
 
+	// Env looks up a variable of the server's environment that an entry passes through; Secret returns
+	// the value of a secret that an entry names, as it is at the moment. Both are asked for each run.
+	// The errors of Secret are for the log and hold no value. Optional: nil has none, and entries that
+	// name one refuse to run.
+	Env    func(name string) (string, bool)
+	Secret func(name string) (string, error)
+
+	Facts         Facts          // optional: what the records say beside the policy
 	Limits        sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 	MaxRemote     int            // most remote sessions open at once; 0 and more than 1,024 mean 1,024
 	RefuseDrift   bool           // a file that changed since it was loaded is refused, not marked
@@ -77,12 +90,19 @@ type Sessions struct {
 	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
 	preload []*skills.Skill
 
-	ending   sync.WaitGroup // ends of remote sessions that are being recorded
+	snapshots snapshotCache
+
+	ending   sync.WaitGroup // ends of keyed sessions that are being recorded
 	registry registryCache
+	known    knownSecrets
+	narrow   narrowed
+	approver approver
+	earlier  earlier
 
 	mu      sync.Mutex
-	process *Session // the one session of a stdio process
-	remotes remotes
+	claimed map[string]bool // run ids of callers that sessions have, in lower case
+	process *Session        // the one session of a stdio process
+	keyed   keyedSessions
 }
 
 // New returns the sessions of a server. Nothing is written before the first call.
@@ -90,8 +110,11 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sessions{cfg: cfg, slots: semaphore.NewWeighted(int64(runtime.NumCPU() * 4)),
+	s := &Sessions{cfg: cfg, slots: semaphore.NewWeighted(int64(runtime.NumCPU() * 4)),
 		reading: semaphore.NewWeighted(maxArtifactReads), pins: map[string]digest.Digest{}}
+	rand.Read(s.approver.key[:])
+	s.snapshots.binding = publicSlot(cfg.Facts)
+	return s
 }
 
 // Call is what is known of a request beside its arguments. Only Evidence that the transport
@@ -114,6 +137,18 @@ type Call struct {
 	ProtocolSession string // id of the protocol session, as the transport verified it
 	Opens           bool   // whether the call opens a session when it belongs to none
 
+	// Profile narrows the call, beside what the operator narrows; a call with one belongs to another
+	// session than one without, also on stdio. Parent is the id of the session that a child session
+	// belongs to; it is recorded, and nothing is inherited.
+	Profile, Parent string
+
+	// Lease is of the browser that the client lets a script drive; nil when the call has none.
+	Lease *policy.Lease
+
+	RunID       string                  // what the caller wants a session it opens to be called; empty for nothing
+	InputLabels *provenance.InputLabels // of the inputs of a run; nil for none
+	Records     *Recorder               // told what the call leaves in the record; nil when nobody asks
+
 	// Turn is the client's own id of the model's turn the call belongs to.
 	Turn string
 	// Workspace is the directory the client works in, as it says.
@@ -132,17 +167,26 @@ type ClientDir struct {
 // Session is one client's state: its activations, its numbering, its record.
 type Session struct {
 	*Sessions
-	id        string
-	principal policy.Principal
-	client    string
-	clientID  string // the client's own id of its session; not verified
-	protocol  string
-	outputs   atomic.Uint64 // last output number
-	decisions atomic.Uint64
-	broken    atomic.Bool // the last append failed
-	ended     atomic.Bool // nothing is recorded any more
+	id           string
+	principal    policy.Principal
+	client       string
+	clientID     string // the client's own id of its session; not verified
+	protocol     string
+	parent       string        // id of the session this one continues or belongs to; empty for none
+	profile      string        // what the session was narrowed to when it was opened
+	raised       atomic.Int64  // the strictest mode a client has raised it to
+	outputs      atomic.Uint64 // last output number
+	decisions    atomic.Uint64
+	invocations  atomic.Uint64
+	capabilities *capabilitiesNote
+	broken       atomic.Bool // the last append failed
+	ended        atomic.Bool // nothing is recorded any more
 
-	remote  *remoteState // nil for the session of a stdio process
+	keyed     *keyedState // nil for the session of a stdio process
+	restoring sync.Mutex
+	restored  map[string]bool // ids of past sessions; guarded by restoring
+
+	first   sync.Once    // of what is done before the first call is served
 	running sync.RWMutex // held by runs, and by the end of the session
 
 	starting   sync.Mutex
@@ -153,14 +197,20 @@ type Session struct {
 	settling sync.Mutex // held while owed records are written
 
 	mu      sync.Mutex
-	owed    []debt            // runs whose outcome could not be recorded
-	secret  [sha256.Size]byte // of the handle; the handle itself is only in the answer
-	handle  string
-	expires time.Time
-	active  map[string]*activation // by skill path
+	owed    []debt                  // runs whose outcome could not be recorded
+	secrets map[handleSum]time.Time // when each handle given out expires
+	handle  string                  // the one that is given out; the record holds its hash only
+	expires time.Time               // of handle
+	active  map[string]*activation  // by skill path
+
+	approved map[approvalKey]bool // what the user approved for the rest of the session
+	declined map[approvalKey]int  // how often the user declined
 
 	released map[string][]string // files of outputs that may be seen, by output id as file names have it
 }
+
+// handleSum is the hash of an activation handle.
+type handleSum [sha256.Size]byte
 
 // activation pins a skill to the tree the model was shown.
 type activation struct {
@@ -168,31 +218,51 @@ type activation struct {
 	index *skills.Index
 	at    time.Time
 	shown bool // whether the instructions were sent, not merely preloaded
+
+	handle string // the last that was recorded with it
 }
 
-// Open returns the session a call belongs to. On stdio that is the session of the process, which
-// the activation handle, when one is given, must name. A remote session stays open at least until
-// ctx ends.
+// Open returns the session a call belongs to. On stdio that is the session of the process, but for
+// calls that narrow themselves or name a parent, and those with the handle of such a session. A keyed
+// session stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
-	if call.Remote {
-		return s.openRemote(ctx, call)
+	if call.keyed() {
+		return s.openKeyed(ctx, call)
 	}
 	ses, err := s.forProcess(call)
 	if err != nil {
 		return nil, internalError(err)
 	}
-	if len(s.preload) > 0 {
-		// What is preloaded is active before the first call looks.
-		if err := ses.start(context.WithoutCancel(ctx)); err != nil {
-			return nil, recordError(err)
-		}
+	ses.goOn(ctx, call)
+	if err := ses.preloaded(ctx); err != nil {
+		return nil, err
 	}
-	if call.Handle != "" && !ses.owns(call.Handle) {
-		return nil, ses.unknownHandle(ctx, call)
+	if call.Handle == "" || ses.owns(call.Handle) {
+		return ses, nil
 	}
-	return ses, nil
+	if child := s.childOf(ctx, call); child != nil {
+		return child, nil
+	}
+	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
+		return restored, nil
+	}
+	return nil, ses.unknownHandle(ctx, call)
+}
+
+// keyed reports whether a call belongs to a session that is found by a key.
+func (c *Call) keyed() bool { return c.Remote || c.Profile != "" || c.Parent != "" }
+
+// preloaded makes what is preloaded active before the first call looks.
+func (s *Session) preloaded(ctx context.Context) error {
+	if len(s.preload) == 0 {
+		return nil
+	}
+	if err := s.start(context.WithoutCancel(ctx)); err != nil {
+		return recordError(err)
+	}
+	return nil
 }
 
 // forProcess returns the session of the process, new on the first call.
@@ -207,12 +277,13 @@ func (s *Sessions) forProcess(call Call) (ses *Session, err error) {
 
 // newSession returns a session of which nothing is recorded yet.
 func (s *Sessions) newSession(call Call) (*Session, error) {
-	id, err := provenance.NewSessionID()
+	id, err := s.runID(call)
 	if err != nil {
 		return nil, err
 	}
 	return &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession), protocol: call.Protocol,
-		active: map[string]*activation{}}, nil
+		profile: call.Profile, restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
+		capabilities: newCapabilitiesNote(s.cfg.Now()), approved: map[approvalKey]bool{}, declined: map[approvalKey]int{}}, nil
 }
 
 // Current returns the session of the process, or nil before its first call.
@@ -227,10 +298,11 @@ func (s *Session) ID() string { return s.id }
 
 // owns reports whether handle is this session's and still good.
 func (s *Session) owns(handle string) bool {
-	sum := sha256.Sum256([]byte(handle))
+	sum := handleSum(sha256.Sum256([]byte(handle)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.handle != "" && subtle.ConstantTimeCompare(sum[:], s.secret[:]) == 1 && s.cfg.Now().Before(s.expires)
+	until, given := s.secrets[sum]
+	return given && s.cfg.Now().Before(until)
 }
 
 // activate adds sk to the session and returns its pinned state and the session's handle. A skill
@@ -241,8 +313,8 @@ func (s *Session) activate(sk *skills.Skill, index *skills.Index) (a *activation
 	now := s.cfg.Now()
 	if s.handle == "" || !now.Before(s.expires) {
 		s.handle = rand.Text()
-		s.secret = sha256.Sum256([]byte(s.handle))
 		s.expires = now.Add(HandleLife)
+		s.secrets[sha256.Sum256([]byte(s.handle))] = s.expires
 	}
 	a = s.active[sk.Path]
 	if a == nil || a.index.TreeDigest != index.TreeDigest {
@@ -276,6 +348,16 @@ func (s *Session) activatedAs(name string) *activation {
 		}
 	}
 	return only
+}
+
+// renews notes the handle that goes out with an activation and reports whether it is another than
+// before.
+func (s *Session) renews(a *activation, handle string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	renewed := a.handle != handle
+	a.handle = handle
+	return renewed
 }
 
 // wasShown reports whether an activation's instructions were sent.

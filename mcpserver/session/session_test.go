@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,6 +53,12 @@ type failingStore struct {
 	unkept   atomic.Bool // Put fails
 	noResult atomic.Bool // the outcome of a run is what cannot be written
 	onAppend func()      // called before each append
+	listed   int         // how often the sessions were
+}
+
+func (s *failingStore) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
+	s.listed++
+	return s.Store.Sessions(ctx, since)
 }
 
 func (s *failingStore) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
@@ -269,7 +276,7 @@ func TestRefusals(t *testing.T) {
 		{"wrong pin", benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh@sha256:" + strings.Repeat("0", 64)}}, true, "demo", "scripts/ok.sh", "script_snapshot_mismatch", "policy.denied"},
 		{"allowed-tools", benchOptions{policy: direct}, true, "narrow", "scripts/a.sh", "allowed_tools_conflict", "policy.denied"},
 		{"no evidence", benchOptions{}, true, "demo", "scripts/ok.sh", "direct_command_required", "policy.denied"},
-		{"third party", benchOptions{policy: policy.Config{Mode: policy.Disabled}, tier: skills.TierThirdParty}, true, "demo", "scripts/ok.sh", "approval_required", "policy.denied"},
+		{"third party", benchOptions{policy: direct, tier: skills.TierThirdParty}, true, "demo", "scripts/ok.sh", "approval_required", "policy.denied"},
 		{"workspace without release", benchOptions{policy: direct, workspace: sandbox.WorkspaceRO}, true, "demo", "scripts/ok.sh", "output_not_released", "policy.denied"},
 		{"not a file", benchOptions{policy: direct}, true, "demo", "scripts/none.sh", "script_not_indexed", "script_executed"},
 		{"runtime", benchOptions{policy: direct}, true, "demo", "scripts/x.rb", "unsupported_runtime", "script_executed"},
@@ -549,8 +556,9 @@ func TestConcurrentCalls(t *testing.T) {
 			t.Fatalf("event %d: %v", seq, err)
 		}
 	}
-	// session.started, registry.snapshot and the first load; 120 calls with one event, 40 with two.
-	if want := uint64(3 + 120 + 80); seq != want {
+	// session.started, the snapshots of registry and machine, and the first load; 120 calls with one
+	// event, 40 with two.
+	if want := uint64(4 + 120 + 80); seq != want {
 		t.Errorf("%d events, want %d", seq, want)
 	}
 }

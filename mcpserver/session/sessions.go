@@ -11,7 +11,6 @@ import (
 
 	"github.com/lmittmann/tint"
 
-	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -30,54 +29,61 @@ var (
 	errEnded   = errors.New("the session has ended")
 )
 
-// remoteKey is how a call without a handle finds its session: a hash of principal, kind of key and
-// key, so that what a client chose can neither be long nor name another principal's session.
-type remoteKey [sha256.Size]byte
+// sessionKey is how a call without a handle finds its session: a hash of principal, profile, parent,
+// kind of key and key, so that what a client chose can neither be long nor name another principal's
+// session. A call that narrows itself shares no session with one that does not.
+type sessionKey [sha256.Size]byte
 
-func keyOf(call Call, kind, id string) remoteKey {
-	return sha256.Sum256(fmt.Appendf(nil, "%d:%s%s:%s", len(call.Principal.Name), call.Principal.Name, kind, id))
+func keyOf(call Call, kind, id string) sessionKey {
+	hash := sha256.New()
+	for _, part := range []string{call.Principal.Name, call.Profile, call.Parent, kind, id} {
+		fmt.Fprintf(hash, "%d:%s", len(part), part)
+	}
+	return sessionKey(hash.Sum(nil))
 }
 
-// remotes are the open sessions of clients that are not the process's own. It is guarded by
-// Sessions.mu.
-type remotes struct {
-	byKey map[remoteKey]*Session
+// keyedSessions are the open sessions that are found by a key and not by being the process's own. It
+// is guarded by Sessions.mu.
+type keyedSessions struct {
+	byKey map[sessionKey]*Session
 	each  map[string]int // sessions of a principal
 }
 
-// remoteState is what a session of a remote client has beside the rest; guarded by Sessions.mu.
-type remoteState struct {
-	key      remoteKey
+// keyedState is what a session that is found by a key has beside the rest; guarded by Sessions.mu.
+type keyedState struct {
+	key      sessionKey
+	shared   bool   // of all calls that nothing but their principal connects
 	protocol string // id of the protocol session it ends with
 	used     time.Time
 	busy     int // calls under way
 }
 
-// openRemote returns the session of a call of a remote client: the one its handle names, else the
-// one of the id the client gives itself, else that of its protocol session. A client with none of
-// them opens a session with each load_skill and is then known by the handle; its other calls share
-// a session in which nothing is active. A handle counts for the principal it was given to.
-func (s *Sessions) openRemote(ctx context.Context, call Call) (*Session, error) {
-	ses, known, err := s.remote(call)
+// openKeyed returns the session of a call that is not simply the process's: the one its handle names,
+// else the one of the id the client gives itself, else that of its protocol session. A remote client
+// with none of them opens a session with each load_skill and is then known by the handle; its other
+// calls share a session in which nothing is active. A handle counts for the principal it was given to.
+func (s *Sessions) openKeyed(ctx context.Context, call Call) (*Session, error) {
+	ses, known, err := s.find(ctx, call)
 	if err != nil {
 		return nil, &Error{Code: CodeInternal, Message: "the server has too many sessions in use", Remedy: "call again later", Err: err}
 	}
-	s.leaveAfter(ctx, ses)
-	if len(s.preload) > 0 {
-		if err := ses.start(context.WithoutCancel(ctx)); err != nil {
-			return nil, recordError(err)
-		}
+	ses.goOn(ctx, call)
+	if err := ses.preloaded(ctx); err != nil {
+		return nil, err
 	}
-	if !known {
-		return nil, ses.unknownHandle(ctx, call)
+	if known {
+		return ses, nil
 	}
-	return ses, nil
+	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
+		return restored, nil
+	}
+	return nil, ses.unknownHandle(ctx, call)
 }
 
-// remote finds or opens the session of a call and counts the call in. known is false when the call
+// find finds or opens the session of a call and counts the call in. known is false when the call
 // has a handle that is not its principal's, or no longer good; the session is then the one to record
-// that in.
-func (s *Sessions) remote(call Call) (ses *Session, known bool, err error) {
+// that in, or to restore what the handle opened.
+func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, known bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known = true
@@ -87,25 +93,57 @@ func (s *Sessions) remote(call Call) (ses *Session, known bool, err error) {
 	}
 	if ses == nil {
 		kind, id := call.ownKey()
-		if kind == "" {
-			kind = "shared"
-			if call.Opens && known {
-				kind, id = "handle", rand.Text()
-			}
+		switch {
+		case kind != "":
+		case call.Opens && known:
+			kind, id = "handle", rand.Text()
+		default:
+			kind = kindShared
 		}
-		key := keyOf(call, kind, id)
-		if ses = s.remotes.byKey[key]; ses == nil {
-			if ses, err = s.addRemote(call, key); err != nil {
-				return nil, false, err
-			}
-			if kind == "protocol" {
-				ses.remote.protocol = id
-			}
+		if ses, err = s.byKey(call, kind, id); err != nil {
+			return nil, false, err
 		}
 	}
-	ses.remote.used = s.cfg.Now()
-	ses.remote.busy++
+	s.countIn(ctx, ses)
 	return ses, known, nil
+}
+
+// kindShared is the kind of key of the session of all calls that nothing but their principal connects.
+const kindShared = "shared"
+
+// enter returns the session of a key and counts the call in.
+func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ses, err := s.byKey(call, kind, id)
+	if err == nil {
+		s.countIn(ctx, ses)
+	}
+	return ses, err
+}
+
+// byKey returns the session of a key, new when there is none.
+func (s *Sessions) byKey(call Call, kind, id string) (*Session, error) {
+	key := keyOf(call, kind, id)
+	ses := s.keyed.byKey[key]
+	if ses == nil {
+		var err error
+		if ses, err = s.addKeyed(call, key); err != nil {
+			return nil, err
+		}
+		ses.keyed.shared = kind == kindShared
+		if kind == "protocol" {
+			ses.keyed.protocol = id
+		}
+	}
+	return ses, nil
+}
+
+// countIn keeps a session open until ctx ends, at least. Sessions.mu is held.
+func (s *Sessions) countIn(ctx context.Context, ses *Session) {
+	ses.keyed.used = s.cfg.Now()
+	ses.keyed.busy++
+	s.leaveAfter(ctx, ses)
 }
 
 // ownKey is the kind of key a call without a handle has, and the key; both are empty when it has none.
@@ -119,29 +157,36 @@ func (c *Call) ownKey() (kind, id string) {
 	return "", ""
 }
 
-// find returns the open session that a remote call without a handle belongs to, or nil. Like one that
-// was opened it stays open until ctx ends.
-func (s *Sessions) find(ctx context.Context, call Call) *Session {
+// opened returns the open session that a call without a handle belongs to, or nil. Like one that was
+// opened it stays open until ctx ends.
+func (s *Sessions) opened(ctx context.Context, call Call) *Session {
 	kind, id := call.ownKey()
 	if kind == "" {
 		return nil
 	}
 	s.mu.Lock()
-	ses := s.remotes.byKey[keyOf(call, kind, id)]
+	ses := s.keyed.byKey[keyOf(call, kind, id)]
 	if ses != nil {
-		ses.remote.used = s.cfg.Now()
-		ses.remote.busy++
+		s.countIn(ctx, ses)
 	}
 	s.mu.Unlock()
+	return ses
+}
+
+// childOf returns the keyed session that gave out the handle of a call over stdio, or nil.
+func (s *Sessions) childOf(ctx context.Context, call Call) *Session {
+	s.mu.Lock()
+	ses := s.byHandle(call)
 	if ses != nil {
-		s.leaveAfter(ctx, ses)
+		s.countIn(ctx, ses)
 	}
+	s.mu.Unlock()
 	return ses
 }
 
 // byHandle returns the principal's session that gave out the call's handle, or nil.
 func (s *Sessions) byHandle(call Call) *Session {
-	for _, ses := range s.remotes.byKey {
+	for _, ses := range s.keyed.byKey {
 		if ses.principal.Name == call.Principal.Name && ses.owns(call.Handle) {
 			return ses
 		}
@@ -160,21 +205,21 @@ func (s *Sessions) remoteLimit() int {
 // remoteEach is the most of them that one principal has.
 func (s *Sessions) remoteEach() int { return min(maxRemoteEach, max(1, s.remoteLimit()/2)) }
 
-// addRemote opens a session and makes room for it.
-func (s *Sessions) addRemote(call Call, key remoteKey) (*Session, error) {
-	if s.remotes.byKey == nil {
-		s.remotes = remotes{byKey: make(map[remoteKey]*Session), each: make(map[string]int)}
+// addKeyed opens a session and makes room for it.
+func (s *Sessions) addKeyed(call Call, key sessionKey) (*Session, error) {
+	if s.keyed.byKey == nil {
+		s.keyed = keyedSessions{byKey: make(map[sessionKey]*Session), each: make(map[string]int)}
 	}
 	name := call.Principal.Name
 	var whose func(*Session) bool
 	switch {
-	case s.remotes.each[name] >= s.remoteEach():
+	case s.keyed.each[name] >= s.remoteEach():
 		whose = func(ses *Session) bool { return ses.principal.Name == name }
-	case len(s.remotes.byKey) >= s.remoteLimit():
+	case len(s.keyed.byKey) >= s.remoteLimit():
 		// Who has most makes room, so that nobody can end the sessions of others by opening many.
 		most := name
-		for other, n := range s.remotes.each {
-			if n > s.remotes.each[most] {
+		for other, n := range s.keyed.each {
+			if n > s.keyed.each[most] {
 				most = other
 			}
 		}
@@ -187,17 +232,33 @@ func (s *Sessions) addRemote(call Call, key remoteKey) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ses.remote = &remoteState{key: key}
-	s.remotes.byKey[key] = ses
-	s.remotes.each[name]++
+	ses.parent = s.parentOf(call)
+	ses.keyed = &keyedState{key: key}
+	s.keyed.byKey[key] = ses
+	s.keyed.each[name]++
 	return ses, nil
+}
+
+// parentOf returns the id of the session that a child session belongs to: the one the client names,
+// when it is open and of the same principal, else, on stdio, that of the process. It is for the record
+// alone.
+func (s *Sessions) parentOf(call Call) string {
+	for _, ses := range s.keyed.byKey {
+		if ses.id == call.Parent && ses.principal.Name == call.Principal.Name {
+			return ses.id
+		}
+	}
+	if s.process != nil && !call.Remote {
+		return s.process.id
+	}
+	return ""
 }
 
 // dropOldest ends the session that was unused longest and has no call under way.
 func (s *Sessions) dropOldest(whose func(*Session) bool) bool {
 	var oldest *Session
-	for _, ses := range s.remotes.byKey {
-		if ses.remote.busy == 0 && whose(ses) && (oldest == nil || ses.remote.used.Before(oldest.remote.used)) {
+	for _, ses := range s.keyed.byKey {
+		if ses.keyed.busy == 0 && whose(ses) && (oldest == nil || ses.keyed.used.Before(oldest.keyed.used)) {
 			oldest = ses
 		}
 	}
@@ -209,73 +270,24 @@ func (s *Sessions) dropOldest(whose func(*Session) bool) bool {
 
 // drop forgets a session and records its end in the background.
 func (s *Sessions) drop(ses *Session) {
-	delete(s.remotes.byKey, ses.remote.key)
-	if s.remotes.each[ses.principal.Name]--; s.remotes.each[ses.principal.Name] == 0 {
-		delete(s.remotes.each, ses.principal.Name)
+	s.forget(ses)
+	s.finish(ses)
+}
+
+func (s *Sessions) forget(ses *Session) {
+	delete(s.keyed.byKey, ses.keyed.key)
+	if s.keyed.each[ses.principal.Name]--; s.keyed.each[ses.principal.Name] == 0 {
+		delete(s.keyed.each, ses.principal.Name)
 	}
+}
+
+func (s *Sessions) finish(ses *Session) {
 	s.ending.Go(func() {
 		if err := ses.end(context.Background()); err != nil {
 			s.cfg.Logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
 		}
+		s.unclaim(ses.id)
 	})
-}
-
-// leaveAfter counts a call out when ctx ends, at once when it never does.
-func (s *Sessions) leaveAfter(ctx context.Context, ses *Session) {
-	if ctx.Done() == nil {
-		s.leave(ses)
-		return
-	}
-	context.AfterFunc(ctx, func() { s.leave(ses) })
-}
-
-func (s *Sessions) leave(ses *Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ses.remote.used = s.cfg.Now()
-	ses.remote.busy--
-}
-
-// EndProtocolSession ends the session of a protocol session that is over. It does not wait for the
-// record of that.
-func (s *Sessions) EndProtocolSession(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ses := range s.remotes.byKey {
-		if ses.remote.protocol == id && id != "" {
-			s.drop(ses)
-		}
-	}
-}
-
-// EndIdle ends the sessions of remote clients that have not been used for an hour and whose handle,
-// if they have given one out, is no longer good.
-func (s *Sessions) EndIdle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.cfg.Now().Add(-remoteIdle)
-	for _, ses := range s.remotes.byKey {
-		if ses.remote.busy == 0 && ses.remote.used.Before(before) && !ses.hasHandle() {
-			s.drop(ses)
-		}
-	}
-}
-
-// hasHandle reports whether a handle of the session is still good.
-func (s *Session) hasHandle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.handle != "" && s.cfg.Now().Before(s.expires)
-}
-
-// endRemotes ends all sessions of remote clients and waits for the record of it.
-func (s *Sessions) endRemotes() {
-	s.mu.Lock()
-	for _, ses := range s.remotes.byKey {
-		s.drop(ses)
-	}
-	s.mu.Unlock()
-	s.ending.Wait()
 }
 
 // unknownHandle records and returns the refusal of a handle.
@@ -283,32 +295,4 @@ func (s *Session) unknownHandle(ctx context.Context, call Call) error {
 	req := s.newRequest(call, policy.Read)
 	return s.deny(ctx, req, s.denial(req, policy.CodeActivationUnknown,
 		"the activation handle is unknown or has expired", "call load_skill again and use the handle it returns"))
-}
-
-// hold keeps the end of the session from being recorded before the outcome of a run is. The returned
-// function must be called.
-func (s *Session) hold() (release func()) {
-	s.running.RLock()
-	return s.running.RUnlock
-}
-
-// end records the end of the session, when it began, and waits for what is still being recorded.
-func (s *Session) end(ctx context.Context) error {
-	s.running.Lock()
-	defer s.running.Unlock()
-	s.ended.Store(true)
-	s.starting.Lock()
-	began, stop := s.began, s.stop
-	s.starting.Unlock()
-	if !began || stop == nil {
-		return nil
-	}
-	timer := time.AfterFunc(registryPatience, stop)
-	s.background.Wait()
-	timer.Stop()
-	stop()
-	if err := s.settle(ctx); err != nil {
-		return err
-	}
-	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 }

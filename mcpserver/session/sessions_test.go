@@ -33,10 +33,13 @@ func (b *bench) enter(call Call) (ses *Session, leave func()) {
 	if err != nil {
 		b.t.Fatalf("Open(%+v): %v", call, err)
 	}
+	if ses.keyed == nil {
+		return ses, cancel
+	}
 	busy := func() int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return ses.remote.busy
+		return ses.keyed.busy
 	}
 	before := busy()
 	return ses, func() {
@@ -148,7 +151,7 @@ func TestRemoteHandles(t *testing.T) {
 	if kinds := b.kinds(b.session(remote(bob, false, "", "", ""))); !slices.Contains(kinds, provenance.KindPolicyDenied) {
 		t.Errorf("bob's record = %v", kinds)
 	}
-	if got := b.remotes.each["bob"]; got != 2 { // one for "c", one for the rest
+	if got := b.keyed.each["bob"]; got != 2 { // one for "c", one for the rest
 		t.Errorf("guessing opened %d sessions", got)
 	}
 	run := func(p policy.Principal, handle string) string {
@@ -186,7 +189,7 @@ func TestRemoteSessionsBounded(t *testing.T) {
 		b.session(remote(alice, false, fmt.Sprint(i), "", ""))
 	}
 	b.ending.Wait()
-	if got := len(b.remotes.byKey); got != maxRemoteEach+1 {
+	if got := len(b.keyed.byKey); got != maxRemoteEach+1 {
 		t.Errorf("%d sessions are open", got)
 	}
 	if got := b.session(remote(alice, false, "busy", "", "")); got != busy {

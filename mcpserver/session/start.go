@@ -68,24 +68,25 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 // Preloaded are the skills every session starts with, in the order given.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
-// start writes the first events of the session, once: that it started, and what was preloaded. The
-// snapshot of the registry follows as soon as every file of it is hashed.
+// start writes the first events of the session, once: that it started, under which policy, and what
+// was preloaded. The snapshots of the registry and of the machine follow as soon as they are known.
 func (s *Session) start(ctx context.Context) error {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	if s.began {
 		return nil
 	}
-	mode := s.cfg.Policy.Mode(0)
+	mode := s.cfg.Policy.Mode(policy.Mode(s.raised.Load()))
 	detail := "mode " + mode.String()
 	if s.clientID != "" {
 		detail += ", session of the client: " + strconv.Quote(s.clientID)
 	}
-	err := s.write(ctx, &provenance.Event{
-		Kind: provenance.KindSessionStarted, Detail: detail,
-		Row: encode(provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol}, Mode: mode.String()}),
-	})
+	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol}, Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile}
+	files, err := s.putSnapshots(ctx, mode, &info)
 	if err != nil {
+		return err
+	}
+	if err := s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail, Row: encode(info), Files: files}); err != nil {
 		return err
 	}
 	s.began = true
@@ -98,6 +99,7 @@ func (s *Session) start(ctx context.Context) error {
 	background, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.background.Go(func() { s.recordRegistry(background) })
+	s.background.Go(func() { s.backgroundCapabilities(background) })
 	return nil
 }
 
@@ -116,7 +118,7 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 
 // End records the end of every session that began, and waits for what is still being recorded.
 func (s *Sessions) End(ctx context.Context) error {
-	s.endRemotes()
+	s.endKeyed()
 	if ses := s.Current(); ses != nil {
 		return ses.end(ctx)
 	}

@@ -1,0 +1,134 @@
+package session
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// askRun runs a script whose run needs an approval; the question is nil when there was none.
+func (b *bench) askRun(args []string, answer *Answer) (*Question, *RunResult, error) {
+	b.t.Helper()
+	ses, call := b.call("run_skill_script")
+	result, err := ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Timeout: time.Second, CanAsk: true, Answer: answer})
+	q, _ := errors.AsType[*Question](err)
+	return q, result, err
+}
+
+func TestApprovalExpires(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	now := time.Now()
+	b.cfg.Now = func() time.Time { return now }
+	for _, tt := range []struct {
+		after time.Duration
+		runs  bool
+	}{{AskLife - time.Second, true}, {AskLife + time.Second, false}, {-time.Hour, true}} {
+		asked := now
+		q, _, err := b.askRun([]string{"a"}, nil)
+		if q == nil {
+			t.Fatalf("not asked: %v", err)
+		}
+		if life := q.Until.Sub(asked); life > 5*time.Minute {
+			t.Errorf("a question lives %s", life)
+		}
+		now = asked.Add(tt.after)
+		_, result, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept"})
+		if ran := result != nil && err == nil; ran != tt.runs || !ran && code(err) != string(policy.CodeApprovalDeclined) {
+			t.Errorf("an answer after %s: %v", tt.after, err)
+		}
+		now = asked.Add(24 * time.Hour)
+	}
+}
+
+// Whatever byte of a state is changed, it is no state of this server; nor is one of another process.
+func TestApprovalStateIsAuthentic(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	q, _, _ := b.askRun([]string{"a"}, nil)
+	raw, err := base64.RawURLEncoding.DecodeString(q.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := askState{Session: b.Current().ID()}
+	for i := range raw {
+		raw[i] ^= 1
+		if err := b.approver.open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, errForged) {
+			t.Fatalf("byte %d changed: %v", i, err)
+		}
+		raw[i] ^= 1
+	}
+	for _, token := range []string{"", "A", strings.Repeat("A", 40), strings.Repeat("A", 1<<20)} {
+		if err := b.approver.open(token, want, time.Now()); !errors.Is(err, errForged) {
+			t.Errorf("%.20q: %v", token, err)
+		}
+	}
+	if err := New(b.cfg).approver.open(q.State, want, time.Now()); !errors.Is(err, errForged) {
+		t.Errorf("another process: %v", err)
+	}
+}
+
+// A third-party skill is asked about also when the operator's binding says direct-command, and a
+// changed tree ends what was remembered.
+func TestApprovalOfThirdParty(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct, tier: skills.TierThirdParty})
+	b.load("demo")
+	q, _, err := b.askRun([]string{"a"}, nil)
+	if q == nil || !q.Remember {
+		t.Fatalf("not asked: %v", err)
+	}
+	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Remember: true}); err != nil {
+		t.Fatal(err)
+	}
+	if q, _, err := b.askRun([]string{"b"}, nil); q != nil || err != nil {
+		t.Errorf("asked again: %v", err)
+	}
+	a := b.Current().activated("demo")
+	changed := *a.index
+	changed.TreeDigest = "sha256:" + "0123456789012345678901234567890123456789012345678901234567890123"
+	a.index = &changed
+	if b.Current().remembered((&run{request: &request{skill: a.skill, path: "scripts/ok.sh"}, index: a.index}).approval()) {
+		t.Error("an approval of another tree is remembered")
+	}
+	kinds := b.kinds(b.Current())
+	asked, answered := 0, 0
+	for _, kind := range kinds {
+		switch kind {
+		case provenance.KindApprovalAsked:
+			asked++
+		case provenance.KindApprovalAnswered:
+			answered++
+		}
+	}
+	if asked != 1 || answered != 1 {
+		t.Errorf("recorded %v", kinds)
+	}
+}
+
+// A question shows what the model chose so that none of it can pass for a line of the server's.
+func TestQuestionIsNotForged(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	for _, args := range [][]string{
+		{"a\nit can use: nothing"}, {"a\u2028b", "\x1b[2K", "\u202eevil"}, make([]string, 1000), {strings.Repeat("x", 5000)},
+	} {
+		q, _, err := b.askRun(args, nil)
+		if q == nil {
+			t.Fatalf("not asked: %v", err)
+		}
+		if lines := strings.Split(q.Message, "\n"); len(lines) != 4 || len(q.Message) > 2000 {
+			t.Errorf("%d lines, %d bytes: %q", len(lines), len(q.Message), q.Message)
+		}
+		for _, r := range q.Message {
+			if r != '\n' && r != '…' && (r < ' ' || r > '~') {
+				t.Errorf("%q in %q", r, q.Message)
+			}
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package session
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// invocation is the context of a command that was given to the sandbox: sizes and digests of what is
+// recorded as its inputs, so no more than the record of the run can be learned from it. It is nil for
+// attempts that did not come so far and for runs elsewhere.
+func (s *Session) invocation(r *run) json.RawMessage {
+	given := r.result != nil
+	if failed := r.out.Error; failed != nil {
+		given = failed.Code == string(CodeCwdDenied) || failed.Code == string(CodeSandboxUnavailable)
+	}
+	if !given || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
+		return nil
+	}
+	c := provenance.InvocationContext{
+		Type: provenance.TypeInvocationContext, Version: 1, Sequence: int(s.invocations.Add(1)), RunID: s.id, CreatedAt: provenance.Stamp(r.at),
+		ToolID: r.call.Method, ToolOutputID: r.out.OutputID, Operation: provenance.OperationCommand,
+		Mode: r.mode.String(), CWD: r.out.CWD, PromptSlot: r.slot(), RunManifest: s.invocationManifest(),
+		Inputs: provenance.InvocationInputs{
+			Argv: provenance.SummarizeSequence(r.out.Argv), Args: provenance.SummarizeSequence(r.out.Args), Env: provenance.SummarizeEnv(r.cmd.Env),
+		},
+		InputLabels: s.inputLabels(r),
+	}
+	if r.in.Stdin != nil {
+		c.Inputs.Stdin = provenance.SummarizeText(r.redact.bytes(r.in.Stdin))
+	}
+	return encode(c)
+}
+
+func (s *Session) invocationManifest() provenance.InvocationManifest {
+	m := s.cfg.Facts.Manifest
+	if m == nil {
+		return provenance.InvocationManifest{}
+	}
+	return provenance.InvocationManifest{Present: true, Path: provenance.RunManifestFile, Source: provenance.RunManifestSource,
+		WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode, PromptSlotPresent: new(m.PromptSlot != nil)}
+}
+
+// influence is the atom that says whose words led to an input. It taints confidentiality only: who
+// asked for a command does not vouch for its inputs.
+type influence struct {
+	Type           string             `json:"type"`
+	Version        int                `json:"version"`
+	Role           json.RawMessage    `json:"role"`
+	KernelName     json.RawMessage    `json:"kernelName"`
+	Surface        json.RawMessage    `json:"surface"`
+	Subject        json.RawMessage    `json:"subject,omitempty"`
+	EventID        json.RawMessage    `json:"eventId,omitempty"`
+	ValueDigest    json.RawMessage    `json:"valueDigest,omitempty"`
+	SlotDigest     json.RawMessage    `json:"slotDigest,omitempty"`
+	SnapshotDigest json.RawMessage    `json:"snapshotDigest,omitempty"`
+	TargetPath     json.RawMessage    `json:"targetPath,omitempty"`
+	RunManifest    *influenceManifest `json:"runManifest,omitempty"`
+}
+
+type influenceManifest struct {
+	Source        string `json:"source,omitempty"`
+	WishID        string `json:"wishId,omitempty"`
+	DispatchClass string `json:"dispatchClass,omitempty"`
+}
+
+func (s *Session) influenceOf(slot json.RawMessage) json.RawMessage {
+	var of map[string]json.RawMessage
+	if slot == nil || json.Unmarshal(slot, &of) != nil {
+		return nil
+	}
+	atom := influence{
+		Type: provenance.TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"], Surface: of["surface"], Subject: of["subject"],
+		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"], SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
+	}
+	if m := s.cfg.Facts.Manifest; m != nil {
+		atom.RunManifest = &influenceManifest{Source: provenance.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass}
+	}
+	return encode(atom)
+}
+
+// inputLabels are the labels the caller gave, and the influence of the words behind the call on every
+// input that it determines.
+func (s *Session) inputLabels(r *run) *provenance.InputLabels {
+	labels := &provenance.InputLabels{Version: 1}
+	has := func(input any) bool { return input != "cwd" || r.in.Cwd != "" }
+	if given := r.call.InputLabels; given != nil {
+		for _, entry := range given.Entries {
+			if has(entry.Path[0]) {
+				labels.Entries = append(labels.Entries, entry)
+			}
+		}
+	}
+	atom := s.influenceOf(r.slot())
+	for _, input := range provenance.LabelledInputs() {
+		if atom == nil || !has(input) {
+			continue
+		}
+		i := slices.IndexFunc(labels.Entries, func(e provenance.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
+		if i < 0 {
+			i = len(labels.Entries)
+			labels.Entries = append(labels.Entries, provenance.InputLabel{Path: provenance.List[any]{input}})
+		}
+		label := &labels.Entries[i].Label
+		label.Confidentiality = append(slices.Clip(label.Confidentiality), atom)
+	}
+	if len(labels.Entries) == 0 {
+		return nil
+	}
+	return labels
+}

@@ -1,0 +1,374 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/schema"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// validator holds JSON to schemas, each of which is made once.
+type validator map[string]*jsonschema.Resolved
+
+func (v validator) check(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if v[name] == nil {
+		s, err := schema.Of(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v[name], err = s.Resolve(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var instance any
+	if err := json.Unmarshal(data, &instance); err != nil {
+		t.Fatalf("%s: %v in %s", name, err, data)
+	}
+	if err := v[name].Validate(instance); err != nil {
+		t.Errorf("%s: %v\n%s", name, err, data)
+	}
+}
+
+// schemaOf names the schema of each file.
+var schemaOf = map[string]string{
+	provenance.RegistryFile: "skill-registry", provenance.ActivationsFile: "skill-activations", provenance.ResourceReadsFile: "skill-resource-reads",
+	provenance.ScriptExecutionsFile: "skill-script-executions", provenance.PolicyTraceFile: "policy-trace", provenance.PolicySnapshotFile: "policy-snapshot",
+	provenance.CapabilitiesFile: "capabilities", provenance.RunManifestFile: "run-manifest", provenance.SessionFile: "session",
+}
+
+// validateSession holds every file and every event of a session to its schema, and the files to the
+// events that name them. It returns the names of the files there are.
+func (b *bench) validateSession(v validator, ses *Session) (names []string) {
+	b.t.Helper()
+	ses.background.Wait()
+	for name, of := range schemaOf {
+		data, err := b.read(ses, name)
+		if errors.Is(err, provenance.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		v.check(b.t, of, data)
+		names = append(names, name)
+	}
+	lines, err := b.read(ses, provenance.EventsFile)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	last := map[string]provenance.File{} // that events name
+	for line := range bytes.Lines(lines) {
+		v.check(b.t, "event", line)
+		e, err := provenance.DecodeLine(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, f := range e.Files {
+			last[f.Name] = f
+		}
+	}
+	for _, f := range last {
+		if data, err := b.read(ses, f.Name); err != nil || provenance.SummarizeText(data).Digest != f.Digest {
+			b.t.Errorf("%s is not the file its event names: %v", f.Name, err)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (b *bench) read(ses *Session, name string) ([]byte, error) {
+	file, err := b.records.Artifact(b.t.Context(), ses.ID(), name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(file)
+}
+
+const manifestText = `{"wishId":"w-1","dispatchClass":"d","cfc":{"enforcementMode":"observe"},"promptSlot":` + slotText + `}`
+
+const slotText = `{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound","source":{"type":"host","path":"/home/someone"},"role":"direct-command","kernelName":"k","surface":"s","subject":"/home/someone","valueDigest":"v"}`
+
+// described gives a bench the facts of a server that was started with a run manifest.
+func described(b *bench) *bench {
+	b.t.Helper()
+	manifest, err := provenance.ParseRunManifest([]byte(manifestText))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.cfg.Facts = Facts{ModeSource: ModeManifest, Manifest: manifest, ManifestPath: "/etc/manifest.json", Slot: manifest.PromptSlot,
+		Command: func(name string) string { return map[string]string{"git": "/usr/bin/git"}[name] }}
+	b.snapshots.binding = publicSlot(b.cfg.Facts)
+	return b
+}
+
+// All that a session can leave in its record has the form that the schemas state.
+func TestRecordsValidate(t *testing.T) {
+	v := validator{}
+	for _, mode := range []policy.Mode{policy.Disabled, policy.Observe, policy.EnforceExplicit, policy.EnforceStrict} {
+		for _, role := range []policy.Role{"", policy.DirectCommand, policy.Context} {
+			t.Run(mode.String()+" "+string(role), func(t *testing.T) {
+				b := newBench(t, benchOptions{policy: policy.Config{Mode: mode, Role: role, ClosedTiers: []skills.Tier{skills.TierThirdParty}}, preload: []string{"narrow"}})
+				if role != "" {
+					described(b)
+				}
+				b.exercise()
+				names := b.validateSession(v, b.Current())
+				for _, want := range []string{provenance.RegistryFile, provenance.ActivationsFile, provenance.PolicyTraceFile, provenance.PolicySnapshotFile, provenance.CapabilitiesFile, provenance.SessionFile} {
+					if !slices.Contains(names, want) {
+						t.Errorf("there is no %s", want)
+					}
+				}
+				if slices.Contains(names, provenance.RunManifestFile) != (role != "") {
+					t.Errorf("files = %q", names)
+				}
+			})
+		}
+	}
+}
+
+// exercise calls everything, well and badly.
+func (b *bench) exercise() {
+	b.t.Helper()
+	ctx := b.t.Context()
+	ses, call := b.call("load_skill")
+	for _, name := range []string{"demo", "demo", "narrow", "none", "shy", "\xff"} {
+		ses.Activate(ctx, ActivateRequest{Call: call, Skill: name})
+	}
+	ses, call = b.call("read_skill_resource")
+	for _, path := range []string{"notes.md", "SKILL.md", "none", "../x", "scripts/ok.sh"} {
+		ses.ReadResource(ctx, ReadRequest{Call: call, Skill: "demo", Path: path, MaxBytes: 4, Offset: 2})
+	}
+	ses.ReadResource(ctx, ReadRequest{Call: call, Skill: "none", Path: "x", MaxBytes: 1})
+	ses.ReadURI(ctx, ReadRequest{Call: call, URI: "skill://demo/notes.md"})
+	ses.ReadURI(ctx, ReadRequest{Call: call, URI: "skill://none/x"})
+	for _, path := range []string{"scripts/ok.sh", "scripts/x.rb", "scripts/none.sh", "notes.md", "../x"} {
+		b.run("demo", path)
+	}
+	b.run("none", "scripts/x.sh")
+	b.run("narrow", "scripts/a.sh")
+	b.runner.result.Outcome, b.runner.result.Signal, b.runner.result.Out = sandbox.Signaled, "SIGKILL", []sandbox.OutFile{{Name: "a", Data: []byte("x")}}
+	b.runner.result.Mediation = []byte(`{"version":1}`)
+	b.run("demo", "scripts/ok.sh")
+	b.runner.err = &sandbox.UnavailableError{Backend: "fake", Reason: "no", Remedy: "none"}
+	b.run("demo", "scripts/ok.sh")
+	b.runner.err = &sandbox.CwdError{Cwd: "/x", Reason: "no"}
+	b.run("demo", "scripts/ok.sh")
+}
+
+// The policy snapshot says before the first answer under what the session runs.
+func TestPolicySnapshot(t *testing.T) {
+	b := described(newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Profiles: []policy.Profile{{Name: "p", Skills: []string{"demo"}, Scripts: []string{"demo:scripts/ok.sh"}, Target: policy.TargetHost}}},
+		allow: []string{"demo:scripts/ok.sh", "gone:scripts/a.sh"}, preload: []string{"narrow"}}))
+	_, call := b.call("load_skill")
+	first, err := b.read(b.Current(), provenance.PolicySnapshotFile)
+	if err != nil {
+		t.Fatal("there is no snapshot although the session answers: ", err)
+	}
+	_ = call
+	var got provenance.PolicySnapshot
+	if err := json.Unmarshal(first, &got); err != nil {
+		t.Fatal(err)
+	}
+	x := got.Skillsd
+	for name, ok := range map[string]bool{
+		"mode":      got.CFC == provenance.SnapshotCFC{Mode: "enforce-explicit", ModeSource: "run-manifest", AbsenceBehavior: "permissive-if-absent", SubstrateStatus: "manifest-present"},
+		"manifest":  got.RunManifest.Present && got.RunManifest.Path == "/etc/manifest.json" && got.RunManifest.WishID == "w-1" && *got.RunManifest.PromptSlotPresent,
+		"slot":      got.PromptSlot.BindingSource == "run-options" && strings.Contains(string(got.PromptSlot.Binding), "/home/someone"),
+		"tools":     got.ParentTools.Allowance == "all-builtins" && slices.Contains(got.ParentTools.AllowedToolIDs, "run_skill_script"),
+		"scripts":   len(got.SkillScripts.AllowedScripts) == 2 && got.SkillScripts.AllowedScripts[0] == provenance.AllowedScript{Skill: "demo", Path: "scripts/ok.sh"},
+		"profiles":  slices.Equal(got.Subagents.AllowedProfiles, []string{"browser", "p"}) && len(got.Subagents.ProfileConfigs) == 2 && got.Subagents.ProfileConfigs[0].ExecutionTarget == "host",
+		"roots":     len(x.SkillsRoots) == 1 && x.SkillsRoots[0].Path == b.root,
+		"loaded":    len(x.LoadedSkills) == 1 && x.LoadedSkills[0].Path == "narrow" && x.LoadedSkills[0].ActivationSource == "cli-preload" && x.LoadedSkills[0].TreeDigest != "" && !x.LoadedSkills[0].InjectedAsContext,
+		"allowlist": len(x.Allowlist) == 2 && x.Allowlist[0].StartTree != "" && x.Allowlist[1].StartTree == "" && x.Allowlist[0].Release == "none" && x.Allowlist[0].Target == "sandbox",
+		"principal": x.Principal == "local",
+	} {
+		if !ok {
+			t.Errorf("%s: %s", name, first)
+		}
+	}
+	b.load("demo")
+	var trace provenance.PolicyTrace
+	if err := json.Unmarshal([]byte(b.artifact(provenance.PolicyTraceFile)), &trace); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := provenance.CompactDigest(first)
+	if err != nil || trace.PolicySnapshotDigest != digest || trace.PolicySnapshotPath != provenance.PolicySnapshotFile {
+		t.Errorf("the trace names %s %s, want %s, %v", trace.PolicySnapshotPath, trace.PolicySnapshotDigest, digest, err)
+	}
+	// What clients elsewhere may see of the record names no place on this machine.
+	if text := b.artifact(provenance.PolicyTraceFile); strings.Contains(text, "/home/someone") || strings.Contains(text, "/etc/") || !strings.Contains(text, `"valueDigest": "v"`) {
+		t.Errorf("policy trace = %s", text)
+	}
+}
+
+// A session whose snapshot cannot be written answers nothing.
+func TestSnapshotUnwritable(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.records.unkept.Store(true)
+	ses, call := b.call("load_skill")
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); code(err) != "provenance_unavailable" {
+		t.Errorf("load = %v", err)
+	}
+	b.records.unkept.Store(false)
+	b.load("demo")
+	b.validateSession(validator{}, b.Current())
+}
+
+// A command in the sandbox has a context that tells of its inputs by size and digest only.
+func TestInvocationContexts(t *testing.T) {
+	b := described(newBench(t, benchOptions{policy: direct}))
+	b.load("demo")
+	ses, call := b.call("run_skill_script")
+	var err error
+	if call.InputLabels, err = provenance.ParseInputLabels([]byte(`{"version":1,"entries":[{"path":["args"],"label":{"confidentiality":["mine"],"integrity":["i"]}},{"path":["cwd"],"label":{"confidentiality":["gone"]}},{"path":["env","HOME"],"label":{}}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	const private = "a private argument"
+	for _, cwd := range []string{"", "/tmp"} {
+		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{private}, Stdin: []byte("private input"), Cwd: cwd, Timeout: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// An attempt that is refused before it comes to the sandbox has none.
+	b.run("demo", "scripts/none.sh")
+	b.run("narrow", "scripts/a.sh")
+	text := b.artifact(provenance.PolicyTraceFile)
+	if strings.Contains(text, private) || strings.Contains(text, "private input") || strings.Contains(text, "/home/someone") {
+		t.Errorf("the contexts hold content: %s", text)
+	}
+	var trace provenance.PolicyTrace
+	if err := json.Unmarshal([]byte(text), &trace); err != nil {
+		t.Fatal(err)
+	}
+	if len(trace.InvocationContexts) != 2 {
+		t.Fatalf("%d contexts: %s", len(trace.InvocationContexts), text)
+	}
+	for i, want := range [][]string{{"args mine+influence/i", "env.HOME /", "argv influence/", "env influence/"}, {"args mine+influence/i", "cwd gone+influence/", "env.HOME /", "argv influence/", "env influence/"}} {
+		var c provenance.InvocationContext
+		if err := json.Unmarshal(trace.InvocationContexts[i], &c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Sequence != i+1 || c.Operation != "command" || c.ToolOutputID == "" || c.Inputs.Args.Count != 1 || c.Inputs.Args.TotalBytes != int64(len(private)) ||
+			c.Inputs.Stdin.Bytes != 13 || c.Inputs.Argv.Count != 3 || !slices.Contains(c.Inputs.Env.Names, "PATH") || !c.RunManifest.Present {
+			t.Errorf("context %d = %s", i, trace.InvocationContexts[i])
+		}
+		if got := labelsOf(c.InputLabels); !slices.Equal(got, want) {
+			t.Errorf("labels %d = %q, want %q", i, got, want)
+		}
+	}
+}
+
+// labelsOf puts labels in words.
+func labelsOf(labels *provenance.InputLabels) (out []string) {
+	word := func(atoms []json.RawMessage) string {
+		var all []string
+		for _, atom := range atoms {
+			if strings.Contains(string(atom), "PromptSlotInfluence") {
+				atom = json.RawMessage(`"influence"`)
+			}
+			all = append(all, strings.Trim(string(atom), `"`))
+		}
+		return strings.Join(all, "+")
+	}
+	for _, entry := range labels.Entries {
+		var path []string
+		for _, part := range entry.Path {
+			path = append(path, part.(string))
+		}
+		out = append(out, strings.Join(path, ".")+" "+word(entry.Label.Confidentiality)+"/"+word(entry.Label.Integrity))
+	}
+	return out
+}
+
+// A plain error after the policy allowed the call leaves the decision too, and a load that fails an
+// event without a row.
+func TestErrorsAreRecorded(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	ses, call := b.call("load_skill")
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "none"}); code(err) != "skill_not_found" {
+		t.Fatal(err)
+	}
+	ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "none", MaxBytes: 1})
+	ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "none", Path: "none", MaxBytes: 1})
+	b.run("demo", "scripts/x.rb")
+	var failed []string
+	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: ses.ID()}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := e.ErrorCode(); c != "" {
+			decided := ""
+			if len(e.Decision) > 0 {
+				decided = " decided"
+			}
+			failed = append(failed, string(e.Kind)+" "+c+decided)
+		}
+	}
+	want := []string{"skill.activated skill_not_found", "skill.resource_read resource_not_indexed decided", "skill.resource_read skill_not_found", "skill.script_executed unsupported_runtime decided"}
+	if !slices.Equal(failed, want) {
+		t.Errorf("failed = %q, want %q", failed, want)
+	}
+	var activations provenance.Activations
+	if err := json.Unmarshal([]byte(b.artifact(provenance.ActivationsFile)), &activations); err != nil || len(activations.Activations) != 1 {
+		t.Errorf("activations = %+v, %v", activations, err)
+	}
+	var head provenance.Session
+	if err := json.Unmarshal([]byte(b.artifact(provenance.SessionFile)), &head); err != nil || head.Counts.Activations != 1 {
+		t.Errorf("session = %+v, %v", head, err)
+	}
+}
+
+// A session that is resumed has the policy it goes on under, and its contexts are numbered on.
+func TestResumedRecords(t *testing.T) {
+	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, nil)
+	before, err := b.records.Artifact(t.Context(), id, provenance.PolicySnapshotFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before.Close()
+	described(b)
+	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	b.validateSession(validator{}, b.Current())
+	var trace provenance.PolicyTrace
+	if err := json.Unmarshal([]byte(b.artifact(provenance.PolicyTraceFile)), &trace); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := b.artifact(provenance.PolicySnapshotFile)
+	if digest, err := provenance.CompactDigest([]byte(snapshot)); err != nil || trace.PolicySnapshotDigest != digest || !strings.Contains(snapshot, "wish") {
+		t.Errorf("the trace names %s, not %s, %v", trace.PolicySnapshotDigest, snapshot, err)
+	}
+	if len(trace.InvocationContexts) != 2 || !strings.Contains(string(trace.InvocationContexts[1]), `"sequence": 2`) {
+		t.Errorf("contexts = %s", trace.InvocationContexts)
+	}
+}
+
+// The words that schemas and manifests allow for a mode are those the policy knows.
+func TestModesAgree(t *testing.T) {
+	var all []string
+	for _, mode := range []policy.Mode{policy.Disabled, policy.Observe, policy.EnforceExplicit, policy.EnforceStrict} {
+		all = append(all, mode.String())
+	}
+	if !slices.Equal(all, provenance.Modes()) {
+		t.Errorf("modes are %q and %q", all, provenance.Modes())
+	}
+}

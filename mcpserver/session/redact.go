@@ -1,0 +1,297 @@
+package session
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Bounds of a secret's value, in bytes, without spaces around it. A shorter one would be found by
+// chance in what has nothing to do with it, and could be guessed from how often it was.
+const (
+	minSecret = 6
+	maxSecret = 32 << 10
+	minLine   = 8 // of a line of a secret, to be looked for alone
+)
+
+// errSecretSize is a secret that cannot be redacted.
+var errSecretSize = errors.New("a secret has from 6 to 32768 bytes")
+
+// redactor replaces declared secrets by [secret NAME] wherever they show. It finds a secret as it
+// is; percent-encoded, fully or in part, twice too; escaped as in JSON, HTML, a shell or a
+// programming language, twice too; in hexadecimal, with or without separators; and in base64 of
+// either alphabet, with or without padding, wherever in the encoded text the secret begins. Line
+// breaks, spaces and NUL bytes between the characters of these forms do not hide it. Of a secret of
+// several lines, each line is looked for too.
+//
+// It does not find a secret that was changed in any other way: split into pieces with something
+// between them, reversed, compressed, encrypted, hashed, in base64 of base64, or told by an exit
+// code or by how long something takes. It keeps secrets out of what scripts print by accident; a
+// script that is made to give one away must not be given it, or its output must stay opaque.
+//
+// Its time is linear in the bytes it looks at. A nil redactor has no secrets. It is immutable.
+type redactor struct {
+	plain, dense, base64, hex matcher
+	window                    int // raw bytes in which the longest form fits
+}
+
+// newRedactor returns a redactor of secrets, values by name, or nil when there are none.
+//
+// Errors: errSecretSize, with the name of the secret.
+func newRedactor(secrets map[string]string) (*redactor, error) {
+	if len(secrets) == 0 {
+		return nil, nil
+	}
+	r := &redactor{}
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		value := strings.TrimSpace(secrets[name])
+		if len(value) < minSecret || len(value) > maxSecret {
+			return nil, fmt.Errorf("secret %s: %w", name, errSecretSize)
+		}
+		r.add(name, value)
+		if lines := strings.Split(value, "\n"); len(lines) > 1 {
+			for _, line := range lines {
+				line = strings.TrimSpace(line)
+				if len(line) >= minLine && !strings.HasPrefix(line, "-----") {
+					r.add(name, line)
+				}
+			}
+		}
+	}
+	return r, nil
+}
+
+func (r *redactor) add(name, value string) {
+	const spread = 16 // of the loosest form, of a byte
+	r.window = max(r.window, spread*len(value)+1024)
+	r.plain.add(pattern{name: name, text: value})
+	if plus := strings.ReplaceAll(value, " ", "+"); plus != value {
+		r.plain.add(pattern{name: name, text: plus})
+	}
+	packed := strings.Map(func(c rune) rune {
+		if unicode.IsSpace(c) && c < 0x80 {
+			return -1
+		}
+		return c
+	}, value)
+	if len(packed) >= minSecret {
+		r.dense.add(pattern{name: name, text: packed})
+	}
+	r.hex.add(pattern{name: name, text: hex.EncodeToString([]byte(value))})
+	for before := range 3 {
+		r.base64.add(base64Pattern(name, value, before))
+	}
+}
+
+// base64Pattern is what every base64 text has in common in which value begins before bytes into a
+// group of three. The characters beside it hold a part of the value when they hold bits of a
+// neighbour too.
+func base64Pattern(name, value string, before int) pattern {
+	text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), value...))
+	first := (8*before + 5) / 6
+	bits := 8 * (before + len(value))
+	return pattern{name: name, text: text[first : bits/6], left: before > 0, right: bits%6 > 0}
+}
+
+// pattern is one form of a secret.
+type pattern struct {
+	name, text  string
+	left, right bool // a character of the alphabet before or behind it belongs to it
+}
+
+// matcher finds patterns, all in one pass. Patterns have at least four bytes.
+type matcher struct {
+	filter [1 << 10]uint64 // of the hashes of first four bytes
+	begins map[uint32][]pattern
+}
+
+func (m *matcher) add(p pattern) {
+	key := binary.LittleEndian.Uint32([]byte(p.text))
+	if m.begins == nil {
+		m.begins = map[uint32][]pattern{}
+	}
+	if slices.Contains(m.begins[key], p) {
+		return
+	}
+	m.begins[key] = append(m.begins[key], p)
+	h := gramHash(key)
+	m.filter[h>>6] |= 1 << (h & 63)
+}
+
+func gramHash(key uint32) uint32 { return key * 0x9e3779b1 >> 16 }
+
+// find calls hit for every occurrence in text, in the order of their beginnings.
+func (m *matcher) find(text []byte, hit func(from, to int, p *pattern)) {
+	for i := 0; i+4 <= len(text); i++ {
+		key := binary.LittleEndian.Uint32(text[i:])
+		h := gramHash(key)
+		if m.filter[h>>6]&(1<<(h&63)) == 0 {
+			continue
+		}
+		for j := range m.begins[key] {
+			p := &m.begins[key][j]
+			if len(p.text) <= len(text)-i && string(text[i:i+len(p.text)]) == p.text {
+				hit(i, i+len(p.text), p)
+			}
+		}
+	}
+}
+
+// cutEnd calls hit for every beginning of a pattern that text ends with.
+func (m *matcher) cutEnd(text []byte, hit func(from, to int, p *pattern)) {
+	for _, list := range m.begins {
+		for j := range list {
+			p := &list[j]
+			for from := max(len(text)-len(p.text)+1, 0); from < len(text); from++ {
+				if text[from] == p.text[0] && p.text[:len(text)-from] == string(text[from:]) {
+					hit(from, len(text), p)
+					break
+				}
+			}
+		}
+	}
+}
+
+// cutStart calls hit for every end of a pattern that text begins with.
+func (m *matcher) cutStart(text []byte, hit func(from, to int, p *pattern)) {
+	for _, list := range m.begins {
+		for j := range list {
+			p := &list[j]
+			for to := min(len(text), len(p.text)-1); to > 0; to-- {
+				if text[to-1] == p.text[len(p.text)-1] && p.text[len(p.text)-to:] == string(text[:to]) {
+					hit(0, to, p)
+					break
+				}
+			}
+		}
+	}
+}
+
+// span is a part of a text that is to be replaced. Without a name nothing takes its place.
+type span struct {
+	from, to int
+	name     string
+}
+
+type finder func(m *matcher, text []byte, hit func(from, to int, p *pattern))
+
+// spans returns what of text find finds, unsorted, as positions in text.
+func (r *redactor) spans(text []byte, find finder) []span {
+	var found []span
+	each := func(v view, m *matcher) {
+		find(m, v.text, func(from, to int, p *pattern) {
+			if p.left && from > 0 && inBase64(v.text[from-1]) {
+				from--
+			}
+			if p.right && to < len(v.text) && inBase64(v.text[to]) {
+				to++
+			}
+			found = merge(found, span{from: v.start(from), to: v.end(to - 1), name: p.name})
+		})
+	}
+	for _, v := range decodings(text) {
+		each(v, &r.plain)
+		packed := v.packed()
+		each(packed, &r.dense)
+		each(packed.standard(), &r.base64)
+		each(v.hexDigits(), &r.hex)
+	}
+	return found
+}
+
+// merge appends s, or joins it with the last span when they touch; a pass finds spans in order.
+func merge(spans []span, s span) []span {
+	if n := len(spans) - 1; n >= 0 && spans[n].name == s.name && s.from >= spans[n].from && s.from <= spans[n].to {
+		spans[n].to = max(spans[n].to, s.to)
+		return spans
+	}
+	return append(spans, s)
+}
+
+func inBase64(c byte) bool {
+	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
+}
+
+// find returns where secrets show in text, unsorted. It looks at a part at a time, since a reading
+// takes much more memory than the text; parts overlap by more than a form of a secret has.
+func (r *redactor) find(text []byte) []span {
+	const part, slack = 256 << 10, 64
+	overlap := max(r.window, 32<<10)
+	var found []span
+	for from := 0; from == 0 || from+overlap < len(text); from += part {
+		base := max(from-slack, 0)
+		for _, s := range r.spans(text[base:min(from+part+overlap, len(text))], (*matcher).find) {
+			found = append(found, span{from: base + s.from, to: base + s.to, name: s.name})
+		}
+	}
+	return found
+}
+
+// holds reports whether b shows a secret.
+func (r *redactor) holds(b []byte) bool { return r != nil && len(r.find(b)) > 0 }
+
+// bytes returns b with every secret replaced; b itself when there is none.
+func (r *redactor) bytes(b []byte) []byte {
+	if r == nil {
+		return b
+	}
+	return replace(b, r.find(b))
+}
+
+// text is bytes for a string.
+func (r *redactor) text(s string) string {
+	if r == nil {
+		return s
+	}
+	return string(r.bytes([]byte(s)))
+}
+
+// texts returns a list with every secret replaced in its elements.
+func (r *redactor) texts(list []string) []string {
+	if r == nil || list == nil {
+		return list
+	}
+	clean := make([]string, len(list))
+	for i, s := range list {
+		clean[i] = r.text(s)
+	}
+	return clean
+}
+
+// replace puts names in the place of spans, which it sorts.
+func replace(b []byte, spans []span) []byte {
+	if len(spans) == 0 {
+		return b
+	}
+	slices.SortFunc(spans, func(a, b span) int {
+		if a.from != b.from {
+			return a.from - b.from
+		}
+		return b.to - a.to
+	})
+	var out bytes.Buffer
+	at := 0
+	for i := 0; i < len(spans); {
+		s := spans[i]
+		for i++; i < len(spans) && spans[i].from < s.to; i++ {
+			s.to = max(s.to, spans[i].to)
+			if s.name == "" {
+				s.name = spans[i].name
+			}
+		}
+		out.Write(b[at:s.from])
+		if s.name != "" {
+			out.WriteString("[secret " + s.name + "]")
+		}
+		at = s.to
+	}
+	out.Write(b[at:])
+	return out.Bytes()
+}

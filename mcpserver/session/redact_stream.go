@@ -1,0 +1,142 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// longestEscape is how many bytes of an escape can be missing where a text was cut.
+const longestEscape = 11
+
+// result takes the secrets out of everything a run has brought back, before any of it is kept. What
+// is left of the streams is counted and hashed anew when the run was given secrets, or showed some,
+// since a digest of what a script printed would confirm a guess; anew says so. withheld are the files
+// of /out that cannot be shown: those that are no text and hold a secret.
+func (r *redactor) result(res *sandbox.Result, given bool) (withheld []int, anew bool) {
+	if r == nil {
+		return nil, false
+	}
+	anew = r.streams(&res.Stdout, &res.Stderr, res.Outcome != sandbox.Exited, given)
+	res.Mediation = r.bytes(res.Mediation)
+	for i := range res.Writes {
+		w := &res.Writes[i]
+		w.Path, w.Refused = r.text(w.Path), r.text(w.Refused)
+	}
+	for i := range res.Out {
+		file := &res.Out[i]
+		file.Name = r.text(file.Name)
+		switch {
+		case utf8.Valid(file.Data) && bytes.IndexByte(file.Data, 0) < 0:
+			file.Data = r.bytes(file.Data)
+		case r.holds(file.Data):
+			file.Data = nil
+			withheld = append(withheld, i)
+		}
+	}
+	return withheld, anew
+}
+
+// streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning
+// or the end of a secret goes too; ended says that the script was stopped, which cuts its last
+// words. A secret that begins in one stream and ends in the other is found as well. A stream in which
+// nothing is found keeps its count and its digest unless given is set; anew says that one did not.
+func (r *redactor) streams(stdout, stderr *sandbox.Stream, ended, given bool) (anew bool) {
+	parts := [...]*[]byte{&stdout.Head, &stdout.Tail, &stderr.Head, &stderr.Tail}
+	var spans [len(parts)][]span
+	for i, part := range parts {
+		spans[i] = r.find(*part)
+	}
+	least := 4 // characters that are hardly there by chance
+	if given {
+		least = 1
+	}
+	first, last := [2]int{0, 2}, [2]int{0, 2}
+	for i, s := range []*sandbox.Stream{stdout, stderr} {
+		if s.Truncated {
+			last[i]++
+			spans[first[i]] = append(spans[first[i]], r.endOf(s.Head, least)...)
+			spans[last[i]] = append(spans[last[i]], r.startOf(s.Tail, least)...)
+		}
+		if ended {
+			spans[last[i]] = append(spans[last[i]], r.endOf(*parts[last[i]], least)...)
+		}
+	}
+	for i := range 2 {
+		before, behind := last[i], first[1-i]
+		a, b := r.across(*parts[before], *parts[behind])
+		spans[before], spans[behind] = append(spans[before], a...), append(spans[behind], b...)
+	}
+	for i, s := range []*sandbox.Stream{stdout, stderr} {
+		if !given && len(spans[first[i]])+len(spans[first[i]+1]) == 0 {
+			continue
+		}
+		anew = true
+		gone := s.Total - int64(len(s.Head)+len(s.Tail))
+		s.Head, s.Tail = replace(s.Head, spans[first[i]]), replace(s.Tail, spans[first[i]+1])
+		s.Total = gone + int64(len(s.Head)+len(s.Tail))
+		s.SHA256 = string(digest.FromBytes(slices.Concat(s.Head, s.Tail)))
+	}
+	return anew
+}
+
+// atLeast leaves out what find finds that is shorter.
+func atLeast(least int, find finder) finder {
+	return func(m *matcher, text []byte, hit func(from, to int, p *pattern)) {
+		find(m, text, func(from, to int, p *pattern) {
+			if to-from >= least {
+				hit(from, to, p)
+			}
+		})
+	}
+}
+
+// endOf is the end of b from where it could be the beginning of a secret, least characters of one.
+func (r *redactor) endOf(b []byte, least int) []span {
+	base := max(len(b)-r.window, 0)
+	from := len(b)
+	for missing := range min(longestEscape, len(b)-base) + 1 {
+		for _, s := range r.spans(b[base:len(b)-missing], atLeast(least, (*matcher).cutEnd)) {
+			from = min(from, base+s.from)
+		}
+	}
+	if from == len(b) {
+		return nil
+	}
+	return []span{{from: from, to: len(b)}}
+}
+
+// startOf is the start of b up to where it could be the end of a secret, least characters of one.
+func (r *redactor) startOf(b []byte, least int) []span {
+	part := b[:min(len(b), r.window)]
+	to := 0
+	for missing := range min(longestEscape, len(part)) + 1 {
+		for _, s := range r.spans(part[missing:], atLeast(least, (*matcher).cutStart)) {
+			to = max(to, missing+s.to)
+		}
+	}
+	if to == 0 {
+		return nil
+	}
+	return []span{{to: to}}
+}
+
+// across finds the secrets that begin in a and end in b.
+func (r *redactor) across(a, b []byte) (inA, inB []span) {
+	if len(a) == 0 || len(b) == 0 {
+		return nil, nil
+	}
+	base := max(len(a)-r.window, 0)
+	border := len(a) - base
+	for _, s := range r.spans(slices.Concat(a[base:], b[:min(len(b), r.window)]), (*matcher).find) {
+		if s.from < border && s.to > border {
+			inA = append(inA, span{from: base + s.from, to: len(a), name: s.name})
+			inB = append(inB, span{to: s.to - border, name: s.name})
+		}
+	}
+	return inA, inB
+}

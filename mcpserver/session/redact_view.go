@@ -1,0 +1,288 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// view is a reading of a text, with where in the text each of its bytes comes from.
+type view struct {
+	text       []byte
+	from, upTo []int32 // nil: each byte is its own
+}
+
+func (v *view) start(i int) int {
+	if v.from == nil {
+		return i
+	}
+	return int(v.from[i])
+}
+
+func (v *view) end(i int) int {
+	if v.from == nil {
+		return i + 1
+	}
+	return int(v.upTo[i])
+}
+
+func newView(size int) view {
+	return view{text: make([]byte, 0, size), from: make([]int32, 0, size), upTo: make([]int32, 0, size)}
+}
+
+// put appends c, which stands in bytes i to j of of.
+func (v *view) put(of *view, i, j int, c byte) {
+	v.text = append(v.text, c)
+	v.from = append(v.from, int32(of.start(i)))
+	v.upTo = append(v.upTo, int32(of.end(j-1)))
+}
+
+// decodings are the readings of a text: as it is, and what its escapes stand for.
+func decodings(text []byte) []view {
+	raw := view{text: text}
+	views := []view{raw}
+	for _, way := range []struct {
+		mark   string
+		times  int
+		decode func(view) view
+	}{{"\\", 2, view.unescaped}, {"%", 2, view.unquoted}, {"&", 1, view.dereferenced}, {"'", 1, view.requoted}} {
+		v := raw
+		for range way.times {
+			if !bytes.Contains(v.text, []byte(way.mark)) {
+				break
+			}
+			next := way.decode(v)
+			if len(next.text) == len(v.text) {
+				break
+			}
+			v = next
+			views = append(views, v)
+		}
+	}
+	return views
+}
+
+// decode reads what begins with mark by step, which says how many bytes that is and what they
+// stand for.
+func (v view) decode(mark byte, step func(b []byte) (int, []byte)) view {
+	out := newView(len(v.text))
+	for i := 0; i < len(v.text); {
+		if v.text[i] != mark {
+			out.put(&v, i, i+1, v.text[i])
+			i++
+			continue
+		}
+		n, what := step(v.text[i:])
+		for _, c := range what {
+			out.put(&v, i, i+n, c)
+		}
+		i += n
+	}
+	return out
+}
+
+// unescaped reads backslash escapes.
+func (v view) unescaped() view { return v.decode('\\', backslash) }
+
+// unquoted reads %XX.
+func (v view) unquoted() view { return v.decode('%', percent) }
+
+// dereferenced reads character references.
+func (v view) dereferenced() view { return v.decode('&', reference) }
+
+// requoted reads the ways to write a single quote within single quotes in a shell.
+func (v view) requoted() view { return v.decode('\'', quote) }
+
+func quote(b []byte) (int, []byte) {
+	for _, q := range []string{`'\''`, `'"'"'`} {
+		if len(b) >= len(q) && string(b[:len(q)]) == q {
+			return len(q), b[:1]
+		}
+	}
+	return 1, b[:1]
+}
+
+func percent(b []byte) (int, []byte) {
+	if n, ok := hexNumber(b, 1, 2); ok {
+		return 3, []byte{byte(n)}
+	}
+	return 1, b[:1]
+}
+
+// hexNumber reads exactly n hexadecimal digits.
+func hexNumber(b []byte, at, n int) (uint32, bool) {
+	if at+n > len(b) {
+		return 0, false
+	}
+	var value uint32
+	for _, c := range b[at : at+n] {
+		d := hexDigit(c)
+		if d < 0 {
+			return 0, false
+		}
+		value = value<<4 | uint32(d)
+	}
+	return value, true
+}
+
+func hexDigit(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// backslash reads the escape b begins with: how many bytes it has and what it stands for.
+func backslash(b []byte) (int, []byte) {
+	if len(b) < 2 {
+		return 1, b[:1]
+	}
+	const letters, controls = "abefnrtv", "\a\b\x1b\f\n\r\t\v"
+	switch c := b[1]; {
+	case c == 'u' || c == 'U':
+		return unicodeEscape(b)
+	case c == 'x':
+		for digits := 2; digits > 0; digits-- {
+			if n, ok := hexNumber(b, 2, digits); ok {
+				return 2 + digits, []byte{byte(n)}
+			}
+		}
+	case c >= '0' && c <= '7':
+		n, value := 1, 0
+		for n < 4 && n < len(b) && b[n] >= '0' && b[n] <= '7' {
+			value = value<<3 | int(b[n]-'0')
+			n++
+		}
+		return n, []byte{byte(value)}
+	case c == '\n':
+		return 2, nil
+	case c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a' || c > 'z':
+		return 2, b[1:2]
+	default:
+		if i := bytes.IndexByte([]byte(letters), c); i >= 0 {
+			return 2, []byte{controls[i]}
+		}
+	}
+	return 1, b[:1]
+}
+
+// unicodeEscape reads \uXXXX, two of which may make one character, \u{X} and \UXXXXXXXX.
+func unicodeEscape(b []byte) (int, []byte) {
+	if b[1] == 'U' {
+		if n, ok := hexNumber(b, 2, 8); ok {
+			return 10, utf8.AppendRune(nil, rune(n))
+		}
+		return 1, b[:1]
+	}
+	if len(b) > 3 && b[2] == '{' {
+		if end := bytes.IndexByte(b[:min(len(b), 11)], '}'); end > 3 {
+			if n, err := strconv.ParseUint(string(b[3:end]), 16, 31); err == nil {
+				return end + 1, utf8.AppendRune(nil, rune(n))
+			}
+		}
+	}
+	n, ok := hexNumber(b, 2, 4)
+	if !ok {
+		return 1, b[:1]
+	}
+	if n >= 0xd800 && n < 0xdc00 && len(b) > 7 && b[6] == '\\' && b[7] == 'u' {
+		if low, ok := hexNumber(b, 8, 4); ok && low >= 0xdc00 && low < 0xe000 {
+			return 12, utf8.AppendRune(nil, rune(0x10000+(n-0xd800)<<10+(low-0xdc00)))
+		}
+	}
+	return 6, utf8.AppendRune(nil, rune(n))
+}
+
+var named = map[string]string{"amp": "&", "lt": "<", "gt": ">", "quot": `"`, "apos": "'"}
+
+// reference reads the character reference b begins with.
+func reference(b []byte) (int, []byte) {
+	const longest = 12
+	end := bytes.IndexByte(b[:min(len(b), longest)], ';')
+	if end < 2 {
+		return 1, b[:1]
+	}
+	name := string(b[1:end])
+	if c, ok := named[name]; ok {
+		return end + 1, []byte(c)
+	}
+	if name[0] != '#' || len(name) < 2 {
+		return 1, b[:1]
+	}
+	digits, base := name[1:], 10
+	if digits[0] == 'x' || digits[0] == 'X' {
+		digits, base = digits[1:], 16
+	}
+	n, err := strconv.ParseUint(digits, base, 31)
+	if err != nil {
+		return 1, b[:1]
+	}
+	return end + 1, utf8.AppendRune(nil, rune(n))
+}
+
+// packed leaves out what wraps and spaces a text: white space and NUL bytes.
+func (v view) packed() view {
+	if !bytes.ContainsAny(v.text, " \t\n\v\f\r\x00") {
+		return v
+	}
+	out := newView(len(v.text))
+	for i, c := range v.text {
+		switch c {
+		case ' ', '\t', '\n', '\v', '\f', '\r', 0:
+		default:
+			out.put(&v, i, i+1, c)
+		}
+	}
+	return out
+}
+
+// standard writes the other alphabet of base64 as the usual one.
+func (v view) standard() view {
+	if !bytes.ContainsAny(v.text, "-_") {
+		return v
+	}
+	v.text = slices.Clone(v.text)
+	for i, c := range v.text {
+		switch c {
+		case '-':
+			v.text[i] = '+'
+		case '_':
+			v.text[i] = '/'
+		}
+	}
+	return v
+}
+
+// hexDigits leaves nothing but hexadecimal digits in lower case, and a break where more stands
+// between two of them than separates the bytes of a dump.
+func (v view) hexDigits() view {
+	const apart = 6
+	out := newView(len(v.text) / 2)
+	last := 0
+	for i, c := range v.text {
+		d := hexDigit(c)
+		if d < 0 || c == '0' && v.prefixAt(i) {
+			continue
+		}
+		if i-last > apart {
+			out.put(&v, i, i+1, '.')
+		}
+		out.put(&v, i, i+1, "0123456789abcdef"[d])
+		last = i
+	}
+	if n := len(v.text); n-last > apart {
+		out.put(&v, n-1, n, '.')
+	}
+	return out
+}
+
+// prefixAt reports whether 0x stands at i, and begins something.
+func (v view) prefixAt(i int) bool {
+	return i+1 < len(v.text) && (v.text[i+1] == 'x' || v.text[i+1] == 'X') && (i == 0 || hexDigit(v.text[i-1]) < 0)
+}

@@ -1,0 +1,293 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// The codes of what differs when a session is resumed.
+const (
+	driftSkillMissing = "resume-skill-missing"
+	driftRootMissing  = "resume-root-unavailable"
+	driftSkillDigest  = "resume-skill-digest-drift"
+	driftScript       = "resume-script-drift"
+	driftResource     = "resume-resource-drift"
+)
+
+// Drift is a skill that a session had loaded and that is not the same any more.
+type Drift struct {
+	Code      string // "resume-…"
+	Skill     string // path
+	File      string // the first that differs; empty when the whole skill is gone
+	Want, Got digest.Digest
+}
+
+func (d Drift) String() string {
+	if d.File == "" {
+		return d.Code + ": " + d.Skill
+	}
+	return d.Code + ": " + d.Skill + ": " + d.File
+}
+
+// DriftedError is why a session was not resumed.
+type DriftedError struct{ Drifts []Drift }
+
+func (e *DriftedError) Error() string {
+	texts := make([]string, len(e.Drifts))
+	for i, d := range e.Drifts {
+		texts[i] = d.String()
+	}
+	return fmt.Sprintf("%d skills are not those that the session loaded: %s", len(e.Drifts), strings.Join(texts, "; "))
+}
+
+// errNotLocal is a session that another principal than this process's user had.
+var errNotLocal = errors.New("the session belongs to another principal")
+
+// resumed is what a session was, as its events tell.
+type resumed struct {
+	*provenance.Recollection
+	mode      policy.Mode
+	outputs   uint64
+	decisions uint64
+	contexts  uint64                              // of invocations
+	registry  map[string]provenance.RegistrySkill // by skill path
+}
+
+// Resume goes on with a recorded session as that of the process. It is called after Start and before
+// the first call. What the session loaded is active again, its numbering goes on, and its mode holds
+// unless the configured one is stricter. Approvals are not carried over, and the allowlist is never
+// that of the record.
+//
+// Skills that differ from what was loaded are recorded, and the session is not resumed; with reload
+// they are activated anew, and their instructions are sent again.
+//
+// Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable when another process has
+// the session.
+func (s *Sessions) Resume(ctx context.Context, id, version string, principal policy.Principal, reload bool) error {
+	was, err := s.recall(ctx, id)
+	if err != nil {
+		return err
+	}
+	if was.Principal != principal.Name {
+		return errNotLocal
+	}
+	ses, err := s.newSession(Call{Principal: principal, ClientSession: was.ClientSession, Profile: was.Profile})
+	if err != nil {
+		return err
+	}
+	ses.id, ses.parent, ses.began = id, was.Parent, true
+	ses.outputs.Store(was.outputs)
+	ses.decisions.Store(was.decisions)
+	ses.invocations.Store(was.contexts)
+	ses.raised.Store(int64(was.mode))
+	ses.first.Do(func() {})
+	mode := s.cfg.Policy.Mode(was.mode)
+	info := provenance.SessionInfo{Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession, Profile: was.Profile}
+	files, err := ses.putSnapshots(ctx, mode, &info)
+	if err == nil {
+		err = ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info), Files: files})
+	}
+	if err != nil {
+		return fmt.Errorf("resume %s: %w", id, err)
+	}
+	drifts, err := ses.resumeActivations(ctx, was, reload)
+	if err != nil {
+		return err
+	}
+	if len(drifts) > 0 && !reload {
+		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "not resumed: skills differ"})
+		return errors.Join(&DriftedError{Drifts: drifts}, err)
+	}
+	background, stop := context.WithCancel(context.Background())
+	ses.stop = stop
+	ses.background.Go(func() { ses.recordRegistry(background) })
+	ses.background.Go(func() { ses.backgroundCapabilities(background) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = ses
+	return nil
+}
+
+// recall reads what a session was.
+func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
+	found, err := provenance.Recall(ctx, s.cfg.Records, id)
+	if err != nil {
+		return nil, fmt.Errorf("resume %s: %w", id, err)
+	}
+	was := &resumed{Recollection: found, registry: map[string]provenance.RegistrySkill{}}
+	for e, err := range s.cfg.Records.Events(ctx, provenance.Query{Session: id}) {
+		if err != nil {
+			return nil, fmt.Errorf("resume %s: %w", id, err)
+		}
+		was.count(e)
+	}
+	file, err := s.cfg.Records.Artifact(ctx, id, provenance.RegistryFile)
+	if err != nil {
+		// A session that ended at once has none: that a skill differs is then all that can be said.
+		return was, nil
+	}
+	defer file.Close()
+	var registry provenance.SkillRegistry
+	if err := json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&registry); err != nil {
+		return was, nil
+	}
+	for _, sk := range registry.Skills {
+		if sk.Skillsd != nil {
+			was.registry[sk.Skillsd.Path] = sk
+		}
+	}
+	return was, nil
+}
+
+// count takes from an event what numbering and mode go on from.
+func (r *resumed) count(e *provenance.Event) {
+	if len(e.Decision) > 0 {
+		r.decisions++
+	}
+	if len(e.Invocation) > 0 {
+		r.contexts++
+	}
+	var row struct {
+		OutputID string `json:"outputId"`
+		Mode     string `json:"cfcEnforcementMode"`
+	}
+	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
+		return
+	}
+	if n, err := strconv.ParseUint(row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:], 10, 64); err == nil {
+		r.outputs = max(r.outputs, n)
+	}
+	// Calls whose result is in no row have taken numbers too.
+	r.outputs = max(r.outputs, e.Seq)
+	if e.Kind == provenance.KindSessionStarted || e.Kind == provenance.KindSessionResumed {
+		if mode, err := policy.ParseMode(row.Mode); err == nil {
+			r.mode = mode
+		}
+	}
+}
+
+// resumeActivations makes active again what the session had loaded and is the same, records what is
+// not, and with reload activates that as it is now.
+func (s *Session) resumeActivations(ctx context.Context, was *resumed, reload bool) ([]Drift, error) {
+	latest := map[string]provenance.Activation{}
+	var order []string
+	for _, row := range was.Activations {
+		if row.Skillsd == nil {
+			continue
+		}
+		path := row.Skillsd.Path
+		if _, known := latest[path]; !known {
+			order = append(order, path)
+		}
+		latest[path] = row
+		if sum, ok := sumOf(row, s.cfg.Now()); ok {
+			s.secrets[sum] = row.Skillsd.ExpiresAt.Time
+		}
+	}
+	var drifts []Drift
+	for _, path := range order {
+		row := latest[path]
+		sk := s.Visible(s.principal, s.profile).Skill(path)
+		var index *skills.Index
+		if sk != nil {
+			var err error
+			if index, err = sk.Index(ctx); err != nil {
+				sk = nil
+			}
+		}
+		if sk != nil && index.TreeDigest == row.Skillsd.TreeDigest {
+			s.active[path] = &activation{skill: sk, index: index, at: s.cfg.Now(), shown: row.Source != provenance.SourcePreload}
+			continue
+		}
+		drift := s.drift(was, row, sk, index)
+		drifts = append(drifts, drift)
+		err := s.write(ctx, &provenance.Event{Kind: provenance.KindDriftDetected, Skill: path, Path: drift.File, Detail: drift.Code,
+			Want: drift.Want.String(), Got: drift.Got.String()})
+		if err != nil {
+			return nil, err
+		}
+		if reload && sk != nil {
+			if err := s.reload(ctx, sk, index, row.Source); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return drifts, nil
+}
+
+// reload activates a skill as it is now; its instructions have not been sent yet.
+func (s *Session) reload(ctx context.Context, sk *skills.Skill, index *skills.Index, source provenance.Source) error {
+	req := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
+	req.skill = sk
+	a, handle, until := s.activate(sk, index)
+	s.renews(a, handle)
+	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_resume_reload"}
+	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}, grant, source))
+}
+
+// drift says what of a skill differs from what the session loaded: the most telling file of it.
+func (s *Session) drift(was *resumed, row provenance.Activation, sk *skills.Skill, index *skills.Index) Drift {
+	d := Drift{Code: driftSkillMissing, Skill: row.Skillsd.Path, Want: row.Skillsd.TreeDigest}
+	if sk == nil {
+		if !s.servesRoot(row) {
+			d.Code = driftRootMissing
+		}
+		return d
+	}
+	d.Got = index.TreeDigest
+	if sk.Digest != row.Digest {
+		return Drift{Code: driftSkillDigest, Skill: d.Skill, File: sk.File, Want: row.Digest, Got: sk.Digest}
+	}
+	d.Code = driftResource
+	before := map[string]provenance.RegistryResource{}
+	for _, r := range was.registry[d.Skill].Resources {
+		before[r.Path] = r
+	}
+	differs := func(path, kind string, want, got digest.Digest) {
+		if want == got || d.File != "" && (d.Code == driftScript || kind != string(skills.KindScript)) {
+			return
+		}
+		d.File, d.Want, d.Got, d.Code = path, want, got, driftResource
+		if kind == string(skills.KindScript) {
+			d.Code = driftScript
+		}
+	}
+	for i := range index.Resources {
+		r := &index.Resources[i]
+		differs(r.Path, string(r.Kind), before[r.Path].Digest, r.Digest)
+		delete(before, r.Path)
+	}
+	for path, r := range before {
+		differs(path, r.Kind, r.Digest, "")
+	}
+	return d
+}
+
+// servesRoot reports whether the root that an activated skill was in is there.
+func (s *Session) servesRoot(row provenance.Activation) bool {
+	snapshot := s.cfg.Registry.Snapshot()
+	for _, d := range snapshot.Diagnostics {
+		if d.Code == skills.CodeUnreadableRoot {
+			return false
+		}
+	}
+	for i := range snapshot.Roots {
+		root := &snapshot.Roots[i]
+		if rel, err := filepath.Rel(root.Dir, row.SkillDir); root.FS == nil && err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return strings.HasPrefix(row.SkillDir, "skill://")
+}

@@ -1,0 +1,153 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// ended is a session of the process that loaded demo, ran a script and ended, and the server started
+// again; change is made between.
+func ended(t *testing.T, o benchOptions, change func(b *bench)) (b *bench, id, handle string) {
+	t.Helper()
+	b = newBench(t, o)
+	handle = b.load("demo").Handle
+	id = b.Current().ID()
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil && code(err) != string(policy.CodeDirectCommandRequired) {
+		t.Fatal(err)
+	}
+	b.Current().background.Wait()
+	if change != nil {
+		change(b)
+	}
+	return b.restart(), id, handle
+}
+
+// A session that is resumed goes on where it ended: what it loaded is active, its handle is good, its
+// numbers are not given out twice.
+func TestResume(t *testing.T) {
+	b, id, handle := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, nil)
+	before := len(events(t, b, id))
+	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+		t.Fatal(err)
+	}
+	ses := b.Current()
+	if ses.ID() != id || ses.activated("demo") == nil || !ses.owns(handle) || len(ses.approved) != 0 {
+		t.Errorf("resumed as %s, active %v", ses.ID(), ses.active)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	all := events(t, b, id)
+	if all[before].Kind != provenance.KindSessionResumed || len(all) < before+3 {
+		t.Errorf("recorded %v", b.kinds(ses))
+	}
+	seen := map[string]bool{}
+	for _, e := range all {
+		if at := strings.Index(string(e.Row), `"outputId":"`); at >= 0 && e.Kind == provenance.KindScriptExecuted {
+			id, _, _ := strings.Cut(string(e.Row)[at+12:], `"`)
+			if seen[id] {
+				t.Errorf("output %s was numbered twice", id)
+			}
+			seen[id] = true
+		}
+	}
+}
+
+func events(t *testing.T, b *bench, id string) (all []*provenance.Event) {
+	t.Helper()
+	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: id}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// What differs is told file by file, and keeps the session from being resumed unless it is to be loaded
+// anew.
+func TestResumeDrift(t *testing.T) {
+	write := func(name, content string) func(*bench) {
+		return func(b *bench) {
+			if err := os.WriteFile(filepath.Join(b.root, "demo", name), []byte(content), 0o644); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*bench)
+		drift  string
+	}{
+		{"instructions", write("SKILL.md", "---\nname: demo\ndescription: For tests.\n---\nDo evil.\n"), "resume-skill-digest-drift: demo: SKILL.md"},
+		{"a script", write("scripts/ok.sh", "#!/bin/sh\nrm -r .\n"), "resume-script-drift: demo: scripts/ok.sh"},
+		{"a file", write("notes.md", "other\n"), "resume-resource-drift: demo: notes.md"},
+		{"one more file", write("more.md", "more\n"), "resume-resource-drift: demo: more.md"},
+		{"one file less", func(b *bench) { os.Remove(filepath.Join(b.root, "demo", "notes.md")) }, "resume-resource-drift: demo: notes.md"},
+		{"the skill is gone", func(b *bench) { os.RemoveAll(filepath.Join(b.root, "demo")) }, "resume-skill-missing: demo"},
+		{"the root is gone", func(b *bench) { os.Rename(b.root, b.root+".away") }, "resume-root-unavailable: demo"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, tt.change)
+			err := b.Resume(t.Context(), id, "test", local, false)
+			var drifted *DriftedError
+			if !errors.As(err, &drifted) || len(drifted.Drifts) != 1 || drifted.Drifts[0].String() != tt.drift {
+				t.Fatalf("Resume: %v", err)
+			}
+			if b.Current() != nil {
+				t.Error("the session goes on")
+			}
+			all := events(t, b, id)
+			kinds := []provenance.Kind{all[len(all)-3].Kind, all[len(all)-2].Kind, all[len(all)-1].Kind}
+			if !slices.Equal(kinds, []provenance.Kind{provenance.KindSessionResumed, provenance.KindDriftDetected, provenance.KindSessionEnded}) {
+				t.Errorf("recorded %v", kinds)
+			}
+		})
+	}
+}
+
+// With reload a changed skill is active as it is now, and its instructions are sent again.
+func TestResumeReload(t *testing.T) {
+	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
+		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"), 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	})
+	if err := b.Resume(t.Context(), id, "test", local, true); err != nil {
+		t.Fatal(err)
+	}
+	if a := b.Current().activated("demo"); a == nil || a.skill != b.cfg.Registry.Snapshot().Skill("demo") {
+		t.Errorf("active: %v", a)
+	}
+	if loaded := b.load("demo"); loaded.Known {
+		t.Error("the changed instructions were not sent")
+	}
+}
+
+// The recorded mode holds unless the configured one is stricter; another's session is nobody's to resume.
+func TestResumeMode(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}})
+	_, call := b.call("load_skill")
+	call.Mode = policy.EnforceExplicit
+	if _, err := b.Current().Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	id := b.Current().ID()
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != string(policy.CodeDirectCommandRequired) {
+		t.Errorf("the mode was not raised for the session: %v", err)
+	}
+	b = b.restart()
+	if err := b.Resume(t.Context(), id, "test", alice, false); !errors.Is(err, errNotLocal) {
+		t.Errorf("another principal: %v", err)
+	}
+	if err := b.Resume(t.Context(), "ses_none", "test", local, false); !errors.Is(err, provenance.ErrNotFound) {
+		t.Errorf("no such session: %v", err)
+	}
+}

@@ -1,0 +1,166 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// maxVariable is the most bytes of a variable's value; the kernel takes no longer string.
+const maxVariable = 120 << 10
+
+var errNoSecrets = errors.New("the server has no secrets")
+
+// knownSecrets holds the redactor of the values the declared secrets had last. It is safe for
+// concurrent use.
+type knownSecrets struct {
+	mu       sync.Mutex
+	values   map[string]string // all that could be had
+	usable   map[string]string // those of them that the redactor can find
+	redactor *redactor
+}
+
+// CheckEntries refuses allowlist entries that no run could satisfy as they are meant, and warns of
+// those whose variables and secrets are missing now. It looks at the configuration alone and is meant
+// for the start of a server; what has become wrong since refuses to run.
+//
+// Errors: one that names the entry, for a host that is none and for a secret that is too short or too
+// long to be found in output.
+func (s *Sessions) CheckEntries(ctx context.Context) error {
+	for _, entry := range s.cfg.Policy.Entries() {
+		where := entry.Skill + ":" + entry.Path
+		if _, err := targets(entry); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+		_, values, err := s.variables(entry)
+		if err != nil {
+			s.cfg.Logger.WarnContext(ctx, "allowlisted script lacks what it is to get", slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
+			continue
+		}
+		if _, err := newRedactor(values); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	return nil
+}
+
+// variables returns what an entry adds to a script's environment, and its secrets by name.
+//
+// Errors: one whose text names the variable or secret and no value.
+func (s *Sessions) variables(entry policy.Entry) (env []string, secrets map[string]string, err error) {
+	for _, name := range entry.Env {
+		value, ok := "", false
+		if s.cfg.Env != nil {
+			value, ok = s.cfg.Env(name)
+		}
+		if !ok {
+			return nil, nil, fmt.Errorf("variable %s is not in the server's environment", name)
+		}
+		if err := checkValue(value); err != nil {
+			return nil, nil, fmt.Errorf("variable %s %w", name, err)
+		}
+		env = append(env, name+"="+value)
+	}
+	for _, name := range entry.Secrets {
+		value, err := s.secret(name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("secret %s cannot be had: %w", name, err)
+		}
+		if err := checkValue(value); err != nil {
+			return nil, nil, fmt.Errorf("secret %s %w", name, err)
+		}
+		if secrets == nil {
+			secrets = map[string]string{}
+		}
+		secrets[name] = value
+		env = append(env, name+"="+value)
+	}
+	return env, secrets, nil
+}
+
+func (s *Sessions) secret(name string) (string, error) {
+	if s.cfg.Secret == nil {
+		return "", errNoSecrets
+	}
+	value, err := s.cfg.Secret(name)
+	if err == nil && strings.TrimSpace(value) == "" {
+		return "", errors.New("it is empty")
+	}
+	return value, err
+}
+
+// checkValue refuses what no environment can carry.
+func checkValue(value string) error {
+	switch {
+	case strings.ContainsRune(value, 0):
+		return errors.New("holds a NUL byte")
+	case len(value) > maxVariable:
+		return fmt.Errorf("has more than %d bytes", maxVariable)
+	}
+	return nil
+}
+
+// redaction returns the redactor of all secrets that any entry declares, as they are now, and their
+// values: a script can come upon what was meant for another one, and a model can pass on what it was
+// shown elsewhere. Secrets that cannot be had or found are not among them; no script gets those.
+func (s *Sessions) redaction() (*redactor, map[string]string) {
+	values := map[string]string{}
+	for _, entry := range s.cfg.Policy.Entries() {
+		for _, name := range entry.Secrets {
+			if _, done := values[name]; done {
+				continue
+			}
+			if value, err := s.secret(name); err == nil {
+				values[name] = value
+			}
+		}
+	}
+	k := &s.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if maps.Equal(k.values, values) {
+		return k.redactor, k.usable
+	}
+	k.values, k.usable = values, map[string]string{}
+	for name, value := range values {
+		if len(strings.TrimSpace(value)) >= minSecret && len(value) <= maxSecret {
+			k.usable[name] = value
+		}
+	}
+	k.redactor, _ = newRedactor(k.usable) // refuses sizes only
+	return k.redactor, k.usable
+}
+
+// environment adds to a run what its entry grants of the server's environment and of its secrets. A
+// variable that is missing is never an empty one.
+func (s *Session) environment(r *run) *Error {
+	env, secrets, err := s.variables(r.grant.Entry)
+	if err == nil && len(secrets) > 0 {
+		// They may be others than a moment ago.
+		_, all := s.redaction()
+		all = maps.Clone(all)
+		maps.Copy(all, secrets)
+		r.redact, err = newRedactor(all)
+		r.secret, r.secrets = true, secrets
+	}
+	if err != nil {
+		return &Error{Code: CodeEnvDenied, Message: "the script lacks what its entry is to hand it: " + firstWords(err),
+			Remedy: "the operator can provide it and call again; the server's log has the cause", Err: err}
+	}
+	r.env = env
+	return nil
+}
+
+// firstWords is an error up to its cause, which may hold a path.
+func firstWords(err error) string {
+	text, _, _ := strings.Cut(err.Error(), ": ")
+	return text
+}
