@@ -22,6 +22,9 @@ const (
 	metaToolCallID = "skillsd/tool-call-id"
 	metaSession    = "skillsd/session"
 	metaActivation = "skillsd/activation"
+	metaProfile    = "skillsd/profile"
+	metaParent     = "skillsd/parent-session"
+	metaLease      = "skillsd/browser-lease"
 )
 
 // localPrincipal is who speaks on stdio: the process's own user, whose evidence counts.
@@ -34,8 +37,14 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	call := session.Call{
 		Method: method, Principal: principal, Client: clientName(client.Info), Protocol: client.Version,
 		ToolCallID: toolCallID(meta, wire.RequestID(ctx)), Remote: remote, ClientSession: clientSession(meta), Turn: turn(meta),
+		Records: recorderOf(ctx),
 	}
 	call.Handle, _ = meta[metaActivation].(string)
+	call.Parent, _ = meta[metaParent].(string)
+	var err error
+	if call.Profile, err = s.profileOf(meta); err != nil {
+		return call, err
+	}
 	if !remote {
 		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
 		call.Workspace = s.workspaceOf(meta)
@@ -59,6 +68,18 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 				Remedy: "send a PromptSlotBound object in _meta, or none", Err: err}
 		}
 	}
+	if err := believe(&call, meta); err != nil {
+		return call, err
+	}
+	if lease, ok := meta[metaLease]; ok {
+		raw, err := json.Marshal(lease)
+		if err != nil {
+			return call, err
+		}
+		if call.Lease, err = policy.ParseLease(raw); err != nil {
+			return call, invalidArguments(err.Error(), "send {leaseId, cdpUrl, expiresAt} in _meta, or none")
+		}
+	}
 	if mode, ok := meta[metaMode]; ok {
 		text, _ := mode.(string)
 		parsed, err := policy.ParseMode(text)
@@ -70,9 +91,23 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	return call, nil
 }
 
+// profileOf is the profile that a request narrows itself to. One that is not there is refused, so that
+// a client does not take it for narrowing.
+func (s *Server) profileOf(meta map[string]any) (string, error) {
+	value, ok := meta[metaProfile]
+	if !ok {
+		return "", nil
+	}
+	name, _ := value.(string)
+	if !s.cfg.Policy.HasProfile(name) {
+		return "", invalidArguments(fmt.Sprintf("_meta[%q] is no profile of this server", metaProfile), "use a profile that the operator configured, or none")
+	}
+	return name, nil
+}
+
 // ignoreEvidence logs what a principal says that it is not believed.
 func (s *Server) ignoreEvidence(ctx context.Context, meta map[string]any) {
-	for _, key := range []string{metaPromptSlot, metaMode} {
+	for _, key := range []string{metaPromptSlot, metaMode, metaLease, metaRunID, metaInputLabels} {
 		if _, ok := meta[key]; ok {
 			principal, _ := principalOf(ctx)
 			s.cfg.Logger.WarnContext(ctx, "not believed from this principal", slog.String("principal", principal.Name), slog.String("key", key))

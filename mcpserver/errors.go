@@ -23,12 +23,6 @@ type plainText struct {
 	Remedy  string       `json:"remedy"`
 }
 
-// failedOutput is the output object of a call that failed before it had one.
-type failedOutput struct {
-	Status provenance.Status      `json:"status"`
-	Error  provenance.RecordError `json:"error"`
-}
-
 // outputer is a result that carries the reference's output object even when the call failed.
 type outputer interface{ OutputObject() any }
 
@@ -47,7 +41,7 @@ func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mc
 	}
 	plain := s.plain(ctx, err)
 	if output == nil {
-		output = failedOutput{Status: provenance.StatusError, Error: provenance.RecordError{Code: string(plain.Code), Message: plain.Message}}
+		output = provenance.FailedOutput{Status: provenance.StatusError, Error: provenance.RecordError{Code: string(plain.Code), Message: plain.Message}}
 	}
 	text, err := provenance.Encode(plainText{plain.Code, plain.Message, plain.Remedy})
 	if err != nil {
@@ -112,6 +106,7 @@ func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	if !ok {
 		plain = &session.Error{Code: session.CodeInternal, Message: "the server could not do this", Remedy: "the operator finds the cause in the server's log", Err: err}
 	}
+	traceCode(ctx, plain.Code)
 	switch plain.Code {
 	case session.CodeInternal, session.CodeProvenanceUnavailable:
 		s.cfg.Logger.ErrorContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))

@@ -123,7 +123,11 @@ func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.permit(ctx, r.Method, params.Meta, session.PermitRequest{}); err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
-	page, next, err := s.skillPage(ctx, after)
+	sc, err := s.scoped(ctx, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
+	page, next, err := s.skillPage(ctx, s.shelf(sc), after)
 	if err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
@@ -134,8 +138,8 @@ func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
 
 // skillPage returns the listed entries whose URI follows after, at most one page, and the URI to
 // continue after when there may be more.
-func (s *Server) skillPage(ctx context.Context, after string) (page []json.RawMessage, next string, err error) {
-	books := s.shelf().books()
+func (s *Server) skillPage(ctx context.Context, sh *shelf, after string) (page []json.RawMessage, next string, err error) {
+	books := sh.books()
 	at, found := slices.BinarySearchFunc(books, after, func(b book, uri string) int { return strings.Compare(b.uri, uri) })
 	if found {
 		at++
@@ -213,7 +217,11 @@ func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	b := s.shelf().book(params.URI)
+	sc, err := s.scoped(ctx, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
+	b := s.shelf(sc).book(params.URI)
 	about := session.PermitRequest{}
 	if b != nil {
 		about.Skill, about.Path = b.skill, b.skill.File

@@ -26,7 +26,11 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	snapshot := s.cfg.Registry.Snapshot()
+	sc, err := s.scoped(ctx, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
+	snapshot := s.cfg.Sessions.Visible(sc.principal, sc.profile)
 	var about session.PermitRequest
 	about.Skill, about.Path = locate(snapshot, params.URI)
 	if err := s.permit(ctx, r.Method, params.Meta, about); err != nil {

@@ -12,36 +12,96 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // skillFile is the name the Skills extension gives every skill's file.
 const skillFile = "SKILL.md"
 
-// shelf holds the orders of one snapshot that lists are cut from, so that a page costs what is on
+// scope is who asks and how they narrow themselves: what decides which part of the catalogue they see.
+// Earlier calls never do.
+type scope struct {
+	principal policy.Principal
+	profile   string // of the request; empty narrows nothing
+}
+
+// scopeOf is the scope of a request without one of its own.
+func (s *Server) scopeOf(ctx context.Context) scope {
+	principal, _ := principalOf(ctx)
+	return scope{principal: principal}
+}
+
+// scoped is the scope of a request with _meta.
+func (s *Server) scoped(ctx context.Context, meta map[string]any) (scope, error) {
+	sc := s.scopeOf(ctx)
+	var err error
+	sc.profile, err = s.profileOf(meta)
+	return sc, err
+}
+
+// maxShelves bounds the shelves that are kept beside that of the whole catalogue.
+const maxShelves = 64
+
+// shelves holds the shelf of each scope. It is safe for concurrent use.
+type shelves struct {
+	whole atomic.Pointer[shelf] // that of a scope which narrows nothing
+
+	mu   sync.Mutex
+	part map[shelfKey]*shelf
+}
+
+// shelfKey is what a shelf is made of.
+type shelfKey struct {
+	snapshot *skills.Snapshot
+	runs     bool
+}
+
+// shelf holds what lists are cut from and tools say of one snapshot, so that a page costs what is on
 // it. Each is computed when it is first asked for. It is safe for concurrent use.
 type shelf struct {
 	snapshot *skills.Snapshot
+	runs     bool                      // run_skill_script is offered
 	books    func() []book             // in byte order of URI
 	groups   func() [][]*skills.Skill  // see groups
 	prompts  func() []prompt           // in byte order of name
 	byPrompt func() map[string]*prompt // by name
+	view     func() *view
 }
 
-// shelf returns the orders of the registry's current snapshot.
-func (s *Server) shelf() *shelf {
-	for {
-		snapshot, current := s.cfg.Registry.Snapshot(), s.shelved.Load()
-		if current != nil && current.snapshot == snapshot {
-			return current
-		}
-		if fresh := newShelf(snapshot); s.shelved.CompareAndSwap(current, fresh) {
-			return fresh
-		}
+// shelf returns that of what a scope sees of the registry's current snapshot.
+func (s *Server) shelf(sc scope) *shelf {
+	snapshot := s.cfg.Sessions.Visible(sc.principal, sc.profile)
+	runs := s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile})
+	whole := snapshot == s.cfg.Registry.Snapshot() && runs == s.cfg.Policy.Offers(ToolRun)
+	if current := s.shelves.whole.Load(); whole && current != nil && current.snapshot == snapshot {
+		return current
 	}
+	fresh := s.newShelf(snapshot, runs)
+	if whole {
+		s.shelves.whole.Store(fresh)
+		return fresh
+	}
+	return s.shelves.partOf(fresh)
 }
 
-func newShelf(snapshot *skills.Snapshot) *shelf {
-	sh := &shelf{snapshot: snapshot}
+// partOf returns the shelf that is kept in the place of one just made, which it keeps if there is none.
+func (p *shelves) partOf(fresh *shelf) *shelf {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := shelfKey{fresh.snapshot, fresh.runs}
+	if kept := p.part[key]; kept != nil {
+		return kept
+	}
+	if p.part == nil || len(p.part) >= maxShelves {
+		p.part = map[shelfKey]*shelf{}
+	}
+	p.part[key] = fresh
+	return fresh
+}
+
+func (s *Server) newShelf(snapshot *skills.Snapshot, runs bool) *shelf {
+	sh := &shelf{snapshot: snapshot, runs: runs}
+	sh.view = sync.OnceValue(func() *view { return s.describe(sh) })
 	sh.books = sync.OnceValue(func() []book { return booksOf(snapshot.Skills) })
 	sh.groups = sync.OnceValue(func() [][]*skills.Skill { return groups(snapshot.Skills) })
 	sh.prompts = sync.OnceValue(func() []prompt { return promptsOf(snapshot.Skills) })

@@ -366,10 +366,10 @@ func TestExtensionDeclared(t *testing.T) {
 func TestEntriesAreKept(t *testing.T) {
 	p := newProbe(t, shelfFiles(), probeOptions{})
 	p.listed(nil)
-	first := p.server.shelf()
+	first := p.server.shelf(scope{principal: localPrincipal})
 	made := first.book("skill://pdf/SKILL.md").made.Load()
 	p.listed(nil)
-	if p.server.shelf() != first || first.book("skill://pdf/SKILL.md").made.Load() != made || made == nil {
+	if p.server.shelf(scope{principal: localPrincipal}) != first || first.book("skill://pdf/SKILL.md").made.Load() != made || made == nil {
 		t.Error("an entry was made twice")
 	}
 	p.write(map[string]string{"pdf/SKILL.md": skillMD("pdf", "license: GPL\n")})

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -106,9 +107,18 @@ func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*m
 		return s.toolError(ctx, err, nil)
 	}
 	run.Call = call
+	run.CanAsk, run.Answer = canAsk(ctx), answerOf(request)
 	stop := s.reportProgress(ctx, &run.Call, request)
 	result, err := ses.RunScript(ctx, run)
+	question, asks := errors.AsType[*session.Question](err)
+	if asks && !wire.ClientOf(ctx).Modern {
+		run.Answer = s.elicit(ctx, question)
+		result, err = ses.RunScript(ctx, run)
+	}
 	stop()
+	if asks && run.Answer == nil {
+		return inputRequired(question), nil
+	}
 	if err != nil {
 		return s.toolError(ctx, err, result)
 	}
@@ -118,7 +128,7 @@ func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*m
 }
 
 func runRequest(args RunArgs) (session.RunRequest, error) {
-	run := session.RunRequest{Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd, Timeout: DefaultTimeoutMs * time.Millisecond}
+	run := session.RunRequest{Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd}
 	if err := required("skill", args.Skill); err != nil {
 		return run, err
 	}

@@ -40,19 +40,19 @@ func (o HTTPOptions) Check() error {
 // seconds to finish.
 func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOptions) error {
 	opts := wire.HTTPOptions{
-		Methods: s.methods(), Overrides: s.overrides(), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger,
+		Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger,
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
 		Path:       o.Path, Hosts: o.Hosts, Origins: o.Origins, Rate: rate.Limit(o.Rate), Burst: o.Burst,
 		Ready: s.isReady, SessionEnded: s.cfg.Sessions.EndProtocolSession,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
-			return withPrincipal(r.Context(), anonymous), anonymous.Name, true
+			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true
 		},
 	}
 	if o.Auth != nil {
 		opts.Public, opts.Shared = o.Auth, true
 		opts.Authenticate = func(w http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			principal, ok := o.Auth.Authenticate(w, r)
-			return withPrincipal(r.Context(), principal), principal.Name, ok
+			return withPrincipal(s.trace.headerContext(r), principal), principal.Name, ok
 		}
 	}
 	handler, err := wire.NewHTTP(s.mcp, opts)

@@ -65,12 +65,15 @@ func breaksCommand(r rune) bool {
 
 // listPrompts is prompts/list, paged by name.
 func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) {
-	_, after, err := parsePage(r)
+	params, after, err := parsePage(r)
 	if err != nil {
 		return nil, err
 	}
-	s.awaitScan(ctx)
-	all := s.shelf().prompts()
+	sc, err := s.listed(ctx, params.Meta)
+	if err != nil {
+		return nil, err
+	}
+	all := s.shelf(sc).prompts()
 	at, found := slices.BinarySearchFunc(all, after, func(p prompt, name string) int { return strings.Compare(p.name, name) })
 	if found {
 		at++
@@ -130,7 +133,7 @@ func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[s
 	if err != nil {
 		return nil, err
 	}
-	p := s.shelf().byPrompt()[name]
+	p := s.shelf(scope{call.Principal, call.Profile}).byPrompt()[name]
 	if p == nil {
 		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 			return nil, err

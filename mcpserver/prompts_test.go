@@ -122,7 +122,7 @@ func TestPromptOpensHidden(t *testing.T) {
 			sources = append(sources, e.Detail)
 		}
 	}
-	if diff := cmp.Diff([]string{"user-explicit", "model-tool", "user-explicit"}, sources); diff != "" {
+	if diff := cmp.Diff([]string{"error skill_not_found", "user-explicit", "model-tool", "user-explicit"}, sources); diff != "" {
 		t.Errorf("activations (-want +got):\n%s", diff)
 	}
 	for _, params := range []object{{"name": "quiet"}, {"name": "none"}, {}, {"name": "pdf", "arguments": object{argumentRequest: 7}}, {"name": "pdf", "arguments": []int{1}}} {

@@ -32,12 +32,15 @@ const skillMeta = "io.modelcontextprotocol.skills/"
 // listResources is resources/list: every file of every skill in byte order of its URI, paged by
 // URI so that no name can hide another.
 func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error) {
-	_, after, err := parsePage(r)
+	params, after, err := parsePage(r)
 	if err != nil {
 		return nil, err
 	}
-	s.awaitScan(ctx)
-	page, next, err := s.resourcePage(ctx, after)
+	sc, err := s.listed(ctx, params.Meta)
+	if err != nil {
+		return nil, err
+	}
+	page, next, err := s.resourcePage(ctx, s.shelf(sc), after)
 	if err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
@@ -46,13 +49,24 @@ func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error
 	return result, nil
 }
 
+// listed waits for the first scan, as long as a client would, and returns what part of the catalogue a
+// list shows.
+func (s *Server) listed(ctx context.Context, meta map[string]any) (scope, error) {
+	s.awaitScan(ctx)
+	sc, err := s.scoped(ctx, meta)
+	if err != nil {
+		return scope{}, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
+	return sc, nil
+}
+
 // resourcePage returns the resources whose URI follows after, at most one page, and the URI to
 // continue after when there are more. Files are indexed only as far as the page needs them.
 //
 // Errors: those of ctx.
-func (s *Server) resourcePage(ctx context.Context, after string) (page []mcp.Resource, next string, err error) {
+func (s *Server) resourcePage(ctx context.Context, sh *shelf, after string) (page []mcp.Resource, next string, err error) {
 	page = []mcp.Resource{}
-	all := s.shelf().groups()
+	all := sh.groups()
 	// The first group that may hold a URI behind after is the last one that starts before it.
 	from, found := slices.BinarySearchFunc(all, after, func(group []*skills.Skill, uri string) int { return strings.Compare(baseURI(group[0]), uri) })
 	if !found && from > 0 {

@@ -52,6 +52,10 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
+	sc, err := s.scoped(ctx, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
 	unknown := func(what string) error {
 		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: what}
 	}
@@ -60,14 +64,14 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	case "ref/resource":
 		switch [2]string{params.Ref.URI, params.Argument.Name} {
 		case [2]string{templateURI, templateVariable}:
-			values = s.completePath(ctx, params.Argument.Value)
+			values = s.completePath(ctx, s.shelf(sc), params.Argument.Value)
 		case [2]string{artifactTemplateURI, artifactVariable}:
 			values = s.completeArtifact(ctx, r.Method, params.Meta, params.Argument.Value)
 		default:
 			return nil, unknown("there is nothing to complete there; resources/templates/list has the templates")
 		}
 	case "ref/prompt":
-		p := s.shelf().byPrompt()[params.Ref.Name]
+		p := s.shelf(sc).byPrompt()[params.Ref.Name]
 		if p == nil || params.Argument.Name != argumentRequest {
 			return nil, unknown("there is no such prompt or argument; prompts/list has them")
 		}
@@ -88,8 +92,7 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 // completePath returns what the template's variable can be when it starts with value: the files of
 // a skill once its path is there, before that the SKILL.md of skills whose path, and then of those
 // whose name, starts so. What it returns is percent-encoded as it stands in a URI.
-func (s *Server) completePath(ctx context.Context, value string) []string {
-	shelf := s.shelf()
+func (s *Server) completePath(ctx context.Context, shelf *shelf, value string) []string {
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
 	var paths, named []string
 	if sk, _ := locate(shelf.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {

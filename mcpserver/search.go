@@ -31,7 +31,11 @@ func (s *Server) handleSearch(ctx context.Context, request mcp.CallToolRequest) 
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	view := s.view.Load()
+	sc, err := s.scoped(ctx, fieldsOf(request.Params.Meta))
+	if err != nil {
+		return s.toolError(ctx, err, nil)
+	}
+	view := s.shelf(sc).view()
 	if !view.searchable {
 		// A tool that is not listed is not there; the library knows only that it may be.
 		wire.SetError(ctx, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "tool '" + ToolSearch + "' not found: tool not found"})

@@ -23,12 +23,12 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/search"
 )
 
 // Name is how the server introduces itself.
@@ -63,6 +63,8 @@ type Config struct {
 	ClientSession, ClientDir string
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
+	// Traces, when it is not nil, makes a span of each request; see [TraceRecords].
+	Traces trace.TracerProvider
 }
 
 // Server serves one catalogue of skills. Its methods are safe for concurrent use.
@@ -70,40 +72,37 @@ type Server struct {
 	cfg     Config
 	mcp     *server.MCPServer
 	ready   chan struct{} // closed once the first scan is published
-	view    atomic.Pointer[view]
-	shelved atomic.Pointer[shelf]
+	shelves shelves
 	early   atomic.Bool // a list was answered before the first scan was done
 	ends    time.Time   // of the patience
+	trace   *tracer     // nil when nothing is traced
 
 	logging sync.Mutex
 	logged  map[skills.Diagnostic]bool // guarded by logging; what the operator was told already
 }
 
-// view is what the tools say of one snapshot.
-type view struct {
-	tools      *mcp.ListToolsResult
-	searchable bool                 // search_skills is one of them
-	nameOnly   []string             // paths of skills whose descriptions are not shown
-	search     func() *search.Index // made when it is first asked for
-}
-
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, ready: make(chan struct{}), logged: map[skills.Diagnostic]bool{}, ends: time.Now().Add(scanPatience)}
+	if cfg.Traces != nil {
+		s.trace = newTracer(cfg.Traces, cfg.Version, s.answers)
+	}
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		s.awaitScan(ctx)
-		result.Instructions = s.instructions()
+		result.Instructions = s.instructions(s.scopeOf(ctx))
 	})
 	hooks.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
 		s.awaitScan(ctx)
-		result.Instructions = s.instructions()
+		// The library knows older revisions that an initialize request here does not get.
+		result.SupportedVersions = ProtocolVersions()
+		result.Instructions = s.instructions(s.scopeOf(ctx))
 	})
 	var experimental map[string]any
 	if cfg.AskWorkspace {
 		experimental = map[string]any{metaSandboxState: struct{}{}}
 	}
-	s.mcp = server.NewMCPServer(Name, cfg.Version,
+	s.mcp = server.NewMCPServer(Name, cfg.Version, append(s.trace.options(),
 		server.WithExperimental(experimental),
 		server.WithHooks(hooks),
 		server.WithToolCapabilities(true),
@@ -114,14 +113,14 @@ func New(cfg Config) *Server {
 		server.WithTitle("skillsd: Agent Skills, guarded and recorded"),
 		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
-	)
+	)...)
 	s.mcp.AddTools(
-		server.ServerTool{Tool: loadTool("", nil), Handler: s.handleLoad},
-		server.ServerTool{Tool: readTool(), Handler: s.handleRead},
+		server.ServerTool{Tool: loadTool("", nil), Handler: s.withRecords(s.handleLoad)},
+		server.ServerTool{Tool: readTool(), Handler: s.withRecords(s.handleRead)},
 	)
-	s.mcp.AddTool(searchTool(), s.handleSearch)
+	s.mcp.AddTool(searchTool(), s.withRecords(s.handleSearch))
 	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(runTool(false), s.handleRun)
+		s.mcp.AddTool(runTool(false), s.withRecords(s.handleRun))
 	}
 	return s
 }
@@ -141,12 +140,18 @@ func (s *Server) Load(ctx context.Context) error {
 		all = append(all, sk.Path)
 	}
 	s.logDiagnostics(ctx, snapshot, all...)
-	s.view.Store(s.describe())
+	s.shelf(scope{principal: localPrincipal}).view()
 	close(s.ready)
 	if s.early.Load() {
 		s.announce()
 	}
 	return nil
+}
+
+// Resume goes on with a recorded session of this machine's user, on stdio; see
+// [session.Sessions.Resume]. It is called after Load and before the server answers.
+func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
+	return s.cfg.Sessions.Resume(ctx, id, s.cfg.Version, localPrincipal, reload)
 }
 
 // maxLogged bounds the diagnostics that are remembered as told.
@@ -206,9 +211,9 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 	s.Publish()
 }
 
-// Publish makes the tools describe the registry's current snapshot and tells clients that listen.
+// Publish tells clients that listen of the registry's current snapshot, which the tools describe from
+// now on.
 func (s *Server) Publish() {
-	s.view.Store(s.describe())
 	s.announce()
 }
 
@@ -252,7 +257,7 @@ func (s *Server) scanned(ctx context.Context) error {
 // killed then, other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return wire.ServeStdio(ctx, s.mcp, &wire.StdioOptions{
-		In: in, Out: out, Logger: s.cfg.Logger, Methods: s.methods(), Overrides: s.overrides(),
+		In: in, Out: out, Logger: s.cfg.Logger, Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()),
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version}, CacheTTL: s.cacheTTL(),
 	})
 }
@@ -281,10 +286,10 @@ func (s *Server) overrides() wire.Methods {
 	return wire.Methods{
 		methodListTools:     s.listTools,
 		methodListResources: s.listResources,
-		methodReadResource:  s.readResource,
+		methodReadResource:  s.methodWithRecords(s.readResource),
 		methodListTemplates: s.listTemplates,
 		methodListPrompts:   s.listPrompts,
-		methodGetPrompt:     s.getPrompt,
+		methodGetPrompt:     s.methodWithRecords(s.getPrompt),
 		methodComplete:      s.complete,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/search"
 )
 
@@ -42,17 +43,36 @@ const (
 )
 
 // listTools is tools/list. The description of load_skill holds the catalogue.
-func (s *Server) listTools(ctx context.Context, _ *wire.Request) (any, error) {
+func (s *Server) listTools(ctx context.Context, r *wire.Request) (any, error) {
+	params, _, err := parsePage(r)
+	if err != nil {
+		return nil, err
+	}
+	sc, err := s.scoped(ctx, params.Meta)
+	if err != nil {
+		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	}
 	if s.awaitScan(ctx) {
-		return s.view.Load().tools, nil
+		return s.shelf(sc).view().tools, nil
 	}
 	tools := []mcp.Tool{loadTool(s.loadDescription(nil, true), nil), readTool()}
-	return &mcp.ListToolsResult{Tools: s.withRun(tools)}, nil
+	if s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile}) {
+		tools = append(tools, s.runTool())
+	}
+	return &mcp.ListToolsResult{Tools: tools}, nil
 }
 
-// describe makes the view of the registry's current snapshot.
-func (s *Server) describe() *view {
-	c := s.catalog()
+// view is what the tools say of one part of the catalogue.
+type view struct {
+	tools      *mcp.ListToolsResult
+	searchable bool                 // search_skills is one of them
+	nameOnly   []string             // paths of skills whose descriptions are not shown
+	search     func() *search.Index // made when it is first asked for
+}
+
+// describe makes the view of a shelf.
+func (s *Server) describe(sh *shelf) *view {
+	c := s.catalog(sh.snapshot)
 	var tools []mcp.Tool
 	if len(c.skills) > 0 || s.cfg.NoCatalog {
 		tools = append(tools, loadTool(s.loadDescription(c, false), c.enum))
@@ -61,15 +81,20 @@ func (s *Server) describe() *view {
 	if c.searchable {
 		tools = append(tools, searchTool())
 	}
-	return &view{tools: &mcp.ListToolsResult{Tools: s.withRun(tools)}, searchable: c.searchable, nameOnly: c.options.NameOnly, search: sync.OnceValue(func() *search.Index { return search.New(c.skills) })}
+	if sh.runs {
+		tools = append(tools, s.runTool())
+	}
+	return &view{tools: &mcp.ListToolsResult{Tools: tools}, searchable: c.searchable, nameOnly: c.options.NameOnly, search: sync.OnceValue(func() *search.Index { return search.New(c.skills) })}
 }
 
-// withRun adds run_skill_script where it is offered.
-func (s *Server) withRun(tools []mcp.Tool) []mcp.Tool {
-	if s.cfg.Policy.Offers(ToolRun) {
-		tools = append(tools, runTool(false))
+// runTool describes run_skill_script as it is configured.
+func (s *Server) runTool() mcp.Tool {
+	for _, entry := range s.cfg.Policy.Entries() {
+		if len(entry.Network) > 0 || entry.Target == policy.TargetHost {
+			return runTool(true)
+		}
 	}
-	return tools
+	return runTool(false)
 }
 
 // loadTool describes load_skill; names, when there are few, become an enum.
@@ -105,9 +130,13 @@ func searchTool() mcp.Tool {
 func runTool(network bool) mcp.Tool {
 	schema := schemaFor[RunArgs]()
 	bound(schema, "timeoutMs", 1, MaxTimeoutMs)
+	reach := "there is no network"
+	if network {
+		reach = "it reaches only what the operator granted"
+	}
 	return annotated(newTool(ToolRun, "Run skill script",
 		"Run one script of a loaded skill, if the operator allowlisted exactly that script. Load the skill with load_skill first. "+
-			"The script runs in a sandbox: its skill is read-only at /skill, there is no network, and what it leaves in /out is returned. "+
+			"The script runs in a sandbox: its skill is read-only at /skill, "+reach+", and what it leaves in /out is returned. "+
 			"Any exit code is a normal result. A refusal says who can change it; do not retry a refusal unchanged.", schema), false, true, network)
 }
 

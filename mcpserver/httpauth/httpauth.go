@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -37,8 +38,9 @@ type Config struct {
 	TokenFile string
 	// JWT verifies JSON Web Tokens; nil accepts none.
 	JWT *JWTConfig
-	// Evidence are the principals whose word about prompt slots is believed.
-	Evidence []string
+	// Principals says, by name, whose word about prompt slots is believed and which profile a principal
+	// has. It lets nobody in; who is let in and is not named here has neither.
+	Principals map[string]policy.Principal
 	// Resource is the URL of the endpoint as clients know it. Empty means that of each request, with
 	// the scheme that the connection has.
 	Resource string
@@ -50,12 +52,12 @@ type Config struct {
 
 // Authenticator lets requests in. Its methods are safe for concurrent use.
 type Authenticator struct {
-	cfg      Config
-	tokens   *tokenFile
-	jwt      *verifier
-	evidence map[string]bool
-	resource *url.URL
-	logger   *slog.Logger
+	cfg        Config
+	tokens     *tokenFile
+	jwt        *verifier
+	principals map[string]policy.Principal
+	resource   *url.URL
+	logger     *slog.Logger
 }
 
 var (
@@ -71,12 +73,9 @@ var (
 // Errors: a file that cannot be read or parsed, a JWTConfig that is incomplete, a Resource that is no
 // absolute http or https URL, nothing to let anyone in with.
 func New(cfg Config) (*Authenticator, error) {
-	a := &Authenticator{cfg: cfg, evidence: make(map[string]bool), logger: cfg.Logger}
+	a := &Authenticator{cfg: cfg, principals: maps.Clone(cfg.Principals), logger: cfg.Logger}
 	if a.logger == nil {
 		a.logger = slog.New(slog.DiscardHandler)
-	}
-	for _, name := range cfg.Evidence {
-		a.evidence[name] = true
 	}
 	if cfg.TokenFile == "" && cfg.JWT == nil {
 		return nil, errors.New("neither a token file nor an issuer of tokens")
@@ -109,7 +108,9 @@ func New(cfg Config) (*Authenticator, error) {
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
 	name, err := a.identify(r)
 	if err == nil {
-		return policy.Principal{Name: name, Evidence: a.evidence[name]}, true
+		principal := a.principals[name]
+		principal.Name = name
+		return principal, true
 	}
 	a.refuse(w, r, err)
 	return policy.Principal{}, false

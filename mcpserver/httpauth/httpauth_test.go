@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 func hashOf(token string) string {
@@ -46,7 +48,7 @@ func ask(a *Authenticator, headers ...string) (name string, response *http.Respo
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	writeFile(t, path, "# team\n\nalice: "+hashOf("a1")+"\nbob@example.com:sha256:"+hashOf("b1")+"\r\nalice: "+strings.ToUpper(hashOf("a2"))+"\n")
-	a, err := New(Config{TokenFile: path, Evidence: []string{"alice"}})
+	a, err := New(Config{TokenFile: path, Principals: map[string]policy.Principal{"alice": {Evidence: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +89,24 @@ func TestTokenFile(t *testing.T) {
 				t.Errorf("answer = %d %s, want %d %s", response.StatusCode, got, tt.status, tt.challenge)
 			}
 		})
+	}
+}
+
+// What is configured of a principal is its alone, and never its name.
+func TestPrincipals(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	writeFile(t, path, "alice: "+hashOf("a1")+"\nbob: "+hashOf("b1")+"\n")
+	principals := map[string]policy.Principal{"alice": {Name: "mallory", Evidence: true, Profile: "readers"}, "carol": {Evidence: true}}
+	a, err := New(Config{TokenFile: path, Principals: principals})
+	if err != nil {
+		t.Fatal(err)
+	}
+	principals["bob"] = policy.Principal{Evidence: true} // is changed too late
+	for token, want := range map[string]policy.Principal{"a1": {Name: "alice", Evidence: true, Profile: "readers"}, "b1": {Name: "bob"}} {
+		got, ok := a.Authenticate(httptest.NewRecorder(), &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}})
+		if !ok || got != want {
+			t.Errorf("the principal of %s is %+v, %v, want %+v", token, got, ok, want)
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // issuer signs tokens and publishes its keys.
@@ -97,7 +99,7 @@ func claims(changes map[string]any) map[string]any {
 
 func jwtAuthenticator(t *testing.T, keys string, now func() time.Time) *Authenticator {
 	t.Helper()
-	a, err := New(Config{Evidence: []string{"jwt:alice"}, JWT: &JWTConfig{
+	a, err := New(Config{Principals: map[string]policy.Principal{"jwt:alice": {Evidence: true}}, JWT: &JWTConfig{
 		Issuer: "https://issuer.example.com", Audiences: []string{"skills", "more"}, Keys: keys, Scopes: []string{"skills:read"}, now: now,
 	}})
 	if err != nil {

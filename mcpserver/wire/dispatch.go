@@ -300,6 +300,14 @@ func encode(id json.RawMessage, result any, failure *Error) ([]byte, error) {
 		}
 		return append(line, '}'), nil
 	}
+	if tool, ok := result.(*mcp.CallToolResult); ok {
+		// Given to encoding/json it would be marshalled, then checked and copied once more.
+		made, err := tool.MarshalJSON()
+		if err == nil && bytes.IndexByte(made, '\n') < 0 {
+			buf.Write(made)
+			return append(buf.Bytes(), '}'), nil
+		}
+	}
 	if err := json.NewEncoder(buf).Encode(result); err != nil {
 		return refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
 	}

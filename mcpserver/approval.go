@@ -1,0 +1,89 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+)
+
+// askApproval names the one input request of a call that needs an approval.
+const askApproval = "approval"
+
+// fieldDecision is the one field of the form, and what it can say. Clients show the values as they are;
+// a yes or no would read as an answer to the whole question.
+const (
+	fieldDecision   = "decision"
+	decisionOnce    = "Run it this once"
+	decisionSession = "Run it, and allow it for this session with any arguments"
+	decisionNo      = "Do not run it"
+)
+
+// canAsk reports whether the client says that it can put a form before its user. One that does not
+// is never asked, and its call is refused.
+func canAsk(ctx context.Context) bool { return wire.ClientOf(ctx).Capabilities.Elicitation != nil }
+
+// elicitation is the form of a question. To accept it is the approval, unless the field says no.
+func elicitation(q *session.Question) mcp.ElicitationParams {
+	values := []any{decisionOnce}
+	if q.Remember {
+		values = append(values, decisionSession)
+	}
+	return mcp.ElicitationParams{
+		Mode: mcp.ElicitationModeForm, Message: q.Message,
+		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{
+			fieldDecision: map[string]any{"type": "string", "title": "Decision", "enum": append(values, decisionNo), "default": decisionOnce},
+		}},
+	}
+}
+
+// inputRequired is the result that asks a client of 2026-07-28 for an approval (SEP-2322). It comes back
+// with the same call.
+func inputRequired(q *session.Question) *mcp.CallToolResult {
+	return server.NewInputRequestBuilder(q.State).Elicit(askApproval, elicitation(q)).ToolResult()
+}
+
+// answerOf reads the answer to a question that a call comes back with; nil when it brings none.
+func answerOf(request mcp.CallToolRequest) *session.Answer {
+	if len(request.Params.InputResponses) == 0 {
+		return nil
+	}
+	result := server.ElicitationResponse(request.Params.InputResponses, askApproval)
+	if result == nil {
+		return &session.Answer{State: request.Params.RequestState, Action: string(mcp.ElicitationResponseActionCancel)}
+	}
+	return answer(request.Params.RequestState, result)
+}
+
+// answer reads a form that came back. What the field says and the form did not offer is no approval.
+func answer(state string, result *mcp.ElicitationResult) *session.Answer {
+	a := &session.Answer{State: state, Action: string(result.Action)}
+	fields, _ := result.Content.(map[string]any)
+	switch decision, given := fields[fieldDecision]; {
+	case !given || decision == decisionOnce:
+	case decision == decisionSession:
+		a.Remember = true
+	default:
+		a.Action = string(mcp.ElicitationResponseActionDecline)
+	}
+	return a
+}
+
+// elicit asks a client of an older revision while its call waits. Whatever goes wrong is no approval.
+func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answer {
+	ctx, cancel := context.WithDeadlineCause(ctx, q.Until, errTooLate)
+	defer cancel()
+	result, err := s.mcp.RequestElicitation(ctx, mcp.ElicitationRequest{
+		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)}, Params: elicitation(q),
+	})
+	if err != nil || result == nil {
+		return &session.Answer{State: q.State, Action: string(mcp.ElicitationResponseActionCancel)}
+	}
+	return answer(q.State, result)
+}
+
+var errTooLate = errors.New("the user did not answer in time")
