@@ -27,9 +27,14 @@ type app struct {
 	out io.Writer // results, and on stdio the protocol; nothing else
 	err io.Writer // everything else
 	env func(string) (string, bool)
+	// environ is the whole environment, to find misspelt variables in; nil looks for none.
+	environ func() []string
 
+	config    string // --config
 	state     string // --state
 	artifacts string // --artifact-root
+
+	cfg configuration // set before a command runs
 }
 
 // exitError is an error that chooses the exit code. A nil Err prints nothing: the command has
@@ -74,7 +79,12 @@ func (a *app) main(ctx context.Context, args []string) int {
 		exit = &exitError{Code: exitFailure, Err: err}
 	}
 	if exit.Err != nil {
-		fmt.Fprintf(a.err, "skillsd: error: %s\n", strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
+		for line := range strings.SplitSeq(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "), "\n") {
+			fmt.Fprintf(a.err, "skillsd: error: %s\n", line)
+		}
+		for _, note := range a.cfg.notes(exit.Err.Error()) {
+			fmt.Fprintf(a.err, "skillsd: note: %s\n", note)
+		}
 		if exit.Hint != "" {
 			fmt.Fprintf(a.err, "skillsd: hint: %s\n", exit.Hint)
 		}
@@ -107,17 +117,21 @@ func newRootCmd(a *app) *cobra.Command {
 		Long: "skillsd serves folders of Agent Skills to any MCP client. Skills are loaded on demand, every file is a\n" +
 			"resource, scripts run only when allowlisted and only in a sandbox, and each session leaves a record\n" +
 			"that can be verified.\n\n" +
-			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems.",
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; more is in\n" +
+			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands and names.",
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.loadConfig(cmd) },
 	}
+	setHelp(cmd)
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&a.state, "state", "", "directory for stored skill trees (default $XDG_STATE_HOME/skillsd)")
-	flags.StringVar(&a.artifacts, "artifact-root", "", "directory for session records (default <state>/sessions)")
-	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newSessionCmd(a), newDoctorCmd(a), newVersionCmd(a))
+	flags.StringVar(&a.config, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
+	flags.StringVar(&a.state, "state", "", "`DIR` for stored skill trees (default $XDG_STATE_HOME/skillsd)")
+	flags.StringVar(&a.artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
+	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newExitCodesTopic(), newManCmd(cmd))
+	a.setCompletion(cmd)
 	return cmd
 }
 

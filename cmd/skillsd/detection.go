@@ -14,7 +14,7 @@ import (
 // sandbox, and no client should wait for it.
 type detection struct {
 	interpreters *detect.Finder
-	want         string
+	want, path   string
 	stop         context.CancelFunc // nil before start
 	done         chan struct{}
 	backend      sandbox.Runner
@@ -22,7 +22,7 @@ type detection struct {
 }
 
 func newDetection(want, path string) *detection {
-	return &detection{want: want, interpreters: detect.Interpreters(path), done: make(chan struct{})}
+	return &detection{want: want, path: path, interpreters: detect.Interpreters(path), done: make(chan struct{})}
 }
 
 // start begins the detection, once, and warns when scripts cannot run.
@@ -30,11 +30,15 @@ func (d *detection) start(ctx context.Context, logger *slog.Logger) {
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(d.done)
-		d.backend, _, d.err = detect.Select(ctx, d.want, nil)
+		var reports []detect.Report
+		d.backend, reports, d.err = detect.Select(ctx, d.want, &detect.Options{Path: d.path})
 		switch {
 		case ctx.Err() != nil:
 		case d.err != nil:
 			logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
+			for _, report := range reports {
+				logger.WarnContext(ctx, "sandbox unusable", slog.String("backend", report.Name), slog.String("err", report.Fact))
+			}
 		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
 		}

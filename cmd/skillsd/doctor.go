@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +27,9 @@ type check struct {
 	Area    string `json:"area"`
 	Fact    string `json:"fact"`
 	Hint    string `json:"hint,omitempty"`
+
+	Backend  string           `json:"backend,omitempty"`  // the sandbox backend it is about
+	Enforces *detect.Enforces `json:"enforces,omitempty"` // by what means that one bounds a script here
 }
 
 const (
@@ -56,10 +58,11 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	checks, err := o.checkSkills(ctx, allow)
+	found, err := o.checkSkills(ctx, allow)
 	if err != nil {
 		return err
 	}
+	checks := append(o.checkConfiguration(), found...)
 	checks = append(checks, o.checkSandbox(ctx)...)
 	checks = append(checks, o.checkDirectories()...)
 	if o.JSON {
@@ -84,38 +87,6 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	return nil
 }
 
-func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
-	var checks []check
-	runner, reports, err := detect.Select(ctx, o.Sandbox, nil)
-	for _, report := range reports {
-		verdict := ok
-		if !report.OK {
-			verdict = warn
-		}
-		checks = append(checks, check{verdict, "sandbox", report.Name + ": " + report.Fact, report.Hint})
-	}
-	switch {
-	case err != nil:
-		checks = append(checks, check{fail, "sandbox", "scripts cannot run: " + err.Error(), "mend one of the backends above; everything else works"})
-	default:
-		checks = append(checks, check{ok, "sandbox", "scripts run in " + runner.Name(), ""})
-	}
-	path, _ := o.app.env("PATH")
-	finder := detect.Interpreters(path)
-	for _, name := range []string{"bash", "sh", "python3", "node", "deno"} {
-		found, err := finder.Find(ctx, name)
-		switch {
-		case err != nil:
-			checks = append(checks, check{warn, "interpreter", name + ": " + err.Error(), "install " + name + " from your distribution"})
-		case found == nil:
-			checks = append(checks, check{warn, "interpreter", name + ": not found", "install " + name + " if skills need it"})
-		default:
-			checks = append(checks, check{ok, "interpreter", strings.Join(strings.Fields(fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " "), ""})
-		}
-	}
-	return checks
-}
-
 func (o *doctorOptions) checkDirectories() []check {
 	var checks []check
 	for _, dir := range []struct {
@@ -127,10 +98,10 @@ func (o *doctorOptions) checkDirectories() []check {
 			err = writable(path)
 		}
 		if err != nil {
-			checks = append(checks, check{fail, dir.area, err.Error(), "give " + dir.flag + " a directory that can be written"})
+			checks = append(checks, check{Verdict: fail, Area: dir.area, Fact: err.Error(), Hint: "give " + dir.flag + " a directory that can be written"})
 			continue
 		}
-		checks = append(checks, check{ok, dir.area, path + " can be written", ""})
+		checks = append(checks, check{Verdict: ok, Area: dir.area, Fact: path + " can be written", Hint: ""})
 	}
 	return checks
 }

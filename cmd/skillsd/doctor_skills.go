@@ -22,17 +22,17 @@ func (o *doctorOptions) checkSkills(ctx context.Context, allow policy.Allowlist)
 		return nil, usage
 	}
 	if err != nil {
-		return []check{{fail, "roots", err.Error(), "give --skills-root DIR"}}, nil
+		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "give --skills-root DIR"}}, nil
 	}
 	if len(roots) == 0 {
-		return []check{{warn, "roots", errNoRoots().Error(), "give --skills-root DIR"}}, nil
+		return []check{{Verdict: warn, Area: "roots", Fact: errNoRoots().Error(), Hint: "give --skills-root DIR"}}, nil
 	}
 	snapshot, err := skills.Scan(ctx, roots, options)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if err != nil {
-		return []check{{fail, "roots", err.Error(), "mend or leave out the root"}}, nil
+		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "mend or leave out the root"}}, nil
 	}
 	rows, err := newSkillRows(ctx, snapshot, allow, o.app.err)
 	if err != nil {
@@ -42,7 +42,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, allow policy.Allowlist)
 	for i := range rows {
 		row := &rows[i]
 		if row.State == string(skills.StateDisabled) {
-			checks = append(checks, check{ok, "skill", row.Path + " is not served: " + strings.Join(row.Reasons, ", "), ""})
+			checks = append(checks, check{Verdict: ok, Area: "skill", Fact: row.Path + " is not served: " + strings.Join(row.Reasons, ", ")})
 		}
 		checks = append(checks, diagnosticChecks(notable(row.Path+"/", row.Diagnostics))...)
 	}
@@ -61,18 +61,18 @@ func checkRoots(snapshot *skills.Snapshot) []check {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
-			checks = append(checks, check{warn, "roots", root.Dir + " is missing or not a directory", "make it, or leave it out"})
+			checks = append(checks, check{Verdict: warn, Area: "roots", Fact: root.Dir + " is missing or not a directory", Hint: "make it, or leave it out"})
 			continue
 		}
 		if unreadable := unreadableRoot(snapshot, root.Dir); unreadable != nil {
-			checks = append(checks, check{warn, "roots", root.Dir + ": " + unreadable.Detail, unreadable.Code.Fix()})
+			checks = append(checks, check{Verdict: warn, Area: "roots", Fact: root.Dir + ": " + unreadable.Detail, Hint: unreadable.Code.Fix()})
 			continue
 		}
 		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, plural(served[root], "skill"))
 		if n := withheld[root]; n > 0 {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}
-		checks = append(checks, check{ok, "roots", fact, ""})
+		checks = append(checks, check{Verdict: ok, Area: "roots", Fact: fact})
 	}
 	return checks
 }
@@ -101,7 +101,7 @@ func diagnosticChecks(rows []diagnosticRow) []check {
 	var checks []check
 	for _, row := range rows {
 		if row.Severity != skills.Info {
-			checks = append(checks, check{warn, "skill", problemLine(placeAt(row.Path, row.Line), string(row.Code), row.Detail, ""), row.Fix})
+			checks = append(checks, check{Verdict: warn, Area: "skill", Fact: problemLine(placeAt(row.Path, row.Line), string(row.Code), row.Detail, ""), Hint: row.Fix})
 		}
 	}
 	return checks
@@ -116,10 +116,10 @@ func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snaps
 		name := entry.Skill + ":" + entry.Path
 		problem, hint := allowProblem(ctx, snapshot, entry, finder)
 		if problem == "" {
-			checks = append(checks, check{ok, "allowlist", name + " may run", ""})
+			checks = append(checks, check{Verdict: ok, Area: "allowlist", Fact: name + " may run"})
 			continue
 		}
-		checks = append(checks, check{warn, "allowlist", name + " cannot run: " + problem, hint})
+		checks = append(checks, check{Verdict: warn, Area: "allowlist", Fact: name + " cannot run: " + problem, Hint: hint})
 	}
 	return checks
 }

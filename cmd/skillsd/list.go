@@ -61,6 +61,13 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	lock, err := o.app.markInstalled(rows)
+	if err != nil {
+		return err
+	}
+	if !o.Reader.Roots.NoDefaults {
+		rows = withInstalled(rows, lock)
+	}
 	if o.State != "" {
 		rows = slices.DeleteFunc(rows, func(row skillRow) bool { return row.State != o.State })
 	}

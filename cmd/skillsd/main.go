@@ -17,7 +17,7 @@ func main() {
 	// A client that closed its end is an end like EOF, not a reason to die.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, environ: os.Environ}
 	code := a.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -35,6 +35,8 @@ const scanLimitHelp = "depth=8, directories=20000, files=2000 in one skill, byte
 func (l *scanLimits) String() string { return strings.Join(l.spec, ",") }
 func (l *scanLimits) Type() string   { return "NAME=N" }
 
+func (l *scanLimits) given(name string) bool { return partIn(l.String(), name) != "" }
+
 // Set reads NAME=N, or several separated by commas.
 func (l *scanLimits) Set(spec string) error {
 	for one := range strings.SplitSeq(spec, ",") {
@@ -61,18 +63,28 @@ func (l *scanLimits) Set(spec string) error {
 }
 
 func (o *rootOptions) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: DIR, tier=DIR or tier:prefix=DIR; tier is builtin, org, user (default) or third-party (repeatable, earlier wins)")
-	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "directory that links inside a skills root may lead to (repeatable)")
+	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is builtin, org, user (default) or third-party (repeatable, earlier wins)")
+	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "`DIR` that links inside a skills root may lead to (repeatable)")
 	flags.Var(&o.Limits, "scan-limit", "limit of the scan of one root: "+scanLimitHelp+" (repeatable)")
 	flags.BoolVar(&o.Strict, "strict-roots", false, "fail when a given skills root is missing")
 	flags.BoolVar(&o.NoDefaults, "no-default-roots", false, "without --skills-root serve nothing instead of the conventional directories")
 	flags.BoolVar(&o.AllowShadow, "allow-shadow", false, "let a lower trust tier take the place of a higher one at the same path")
 }
 
-// resolve turns the options into roots. Without --skills-root these are the conventional
+// resolve turns the options into roots. After those of given come the directories of installed
+// skills, each at its tier.
+func (o *rootOptions) resolve(a *app) ([]skills.Root, error) {
+	roots, err := o.given(a)
+	if err == nil && !o.NoDefaults {
+		roots = append(roots, a.installedRoots()...)
+	}
+	return roots, err
+}
+
+// given turns the options into roots. Without --skills-root these are the conventional
 // directories that exist: those of the working directory are untrusted, a cloned repository must
 // not set policy.
-func (o *rootOptions) resolve(a *app) ([]skills.Root, error) {
+func (o *rootOptions) given(a *app) ([]skills.Root, error) {
 	var roots []skills.Root
 	for _, spec := range o.Specs {
 		root, err := skills.ParseRoot(spec)

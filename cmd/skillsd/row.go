@@ -171,7 +171,7 @@ func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skil
 // addViolations says of skills that are not strictly valid why. Their files are read once more.
 func addViolations(ctx context.Context, rows []skillRow) error {
 	return each(ctx, len(rows), func(i int) {
-		if row := &rows[i]; !row.Verdict.Strict {
+		if row := &rows[i]; row.skill != nil && !row.Verdict.Strict {
 			c := candidateOf(row.skill, "")
 			row.Violations = append(row.Violations, strictProblems(c.violations(ctx))...)
 		}

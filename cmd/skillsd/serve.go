@@ -17,6 +17,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/host"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/watch"
@@ -32,7 +33,9 @@ func newServeCmd(a *app) *cobra.Command {
 			"(untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
 			"Nothing may run unless it is allowed twice, the tool and the exact script:\n\n" +
 			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
-			"    --allow-skill-script pdf:scripts/extract.py --prompt-slot-role direct-command",
+			"    --allow-skill-script pdf:scripts/extract.py \\\n" +
+			"    --prompt-slot-role direct-command\n\n" +
+			"Every flag can be told in the environment and in a file as well: see `skillsd config --help`.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
@@ -48,11 +51,8 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	pol, err := o.policy()
+	pol, facts, err := o.decided()
 	if err != nil {
-		return err
-	}
-	if err := o.HTTP.check(); err != nil {
 		return err
 	}
 	roots, err := o.Roots.resolve(o.app)
@@ -84,21 +84,33 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	observed, err := o.observe(ctx, records, registry, logger)
+	if err != nil {
+		return err
+	}
+	defer observed.end(ctx)
 	sessions := session.New(session.Config{
-		Registry: registry, Policy: pol, Trees: trees, Records: records, Runner: detection.runner, Interpreter: detection.interpreter,
-		Workspace: workspace, ClientWorkspace: fromClient, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+		Registry: registry, Policy: pol, Trees: trees, Records: observed.records, Runner: detection.runner, Host: host.New(), Interpreter: detection.interpreter,
+		Facts: inWorkspace(facts, workspacePath), Workspace: workspace, ClientWorkspace: fromClient, Limits: o.Limits.limit, Env: o.app.env, Secret: o.app.secret, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	server := mcpserver.New(o.binding(mcpserver.Config{Version: version, Registry: registry, Sessions: sessions, Policy: pol, Logger: logger}))
-	logger.InfoContext(ctx, "start", slog.String("transport", o.HTTP.transport()), slog.Int("roots", len(roots)))
-	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
-		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and --allow-skill-script")
+	if err := sessions.CheckEntries(ctx); err != nil {
+		return usageError("mend the entry's network, or its secret", "%w", err)
 	}
+	server := mcpserver.New(o.binding(mcpserver.Config{Version: version, Registry: registry, Sessions: sessions, Policy: pol, Traces: observed.spans(), Logger: logger}))
+	o.logStart(ctx, len(roots), logger)
 	if pol.Offers(mcpserver.ToolRun) {
 		detection.start(ctx, logger)
 		defer detection.end()
 	}
 	return o.serve(ctx, server, registry, logger)
+}
+
+func (o *serveOptions) logStart(ctx context.Context, roots int, logger *slog.Logger) {
+	logger.InfoContext(ctx, "start", slog.String("transport", o.HTTP.transport()), slog.Int("roots", roots))
+	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
+		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and --allow-skill-script")
+	}
 }
 
 // binding completes the configuration of the server with what flags and environment say of clients.
@@ -143,14 +155,24 @@ func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sa
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkPlaces(roots, state, artifacts, workspace, mode); err != nil {
+	config, err := o.app.configPlace()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkPlaces(roots, config, state, artifacts, workspace, mode); err != nil {
+		return nil, nil, err
+	}
+	if err := o.checkPrivate(roots, workspace); err != nil {
+		return nil, nil, err
+	}
+	if err := o.Records.check(roots, workspace); err != nil {
 		return nil, nil, err
 	}
 	trees, err := store.Open(state)
 	if err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
-	records, err := filestore.Open(artifacts, nil)
+	records, err := o.Records.open(artifacts)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("artifact root: %w", err), trees.Close())
 	}
@@ -160,9 +182,12 @@ func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sa
 // serve runs the transport beside the first scan and, after it, the watch. What the operator named
 // and is not there ends the server before it answers anything.
 func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, registry *skills.Registry, logger *slog.Logger) error {
-	loaded := len(o.Skills) > 0 || o.Roots.Strict
+	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
 	if loaded {
 		if err := loadError(load(ctx, server)); err != nil {
+			return err
+		}
+		if err := o.Resume.resume(ctx, o.app, server); err != nil {
 			return err
 		}
 	}
@@ -177,6 +202,7 @@ func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, regi
 				return
 			}
 		}
+		o.warnOfPins(ctx, registry.Snapshot(), logger)
 		if o.watches() {
 			if err := watch.Run(background, registry, watch.Options{Logger: logger, OnChange: server.Reloaded}); err != nil {
 				logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // defaultRate is how many requests a second each of several principals may send, with twice as many
@@ -41,26 +43,28 @@ type httpOptions struct {
 	Scopes     []string
 	PublicURL  string
 	Evidence   []string
+
+	principals map[string]policy.Principal // of the configuration, with those of Evidence
 }
 
 func (o *httpOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at this address, such as 127.0.0.1:8080, instead of stdio")
-	flags.StringVar(&o.Unix, "unix", "", "serve over HTTP on a Unix socket of this path, instead of stdio; only its owner can connect")
-	flags.StringVar(&o.Path, "http-path", "/mcp", "path of the endpoint")
-	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: NAME or NAME:PORT (repeatable)")
-	flags.StringArrayVar(&o.Origins, "allowed-origin", nil, "let web pages of this origin in beside those of localhost: https://NAME[:PORT] (repeatable)")
-	flags.StringVar(&o.Cert, "tls-cert", "", "certificate file; with --tls-key, serve over TLS")
-	flags.StringVar(&o.Key, "tls-key", "", "key file of the certificate")
-	flags.Float64Var(&o.Rate, "rate-limit", -1, "requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
+	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at this address, `ADDR`, such as 127.0.0.1:8080, instead of stdio")
+	flags.StringVar(&o.Unix, "unix", "", "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner can connect")
+	flags.StringVar(&o.Path, "http-path", "/mcp", "`PATH` of the endpoint")
+	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: `NAME` or NAME:PORT (repeatable)")
+	flags.StringArrayVar(&o.Origins, "allowed-origin", nil, "let web pages of this `ORIGIN` in beside those of localhost: https://NAME[:PORT] (repeatable)")
+	flags.StringVar(&o.Cert, "tls-cert", "", "certificate `FILE`; with --tls-key, serve over TLS")
+	flags.StringVar(&o.Key, "tls-key", "", "key `FILE` of the certificate")
+	flags.Float64Var(&o.Rate, "rate-limit", -1, "`N` requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
 	flags.BoolVar(&o.NoAuth, "insecure-no-auth", false, "let everyone in who can reach an address that is not loopback")
-	flags.StringVar(&o.TokenFile, "auth-token-file", "", "let in bearers of tokens whose hashes are in this file, in lines PRINCIPAL: SHA256-HEX")
-	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of this issuer")
-	flags.StringArrayVar(&o.Audiences, "auth-audience", nil, "audience such a token must name (repeatable; default: the public URL)")
-	flags.StringVar(&o.Keys, "auth-jwks", "", "URL or file of the issuer's keys (default ISSUER/.well-known/jwks.json)")
-	flags.StringArrayVar(&o.Algorithms, "auth-algorithm", nil, "signature algorithm to accept (repeatable; default RS256, ES256 and EdDSA)")
-	flags.StringArrayVar(&o.Scopes, "auth-scope", nil, "scope such a token must grant (repeatable)")
-	flags.StringVar(&o.PublicURL, "public-url", "", "URL of the endpoint as clients know it, such as https://skills.example.com/mcp")
-	flags.StringArrayVar(&o.Evidence, "auth-evidence", nil, "believe this principal about prompt slots and modes (repeatable)")
+	flags.StringVar(&o.TokenFile, "auth-token-file", "", "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX")
+	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of this issuer, a `URL`")
+	flags.StringArrayVar(&o.Audiences, "auth-audience", nil, "`AUDIENCE` such a token must name (repeatable; default: the public URL)")
+	flags.StringVar(&o.Keys, "auth-jwks", "", "`URL` or file of the issuer's keys (default ISSUER/.well-known/jwks.json)")
+	flags.StringArrayVar(&o.Algorithms, "auth-algorithm", nil, "signature `ALGORITHM` to accept (repeatable; default RS256, ES256 and EdDSA)")
+	flags.StringArrayVar(&o.Scopes, "auth-scope", nil, "`SCOPE` such a token must grant (repeatable)")
+	flags.StringVar(&o.PublicURL, "public-url", "", "`URL` of the endpoint as clients know it, such as https://skills.example.com/mcp")
+	flags.StringArrayVar(&o.Evidence, "auth-evidence", nil, "believe this `PRINCIPAL` about prompt slots and modes (repeatable)")
 }
 
 // enabled reports whether the server is to be reached over HTTP and not over stdio.
@@ -77,11 +81,14 @@ func (o *httpOptions) transport() string {
 	return "stdio"
 }
 
-// check refuses flags that make no sense together.
-func (o *httpOptions) check() error {
+// check refuses flags that make no sense together. What a configuration file says of HTTP is no error
+// on stdio: one file may serve both.
+func (o *httpOptions) check(cfg *configuration) error {
 	switch {
 	case o.Addr != "" && o.Unix != "":
 		return usageError("start two servers", "--http and --unix are two transports")
+	case math.IsNaN(o.Rate) || o.Rate > 1e9:
+		return usageError("give requests a second, 0 for no limit", "--rate-limit %g", o.Rate)
 	case (o.Cert == "") != (o.Key == ""):
 		return usageError("give both or none", "--tls-cert and --tls-key belong together")
 	case o.Issuer == "" && (len(o.Audiences) > 0 || o.Keys != "" || len(o.Scopes) > 0 || len(o.Algorithms) > 0):
@@ -95,11 +102,11 @@ func (o *httpOptions) check() error {
 		return nil
 	}
 	for flag, given := range map[string]bool{
-		"--tls-cert": o.Cert != "", "--auth-token-file": o.TokenFile != "", "--auth-issuer": o.Issuer != "", "--insecure-no-auth": o.NoAuth,
-		"--allowed-host": len(o.Hosts) > 0, "--allowed-origin": len(o.Origins) > 0, "--public-url": o.PublicURL != "",
+		"tls-cert": o.Cert != "", "auth-token-file": o.TokenFile != "", "auth-issuer": o.Issuer != "", "insecure-no-auth": o.NoAuth,
+		"allowed-host": len(o.Hosts) > 0, "allowed-origin": len(o.Origins) > 0, "public-url": o.PublicURL != "",
 	} {
-		if given {
-			return usageError("add --http ADDR or --unix PATH", "%s has no effect on stdio", flag)
+		if given && cfg.originOf(flag).Kind != fromFile {
+			return usageError("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
 		}
 	}
 	return nil
@@ -117,7 +124,7 @@ func (o *httpOptions) serve(ctx context.Context, server *mcpserver.Server, logge
 
 // open starts to listen. Nothing is accepted before the caller serves.
 func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
-	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins, Rate: max(o.Rate, 0)}
+	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins}
 	if err := opts.Check(); err != nil {
 		return nil, opts, usageError("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
 	}
@@ -125,9 +132,7 @@ func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listen
 	if err != nil {
 		return nil, opts, err
 	}
-	if opts.Auth = auth; auth != nil && o.Rate < 0 {
-		opts.Rate = defaultRate
-	}
+	opts.Auth, opts.Rate = auth, o.rate()
 	opts.Burst = int(2 * opts.Rate)
 	var certificate *tls.Certificate
 	if o.Cert != "" {
@@ -150,6 +155,14 @@ func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listen
 		})
 	}
 	return listener, opts, nil
+}
+
+// rate is how many requests a second each principal may send, 0 for any number.
+func (o *httpOptions) rate() float64 {
+	if o.Rate < 0 && (o.TokenFile != "" || o.Issuer != "") {
+		return defaultRate
+	}
+	return max(o.Rate, 0)
 }
 
 // hosts are the names of the server: those given, that of the public URL, and that of the address.
@@ -202,7 +215,7 @@ func (o *httpOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticato
 	if o.TokenFile == "" && o.Issuer == "" {
 		return nil, nil
 	}
-	cfg := httpauth.Config{TokenFile: o.TokenFile, Evidence: o.Evidence, Resource: o.PublicURL, Path: o.Path, Logger: logger}
+	cfg := httpauth.Config{TokenFile: o.TokenFile, Principals: o.principals, Resource: o.PublicURL, Path: o.Path, Logger: logger}
 	if o.Issuer != "" {
 		cfg.JWT = &httpauth.JWTConfig{Issuer: o.Issuer, Audiences: o.Audiences, Keys: o.Keys, Algorithms: o.Algorithms, Scopes: o.Scopes}
 		if len(cfg.JWT.Audiences) == 0 {

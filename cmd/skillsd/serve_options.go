@@ -19,10 +19,14 @@ import (
 
 // serveOptions are the flags of serve. The names are the reference harness's where it has one.
 type serveOptions struct {
-	app    *app
-	Roots  rootOptions
-	Choice skillOptions
-	HTTP   httpOptions
+	app      *app
+	Roots    rootOptions
+	Choice   skillOptions
+	HTTP     httpOptions
+	Metrics  metricsOptions
+	Records  recordOptions
+	Resume   resumeOptions
+	Manifest manifestOptions
 
 	Skills       []string
 	AllowTools   []string
@@ -39,6 +43,9 @@ type serveOptions struct {
 	Release      string
 	AllowedTools string
 	ClosedTiers  []string
+	Profile      string
+	Target       string
+	Limits       runLimits
 	Sandbox      string
 	LogLevel     string
 	LogFormat    string
@@ -48,24 +55,31 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	o.Roots.register(flags)
 	o.Choice.register(flags)
 	o.HTTP.register(flags)
-	flags.StringArrayVar(&o.Skills, "skill", nil, "load this skill at the start of the session (repeatable, order kept)")
-	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a tool that is off by default: run_skill_script")
-	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this script: SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX (repeatable)")
+	o.Metrics.register(flags)
+	o.Records.register(flags)
+	o.Resume.register(flags)
+	o.Manifest.register(flags)
+	flags.StringArrayVar(&o.Skills, "skill", nil, "load this `SKILL` at the start of the session (repeatable, order kept)")
+	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a `TOOL` that is off by default: run_skill_script")
+	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this `SCRIPT`: SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX (repeatable)")
 	flags.BoolVar(&o.NoCatalog, "no-skill-catalog", false, "name no skills in descriptions; explicit names still load")
-	flags.StringVar(&o.Search, "search", "auto", "offer search_skills: auto, when the catalogue is cut, or always")
-	flags.StringVar(&o.Drift, "drift", "report", "a file that changed since its skill was loaded: report it with both digests, or refuse it; scripts are refused always")
+	flags.StringVar(&o.Search, "search", "auto", "`WHEN` to offer search_skills: auto, when the catalogue is cut, or always")
+	flags.StringVar(&o.Drift, "drift", "report", "what to do, `WORD`, with a file that changed since its skill was loaded: report it with both digests, or refuse it; scripts are refused always")
 	flags.BoolVar(&o.Watch, "watch", true, "follow changes of the skills on disk")
 	flags.BoolVar(&o.NoWatch, "no-watch", false, "serve what was there at start")
-	flags.StringVar(&o.Workspace, "workspace", "", "directory scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
+	flags.StringVar(&o.Workspace, "workspace", "", "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
 	flags.BoolVar(&o.FromClient, "workspace-from-client", false, "stdio: let scripts see the directory the client works in at /workspace instead, in the mode of --workspace, ro without it")
-	flags.StringVar(&o.Mode, "cfc-enforcement-mode", "enforce-explicit", "disabled, observe, enforce-explicit or enforce-strict")
-	flags.StringVar(&o.Role, "prompt-slot-role", "", "evidence for every call of this process: direct-command, context or quote")
-	flags.StringVar(&o.Release, "release", "none", "release of output for runs that could reveal more than the skill's own bytes: none, observed or opaque")
-	flags.StringVar(&o.AllowedTools, "allowed-tools", "enforce", "whether a skill's allowed-tools narrows its scripts: enforce or advisory")
-	flags.StringArrayVar(&o.ClosedTiers, "tier-scripts", nil, "close a trust tier to scripts: TIER=deny (repeatable)")
-	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox backend: auto, native, bwrap, runsc or seatbelt; this version has native")
-	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&o.LogFormat, "log-format", "auto", "auto, text or json")
+	flags.StringVar(&o.Mode, "cfc-enforcement-mode", "enforce-explicit", "`MODE` of enforcement: disabled, observe, enforce-explicit or enforce-strict")
+	flags.StringVar(&o.Role, "prompt-slot-role", "", "`ROLE` that is the evidence for every call of this process: direct-command, context or quote")
+	flags.StringVar(&o.Release, "release", "none", "`RELEASE` of output for runs that could reveal more than the skill's own bytes: none, observed or opaque")
+	flags.StringVar(&o.AllowedTools, "allowed-tools", "enforce", "`HOW` a skill's allowed-tools narrows its scripts: enforce or advisory")
+	flags.StringArrayVar(&o.ClosedTiers, "tier-scripts", nil, "close a trust tier to scripts: `TIER=deny` (repeatable)")
+	flags.StringVar(&o.Profile, "profile", "", "narrow every session to this `PROFILE` of the configuration")
+	flags.StringVar(&o.Target, "skill-script-execution-target", "sandbox", "`TARGET`: sandbox, or host: scripts whose entry says host run on the machine itself")
+	flags.Var(&o.Limits, "limit", "limit of a run, its default and the most a call may ask for: "+limitHelp+" (repeatable)")
+	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox `BACKEND`: auto (native, else bwrap), native, bwrap or runsc")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
+	flags.StringVar(&o.LogFormat, "log-format", "auto", "`FORMAT`: auto, text or json")
 }
 
 // policy builds the policy the flags describe.
@@ -84,25 +98,16 @@ func (o *serveOptions) policy() (*policy.Policy, error) {
 	if err != nil {
 		return nil, flagError("release", err)
 	}
-	allowlist, err := policy.ParseAllowlist(o.AllowScripts)
+	allowlist, err := o.allowlist()
 	if err != nil {
-		return nil, flagError("allow-skill-script", err)
+		return nil, err
 	}
 	for _, tool := range o.AllowTools {
 		if tool != mcpserver.ToolRun {
 			return nil, flagError("allow-tool", fmt.Errorf("%q is no tool that can be added; only %s is", tool, mcpserver.ToolRun))
 		}
 	}
-	if !slices.Contains([]string{"auto", "native", "bwrap", "runsc", "seatbelt"}, o.Sandbox) {
-		return nil, flagError("sandbox", fmt.Errorf("%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox", o.Sandbox))
-	}
-	if err := oneOf("search", o.Search, "auto", "always"); err != nil {
-		return nil, err
-	}
-	if err := oneOf("drift", o.Drift, "report", "refuse"); err != nil {
-		return nil, err
-	}
-	if err := oneOf("allowed-tools", o.AllowedTools, "enforce", "advisory"); err != nil {
+	if err := o.checkWords(); err != nil {
 		return nil, err
 	}
 	tools := mcpserver.ReadMethods()
@@ -113,10 +118,36 @@ func (o *serveOptions) policy() (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return policy.New(policy.Config{
+	cfg := policy.Config{
 		Tools: tools, Allowlist: allowlist, Mode: mode, Role: role, Release: release,
 		AllowedToolsAdvisory: o.AllowedTools == "advisory", ClosedTiers: closed,
-	}), nil
+		Profiles: o.app.cfg.Keys.profiles(), Profile: o.Profile, HostTarget: o.Target == string(policy.TargetHost),
+	}
+	pol := policy.New(cfg)
+	if err := o.checkProfiles(pol); err != nil {
+		return nil, err
+	}
+	if err := cfg.Check(); err != nil {
+		return nil, usageError("see `skillsd config show`", "policy: %w", err)
+	}
+	return pol, nil
+}
+
+// checkWords refuses words that options do not have.
+func (o *serveOptions) checkWords() error {
+	if !slices.Contains([]string{"auto", "native", "bwrap", "runsc", "seatbelt"}, o.Sandbox) {
+		return flagError("sandbox", fmt.Errorf("%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox", o.Sandbox))
+	}
+	if err := oneOf("search", o.Search, "auto", "always"); err != nil {
+		return err
+	}
+	if err := oneOf("drift", o.Drift, "report", "refuse"); err != nil {
+		return err
+	}
+	if err := oneOf("allowed-tools", o.AllowedTools, "enforce", "advisory"); err != nil {
+		return err
+	}
+	return oneOf("skill-script-execution-target", o.Target, string(policy.TargetSandbox), string(policy.TargetHost))
 }
 
 // oneOf refuses a value that is neither of two words.
@@ -172,9 +203,10 @@ func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error
 	return sandbox.Workspace{Mode: mode, Dir: handle}, dir, nil
 }
 
-// checkPlaces refuses a layout in which a script could reach the server's own state, or a skill
-// could be written by the scripts of another.
-func checkPlaces(roots []skills.Root, state, artifacts, workspace string, mode sandbox.WorkspaceMode) error {
+// checkPlaces refuses a layout in which a script could reach the server's own state, could write what
+// the next server is configured by, or could write the skills of others. config is where a
+// configuration is or would be looked for.
+func checkPlaces(roots []skills.Root, config, state, artifacts, workspace string, mode sandbox.WorkspaceMode) error {
 	for _, own := range []struct{ flag, dir string }{{"state", state}, {"artifact-root", artifacts}} {
 		for _, root := range roots {
 			if root.FS == nil && inside(own.dir, root.Dir) {
@@ -190,6 +222,9 @@ func checkPlaces(roots []skills.Root, state, artifacts, workspace string, mode s
 	}
 	if workspace == "" || mode == sandbox.WorkspaceRO {
 		return nil
+	}
+	if config != "" && inside(config, workspace) {
+		return usageError("grant the workspace read-only, or keep the configuration elsewhere", "the configuration %s, which says what may run, lies inside the writable workspace %s", config, workspace)
 	}
 	for _, root := range roots {
 		if inside(root.Dir, workspace) {

@@ -21,6 +21,7 @@ var (
 	errNoDirectory = errors.New("it is no directory that the server can open")
 	errMoved       = errors.New("its path leads elsewhere than when it was first named")
 	errOwnState    = errors.New("it holds, or lies in, what the server keeps for itself")
+	errHoldsConfig = errors.New("scripts could write the configuration of the server")
 	errHoldsSkills = errors.New("scripts could write the skills that are served from there")
 	errInSkills    = errors.New("it lies inside a skills root")
 	errManyDirs    = errors.New("the client has named too many directories")
@@ -28,9 +29,10 @@ var (
 
 // clientWorkspaces opens directories that the client names, when the operator lets it.
 type clientWorkspaces struct {
-	roots []skills.Root
-	own   []string // state and records
-	mode  sandbox.WorkspaceMode
+	roots  []skills.Root
+	own    []string // state and records
+	config string   // where a configuration is or would be looked for; empty: nowhere
+	mode   sandbox.WorkspaceMode
 
 	mu    sync.Mutex
 	known map[string]string // canonical path when it was first named, by path as named
@@ -55,7 +57,19 @@ func (o *serveOptions) clientWorkspaces(roots []skills.Root, mode sandbox.Worksp
 	if mode == "" || mode == sandbox.WorkspaceNone {
 		mode = sandbox.WorkspaceRO
 	}
-	return (&clientWorkspaces{roots: roots, own: []string{state, artifacts}, mode: mode, known: map[string]string{}}).open, nil
+	config, err := o.app.configPlace()
+	if err != nil {
+		return nil, err
+	}
+	private, err := o.privateFiles()
+	if err != nil {
+		return nil, err
+	}
+	own := []string{state, artifacts}
+	for _, file := range private {
+		own = append(own, file.path)
+	}
+	return (&clientWorkspaces{roots: roots, config: config, own: own, mode: mode, known: map[string]string{}}).open, nil
 }
 
 // open opens the directory after the rules that hold for --workspace, and one more: it may not lie
@@ -119,6 +133,9 @@ func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.Work
 		if holds(dir, info, own) || liesIn(dir, own) {
 			return errOwnState
 		}
+	}
+	if mode != sandbox.WorkspaceRO && c.config != "" && holds(dir, info, c.config) {
+		return errHoldsConfig
 	}
 	for _, root := range c.roots {
 		switch {

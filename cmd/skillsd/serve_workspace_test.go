@@ -28,7 +28,7 @@ func places(t *testing.T, names ...string) string {
 }
 
 func TestClientWorkspaces(t *testing.T) {
-	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records")
+	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records", "conf/skillsd")
 	for link, target := range map[string]string{"link": "work", "to-state": "home/state"} {
 		if err := os.Symlink(filepath.Join(base, target), filepath.Join(base, link)); err != nil {
 			t.Skipf("missing capability: symbolic links: %v", err)
@@ -54,6 +54,9 @@ func TestClientWorkspaces(t *testing.T) {
 		{"project", sandbox.WorkspaceStaged, false, errHoldsSkills, ""},
 		{"project/.agents/skills", sandbox.WorkspaceRO, false, errInSkills, ""},
 		{"project/.agents/skills/demo", sandbox.WorkspaceRO, false, errInSkills, ""},
+		{"conf", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
+		{"conf", sandbox.WorkspaceRW, false, errHoldsConfig, ""},
+		{"conf", sandbox.WorkspaceRW, true, nil, sandbox.WorkspaceRO},
 		{"home", sandbox.WorkspaceRO, false, errOwnState, ""},
 		{"home/state", sandbox.WorkspaceRO, false, errOwnState, ""},
 		{"home/state/sessions", sandbox.WorkspaceRO, false, errOwnState, ""},
@@ -64,7 +67,7 @@ func TestClientWorkspaces(t *testing.T) {
 		{"file", sandbox.WorkspaceRO, false, errNoDirectory, ""},
 	} {
 		t.Run(tt.name+" "+string(tt.mode), func(t *testing.T) {
-			c := &clientWorkspaces{roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")}},
+			c := &clientWorkspaces{config: filepath.Join(base, "conf/skillsd/config.yaml"), roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")}},
 				own: []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")}, mode: tt.mode, known: map[string]string{}}
 			ws, err := c.open(session.ClientDir{Path: filepath.Join(base, tt.name), ReadOnly: tt.readOnly})
 			if !errors.Is(err, tt.want) {
@@ -128,7 +131,7 @@ func TestClientWorkspaceRedirected(t *testing.T) {
 
 // The rules for --workspace hold in both directions.
 func TestCheckPlaces(t *testing.T) {
-	base := places(t, "skills/demo", "state/sessions", "work")
+	base := places(t, "skills/demo", "state/sessions", "work", "conf")
 	at := func(name string) string { return filepath.Join(base, name) }
 	roots := []skills.Root{{Dir: at("skills")}}
 	for _, tt := range []struct {
@@ -137,6 +140,9 @@ func TestCheckPlaces(t *testing.T) {
 		ok        bool
 	}{
 		{"work", sandbox.WorkspaceRW, true},
+		{"conf", sandbox.WorkspaceRO, true},
+		{"conf", sandbox.WorkspaceRW, false},
+		{"conf", sandbox.WorkspaceStaged, false},
 		{".", sandbox.WorkspaceRO, false},
 		{"state/sessions", sandbox.WorkspaceRO, false},
 		{"skills", sandbox.WorkspaceRO, true},
@@ -144,7 +150,7 @@ func TestCheckPlaces(t *testing.T) {
 		{"skills/demo", sandbox.WorkspaceRO, true},
 		{"skills/demo", sandbox.WorkspaceStaged, false},
 	} {
-		err := checkPlaces(roots, at("state"), at("state/sessions"), at(tt.workspace), tt.mode)
+		err := checkPlaces(roots, at("conf/config.yaml"), at("state"), at("state/sessions"), at(tt.workspace), tt.mode)
 		if (err == nil) != tt.ok {
 			t.Errorf("checkPlaces(%s, %s) = %v", tt.workspace, tt.mode, err)
 		}

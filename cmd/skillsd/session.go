@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,11 +21,12 @@ import (
 func newSessionCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Read and verify the records of sessions",
+		Short: "Read, verify, export and delete the records of sessions",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a))
+	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a), newSessionReplayCmd(a),
+		newSessionExportCmd(a), newSessionGCCmd(a), newSessionKeygenCmd(a))
 	return cmd
 }
 
@@ -74,122 +74,6 @@ func (o *sessionListOptions) run() error {
 	return table.Flush()
 }
 
-// sessionShowOptions are the flags of session show.
-type sessionShowOptions struct {
-	app    *app
-	Output string
-	JSON   bool
-}
-
-func newSessionShowCmd(a *app) *cobra.Command {
-	opts := &sessionShowOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "show SESSION",
-		Short: "Show what a session was shown, ran and was refused",
-		Args:  cobra.ExactArgs(1),
-		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
-	}
-	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle id, RUN:TOOL:N[:stdout|:stderr]")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
-	return cmd
-}
-
-func (o *sessionShowOptions) run(id string) error {
-	dir, id, err := o.app.findSession(id)
-	if err != nil {
-		return err
-	}
-	if o.Output != "" {
-		return o.printOutput(dir, id)
-	}
-	table := tabwriter.NewWriter(o.app.out, 0, 0, 2, ' ', 0)
-	for e, err := range filestore.ReadEvents(dir, id) {
-		if err != nil {
-			return errors.Join(table.Flush(), err)
-		}
-		if o.JSON {
-			line, err := provenance.EncodeLine(e)
-			if err != nil {
-				return err
-			}
-			if _, err := o.app.out.Write(line); err != nil {
-				return err
-			}
-			continue
-		}
-		subject := e.Skill
-		if e.Path != "" {
-			subject += ":" + e.Path
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.Time.Local().Format("15:04:05.000"), e.Kind, printable(subject), printable(provenance.Summary(e)))
-	}
-	return table.Flush()
-}
-
-// printOutput prints kept streams: of a handle one, of an output id both.
-func (o *sessionShowOptions) printOutput(dir, id string) error {
-	output, streams := o.Output, []string{"stdout", "stderr"}
-	for _, stream := range streams {
-		if rest, ok := strings.CutSuffix(output, ":"+stream); ok {
-			output, streams = rest, []string{stream}
-			break
-		}
-	}
-	found := false
-	for _, stream := range streams {
-		name := provenance.OutputName(output, stream)
-		if err := provenance.CheckFileName(name); err != nil {
-			return usageError("use an output id from `skillsd session show "+id+"`", "%q is no output id", o.Output)
-		}
-		file, err := os.Open(filepath.Join(dir, id, filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		found = true
-		_, err = io.Copy(o.app.out, file)
-		if err := errors.Join(err, file.Close()); err != nil {
-			return err
-		}
-	}
-	if !found {
-		return fmt.Errorf("session %s keeps no output %q", id, o.Output)
-	}
-	return nil
-}
-
-func newSessionVerifyCmd(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "verify SESSION",
-		Short: "Recompute a session's hash chain and compare every file with it",
-		Args:  cobra.ExactArgs(1),
-		RunE: runE(func(_ context.Context, args []string) error {
-			dir, id, err := a.findSession(args[0])
-			if err != nil {
-				return err
-			}
-			report, err := filestore.Verify(dir, id)
-			if wrong, ok := errors.AsType[*filestore.VerifyError](err); ok {
-				fmt.Fprintln(a.out, wrong)
-				return &exitError{Code: exitProblems}
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.out, "ok %s: %d events, %d files\n", id, report.Events, report.Files)
-			for _, view := range report.Stale {
-				fmt.Fprintf(a.err, "note: %s is of an earlier moment\n", view)
-			}
-			for _, file := range report.Unrecorded {
-				fmt.Fprintf(a.err, "note: no event names %s\n", printable(file))
-			}
-			return nil
-		}),
-	}
-}
-
 // findSession returns where a session's record lies. "latest" and an unambiguous beginning of an
 // id name one too.
 func (a *app) findSession(name string) (dir, id string, err error) {
@@ -224,4 +108,12 @@ func (a *app) findSession(name string) (dir, id string, err error) {
 		return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q, and no other", name), Hint: "there are none in " + dir + " yet; --artifact-root or --state names another place"}
 	}
 	return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q", name), Hint: "see `skillsd session list`, or use latest"}
+}
+
+// brokenRecord makes a record that cannot be read a finding.
+func brokenRecord(err error) error {
+	if errors.Is(err, provenance.ErrCorrupt) {
+		return &exitError{Code: exitProblems, Err: err, Hint: "see `skillsd session verify`"}
+	}
+	return err
 }

@@ -46,10 +46,13 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	}
 	sk, err := findSkill(snapshot, name)
 	if err != nil {
-		return lookupFailure(err)
+		return o.app.offOr(name, lookupFailure(err))
 	}
 	rows := []skillRow{newSkillRow(ctx, snapshot, sk, allow)}
 	if err := addViolations(ctx, rows); err != nil {
+		return err
+	}
+	if _, err := o.app.markInstalled(rows); err != nil {
 		return err
 	}
 	row := rows[0]

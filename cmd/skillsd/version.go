@@ -42,9 +42,10 @@ func readBuild() build {
 func newVersionCmd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print version, revision, Go and the protocol revisions served",
-		Args:  cobra.NoArgs,
+		Use:         "version",
+		Short:       "Print version, revision, Go and the protocol revisions served",
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{withoutConfig: "true"},
 		RunE: runE(func(context.Context, []string) error {
 			b := readBuild()
 			if asJSON {

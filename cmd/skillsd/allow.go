@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// allowOptions are the flags of allow.
+type allowOptions struct {
+	app    *app
+	Reader readerOptions
+	List   bool
+	DryRun bool
+	JSON   bool
+}
+
+func newAllowCmd(a *app) *cobra.Command {
+	opts := &allowOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "allow SKILL:scripts/PATH",
+		Short: "Show a script and allow exactly it, in the configuration",
+		Long: "Show a script of a skill with what can be known of it without running it, and write an entry into\n" +
+			"the configuration that allows it to run: this path, with these bytes. What changes later does not\n" +
+			"run before it is allowed again. Comments in the configuration stay.\n\n" +
+			"  skillsd allow pdf:scripts/extract.py\n" +
+			"  skillsd allow --list\n\n" +
+			"The list of network-looking calls is a help for reading: a script can hide what it does. What it can\n" +
+			"reach is decided by the sandbox, which has no network unless an entry names hosts.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(opts.run),
+	}
+	opts.Reader.register(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.List, "list", false, "list the entries of the configuration and whether each still holds")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *allowOptions) run(ctx context.Context, args []string) error {
+	if o.List != (len(args) == 0) {
+		return usageError("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
+	}
+	snapshot, err := o.Reader.scan(ctx, o.app)
+	if err != nil {
+		return err
+	}
+	if o.List {
+		return o.list(ctx, snapshot)
+	}
+	return o.allow(ctx, snapshot, args[0])
+}
+
+// allow shows one script and writes its entry.
+func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spec string) error {
+	entry, err := parseScript(spec)
+	if err != nil {
+		return err
+	}
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil {
+		if _, err = snapshot.Lookup(entry.Skill); err == nil {
+			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
+		}
+		return lookupFailure(err)
+	}
+	facts, err := scriptFactsOf(ctx, sk, entry.Path)
+	if err != nil {
+		return err
+	}
+	if entry.Pin != "" && entry.Pin != facts.Digest {
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("the script has the digest %s, not the one given", facts.Digest), Hint: "read it again before it is allowed"}
+	}
+	if facts.Runtime == "" {
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, printable(facts.Problem)), Hint: "allowing it would have no effect"}
+	}
+	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
+	if !o.JSON {
+		facts.print(o.app.out)
+	}
+	if !o.DryRun {
+		facts.Config, err = o.app.editAllow(func(edit *allowEdit) error { return edit.set(entry.Skill, entry.Path, facts.Entry) })
+		if err != nil {
+			return err
+		}
+	}
+	if o.JSON {
+		return writeJSON(o.app.out, facts)
+	}
+	if o.DryRun {
+		return nil
+	}
+	fmt.Fprintf(o.app.out, "allowed %s\n", facts.Entry)
+	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n", facts.Config)
+	o.app.noteAllow()
+	return nil
+}
+
+// parseScript reads SKILL:scripts/PATH.
+func parseScript(spec string) (policy.Entry, error) {
+	entry, err := policy.ParseEntry(spec)
+	if err != nil {
+		return entry, usageError("use SKILL:scripts/PATH, with the path that `skillsd list` prints", "%w", err)
+	}
+	return entry, nil
+}
+
+// noteAllow says what else keeps an entry of the configuration from having an effect.
+func (a *app) noteAllow() {
+	name := envOf("allow-skill-script")
+	if value, ok := a.env(name); ok && value != "" {
+		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n", name)
+	}
+	if !slices.Contains(a.cfg.Keys.AllowTools, mcpserver.ToolRun) {
+		fmt.Fprintf(a.err, "skillsd: hint: scripts run only where the tool is offered too: `allow_tools: [%s]` in the\n"+
+			"configuration, or --allow-tool %s\n", mcpserver.ToolRun, mcpserver.ToolRun)
+	}
+}
+
+// allowRow is an entry of the allowlist as allow --list prints it.
+type allowRow struct {
+	Script string `json:"script"`
+	State  string `json:"state"` // allowed, unpinned, changed, missing or unsupported
+	Detail string `json:"detail,omitempty"`
+}
+
+func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
+	rows := []allowRow{}
+	for _, key := range o.app.cfg.Keys.Allow {
+		entry, err := parseScript(key.Script)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, allowState(ctx, snapshot, entry))
+	}
+	if o.JSON {
+		return writeJSON(o.app.out, rows)
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(o.app.out, "no script is allowed")
+		return err
+	}
+	for _, row := range rows {
+		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", pad(row.State, 11), printable(row.Script)); err != nil {
+			return err
+		}
+		if row.Detail != "" {
+			fmt.Fprintf(o.app.out, "%s %s\n", pad("", 11), printable(row.Detail))
+		}
+	}
+	return nil
+}
+
+// The states of entries that a program looks for.
+const (
+	stateAllowed = "allowed"
+	stateChanged = "changed"
+)
+
+// scriptName is how an entry names its script.
+func scriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Path }
+
+// allowState says whether an entry still holds, and if not what to do.
+func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) allowRow {
+	name := scriptName(entry)
+	row := allowRow{Script: name, State: "missing"}
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil {
+		row.Detail = "no skill of that path is served"
+		return row
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		row.Detail = "the files of the skill cannot be read"
+		return row
+	}
+	r := index.Resource(entry.Path)
+	switch {
+	case r == nil || r.Script == nil:
+		row.Detail = "the skill has no such script"
+	case r.Script.Runtime == "":
+		row.State, row.Detail = "unsupported", r.Script.Problem
+	case entry.Pin == "":
+		row.State, row.Detail = "unpinned", "what it is when the server starts runs; `skillsd allow "+name+"` pins it"
+	case entry.Pin != r.Digest:
+		row.State, row.Detail = stateChanged, "it does not run; read it and `skillsd allow "+name+"`"
+	default:
+		row.State = stateAllowed
+	}
+	return row
+}
+
+// disallowOptions are the flags of disallow, of which there are none.
+type disallowOptions struct{ app *app }
+
+func newDisallowCmd(a *app) *cobra.Command {
+	opts := &disallowOptions{app: a}
+	return &cobra.Command{
+		Use:   "disallow SKILL:scripts/PATH",
+		Short: "Remove a script from the allowlist of the configuration",
+		Args:  cobra.ExactArgs(1),
+		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+	}
+}
+
+// errNotAllowed is a script without an entry.
+var errNotAllowed = errors.New("the configuration does not allow it")
+
+func (o *disallowOptions) run(spec string) error {
+	entry, err := parseScript(spec)
+	if err != nil {
+		return err
+	}
+	name := scriptName(entry)
+	file, err := o.app.editAllow(func(edit *allowEdit) error { return edit.remove(entry.Skill, entry.Path) })
+	if errors.Is(err, errNotAllowed) {
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err), Hint: "`skillsd allow --list` shows what it allows"}
+	} else if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.app.out, "disallowed %s\n", name)
+	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n", file)
+	return nil
+}

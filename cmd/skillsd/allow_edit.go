@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// allowEdit changes the allowlist of a configuration that was read and found good.
+type allowEdit struct {
+	document *yaml.Node
+	root     *yaml.Node // its mapping
+}
+
+// editAllow changes the allowlist in the configuration file, or makes one, and returns the file. It is
+// replaced as a whole, by one that says nothing else differently.
+func (a *app) editAllow(change func(edit *allowEdit) error) (file string, err error) {
+	place, err := a.configPlace()
+	if err != nil {
+		return "", err
+	}
+	if place == "" {
+		return "", usageError("give --config FILE", "there is no configuration to write to")
+	}
+	if real, err := filepath.EvalSymlinks(place); err == nil {
+		place = real
+	}
+	text, err := readConfig(place)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	edited, err := editText(text, change)
+	if err != nil {
+		return "", err
+	}
+	home, _ := a.env("HOME")
+	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home)); err != nil {
+		return "", &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s: %w", place, err), Hint: "write the entry by hand: `skillsd config schema`"}
+	}
+	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s changed meanwhile", place), Hint: "try again"}
+	}
+	return place, replaceFile(place, edited)
+}
+
+// editText applies a change to the text of a configuration.
+func editText(text []byte, change func(edit *allowEdit) error) (edited []byte, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			edited, err = nil, errors.New("the configuration cannot be read as YAML")
+		}
+	}()
+	document := &yaml.Node{}
+	if err := yaml.Unmarshal(text, document); err != nil {
+		return nil, err
+	}
+	if len(document.Content) == 0 || isNull(document.Content[0]) {
+		document = &yaml.Node{Kind: yaml.DocumentNode, HeadComment: document.HeadComment, FootComment: document.FootComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+		// What has comments only keeps them at its beginning.
+		if comments := bytes.TrimSpace(text); len(comments) > 0 && document.HeadComment == "" && comments[0] == '#' {
+			document.HeadComment = string(comments)
+		}
+	}
+	edit := &allowEdit{document, document.Content[0]}
+	if edit.root.Kind != yaml.MappingNode {
+		return nil, errors.New("the configuration is no mapping")
+	}
+	if err := change(edit); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := errors.Join(encoder.Encode(document), encoder.Close()); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// onlyAllow holds an edited configuration to the one before: it must be read, and say the same but for
+// its allowlist.
+func onlyAllow(before, after []byte, path func(string) string) error {
+	was, _, problems := decodeConfig(before, path)
+	if len(problems) > 0 {
+		return errors.New(problems[0].Text)
+	}
+	is, _, problems := decodeConfig(after, path)
+	if len(problems) > 0 {
+		return errors.New(problems[0].Text)
+	}
+	was.Allow, is.Allow = nil, nil
+	if !reflect.DeepEqual(was, is) {
+		return errors.New("it cannot be edited without changing more than its allowlist")
+	}
+	return nil
+}
+
+// list returns the node of the allowlist; nil when there is none.
+func (e *allowEdit) list() *yaml.Node {
+	for i := 0; i+1 < len(e.root.Content); i += 2 {
+		if e.root.Content[i].Value == "allow" {
+			return e.root.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// script is the node of the script of an entry.
+func script(entry *yaml.Node) *yaml.Node {
+	if entry.Kind == yaml.ScalarNode {
+		return entry
+	}
+	for i := 0; i+1 < len(entry.Content); i += 2 {
+		if entry.Content[i].Value == "script" {
+			return entry.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// split parts the entries of a script from the others.
+func (e *allowEdit) split(skill, path string) (these, others []*yaml.Node) {
+	list := e.list()
+	if list == nil {
+		return nil, nil
+	}
+	for _, entry := range list.Content {
+		node := script(entry)
+		if node != nil {
+			if known, err := policy.ParseEntry(node.Value); err == nil && known.Skill == skill && known.Path == path {
+				these = append(these, entry)
+				continue
+			}
+		}
+		others = append(others, entry)
+	}
+	return these, others
+}
+
+// set has exactly one entry allow a script: the first there is, with what else it says, or one at the
+// end.
+func (e *allowEdit) set(skill, path, spec string) error {
+	these, _ := e.split(skill, path)
+	list := e.list()
+	switch {
+	case len(these) > 0:
+		script(these[0]).Value = spec
+		kept := list.Content[:0:0]
+		for _, entry := range list.Content {
+			extra := false
+			for _, other := range these[1:] {
+				extra = extra || entry == other
+			}
+			if !extra {
+				kept = append(kept, entry)
+			}
+		}
+		list.Content = kept
+	case list != nil && list.Kind == yaml.SequenceNode:
+		list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: spec})
+	case list != nil:
+		return errors.New("allow is no list")
+	default:
+		e.root.Content = append(e.root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "allow"},
+			&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: spec}}})
+	}
+	return nil
+}
+
+// remove drops all entries of a script.
+//
+// Errors: errNotAllowed.
+func (e *allowEdit) remove(skill, path string) error {
+	these, others := e.split(skill, path)
+	if len(these) == 0 {
+		return errNotAllowed
+	}
+	e.list().Content = others
+	if len(others) == 0 {
+		for i := 0; i+1 < len(e.root.Content); i += 2 {
+			if e.root.Content[i].Value == "allow" {
+				e.root.Content = append(e.root.Content[:i:i], e.root.Content[i+2:]...)
+			}
+		}
+	}
+	return nil
+}
+
+// replaceFile replaces a file by one that is complete and durable, and keeps its mode. One that was
+// not there is its owner's alone.
+func replaceFile(name string, data []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o600)
+	if info, err := os.Stat(name); err == nil {
+		mode = info.Mode().Perm()
+	}
+	temp, err := os.CreateTemp(filepath.Dir(name), ".skillsd-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}()
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Chmod(mode)
+	}
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err := errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), name)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/skillsd/skillsd/skills"
+	sh "github.com/skillsd/skillsd/skills/script"
+)
+
+// scriptFacts is what can be known of a script without running it, as allow --json prints it.
+type scriptFacts struct {
+	Skill    string          `json:"skill"`
+	Tier     string          `json:"tier"`
+	Script   string          `json:"script"`
+	Runtime  string          `json:"runtime"`
+	Problem  string          `json:"problem,omitempty"`
+	Shebang  string          `json:"shebang,omitempty"`
+	Flags    []string        `json:"flags,omitempty"` // of the shebang that are kept
+	Size     int64           `json:"size"`
+	Digest   digest.Digest   `json:"digest"`
+	Includes []factRow       `json:"includes"` // files a shell script reads as part of itself
+	Network  []factRow       `json:"network"`  // lines that look like calls of the network
+	Signals  []diagnosticRow `json:"signals"`
+	Text     string          `json:"text"`
+	Entry    string          `json:"entry,omitempty"`
+	Config   string          `json:"config,omitempty"` // the file the entry was written to
+}
+
+// factRow is a line of a script.
+type factRow struct {
+	Line int    `json:"line"`
+	Text string `json:"text"`
+}
+
+// maxScript is the longest script that is shown, in bytes.
+const maxScript = 1 << 20
+
+// scriptFactsOf reads a script of a skill.
+func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptFacts, error) {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := index.Resource(path)
+	if r == nil || r.Script == nil {
+		var there []string
+		for _, other := range index.Resources {
+			if other.Script != nil {
+				there = append(there, other.Path)
+			}
+		}
+		hint := "it has no scripts"
+		if len(there) > 0 {
+			hint = "it has: " + printable(strings.Join(there[:min(len(there), 10)], ", "))
+		}
+		return nil, &exitError{Code: exitFailure, Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
+	}
+	content, err := sk.Read(ctx, path, maxScript)
+	if errors.Is(err, skills.ErrTooLarge) {
+		return nil, &exitError{Code: exitFailure, Err: fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size), Hint: "write the entry into the configuration by hand"}
+	} else if err != nil {
+		return nil, err
+	}
+	if !content.Matches {
+		return nil, errors.New("the script changed while it was read")
+	}
+	f := &scriptFacts{
+		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime), Problem: r.Script.Problem, Shebang: r.Script.Shebang,
+		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []diagnosticRow{}, Text: string(content.Data),
+	}
+	if r.Script.Runtime == sh.Bash || r.Script.Runtime == sh.Sh {
+		f.Includes = shellIncludes(content.Data)
+	}
+	for _, d := range index.Diagnostics {
+		if d.Path == path {
+			f.Signals = append(f.Signals, diagnosticRow{d, d.Code.Fix()})
+		}
+	}
+	return f, nil
+}
+
+var networkCall = regexp.MustCompile(`(?i)https?://|\b(curl|wget|nc|ncat|netcat|telnet|ssh|scp|sftp|rsync|ftp|dig|nslookup)\s+-?\S|/dev/(tcp|udp)/|` +
+	`\b(requests|urllib|urllib3|httpx|aiohttp|http\.client|socket|paramiko|smtplib|ftplib)\b|\bfetch\s*\(|\b(axios|undici|XMLHttpRequest|WebSocket)\b|` +
+	`require\(['"](node:)?(https?|net|dgram|dns|tls)['"]\)|from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
+
+// maxFacts is how many lines are told of each kind.
+const maxFacts = 20
+
+// networkCalls are the lines of a script that look as if they used the network.
+func networkCalls(text []byte) []factRow {
+	found := []factRow{}
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		if len(found) < maxFacts && networkCall.Match(line[:min(len(line), 4096)]) {
+			found = append(found, factRow{number, shorten(string(line[:min(len(line), 4096)]), 60)})
+		}
+	}
+	return found
+}
+
+// maxParsed is the longest shell script that is parsed, in bytes: a parser goes as deep as a script does.
+const maxParsed = 64 << 10
+
+// shellIncludes are the files that a shell script reads as part of itself.
+func shellIncludes(text []byte) (found []factRow) {
+	found = []factRow{}
+	if len(text) > maxParsed {
+		return append(found, factRow{0, fmt.Sprintf("it is longer than %d bytes, so includes are not looked for", maxParsed)})
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			found = append(found, factRow{0, "it cannot be parsed as a shell script, so includes are not known"})
+		}
+	}()
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(bytes.NewReader(text), "")
+	if err != nil {
+		return append(found, factRow{0, "it cannot be parsed as a shell script, so includes are not known"})
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		call, ok := node.(*syntax.CallExpr)
+		if !ok || len(call.Args) < 2 || len(found) == maxFacts {
+			return true
+		}
+		words := call.Args
+		for len(words) > 2 && (words[0].Lit() == "builtin" || words[0].Lit() == "command") {
+			words = words[1:]
+		}
+		if name := words[0].Lit(); name == "source" || name == "." || name == "eval" {
+			what := words[1].Lit()
+			if what == "" || name == "eval" {
+				what = "something that is known only when it runs"
+			}
+			found = append(found, factRow{int(call.Pos().Line()), name + " " + what})
+		}
+		return true
+	})
+	return found
+}
+
+// print shows the facts and then the script, in a form that cannot pass for facts.
+func (f *scriptFacts) print(w io.Writer) {
+	fact := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%-9s %s\n", name, printable(value))
+		}
+	}
+	fact("script", f.Skill+":"+f.Script)
+	fact("tier", f.Tier)
+	fact("runtime", strings.Join(append([]string{f.Runtime}, f.Flags...), " "))
+	fact("shebang", f.Shebang)
+	fact("size", fmt.Sprintf("%d bytes", f.Size))
+	fact("digest", f.Digest.String())
+	lines := func(name string, rows []factRow) {
+		if len(rows) == 0 {
+			fact(name, "none seen")
+		}
+		for _, row := range rows {
+			text := row.Text
+			if row.Line > 0 {
+				text = fmt.Sprintf("line %d: %s", row.Line, text)
+			}
+			fact(name, text)
+		}
+	}
+	if f.Runtime == string(sh.Bash) || f.Runtime == string(sh.Sh) {
+		lines("includes", f.Includes)
+	}
+	lines("network", f.Network)
+	for _, d := range f.Signals {
+		fact(d.Severity.String(), d.line())
+	}
+	fmt.Fprintln(w)
+	for line := range strings.SplitSeq(strings.TrimSuffix(f.Text, "\n"), "\n") {
+		fmt.Fprintf(w, "  | %s\n", printable(strings.ReplaceAll(strings.TrimSuffix(line, "\r"), "\t", "    ")))
+	}
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDeepScripts has shell scripts nested as deep as they can be: they are shown, or it is said that
+// they cannot be parsed.
+func TestDeepScripts(t *testing.T) {
+	for _, part := range []string{"$(", "(", "{ ", "((", "\"$(", "if ", "`", "${a:-", "a=(", "case x in x) ", "[[ (", "! "} {
+		text := strings.Repeat(part, maxParsed/len(part))
+		if got := shellIncludes([]byte(text)); len(got) > 1 {
+			t.Errorf("%.10q...: %d includes", part, len(got))
+		}
+	}
+}
+
+func TestShellIncludes(t *testing.T) {
+	text := "#!/bin/bash\nsource lib.sh\nif true; then . ./b.sh; fi\nbuiltin source c.sh\neval \"$x\"\necho source no\n# source no.sh\n. \"$d\"/e.sh\n"
+	var got []string
+	for _, row := range shellIncludes([]byte(text)) {
+		got = append(got, row.Text)
+	}
+	const unknown = " something that is known only when it runs"
+	want := []string{"source lib.sh", ". ./b.sh", "source c.sh", "eval" + unknown, "." + unknown}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("includes = %q, want %q", got, want)
+	}
+	if got := shellIncludes([]byte("if then (")); len(got) != 1 || got[0].Line != 0 {
+		t.Errorf("includes of what is no script = %v", got)
+	}
+}
+
+func TestNetworkCalls(t *testing.T) {
+	for line, want := range map[string]bool{
+		"curl -s example.com": true, "import requests": true, "fetch (url)": true, "exec 3<>/dev/tcp/1.2.3.4/80": true, "s = socket.socket()": true,
+		"import net from 'node:net'": true, "const h = require(\"https\")": true, "pip install x": true, "open('https://x')": true,
+		"echo curling": false, "print('hello')": false, "cat notes.txt | wc -l": false, "prefetched = 1": false,
+	} {
+		if got := len(networkCalls([]byte(line+"\n"))) > 0; got != want {
+			t.Errorf("%q looks like a call of the network: %v, want %v", line, got, want)
+		}
+	}
+}
+
+// TestEditAllow changes the allowlist in every form it can have, and nothing else.
+func TestEditAllow(t *testing.T) {
+	const spec = "a:scripts/x.sh@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	set := func(e *allowEdit) error { return e.set("a", "scripts/x.sh", spec) }
+	remove := func(e *allowEdit) error { return e.remove("a", "scripts/x.sh") }
+	for _, test := range []struct {
+		name, text, want string
+		change           func(*allowEdit) error
+		err              string
+	}{
+		{"nothing", "", "allow:\n  - " + spec + "\n", set, ""},
+		{"comments only", "# mine\n", "# mine\n\nallow:\n  - " + spec + "\n", set, ""},
+		{"no list", "log:\n  level: warn # quiet\n", "log:\n  level: warn # quiet\nallow:\n  - " + spec + "\n", set, ""},
+		{"flow", "allow: [b:scripts/y.sh]\n", "allow: ['b:scripts/y.sh', '" + spec + "']\n", set, ""},
+		{"unpinned", "allow:\n  - a:scripts/x.sh # daily\n", "allow:\n  - " + spec + " # daily\n", set, ""},
+		{"other spelling", "allow:\n  - \" a:scripts/./x.sh\"\n", "allow:\n  - \"" + spec + "\"\n", set, ""},
+		{"twice", "allow:\n  - a:scripts/x.sh\n  - b:scripts/y.sh\n  - a:scripts/x.sh\n", "allow:\n  - " + spec + "\n  - b:scripts/y.sh\n", set, ""},
+		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n", "allow:\n  - script: " + spec + "\n    env: [API_URL]\n", set, ""},
+		{"remove one", "allow:\n  - a:scripts/x.sh\n  # kept\n  - b:scripts/y.sh\n", "allow:\n  # kept\n  - b:scripts/y.sh\n", remove, ""},
+		{"remove the last", "log:\n  level: warn\nallow:\n  - " + spec + "\n", "log:\n  level: warn\n", remove, ""},
+		{"remove none", "allow:\n  - b:scripts/y.sh\n", "", remove, "does not allow it"},
+		{"no mapping", "- a\n", "", set, "is no mapping"},
+		{"no YAML", "a: [\n", "", set, "yaml: "},
+		{"crash of the parser", "{{},<<}\n", "", set, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := editText([]byte(test.text), test.change)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error = %v, want %q", err, test.err)
+				}
+				return
+			}
+			if test.want == "" {
+				return // it did not panic
+			}
+			if err != nil || string(got) != test.want {
+				t.Errorf("edited = %q, %v, want %q", got, err, test.want)
+			}
+			if err := onlyAllow([]byte(test.text), got, pathOf("/", "/")); err != nil {
+				t.Errorf("onlyAllow: %v", err)
+			}
+		})
+	}
+	if err := onlyAllow([]byte("log:\n  level: warn\n"), []byte("log:\n  level: info\n"), pathOf("/", "/")); err == nil {
+		t.Error("another level passed for an edited allowlist")
+	}
+}
+
+// TestReplaceFile keeps the mode of a file, and makes one that is its owner's alone.
+func TestReplaceFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "new", "config.yaml")
+	if err := replaceFile(name, []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(name, []byte("b")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(name)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("mode = %v, %v", info.Mode(), err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(name)); len(left) != 1 {
+		t.Errorf("%d files are left", len(left))
+	}
+}

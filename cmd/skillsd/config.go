@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newConfigCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show the configuration in effect, and what a configuration file may say",
+		Long: "Every option of the server can be told on the command line, in the environment and in a\n" +
+			"file; what comes first in this order counts:\n\n" +
+			"  1. the flag, such as --log-level debug\n" +
+			"  2. the environment variable of its name, SKILLSD_LOG_LEVEL=debug; one that is\n" +
+			"     empty counts as not set, lists are split at line ends or else at commas\n" +
+			"  3. the file: --config FILE, else SKILLSD_CONFIG, else\n" +
+			"     $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml,\n" +
+			"     never one in the working directory; /dev/null stands for none\n" +
+			"  4. the default\n\n" +
+			"A list of one place takes the whole place of a list of another; limits are told apart by\n" +
+			"name. Relative paths in the file are relative to the file, and ~/ is the home directory.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigShowCmd(a), newConfigSchemaCmd(a))
+	return cmd
+}
+
+// configSchemaOptions are the flags of config schema, of which there are none.
+type configSchemaOptions struct{ app *app }
+
+func newConfigSchemaCmd(a *app) *cobra.Command {
+	opts := &configSchemaOptions{app: a}
+	return &cobra.Command{
+		Use:         "schema",
+		Short:       "Print the JSON Schema of the configuration file",
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{withoutConfig: "true"},
+		RunE:        runE(func(context.Context, []string) error { return opts.run() }),
+	}
+}
+
+func (o *configSchemaOptions) run() error {
+	schema, err := configSchema()
+	if err != nil {
+		return err
+	}
+	return writeJSON(o.app.out, schema)
+}
+
+// originOf is where the value of a flag came from.
+func (c *configuration) originOf(flag string) origin {
+	for _, option := range configOptions() {
+		if at, ok := c.origins[option.Key]; ok && option.Flag == flag {
+			return at
+		}
+	}
+	return origin{Kind: fromDefault, Text: "default"}
+}
+
+var flagName = regexp.MustCompile(`--[a-z][a-z-]*[a-z]`)
+
+// notes say of the flags that a message names where their values came from, when that was not the
+// command line.
+func (c *configuration) notes(message string) []string {
+	var notes []string
+	for _, name := range flagName.FindAllString(message, -1) {
+		at := c.originOf(name[2:])
+		note := fmt.Sprintf("%s is set by %s (%s)", name, at.Text, at.Key)
+		if at.Kind == fromEnv {
+			note = fmt.Sprintf("%s is set by the environment variable %s", name, at.Text)
+		}
+		if (at.Kind == fromFile || at.Kind == fromEnv) && !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	return notes
+}
+
+// serveFlags are the flags of serve with the defaults they have.
+func serveFlags(a *app) *pflag.FlagSet {
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	(&serveOptions{app: a}).register(flags)
+	return flags
+}

@@ -1,0 +1,26 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// openNonblock keeps the opening of a named pipe from waiting for a writer.
+const openNonblock = syscall.O_NONBLOCK
+
+// checkOwner refuses a file that others can write: what the server is told by it would be theirs. A
+// file of the superuser is as good as one's own.
+func checkOwner(path string, info fs.FileInfo) (hint string, err error) {
+	if info.Mode().Perm()&0o022 != 0 {
+		return "run: chmod go-w " + path, fmt.Errorf("others can write it (mode %04o)", info.Mode().Perm())
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return "use a file of your own", errors.New("it belongs to another user")
+	}
+	return "", nil
+}

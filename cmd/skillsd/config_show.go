@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// configShowOptions are the flags of config show beside those of serve.
+type configShowOptions struct {
+	app   *app
+	Serve serveOptions
+	Given bool
+	JSON  bool
+}
+
+// optionRow is one option as config show prints it.
+type optionRow struct {
+	Key    string `json:"key"`
+	Flag   string `json:"flag,omitempty"`
+	Env    string `json:"env,omitempty"`
+	Value  any    `json:"value"`
+	Origin string `json:"origin"` // flag, env, file, manifest or default
+	Source string `json:"source"` // the flag, the variable, FILE:LINE, the run manifest, or default
+}
+
+func newConfigShowCmd(a *app) *cobra.Command {
+	opts := &configShowOptions{app: a, Serve: serveOptions{app: a}}
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show every option, its value and where that came from",
+		Long: "Show the options that `skillsd serve` would have with the same flags, each with its value and\n" +
+			"where that came from. It checks the options as serve does and starts nothing. Secrets are shown\n" +
+			"by their source; their values are not read.",
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = runE(func(context.Context, []string) error { return opts.run(cmd) })
+	opts.Serve.register(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.Given, "given", false, "leave out what has its default")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *configShowOptions) run(cmd *cobra.Command) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	rows := []optionRow{}
+	for _, option := range configOptions() {
+		at := o.app.cfg.origins[option.Key]
+		if o.Given && at.Kind == fromDefault {
+			continue
+		}
+		value, err := o.value(&option, at, flagOf(cmd, option.Flag))
+		if err != nil {
+			return err
+		}
+		rows = append(rows, optionRow{Key: option.Key, Flag: option.Flag, Env: option.Env(), Value: value, Origin: string(at.Kind), Source: at.Text})
+	}
+	if o.JSON {
+		return writeJSON(o.app.out, rows)
+	}
+	return o.print(rows)
+}
+
+// check refuses what serve would refuse before it looks at skills.
+func (o *configShowOptions) check() error {
+	if _, err := newLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
+		return err
+	}
+	mode, role := o.Serve.Mode, o.Serve.Role
+	if _, _, err := o.Serve.decided(); err != nil {
+		return err
+	}
+	for key, changed := range map[string]bool{"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role} {
+		if changed {
+			o.app.cfg.origins[key] = origin{Kind: fromManifest, Text: o.Serve.Manifest.Path, Key: key}
+		}
+	}
+	return o.Serve.Choice.apply(&skills.ScanOptions{}, o.app)
+}
+
+// value is the value of an option. What its flag can tell is read off the flag.
+func (o *configShowOptions) value(option *configOption, at origin, flag *pflag.Flag) (any, error) {
+	if option.Part != "" {
+		return o.limit(option.Key), nil
+	}
+	switch option.Key {
+	case "allow", "principals":
+		if at.Kind == fromFile {
+			flag = nil
+		}
+	case "state":
+		return o.app.stateDir()
+	case "artifacts":
+		return o.app.artifactDir()
+	case "roots":
+		if at.Kind == fromDefault {
+			return o.roots()
+		}
+	case "http.rate_limit":
+		return o.Serve.HTTP.rate(), nil
+	}
+	if flag == nil {
+		return reflect.ValueOf(&o.app.cfg.Keys).Elem().FieldByIndex(option.index).Interface(), nil
+	}
+	return flagValue(flag), nil
+}
+
+// roots are the conventional directories that would be served.
+func (o *configShowOptions) roots() (any, error) {
+	roots, err := o.Serve.Roots.resolve(o.app)
+	texts := []string{}
+	for _, root := range roots {
+		texts = append(texts, root.Tier.String()+"="+root.Dir)
+	}
+	return texts, err
+}
+
+// flagValue is the value of a flag as JSON has it.
+func flagValue(flag *pflag.Flag) any {
+	if slice, ok := flag.Value.(pflag.SliceValue); ok {
+		return append([]string{}, slice.GetSlice()...)
+	}
+	text := flag.Value.String()
+	switch flag.Value.Type() {
+	case "bool":
+		return text == "true"
+	case "float64":
+		if number, err := strconv.ParseFloat(text, 64); err == nil {
+			return number
+		}
+	}
+	return text
+}
+
+// limit is one of the limits with its default.
+func (o *configShowOptions) limit(key string) any {
+	run, scan := o.Serve.Limits.limit.WithDefaults(), o.Serve.Roots.Limits.limit
+	or := func(n, byDefault int) int {
+		if n > 0 {
+			return n
+		}
+		return byDefault
+	}
+	switch key {
+	case "limits.timeout":
+		return durationKey(run.Timeout)
+	case "limits.memory":
+		return sizeKey(run.Memory)
+	case "limits.pids":
+		return run.PIDs
+	case "limits.cpu":
+		return durationKey(run.CPU)
+	case "limits.files":
+		return run.Files
+	case "limits.scratch":
+		return sizeKey(run.Scratch)
+	case "limits.inodes":
+		return run.Inodes
+	case "limits.file":
+		return sizeKey(run.File)
+	case "limits.output":
+		return sizeKey(run.Output)
+	case "scan.limits.depth":
+		return or(scan.MaxDepth, 8)
+	case "scan.limits.directories":
+		return or(scan.MaxDirs, 20_000)
+	case "scan.limits.files":
+		return or(scan.MaxFiles, 2_000)
+	case "scan.limits.bytes":
+		return or(int(scan.MaxTree), 256<<20)
+	}
+	return nil
+}
+
+// print prints a table: the source stands behind what is short, and above what has lines of its own.
+func (o *configShowOptions) print(rows []optionRow) error {
+	file := "none"
+	if o.app.cfg.File != "" {
+		file = o.app.cfg.File
+	}
+	rows = append([]optionRow{{Key: "configuration file", Value: file}}, rows...)
+	keys := 0
+	for _, row := range rows {
+		keys = max(keys, len(row.Key))
+	}
+	for _, row := range rows {
+		source := ""
+		switch originKind(row.Origin) {
+		case fromFile:
+			source = "  (" + filepath.Base(row.Source) + ")"
+		case fromEnv, fromFlag, fromManifest:
+			source = "  (" + row.Source + ")"
+		}
+		lines := valueLines(reflect.ValueOf(row.Value))
+		if len(lines) > 1 && source != "" {
+			lines = append([]string{strings.TrimSpace(source)}, lines...)
+			source = ""
+		}
+		for i, line := range lines {
+			key := row.Key
+			if i > 0 {
+				key = ""
+			}
+			if _, err := fmt.Fprintf(o.app.out, "%-*s  %s%s\n", keys, key, printable(line), source); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

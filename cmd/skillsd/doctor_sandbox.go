@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/native"
+)
+
+// checkSandbox tries every backend and finds the interpreters.
+func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
+	path, _ := o.app.env("PATH")
+	checks := backendChecks(detect.Survey(ctx, &detect.Options{Path: path}), o.Sandbox)
+	runner, _, err := detect.Select(ctx, o.Sandbox, &detect.Options{Path: path})
+	if err != nil {
+		checks = append(checks, check{Verdict: fail, Area: "sandbox", Fact: "scripts cannot run: " + err.Error(), Hint: "mend one of the backends above; everything else works"})
+	} else {
+		checks = append(checks, check{Verdict: ok, Area: "sandbox", Fact: "scripts run in " + runner.Name()})
+	}
+	finder := detect.Interpreters(path)
+	for _, name := range []string{"bash", "sh", "python3", "node", "deno"} {
+		checks = append(checks, interpreterCheck(ctx, finder, name))
+	}
+	return checks
+}
+
+// backendChecks has a line for each backend. One that cannot be used is a warning only where nothing
+// else that want allows can.
+func backendChecks(reports []detect.Report, want string) []check {
+	var checks []check
+	usable := map[string]bool{}
+	for _, r := range reports {
+		usable[r.Name] = r.OK
+		usable[detect.Auto] = usable[detect.Auto] || r.OK && r.Name != detect.Runsc
+	}
+	for _, r := range reports {
+		c := check{Verdict: ok, Area: "sandbox", Fact: r.Name + ": " + r.Fact, Hint: r.Hint, Backend: r.Name, Enforces: r.Enforces}
+		switch {
+		case !r.OK && (want == r.Name || want == detect.Auto && !usable[detect.Auto]):
+			c.Verdict = warn
+		case !r.OK:
+			c.Fact = r.Name + " is not usable and not needed: " + r.Fact
+		case r.Enforces.Memory == native.MemorySampled:
+			c.Hint = "a burst of memory may pass the limit for 20 ms: run the server as root, or where it may make control groups with the memory and pids controllers"
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+func interpreterCheck(ctx context.Context, finder *detect.Finder, name string) check {
+	found, err := finder.Find(ctx, name)
+	c := check{Area: "interpreter"}
+	switch {
+	case err != nil:
+		c.Verdict, c.Fact, c.Hint = warn, name+": "+err.Error(), "install "+name+" from your distribution"
+	case found == nil:
+		c.Verdict, c.Fact, c.Hint = warn, name+": not found", "install "+name+" if skills need it"
+	default:
+		c.Verdict = ok
+		c.Fact = strings.Join(strings.Fields(fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
+	}
+	return c
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// The help of every command fits a terminal of 80 columns and names every flag that the command has.
+func TestHelpFits(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
+		code, stdout, stderr := run(t, args...)
+		if code != exitOK || stderr != "" {
+			t.Errorf("%q = %d, %q", args, code, stderr)
+		}
+		for line := range strings.Lines(stdout) {
+			if n := cells(strings.TrimSuffix(line, "\n")); n > helpWidth {
+				t.Errorf("%q: a line has %d columns: %s", args, n, line)
+			}
+		}
+		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
+			if _, name, ok := strings.Cut(line, "--"); ok && strings.HasPrefix(strings.TrimLeft(line, " "), "-") {
+				if name = strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '[' })[0]; !strings.Contains(stdout, "--"+name) {
+					t.Errorf("%q does not name --%s", args, name)
+				}
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				visit(sub)
+			}
+		}
+	}
+	root := newRootCmd(&app{env: func(string) (string, bool) { return "", false }})
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	visit(root)
+}
+
+func TestFold(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"", 10, ""},
+		{"one two three", 7, "one two|three"},
+		{"one  two\nthree", 20, "one two three"},
+		{"averylongword b", 5, "averylongword|b"},
+	} {
+		if got := strings.Join(fold(tt.text, tt.width), "|"); got != tt.want {
+			t.Errorf("fold(%q, %d) = %q, want %q", tt.text, tt.width, got, tt.want)
+		}
+	}
+	if got, want := reflow("a b\nc\n\n  kept as\n  it is\n\nd\ne"), "a b c\n\n  kept as\n  it is\n\nd e"; got != want {
+		t.Errorf("reflow = %q, want %q", got, want)
+	}
+}

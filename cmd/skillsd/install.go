@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// installOptions are the flags of install.
+type installOptions struct {
+	app      *app
+	Roots    rootOptions
+	Ref      string
+	Subdir   string
+	Name     string
+	Tier     string
+	All      bool
+	Keep     bool
+	Insecure bool
+	DryRun   bool
+	JSON     bool
+}
+
+func newInstallCmd(a *app) *cobra.Command {
+	opts := &installOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "install SOURCE",
+		Short: "Install skills from a git URL, a zip archive or a directory",
+		Long: "Install the skill of a source, or with --all every skill of it, below the state directory, from\n" +
+			"where `skillsd serve` serves it. SOURCE is a git URL (https:// or ssh://), a zip archive or a\n" +
+			"directory. The skills are checked and reported; nothing of them is run, and no script may run\n" +
+			"before it is allowed: see `skillsd allow`. What fails leaves nothing behind.\n\n" +
+			"  skillsd install https://github.com/anthropics/skills --subdir skills/pdf\n" +
+			"  skillsd install ./my-skills --all --tier user\n\n" +
+			"A skill is named by its directory in the source; --name chooses another name. skillsd.lock in\n" +
+			"the state directory has the source, the commit and the digest of every file. With --keep-going the exit code is 3 when a skill was left out.",
+		Args: cobra.ExactArgs(1),
+		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
+	}
+	opts.Roots.register(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&opts.Ref, "ref", "", "branch, tag or commit of a git `REF` (default: the repository's default branch)")
+	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
+	flags.StringVar(&opts.Name, "name", "", "`NAME` to install the skill under")
+	flags.StringVar(&opts.Tier, "tier", "third-party", "how far the skills are trusted: `TIER` is builtin, org, user or third-party")
+	flags.BoolVar(&opts.All, "all", false, "install every skill of the source")
+	flags.BoolVar(&opts.Keep, "keep-going", false, "with --all: install what can be installed, and report the rest")
+	flags.BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
+	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *installOptions) run(ctx context.Context, given string) (err error) {
+	tier, err := skills.ParseTier(o.Tier)
+	if err != nil {
+		return flagError("tier", err)
+	}
+	taken, err := o.taken(ctx)
+	if err != nil {
+		return err
+	}
+	installer, end, err := o.app.installer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	plan, err := installer.Plan(ctx, install.Request{
+		Source: given, Ref: o.Ref, Subdir: o.Subdir, Name: o.Name, Tier: tier, All: o.All, KeepGoing: o.Keep, Insecure: o.Insecure, Taken: taken,
+	})
+	if err != nil {
+		return o.failure(err)
+	}
+	report, err := o.app.newInstallReport(ctx, plan)
+	if err == nil && !o.DryRun {
+		err = plan.Apply(ctx)
+	}
+	if err := errors.Join(err, plan.Close()); err != nil {
+		return err
+	}
+	report.DryRun = o.DryRun
+	o.app.endProgress()
+	if o.JSON {
+		err = writeJSON(o.app.out, report)
+	} else {
+		err = report.print(o.app)
+	}
+	if err == nil && len(report.Refused) > 0 {
+		err = &exitError{Code: exitProblems}
+	}
+	return err
+}
+
+// taken tells what else is served under a path. What is installed is known to the installer.
+func (o *installOptions) taken(ctx context.Context) (func(path string) string, error) {
+	roots, err := o.Roots.given(o.app)
+	if err != nil || len(roots) == 0 {
+		return nil, err
+	}
+	snapshot, err := skills.Scan(ctx, roots, o.Roots.scanOptions())
+	if err != nil {
+		return nil, err
+	}
+	return func(path string) string {
+		if sk := snapshot.Skill(path); sk != nil {
+			return skillFile(sk)
+		}
+		return ""
+	}, nil
+}
+
+// failure says what resolves an error of an installation.
+func (o *installOptions) failure(err error) error {
+	several, isSeveral := errors.AsType[*install.SeveralError](err)
+	refused, isRefused := errors.AsType[*install.RefusedError](err)
+	switch {
+	case isSeveral:
+		return &exitError{Code: exitUsage, Err: errors.New(printable(several.Error())), Hint: "name one with --subdir, or install them with --all"}
+	case isRefused && o.All:
+		o.app.endProgress()
+		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
+			fmt.Fprintf(o.app.err, "error: %s\n", printable(joinPath(r.Path, "")+": "+r.Reason))
+		}
+		exit := &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot be installed, so none is", plural(len(refused.Refused), "skill"))}
+		if refused.Others > 0 {
+			exit.Hint = fmt.Sprintf("--keep-going installs the other %d", refused.Others)
+		}
+		return exit
+	case isRefused:
+		return &exitError{Code: exitFailure, Err: errors.New(printable(refused.Error()))}
+	}
+	return sourceFailure(err)
+}
+
+// sourceFailure is an error of a source as a usage error with its hint.
+func sourceFailure(err error) error {
+	if refused, ok := errors.AsType[*install.SourceError](err); ok {
+		return &exitError{Code: exitUsage, Err: errors.New(printable(err.Error())), Hint: refused.Hint}
+	}
+	if missing, ok := errors.AsType[*install.MissingError](err); ok {
+		return &exitError{Code: exitUsage, Err: missing, Hint: "`skillsd list` shows what is installed and where it came from"}
+	}
+	if archive, ok := errors.AsType[*source.ArchiveError](err); ok {
+		return errors.New(printable(archive.Error()))
+	}
+	return errors.New(printable(err.Error()))
+}
+
+// installer opens the installation of the state directory. end closes it and removes the progress.
+func (a *app) installer(ctx context.Context) (i *install.Installer, end func() error, err error) {
+	state, err := a.stateDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	trees, err := store.Open(state)
+	if err != nil {
+		return nil, nil, fmt.Errorf("state directory: %w", err)
+	}
+	git, _ := exec.LookPath("git")
+	i, err = install.Open(ctx, install.Config{
+		State: state, Trees: trees, Git: install.Git{Path: git, Env: a.gitEnv()}, Progress: a.progress(),
+		Waiting: func() {
+			fmt.Fprintln(a.err, "skillsd: note: another skillsd is changing what is installed; waiting for it")
+		},
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, trees.Close())
+	}
+	return i, func() error {
+		a.endProgress()
+		return errors.Join(i.Close(), trees.Close())
+	}, nil
+}
+
+// gitEnv is what git may know of the environment.
+func (a *app) gitEnv() []string {
+	var env []string
+	for _, name := range []string{"PATH", "SSH_AUTH_SOCK", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT", "TEMP"} {
+		if value, ok := a.env(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// progress shows how far a long command is, on a terminal.
+func (a *app) progress() func(what string, done, total int) {
+	if !isTerminal(a.err) {
+		return nil
+	}
+	shown := time.Now()
+	return func(what string, done, total int) {
+		if total > 0 && time.Since(shown) < 200*time.Millisecond {
+			return
+		}
+		shown = time.Now()
+		text := what
+		if total > 0 {
+			text = fmt.Sprintf("%s: %d of %d", what, done, total)
+		}
+		fmt.Fprintf(a.err, "\r%s\x1b[K", text)
+	}
+}
+
+// endProgress removes what progress shows.
+func (a *app) endProgress() {
+	if isTerminal(a.err) {
+		fmt.Fprint(a.err, "\r\x1b[K")
+	}
+}
+
+// originText is where an installed skill came from, in one line.
+func originText(e *install.Entry) string {
+	text := e.Origin.Source
+	if e.Origin.Path != "." {
+		text += " " + e.Origin.Path
+	}
+	if e.Origin.Commit != "" {
+		text += " at " + e.Origin.Commit[:12]
+	}
+	if e.Origin.Ref != "" && e.Origin.Ref != e.Origin.Commit {
+		text += " (" + e.Origin.Ref + ")"
+	}
+	return text
+}
+
+// installedRoots are the directories of installed skills that exist, each at its tier.
+func (a *app) installedRoots() []skills.Root {
+	state, err := a.stateDir()
+	if err != nil {
+		return nil
+	}
+	var roots []skills.Root
+	for _, tier := range []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty} {
+		dir := install.RootDir(state, tier)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			roots = append(roots, skills.Root{Dir: dir, Tier: tier})
+		}
+	}
+	return roots
+}
+
+// noScripts is the allowlist of commands that only tell what could be allowed.
+func noScripts() policy.Allowlist { return policy.Allowlist{} }

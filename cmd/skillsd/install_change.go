@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// changeOptions are what commands take that change installed skills one by one.
+type changeOptions struct {
+	app    *app
+	verb   string // what was done, for the message
+	change func(ctx context.Context, i *install.Installer, name string) error
+}
+
+func newRemoveCmd(a *app) *cobra.Command {
+	return newChangeCmd(&cobra.Command{
+		Use:   "remove NAME...",
+		Short: "Remove installed skills",
+		Long: "Take installed skills from what is served and from the lock file. Their files stay in the store of\n" +
+			"the state directory, where sessions that ran them refer to them.",
+	}, &changeOptions{app: a, verb: "removed", change: func(ctx context.Context, i *install.Installer, name string) error { return i.Remove(ctx, name) }})
+}
+
+func newEnableCmd(a *app) *cobra.Command {
+	return newChangeCmd(&cobra.Command{Use: "enable NAME...", Short: "Serve installed skills again that were disabled"},
+		&changeOptions{app: a, verb: "enabled", change: func(ctx context.Context, i *install.Installer, name string) error {
+			return i.SetEnabled(ctx, name, true)
+		}})
+}
+
+func newDisableCmd(a *app) *cobra.Command {
+	return newChangeCmd(&cobra.Command{
+		Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
+		Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them again. For\n" +
+			"skills that are not installed there is `skillsd serve --disable-skill`.",
+	}, &changeOptions{app: a, verb: "disabled", change: func(ctx context.Context, i *install.Installer, name string) error {
+		return i.SetEnabled(ctx, name, false)
+	}})
+}
+
+func newRollbackCmd(a *app) *cobra.Command {
+	return newChangeCmd(&cobra.Command{
+		Use: "rollback NAME...", Short: "Go back to the version of installed skills before their last update",
+		Long: "Go back to the version of installed skills before their last update. A second rollback undoes the first.",
+	}, &changeOptions{app: a, verb: "rolled back", change: func(ctx context.Context, i *install.Installer, name string) error { return i.Rollback(ctx, name) }})
+}
+
+func newChangeCmd(cmd *cobra.Command, opts *changeOptions) *cobra.Command {
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = runE(opts.run)
+	cmd.ValidArgsFunction = opts.app.completeInstalled
+	return cmd
+}
+
+func (o *changeOptions) run(ctx context.Context, names []string) (err error) {
+	installer, end, err := o.app.installer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	for _, name := range names {
+		if installer.Lock().Find(name) == nil {
+			return sourceFailure(&install.MissingError{Name: name})
+		}
+	}
+	for _, name := range names {
+		if err := o.change(ctx, installer, name); err != nil {
+			return changeFailure(name, err)
+		}
+		text := name
+		if e := installer.Lock().Find(name); e != nil && o.verb == "rolled back" {
+			text = fmt.Sprintf("%s to tree %s", name, e.Tree)
+		}
+		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", o.verb, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeFailure says what to do when a stored tree cannot be put in place.
+func changeFailure(name string, err error) error {
+	_, corrupt := errors.AsType[*store.CorruptError](err)
+	switch {
+	case errors.Is(err, install.ErrNoPrevious):
+		return &exitError{Code: exitFailure, Err: err, Hint: "only a skill that was updated can be rolled back"}
+	case corrupt || errors.Is(err, store.ErrNotFound):
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err), Hint: "`skillsd sync` brings back what the lock file says"}
+	}
+	return err
+}
+
+// completeInstalled completes the names of installed skills.
+func (a *app) completeInstalled(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	lock, _ := a.readLock()
+	var names []string
+	if lock != nil {
+		for _, e := range lock.Skills {
+			names = append(names, e.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// readLock reads the lock file without waiting for whoever changes it: it is replaced as a whole.
+func (a *app) readLock() (*install.Lock, error) {
+	state, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	return install.ReadLock(install.LockFile(state))
+}

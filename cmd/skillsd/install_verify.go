@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// verifyOptions are the flags of verify.
+type verifyOptions struct {
+	app  *app
+	JSON bool
+}
+
+func newVerifyCmd(a *app) *cobra.Command {
+	opts := &verifyOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Hold every byte of the installed skills to the lock file",
+		Long: "Compare every byte of the installed skills, where they are served and where they are stored, with\n" +
+			"the digests in skillsd.lock, and find what lies among them and was not installed. Each problem is\n" +
+			"one line, SKILL/FILE: what; the exit code is 3 when there is one. `skillsd sync` mends them.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+	}
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *verifyOptions) run(ctx context.Context) (err error) {
+	installer, end, err := o.app.installer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	problems, err := installer.Verify(ctx)
+	if err != nil {
+		return err
+	}
+	o.app.endProgress()
+	files := 0
+	for _, e := range installer.Lock().Skills {
+		files += len(e.Files)
+	}
+	if o.JSON {
+		if err := writeJSON(o.app.out, append([]install.Problem{}, problems...)); err != nil {
+			return err
+		}
+	}
+	for _, p := range problems {
+		if o.JSON {
+			break
+		}
+		if _, err := fmt.Fprintln(o.app.out, printable(joinPath(p.Name, p.Path)+": "+p.What)); err != nil {
+			return err
+		}
+	}
+	if len(problems) == 0 {
+		fmt.Fprintf(o.app.err, "ok: %s, %s\n", plural(len(installer.Lock().Skills), "skill"), plural(files, "file"))
+		return nil
+	}
+	return &exitError{Code: exitProblems, Err: fmt.Errorf("%s with what is installed", plural(len(problems), "problem")),
+		Hint: "`skillsd sync` restores what the lock file says; remove by hand what is not in it"}
+}
+
+// syncOptions are the flags of sync.
+type syncOptions struct {
+	app      *app
+	Frozen   bool
+	Check    bool
+	Trust    bool
+	Insecure bool
+	JSON     bool
+}
+
+func newSyncCmd(a *app) *cobra.Command {
+	opts := &syncOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "sync [LOCKFILE]",
+		Short: "Make the installed skills what a lock file says",
+		Long: "Install exactly the versions of a lock file, such as the skillsd.lock of another machine: from the\n" +
+			"store, or else from the recorded sources at the recorded commits, every file held to its digest.\n" +
+			"Where one cannot be had nothing is changed. Without LOCKFILE the installation's own lock file\n" +
+			"counts: what was changed or lost since is brought back.\n\n" +
+			"Skills that are not in LOCKFILE stay, but with --frozen they are removed: what is installed is then\n" +
+			"what the file says and nothing else. --check changes nothing and exits 3 when something would change.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(opts.run),
+	}
+	cmd.Flags().BoolVar(&opts.Frozen, "frozen", false, "remove what is not in the lock file")
+	cmd.Flags().BoolVar(&opts.Check, "check", false, "only tell what would change")
+	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
+	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
+	sync := install.Sync{Exact: o.Frozen, Insecure: o.Insecure}
+	if len(args) > 0 {
+		if sync.Lock, err = install.Import(args[0]); err != nil {
+			return &exitError{Code: exitUsage, Err: fmt.Errorf("lock file: %w", err), Hint: "give a skillsd.lock that skillsd wrote"}
+		}
+	}
+	installer, end, err := o.app.installer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	if sync.Lock != nil && !o.Trust {
+		if err := checkTiers(installer.Lock(), sync.Lock); err != nil {
+			return err
+		}
+	}
+	var did []install.Difference
+	if o.Check {
+		did, err = installer.Differences(ctx, sync)
+	} else {
+		did, err = installer.Sync(ctx, sync)
+	}
+	if err != nil {
+		return sourceFailure(err)
+	}
+	o.app.endProgress()
+	if o.JSON {
+		if err := writeJSON(o.app.out, append([]install.Difference{}, did...)); err != nil {
+			return err
+		}
+	} else {
+		for _, d := range did {
+			if _, err := fmt.Fprintln(o.app.out, printable(d.Name+": "+d.What)); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case len(did) == 0:
+		fmt.Fprintln(o.app.err, "ok: nothing to do")
+	case o.Check:
+		return &exitError{Code: exitProblems, Err: fmt.Errorf("%s would change", plural(len(did), "skill")), Hint: "without --check they are changed"}
+	default:
+		fmt.Fprintf(o.app.err, "changed %s\n", plural(len(did), "skill"))
+	}
+	return nil
+}
+
+// checkTiers refuses a lock file that would have skills trusted more than they are here.
+func checkTiers(here, there *install.Lock) error {
+	for _, e := range there.Skills {
+		known := here.Find(e.Name)
+		if e.Tier.String() != "third-party" && (known == nil || known.Tier > e.Tier) {
+			return usageError("with --trust-tiers it is", "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
+		}
+	}
+	return nil
+}

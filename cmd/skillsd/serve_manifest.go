@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// manifestOptions are the flags about the run a server belongs to.
+type manifestOptions struct {
+	Path string
+}
+
+func (o *manifestOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Path, "run-manifest", "", "file that says which run this server belongs to; its enforcement mode and prompt slot count where nothing else is said")
+}
+
+// decided reads the run manifest and makes the policy, in this order: the manifest may say the mode. Then
+// it checks and completes what is said of the transport and of a session to go on with.
+func (o *serveOptions) decided() (*policy.Policy, session.Facts, error) {
+	facts, err := o.facts()
+	if err != nil {
+		return nil, facts, err
+	}
+	pol, err := o.policy()
+	if err != nil {
+		return nil, facts, err
+	}
+	if err := o.HTTP.check(&o.app.cfg); err != nil {
+		return nil, facts, err
+	}
+	o.HTTP.principals = o.app.cfg.principals(o.HTTP.Evidence)
+	return pol, facts, o.Resume.check(o.HTTP.enabled())
+}
+
+// facts gathers what the records say of the server beside its policy, and lets the run manifest decide
+// where neither flag nor configuration did.
+func (o *serveOptions) facts() (session.Facts, error) {
+	facts := session.Facts{ModeSource: session.ModeDefault}
+	switch o.app.cfg.originOf("cfc-enforcement-mode").Kind {
+	case fromFlag:
+		facts.ModeSource = session.ModeOverride
+	case fromEnv, fromFile:
+		facts.ModeSource = session.ModeConfig
+	}
+	search, _ := o.app.env("PATH")
+	facts.Command = func(name string) string { return findCommand(search, name) }
+	if o.Manifest.Path != "" {
+		if err := o.readManifest(&facts); err != nil {
+			return facts, flagError("run-manifest", err)
+		}
+	}
+	if o.Role != "" && facts.Slot == nil {
+		slot, err := ownSlot(o.Role, facts.ManifestPath)
+		if err != nil {
+			return facts, err
+		}
+		facts.Slot = slot
+	}
+	return facts, nil
+}
+
+// inWorkspace completes the facts with where the granted workspace lies.
+func inWorkspace(facts session.Facts, path string) session.Facts {
+	facts.WorkspacePath = path
+	return facts
+}
+
+// readManifest reads the run manifest.
+func (o *serveOptions) readManifest(facts *session.Facts) error {
+	path, err := filepath.Abs(o.Manifest.Path)
+	if err != nil {
+		return err
+	}
+	text, err := readInput(path, provenance.MaxRunManifest)
+	if err != nil {
+		return err
+	}
+	manifest, err := provenance.ParseRunManifest(text)
+	if err != nil {
+		return err
+	}
+	facts.Manifest, facts.ManifestPath = manifest, path
+	if manifest.Mode != "" && facts.ModeSource == session.ModeDefault {
+		o.Mode, facts.ModeSource = manifest.Mode, session.ModeManifest
+	}
+	if manifest.PromptSlot == nil {
+		return nil
+	}
+	slot, err := policy.ParsePromptSlot(manifest.PromptSlot)
+	if err != nil {
+		return err
+	}
+	if o.Role == "" {
+		o.Role, facts.Slot = string(slot.Role), slot.Raw
+	}
+	return nil
+}
+
+// ownSlot is the binding of a role that the operator gave the process.
+func ownSlot(role, manifest string) (json.RawMessage, error) {
+	source := provenance.OperatorSource(manifest)
+	return provenance.Encode(struct {
+		Type       string                `json:"type"`
+		Source     provenance.SlotSource `json:"source"`
+		Role       string                `json:"role"`
+		KernelName string                `json:"kernelName"`
+		Surface    string                `json:"surface"`
+	}{provenance.TypePromptSlot, source, role, "skillsd", provenance.SurfaceCLI})
+}
+
+// readInput reads a file the operator names, which may not be longer than most bytes.
+func readInput(path string, most int64) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is no regular file")}
+	}
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is longer than %d bytes", path, most)
+	}
+	return text, err
+}
+
+// findCommand returns the first executable file of that name in the directories of a search path, which
+// is not run.
+func findCommand(search, name string) string {
+	for _, dir := range append(filepath.SplitList(search), "/usr/bin", "/usr/local/bin", "/bin") {
+		// A relative directory would depend on where the server was started.
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// resumeOptions are the flags of serve by which a recorded session goes on.
+type resumeOptions struct {
+	Session string
+	Drift   string
+}
+
+func (o *resumeOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Session, "resume", "", "stdio: go on with this session, or the latest; what it loaded is active again if it is still the same")
+	flags.StringVar(&o.Drift, "resume-drift", "fail", "when a skill of the resumed session has changed: fail, or reload it as it is now")
+}
+
+func (o *resumeOptions) check(http bool) error {
+	if err := oneOf("resume-drift", o.Drift, "fail", "reload"); err != nil {
+		return err
+	}
+	if o.Session != "" && http {
+		return usageError("over HTTP, activation handles find their session after a restart by themselves", "--resume has no effect on HTTP")
+	}
+	return nil
+}
+
+// resume makes the session the process's own, before anything is answered.
+func (o *resumeOptions) resume(ctx context.Context, a *app, server *mcpserver.Server) error {
+	if o.Session == "" {
+		return nil
+	}
+	_, id, err := a.findSession(o.Session)
+	if err != nil {
+		return err
+	}
+	err = server.Resume(ctx, id, o.Drift == "reload")
+	if drifted, ok := errors.AsType[*session.DriftedError](err); ok {
+		lines := make([]string, len(drifted.Drifts))
+		for i, d := range drifted.Drifts {
+			lines[i] = "\n  " + d.String()
+		}
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("--resume %s: skills are not those that the session loaded:%s", id, strings.Join(lines, "")),
+			Hint: "review the change and add --resume-drift reload, or start without --resume"}
+	}
+	if errors.Is(err, provenance.ErrUnavailable) {
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("--resume %s: %w", id, err), Hint: "another server may have the session; end it first"}
+	}
+	if err != nil {
+		return fmt.Errorf("--resume: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
+)
+
+// sessionKeygenOptions are the flags of session keygen.
+type sessionKeygenOptions struct {
+	app  *app
+	Name string
+}
+
+func newSessionKeygenCmd(a *app) *cobra.Command {
+	opts := &sessionKeygenOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "keygen FILE",
+		Short: "Make a key that signs sessions: FILE and FILE.pub",
+		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event of every session that\n" +
+			"ends, and FILE.pub for `skillsd session verify --key FILE.pub`. Whoever can read FILE can sign; keep FILE.pub\n" +
+			"where who writes the records cannot change it. Neither file may be there already.",
+		Args: cobra.ExactArgs(1),
+		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+	}
+	cmd.Flags().StringVar(&opts.Name, "name", "skillsd", "name of the key in its signatures, without spaces and +")
+	return cmd
+}
+
+func (o *sessionKeygenOptions) run(name string) error {
+	private, public, err := note.GenerateKey(rand.Reader, o.Name)
+	if err == nil {
+		_, err = note.NewSigner(private)
+	}
+	if err != nil {
+		return usageError("use letters, digits, dots and dashes", "--name %q cannot name a key", o.Name)
+	}
+	if _, err := os.Lstat(name + ".pub"); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s.pub is there already", name)
+	}
+	if err := writeKey(name, private, 0o600); err != nil {
+		return err
+	}
+	if err := writeKey(name+".pub", public, 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(o.app.out, public)
+	return err
+}
+
+// writeKey writes a file that must not be there.
+func writeKey(name, key string, mode fs.FileMode) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already", name)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(key + "\n")
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// readSigner reads the key of --sign-key; an empty name is none.
+func readSigner(name string) (note.Signer, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := readKey(name)
+	if err != nil {
+		return nil, flagError("sign-key", err)
+	}
+	signer, err := note.NewSigner(text)
+	if err != nil {
+		return nil, flagError("sign-key", fmt.Errorf("%s holds no private key; `skillsd session keygen` makes one", name))
+	}
+	return signer, nil
+}

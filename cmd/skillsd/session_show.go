@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+)
+
+// sessionShowOptions are the flags of session show.
+type sessionShowOptions struct {
+	app    *app
+	Output string
+	JSON   bool
+}
+
+func newSessionShowCmd(a *app) *cobra.Command {
+	opts := &sessionShowOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "show SESSION",
+		Short: "Show what a session was shown, ran and was refused",
+		Args:  cobra.ExactArgs(1),
+		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+	}
+	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle id, RUN:TOOL:N[:stdout|:stderr]")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
+	return cmd
+}
+
+func (o *sessionShowOptions) run(id string) error {
+	dir, id, err := o.app.findSession(id)
+	if err != nil {
+		return err
+	}
+	if o.Output != "" {
+		return o.printOutput(dir, id)
+	}
+	if !o.JSON {
+		return o.timeline(dir, id)
+	}
+	for e, err := range filestore.ReadEvents(dir, id) {
+		if err != nil {
+			return brokenRecord(err)
+		}
+		line, err := provenance.EncodeLine(e)
+		if err != nil {
+			return err
+		}
+		if _, err := o.app.out.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timeline prints one line an event, under a line that says whose session it is.
+func (o *sessionShowOptions) timeline(dir, id string) error {
+	var day string
+	first := true
+	for e, err := range filestore.ReadEvents(dir, id) {
+		if err != nil {
+			return brokenRecord(err)
+		}
+		if first {
+			who := e.Principal
+			if e.Client != "" {
+				who += ", " + e.Client
+			}
+			fmt.Fprintf(o.app.out, "session %s (%s)\n", id, oneLine(who))
+			first = false
+		}
+		at := e.Time.Local()
+		if d := at.Format(time.DateOnly); d != day {
+			day = d
+			fmt.Fprintln(o.app.out, day)
+		}
+		if _, err := fmt.Fprintln(o.app.out, o.line(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line is an event: time, kind, subject and outcome. On a terminal it takes at most one row; what does
+// not fit is cut from the subject.
+func (o *sessionShowOptions) line(e *provenance.Event) string {
+	subject := e.Skill
+	if e.Path != "" {
+		subject += ":" + e.Path
+	}
+	subject, outcome := oneLine(subject), oneLine(provenance.Summary(e))
+	line := e.Time.Local().Format("15:04:05.000") + "  " + pad(string(e.Kind), 22) + "  "
+	if isTerminal(o.app.out) {
+		const gap, least = 2, 12
+		room := max(o.app.columns(o.app.out)-cells(line), 2*least)
+		outcome = shorten(outcome, max(room-min(cells(subject), least)-gap, least))
+		subject = shorten(subject, room-cells(outcome)-gap)
+	}
+	if subject != "" {
+		line += subject + "  "
+	}
+	return strings.TrimRight(line+outcome, " ")
+}
+
+// printOutput prints kept streams: of a handle one, of an output id both.
+func (o *sessionShowOptions) printOutput(dir, id string) error {
+	output, streams := o.Output, []string{"stdout", "stderr"}
+	for _, stream := range streams {
+		if rest, ok := strings.CutSuffix(output, ":"+stream); ok {
+			output, streams = rest, []string{stream}
+			break
+		}
+	}
+	root, err := os.OpenRoot(filepath.Join(dir, id))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	found := false
+	for _, stream := range streams {
+		name := provenance.OutputName(output, stream)
+		if err := provenance.CheckFileName(name); err != nil {
+			return usageError("use an output id from `skillsd session show "+id+"`", "%q is no output id", o.Output)
+		}
+		info, err := root.Lstat(filepath.FromSlash(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s is not a regular file", name)
+		}
+		if err != nil {
+			return err
+		}
+		file, err := root.Open(filepath.FromSlash(name))
+		if err != nil {
+			return err
+		}
+		found = true
+		_, err = io.Copy(o.app.out, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("session %s keeps no output %q", id, o.Output)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/skillsd/skillsd/provenance/filestore"
+)
+
+// sessionVerifyOptions are the flags of session verify.
+type sessionVerifyOptions struct {
+	app *app
+	Key string
+}
+
+func newSessionVerifyCmd(a *app) *cobra.Command {
+	opts := &sessionVerifyOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "verify SESSION",
+		Short: "Recompute a session's hash chain and compare every file with it",
+		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output and what was shown\n" +
+			"with it. The first difference is printed as FILE:LINE: WHAT and the exit code is 3. With --key, the key must\n" +
+			"also have signed the last event.",
+		Args: cobra.ExactArgs(1),
+		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+	}
+	cmd.Flags().StringVar(&opts.Key, "key", "", "file with the public key that must have signed the session, as keygen writes it")
+	return cmd
+}
+
+func (o *sessionVerifyOptions) run(name string) error {
+	var keys []note.Verifier
+	if o.Key != "" {
+		text, err := readKey(o.Key)
+		if err != nil {
+			return err
+		}
+		key, err := note.NewVerifier(text)
+		if err != nil {
+			return usageError("give the .pub file that `skillsd session keygen` wrote", "%s holds no public key", o.Key)
+		}
+		keys = append(keys, key)
+	}
+	dir, id, err := o.app.findSession(name)
+	if err != nil {
+		return err
+	}
+	report, err := filestore.Verify(dir, id, keys...)
+	if wrong, ok := errors.AsType[*filestore.VerifyError](err); ok {
+		fmt.Fprintln(o.app.out, printable(wrong.Error()))
+		return &exitError{Code: exitProblems}
+	}
+	if err != nil {
+		return err
+	}
+	signed := ""
+	if report.Signed {
+		signed = ", signed by " + keys[0].Name()
+	}
+	fmt.Fprintf(o.app.out, "ok %s: %d events, %d files%s\n", id, report.Events, report.Files, signed)
+	o.notes(report)
+	return nil
+}
+
+// notes says what is no difference and yet worth knowing.
+func (o *sessionVerifyOptions) notes(report *filestore.Report) {
+	say := func(format string, args ...any) {
+		fmt.Fprintf(o.app.err, "note: %s\n", printable(fmt.Sprintf(format, args...)))
+	}
+	for _, view := range report.Stale {
+		say("%s is of an earlier moment", view)
+	}
+	for _, file := range report.Unrecorded {
+		say("no event names %s", file)
+	}
+	if n := len(report.Unfinished); n > 0 {
+		say("%d scripts were requested and have no outcome, the first is %s", n, report.Unfinished[0])
+	}
+	if report.Removed > 0 {
+		say("%d outputs were removed to make room, as the record says", report.Removed)
+	}
+	if report.Torn > 0 {
+		say("a torn last line of %d bytes is no part of the record", report.Torn)
+	}
+}
+
+// maxKeyFile bounds a key file, in bytes.
+const maxKeyFile = 4 << 10
+
+// readKey reads the line of a key file.
+func readKey(name string) (string, error) {
+	data, err := readInput(name, maxKeyFile)
+	return strings.TrimSpace(string(data)), err
+}

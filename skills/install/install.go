@@ -1,0 +1,222 @@
+// Package install brings skills from elsewhere into a directory that is served, and keeps a lock file
+// of what is there: a git repository, a zip archive or a directory becomes one staged tree, its skills
+// are checked, stored by digest and put in place together.
+//
+// It guarantees that
+//
+//   - nothing of a source is executed, and nothing of it is written outside of the installation's own
+//     staging directory before it was checked. Git runs without hooks, filters, submodules, prompts,
+//     credentials and configuration, over one named protocol, never file: or ext:; the files come from
+//     its objects, so attributes of the repository change no byte. Of a zip archive the rules of
+//     package source hold; of a directory those of package skills: no links out, no devices, limits on
+//     every read;
+//   - a skill is installed only when it loads, and with exactly the bytes that were hashed;
+//   - a command changes all it was to change or nothing. What fails leaves the skills, the store and
+//     the lock file as they were; what a crash interrupted is undone by the next command;
+//   - one command at a time changes an installation; the others wait;
+//   - a skill never takes a name that another one has, whatever the tier.
+//
+// The layout below the state directory is installed/<tier>/<name> for what is served, trees/ for what
+// is stored ([store.Store]), skillsd.lock for the lock file ([Lock]) and install/ for work in progress.
+// Trees stay in the store when a skill is removed or replaced: sessions may have run them.
+//
+// It does not judge whether a skill is good, only what it is; and it does not guard against whoever
+// may write below the state directory, although [Installer.Verify] finds what they changed.
+//
+// Besides skills and the store it uses package source, which has the rules of zip archives.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Names below the state directory.
+const (
+	lockName     = "skillsd.lock"
+	installedDir = "installed"
+	workDir      = "install"
+	guardName    = "guard"   // in workDir: locked by the command at work
+	journalName  = "journal" // in workDir: the names that are being changed
+	stagePrefix  = "tmp-"
+)
+
+// Config are the parts of an Installer. State and Trees are required.
+type Config struct {
+	State string       // the state directory, absolute
+	Trees *store.Store // of the same state directory
+	// Git is the git program and its environment; needed for git sources only.
+	Git Git
+	// Waiting is called once when another command is at work; nil: nothing is.
+	Waiting func()
+	// Progress is called while a source is read, with what is done and how far; nil: nothing is. It is
+	// called by one goroutine at a time.
+	Progress func(what string, done, total int)
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// Installer changes an installation. It holds the lock of the installation until Close. Its methods
+// are for one goroutine at a time.
+type Installer struct {
+	cfg   Config
+	root  *os.Root // the state directory
+	guard *flock.Flock
+	lock  *Lock
+
+	// step is called before each step that changes something, in tests.
+	step func(name string) error
+}
+
+// RootDir is the directory of the installed skills of a tier, to be served at that tier.
+func RootDir(state string, tier skills.Tier) string {
+	return filepath.Join(state, installedDir, tier.String())
+}
+
+// LockFile is the place of the lock file of a state directory.
+func LockFile(state string) string { return filepath.Join(state, lockName) }
+
+// Open waits until no other command changes the installation, undoes what a crash left half-done and
+// reads the lock file.
+//
+// Errors: *LockError for a lock file that cannot be read; those of ctx and of the system.
+func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if err := os.MkdirAll(filepath.Join(cfg.State, workDir), 0o700); err != nil {
+		return nil, err
+	}
+	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
+	if err := acquire(ctx, guard, cfg.Waiting); err != nil {
+		return nil, fmt.Errorf("lock the installation: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, guard.Unlock())
+		}
+	}()
+	root, err := os.OpenRoot(cfg.State)
+	if err != nil {
+		return nil, err
+	}
+	i = &Installer{cfg: cfg, root: root, guard: guard}
+	if i.lock, err = ReadLock(LockFile(cfg.State)); err == nil {
+		err = i.recover(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return i, nil
+}
+
+// acquire takes the guard. Another command may take minutes, so the wait ends with ctx only.
+func acquire(ctx context.Context, guard *flock.Flock, waiting func()) error {
+	got, err := guard.TryLock()
+	if got || err != nil {
+		return err
+	}
+	if waiting != nil {
+		waiting()
+	}
+	const again = 100 * time.Millisecond
+	_, err = guard.TryLockContext(ctx, again)
+	return err
+}
+
+// Close lets other commands in.
+func (i *Installer) Close() error { return errors.Join(i.root.Close(), i.guard.Unlock()) }
+
+// Lock returns what is installed. The caller must not change it.
+func (i *Installer) Lock() *Lock { return i.lock }
+
+// before runs the test hook of a step.
+func (i *Installer) before(name string) error {
+	if i.step == nil {
+		return nil
+	}
+	return i.step(name)
+}
+
+func (i *Installer) progress(what string, done, total int) {
+	if i.cfg.Progress != nil {
+		i.cfg.Progress(what, done, total)
+	}
+}
+
+// recover removes what dead commands staged and restores the skills one was changing.
+func (i *Installer) recover(ctx context.Context) error {
+	entries, err := fs.ReadDir(i.root.FS(), workDir)
+	if err != nil {
+		return err
+	}
+	data, err := readFile(i.root, workDir+"/"+journalName, maxLock)
+	if err == nil {
+		for name := range strings.Lines(string(data)) {
+			if err := i.restore(ctx, strings.TrimSuffix(name, "\n")); err != nil {
+				return fmt.Errorf("undo what was interrupted: %w", err)
+			}
+		}
+		if err := i.root.Remove(workDir + "/" + journalName); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), stagePrefix) {
+			if err := i.root.RemoveAll(workDir + "/" + entry.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restore makes the place of a skill what the lock file says of it.
+func (i *Installer) restore(ctx context.Context, name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	for _, tier := range tiers() {
+		if err := i.root.RemoveAll(placeOf(tier, name)); err != nil {
+			return err
+		}
+	}
+	entry := i.lock.Find(name)
+	if entry == nil || !entry.Enabled {
+		return nil
+	}
+	stage, err := i.newStage()
+	if err != nil {
+		return err
+	}
+	defer stage.remove()
+	if err := stage.place(ctx, entry.Name, entry.Tree); err != nil {
+		return err
+	}
+	if err := i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700); err != nil {
+		return err
+	}
+	return i.root.Rename(stage.placed(entry.Name), placeOf(entry.Tier, entry.Name))
+}
+
+// placeOf is where a skill is served from, below the state directory.
+func placeOf(tier skills.Tier, name string) string {
+	return installedDir + "/" + tier.String() + "/" + name
+}
+
+func tiers() []skills.Tier {
+	return []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty}
+}

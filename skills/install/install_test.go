@@ -1,0 +1,436 @@
+package install
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// machine is a state directory with all that an installer needs.
+type machine struct {
+	t     *testing.T
+	state string
+	trees *store.Store
+	git   Git
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	state := filepath.Join(t.TempDir(), "state")
+	trees, err := store.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		trees.Close()
+		filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	return &machine{t: t, state: state, trees: trees}
+}
+
+func (m *machine) open() *Installer {
+	m.t.Helper()
+	i, err := Open(m.t.Context(), Config{State: m.state, Trees: m.trees, Git: m.git, Now: func() time.Time { return time.Unix(1e9, 0) }})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { i.Close() })
+	return i
+}
+
+// install installs a source, which must work.
+func (m *machine) install(req Request) {
+	m.t.Helper()
+	i := m.open()
+	defer i.Close()
+	if err := apply(m.t.Context(), i, req); err != nil {
+		m.t.Fatalf("install %s: %v", req.Source, err)
+	}
+}
+
+func apply(ctx context.Context, i *Installer, req Request) error {
+	if req.Tier == 0 {
+		req.Tier = skills.TierThirdParty
+	}
+	plan, err := i.Plan(ctx, req)
+	if err != nil {
+		return err
+	}
+	return plan.Apply(ctx)
+}
+
+// tree is everything below a directory but the guard, with its content.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		if rel == filepath.Join(workDir, guardName) || entry.IsDir() && (rel == installedDir || filepath.Dir(rel) == installedDir) {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		text := info.Mode().String()
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text += " " + string(data)
+		}
+		found[filepath.ToSlash(rel)] = text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// write writes files below a directory and returns it.
+func write(t *testing.T, dir string, files map[string]string) string {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mode := fs.FileMode(0o644)
+		if strings.HasSuffix(name, ".sh") {
+			mode = 0o755
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func skillText(name string) string {
+	return "---\nname: " + name + "\ndescription: Does " + name + ".\n---\nDo it.\n"
+}
+
+func names(l *Lock) (all []string) {
+	for _, e := range l.Skills {
+		all = append(all, e.Name)
+	}
+	return all
+}
+
+func collection(t *testing.T) string {
+	return write(t, t.TempDir(), map[string]string{
+		"README.md":                "hello",
+		"skills/a/SKILL.md":        skillText("a"),
+		"skills/a/scripts/run.sh":  "#!/bin/sh\necho a\n",
+		"skills/a/nested/SKILL.md": skillText("nested"),
+		"skills/b/SKILL.md":        skillText("b"),
+		"skills/b/.git/config":     "left out",
+	})
+}
+
+func TestInstallDirectory(t *testing.T) {
+	m, dir := newMachine(t), collection(t)
+	m.install(Request{Source: dir, All: true, Tier: skills.TierUser})
+	got := tree(t, filepath.Join(m.state, installedDir))
+	want := map[string]string{
+		"user/a": "drwxr-xr-x", "user/a/SKILL.md": "-r--r--r-- " + skillText("a"), "user/a/scripts": "drwxr-xr-x",
+		"user/a/scripts/run.sh": "-r-xr-xr-x #!/bin/sh\necho a\n", "user/a/nested": "drwxr-xr-x",
+		"user/a/nested/SKILL.md": "-r--r--r-- " + skillText("nested"), "user/b": "drwxr-xr-x", "user/b/SKILL.md": "-r--r--r-- " + skillText("b"),
+	}
+	delete(got, ".")
+	delete(got, "user")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("installed (-want +got):\n%s", diff)
+	}
+	i := m.open()
+	e := i.Lock().Find("a")
+	if e == nil || e.Tier != skills.TierUser || !e.Enabled || e.Origin != (Origin{Kind: KindDirectory, Source: dir, Path: "skills/a"}) || len(e.Files) != 3 {
+		t.Errorf("entry = %+v", e)
+	}
+	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+		t.Errorf("Verify = %v, %v", problems, err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(m.state, workDir)); len(left) != 1 {
+		t.Errorf("%d entries are left of the work", len(left))
+	}
+}
+
+func TestInstallZip(t *testing.T) {
+	m := newMachine(t)
+	file := filepath.Join(t.TempDir(), "pack.zip")
+	out, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := zip.NewWriter(out)
+	for _, name := range []string{"pack-1.0/one/SKILL.md", "pack-1.0/two/SKILL.md"} {
+		f, err := w.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(f, skillText(filepath.Base(filepath.Dir(name))))
+	}
+	if err := errors.Join(w.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	m.install(Request{Source: file, Subdir: "pack-1.0/two"})
+	i := m.open()
+	if got := names(i.Lock()); !slices.Equal(got, []string{"two"}) {
+		t.Fatalf("installed %v", got)
+	}
+	if got := i.Lock().Skills[0].Origin; got != (Origin{Kind: KindZip, Source: file, Subdir: "pack-1.0/two", Path: "pack-1.0/two"}) {
+		t.Errorf("origin = %+v", got)
+	}
+}
+
+// TestChoice is what of a source is installed, and what refuses it.
+func TestChoice(t *testing.T) {
+	broken := "---\nname: x\n---\n"
+	for _, test := range []struct {
+		name  string
+		files map[string]string
+		req   Request
+		want  []string
+		err   string
+	}{
+		{name: "none", files: map[string]string{"README.md": "x"}, err: "no skill"},
+		{name: "one", files: map[string]string{"deep/down/one/SKILL.md": skillText("one")}, want: []string{"one"}},
+		{name: "several", files: map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b")}, err: "the source has 2 skills: a, b"},
+		{name: "one of several", files: map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b")}, req: Request{Subdir: "b/"}, want: []string{"b"}},
+		{name: "all", files: map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b")}, req: Request{All: true}, want: []string{"a", "b"}},
+		{name: "name for several", files: map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b")}, req: Request{All: true, Name: "c"}, err: "--name is for one skill"},
+		{name: "renamed", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Name: "mine"}, want: []string{"mine"}},
+		{name: "bad name", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Name: "../x"}, err: "--name: "},
+		{name: "bad subdir", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Subdir: "../x"}, err: "--subdir: "},
+		{name: "missing subdir", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Subdir: "x"}, err: "no directory \"x\""},
+		{name: "whole source", files: map[string]string{"SKILL.md": skillText("whole"), "sub/SKILL.md": skillText("sub")}, want: []string{"whole"}},
+		{name: "odd directory", files: map[string]string{"Größe/SKILL.md": skillText("size")}, want: []string{"size"}},
+		{name: "no name at all", files: map[string]string{"Größe/SKILL.md": skillText("..")}, req: Request{Name: "x"}, want: []string{"x"}},
+		{name: "broken", files: map[string]string{"x/SKILL.md": broken}, err: "does not load: missing-description"},
+		{name: "broken beside one", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, want: []string{"a"}},
+		{name: "broken among all", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true}, err: "does not load"},
+		{name: "keep going", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true, KeepGoing: true}, want: []string{"a"}},
+		{name: "same name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/A/SKILL.md": skillText("a")}, req: Request{All: true}, err: "the name A is that of \"p/a\" in the same source"},
+		{name: "ref", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Ref: "main"}, err: "--ref goes with a git URL only"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			test.req.Source = write(t, t.TempDir(), test.files)
+			before := tree(t, m.state)
+			i := m.open()
+			err := apply(t.Context(), i, test.req)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error = %v, want %q", err, test.err)
+				}
+				after := tree(t, m.state)
+				delete(after, workDir)
+				if diff := cmp.Diff(before, after); diff != "" {
+					t.Errorf("a refused install left (-before +after):\n%s", diff)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := names(i.Lock()); !slices.Equal(got, test.want) {
+				t.Errorf("installed %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestConflict refuses a name that is taken, in whatever tier, and says what resolves it.
+func TestConflict(t *testing.T) {
+	m := newMachine(t)
+	one := write(t, t.TempDir(), map[string]string{"pdf/SKILL.md": skillText("pdf")})
+	two := write(t, t.TempDir(), map[string]string{"PDF/SKILL.md": skillText("pdf")})
+	m.install(Request{Source: one})
+	i := m.open()
+	err := apply(t.Context(), i, Request{Source: two, Tier: skills.TierUser})
+	if err == nil || !strings.Contains(err.Error(), one) || !strings.Contains(err.Error(), `"PDF"`) || !strings.Contains(err.Error(), "--name") {
+		t.Errorf("error = %v", err)
+	}
+	if err := apply(t.Context(), i, Request{Source: one}); err == nil || !strings.Contains(err.Error(), "skillsd update pdf") {
+		t.Errorf("error of a second install = %v", err)
+	}
+	taken := func(path string) string {
+		if path == "other" {
+			return "/srv/skills/other"
+		}
+		return ""
+	}
+	if err := apply(t.Context(), i, Request{Source: two, Name: "other", Taken: taken}); err == nil || !strings.Contains(err.Error(), "/srv/skills/other") {
+		t.Errorf("error for a path that is served = %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(RootDir(m.state, skills.TierThirdParty), "stray"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(t.Context(), i, Request{Source: two, Name: "stray"}); err == nil || !strings.Contains(err.Error(), "not in the lock file") {
+		t.Errorf("error for a stray directory = %v", err)
+	}
+	if err := apply(t.Context(), i, Request{Source: two, Name: "pdf-2"}); err != nil {
+		t.Error(err)
+	}
+}
+
+var errStep = errors.New("step failed")
+
+// TestFailAtEachStep fails every command at every step: nothing is changed, and the command works
+// afterwards.
+func TestFailAtEachStep(t *testing.T) {
+	first := collection(t)
+	type command struct {
+		name string
+		run  func(ctx context.Context, i *Installer) error
+	}
+	second := write(t, t.TempDir(), map[string]string{"c/SKILL.md": skillText("c")})
+	for _, c := range []command{
+		{"install", func(ctx context.Context, i *Installer) error { return apply(ctx, i, Request{Source: second}) }},
+		{"remove", func(ctx context.Context, i *Installer) error { return i.Remove(ctx, "a") }},
+		{"disable", func(ctx context.Context, i *Installer) error { return i.SetEnabled(ctx, "a", false) }},
+		{"update", func(ctx context.Context, i *Installer) error {
+			u, err := i.Update(ctx, nil, false)
+			if err != nil {
+				return err
+			}
+			for _, one := range u.Skills {
+				if one.Err != nil {
+					return errors.Join(one.Err, u.Close())
+				}
+			}
+			return u.Apply(ctx)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.install(Request{Source: first, All: true})
+			text := fmt.Sprintf("%s changed for %s", skillText("a"), c.name)
+			write(t, first, map[string]string{"skills/a/SKILL.md": text, "skills/b/SKILL.md": text})
+			before := tree(t, m.state)
+			for failing := 1; ; failing++ {
+				i := m.open()
+				steps := 0
+				i.step = func(string) error {
+					if steps++; steps == failing {
+						return errStep
+					}
+					return nil
+				}
+				err := c.run(t.Context(), i)
+				after := tree(t, m.state)
+				i.Close()
+				if steps < failing {
+					if err != nil {
+						t.Fatalf("without a failing step: %v", err)
+					}
+					if cmp.Equal(before, after) {
+						t.Error("nothing was changed in the end")
+					}
+					if failing < 3 {
+						t.Errorf("only %d steps", failing-1)
+					}
+					return
+				}
+				if !errors.Is(err, errStep) {
+					t.Fatalf("step %d: error = %v", failing, err)
+				}
+				if diff := cmp.Diff(before, after); diff != "" {
+					t.Fatalf("step %d left something (-before +after):\n%s", failing, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestCrashAtEachStep ends an update at every step as a crash would: the next command undoes it, or
+// finds it done.
+func TestCrashAtEachStep(t *testing.T) {
+	for crashing := 1; ; crashing++ {
+		m, dir := newMachine(t), collection(t)
+		m.install(Request{Source: dir, All: true})
+		write(t, dir, map[string]string{"skills/a/SKILL.md": skillText("a") + "more\n", "skills/b/SKILL.md": skillText("b") + "more\n"})
+		i := m.open()
+		steps, crashed := 0, false
+		i.step = func(string) error {
+			if steps++; steps == crashing {
+				panic("crash")
+			}
+			return nil
+		}
+		func() {
+			defer func() { crashed = recover() != nil }()
+			u, err := i.Update(t.Context(), []string{"a"}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := u.Apply(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		i.Close()
+		i = m.open()
+		if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+			t.Errorf("step %d: Verify = %v, %v", crashing, problems, err)
+		}
+		if left, _ := os.ReadDir(filepath.Join(m.state, workDir)); len(left) != 1 {
+			t.Errorf("step %d: %d entries are left of the work", crashing, len(left))
+		}
+		if !crashed {
+			if crashing < 5 {
+				t.Errorf("only %d steps", crashing-1)
+			}
+			return
+		}
+	}
+}
+
+// TestExclusive has two installs at once: one waits, and both are in the lock file.
+func TestExclusive(t *testing.T) {
+	m := newMachine(t)
+	first := m.open()
+	waiting := make(chan struct{})
+	done := make(chan error)
+	go func() {
+		second, err := Open(t.Context(), Config{State: m.state, Trees: m.trees, Waiting: func() { close(waiting) }})
+		if err == nil {
+			err = errors.Join(apply(t.Context(), second, Request{Source: write(t, t.TempDir(), map[string]string{"b/SKILL.md": skillText("b")})}), second.Close())
+		}
+		done <- err
+	}()
+	<-waiting
+	if err := apply(t.Context(), first, Request{Source: write(t, t.TempDir(), map[string]string{"a/SKILL.md": skillText("a")})}); err != nil {
+		t.Error(err)
+	}
+	first.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := names(m.open().Lock()); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("installed %v", got)
+	}
+}

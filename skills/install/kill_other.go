@@ -1,0 +1,8 @@
+//go:build !unix
+
+package install
+
+import "os/exec"
+
+// killTree leaves it at the command itself: there are no process groups here.
+func killTree(*exec.Cmd) {}

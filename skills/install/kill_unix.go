@@ -1,0 +1,14 @@
+//go:build unix
+
+package install
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// killTree has a command end with all it started when its context does.
+func killTree(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}

@@ -1,0 +1,294 @@
+package install
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Kind is what a source is.
+type Kind string
+
+// The kinds of sources.
+const (
+	KindGit       Kind = "git"
+	KindZip       Kind = "zip"
+	KindDirectory Kind = "directory"
+)
+
+// Origin is where an installed skill came from.
+type Origin struct {
+	Kind   Kind   `json:"kind"`
+	Source string `json:"source"`           // a URL without credentials, or an absolute path
+	Ref    string `json:"ref,omitempty"`    // as it was asked for; empty: the default branch
+	Commit string `json:"commit,omitempty"` // of git
+	Subdir string `json:"subdir,omitempty"` // the part of the source that was looked in
+	Path   string `json:"path"`             // of the skill in the source; "." for the whole
+}
+
+// Version is one content of a skill.
+type Version struct {
+	Commit      string        `json:"commit,omitempty"`
+	Tree        digest.Digest `json:"tree"`
+	Files       []LockFileRow `json:"files"` // in byte order of Path
+	InstalledAt time.Time     `json:"installedAt"`
+}
+
+// LockFileRow is a file of a skill.
+type LockFileRow struct {
+	Path   string        `json:"path"`
+	Digest digest.Digest `json:"digest"`
+}
+
+// Entry is an installed skill.
+type Entry struct {
+	Name        string        `json:"name"` // of its directory, and its path in the catalogue
+	Tier        skills.Tier   `json:"tier"`
+	Enabled     bool          `json:"enabled"` // it is served
+	Origin      Origin        `json:"origin"`
+	Tree        digest.Digest `json:"tree"`
+	Files       []LockFileRow `json:"files"` // in byte order of Path
+	InstalledAt time.Time     `json:"installedAt"`
+	Previous    *Version      `json:"previous,omitempty"` // what rollback goes back to
+}
+
+// version is the content of an entry.
+func (e *Entry) version() *Version {
+	return &Version{Commit: e.Origin.Commit, Tree: e.Tree, Files: e.Files, InstalledAt: e.InstalledAt}
+}
+
+// with is the entry with another content; what it had becomes its previous one.
+func (e *Entry) with(v *Version) *Entry {
+	changed := *e
+	changed.Origin.Commit, changed.Tree, changed.Files, changed.InstalledAt = v.Commit, v.Tree, v.Files, v.InstalledAt
+	changed.Previous = e.version()
+	return &changed
+}
+
+// Lock is the content of a lock file. It is immutable.
+type Lock struct {
+	Skills []*Entry // in byte order of Name; names differ by more than case
+}
+
+// Find returns the entry of a name, or nil.
+func (l *Lock) Find(name string) *Entry {
+	at, found := slices.BinarySearchFunc(l.Skills, name, func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
+	if !found {
+		return nil
+	}
+	return l.Skills[at]
+}
+
+// clash returns the entry whose directory a name would share on some system, or nil.
+func (l *Lock) clash(name string) *Entry {
+	for _, e := range l.Skills {
+		if strings.EqualFold(e.Name, name) {
+			return e
+		}
+	}
+	return nil
+}
+
+// with returns a lock in which the names are what the changes say; nil removes one.
+func (l *Lock) with(changes map[string]*Entry) *Lock {
+	changed := &Lock{}
+	for _, e := range l.Skills {
+		if _, ok := changes[e.Name]; !ok {
+			changed.Skills = append(changed.Skills, e)
+		}
+	}
+	for _, e := range changes {
+		if e != nil {
+			changed.Skills = append(changed.Skills, e)
+		}
+	}
+	slices.SortFunc(changed.Skills, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+	return changed
+}
+
+// LockError is a lock file that cannot be used.
+type LockError struct {
+	File string
+	Line int // 0 when it is the whole
+	What string
+}
+
+func (e *LockError) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
+	}
+	return e.File + ": " + e.What
+}
+
+// maxLock is the longest lock file, in bytes.
+const maxLock = 256 << 20
+
+// maxName is the longest name of an installed skill, in bytes.
+const maxName = 128
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_-])?$`)
+
+// CheckName returns why an installed skill cannot have a name. It is a directory of its own on every
+// system: letters, digits, ".", "_" and "-".
+func CheckName(name string) error {
+	switch {
+	case len(name) > maxName:
+		return fmt.Errorf("the name is longer than %d characters", maxName)
+	case !validName.MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name):
+		return fmt.Errorf("%q is no name for a directory of letters, digits, dots, underscores and hyphens", clip(name))
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 100 {
+		return strings.ToValidUTF8(s[:100], "") + "…"
+	}
+	return s
+}
+
+// ReadLock reads a lock file; one that is missing is empty. It may come from elsewhere: everything in
+// it is checked.
+//
+// Errors: *LockError, those of the system.
+func ReadLock(file string) (*Lock, error) {
+	root, err := os.OpenRoot(filepath.Dir(file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Lock{}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	data, err := readFile(root, filepath.Base(file), maxLock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Lock{}, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read the lock file: %w", err)
+	}
+	lock, err := parseLock(data)
+	if problem, ok := errors.AsType[*LockError](err); ok {
+		problem.File = file
+	}
+	return lock, err
+}
+
+// readFile reads a regular file of at most limit bytes.
+func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
+	}
+	file, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("longer than %d bytes", limit)}
+	}
+	return data, nil
+}
+
+// check returns why an entry cannot be used.
+func (e *Entry) check() error {
+	if err := CheckName(e.Name); err != nil {
+		return err
+	}
+	if e.Origin.Path == "" || !fs.ValidPath(e.Origin.Path) {
+		return errors.New("path: is no path in a source")
+	}
+	if e.Origin.Subdir != "" && !fs.ValidPath(e.Origin.Subdir) {
+		return errors.New("subdir: is no path in a source")
+	}
+	switch e.Origin.Kind {
+	case KindGit:
+		if _, err := parseURL(e.Origin.Source, true); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		if err := checkRef(e.Origin.Ref); err != nil {
+			return err
+		}
+		if !commitID.MatchString(e.Origin.Commit) {
+			return errors.New("commit: is no commit")
+		}
+	case KindZip, KindDirectory:
+		if !filepath.IsAbs(e.Origin.Source) || e.Origin.Commit != "" || e.Origin.Ref != "" {
+			return errors.New("source: is no absolute path, or has a ref")
+		}
+	default:
+		return errors.New("kind: is none of git, zip and directory")
+	}
+	if err := e.version().check(); err != nil {
+		return err
+	}
+	if e.Previous != nil {
+		if err := e.Previous.check(); err != nil {
+			return fmt.Errorf("previous: %w", err)
+		}
+		if (e.Previous.Commit == "") != (e.Origin.Kind != KindGit) {
+			return errors.New("previous: commit: is missing, or of no repository")
+		}
+	}
+	return nil
+}
+
+// check holds the files to their tree.
+func (v *Version) check() error {
+	if v.Commit != "" && !commitID.MatchString(v.Commit) {
+		return errors.New("commit: is no commit")
+	}
+	files := make([]store.File, len(v.Files))
+	for i, f := range v.Files {
+		if _, err := filepath.Localize(f.Path); err != nil || f.Path == "." || i > 0 && f.Path <= v.Files[i-1].Path {
+			return fmt.Errorf("files: %q is no path of a file, or out of order", clip(f.Path))
+		}
+		if f.Digest.Validate() != nil {
+			return fmt.Errorf("files: %q has no digest", clip(f.Path))
+		}
+		files[i] = store.File{Path: f.Path, Digest: f.Digest}
+	}
+	if v.Tree.Validate() != nil || store.TreeDigest(files) != v.Tree {
+		return errors.New("tree: is not the digest of the files")
+	}
+	return nil
+}
+
+// lockRows are the files of a tree as the lock file has them.
+func lockRows(files []store.File) []LockFileRow {
+	rows := make([]LockFileRow, len(files))
+	for i, f := range files {
+		rows[i] = LockFileRow{f.Path, f.Digest}
+	}
+	slices.SortFunc(rows, func(a, b LockFileRow) int { return cmp.Compare(a.Path, b.Path) })
+	return rows
+}
+
+// quote writes a string so that YAML and JSON read the same.
+func quote(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("install: a string without JSON form")
+	}
+	return string(bytes.ReplaceAll(text, []byte("\x7f"), []byte(`\u007f`)))
+}

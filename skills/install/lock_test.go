@@ -1,0 +1,158 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// sample is a lock with what a lock file can hold.
+func sample() *Lock {
+	content := func(paths ...string) *Version {
+		v := &Version{InstalledAt: time.Unix(1e9, 0).UTC()}
+		var files []store.File
+		for _, path := range paths {
+			files = append(files, store.File{Path: path, Digest: digest.FromString(path)})
+		}
+		v.Files, v.Tree = lockRows(files), store.TreeDigest(files)
+		return v
+	}
+	one, two := content("SKILL.md", "a \"quoted\" name.md", "ünï/ \u2028.md"), content("SKILL.md")
+	two.Commit = strings.Repeat("a", 40)
+	return &Lock{Skills: []*Entry{
+		{Name: "A", Tier: skills.TierUser, Enabled: true, Origin: Origin{Kind: KindDirectory, Source: string(filepath.Separator) + "srv", Path: "."}, Tree: one.Tree, Files: one.Files, InstalledAt: one.InstalledAt},
+		{Name: "true", Tier: skills.TierThirdParty, Origin: Origin{Kind: KindGit, Source: "https://example.com/a", Ref: "main", Commit: strings.Repeat("b", 40), Subdir: "x", Path: "x/y"},
+			Tree: one.Tree, Files: one.Files, InstalledAt: one.InstalledAt, Previous: two},
+	}}
+}
+
+func TestLockRoundTrip(t *testing.T) {
+	for _, lock := range []*Lock{{}, sample()} {
+		got, err := parseLock(lock.encode())
+		if err != nil {
+			t.Fatalf("%v\n%s", err, lock.encode())
+		}
+		if diff := cmp.Diff(lock, got); diff != "" {
+			t.Errorf("read back (-want +got):\n%s", diff)
+		}
+		if !bytes.Equal(got.encode(), lock.encode()) {
+			t.Error("written again it is another text")
+		}
+	}
+}
+
+// TestForeignLock refuses a lock file that says what none can.
+func TestForeignLock(t *testing.T) {
+	good := string(sample().encode())
+	for _, test := range []struct{ name, old, new, want string }{
+		{"version", "version: 1", "version: 2", "another version"},
+		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x", `:7: the key "shell" is not known`},
+		{"twice", "    enabled: true", "    enabled: true\n    enabled: true", `"enabled" stands twice`},
+		{"tier", `tier: "user"`, `tier: "root"`, `unknown tier "root"`},
+		{"name up", `name: "A"`, `name: "../A"`, "is no name for a directory"},
+		{"name twice", `name: "A"`, `name: "True"`, "stands twice"},
+		{"file up", `"SKILL.md": `, `"../SKILL.md": `, "is no path of a file"},
+		{"absolute file", `"SKILL.md": `, `"/SKILL.md": `, "is no path of a file"},
+		{"digest", `sha256:` + digest.FromString("SKILL.md").Encoded(), "sha256:" + strings.Repeat("0", 64), "is not the digest of the files"},
+		{"no digest", `sha256:` + digest.FromString("SKILL.md").Encoded(), "md5:0", "has no digest"},
+		{"ext", `"https://example.com/a"`, `"ext::sh -c id"`, "source: "},
+		{"file URL", `"https://example.com/a"`, `"file://h/a"`, "source: "},
+		{"option", `"https://example.com/a"`, `"--upload-pack=x://"`, "source: "},
+		{"relative source", `"` + sample().Skills[0].Origin.Source + `"`, `"srv"`, "no absolute path"},
+		{"ref", `ref: "main"`, `ref: "--main"`, "is no name of a branch"},
+		{"commit", `commit: "` + strings.Repeat("b", 40), `commit: "HEAD`, "commit: is no commit"},
+		{"path", `path: "x/y"`, `path: "../y"`, "path: is no path"},
+		{"subdir", `subdir: "x"`, `subdir: "/x"`, "subdir: is no path"},
+		{"anchor", `name: "A"`, `name: &a "A"`, "name: is no text"},
+		{"merge", "    enabled: true", "    <<: {}", `"<<" is not known`},
+		{"enabled", "enabled: true", "enabled: maybe", "neither true nor false"},
+		{"time", `installedAt: "2001`, `installedAt: "x2001`, "is no time"},
+		{"previous commit", `commit: "` + strings.Repeat("a", 40) + `"`, `tree: "x"`, "stands twice"},
+		{"two documents", "version: 1", "version: 1\n---\nversion: 1", ""},
+		{"crash of the parser", "version: 1", "{{},<<}: 1", ""},
+		{"list", "skills:\n", "skills: x\nother:\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := strings.Replace(good, test.old, test.new, 1)
+			if text == good {
+				t.Fatal("the text has nothing to replace")
+			}
+			file := filepath.Join(t.TempDir(), "skillsd.lock")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ReadLock(file)
+			if problem, ok := errors.AsType[*LockError](err); !ok || !strings.Contains(problem.Error(), test.want) || problem.File != file {
+				t.Errorf("error = %v, want %q", err, test.want)
+			}
+		})
+	}
+	if lock, err := ReadLock(filepath.Join(t.TempDir(), "gone")); err != nil || len(lock.Skills) > 0 {
+		t.Errorf("a missing lock file = %v, %v", lock, err)
+	}
+	if _, err := ReadLock(t.TempDir()); err == nil {
+		t.Error("a directory was read as a lock file")
+	}
+}
+
+func FuzzLock(f *testing.F) {
+	f.Add(sample().encode())
+	f.Add([]byte("version: 1\nskills: []\n"))
+	f.Add([]byte("{{},<<}"))
+	f.Add([]byte("version: 1\nskills: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		lock, err := parseLock(data)
+		if err != nil {
+			if _, ok := errors.AsType[*LockError](err); !ok {
+				t.Fatalf("error is a %T", err)
+			}
+			return
+		}
+		again, err := parseLock(lock.encode())
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		for n, e := range again.Skills {
+			if CheckName(e.Name) != nil || e.Name != lock.Skills[n].Name || e.Tree != lock.Skills[n].Tree {
+				t.Fatal("what was written is something else")
+			}
+		}
+	})
+}
+
+func FuzzSource(f *testing.F) {
+	for _, seed := range []string{"https://example.com/a", "git@h:a", "ext::sh", "ssh://-x@h/a", "file:///x", "http://[::1]:80/x", "https://a:b@c/d"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		protocol, err := parseURL(source, true)
+		if err != nil {
+			return
+		}
+		if strings.HasPrefix(source, "-") || strings.ContainsAny(source, " \n\x00\\") {
+			t.Fatalf("%q is taken as an argument", source)
+		}
+		switch protocol {
+		case "https", "http", "git":
+			if !strings.HasPrefix(strings.ToLower(source), protocol+"://") {
+				t.Fatalf("%q is taken for %s", source, protocol)
+			}
+		case "ssh":
+			if strings.Contains(source, "::") && !strings.Contains(source, "[") {
+				t.Fatalf("%q may be a remote helper", source)
+			}
+		default:
+			t.Fatalf("%q has the protocol %q", source, protocol)
+		}
+	})
+}

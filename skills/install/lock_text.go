@@ -1,0 +1,257 @@
+package install
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// lockVersion is the version of the form of the lock file.
+const lockVersion = "1"
+
+// lockHead opens every lock file.
+const lockHead = "# Written by skillsd install. `skillsd verify` holds the installed skills to it.\n"
+
+// encode writes the lock file: YAML, sorted, every string in quotes.
+func (l *Lock) encode() []byte {
+	var b bytes.Buffer
+	b.WriteString(lockHead + "version: " + lockVersion + "\nskills:")
+	if len(l.Skills) == 0 {
+		b.WriteString(" []\n")
+		return b.Bytes()
+	}
+	b.WriteByte('\n')
+	for _, e := range l.Skills {
+		fmt.Fprintf(&b, "  - name: %s\n    tier: %s\n    enabled: %t\n", quote(e.Name), quote(e.Tier.String()), e.Enabled)
+		fmt.Fprintf(&b, "    origin:\n      kind: %s\n      source: %s\n", quote(string(e.Origin.Kind)), quote(e.Origin.Source))
+		if e.Origin.Ref != "" {
+			fmt.Fprintf(&b, "      ref: %s\n", quote(e.Origin.Ref))
+		}
+		if e.Origin.Commit != "" {
+			fmt.Fprintf(&b, "      commit: %s\n", quote(e.Origin.Commit))
+		}
+		if e.Origin.Subdir != "" {
+			fmt.Fprintf(&b, "      subdir: %s\n", quote(e.Origin.Subdir))
+		}
+		fmt.Fprintf(&b, "      path: %s\n", quote(e.Origin.Path))
+		content := e.version()
+		content.Commit = ""
+		content.encode(&b, "    ")
+		if e.Previous != nil {
+			b.WriteString("    previous:\n")
+			e.Previous.encode(&b, "      ")
+		}
+	}
+	return b.Bytes()
+}
+
+func (v *Version) encode(b *bytes.Buffer, indent string) {
+	if v.Commit != "" {
+		fmt.Fprintf(b, "%scommit: %s\n", indent, quote(v.Commit))
+	}
+	fmt.Fprintf(b, "%stree: %s\n%sinstalledAt: %s\n%sfiles:\n", indent, quote(v.Tree.String()), indent, quote(v.InstalledAt.UTC().Format(time.RFC3339)), indent)
+	for _, f := range v.Files {
+		fmt.Fprintf(b, "%s  %s: %s\n", indent, quote(f.Path), quote(f.Digest.String()))
+	}
+}
+
+// parseLock reads what encode writes, and any YAML that says the same.
+//
+// Errors: *LockError without a file.
+func parseLock(data []byte) (lock *Lock, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			lock, err = nil, &LockError{What: "cannot be read as YAML"}
+		}
+	}()
+	var document yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&document); err != nil {
+		return nil, &LockError{What: strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, &LockError{What: "goes on after its document"}
+	}
+	file, err := mapping(document.Content[0], "version", "skills")
+	if err != nil {
+		return nil, err
+	}
+	if version, err := text(file, "version", document.Content[0]); err != nil || version != lockVersion {
+		return nil, &LockError{What: "is of another version than " + lockVersion}
+	}
+	rows := file["skills"]
+	if rows == nil || rows.Kind != yaml.SequenceNode || rows.Anchor != "" {
+		return nil, &LockError{What: "has no list skills"}
+	}
+	lock = &Lock{}
+	seen := map[string]bool{}
+	for _, row := range rows.Content {
+		entry, err := parseEntry(row)
+		if err == nil {
+			err = entry.check()
+		}
+		if err == nil && seen[strings.ToLower(entry.Name)] {
+			err = fmt.Errorf("the name %s stands twice", entry.Name)
+		}
+		if err != nil {
+			return nil, at(row, err)
+		}
+		seen[strings.ToLower(entry.Name)] = true
+		lock.Skills = append(lock.Skills, entry)
+	}
+	return lock.with(nil), nil
+}
+
+// at gives an error the line of a node.
+func at(n *yaml.Node, err error) error {
+	if known, ok := errors.AsType[*LockError](err); ok {
+		return known
+	}
+	return &LockError{Line: n.Line, What: err.Error()}
+}
+
+func parseEntry(n *yaml.Node) (*Entry, error) {
+	keys, err := mapping(n, "name", "tier", "enabled", "origin", "tree", "installedAt", "files", "previous")
+	if err != nil {
+		return nil, err
+	}
+	e := &Entry{}
+	if keys["origin"] == nil {
+		return nil, at(n, errors.New("origin: is missing"))
+	}
+	origin, err := mapping(keys["origin"], "kind", "source", "ref", "commit", "subdir", "path")
+	if err != nil {
+		return nil, err
+	}
+	r := reader{node: n}
+	e.Name = r.text(keys, "name")
+	if err := e.Tier.UnmarshalText([]byte(r.text(keys, "tier"))); err != nil {
+		r.fail(err)
+	}
+	switch r.text(keys, "enabled") {
+	case "true":
+		e.Enabled = true
+	case "false":
+	default:
+		r.fail(errors.New("enabled: is neither true nor false"))
+	}
+	e.Origin = Origin{Kind: Kind(r.text(origin, "kind")), Source: r.text(origin, "source"), Ref: r.optional(origin, "ref"), Commit: r.optional(origin, "commit"), Subdir: r.optional(origin, "subdir"), Path: r.text(origin, "path")}
+	content := r.version(keys)
+	e.Tree, e.Files, e.InstalledAt = content.Tree, content.Files, content.InstalledAt
+	if keys["previous"] != nil {
+		previous, err := mapping(keys["previous"], "commit", "tree", "installedAt", "files")
+		if err != nil {
+			return nil, err
+		}
+		v := r.version(previous)
+		v.Commit = r.optional(previous, "commit")
+		e.Previous = &v
+	}
+	return e, r.err
+}
+
+// reader reads the fields of a mapping and keeps the first error.
+type reader struct {
+	node *yaml.Node
+	err  error
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = at(r.node, err)
+	}
+}
+
+func (r *reader) text(keys map[string]*yaml.Node, key string) string {
+	value, err := text(keys, key, r.node)
+	if err != nil {
+		r.fail(err)
+	}
+	return value
+}
+
+func (r *reader) optional(keys map[string]*yaml.Node, key string) string {
+	if keys[key] == nil {
+		return ""
+	}
+	return r.text(keys, key)
+}
+
+func (r *reader) version(keys map[string]*yaml.Node) Version {
+	v := Version{Tree: digest.Digest(r.text(keys, "tree"))}
+	var err error
+	if v.InstalledAt, err = time.Parse(time.RFC3339, r.text(keys, "installedAt")); err != nil {
+		r.fail(errors.New("installedAt: is no time"))
+	}
+	files := keys["files"]
+	if files == nil || files.Kind != yaml.MappingNode || files.Anchor != "" {
+		r.fail(errors.New("files: is no mapping"))
+		return v
+	}
+	for i := 0; i+1 < len(files.Content); i += 2 {
+		path, sum := files.Content[i], files.Content[i+1]
+		if !plain(path) || !plain(sum) {
+			r.fail(at(path, errors.New("files: is no mapping of paths to digests")))
+			return v
+		}
+		v.Files = append(v.Files, LockFileRow{path.Value, digest.Digest(sum.Value)})
+	}
+	return v
+}
+
+// plain reports a scalar that is written out.
+func plain(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Anchor == "" }
+
+// mapping returns the values of a mapping that has only known keys, each once.
+func mapping(n *yaml.Node, known ...string) (map[string]*yaml.Node, error) {
+	if n.Kind != yaml.MappingNode || n.Anchor != "" {
+		return nil, at(n, errors.New("is no mapping"))
+	}
+	found := make(map[string]*yaml.Node, len(known))
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		var name string
+		for _, k := range known {
+			if plain(key) && key.Value == k {
+				name = k
+			}
+		}
+		if name == "" {
+			return nil, at(key, fmt.Errorf("the key %q is not known", clip(key.Value)))
+		}
+		if found[name] != nil {
+			return nil, at(key, fmt.Errorf("the key %q stands twice", name))
+		}
+		found[name] = n.Content[i+1]
+	}
+	return found, nil
+}
+
+// text returns a scalar of a mapping.
+func text(keys map[string]*yaml.Node, key string, in *yaml.Node) (string, error) {
+	n := keys[key]
+	if n == nil {
+		return "", at(in, fmt.Errorf("%s: is missing", key))
+	}
+	if !plain(n) || n.Value == "" {
+		return "", at(n, fmt.Errorf("%s: is no text", key))
+	}
+	return n.Value, nil
+}
+
+// MarshalJSON writes the list of skills, never null.
+func (l *Lock) MarshalJSON() ([]byte, error) {
+	rows := l.Skills
+	if rows == nil {
+		rows = []*Entry{}
+	}
+	return json.Marshal(rows)
+}

@@ -1,0 +1,271 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+)
+
+// fetched is a source at hand.
+type fetched struct {
+	origin   Origin // Path is that of the directory that was scanned
+	snapshot *skills.Snapshot
+	notes    []string
+	base     string // what a skill that is the whole source is called there
+	close    func() error
+}
+
+// Close releases the source. What was scanned can no longer be read.
+func (f *fetched) Close() error {
+	if f.close == nil {
+		return nil
+	}
+	return f.close()
+}
+
+// maxSourceDirs is the most directories of a source.
+const maxSourceDirs = 1_000_000
+
+// fetch brings the source of an origin to hand and scans it. origin.Path is the directory to scan;
+// with git and a commit, that one is taken in place of what the ref names.
+//
+// Errors: *SourceError, *source.ArchiveError, those of the system and of git.
+func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetched, err error) {
+	if err := s.i.before("fetch"); err != nil {
+		return nil, err
+	}
+	f := &fetched{origin: origin}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	var root skills.Root
+	switch origin.Kind {
+	case KindGit:
+		root, err = s.fetchGit(ctx, f, insecure)
+	case KindZip:
+		root, err = fetchZip(f)
+	case KindDirectory:
+		root, err = fetchDirectory(f)
+	default:
+		err = fmt.Errorf("unknown kind of source %q", origin.Kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.i.progress("skills looked for", 0, 0)
+	root.Tier = skills.TierThirdParty
+	f.snapshot, err = skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range f.snapshot.Diagnostics {
+		if d.Code == skills.CodeScanLimit && !isSkillFile(d.Path) {
+			return nil, &SourceError{Reason: "the source is larger than a scan may be: " + d.Detail, Hint: "name a part of it with --subdir"}
+		}
+	}
+	return f, nil
+}
+
+func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root skills.Root, err error) {
+	s.i.progress("fetching from git", 0, 0)
+	n := len(f.origin.Source) // a stage may fetch from several repositories
+	name := fmt.Sprintf("git-%d", n)
+	for {
+		if err = s.i.root.Mkdir(s.dir+"/"+name, 0o700); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		n++
+		name = fmt.Sprintf("git-%d", n)
+	}
+	if err != nil {
+		return root, err
+	}
+	dir := s.dir + "/" + name
+	f.close = func() error { return s.i.root.RemoveAll(dir) }
+	for _, part := range []string{"repository", "files"} {
+		if err := s.i.root.Mkdir(dir+"/"+part, 0o700); err != nil {
+			return root, err
+		}
+	}
+	ref := f.origin.Ref
+	if f.origin.Commit != "" {
+		ref = f.origin.Commit
+	}
+	repo, commit, err := fetch(ctx, s.i.cfg.Git, filepath.Join(s.path(name), "repository"), f.origin.Source, ref, insecure)
+	if err != nil {
+		return root, fmt.Errorf("fetch %s: %w", f.origin.Source, err)
+	}
+	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
+	if err := s.i.before("checkout"); err != nil {
+		return root, err
+	}
+	into, err := s.i.root.OpenRoot(dir + "/files")
+	if err != nil {
+		return root, err
+	}
+	defer into.Close()
+	f.notes, err = repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) { s.i.progress("files checked out", done, total) })
+	if err != nil {
+		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
+	}
+	return directoryRoot(f, filepath.Join(s.path(name), "files"))
+}
+
+func fetchDirectory(f *fetched) (skills.Root, error) {
+	f.base = filepath.Base(f.origin.Source)
+	return directoryRoot(f, f.origin.Source)
+}
+
+// directoryRoot is the root of the part of a directory that was asked for.
+func directoryRoot(f *fetched, top string) (skills.Root, error) {
+	dir := filepath.Join(top, filepath.FromSlash(f.origin.Path))
+	handle, err := os.OpenRoot(top)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	info, err := handle.Stat(filepath.FromSlash(f.origin.Path))
+	if err := errors.Join(err, handle.Close()); err != nil || !info.IsDir() {
+		return skills.Root{}, noDirectory(f.origin.Path)
+	}
+	return skills.Root{Dir: dir}, nil
+}
+
+func noDirectory(dir string) error {
+	return &SourceError{Reason: fmt.Sprintf("the source has no directory %q", clip(dir)), Hint: "look at it, and name one with --subdir"}
+}
+
+func fetchZip(f *fetched) (skills.Root, error) {
+	archive := source.NewZip(f.origin.Source)
+	f.close = archive.Close
+	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
+	pinned, err := archive.Pin()
+	if err != nil {
+		return skills.Root{}, bareError(err)
+	}
+	part, err := fs.Sub(pinned, f.origin.Path)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	if info, err := fs.Stat(part, "."); err != nil || !info.IsDir() {
+		return skills.Root{}, noDirectory(f.origin.Path)
+	}
+	return skills.Root{Dir: f.origin.Source, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
+}
+
+// bareError takes the operation from an error about the top of an archive.
+func bareError(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == "." {
+		return at.Err
+	}
+	return err
+}
+
+func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.md") }
+
+// candidate is a skill of a source.
+type candidate struct {
+	path  string // in the source
+	skill *skills.Skill
+	err   string // why it does not load, when skill is nil
+}
+
+// candidates are the skills of a source that lie in no other, by path, and those that do not load.
+func (f *fetched) candidates() []candidate {
+	var all []candidate
+	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
+		all = append(all, candidate{path: path.Join(f.origin.Path, sk.Dir), skill: sk})
+	}
+	for _, d := range f.snapshot.Diagnostics {
+		if d.Severity == skills.Error && isSkillFile(d.Path) {
+			all = append(all, candidate{path: path.Join(f.origin.Path, path.Dir(d.Path)), err: string(d.Code) + ": " + d.Detail})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return slices.Compare(strings.Split(a.path, "/"), strings.Split(b.path, "/"))
+	})
+	var top []candidate
+	outer := ""
+	for _, c := range all {
+		if outer != "" && (outer == "." || strings.HasPrefix(c.path, outer+"/")) {
+			continue
+		}
+		if top = append(top, c); c.skill != nil {
+			outer = c.path
+		}
+	}
+	return top
+}
+
+// find returns the skill at a path of the source.
+func (f *fetched) find(at string) (*skills.Skill, error) {
+	for _, c := range f.candidates() {
+		if c.path != at {
+			continue
+		}
+		if c.skill == nil {
+			return nil, errors.New(c.err)
+		}
+		return c.skill, nil
+	}
+	return nil, fmt.Errorf("the source has no skill at %q", clip(at))
+}
+
+// name is what a skill of the source is installed as: the name of its directory there; where that is
+// none or cannot be one here, its own.
+func (f *fetched) name(c candidate) (string, error) {
+	choices := []string{path.Base(c.path), c.skill.Frontmatter.Name, f.base}
+	if c.path == "." {
+		choices = []string{c.skill.Frontmatter.Name, f.base}
+	}
+	for _, name := range choices {
+		if name != "" && CheckName(name) == nil {
+			return name, nil
+		}
+	}
+	return "", CheckName(choices[0])
+}
+
+// resolve says what a source is that was given by its name.
+//
+// Errors: *SourceError, those of the system.
+func resolve(given, ref string, insecure bool) (Origin, error) {
+	if IsURL(given) {
+		if _, err := parseURL(given, insecure); err != nil {
+			return Origin{}, err
+		}
+		return Origin{Kind: KindGit, Source: given, Ref: ref}, checkRef(ref)
+	}
+	if ref != "" {
+		return Origin{}, &SourceError{Reason: "--ref goes with a git URL only", Hint: "leave it out"}
+	}
+	place, err := filepath.Abs(given)
+	if err != nil {
+		return Origin{}, err
+	}
+	info, err := os.Stat(place)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Origin{}, &SourceError{Reason: fmt.Sprintf("there is no %q", given), Hint: "give a directory, a zip archive, or a URL such as https://host/owner/repository"}
+	case err != nil:
+		return Origin{}, err
+	case info.IsDir():
+		return Origin{Kind: KindDirectory, Source: place}, nil
+	case info.Mode().IsRegular() && strings.EqualFold(filepath.Ext(place), ".zip"):
+		return Origin{Kind: KindZip, Source: place}, nil
+	}
+	return Origin{}, &SourceError{Reason: fmt.Sprintf("%q is neither a directory nor a zip archive", given), Hint: "give a directory, a file that ends in .zip, or a URL"}
+}
+
+var _ io.Closer = (*fetched)(nil)

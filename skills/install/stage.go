@@ -1,0 +1,191 @@
+package install
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// stage is the directory of one command's work, below install/ of the state directory.
+type stage struct {
+	i   *Installer
+	dir string // relative to the state directory
+
+	mu  sync.Mutex
+	new []digest.Digest // trees that were not in the store before
+
+	same []*Entry // that only the lock file has otherwise after the commit
+}
+
+func (i *Installer) newStage() (*stage, error) {
+	s := &stage{i: i, dir: workDir + "/" + stagePrefix + rand.Text()}
+	for _, dir := range []string{s.dir, s.dir + "/place", s.dir + "/old"} {
+		if err := i.root.Mkdir(dir, 0o700); err != nil {
+			return nil, errors.Join(err, i.root.RemoveAll(s.dir))
+		}
+	}
+	return s, nil
+}
+
+// path is a directory of the stage on this machine.
+func (s *stage) path(name string) string {
+	return filepath.Join(s.i.cfg.State, filepath.FromSlash(s.dir), name)
+}
+
+// placed is where a skill is made ready, relative to the state directory.
+func (s *stage) placed(name string) string { return s.dir + "/place/" + name }
+
+// old is where a skill goes that is replaced.
+func (s *stage) old(name string) string { return s.dir + "/old/" + name }
+
+// remove removes the stage.
+func (s *stage) remove() error { return s.i.root.RemoveAll(s.dir) }
+
+// abandon removes the stage and the trees that were stored for it.
+func (s *stage) abandon() error {
+	err := s.remove()
+	for _, tree := range s.new {
+		err = errors.Join(err, s.i.cfg.Trees.Remove(tree))
+	}
+	s.new = nil
+	return err
+}
+
+// add stores a skill and makes it ready under a name.
+//
+// Errors: those of [skills.Skill.Stage].
+func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (*Version, error) {
+	if err := s.i.before("store " + name); err != nil {
+		return nil, err
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = os.Lstat(filepath.Join(s.i.cfg.Trees.Dir(), index.TreeDigest.Encoded()))
+	if errors.Is(err, fs.ErrNotExist) {
+		s.mu.Lock()
+		s.new = append(s.new, index.TreeDigest)
+		s.mu.Unlock()
+	}
+	tree, err := sk.Stage(ctx, s.i.cfg.Trees)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.i.before("place " + name); err != nil {
+		return nil, err
+	}
+	if err := s.copy(ctx, tree, s.placed(name)); err != nil {
+		return nil, fmt.Errorf("place %s: %w", name, err)
+	}
+	return &Version{Tree: tree.Digest, Files: lockRows(tree.Files), InstalledAt: s.i.cfg.Now().UTC().Truncate(1e9)}, nil
+}
+
+// place makes a stored tree ready under a name.
+//
+// Errors: store.ErrNotFound, *store.CorruptError.
+func (s *stage) place(ctx context.Context, name string, want digest.Digest) error {
+	tree, err := s.i.cfg.Trees.Tree(ctx, want)
+	if err != nil {
+		return err
+	}
+	if err := s.copy(ctx, tree, s.placed(name)); err != nil {
+		return fmt.Errorf("place %s: %w", name, err)
+	}
+	return nil
+}
+
+// copy writes a stored tree into a directory of the stage, durable and with every digest checked.
+func (s *stage) copy(ctx context.Context, tree *store.Tree, top string) error {
+	from, err := os.OpenRoot(filepath.Join(s.i.cfg.Trees.Dir(), tree.Digest.Encoded()))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := s.i.root.Mkdir(top, 0o755); err != nil {
+		return err
+	}
+	to, err := s.i.root.OpenRoot(top)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	dirs := map[string]bool{".": true}
+	for _, file := range tree.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for dir := path.Dir(file.Path); dir != "."; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
+		if err := to.MkdirAll(path.Dir(file.Path), 0o755); err != nil {
+			return err
+		}
+		if err := copyFile(from, to, file); err != nil {
+			return fmt.Errorf("%s: %w", file.Path, err)
+		}
+	}
+	for dir := range dirs {
+		if err := syncDir(to, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFile copies a file that must have its digest. It becomes read-only, and a program when the
+// stored one is.
+func copyFile(from, to *os.Root, file store.File) (err error) {
+	in, err := from.OpenFile(file.Path, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := to.OpenFile(file.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(out, sum), io.LimitReader(in, file.Size+1))
+	if err != nil {
+		return err
+	}
+	if n != file.Size || digest.NewDigest(digest.SHA256, sum) != file.Digest {
+		return &store.ContentError{Path: file.Path, Want: file.Digest, Got: digest.NewDigest(digest.SHA256, sum)}
+	}
+	if err := out.Chmod(0o444 | info.Mode()&0o111); err != nil {
+		return err
+	}
+	return out.Sync()
+}
+
+// syncDir makes the entries of a directory durable, where a system can.
+func syncDir(root *os.Root, dir string) error {
+	handle, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = handle.Sync()
+	if !canSyncDirs {
+		err = nil
+	}
+	return errors.Join(err, handle.Close())
+}

@@ -1,0 +1,194 @@
+package install
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Problem is a difference between the lock file and what is on disk.
+type Problem struct {
+	Name string `json:"name"`           // of the skill
+	Path string `json:"path,omitempty"` // of the file, below the skill; empty for the whole
+	What string `json:"what"`
+}
+
+// Verify compares every byte of what is installed and of what is stored for it with the lock file, and
+// finds what is in the directories that are served and not in the lock file. Problems are in byte
+// order of name and path.
+//
+// Errors: those of ctx and of the system.
+func (i *Installer) Verify(ctx context.Context) ([]Problem, error) {
+	var mu sync.Mutex
+	var problems []Problem
+	found := func(p ...Problem) {
+		mu.Lock()
+		defer mu.Unlock()
+		problems = append(problems, p...)
+	}
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(parallel())
+	done := 0
+	for _, e := range i.lock.Skills {
+		group.Go(func() error {
+			found(i.verifyStored(within, e)...)
+			placed, err := i.verifyPlaced(within, e)
+			found(placed...)
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			i.progress("skills verified", done, len(i.lock.Skills))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	strays, err := i.strays()
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, strays...)
+	slices.SortFunc(problems, func(a, b Problem) int {
+		return slices.Compare([]string{a.Name, a.Path, a.What}, []string{b.Name, b.Path, b.What})
+	})
+	return problems, nil
+}
+
+// verifyStored checks the trees of an entry in the store.
+func (i *Installer) verifyStored(ctx context.Context, e *Entry) []Problem {
+	var problems []Problem
+	trees := []digest.Digest{e.Tree}
+	if e.Previous != nil {
+		trees = append(trees, e.Previous.Tree)
+	}
+	for n, tree := range trees {
+		which := "the stored tree"
+		if n > 0 {
+			which = "the stored tree of the earlier version"
+		}
+		_, err := i.cfg.Trees.Tree(ctx, tree)
+		corrupt, ok := errors.AsType[*store.CorruptError](err)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case ok && corrupt.Path != ".":
+			problems = append(problems, Problem{e.Name, corrupt.Path, which + " changed: " + corrupt.What})
+		case ok:
+			problems = append(problems, Problem{e.Name, "", which + " changed: " + corrupt.What})
+		case errors.Is(err, store.ErrNotFound):
+			problems = append(problems, Problem{e.Name, "", which + " is missing"})
+		default:
+			problems = append(problems, Problem{e.Name, "", which + " cannot be read: " + err.Error()})
+		}
+	}
+	return problems
+}
+
+// verifyPlaced compares the directory that is served with an entry.
+func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, error) {
+	place := placeOf(e.Tier, e.Name)
+	info, err := i.root.Lstat(place)
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case missing && !e.Enabled:
+		return nil, nil
+	case missing:
+		return []Problem{{e.Name, "", "is not in its place"}}, nil
+	case err != nil:
+		return nil, err
+	case !e.Enabled:
+		return []Problem{{e.Name, "", "is in its place although it is disabled"}}, nil
+	case !info.IsDir():
+		return []Problem{{e.Name, "", "is no directory"}}, nil
+	}
+	root, err := i.root.OpenRoot(place)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	want := make(map[string]digest.Digest, len(e.Files))
+	dirs := map[string]bool{".": true}
+	for _, f := range e.Files {
+		want[f.Path] = f.Digest
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	var problems []Problem
+	add := func(path, what string) { problems = append(problems, Problem{e.Name, path, what}) }
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		switch sum, known := want[name]; {
+		case err != nil:
+			add(name, "cannot be read")
+			return fs.SkipDir
+		case entry.IsDir():
+			if !dirs[name] {
+				add(name, "is a directory that was not installed")
+			}
+		case !known:
+			add(name, "was not installed")
+		case !entry.Type().IsRegular():
+			add(name, "is no regular file")
+		case hashFile(root, name) != sum:
+			add(name, "changed")
+		}
+		delete(want, name)
+		return nil
+	})
+	for name := range want {
+		add(name, "is missing")
+	}
+	return problems, err
+}
+
+// hashFile is the digest of a regular file, empty when it cannot be read.
+func hashFile(root *os.Root, name string) digest.Digest {
+	file, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	if _, err := io.Copy(sum, file); err != nil {
+		return ""
+	}
+	return digest.NewDigest(digest.SHA256, sum)
+}
+
+// strays are what is served and not in the lock file.
+func (i *Installer) strays() ([]Problem, error) {
+	var problems []Problem
+	for _, tier := range tiers() {
+		dir := installedDir + "/" + tier.String()
+		entries, err := fs.ReadDir(i.root.FS(), dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if e := i.lock.Find(entry.Name()); e == nil || e.Tier != tier {
+				problems = append(problems, Problem{strings.ToValidUTF8(entry.Name(), "�"), "", "is in " + dir + " and not in the lock file"})
+			}
+		}
+	}
+	return problems, nil
+}
