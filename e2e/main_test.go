@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,6 +39,11 @@ func runMain(m *testing.M) int {
 	}
 	// The sandbox's helper runs as another user, who must be able to reach the binary.
 	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Whoever runs the tests may have a configuration of their own.
+	if err := errors.Join(os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")), os.Unsetenv("SKILLSD_CONFIG")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

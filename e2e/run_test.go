@@ -117,7 +117,7 @@ func TestWithheldOutput(t *testing.T) {
 
 // Without a backend the server starts, lists, loads and reads, and refuses to run.
 func TestNoSandbox(t *testing.T) {
-	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--sandbox", "bwrap")...)
+	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--sandbox", "seatbelt")...)
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
 	result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})

@@ -63,7 +63,7 @@ func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
 	}
 	d := &demo{out: out, binary: binary, state: state}
 	defer func() { err = errors.Join(err, removeTree(state)) }()
-	args := []string{"serve", "--skills-root", "builtin=" + root, "--state", state, "--log-level", "warn",
+	args := []string{"serve", "--skills-root", "builtin=" + root, "--state", state, "--config", os.DevNull, "--log-level", "warn",
 		"--allow-tool", "run_skill_script", "--allow-skill-script", skill + ":" + allowedScript, "--prompt-slot-role", "direct-command"}
 	d.step("start the server as a client would")
 	fmt.Fprintf(out, "$ skillsd %s\n", strings.Join(args, " "))
@@ -145,7 +145,7 @@ func (d *demo) expect(ctx context.Context, tool string, args map[string]any, ref
 func (d *demo) records(ctx context.Context) error {
 	for _, args := range [][]string{{"session", "show", "latest"}, {"session", "verify", "latest"}} {
 		d.step("$ skillsd " + strings.Join(args, " "))
-		cmd := exec.CommandContext(ctx, d.binary, append(args, "--state", d.state)...)
+		cmd := exec.CommandContext(ctx, d.binary, append(args, "--state", d.state, "--config", os.DevNull)...)
 		var shown bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &shown, &shown
 		err := cmd.Run()

@@ -1,0 +1,281 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// able is the capability of a client that can put a form before its user.
+const able = `"elicitation":{}`
+
+// modernAble is the _meta of a request on 2026-07-28 by such a client.
+var modernAble = strings.Replace(modernMeta, `clientCapabilities":{}`, `clientCapabilities":{`+able+`}`, 1)
+
+// asker drives a server whose scripts need an approval.
+type asker struct {
+	*process
+	state string
+	next  int
+}
+
+func newAsker(t *testing.T, flags ...string) *asker {
+	t.Helper()
+	state := stateDir(t)
+	args := append([]string{"serve", "--state", state, "--log-format", "json", "--skills-root", "builtin=" + tree(t, demoSkill()),
+		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"}, flags...)
+	return &asker{process: start(t, exec.Command(binary, args...)), state: state, next: 100}
+}
+
+// begin introduces the client on 2025-11-25 and loads the skill.
+func (a *asker) begin(capabilities string) {
+	a.t.Helper()
+	a.request(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{`+capabilities+`},"clientInfo":{"name":"e2e","version":"1"}}`)
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	a.call(2, "load_skill", map[string]any{"name": "demo"})
+}
+
+// run calls the script and answers what the server asks with reply, a JSON-RPC result or error; it
+// returns the questions too.
+func (a *asker) run(args, reply string) (result toolResult, questions []string) {
+	a.t.Helper()
+	a.next++
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":%s}}}`, a.next, args))
+	for {
+		line := a.receive()
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params json.RawMessage
+			Result json.RawMessage
+			Error  json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			a.t.Fatalf("%v: %s", err, line)
+		}
+		if m.Method == "elicitation/create" {
+			questions = append(questions, string(m.Params))
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, reply))
+			continue
+		}
+		if m.Result == nil || string(m.ID) != fmt.Sprint(a.next) {
+			a.t.Fatalf("answered with %s", line)
+		}
+		if err := json.Unmarshal(m.Result, &result); err != nil {
+			a.t.Fatal(err)
+		}
+		return result, questions
+	}
+}
+
+// code is the code of a denial or a plain error.
+func (r toolResult) code() string {
+	var object struct{ Code string }
+	json.Unmarshal([]byte(r.text()), &object)
+	return object.Code
+}
+
+// needRun skips when an approved script could not run here.
+func (a *asker) needRun(r toolResult) {
+	a.t.Helper()
+	if r.code() == "sandbox_unavailable" {
+		a.t.Skipf("missing capability: a sandbox backend that can isolate: %s", r.text())
+	}
+}
+
+// A user of an older revision is asked while the call waits. Only an acceptance runs the script.
+func TestApprovalLegacy(t *testing.T) {
+	for _, tt := range []struct {
+		name, capabilities, reply string
+		asks                      int
+		code                      string // empty: it runs
+	}{
+		{"accepted", able, `"result":{"action":"accept","content":{}}`, 1, ""},
+		{"accepted without content", able, `"result":{"action":"accept"}`, 1, ""},
+		{"accepted, once", able, `"result":{"action":"accept","content":{"decision":"Run it this once"}}`, 1, ""},
+		{"accepted, but not to run", able, `"result":{"action":"accept","content":{"decision":"Do not run it"}}`, 1, "approval_declined"},
+		{"accepted, with what the form has not", able, `"result":{"action":"accept","content":{"decision":true}}`, 1, "approval_declined"},
+		{"declined", able, `"result":{"action":"decline"}`, 1, "approval_declined"},
+		{"cancelled", able, `"result":{"action":"cancel"}`, 1, "approval_declined"},
+		{"an unknown action", able, `"result":{"action":"Accept"}`, 1, "approval_declined"},
+		{"no action", able, `"result":{"content":{"approved":true}}`, 1, "approval_declined"},
+		{"an error", able, `"error":{"code":-32603,"message":"no terminal"}`, 1, "approval_declined"},
+		{"cannot be asked", "", "", 0, "direct_command_required"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := newAsker(t)
+			a.begin(tt.capabilities)
+			result, questions := a.run(`["one"]`, tt.reply)
+			a.needRun(result)
+			if len(questions) != tt.asks || result.code() != tt.code {
+				t.Fatalf("asked %d times, answered %s", len(questions), result.text())
+			}
+			if tt.code == "" && !strings.Contains(result.text(), "ran-ok one") {
+				t.Errorf("run = %s", result.text())
+			}
+			if tt.asks > 0 {
+				for _, want := range []string{`Run scripts/ok.sh of the skill demo (builtin) in a sandbox?\n`, `arguments: \"one\"\n`, `it can use: only the files of its skill; no workspace, no network\n`, `sha256:`} {
+					if !strings.Contains(questions[0], want) {
+						t.Errorf("the question lacks %q: %s", want, questions[0])
+					}
+				}
+			}
+			a.verified(t)
+		})
+	}
+}
+
+// verified ends the server and checks its record.
+func (a *asker) verified(t *testing.T) {
+	t.Helper()
+	if err := a.leave(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(binary, "session", "verify", "latest", "--state", a.state).CombinedOutput(); err != nil {
+		t.Errorf("session verify: %v: %s", err, out)
+	}
+}
+
+// What a user allows for the rest of the session is the script as it is, with any arguments, and no other.
+func TestApprovalRemembered(t *testing.T) {
+	a := newAsker(t, "--allow-skill-script", "demo:scripts/fail.sh")
+	a.begin(able)
+	const remember = `"result":{"action":"accept","content":{"decision":"Run it, and allow it for this session with any arguments"}}`
+	result, questions := a.run(`["one"]`, remember)
+	a.needRun(result)
+	if len(questions) != 1 || result.IsError {
+		t.Fatalf("first run: asked %d times, %s", len(questions), result.text())
+	}
+	if result, questions = a.run(`["two"]`, ""); len(questions) != 0 || !strings.Contains(result.text(), "ran-ok two") {
+		t.Errorf("second run: asked %d times, %s", len(questions), result.text())
+	}
+	a.send(`{"jsonrpc":"2.0","id":900,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/fail.sh"}}}`)
+	if line := a.receive(); !strings.Contains(line, "elicitation/create") {
+		t.Errorf("another script of the skill was not asked about: %s", line)
+	}
+}
+
+// A user who has declined three times is not asked again in the session.
+func TestApprovalNotWornDown(t *testing.T) {
+	a := newAsker(t)
+	a.begin(able)
+	for i := range 5 {
+		result, questions := a.run(fmt.Sprintf(`["%d"]`, i), `"result":{"action":"decline"}`)
+		if asked := len(questions) == 1; asked != (i < 3) || result.code() != "approval_declined" {
+			t.Errorf("call %d: asked %v, %s", i, asked, result.text())
+		}
+	}
+}
+
+// modern calls the script on 2026-07-28; more is added to the params.
+func (a *asker) modern(args, more string) (result toolResult, kind, state string) {
+	a.t.Helper()
+	a.next++
+	got := a.request(a.next, "tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":%s},"_meta":{%s}%s}`, args, modernAble, more))
+	var asked struct {
+		ResultType    string
+		RequestState  string
+		InputRequests map[string]struct{ Method string }
+	}
+	if err := json.Unmarshal(got.Result, &asked); err != nil {
+		a.t.Fatalf("%v: %+v", err, got)
+	}
+	if err := json.Unmarshal(got.Result, &result); err != nil {
+		a.t.Fatal(err)
+	}
+	if asked.ResultType == "input_required" && asked.InputRequests["approval"].Method != "elicitation/create" {
+		a.t.Errorf("input_required without a form: %s", got.Result)
+	}
+	return result, asked.ResultType, asked.RequestState
+}
+
+// reply is what a client adds to the call it repeats with an answer.
+func reply(state, action string) string {
+	return fmt.Sprintf(`,"requestState":%q,"inputResponses":{"approval":{"action":%q,"content":{}}}`, state, action)
+}
+
+// On 2026-07-28 the answer comes with the call, repeated. It counts once, for exactly that call.
+func TestApprovalModern(t *testing.T) {
+	a := newAsker(t)
+	a.request(1, "tools/call", `{"name":"load_skill","arguments":{"name":"demo"},"_meta":{`+modernAble+`}}`)
+	ask := func(args string) string {
+		t.Helper()
+		result, kind, state := a.modern(args, "")
+		if kind != "input_required" || state == "" {
+			t.Fatalf("not asked: %s %s", kind, result.text())
+		}
+		return state
+	}
+	denied := func(name, args, more string) {
+		t.Helper()
+		if result, _, _ := a.modern(args, more); result.code() != "approval_declined" {
+			t.Errorf("%s: %s", name, result.text())
+		}
+	}
+	state := ask(`["one"]`)
+	result, _, _ := a.modern(`["one"]`, reply(state, "accept"))
+	a.needRun(result)
+	if !strings.Contains(result.text(), "ran-ok one") {
+		t.Errorf("accepted: %s", result.text())
+	}
+	denied("replayed", `["one"]`, reply(state, "accept"))
+	denied("for other arguments", `["two"]`, reply(ask(`["one"]`), "accept"))
+	denied("for more time", `["one"],"timeoutMs":1000`, reply(ask(`["one"]`), "accept"))
+	denied("with input", `["one"],"stdin":""`, reply(ask(`["one"]`), "accept"))
+	state = ask(`["one"]`)
+	denied("tampered", `["one"]`, reply(state[:len(state)-2]+"AA", "accept"))
+	denied("made up", `["one"]`, reply("eyJhcHByb3ZlZCI6dHJ1ZX0", "accept"))
+	denied("without a state", `["one"]`, `,"inputResponses":{"approval":{"action":"accept"}}`)
+	denied("under another name", `["one"]`, strings.Replace(reply(ask(`["one"]`), "accept"), "approval", "other", 1))
+	denied("declined", `["one"]`, reply(ask(`["one"]`), "decline"))
+	a.verified(t)
+	out, err := exec.Command(binary, "session", "show", "latest", "--state", a.state).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "approval.requested") || !strings.Contains(string(out), "approval.answered") {
+		t.Errorf("session show: %v\n%s", err, out)
+	}
+}
+
+// The answer to one session's question counts in no other.
+func TestApprovalForeign(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
+		"--auth-token-file", tokenFile(t, "alice", "bob"))
+	call := func(token, tool, arguments, more string) (toolResult, string) {
+		t.Helper()
+		c := &caller{site: s, token: token}
+		_, got, err := c.send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}%s}}`, tool, arguments, modernAble, more),
+			"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var result toolResult
+		var asked struct{ RequestState string }
+		if err := json.Unmarshal(got.Result, &result); err != nil {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		if err := json.Unmarshal(got.Result, &asked); err != nil {
+			t.Fatal(err)
+		}
+		return result, asked.RequestState
+	}
+	load := func(token string) string {
+		t.Helper()
+		loaded, _ := call(token, "load_skill", `{"name":"demo"}`, "")
+		return handleIn(t, loaded)
+	}
+	run := func(token, handle, more string) (toolResult, string) {
+		t.Helper()
+		return call(token, "run_skill_script", fmt.Sprintf(`{"skill":"demo","path":"scripts/ok.sh","activation":%q}`, handle), more)
+	}
+	alice, other, bob := load("alice-token"), load("alice-token"), load("bob-token")
+	for name, by := range map[string][2]string{"another session": {"alice-token", other}, "another principal": {"bob-token", bob}} {
+		_, state := run("alice-token", alice, "")
+		if state == "" {
+			t.Fatal("not asked")
+		}
+		if result, _ := run(by[0], by[1], reply(state, "accept")); result.code() != "approval_declined" {
+			t.Errorf("%s: %s", name, result.text())
+		}
+	}
+}

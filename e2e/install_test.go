@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// operator is someone at a shell with a home of their own.
+type operator struct {
+	t    *testing.T
+	home string
+}
+
+func newOperator(t *testing.T) *operator { return &operator{t, stateDir(t)} }
+
+func (o *operator) state() string { return filepath.Join(o.home, ".local", "state", "skillsd") }
+
+func (o *operator) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	cmd.Dir = o.home
+	cmd.Env = []string{"HOME=" + o.home, "PATH=" + os.Getenv("PATH")}
+	return cmd
+}
+
+// run runs a command, which must exit with a code, and returns what it printed.
+func (o *operator) run(code int, args ...string) string {
+	o.t.Helper()
+	out, err := o.command(args...).CombinedOutput()
+	if got := exitStatus(err); got != code {
+		o.t.Fatalf("skillsd %v: exit code %d, want %d\n%s", args, got, code, out)
+	}
+	return string(out)
+}
+
+func exitStatus(err error) int {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}
+
+// serveGit makes a repository of files and serves it over HTTP on this machine. before is called
+// with each request.
+func serveGit(t *testing.T, files map[string]string, before func(*http.Request)) (url string, commit func(files map[string]string)) {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs git on PATH")
+	}
+	dir := filepath.Join(t.TempDir(), "pack.git")
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(git, args...)
+		cmd.Dir = dir
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Dir(dir), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com",
+			"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, stderr.String())
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run("init", "--quiet", "--initial-branch=main", ".")
+	commit = func(files map[string]string) {
+		t.Helper()
+		for name, text := range files {
+			file := filepath.Join(dir, filepath.FromSlash(name))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run("add", "--all", ".")
+		run("commit", "--quiet", "-m", "x")
+	}
+	commit(files)
+	backend := &cgi.Handler{Path: filepath.Join(run("--exec-path"), "git-http-backend"), InheritEnv: []string{"PATH"}, Stderr: io.Discard, Env: []string{
+		"GIT_PROJECT_ROOT=" + filepath.Dir(dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}
+	if _, err := os.Stat(backend.Path); err != nil {
+		t.Skip("needs git http-backend")
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if before != nil {
+			before(r)
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/pack.git", commit
+}
+
+// TestInstallAllowServe is the way of an operator: install from git, allow a script, serve, run it;
+// after an update it does not run before it is allowed again.
+func TestInstallAllowServe(t *testing.T) {
+	url, commit := serveGit(t, demoSkill(), nil)
+	o := newOperator(t)
+	if out := o.run(0, "install", url); !strings.Contains(out, "installed demo (third-party)") || !strings.Contains(out, url+" demo at ") {
+		t.Errorf("install printed\n%s", out)
+	}
+	if out := o.run(0, "allow", "demo:scripts/ok.sh"); !strings.Contains(out, "  | echo ran-ok") {
+		t.Errorf("allow printed\n%s", out)
+	}
+	run := func() toolResult {
+		t.Helper()
+		p := start(t, o.command("serve", "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command", "--log-format", "json"))
+		p.initialize()
+		if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError || !strings.Contains(r.text(), "Tier: third-party") {
+			t.Fatalf("load_skill = %+v", r)
+		}
+		result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+		if err := p.leave(); err != nil {
+			t.Error(err)
+		}
+		return result
+	}
+	// A third-party skill's script needs the user's consent as well, which this client cannot ask for:
+	// that it gets so far shows that the entry holds.
+	const consent = `"approval_required"`
+	if r := run(); !strings.Contains(r.text(), consent) {
+		t.Errorf("an allowed script: %s", r.text())
+	}
+	changed := demoSkill()
+	changed["demo/scripts/ok.sh"] = "#!/bin/bash\necho changed\n"
+	commit(changed)
+	if out := o.run(0, "update"); !strings.Contains(out, "    +echo changed") {
+		t.Errorf("update printed\n%s", out)
+	}
+	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") {
+		t.Errorf("a script that changed: %s", r.text())
+	}
+	if out := o.run(0, "allow", "--list"); !strings.Contains(out, "changed") {
+		t.Errorf("allow --list printed\n%s", out)
+	}
+	o.run(0, "rollback", "demo")
+	if r := run(); !strings.Contains(r.text(), consent) {
+		t.Errorf("the allowed script is back: %s", r.text())
+	}
+	o.run(0, "verify")
+}
+
+// TestInstallKilled kills an install while it fetches: nothing of it counts, and the next one works.
+func TestInstallKilled(t *testing.T) {
+	asked, release := make(chan struct{}, 10), make(chan struct{})
+	url, _ := serveGit(t, demoSkill(), func(*http.Request) {
+		asked <- struct{}{}
+		<-release
+	})
+	o := newOperator(t)
+	cmd := o.command("install", url)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	close(release)
+	if _, err := os.Stat(filepath.Join(o.state(), "installed")); err == nil {
+		t.Error("a killed install has put something in place")
+	}
+	o.run(0, "install", url)
+	left, err := os.ReadDir(filepath.Join(o.state(), "install"))
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d entries are left of the work: %v", len(left), err)
+	}
+	o.run(0, "verify")
+}
+
+// TestInstallAtOnce starts installs side by side: all are in the lock file.
+func TestInstallAtOnce(t *testing.T) {
+	o := newOperator(t)
+	sources := []string{"one", "two", "three", "four"}
+	var running []*exec.Cmd
+	for _, name := range sources {
+		cmd := o.command("install", tree(t, map[string]string{name + "/SKILL.md": "---\nname: " + name + "\ndescription: D.\n---\n"}))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, cmd)
+	}
+	for _, cmd := range running {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := o.run(0, "verify"); !strings.Contains(out, "ok: 4 skills") {
+		t.Errorf("verify printed %s", out)
+	}
+}

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// profileSite serves the skills notes and secret to alice, whom the profile "office" narrows to notes,
+// and to bob, whom nothing narrows.
+func profileSite(t *testing.T) *site {
+	t.Helper()
+	skill := func(name string) string {
+		return fmt.Sprintf("---\nname: %s\ndescription: Keeps %s safe.\n---\n# %s\n", name, name, name)
+	}
+	root := tree(t, map[string]string{
+		"notes/SKILL.md": skill("notes"), "notes/references/a.md": "a\n", "notes/scripts/run.sh": "#!/bin/sh\necho notes\n", "notes/scripts/more.sh": "#!/bin/sh\necho more\n",
+		"secret/SKILL.md": skill("secret"), "secret/references/b.md": "b\n", "secret/scripts/run.sh": "#!/bin/sh\necho secret\n",
+	})
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(`
+roots: [{dir: `+root+`, tier: org}]
+scan: {no_default_roots: true}
+allow_tools: [run_skill_script]
+allow: ["notes:scripts/run.sh", "notes:scripts/more.sh", "secret:scripts/run.sh"]
+policy: {prompt_slot_role: direct-command}
+catalog: {search: always}
+profiles:
+  office: {skills: [notes], scripts: ["notes:scripts/run.sh"]}
+  reader: {tools: [load_skill, read_skill_resource]}
+principals:
+  alice: {profile: office}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return serveHTTP(t, "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob"))
+}
+
+// everything asks for all that names skills and returns the answers by what was asked.
+func (c *caller) everything(narrow string) map[string]string {
+	c.t.Helper()
+	answers := map[string]string{}
+	for _, ask := range []struct{ method, name, params string }{
+		{"server/discover", "", ``},
+		{"tools/list", "", ``},
+		{"resources/list", "", ``},
+		{"prompts/list", "", ``},
+		{"skills/list", "", ``},
+		{"tools/call", "search_skills", `"name":"search_skills","arguments":{"query":"notes secret"}`},
+		{"tools/call", "load_skill", `"name":"load_skill","arguments":{"name":"none"}`},
+		{"completion/complete", "", `"ref":{"type":"ref/resource","uri":"skill://{+path}"},"argument":{"name":"path","value":""}`},
+	} {
+		params := fmt.Sprintf(`{%s,"_meta":{%s%s}}`, strings.TrimSuffix(ask.params+`,"x":0`, `,"x":0`), modernMeta, narrow)
+		params = strings.Replace(params, "{,", "{", 1)
+		headers := []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", ask.method}
+		if ask.name != "" {
+			headers = append(headers, "Mcp-Name", ask.name)
+		}
+		_, got, err := c.send(c.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, ask.method, params), headers...)
+		if err != nil {
+			c.t.Fatalf("%s: %v", ask.method, err)
+		}
+		text := string(got.Result)
+		if got.Error != nil {
+			text = got.Error.Message
+		}
+		answers[ask.method+" "+ask.name] = text
+	}
+	return answers
+}
+
+// A narrowed principal sees its own part of the catalogue wherever skills are named, and the others see
+// all of it, whatever was asked before.
+func TestProfileCatalogue(t *testing.T) {
+	s := profileSite(t)
+	alice, bob := &caller{site: s, token: "alice-token"}, &caller{site: s, token: "bob-token"}
+	for range 2 {
+		for ask, text := range alice.everything("") {
+			if strings.Contains(text, "secret") || !strings.Contains(text, "notes") {
+				t.Errorf("alice, %s: %s", ask, text)
+			}
+		}
+		for ask, text := range bob.everything("") {
+			if !strings.Contains(text, "secret") || !strings.Contains(text, "notes") {
+				t.Errorf("bob, %s: %s", ask, text)
+			}
+		}
+		for ask, text := range bob.everything(`,"skillsd/profile":"office"`) {
+			if strings.Contains(text, "secret") && ask != "server/discover " {
+				t.Errorf("bob, narrowed, %s: %s", ask, text)
+			}
+		}
+	}
+	if text := bob.everything(`,"skillsd/profile":"reader"`)["tools/list "]; strings.Contains(text, `"run_skill_script"`) {
+		t.Errorf("a profile without the run tool offers it: %s", text)
+	}
+	if text := bob.everything(`,"skillsd/profile":"none-such"`)["tools/list "]; strings.Contains(text, "notes") || !strings.Contains(text, "no profile") {
+		t.Errorf("a profile that is not there: %s", text)
+	}
+}
+
+var eventOf = regexp.MustCompile(`"eventId":"[^"]*"`)
+
+// What a profile excludes is refused, in the same words whether it is there or not.
+func TestProfileExcludes(t *testing.T) {
+	s := profileSite(t)
+	alice := &caller{site: s, token: "alice-token"}
+	refusal := func(tool, name string, args map[string]any) string {
+		t.Helper()
+		got := alice.tool(tool, args)
+		if got.code() != "profile_excludes" {
+			t.Errorf("%s %v: %s", tool, args, got.text())
+		}
+		return eventOf.ReplaceAllString(strings.ReplaceAll(got.text(), name, "NAME"), "")
+	}
+	there, gone := refusal("load_skill", "secret", map[string]any{"name": "secret"}), refusal("load_skill", "absent", map[string]any{"name": "absent"})
+	if there != gone {
+		t.Errorf("the refusal tells that the skill is there:\n%s\n%s", there, gone)
+	}
+	refusal("read_skill_resource", "secret", map[string]any{"skill": "secret", "path": "references/b.md"})
+	refusal("load_skill", "secret", map[string]any{"name": "skill://secret"})
+	for _, uri := range []string{"skill://secret/SKILL.md", "skill://secret/references/b.md", "skill://absent/SKILL.md"} {
+		_, got, err := alice.send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":%q,"_meta":{%s}}}`, uri, modernMeta),
+			"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "resources/read", "Mcp-Name", uri)
+		if err != nil || got.Error == nil || got.Error.Code != -32602 {
+			t.Errorf("resources/read %s: %+v %v", uri, got, err)
+		}
+	}
+	handle := handleIn(t, alice.tool("load_skill", map[string]any{"name": "notes"}))
+	if got := alice.tool("run_skill_script", map[string]any{"skill": "notes", "path": "scripts/more.sh", "activation": handle}); got.code() != "profile_excludes" {
+		t.Errorf("a script that the profile has not: %s", got.text())
+	}
+	got := alice.tool("run_skill_script", map[string]any{"skill": "notes", "path": "scripts/run.sh", "activation": handle})
+	if got.code() == "sandbox_unavailable" {
+		t.Skipf("missing capability: a sandbox backend that can isolate: %s", got.text())
+	}
+	if !strings.Contains(got.text(), "notes") || got.IsError {
+		t.Errorf("a script that the profile has: %s", got.text())
+	}
+}
