@@ -140,4 +140,9 @@ func TestProfileExcludes(t *testing.T) {
 	if !strings.Contains(got.text(), "notes") || got.IsError {
 		t.Errorf("a script that the profile has: %s", got.text())
 	}
+	for _, name := range []string{"skill-registry.json", "events.jsonl", "policy-trace.json"} {
+		if content, code := alice.artifact("skillsd://session/"+name, handle); code != 0 || strings.Contains(content, "secret/") {
+			t.Errorf("%s of a narrowed session: code %d, %s", name, code, content)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/lmittmann/tint"
 
@@ -15,9 +16,9 @@ import (
 )
 
 // recordRegistry writes skill-registry.json, which waits for the digest of every file, and the
-// event that names it.
+// event that names it. It holds what the session may see: its client can read it.
 func (s *Session) recordRegistry(ctx context.Context) {
-	data, err := s.encodedRegistry(ctx)
+	data, err := s.registry.encoded(ctx, s.Visible(s.principal, s.profile))
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
 		return
@@ -29,32 +30,29 @@ func (s *Session) recordRegistry(ctx context.Context) {
 	if err != nil {
 		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
 	}
-	if len(data) > largeRegistry {
-		// 10,000 skills leave 150 MiB of garbage that the server, idle, would hold on to for minutes.
-		data = nil
-		debug.FreeOSMemory()
-	}
 }
 
-// largeRegistry is the size in bytes from which memory is given back after the registry is written,
-// and up to which it is kept for the next session.
-const largeRegistry = 4 << 20
+const (
+	// largeRegistry is the size in bytes up to which an encoded registry is kept for later sessions.
+	largeRegistry = 4 << 20
 
-// registryCache is the registry of one snapshot, encoded.
+	// keepLarge is how long a larger one is kept, for sessions that begin in a row.
+	keepLarge = 10 * time.Second
+)
+
+// registryCache is the registry of one snapshot, encoded. It is safe for concurrent use.
 type registryCache struct {
 	mu   sync.Mutex
 	of   *skills.Snapshot // nil when there is none
 	data []byte
 }
 
-// encodedRegistry returns the registry of the current snapshot. Sessions that begin together wait for
-// one encoding.
-func (s *Sessions) encodedRegistry(ctx context.Context) ([]byte, error) {
-	s.registry.mu.Lock()
-	defer s.registry.mu.Unlock()
-	snapshot := s.cfg.Registry.Snapshot()
-	if s.registry.of == snapshot {
-		return s.registry.data, nil
+// encoded returns the registry of a snapshot. Sessions that begin together wait for one encoding.
+func (c *registryCache) encoded(ctx context.Context, snapshot *skills.Snapshot) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == snapshot {
+		return c.data, nil
 	}
 	registry, err := registryOf(ctx, snapshot)
 	if err != nil {
@@ -64,11 +62,25 @@ func (s *Sessions) encodedRegistry(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.registry.of, s.registry.data = nil, nil
-	if len(data) <= largeRegistry {
-		s.registry.of, s.registry.data = snapshot, data
+	c.of, c.data = snapshot, data
+	if len(data) > largeRegistry {
+		time.AfterFunc(keepLarge, func() { c.drop(snapshot) })
 	}
 	return data, nil
+}
+
+// drop forgets a large registry. 10,000 skills leave 150 MiB of garbage that the server, idle, would
+// hold on to for minutes.
+func (c *registryCache) drop(of *skills.Snapshot) {
+	c.mu.Lock()
+	dropped := c.of == of
+	if dropped {
+		c.of, c.data = nil, nil
+	}
+	c.mu.Unlock()
+	if dropped {
+		debug.FreeOSMemory()
+	}
 }
 
 // registryOf is the snapshot in the reference's shape.

@@ -242,3 +242,16 @@ func TestChildSessions(t *testing.T) {
 		t.Errorf("a session of another principal is the parent: %+v", e)
 	}
 }
+
+// What is preloaded is so for those alone who may see it.
+func TestPreloadIsNarrowed(t *testing.T) {
+	b := newBench(t, benchOptions{preload: []string{"demo"}, policy: policy.Config{Profiles: []policy.Profile{{Name: "notes", Skills: []string{"narrow"}}}}})
+	_, call := b.call("load_skill")
+	if b.Current().activated("demo") == nil {
+		t.Error("the session of the process has not what is preloaded")
+	}
+	call.Profile = "notes"
+	if b.session(call).activated("demo") != nil {
+		t.Error("a narrowed session has it")
+	}
+}

@@ -90,7 +90,11 @@ func (s *Session) start(ctx context.Context) error {
 		return err
 	}
 	s.began = true
+	visible := s.Visible(s.principal, s.profile)
 	for _, sk := range s.preload {
+		if visible.Skill(sk.Path) == nil {
+			continue
+		}
 		if err := s.preloadSkill(ctx, sk); err != nil {
 			return err
 		}
