@@ -29,14 +29,15 @@ func canAsk(ctx context.Context) bool { return wire.ClientOf(ctx).Capabilities.E
 
 // elicitation is the form of a question. To accept it is the approval, unless the field says no.
 func elicitation(q *session.Question) mcp.ElicitationParams {
-	values := []any{decisionOnce}
+	// A client that puts its cursor on the first value must not run the script at a stray key.
+	values := []any{decisionNo, decisionOnce}
 	if q.Remember {
 		values = append(values, decisionSession)
 	}
 	return mcp.ElicitationParams{
 		Mode: mcp.ElicitationModeForm, Message: q.Message,
 		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{
-			fieldDecision: map[string]any{"type": "string", "title": "Decision", "enum": append(values, decisionNo), "default": decisionOnce},
+			fieldDecision: map[string]any{"type": "string", "title": "Decision", "enum": values},
 		}},
 	}
 }
