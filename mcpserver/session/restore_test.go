@@ -255,3 +255,37 @@ func TestPreloadIsNarrowed(t *testing.T) {
 		t.Error("a narrowed session has it")
 	}
 }
+
+// A call that narrows itself shares no session with one that does not, whatever its client's id, and
+// sees through no handle what its profile excludes.
+func TestNarrowedCallsAreApart(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Profiles: []policy.Profile{{Name: "notes", Skills: []string{"narrow"}}}}})
+	call := remote(alice, true, "p1", "c1", "")
+	wide := b.session(call)
+	loaded, err := wide.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.Profile = "notes"
+	if b.session(call) == wide {
+		t.Error("a narrowed call is in the session of the others")
+	}
+	if err := os.RemoveAll(filepath.Join(b.root, "demo")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	call.Handle = loaded.Handle
+	if b.session(call) != wide {
+		t.Fatal("the handle does not lead to its session")
+	}
+	// Gone from the catalogue, demo stays with the session, but not for calls that exclude it.
+	if sk, err := wide.lookup(call, "demo"); err == nil {
+		t.Errorf("found %s", sk.Path)
+	}
+	call.Profile = ""
+	if _, err := wide.lookup(call, "demo"); err != nil {
+		t.Errorf("the session lost what it loaded: %v", err)
+	}
+}
