@@ -202,6 +202,11 @@ type RunLimits struct {
 	PIDs        int   `json:"pids"`
 	FileBytes   int64 `json:"fileBytes"`   // of one file written
 	OutputBytes int64 `json:"outputBytes"` // kept of each stream
+
+	CPUMS        int64 `json:"cpuMs,omitempty"` // of each process
+	Files        int   `json:"files,omitempty"` // open in each process
+	ScratchBytes int64 `json:"scratchBytes,omitempty"`
+	Inodes       int   `json:"inodes,omitempty"` // of what is scratch
 }
 
 // StreamSummary describes a whole stream, of which a file or an answer may hold the beginning.

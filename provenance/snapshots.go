@@ -73,6 +73,7 @@ type AllowlistEntry struct {
 	Release     string        `json:"release"`
 	Approve     string        `json:"approve"`
 	Target      string        `json:"target"`
+	Execution   string        `json:"execution,omitempty"` // stdin: the script is read from its standard input
 	Workspace   string        `json:"workspace,omitempty"`
 	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
 	MemoryBytes int64         `json:"memoryBytes,omitempty"`

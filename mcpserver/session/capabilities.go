@@ -203,6 +203,10 @@ func (s *Sessions) neededRuntimes(ctx context.Context) map[string]bool {
 	return needed
 }
 
+// limitsOf are limits as records have them.
 func limitsOf(l sandbox.Limits) provenance.RunLimits {
-	return provenance.RunLimits{TimeoutMS: l.Timeout.Milliseconds(), MemoryBytes: l.Memory, PIDs: l.PIDs, FileBytes: l.File, OutputBytes: l.Output}
+	return provenance.RunLimits{
+		TimeoutMS: l.Timeout.Milliseconds(), MemoryBytes: l.Memory, PIDs: l.PIDs, FileBytes: l.File, OutputBytes: l.Output,
+		CPUMS: l.CPU.Milliseconds(), Files: l.Files, ScratchBytes: l.Scratch, Inodes: l.Inodes,
+	}
 }

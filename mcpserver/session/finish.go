@@ -141,8 +141,7 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 	}
 	x := &provenance.RunExtension{
 		Outcome: provenance.Outcome(result.Outcome), Signal: result.Signal, DurationMS: result.Duration.Milliseconds(), Backend: result.Backend,
-		Limits: provenance.RunLimits{TimeoutMS: limits.Timeout.Milliseconds(), MemoryBytes: limits.Memory, PIDs: limits.PIDs,
-			FileBytes: limits.File, OutputBytes: limits.Output},
+		Limits:  limitsOf(limits),
 		Network: "none", Workspace: workspace, TreeDigest: r.index.TreeDigest,
 		Stdout: provenance.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
 		Stderr: provenance.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},

@@ -260,7 +260,7 @@ func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) prove
 	return provenance.AllowlistEntry{
 		Skill: e.Skill, Path: e.Path, Pin: e.Pin, StartTree: tree, Network: e.Network, Env: e.Env, Secrets: e.Secrets,
 		Release: string(cmp.Or(e.Release, cfg.Release)), Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
-		Target: string(cmp.Or(e.Target, policy.TargetSandbox)), Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
+		Target: string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution), Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
 	}
 }
 
