@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // operator is someone at a shell with a home of their own.
@@ -176,11 +177,11 @@ func TestInstallKilled(t *testing.T) {
 		t.Error("a killed install has put something in place")
 	}
 	o.run(0, "install", url)
+	o.run(0, "verify")
 	left, err := os.ReadDir(filepath.Join(o.state(), "install"))
 	if err != nil || len(left) != 1 {
 		t.Errorf("%d entries are left of the work: %v", len(left), err)
 	}
-	o.run(0, "verify")
 }
 
 // TestInstallAtOnce starts installs side by side: all are in the lock file.
@@ -188,19 +189,58 @@ func TestInstallAtOnce(t *testing.T) {
 	o := newOperator(t)
 	sources := []string{"one", "two", "three", "four"}
 	var running []*exec.Cmd
-	for _, name := range sources {
+	outputs := make([]bytes.Buffer, len(sources))
+	for n, name := range sources {
 		cmd := o.command("install", tree(t, map[string]string{name + "/SKILL.md": "---\nname: " + name + "\ndescription: D.\n---\n"}))
+		cmd.Stderr = &outputs[n]
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		running = append(running, cmd)
 	}
-	for _, cmd := range running {
+	for n, cmd := range running {
 		if err := cmd.Wait(); err != nil {
-			t.Error(err)
+			t.Errorf("%v\n%s", err, &outputs[n])
 		}
 	}
 	if out := o.run(0, "verify"); !strings.Contains(out, "ok: 4 skills") {
 		t.Errorf("verify printed %s", out)
+	}
+}
+
+// TestInstallWhileServing has a server that runs see what is installed, updated and removed.
+func TestInstallWhileServing(t *testing.T) {
+	o := newOperator(t)
+	skill := func(name, description string) map[string]string {
+		return map[string]string{name + "/SKILL.md": "---\nname: " + name + "\ndescription: " + description + "\n---\n"}
+	}
+	second := tree(t, skill("second", "Came later."))
+	o.run(0, "install", tree(t, skill("first", "Was there.")))
+	p := start(t, o.command("serve", "--log-format", "json"))
+	p.initialize()
+	id := 10
+	until := func(want func(description string) bool) {
+		t.Helper()
+		for end := time.Now().Add(patience); time.Now().Before(end); {
+			id++
+			if want(p.loadDescription(id)) {
+				return
+			}
+		}
+		t.Fatal("the server does not serve what is installed")
+	}
+	has := func(text string) func(string) bool { return func(d string) bool { return strings.Contains(d, text) } }
+	until(has("first: Was there."))
+	o.run(0, "install", second)
+	until(has("second: Came later."))
+	if err := os.WriteFile(filepath.Join(second, "second", "SKILL.md"), []byte("---\nname: second\ndescription: Was updated.\n---\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.run(0, "update", "second")
+	until(has("second: Was updated."))
+	o.run(0, "remove", "second")
+	until(func(d string) bool { return !strings.Contains(d, "second") })
+	if err := p.leave(); err != nil {
+		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,6 +106,10 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 // taken tells what else is served under a path. What is installed is known to the installer.
 func (o *installOptions) taken(ctx context.Context) (func(path string) string, error) {
 	roots, err := o.Roots.given(o.app)
+	if len(o.Roots.Specs) == 0 {
+		// Those of the working directory are served in this directory only.
+		roots = slices.DeleteFunc(roots, func(root skills.Root) bool { return root.Tier == skills.TierThirdParty })
+	}
 	if err != nil || len(roots) == 0 {
 		return nil, err
 	}

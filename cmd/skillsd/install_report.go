@@ -8,6 +8,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // installReport is what install tells, as install --json prints it.
@@ -52,9 +53,7 @@ func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapsho
 
 // print tells what is installed on stdout, and what is odd about it on stderr.
 func (r *installReport) print(a *app) error {
-	for _, note := range r.Notes {
-		fmt.Fprintf(a.err, "note: %s\n", printable(note))
-	}
+	a.printNotes(r.Notes)
 	for _, refused := range r.Refused {
 		fmt.Fprintf(a.err, "not installed: %s\n", printable(refused.Path+": "+refused.Reason))
 	}
@@ -95,6 +94,10 @@ func (r *installedRow) print(a *app, verb string) error {
 	}
 	for _, v := range r.Skill.Violations {
 		fmt.Fprintf(a.err, "strict: %s\n", problemLine(placeAt(r.Skill.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+	}
+	if _, err := policy.ParseEntry(r.Lock.Name + ":scripts/x"); err != nil && len(r.Skill.Scripts) > 0 {
+		fmt.Fprintln(a.err, "hint: no script can be allowed under this name; `skillsd remove` it and install it with --name, in lower-case letters and digits with single hyphens")
+		return nil
 	}
 	for _, script := range r.Skill.Scripts {
 		if script.Runtime != "" {
@@ -139,5 +142,15 @@ func (r *installedRow) facts(w io.Writer) {
 			runtime = "cannot run: " + script.Reason
 		}
 		fmt.Fprintf(w, "    %s  %s\n", pad(printable(script.Path), 30), printable(runtime))
+	}
+}
+
+// printNotes prints what is worth knowing of a source, at most maxListed lines.
+func (a *app) printNotes(notes []string) {
+	for _, note := range notes[:min(len(notes), maxListed)] {
+		fmt.Fprintf(a.err, "note: %s\n", printable(note))
+	}
+	if more := len(notes) - maxListed; more > 0 {
+		fmt.Fprintf(a.err, "note: and %d more\n", more)
 	}
 }

@@ -85,9 +85,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) (err error) {
 		return err
 	}
 	o.app.endProgress()
-	for _, note := range updates.Notes {
-		fmt.Fprintf(o.app.err, "note: %s\n", printable(note))
-	}
+	o.app.printNotes(updates.Notes)
 	return o.report(rows)
 }
 

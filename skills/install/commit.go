@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -20,7 +21,24 @@ func (c *change) name() string {
 }
 
 // moved is a rename that was done, to be undone.
-type moved struct{ from, to string }
+type moved struct {
+	from, to string
+	swapped  bool // each is where the other was
+}
+
+func (i *Installer) undo(m moved) error {
+	if m.swapped {
+		return i.exchange(m.from, m.to)
+	}
+	return i.root.Rename(m.to, m.from)
+}
+
+// exchange swaps two directories in one step, where a system can.
+//
+// Errors: errors.ErrUnsupported.
+func (i *Installer) exchange(a, b string) error {
+	return exchange(filepath.Join(i.cfg.State, filepath.FromSlash(a)), filepath.Join(i.cfg.State, filepath.FromSlash(b)))
+}
 
 // commit makes all changes: the skills of the stage take their places, then the lock file is
 // replaced. The names are in the journal meanwhile. When it fails everything is as it was.
@@ -36,10 +54,7 @@ func (s *stage) commit(ctx context.Context, changes []change) (err error) {
 	for _, e := range s.same {
 		entries[e.Name] = e
 	}
-	if err := s.i.before("journal"); err != nil {
-		return err
-	}
-	if err := writeFile(s.i.root, workDir+"/"+journalName, []byte(strings.Join(names, "\n")+"\n")); err != nil {
+	if err := s.journal(names); err != nil {
 		return err
 	}
 	var done []moved
@@ -48,7 +63,7 @@ func (s *stage) commit(ctx context.Context, changes []change) (err error) {
 			return
 		}
 		for n := len(done) - 1; n >= 0; n-- {
-			if undo := s.i.root.Rename(done[n].to, done[n].from); undo != nil {
+			if undo := s.i.undo(done[n]); undo != nil {
 				err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 				return // the journal stays, for the next command
 			}
@@ -76,10 +91,28 @@ func (s *stage) commit(ctx context.Context, changes []change) (err error) {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
 	s.i.lock = lock
-	// From here on the change is made: what is left behind is for the next command to remove.
+	// From here on the change is made. What is left behind is for the next command to remove, which
+	// also undoes the change should the lock file of before come back after a power failure.
+	if syncDir(s.i.root, ".") != nil {
+		return nil
+	}
 	_ = s.i.root.Remove(workDir + "/" + journalName)
 	_ = s.remove()
 	s.new = nil
+	return nil
+}
+
+// journal writes down the names that are about to change.
+func (s *stage) journal(names []string) error {
+	if err := s.i.before("journal"); err != nil {
+		return err
+	}
+	if err := writeFile(s.i.root, workDir+"/"+journalName, []byte(strings.Join(names, "\n")+"\n")); err != nil {
+		return err
+	}
+	if err := syncDir(s.i.root, workDir); err != nil {
+		return errors.Join(err, s.i.root.Remove(workDir+"/"+journalName))
+	}
 	return nil
 }
 
@@ -88,7 +121,7 @@ func (s *stage) move(c change, done *[]moved) error {
 	rename := func(from, to string) error {
 		err := s.i.root.Rename(from, to)
 		if err == nil {
-			*done = append(*done, moved{from, to})
+			*done = append(*done, moved{from: from, to: to})
 		}
 		return err
 	}
@@ -100,6 +133,13 @@ func (s *stage) move(c change, done *[]moved) error {
 		is = placeOf(c.after.Tier, c.name())
 		if err := s.i.root.MkdirAll(installedDir+"/"+c.after.Tier.String(), 0o700); err != nil {
 			return err
+		}
+	}
+	if was != "" && was == is {
+		// A server that is reading sees the one or the other, and never neither.
+		if staged := s.placed(c.name()); s.i.exchange(staged, is) == nil {
+			*done = append(*done, moved{from: staged, to: is, swapped: true})
+			return nil
 		}
 	}
 	if was != "" {
@@ -116,7 +156,7 @@ func (s *stage) move(c change, done *[]moved) error {
 	return rename(s.placed(c.name()), is)
 }
 
-// writeFile replaces a file with one that is complete and durable.
+// writeFile replaces a file with one that is complete. That it is there is durable only after syncDir.
 func writeFile(root *os.Root, name string, data []byte) (err error) {
 	temp := name + ".tmp"
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -135,8 +175,5 @@ func writeFile(root *os.Root, name string, data []byte) (err error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	if err := root.Rename(temp, name); err != nil {
-		return err
-	}
-	return syncDir(root, ".")
+	return root.Rename(temp, name)
 }

@@ -49,7 +49,7 @@ func (r *repository) settings() []string {
 	return []string{
 		"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c", "core.askPass=",
 		"-c", "credential.helper=", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "submodule.recurse=false", "-c", "fetch.recurseSubmodules=false",
-		"-c", "protocol.allow=never", "-c", "protocol." + r.protocol + ".allow=always", "-c", "http.followRedirects=initial",
+		"-c", "protocol.allow=never", "-c", "protocol." + r.protocol + ".allow=always", "-c", "http.followRedirects=initial", "-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60",
 		"-c", "transfer.bundleURI=false", "-c", "fetch.writeCommitGraph=false", "-c", "core.autocrlf=false", "-c", "safe.bareRepository=all",
 	}
 }

@@ -30,11 +30,10 @@ func gitPath(t *testing.T) string {
 
 // repo is a repository that is served over HTTP on this machine.
 type repo struct {
-	t    *testing.T
-	dir  string // of its files
-	git  string
-	url  string
-	seen []string // paths that were asked for
+	t   *testing.T
+	dir string // of its files
+	git string
+	url string
 }
 
 func newRepo(t *testing.T) *repo {

@@ -176,9 +176,8 @@ func (i *Installer) recover(ctx context.Context) error {
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), stagePrefix) {
-			if err := i.root.RemoveAll(workDir + "/" + entry.Name()); err != nil {
-				return err
-			}
+			// A git that outlived its command may still write there; what stays costs space only.
+			_ = i.root.RemoveAll(workDir + "/" + entry.Name())
 		}
 	}
 	return nil

@@ -305,25 +305,38 @@ var errStep = errors.New("step failed")
 func TestFailAtEachStep(t *testing.T) {
 	first := collection(t)
 	type command struct {
-		name string
-		run  func(ctx context.Context, i *Installer) error
+		name    string
+		prepare func(ctx context.Context, m *machine, i *Installer) error
+		run     func(ctx context.Context, i *Installer) error
+	}
+	nothing := func(context.Context, *machine, *Installer) error { return nil }
+	update := func(ctx context.Context, i *Installer) error {
+		u, err := i.Update(ctx, nil, false)
+		if err != nil {
+			return err
+		}
+		for _, one := range u.Skills {
+			if one.Err != nil {
+				return errors.Join(one.Err, u.Close())
+			}
+		}
+		return u.Apply(ctx)
 	}
 	second := write(t, t.TempDir(), map[string]string{"c/SKILL.md": skillText("c")})
 	for _, c := range []command{
-		{"install", func(ctx context.Context, i *Installer) error { return apply(ctx, i, Request{Source: second}) }},
-		{"remove", func(ctx context.Context, i *Installer) error { return i.Remove(ctx, "a") }},
-		{"disable", func(ctx context.Context, i *Installer) error { return i.SetEnabled(ctx, "a", false) }},
-		{"update", func(ctx context.Context, i *Installer) error {
-			u, err := i.Update(ctx, nil, false)
-			if err != nil {
-				return err
-			}
-			for _, one := range u.Skills {
-				if one.Err != nil {
-					return errors.Join(one.Err, u.Close())
-				}
-			}
-			return u.Apply(ctx)
+		{"install", nothing, func(ctx context.Context, i *Installer) error { return apply(ctx, i, Request{Source: second}) }},
+		{"remove", nothing, func(ctx context.Context, i *Installer) error { return i.Remove(ctx, "a") }},
+		{"disable", nothing, func(ctx context.Context, i *Installer) error { return i.SetEnabled(ctx, "a", false) }},
+		{"update", nothing, update},
+		{"rollback", func(ctx context.Context, _ *machine, i *Installer) error { return update(ctx, i) },
+			func(ctx context.Context, i *Installer) error { return i.Rollback(ctx, "a") }},
+		{"enable", func(ctx context.Context, _ *machine, i *Installer) error { return i.SetEnabled(ctx, "b", false) },
+			func(ctx context.Context, i *Installer) error { return i.SetEnabled(ctx, "b", true) }},
+		{"sync", func(_ context.Context, m *machine, _ *Installer) error {
+			return os.RemoveAll(filepath.Join(RootDir(m.state, skills.TierThirdParty), "a"))
+		}, func(ctx context.Context, i *Installer) error {
+			_, err := i.Sync(ctx, Sync{})
+			return err
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -331,6 +344,10 @@ func TestFailAtEachStep(t *testing.T) {
 			m.install(Request{Source: first, All: true})
 			text := fmt.Sprintf("%s changed for %s", skillText("a"), c.name)
 			write(t, first, map[string]string{"skills/a/SKILL.md": text, "skills/b/SKILL.md": text})
+			i := m.open()
+			if err := errors.Join(c.prepare(t.Context(), m, i), i.Close()); err != nil {
+				t.Fatal(err)
+			}
 			before := tree(t, m.state)
 			for failing := 1; ; failing++ {
 				i := m.open()
@@ -432,5 +449,22 @@ func TestExclusive(t *testing.T) {
 	}
 	if got := names(m.open().Lock()); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("installed %v", got)
+	}
+}
+
+// TestTooManyFiles refuses a skill of which only a part would be installed, which part being chance.
+func TestTooManyFiles(t *testing.T) {
+	files := map[string]string{"a/SKILL.md": skillText("a")}
+	for n := range 2001 {
+		files[fmt.Sprintf("a/f%d", n)] = ""
+	}
+	m := newMachine(t)
+	i := m.open()
+	err := apply(t.Context(), i, Request{Source: write(t, t.TempDir(), files)})
+	if err == nil || !strings.Contains(err.Error(), "resource-file-limit-exceeded") {
+		t.Errorf("error = %v", err)
+	}
+	if left, _ := os.ReadDir(m.trees.Dir()); len(left) != 0 {
+		t.Errorf("%d trees are left", len(left))
 	}
 }

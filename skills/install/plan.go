@@ -223,6 +223,10 @@ func (p *Plan) ready(ctx context.Context, from *fetched, chosen map[string]candi
 	var mu sync.Mutex
 	for name, c := range chosen {
 		group.Go(func() error {
+			left, err := leftOut(ctx, c.skill)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.path, err)
+			}
 			version, err := p.stage.add(ctx, c.skill, name)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
@@ -230,7 +234,6 @@ func (p *Plan) ready(ctx context.Context, from *fetched, chosen map[string]candi
 			origin := from.origin
 			origin.Path = c.path
 			entry := &Entry{Name: name, Tier: req.Tier, Enabled: true, Origin: origin, Tree: version.Tree, Files: version.Files, InstalledAt: version.InstalledAt}
-			left, err := leftOut(ctx, c.skill)
 			mu.Lock()
 			defer mu.Unlock()
 			p.Entries = append(p.Entries, entry)
@@ -238,7 +241,7 @@ func (p *Plan) ready(ctx context.Context, from *fetched, chosen map[string]candi
 				p.Left[name] = left
 			}
 			p.stage.i.progress("skills stored", len(p.Entries), len(chosen))
-			return err
+			return nil
 		})
 	}
 	err := group.Wait()

@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,9 @@ func (f *fetched) Close() error {
 
 // maxSourceDirs is the most directories of a source.
 const maxSourceDirs = 1_000_000
+
+// missed are the diagnostics of a scan that say what was not looked at.
+var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skills.CodeMaxDepth, skills.CodeInvalidPath, skills.CodeUnreadableDir}
 
 // fetch brings the source of an origin to hand and scans it. origin.Path is the directory to scan;
 // with git and a commit, that one is taken in place of what the ref names.
@@ -74,28 +78,20 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 		if d.Code == skills.CodeScanLimit && !isSkillFile(d.Path) {
 			return nil, &SourceError{Reason: "the source is larger than a scan may be: " + d.Detail, Hint: "name a part of it with --subdir"}
 		}
+		if slices.Contains(missed, d.Code) {
+			f.notes = append(f.notes, fmt.Sprintf("%q: %s: %s", clip(path.Join(origin.Path, d.Path)), d.Code, d.Detail))
+		}
 	}
 	return f, nil
 }
 
 func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root skills.Root, err error) {
 	s.i.progress("fetching from git", 0, 0)
-	n := len(f.origin.Source) // a stage may fetch from several repositories
-	name := fmt.Sprintf("git-%d", n)
-	for {
-		if err = s.i.root.Mkdir(s.dir+"/"+name, 0o700); !errors.Is(err, fs.ErrExist) {
-			break
-		}
-		n++
-		name = fmt.Sprintf("git-%d", n)
-	}
-	if err != nil {
-		return root, err
-	}
+	name := "git-" + rand.Text() // a stage may fetch from several repositories
 	dir := s.dir + "/" + name
 	f.close = func() error { return s.i.root.RemoveAll(dir) }
-	for _, part := range []string{"repository", "files"} {
-		if err := s.i.root.Mkdir(dir+"/"+part, 0o700); err != nil {
+	for _, made := range []string{dir, dir + "/repository", dir + "/files"} {
+		if err := s.i.root.Mkdir(made, 0o700); err != nil {
 			return root, err
 		}
 	}

@@ -122,7 +122,11 @@ func (s *Store) prepare() error {
 	if err := s.root.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
-	return s.root.Remove(temp)
+	// Another process that has just started may take it for one that a dead process left.
+	if err := s.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Close releases the store's handle. Trees that are open stay usable.
