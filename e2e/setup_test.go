@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,13 +34,18 @@ func clientCommand(t *testing.T, name string) []string {
 // TestSetupRealClients lets the clients themselves read what setup wrote: they list the server, and
 // Claude Code starts it and connects as well.
 func TestSetupRealClients(t *testing.T) {
-	remote := serveHTTP(t, "--skills-root", exampleSkills(t)).url
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("alice: "+fmt.Sprintf("%x", sha256.Sum256([]byte("sesame")))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	remote := serveHTTP(t, "--skills-root", exampleSkills(t), "--auth-token-file", tokens).url
 	for _, tt := range []struct {
 		client        string
+		flags         []string
 		stdio, listed string // what is listed of a server the client starts, and of one at a URL
 	}{
-		{"claude", "✔ Connected", "✔ Connected"},
-		{"codex", "enabled", "SETUP_TEST_TOKEN"},
+		{"claude", nil, "✔ Connected", "✔ Connected"},
+		{"codex", []string{"--approve-scripts"}, "enabled", "SETUP_TEST_TOKEN"},
 	} {
 		t.Run(tt.client, func(t *testing.T) {
 			command := clientCommand(t, tt.client)
@@ -61,7 +68,7 @@ func TestSetupRealClients(t *testing.T) {
 			setup := func(words ...string) { run(slices.Concat([]string{binary, "setup", tt.client}, words)...) }
 			list := func() string { return run(slices.Concat(command, []string{"mcp", "list"})...) }
 
-			setup("--write", "--", "--skills-root", exampleSkills(t), "--state", stateDir(t))
+			setup(slices.Concat(tt.flags, []string{"--write", "--", "--skills-root", exampleSkills(t), "--state", stateDir(t)})...)
 			setup("--write", "--name", "team", "--http", remote, "--token-env", "SETUP_TEST_TOKEN")
 			listed := list()
 			if !listedAs(listed, "skills", tt.stdio) || !listedAs(listed, "team", tt.listed) || strings.Contains(listed, "sesame") {
@@ -73,6 +80,27 @@ func TestSetupRealClients(t *testing.T) {
 				t.Errorf("after --remove %s lists\n%s", tt.client, listed)
 			}
 		})
+	}
+}
+
+// TestSuiteInspectorSetup lets the Inspector use the catalogue that setup wrote.
+func TestSuiteInspectorSetup(t *testing.T) {
+	modules(t)
+	catalog := filepath.Join(t.TempDir(), "mcp.json")
+	setup := exec.CommandContext(t.Context(), binary, "setup", "inspector", "--write", "--", "--skills-root", exampleSkills(t), "--state", stateDir(t))
+	setup.Env = append(os.Environ(), "MCP_CATALOG_PATH="+catalog)
+	if out, err := setup.CombinedOutput(); err != nil {
+		t.Fatalf("setup: %v\n%s", err, out)
+	}
+	for call, want := range map[string]string{"servers/list": "skills", "tools/list": "load_skill"} {
+		args := []string{"--cli", "--catalog", catalog, "--method", call}
+		if call != "servers/list" {
+			args = append(args, "--server", "skills")
+		}
+		out, err := suite(t, "mcp-inspector", args...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, want %s in\n%s", call, err, want, out)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func fixed(words []string) completer {
 	}
 }
 
-// snapshot scans the roots that the flags of a command line and the configuration name.
+// completionSnapshot scans the roots that the flags of a command line and the configuration name.
 func (a *app) completionSnapshot(ctx context.Context, cmd *cobra.Command) (*skills.Snapshot, error) {
 	if err := a.loadConfig(cmd); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (a *app) completeSkills(cmd *cobra.Command, _ []string, word string) ([]str
 	}
 	var names []string
 	for _, skill := range snapshot.Skills {
-		if strings.HasPrefix(skill.Path, word) {
+		if strings.HasPrefix(skill.Path, word) && printable(skill.Path) == skill.Path {
 			// What a skill says of itself reaches the terminal: one line, nothing that moves its cursor.
 			names = append(names, cobra.CompletionWithDesc(skill.Path, shorten(skill.Frontmatter.Description, 60)))
 		}

@@ -211,9 +211,12 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		if err := flags.Set(flag.Name, value); err != nil {
 			return err
 		}
+		value, err := o.absolute(flag.Name, value)
 		switch {
+		case err != nil:
+			return err
 		case flag.NoOptDefVal == "":
-			words = append(words, "--"+flag.Name, o.absolute(flag.Name, value))
+			words = append(words, "--"+flag.Name, value)
 		case value == flag.NoOptDefVal:
 			words = append(words, "--"+flag.Name)
 		default:
@@ -227,11 +230,6 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	if err == nil {
 		_, err = serve.allowlist()
 	}
-	for _, spec := range serve.Roots.Specs {
-		if err == nil {
-			_, err = skills.ParseRoot(spec)
-		}
-	}
 	if err != nil {
 		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err), Hint: "see `skillsd serve --help`"}
 	}
@@ -239,7 +237,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 }
 
 // absolute makes a path that is the value of a flag absolute: the client starts the server anywhere.
-func (o *setupOptions) absolute(flag, value string) string {
+func (o *setupOptions) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
 	for _, option := range configOptions() {
 		how := option.tag.Get("path")
@@ -249,17 +247,19 @@ func (o *setupOptions) absolute(flag, value string) string {
 	if flag == "skills-root" {
 		root, err := skills.ParseRoot(value)
 		if err != nil {
-			return value
+			return "", err
 		}
 		isPath, path = true, root.Dir
 		before = strings.TrimSuffix(value, path)
 	}
-	if !isPath || value == "" || o.Project != "" {
-		return value
+	switch {
+	case !isPath || path == "":
+		return value, nil
+	case path == "~" || strings.HasPrefix(path, "~/"):
+		return "", fmt.Errorf("--%s: the shell left ~ as it is in %q; put a space before the path, or write it out", flag, value)
+	case o.Project != "":
+		return value, nil
 	}
 	whole, err := filepath.Abs(path)
-	if err != nil {
-		return value
-	}
-	return before + whole
+	return before + whole, err
 }

@@ -39,6 +39,7 @@ func TestSetupRoundTrip(t *testing.T) {
 		"toml": {
 			"", "model = \"x\"", "model = \"x\"\n", "# c\n\n[a]\nb = 1\n\n\n", "[mcp_servers.other]\ncommand = 'x'\n[[a]]\n[[a]]\n",
 			"s = \"\"\"\n[mcp_servers.skills]\n\"\"\"\nt = '''\n[mcp_servers.skills]'''\n", "x = 1\r\n[y]\r\nz = [\r\n 1, # [mcp_servers.skills]\r\n]\r\n",
+			"s = \"\"\"a \"quoted\" \"\" \\\"\n[mcp_servers.skills]\n\"\"\"\"\"\nt = '''x ''\n[[mcp_servers]]\n'''\n",
 			"[mcp_servers]\nother = { command = \"x\" }\n", "[projects.\"/a.b\"]\ntrust_level = \"trusted\"\n# end\n",
 		},
 	}
@@ -166,6 +167,19 @@ func TestSetupRefuses(t *testing.T) {
 		}
 		if got, err := tt.dialect.remove([]byte(tt.text), entry); err == nil {
 			t.Errorf("remove(%q) = %q, want an error", tt.text, got)
+		}
+	}
+}
+
+// What is taken out of the middle of a file leaves no hole.
+func TestSetupRemove(t *testing.T) {
+	t.Parallel()
+	e := &serverEntry{Name: "skills", Command: "/opt/skillsd"}
+	for _, end := range []string{"\n", "\r\n"} {
+		text := strings.ReplaceAll("a = 1\n\n[mcp_servers.skills]\ncommand = \"skillsd\"\nargs = [\"serve\"]\n\n  [mcp_servers.skills.env]\n  A = \"b\"\n\n# of c\n[c]\n", "\n", end)
+		want := strings.ReplaceAll("a = 1\n\n# of c\n[c]\n", "\n", end)
+		if got, err := (codexDialect{}).remove([]byte(text), e); err != nil || string(got) != want {
+			t.Errorf("remove(%q) = %q, %v, want %q", text, got, err, want)
 		}
 	}
 }

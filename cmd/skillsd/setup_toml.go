@@ -183,7 +183,9 @@ func (s *tomlScanner) quoted() error {
 			s.at += 2
 		case long && s.take(mark+mark+mark):
 			// Up to two marks more belong to the string.
-			_ = s.take(mark) && s.take(mark)
+			if s.take(mark) {
+				s.take(mark)
+			}
 			return nil
 		case !long && s.take(mark):
 			return nil
