@@ -220,7 +220,7 @@ func TestMetricsRefusals(t *testing.T) {
 		code int
 		text string
 	}{
-		{"in use", []string{"--metrics", busy.Addr().String()}, 1, "--metrics: listen tcp"},
+		{"in use", []string{"--http", "127.0.0.1:0", "--metrics", busy.Addr().String()}, 1, "--metrics: listen tcp"},
 		{"all addresses", []string{"--metrics", ":0"}, 2, "--metrics-insecure"},
 		{"no port", []string{"--metrics", "localhost"}, 2, "use HOST:PORT"},
 		{"alone", []string{"--metrics-insecure"}, 2, "add --metrics"},

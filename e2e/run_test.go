@@ -78,6 +78,11 @@ func TestWorkspace(t *testing.T) {
 			if test.release == "observed" && !strings.Contains(result.text(), "\nout: report.txt 5 sha256:") {
 				t.Errorf("the file in /out is not returned: %s", result.text())
 			}
+			told := strings.Contains(result.text(), "\nworkspace: ") && strings.Contains(result.text(), "\nrefused: ") && strings.Contains(result.text(), "\napplied: write new.txt\n") &&
+				strings.Contains(string(result.Meta["skillsd/result"]), `{"path":"new.txt","op":"write"`)
+			if staged := test.mode == ":staged"; told != staged {
+				t.Errorf("what became of the changes: told %v, %s %s", told, result.text(), result.Meta["skillsd/result"])
+			}
 			_, err := os.Stat(filepath.Join(workspace, "new.txt"))
 			if wrote := err == nil; wrote != test.wrote {
 				t.Errorf("the workspace was written: %v, want %v", wrote, test.wrote)

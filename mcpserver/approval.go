@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -63,9 +64,14 @@ func answerOf(request mcp.CallToolRequest) *session.Answer {
 // answer reads a form that came back. What the field says and the form did not offer is no approval.
 func answer(state string, result *mcp.ElicitationResult) *session.Answer {
 	a := &session.Answer{State: state, Action: string(result.Action)}
-	fields, _ := result.Content.(map[string]any)
-	switch decision, given := fields[fieldDecision]; {
-	case !given || decision == decisionOnce:
+	fields, isObject := result.Content.(map[string]any)
+	decision, given := fields[fieldDecision]
+	for key := range fields {
+		// Another reader may take such a key for the field.
+		given = given || strings.EqualFold(key, fieldDecision)
+	}
+	switch {
+	case result.Content == nil, isObject && !given, decision == decisionOnce:
 	case decision == decisionSession:
 		a.Remember = true
 	default:

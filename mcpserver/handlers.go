@@ -40,8 +40,7 @@ func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	allowed := func(script string) bool { return s.cfg.Policy.Allowlists(loaded.Skill.Path, script) }
-	return textResult(renderLoaded(loaded, allowed), loaded.Output), nil
+	return textResult(renderLoaded(loaded, s.obstacle(loaded.Skill.Path)), loaded.Output), nil
 }
 
 // handleRead is tools/call read_skill_resource.

@@ -111,10 +111,9 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	if err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
-	allowed := func(script string) bool { return s.cfg.Policy.Allowlists(loaded.Skill.Path, script) }
 	result := mcp.GetPromptResult{
 		Description: shorten(loaded.Skill.Description()),
-		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, allowed)))},
+		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, s.obstacle(loaded.Skill.Path))))},
 	}
 	if request := params.Arguments[argumentRequest]; request != "" {
 		result.Messages = append(result.Messages, mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(request)))

@@ -20,11 +20,42 @@ func renderRun(r *session.RunResult) string {
 		out.WriteString(line)
 	}
 	b.WriteString(first + "\n")
-	b.WriteString("stdout:\n" + renderStream(&r.Stdout) + "stderr:\n" + renderStream(&r.Stderr) + out.String())
+	b.WriteString("stdout:\n" + renderStream(&r.Stdout) + "stderr:\n" + renderStream(&r.Stderr) + out.String() + renderWrites(r))
 	if r.Stdout.Truncated || r.Stderr.Truncated {
 		b.WriteString(first + "\n")
 	}
 	return b.String()
+}
+
+// maxShownWrites is how many changes to a workspace an answer names.
+const maxShownWrites = 20
+
+// renderWrites says what became of the changes to a staged workspace, the refused ones first: that
+// they were not made is what nobody expects.
+func renderWrites(r *session.RunResult) string {
+	var refused, applied []string
+	for _, w := range r.Writes {
+		line := fmt.Sprintf("%s %s", w.Op, oneLine(w.Path))
+		if w.Refused != "" {
+			refused = append(refused, "refused: "+line+": "+oneLine(w.Refused))
+			continue
+		}
+		applied = append(applied, "applied: "+line)
+	}
+	if len(refused)+len(applied) == 0 {
+		return ""
+	}
+	head := fmt.Sprintf("workspace: %d changes applied, %d refused\n", len(applied), len(refused))
+	if r.Stdout.Withheld != "" {
+		// Names are output too.
+		return head
+	}
+	all := append(refused, applied...)
+	text := strings.Join(all[:min(len(all), maxShownWrites)], "\n") + "\n"
+	if more := len(all) - maxShownWrites; more > 0 {
+		text += fmt.Sprintf("… %d more in the session's record\n", more)
+	}
+	return head + text
 }
 
 // runLine is the first line of a run's text.

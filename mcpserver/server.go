@@ -61,6 +61,8 @@ type Config struct {
 	// What the client that started the process told it: the id of its session and the directory it
 	// works in. Optional; they count on stdio only.
 	ClientSession, ClientDir string
+	// Workspace: the operator grants one to scripts.
+	Workspace bool
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
 	// Traces, when it is not nil, makes a span of each request; see [TraceRecords].

@@ -17,6 +17,10 @@ const (
 	SourceInherited Source = "subagent-inherit"
 )
 
+// RuleResumeReload is the rule of activations that a server made when it resumed a session: their
+// instructions were not shown by it.
+const RuleResumeReload = "operator_resume_reload"
+
 // Status is how a read or a run went. Every script that started is executed, whatever came of it.
 type Status string
 
@@ -182,6 +186,18 @@ type RunExtension struct {
 
 	Connections []Connection `json:"connections,omitempty"`         // in the order they were made
 	Unlisted    int          `json:"connectionsUnlisted,omitempty"` // refused beyond those in Connections
+
+	Writes         []WorkspaceWrite `json:"writes,omitempty"`         // to a staged workspace, in order
+	WritesUnlisted int              `json:"writesUnlisted,omitempty"` // beyond those in Writes
+}
+
+// WorkspaceWrite is one change that a run made, or tried to make, to a staged workspace.
+type WorkspaceWrite struct {
+	Path    string        `json:"path"` // below the workspace
+	Op      string        `json:"op"`   // write, mkdir or delete
+	Bytes   int64         `json:"bytes,omitempty"`
+	Digest  digest.Digest `json:"digest,omitempty"`  // of the new content
+	Refused string        `json:"refused,omitempty"` // why it was not applied; empty when it was
 }
 
 // Connection is one connection that a run tried to make to the outside.

@@ -79,8 +79,12 @@ func (a *app) main(ctx context.Context, args []string) int {
 		exit = &exitError{Code: exitFailure, Err: err}
 	}
 	if exit.Err != nil {
-		for line := range strings.SplitSeq(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "), "\n") {
+		text, suggestion := unknownCommand(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
+		for line := range strings.SplitSeq(text, "\n") {
 			fmt.Fprintf(a.err, "skillsd: error: %s\n", line)
+		}
+		if suggestion != "" {
+			exit.Hint = suggestion + "; " + exit.Hint
 		}
 		for _, note := range a.cfg.notes(exit.Err.Error()) {
 			fmt.Fprintf(a.err, "skillsd: note: %s\n", note)
@@ -90,6 +94,15 @@ func (a *app) main(ctx context.Context, args []string) int {
 		}
 	}
 	return exit.ExitCode()
+}
+
+// unknownCommand takes cobra's suggestions, which stand on lines of their own, out of a message.
+func unknownCommand(text string) (message, suggestion string) {
+	message, names, ok := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !ok {
+		return text, ""
+	}
+	return message, "did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
 // errRun marks errors of a command that ran, as against a command line that could not be read.

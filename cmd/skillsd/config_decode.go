@@ -101,13 +101,13 @@ func parseYAML(text []byte) (root *yaml.Node, problem *configProblem) {
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		return nil, yamlProblem(err)
+		return nil, yamlProblem(err, text)
 	}
 	switch err := decoder.Decode(&second); {
 	case err == nil:
 		return nil, &configProblem{At: configPlace{second.Line, second.Column}, Text: "a second document; a configuration is one"}
 	case !errors.Is(err, io.EOF):
-		return nil, yamlProblem(err)
+		return nil, yamlProblem(err, text)
 	}
 	root = document.Content[0]
 	if isNull(root) && root.Value == "" {
@@ -117,7 +117,7 @@ func parseYAML(text []byte) (root *yaml.Node, problem *configProblem) {
 }
 
 // yamlProblem takes the line out of an error's text, which is all there is of it.
-func yamlProblem(err error) *configProblem {
+func yamlProblem(err error, source []byte) *configProblem {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	problem := &configProblem{Text: text}
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -127,7 +127,24 @@ func yamlProblem(err error) *configProblem {
 			}
 		}
 	}
+	if at := tabNear(source, problem.At.Line); at.Line > 0 && strings.Contains(problem.Text, "cannot start any token") {
+		return &configProblem{At: at, Text: "a tab; YAML is indented with spaces"}
+	}
 	return problem
+}
+
+// tabNear finds a tab in the indentation of a line or of one beside it: the parser counts some lines
+// from zero, and does not name the first.
+func tabNear(text []byte, line int) configPlace {
+	number := 0
+	for content := range bytes.Lines(text) {
+		number++
+		indent := content[:len(content)-len(bytes.TrimLeft(content, " \t"))]
+		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 && number >= line-1 && number <= line+1 {
+			return configPlace{number, tab + 1}
+		}
+	}
+	return configPlace{}
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }

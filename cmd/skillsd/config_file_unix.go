@@ -13,6 +13,9 @@ import (
 // openNonblock keeps the opening of a named pipe from waiting for a writer.
 const openNonblock = syscall.O_NONBLOCK
 
+// othersRead reports whether others than its owner can read a file.
+func othersRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o044 != 0 }
+
 // checkOwner refuses a file that others can write: what the server is told by it would be theirs. A
 // file of the superuser is as good as one's own.
 func checkOwner(path string, info fs.FileInfo) (hint string, err error) {

@@ -38,8 +38,9 @@ func newConfigShowCmd(a *app) *cobra.Command {
 		Use:   "show",
 		Short: "Show every option, its value and where that came from",
 		Long: "Show the options that `skillsd serve` would have with the same flags, each with its value and\n" +
-			"where that came from. It checks the options as serve does and starts nothing. Secrets are shown\n" +
-			"by their source; their values are not read.",
+			"where that came from. Nothing is started; whether a server with them\n" +
+			"could start is what `skillsd doctor` checks. Secrets are shown by their source; their values\n" +
+			"are not read.",
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = runE(func(context.Context, []string) error { return opts.run(cmd) })

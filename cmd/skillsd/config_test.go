@@ -180,7 +180,7 @@ func TestConfigPrecedence(t *testing.T) {
 	}{
 		{"log.level", "log: {level: warn}", "error", []string{"--log-level", "debug"}, [4]any{"debug", "error", "warn", "info"}},
 		{"watch", "watch: false", "false", []string{"--watch=true"}, [4]any{true, false, false, true}},
-		{"http.rate_limit", "http: {rate_limit: 3}", "2", []string{"--rate-limit", "1.5"}, [4]any{1.5, 2.0, 3.0, 0.0}},
+		{"http.rate_limit", "http: {rate_limit: 3}", "2", []string{"--http", "127.0.0.1:0", "--rate-limit", "1.5"}, [4]any{1.5, 2.0, 3.0, 0.0}},
 		{"skills.disabled", "skills: {disabled: [c, d]}", "b1,b2", []string{"--disable-skill", "a"}, [4]any{[]any{"a"}, []any{"b1", "b2"}, []any{"c", "d"}, []any{}}},
 		{"limits.timeout", "limits: {timeout: 30s}", "timeout=20s", []string{"--limit", "timeout=10s"}, [4]any{"10s", "20s", "30s", "1m"}},
 		{"scan.limits.depth", "scan: {limits: {depth: 3}}", "depth=2", []string{"--scan-limit", "depth=1"}, [4]any{1.0, 2.0, 3.0, 8.0}},

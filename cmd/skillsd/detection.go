@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"log/slog"
+	"os"
 
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/native"
 )
 
 // detection finds the sandbox backend beside the start of the server: its self-test runs a real
@@ -15,6 +17,7 @@ import (
 type detection struct {
 	interpreters *detect.Finder
 	want, path   string
+	euid         int                // the server's user; 0 could have control groups
 	stop         context.CancelFunc // nil before start
 	done         chan struct{}
 	backend      sandbox.Runner
@@ -22,7 +25,7 @@ type detection struct {
 }
 
 func newDetection(want, path string) *detection {
-	return &detection{want: want, path: path, interpreters: detect.Interpreters(path), done: make(chan struct{})}
+	return &detection{want: want, path: path, euid: os.Geteuid(), interpreters: detect.Interpreters(path), done: make(chan struct{})}
 }
 
 // start begins the detection, once, and warns when scripts cannot run.
@@ -41,8 +44,22 @@ func (d *detection) start(ctx context.Context, logger *slog.Logger) {
 			}
 		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
+			for _, report := range reports {
+				d.warn(ctx, logger, &report)
+			}
 		}
 	}()
+}
+
+// warn tells of limits that are weaker than the server's user could have them: for root that is no
+// usual machine.
+func (d *detection) warn(ctx context.Context, logger *slog.Logger, report *detect.Report) {
+	if d.euid != 0 || report.Enforces == nil || report.Enforces.Memory != native.MemorySampled {
+		return
+	}
+	logger.WarnContext(ctx, "sandbox without memory cgroup, memory limits are sampled",
+		slog.String("backend", report.Name), slog.String("memory", string(report.Enforces.Memory)),
+		slog.String("processes", report.Enforces.Processes))
 }
 
 // end stops a detection that is still going on and waits until it has cleaned up behind itself.

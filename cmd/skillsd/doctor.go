@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -54,15 +55,20 @@ func newDoctorCmd(a *app) *cobra.Command {
 }
 
 func (o *doctorOptions) run(ctx context.Context) error {
-	allow, err := parseAllow(o.AllowScripts)
+	verdicts, err := o.app.judge(o.AllowScripts)
 	if err != nil {
 		return err
 	}
-	found, err := o.checkSkills(ctx, allow)
+	found, err := o.checkSkills(ctx, verdicts)
 	if err != nil {
 		return err
 	}
-	checks := append(o.checkConfiguration(), found...)
+	refused := o.checkServe(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	checks := append(o.checkConfiguration(!slices.ContainsFunc(refused, func(c check) bool { return c.Verdict == fail })), refused...)
+	checks = append(checks, found...)
 	checks = append(checks, o.checkSandbox(ctx)...)
 	checks = append(checks, o.checkDirectories()...)
 	if o.JSON {
@@ -76,7 +82,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		if o.JSON {
 			continue
 		}
-		fmt.Fprintf(o.app.out, "%s %s: %s\n", c.Verdict, c.Area, printable(c.Fact))
+		fmt.Fprintln(o.app.out, o.app.folded(c.Verdict+" "+c.Area+": "+printable(c.Fact)))
 		if c.Hint != "" {
 			fmt.Fprintf(o.app.out, "hint: %s\n", printable(c.Hint))
 		}

@@ -6,8 +6,8 @@ import (
 )
 
 // checkConfiguration says which file was read, and which variables and secrets that its entries hand
-// to scripts cannot be had.
-func (o *doctorOptions) checkConfiguration() []check {
+// to scripts cannot be had. usable tells whether serve takes it.
+func (o *doctorOptions) checkConfiguration(usable bool) []check {
 	cfg := &o.app.cfg
 	if cfg.File == "" {
 		fact := "no file"
@@ -16,7 +16,11 @@ func (o *doctorOptions) checkConfiguration() []check {
 		}
 		return []check{{Verdict: ok, Area: "configuration", Fact: fact}}
 	}
-	checks := []check{{Verdict: ok, Area: "configuration", Fact: cfg.File + " can be used"}}
+	fact := cfg.File + " is read"
+	if usable {
+		fact = cfg.File + " can be used"
+	}
+	checks := []check{{Verdict: ok, Area: "configuration", Fact: fact}}
 	secrets, variables := map[string]bool{}, map[string]bool{}
 	for _, entry := range cfg.Keys.Allow {
 		for _, name := range entry.Secrets {

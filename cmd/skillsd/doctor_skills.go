@@ -16,7 +16,7 @@ import (
 // checkSkills checks roots, the skills in them and what is allowed to run.
 //
 // Errors: a flag that cannot be read; those of ctx.
-func (o *doctorOptions) checkSkills(ctx context.Context, allow policy.Allowlist) ([]check, error) {
+func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *judge) ([]check, error) {
 	roots, options, err := o.Reader.resolve(o.app)
 	if usage, wrong := errors.AsType[*exitError](err); wrong {
 		return nil, usage
@@ -34,7 +34,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, allow policy.Allowlist)
 	if err != nil {
 		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "mend or leave out the root"}}, nil
 	}
-	rows, err := newSkillRows(ctx, snapshot, allow, o.app.err)
+	rows, err := newSkillRows(ctx, snapshot, verdicts.allow, o.app.err)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, allow policy.Allowlist)
 		}
 		checks = append(checks, diagnosticChecks(notable(row.Path+"/", row.Diagnostics))...)
 	}
-	return append(checks, o.checkAllowed(ctx, snapshot, allow)...), nil
+	return append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
 
 func checkRoots(snapshot *skills.Snapshot) []check {
@@ -108,13 +108,16 @@ func diagnosticChecks(rows []diagnosticRow) []check {
 }
 
 // checkAllowed says of every entry of the allowlist whether its script could be run.
-func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist) []check {
+func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *judge) []check {
 	path, _ := o.app.env("PATH")
 	finder := detect.Interpreters(path)
 	var checks []check
-	for _, entry := range allow.Entries() {
+	for _, entry := range verdicts.allow.Entries() {
 		name := entry.Skill + ":" + entry.Path
 		problem, hint := allowProblem(ctx, snapshot, entry, finder)
+		if problem == "" && verdicts.unreleased(entry) {
+			problem, hint = unreleased(entry), hintUnreleased
+		}
 		if problem == "" {
 			checks = append(checks, check{Verdict: ok, Area: "allowlist", Fact: name + " may run"})
 			continue

@@ -49,7 +49,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	if !slices.Contains(states, skills.State(o.State)) {
 		return usageError("use enabled, hidden, disabled, unavailable or broken", "--state: unknown state %q", o.State)
 	}
-	allow, err := parseAllow(o.AllowScripts)
+	verdicts, err := o.app.judge(o.AllowScripts)
 	if err != nil {
 		return err
 	}
@@ -57,10 +57,11 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, err := newSkillRows(ctx, snapshot, allow, o.app.err)
+	rows, err := newSkillRows(ctx, snapshot, verdicts.allow, o.app.err)
 	if err != nil {
 		return err
 	}
+	verdicts.mark(rows)
 	lock, err := o.app.markInstalled(rows)
 	if err != nil {
 		return err

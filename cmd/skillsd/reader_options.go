@@ -45,6 +45,9 @@ func (o *readerOptions) scan(ctx context.Context, a *app) (*skills.Snapshot, err
 	return skills.Scan(ctx, roots, options)
 }
 
+// hintRoots mends that there are none.
+const hintRoots = "give --skills-root DIR"
+
 func errNoRoots() error {
-	return &exitError{Code: exitUsage, Err: errors.New("no skills root given and none of the conventional ones exists"), Hint: "give --skills-root DIR"}
+	return &exitError{Code: exitUsage, Err: errors.New("no skills root given and none of the conventional ones exists"), Hint: hintRoots}
 }

@@ -136,6 +136,18 @@ func (o *rootOptions) conventional(a *app) []skills.Root {
 	return roots
 }
 
+// within are the conventional directories that lie below dir, be they there or not, as slash-separated
+// paths: what a script of one run writes there would be a skill of the next.
+func (o *rootOptions) within(a *app, dir string) []string {
+	var paths []string
+	for _, root := range o.conventional(a) {
+		if rel, err := filepath.Rel(dir, resolved(root.Dir)); err == nil && filepath.IsLocal(rel) {
+			paths = append(paths, filepath.ToSlash(rel))
+		}
+	}
+	return paths
+}
+
 // scanOptions are the scan's part of the options.
 func (o *rootOptions) scanOptions() *skills.ScanOptions {
 	opts := o.Limits.limit

@@ -65,6 +65,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	}
 	if workspace.Dir != nil {
 		defer workspace.Dir.Close()
+		workspace.Protected = o.Roots.within(o.app, workspacePath)
 	}
 	trees, records, err := o.openStores(roots, workspacePath, workspace.Mode)
 	if err != nil {
@@ -91,14 +92,14 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	defer observed.end(ctx)
 	sessions := session.New(session.Config{
 		Registry: registry, Policy: pol, Trees: trees, Records: observed.records, Runner: detection.runner, Host: host.New(), Interpreter: detection.interpreter,
-		Facts: inWorkspace(facts, workspacePath), Workspace: workspace, ClientWorkspace: fromClient, Limits: o.Limits.limit, Env: o.app.env, Secret: o.app.secret, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+		Facts: recorded(facts, workspacePath, records), Workspace: workspace, ClientWorkspace: fromClient, Limits: o.Limits.limit, Env: o.app.env, Secret: o.app.secret, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	if err := sessions.CheckEntries(ctx); err != nil {
-		return usageError("mend the entry's network, or its secret", "%w", err)
+	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {
+		return err
 	}
-	server := mcpserver.New(o.binding(mcpserver.Config{Version: version, Registry: registry, Sessions: sessions, Policy: pol, Traces: observed.spans(), Logger: logger}))
-	o.logStart(ctx, len(roots), logger)
+	server := mcpserver.New(o.binding(mcpserver.Config{Workspace: workspace.Dir != nil, Version: version, Registry: registry, Sessions: sessions, Policy: pol, Traces: observed.spans(), Logger: logger}))
+	o.logStart(ctx, roots, pol, workspace.Dir != nil, logger)
 	if pol.Offers(mcpserver.ToolRun) {
 		detection.start(ctx, logger)
 		defer detection.end()
@@ -106,11 +107,12 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	return o.serve(ctx, server, registry, logger)
 }
 
-func (o *serveOptions) logStart(ctx context.Context, roots int, logger *slog.Logger) {
-	logger.InfoContext(ctx, "start", slog.String("transport", o.HTTP.transport()), slog.Int("roots", roots))
-	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
-		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and --allow-skill-script")
+// entriesError is that an entry of the allowlist cannot be meant.
+func entriesError(err error) error {
+	if err == nil {
+		return nil
 	}
+	return usageError("mend the entry's network, or its secret", "%w", err)
 }
 
 // binding completes the configuration of the server with what flags and environment say of clients.
@@ -145,38 +147,51 @@ func (o *serveOptions) registry(roots []skills.Root, logger *slog.Logger) (regis
 // watches reports whether the server follows changes on disk.
 func (o *serveOptions) watches() bool { return o.Watch && !o.NoWatch }
 
-// openStores opens what the server writes: stored trees and records, outside of what it serves.
-func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (*store.Store, *filestore.Store, error) {
-	state, err := o.app.stateDir()
-	if err != nil {
-		return nil, nil, err
+// ownPlaces returns where state and records are kept, outside of what is served and of what scripts see.
+func (o *serveOptions) ownPlaces(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (state, artifacts string, err error) {
+	if state, err = o.app.stateDir(); err != nil {
+		return "", "", err
 	}
-	artifacts, err := o.app.artifactDir()
-	if err != nil {
-		return nil, nil, err
+	if artifacts, err = o.app.artifactDir(); err != nil {
+		return "", "", err
 	}
 	config, err := o.app.configPlace()
 	if err != nil {
-		return nil, nil, err
+		return "", "", err
 	}
 	if err := checkPlaces(roots, config, state, artifacts, workspace, mode); err != nil {
-		return nil, nil, err
+		return "", "", err
 	}
 	if err := o.checkPrivate(roots, workspace); err != nil {
-		return nil, nil, err
+		return "", "", err
 	}
-	if err := o.Records.check(roots, workspace); err != nil {
+	return state, artifacts, o.Records.check(roots, workspace)
+}
+
+// openStores opens what the server writes: stored trees and records.
+func (o *serveOptions) openStores(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (*store.Store, *filestore.Store, error) {
+	state, artifacts, err := o.ownPlaces(roots, workspace, mode)
+	if err != nil {
 		return nil, nil, err
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return nil, nil, fmt.Errorf("state directory: %w", err)
+		return nil, nil, placeError("state directory", "--state", err)
 	}
 	records, err := o.Records.open(artifacts)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("artifact root: %w", err), trees.Close())
+		return nil, nil, errors.Join(placeError("artifact root", "--artifact-root", err), trees.Close())
 	}
 	return trees, records, nil
+}
+
+// placeError is that a directory of the server's own cannot be used. An error that knows what mends it
+// stays as it is.
+func placeError(what, flag string, err error) error {
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit
+	}
+	return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", what, err), Hint: "give " + flag + " a directory of your own that can be written"}
 }
 
 // serve runs the transport beside the first scan and, after it, the watch. What the operator named

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -98,14 +100,27 @@ func (o *httpOptions) check(cfg *configuration) error {
 	case !strings.HasPrefix(o.Path, "/") || slices.Contains([]string{"/", "/healthz", "/readyz"}, o.Path) || strings.HasPrefix(o.Path, "/.well-known/"):
 		return usageError("use a path like /mcp", "--http-path %q", o.Path)
 	}
+	return o.checkEffect(cfg)
+}
+
+// checkEffect refuses options that do nothing, unless a configuration file says them; those that are
+// common in an environment of several servers only when a flag does.
+func (o *httpOptions) checkEffect(cfg *configuration) error {
 	if o.enabled() {
+		if cfg.originOf("auth-evidence").Kind == fromFlag && o.TokenFile == "" && o.Issuer == "" {
+			return usageError("add --auth-token-file or --auth-issuer", "--auth-evidence has no effect without authentication")
+		}
 		return nil
 	}
-	for flag, given := range map[string]bool{
+	given := map[string]bool{
 		"tls-cert": o.Cert != "", "auth-token-file": o.TokenFile != "", "auth-issuer": o.Issuer != "", "insecure-no-auth": o.NoAuth,
 		"allowed-host": len(o.Hosts) > 0, "allowed-origin": len(o.Origins) > 0, "public-url": o.PublicURL != "",
-	} {
-		if given && cfg.originOf(flag).Kind != fromFile {
+		"auth-evidence": true, "rate-limit": true, "http-path": true,
+	}
+	for _, flag := range slices.Sorted(maps.Keys(given)) {
+		kind := cfg.originOf(flag).Kind
+		inEnv := kind == fromEnv && flag != "auth-evidence" && flag != "rate-limit" && flag != "http-path"
+		if given[flag] && (kind == fromFlag || inEnv) {
 			return usageError("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
 		}
 	}
@@ -122,31 +137,39 @@ func (o *httpOptions) serve(ctx context.Context, server *mcpserver.Server, logge
 	return server.ServeHTTP(ctx, listener, opts)
 }
 
-// open starts to listen. Nothing is accepted before the caller serves.
-func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
+// prepare reads what is needed before anything listens. The certificate is nil without TLS.
+func (o *httpOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *tls.Certificate, error) {
 	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins}
 	if err := opts.Check(); err != nil {
-		return nil, opts, usageError("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
+		return opts, nil, usageError("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
 	}
 	auth, err := o.authenticator(logger)
 	if err != nil {
-		return nil, opts, err
+		return opts, nil, err
 	}
 	opts.Auth, opts.Rate = auth, o.rate()
 	opts.Burst = int(2 * opts.Rate)
-	var certificate *tls.Certificate
-	if o.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
-		if err != nil {
-			return nil, opts, flagError("tls-cert", err)
-		}
-		certificate = &pair
+	if o.Cert == "" {
+		return opts, nil, nil
+	}
+	pair, err := o.keyPair()
+	if err != nil {
+		return opts, nil, err
+	}
+	return opts, &pair, nil
+}
+
+// open starts to listen. Nothing is accepted before the caller serves.
+func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
+	opts, certificate, err := o.prepare(logger)
+	if err != nil {
+		return nil, opts, err
 	}
 	listener, err := o.listen(ctx)
 	if err != nil {
 		return nil, opts, err
 	}
-	if err := o.checkExposure(listener.Addr(), auth != nil, certificate != nil, logger); err != nil {
+	if err := o.checkExposure(listener.Addr(), opts.Auth != nil, certificate != nil, logger); err != nil {
 		return nil, opts, errors.Join(err, listener.Close())
 	}
 	if certificate != nil {
@@ -155,6 +178,26 @@ func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listen
 		})
 	}
 	return listener, opts, nil
+}
+
+// maxPEM is the longest file of a certificate or a key, in bytes.
+const maxPEM = 1 << 20
+
+// keyPair reads the certificate and its key, which only its owner may write.
+func (o *httpOptions) keyPair() (tls.Certificate, error) {
+	certificate, err := readInput(o.Cert, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, flagError("tls-cert", err)
+	}
+	key, err := readOperatorFile("tls-key", o.Key, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return pair, flagError("tls-cert", err)
+	}
+	return pair, nil
 }
 
 // rate is how many requests a second each principal may send, 0 for any number.
@@ -181,15 +224,7 @@ func (o *httpOptions) listen(ctx context.Context) (net.Listener, error) {
 	if o.Unix != "" {
 		return listenUnix(ctx, o.Unix)
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", o.Addr)
-	if addr, ok := errors.AsType[*net.AddrError](err); ok {
-		return nil, usageError("use HOST:PORT, such as 127.0.0.1:8080", "--http %q: %s", o.Addr, addr.Err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--http: %w", err)
-	}
-	return listener, nil
+	return listenTCP(ctx, "http", o.Addr, "127.0.0.1:8080")
 }
 
 // checkExposure refuses to serve whoever can reach the machine.
@@ -216,6 +251,16 @@ func (o *httpOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticato
 		return nil, nil
 	}
 	cfg := httpauth.Config{TokenFile: o.TokenFile, Principals: o.principals, Resource: o.PublicURL, Path: o.Path, Logger: logger}
+	if o.TokenFile != "" {
+		// Said here with what mends it; later the same check fails closed.
+		if err := checkOperatorFile("auth-token-file", o.TokenFile); err != nil {
+			return nil, err
+		}
+		cfg.Trust = func(info fs.FileInfo) error {
+			_, err := checkOwner(o.TokenFile, info)
+			return err
+		}
+	}
 	if o.Issuer != "" {
 		cfg.JWT = &httpauth.JWTConfig{Issuer: o.Issuer, Audiences: o.Audiences, Keys: o.Keys, Algorithms: o.Algorithms, Scopes: o.Scopes}
 		if len(cfg.JWT.Audiences) == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -40,7 +41,7 @@ func (o *serveOptions) decided() (*policy.Policy, session.Facts, error) {
 		return nil, facts, err
 	}
 	o.HTTP.principals = o.app.cfg.principals(o.HTTP.Evidence)
-	return pol, facts, o.Resume.check(o.HTTP.enabled())
+	return pol, facts, o.Resume.check(o.HTTP.enabled(), &o.app.cfg)
 }
 
 // facts gathers what the records say of the server beside its policy, and lets the run manifest decide
@@ -70,9 +71,9 @@ func (o *serveOptions) facts() (session.Facts, error) {
 	return facts, nil
 }
 
-// inWorkspace completes the facts with where the granted workspace lies.
-func inWorkspace(facts session.Facts, path string) session.Facts {
-	facts.WorkspacePath = path
+// recorded completes the facts with where the granted workspace lies and what the records keep.
+func recorded(facts session.Facts, workspace string, records *filestore.Store) session.Facts {
+	facts.WorkspacePath, facts.KeepsShown = workspace, records.KeepsShown()
 	return facts
 }
 
@@ -121,6 +122,11 @@ func ownSlot(role, manifest string) (json.RawMessage, error) {
 
 // readInput reads a file the operator names, which may not be longer than most bytes.
 func readInput(path string, most int64) ([]byte, error) {
+	return readChecked(path, most, func(fs.FileInfo) error { return nil })
+}
+
+// readChecked reads a file as readInput does, unless check refuses it. What is checked is what is read.
+func readChecked(path string, most int64, check func(fs.FileInfo) error) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return nil, err
@@ -132,6 +138,9 @@ func readInput(path string, most int64) ([]byte, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is no regular file")}
+	}
+	if err := check(info); err != nil {
+		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err == nil && int64(len(text)) > most {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -45,25 +44,20 @@ type metricsServer struct {
 }
 
 // open starts to listen, before anything is answered anywhere, and returns the store that counts what
-// is appended to records. Without --metrics it returns records as they are and nil.
-func (o *metricsOptions) open(ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger) (provenance.Store, *metricsServer, error) {
-	if o.Addr == "" {
-		if o.Insecure {
-			return nil, nil, usageError("add --metrics ADDR", "--metrics-insecure has no effect alone")
-		}
+// is appended to records. Without --metrics, and on stdio when another server has the address, it returns
+// records as they are and nil.
+func (o *metricsOptions) open(ctx context.Context, records provenance.Store, registry *skills.Registry, stdio bool, logger *slog.Logger) (provenance.Store, *metricsServer, error) {
+	if err := o.check(); err != nil || o.Addr == "" {
+		return records, nil, err
+	}
+	listener, err := o.listen(ctx)
+	if stdio && errors.Is(err, addressTaken) {
+		// Each client of one configuration starts a server of its own.
+		logger.WarnContext(ctx, "metrics are not served: another server has the address", slog.String("addr", o.Addr), slog.String("hint", "give each server its own --metrics, or port 0"))
 		return records, nil, nil
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", o.Addr)
-	if addr, ok := errors.AsType[*net.AddrError](err); ok {
-		return nil, nil, usageError("use HOST:PORT, such as 127.0.0.1:9464", "--metrics %q: %s", o.Addr, addr.Err)
-	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--metrics: %w", err)
-	}
-	if tcp, ok := listener.Addr().(*net.TCPAddr); !o.Insecure && !(ok && tcp.IP.IsLoopback()) {
-		return nil, nil, errors.Join(usageError("listen on 127.0.0.1, or accept it with --metrics-insecure",
-			"--metrics %s can be reached from other machines and names skills", o.Addr), listener.Close())
+		return nil, nil, err
 	}
 	counters := metrics.New(&metrics.Options{
 		Skills: func() int { return len(registry.Snapshot().Skills) },
@@ -78,6 +72,27 @@ func (o *metricsOptions) open(ctx context.Context, records provenance.Store, reg
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	return metrics.Count(records, counters), m, nil
+}
+
+// check refuses flags that make no sense together.
+func (o *metricsOptions) check() error {
+	if o.Addr == "" && o.Insecure {
+		return usageError("add --metrics ADDR", "--metrics-insecure has no effect alone")
+	}
+	return nil
+}
+
+// listen refuses addresses that other machines can reach, unless that is accepted.
+func (o *metricsOptions) listen(ctx context.Context) (net.Listener, error) {
+	listener, err := listenTCP(ctx, "metrics", o.Addr, "127.0.0.1:9464")
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := listener.Addr().(*net.TCPAddr); !o.Insecure && !(ok && tcp.IP.IsLoopback()) {
+		return nil, errors.Join(usageError("listen on 127.0.0.1, or accept it with --metrics-insecure",
+			"--metrics %s can be reached from other machines and names skills", o.Addr), listener.Close())
+	}
+	return listener, nil
 }
 
 // start serves until end.

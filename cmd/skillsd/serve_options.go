@@ -185,14 +185,15 @@ func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error
 	if dir, err = filepath.Abs(dir); err != nil {
 		return ws, "", flagError("workspace", err)
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	} else if _, word, ok := strings.Cut(o.Workspace, ":"); ok {
-		return ws, "", flagError("workspace", fmt.Errorf("neither a directory nor a known mode %q; the modes are ro, staged and rw", word))
-	} else {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ws, "", missingWorkspace(dir)
+	}
+	if err != nil {
 		return ws, "", flagError("workspace", err)
 	}
-	handle, err := os.Open(dir)
+	dir = real
+	handle, err := os.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return ws, "", flagError("workspace", err)
 	}
@@ -201,6 +202,17 @@ func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error
 		return ws, "", flagError("workspace", fmt.Errorf("%s is not a directory", dir))
 	}
 	return sandbox.Workspace{Mode: mode, Dir: handle}, dir, nil
+}
+
+// missingWorkspace says whether it is the directory that is missing, or a word behind one that is there
+// is no mode.
+func missingWorkspace(dir string) error {
+	if at := strings.LastIndexByte(dir, ':'); at > 0 {
+		if info, err := os.Stat(dir[:at]); err == nil && info.IsDir() {
+			return flagError("workspace", fmt.Errorf("%q is no mode; the modes are ro, staged and rw", dir[at+1:]))
+		}
+	}
+	return usageError("make the directory, or name another", "--workspace: there is no directory %s", dir)
 }
 
 // checkPlaces refuses a layout in which a script could reach the server's own state, could write what

@@ -24,9 +24,12 @@ func (o *resumeOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Drift, "resume-drift", "fail", "when a skill of the resumed session has changed: fail, or reload it as it is now")
 }
 
-func (o *resumeOptions) check(http bool) error {
+func (o *resumeOptions) check(http bool, cfg *configuration) error {
 	if err := oneOf("resume-drift", o.Drift, "fail", "reload"); err != nil {
 		return err
+	}
+	if o.Session == "" && cfg.originOf("resume-drift").Kind == fromFlag {
+		return usageError("add --resume SESSION", "--resume-drift has no effect without --resume")
 	}
 	if o.Session != "" && http {
 		return usageError("over HTTP, activation handles find their session after a restart by themselves", "--resume has no effect on HTTP")
@@ -53,10 +56,25 @@ func (o *resumeOptions) resume(ctx context.Context, a *app, server *mcpserver.Se
 			Hint: "review the change and add --resume-drift reload, or start without --resume"}
 	}
 	if errors.Is(err, provenance.ErrUnavailable) {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("--resume %s: %w", id, err), Hint: "another server may have the session; end it first"}
+		return unwritable(id, err)
 	}
 	if err != nil {
 		return fmt.Errorf("--resume: %w", err)
 	}
 	return nil
+}
+
+// unwritable says in a sentence why the record of a session cannot go on.
+func unwritable(id string, err error) error {
+	return &exitError{Code: exitFailure, Err: fmt.Errorf("--resume %s: the session cannot be written to: %s", id, lastWords(err)),
+		Hint: "if another server has the session, end it first"}
+}
+
+// lastWords is the cause at the end of what was being done.
+func lastWords(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, ": "); i >= 0 {
+		return text[i+2:]
+	}
+	return text
 }

@@ -22,7 +22,7 @@ type observation struct {
 
 // observe starts metrics and traces, as far as they are asked for.
 func (o *serveOptions) observe(ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger) (*observation, error) {
-	records, metrics, err := o.Metrics.open(ctx, records, registry, logger)
+	records, metrics, err := o.Metrics.open(ctx, records, registry, !o.HTTP.enabled(), logger)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,17 @@ package main
 import (
 	"context"
 	"net"
+	"syscall"
 )
+
+// addressTaken is the error of listening where something else does: WSAEADDRINUSE.
+const addressTaken = syscall.Errno(10048)
+
+// checkSocket refuses as listenUnix does.
+func checkSocket(ctx context.Context, path string) error {
+	_, err := listenUnix(ctx, path)
+	return err
+}
 
 // listenUnix refuses: who may connect to a socket file cannot be limited here.
 func listenUnix(context.Context, string) (net.Listener, error) {

@@ -76,7 +76,7 @@ func (o *serveOptions) clientWorkspaces(roots []skills.Root, mode sandbox.Worksp
 // inside a skills root at all. What is checked is what is opened: a path whose links were changed
 // meanwhile is refused, as scripts that may write one workspace could lead the way to another.
 func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, err error) {
-	ws.Mode = c.mode
+	ws.Mode, ws.Protected = c.mode, []string{"skills", ".agents/skills", ".claude/skills"}
 	if named.ReadOnly {
 		ws.Mode = sandbox.WorkspaceRO
 	}

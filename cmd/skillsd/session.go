@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,14 +62,7 @@ func (o *sessionListOptions) run() error {
 		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", dir)
 		return err
 	}
-	table := tabwriter.NewWriter(o.app.out, 0, 0, 2, ' ', 0)
-	if isTerminal(o.app.out) {
-		fmt.Fprintln(table, "SESSION\tSTART\tSKILLS\tRUNS\tDENIALS\tSTATE")
-	}
-	for _, s := range sessions {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\n", s.ID, s.CreatedAt.Local().Format(time.DateTime), s.Counts.Activations, s.Counts.Runs, s.Counts.Denials, s.State)
-	}
-	return table.Flush()
+	return o.table(sessions)
 }
 
 // findSession returns where a session's record lies. "latest" and an unambiguous beginning of an

@@ -60,10 +60,12 @@ func (o *sessionExportOptions) run(name string) error {
 }
 
 func exportStatements(w io.Writer, dir, id string) error {
+	var approvals provenance.Approvals
 	for e, err := range filestore.ReadEvents(dir, id) {
 		if err != nil {
 			return err
 		}
+		approvals.Add(e)
 		st, err := provenance.NewStatement(e)
 		if err != nil {
 			return err
@@ -71,6 +73,7 @@ func exportStatements(w io.Writer, dir, id string) error {
 		if st == nil {
 			continue
 		}
+		st.Predicate.Approval = approvals.Of(e)
 		raw, err := provenance.Encode(st)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
@@ -42,7 +43,7 @@ func (o *sessionKeygenOptions) run(name string) error {
 		return usageError("use letters, digits, dots and dashes", "--name %q cannot name a key", o.Name)
 	}
 	if _, err := os.Lstat(name + ".pub"); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s.pub is there already", name)
+		return keyThere(name + ".pub")
 	}
 	if err := writeKey(name, private, 0o600); err != nil {
 		return err
@@ -54,11 +55,16 @@ func (o *sessionKeygenOptions) run(name string) error {
 	return err
 }
 
+// keyThere is that a key would take the place of another file.
+func keyThere(name string) error {
+	return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is there already", name), Hint: "choose another name; a key that is lost cannot be made again"}
+}
+
 // writeKey writes a file that must not be there.
 func writeKey(name, key string, mode fs.FileMode) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already", name)
+		return keyThere(name)
 	}
 	if err != nil {
 		return err
@@ -72,11 +78,11 @@ func readSigner(name string) (note.Signer, error) {
 	if name == "" {
 		return nil, nil
 	}
-	text, err := readKey(name)
+	text, err := readOperatorFile("sign-key", name, maxKeyFile)
 	if err != nil {
-		return nil, flagError("sign-key", err)
+		return nil, err
 	}
-	signer, err := note.NewSigner(text)
+	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
 	if err != nil {
 		return nil, flagError("sign-key", fmt.Errorf("%s holds no private key; `skillsd session keygen` makes one", name))
 	}

@@ -32,7 +32,7 @@ func newSessionShowCmd(a *app) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
 	}
-	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle id, RUN:TOOL:N[:stdout|:stderr]")
+	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle id, [RUN:]TOOL:N[:stdout|:stderr]")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
 	return cmd
 }
@@ -63,7 +63,7 @@ func (o *sessionShowOptions) run(id string) error {
 	return nil
 }
 
-// timeline prints one line an event, under a line that says whose session it is.
+// timeline prints one line an event, and those about a script below its own, under a line that says whose session it is.
 func (o *sessionShowOptions) timeline(dir, id string) error {
 	var day string
 	first := true
@@ -84,8 +84,10 @@ func (o *sessionShowOptions) timeline(dir, id string) error {
 			day = d
 			fmt.Fprintln(o.app.out, day)
 		}
-		if _, err := fmt.Fprintln(o.app.out, o.line(e)); err != nil {
-			return err
+		for _, line := range append([]string{o.line(e)}, o.details(e)...) {
+			if _, err := fmt.Fprintln(o.app.out, line); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -120,6 +122,9 @@ func (o *sessionShowOptions) printOutput(dir, id string) error {
 			output, streams = rest, []string{stream}
 			break
 		}
+	}
+	if strings.Count(output, ":") == 1 {
+		output = id + ":" + output
 	}
 	root, err := os.OpenRoot(filepath.Join(dir, id))
 	if err != nil {

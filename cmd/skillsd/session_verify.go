@@ -81,6 +81,9 @@ func (o *sessionVerifyOptions) notes(report *filestore.Report) {
 	if n := len(report.Unfinished); n > 0 {
 		say("%d scripts were requested and have no outcome, the first is %s", n, report.Unfinished[0])
 	}
+	if n := report.NotKept; n > 0 {
+		say("%d of the texts shown are not kept, and the record does not say that they must be", n)
+	}
 	if report.Removed > 0 {
 		say("%d outputs were removed to make room, as the record says", report.Removed)
 	}

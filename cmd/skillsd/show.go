@@ -36,7 +36,7 @@ func newShowCmd(a *app) *cobra.Command {
 }
 
 func (o *showOptions) run(ctx context.Context, name string) error {
-	allow, err := parseAllow(o.AllowScripts)
+	verdicts, err := o.app.judge(o.AllowScripts)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,8 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return o.app.offOr(name, lookupFailure(err))
 	}
-	rows := []skillRow{newSkillRow(ctx, snapshot, sk, allow)}
+	rows := []skillRow{newSkillRow(ctx, snapshot, sk, verdicts.allow)}
+	verdicts.mark(rows)
 	if err := addViolations(ctx, rows); err != nil {
 		return err
 	}

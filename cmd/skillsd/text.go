@@ -76,8 +76,8 @@ func shorten(s string, most int) string {
 // pad fills text with spaces up to a number of columns.
 func pad(s string, to int) string { return s + strings.Repeat(" ", max(0, to-cells(s))) }
 
-// columns is how wide a line of w may be: $COLUMNS, else the terminal's width, else 80.
-func (a *app) columns(w io.Writer) int {
+// knownColumns is the width of what w writes to, 0 when it has none: a file or a pipe.
+func (a *app) knownColumns(w io.Writer) int {
 	if value, ok := a.env("COLUMNS"); ok {
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			return n
@@ -87,6 +87,28 @@ func (a *app) columns(w io.Writer) int {
 		if n, _, err := term.GetSize(int(file.Fd())); err == nil && n > 0 {
 			return n
 		}
+	}
+	return 0
+}
+
+// folded breaks a line of a result at the width there is; what follows stands below its text. Commands
+// are not folded, so that they can be copied.
+func (a *app) folded(line string) string {
+	const indent = "  "
+	width := a.knownColumns(a.out)
+	if width == 0 || cells(line) <= width {
+		return line
+	}
+	return strings.Join(fold(line, max(width-len(indent), minFold)), "\n"+indent)
+}
+
+// minFold is the narrowest text that is folded, in columns.
+const minFold = 20
+
+// columns is how wide a line of w may be: $COLUMNS, else the terminal's width, else 80.
+func (a *app) columns(w io.Writer) int {
+	if n := a.knownColumns(w); n > 0 {
+		return n
 	}
 	return 80
 }

@@ -10,8 +10,10 @@ import (
 // file is a configuration file that is read again when it changed.
 type file struct {
 	path string
-	most int64       // bytes
-	info fs.FileInfo // of what was read last; nil before, and after a failure
+	most int64 // bytes
+	// trust refuses what is not to be believed; nil refuses nothing.
+	trust func(fs.FileInfo) error
+	info  fs.FileInfo // of what was read last; nil before, and after a failure
 }
 
 // read returns what the file holds if it is not what the last call saw; fresh tells. Files are told
@@ -23,18 +25,25 @@ func (f *file) read() (data []byte, fresh bool, err error) {
 		f.info = nil
 		return nil, true, err
 	}
+	if err := f.check(info); err != nil {
+		f.info = nil
+		return nil, true, err
+	}
 	if f.info != nil && os.SameFile(f.info, info) && f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime()) {
 		return nil, false, nil
 	}
 	f.info = nil
-	if !info.Mode().IsRegular() {
-		return nil, true, fmt.Errorf("%s is not a regular file", f.path)
-	}
 	open, err := os.Open(f.path)
 	if err != nil {
 		return nil, true, err
 	}
 	defer open.Close()
+	if info, err = open.Stat(); err != nil {
+		return nil, true, err
+	}
+	if err := f.check(info); err != nil {
+		return nil, true, err
+	}
 	data, err = io.ReadAll(io.LimitReader(open, f.most+1))
 	if err != nil {
 		return nil, true, err
@@ -44,4 +53,18 @@ func (f *file) read() (data []byte, fresh bool, err error) {
 	}
 	f.info = info
 	return data, true, nil
+}
+
+// check refuses what is no file or not to be believed.
+func (f *file) check(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", f.path)
+	}
+	if f.trust == nil {
+		return nil
+	}
+	if err := f.trust(info); err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -36,6 +37,9 @@ const maxToken = 16 << 10
 type Config struct {
 	// TokenFile is the path of a file of lines "principal: sha256-of-token-in-hex".
 	TokenFile string
+	// Trust refuses a token file for what info says of it, such as who can write it. It is asked at each
+	// request, also when the file did not change, and while it refuses nobody is let in. Nil refuses none.
+	Trust func(info fs.FileInfo) error
 	// JWT verifies JSON Web Tokens; nil accepts none.
 	JWT *JWTConfig
 	// Principals says, by name, whose word about prompt slots is believed and which profile a principal
@@ -81,7 +85,7 @@ func New(cfg Config) (*Authenticator, error) {
 		return nil, errors.New("neither a token file nor an issuer of tokens")
 	}
 	if cfg.TokenFile != "" {
-		a.tokens = &tokenFile{file: file{path: cfg.TokenFile, most: maxTokenFile}}
+		a.tokens = &tokenFile{file: file{path: cfg.TokenFile, most: maxTokenFile, trust: cfg.Trust}}
 		if _, err := a.tokens.current(); err != nil {
 			return nil, err
 		}

@@ -112,6 +112,9 @@ func checkPrincipal(name string) error {
 	if name == "" || len(name) > maxPrincipal {
 		return fmt.Errorf("a principal's name has 1 to %d characters", maxPrincipal)
 	}
+	if name == "local" || name == "anonymous" {
+		return fmt.Errorf("%q is the name of another principal: of stdio, or of who is not asked", name)
+	}
 	for _, c := range name {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._@+-", c) {
 			continue

@@ -25,9 +25,14 @@ const (
 	// AskLife is how long a user has to answer.
 	AskLife = 5 * time.Minute
 
-	// maxDeclined is how often a user declines a script before the session asks no more: a model must
-	// not wear them down.
+	// maxDeclined is how often a user declines a script before they are asked no more, for restLife: a
+	// model must not wear them down. maxPending is how many questions about it are open at a time.
 	maxDeclined = 3
+	maxPending  = 3
+	restLife    = time.Hour
+
+	// maxCounted bounds the scripts of principals whose refusals and questions are counted.
+	maxCounted = 10_000
 
 	// maxAskedArgs is how many characters of the arguments a question shows.
 	maxAskedArgs = 1000
@@ -62,8 +67,22 @@ type approvalKey struct {
 type approver struct {
 	key [sha256.Size]byte
 
-	mu   sync.Mutex
-	used map[string]time.Time // nonces of answers, until they expire
+	mu       sync.Mutex
+	used     map[string]time.Time // nonces of answers, until they expire
+	declined map[declinedKey]refusals
+	pending  map[declinedKey]map[string]time.Time // nonces of questions without an answer, until they expire
+}
+
+// declinedKey is what refusals are counted for: they outlast a session, which a model can open anew.
+type declinedKey struct {
+	principal string
+	approvalKey
+}
+
+// refusals are those of one principal for one script.
+type refusals struct {
+	n    int
+	last time.Time
 }
 
 // askState is what a question is bound to.
@@ -100,6 +119,7 @@ var (
 	errForeign  = errors.New("it was given for another call")
 	errReplayed = errors.New("it was used before")
 	errExpired  = errors.New("it came too late")
+	errUnasked  = errors.New("it allows more than was asked")
 )
 
 // open checks a state against the call it comes with and uses it up, whatever the answer is.
@@ -130,6 +150,9 @@ func (a *approver) open(token string, want askState, now time.Time) error {
 		a.used = make(map[string]time.Time)
 	}
 	a.used[got.Nonce] = expires
+	for _, open := range a.pending {
+		delete(open, got.Nonce)
+	}
 	want.Expires, want.Nonce = got.Expires, got.Nonce
 	if got != want {
 		return errForeign
@@ -161,12 +184,26 @@ func (s *Session) ask(ctx context.Context, r *run, needs *policy.ApprovalRequire
 	until := s.cfg.Now().Add(AskLife)
 	state := s.asked(r)
 	state.Expires, state.Nonce = until.Unix(), rand.Text()
+	if !s.approver.begin(r.declined(), state.Nonce, until, s.cfg.Now()) {
+		return s.deny(ctx, r.request, s.denial(r.request, policy.CodeApprovalDeclined, "the user is being asked about this script already",
+			"wait for the answer to the calls before"))
+	}
 	e := &provenance.Event{Kind: provenance.KindApprovalAsked, Skill: r.skill.Path, Path: r.path, Want: state.Tree.String(),
-		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: scriptRequest(r)}
+		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: approvalRequest(r, needs)}
 	if err := s.append(ctx, e); err != nil {
 		return err
 	}
 	return &Question{Message: s.question(r, needs), State: s.approver.seal(state), Remember: needs.Remember, Until: until}
+}
+
+// approvalRequest is what the user is asked about, as the record has the inputs of runs.
+func approvalRequest(r *run, needs *policy.ApprovalRequired) json.RawMessage {
+	row := provenance.ScriptRequest{Type: provenance.TypeScriptRequest, OutputID: r.out.OutputID, Args: r.out.Args,
+		CWD: r.redact.text(r.in.Cwd), Target: string(needs.Target), Digest: r.file.Digest}
+	if r.in.Stdin != nil {
+		row.Stdin = provenance.SummarizeText(r.redact.bytes(r.in.Stdin))
+	}
+	return encode(row)
 }
 
 // answered checks the answer to a question about a run, records it, and returns the denial it leads
@@ -174,14 +211,18 @@ func (s *Session) ask(ctx context.Context, r *run, needs *policy.ApprovalRequire
 func (s *Session) answered(ctx context.Context, r *run, needs *policy.ApprovalRequired) (*policy.Denial, error) {
 	answer := r.in.Answer
 	failure := s.approver.open(answer.State, s.asked(r), s.cfg.Now())
+	if failure == nil && answer.Remember && !needs.Remember {
+		failure = errUnasked
+	}
 	detail := clip(answer.Action)
 	switch {
 	case failure != nil:
 		detail = "not accepted: " + failure.Error()
 	case answer.Action == "accept" && answer.Remember && needs.Remember:
-		detail += " for the rest of the session"
+		detail = provenance.ApprovalRemembered
 	}
-	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Skill: r.skill.Path, Path: r.path, Want: r.approval().tree.String(), Detail: detail})
+	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Skill: r.skill.Path, Path: r.path, Want: r.approval().tree.String(),
+		Detail: detail, Row: scriptRequest(r)})
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +233,7 @@ func (s *Session) answered(ctx context.Context, r *run, needs *policy.ApprovalRe
 		return s.denial(r.request, policy.CodeApprovalDeclined, "the answer to the approval does not count: "+failure.Error(),
 			"call the tool again and let the user answer"), nil
 	case answer.Action != "accept":
-		s.declined[r.approval()]++
+		s.approver.refused(r.declined(), s.cfg.Now())
 		said := "declined"
 		if answer.Action != "decline" {
 			said = "did not answer"
@@ -212,11 +253,57 @@ func (s *Session) remembered(key approvalKey) bool {
 	return s.approved[key]
 }
 
-// tired reports whether the user has declined the script too often to be asked again.
-func (s *Session) tired(key approvalKey) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.declined[key] >= maxDeclined
+// refused counts a refusal.
+func (a *approver) refused(key declinedKey, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.declined == nil || len(a.declined) >= maxCounted {
+		a.declined = make(map[declinedKey]refusals)
+	}
+	a.declined[key] = refusals{n: a.declined[key].n + 1, last: now}
+}
+
+// tired reports whether the user has declined a script too often to be asked now.
+func (a *approver) tired(key declinedKey, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.declined[key]
+	if now.Sub(was.last) > restLife {
+		delete(a.declined, key)
+		return false
+	}
+	return was.n >= maxDeclined
+}
+
+// begin notes a question, unless as many about the script are open as may be.
+func (a *approver) begin(key declinedKey, nonce string, until, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending == nil || len(a.pending) >= maxCounted {
+		a.pending = make(map[declinedKey]map[string]time.Time)
+	}
+	open := a.pending[key]
+	if open == nil {
+		open = make(map[string]time.Time)
+		a.pending[key] = open
+	}
+	for nonce, until := range open {
+		if now.After(until) {
+			delete(open, nonce)
+		}
+	}
+	if len(open) >= maxPending {
+		return false
+	}
+	open[nonce] = until
+	return true
+}
+
+// tired reports whether the user is not to be asked about a run.
+func (s *Session) tired(r *run) bool { return s.approver.tired(r.declined(), s.cfg.Now()) }
+
+func (r *run) declined() declinedKey {
+	return declinedKey{r.call.Principal.Name, r.approval()}
 }
 
 // question is what the user reads: facts of the server, and what the model chose in quotes. Clients

@@ -122,6 +122,8 @@ func TestQuestionIsNotForged(t *testing.T) {
 		if q == nil {
 			t.Fatalf("not asked: %v", err)
 		}
+		// Answered for another call it is used up, and the next may be asked.
+		b.askRun([]string{"other"}, &Answer{State: q.State, Action: "accept"})
 		if lines := strings.Split(q.Message, "\n"); len(lines) != 4 || len(q.Message) > 2000 {
 			t.Errorf("%d lines, %d bytes: %q", len(lines), len(q.Message), q.Message)
 		}
@@ -130,5 +132,52 @@ func TestQuestionIsNotForged(t *testing.T) {
 				t.Errorf("%q in %q", r, q.Message)
 			}
 		}
+	}
+}
+
+// A model can neither put many questions before a user at once, nor ask anew by loading the skill anew.
+func TestUserIsNotWornDown(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	now := time.Now()
+	b.cfg.Now = func() time.Time { return now }
+	ask := func(answer *Answer) (*Question, error) {
+		call := remote(alice, true, "", "", "")
+		ses := b.session(call)
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call.Method, call.Handle = "run_skill_script", loaded.Handle
+		_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true, Answer: answer})
+		q, asked := errors.AsType[*Question](err)
+		if asked && answer == nil {
+			return q, nil
+		}
+		return nil, err
+	}
+	for i := range maxPending + 2 {
+		if q, err := ask(nil); (q != nil) != (i < maxPending) {
+			t.Errorf("question %d: %v", i, err)
+		}
+	}
+	now = now.Add(AskLife + time.Second)
+	ses, call := b.call("run_skill_script")
+	b.load("demo")
+	decline := func() (*Question, error) {
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true})
+		q, _ := errors.AsType[*Question](err)
+		if q != nil {
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, Answer: &Answer{State: q.State, Action: "decline"}})
+		}
+		return q, err
+	}
+	for i := range maxDeclined + 1 {
+		if q, err := decline(); (q != nil) != (i < maxDeclined) {
+			t.Errorf("refusal %d: asked %v, %v", i, q != nil, err)
+		}
+	}
+	now = now.Add(restLife + time.Second)
+	if q, err := decline(); q == nil {
+		t.Errorf("an hour later: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
 )
@@ -62,8 +63,9 @@ func (s *Session) projectEvents(data []byte, remote bool) ([]byte, error) {
 	out := make([]byte, 0, len(data))
 	for line := range bytes.Lines(data) {
 		var e struct {
-			Kind provenance.Kind `json:"kind"`
-			Row  json.RawMessage `json:"row"`
+			Kind  provenance.Kind `json:"kind"`
+			Row   json.RawMessage `json:"row"`
+			Files json.RawMessage `json:"files"`
 		}
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
@@ -79,9 +81,41 @@ func (s *Session) projectEvents(data []byte, remote bool) ([]byte, error) {
 				line = bytes.Replace(line, slices.Concat(key, e.Row), slices.Concat(key, row), 1)
 			}
 		}
+		line, err := s.projectFiles(line, e.Files)
+		if err != nil {
+			return nil, err
+		}
 		out = append(out, line...)
 	}
 	return out, nil
+}
+
+// projectFiles leaves out of an event's line the names and digests of outputs that are withheld.
+func (s *Session) projectFiles(line []byte, raw json.RawMessage) ([]byte, error) {
+	if len(raw) == 0 {
+		return line, nil
+	}
+	var all, seen []provenance.File
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, fmt.Errorf("files of %s: %w", provenance.EventsFile, err)
+	}
+	for _, file := range all {
+		if !strings.HasPrefix(file.Name, provenance.OutputsDir+"/") || s.shows(file.Name, true) {
+			seen = append(seen, file)
+		}
+	}
+	if len(seen) == len(all) {
+		return line, nil
+	}
+	key, shown := []byte(`"files":`), []byte("[]")
+	if len(seen) > 0 {
+		var err error
+		if shown, err = provenance.Encode(seen); err != nil {
+			return nil, err
+		}
+	}
+	// What stands before it in the line cannot hold these bytes; see projectEvents.
+	return bytes.Replace(line, slices.Concat(key, raw), slices.Concat(key, shown), 1), nil
 }
 
 // projectRow returns the row of a view as it is to be seen, or nil when that is how it is.
@@ -135,6 +169,7 @@ func sealed(x *provenance.RunExtension) *provenance.RunExtension {
 	copied := *x
 	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
 	copied.Connections, copied.Unlisted = nil, 0
+	copied.Writes, copied.WritesUnlisted = nil, 0
 	return &copied
 }
 

@@ -133,6 +133,7 @@ func TestUndeliveredLoadIsNotShown(t *testing.T) {
 	if _, err := ses.Activate(ctx, ActivateRequest{Call: call, Skill: "demo"}); err != nil {
 		t.Logf("load = %v", err)
 	}
+	ses.background.Wait()
 	b.records.onAppend = nil
 	if loaded := b.load("demo"); loaded.Known || len(loaded.Body) == 0 {
 		t.Error("the instructions count as sent although the client had left")

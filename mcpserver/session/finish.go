@@ -23,7 +23,7 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	out, files, keepErr := s.keep(ctx, r)
 	result := &RunResult{
 		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
-		Backend: r.result.Backend, Stdout: stream(&r.result.Stdout), Stderr: stream(&r.result.Stderr), Out: out,
+		Backend: r.result.Backend, Stdout: stream(&r.result.Stdout), Stderr: stream(&r.result.Stderr), Out: out, Writes: r.result.Writes,
 	}
 	if r.result.Outcome == sandbox.Exited {
 		r.out.ExitCode = &r.result.ExitCode
@@ -132,6 +132,9 @@ func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, f
 	return out, files, nil
 }
 
+// maxWrites is how many changes to a workspace a record lists.
+const maxWrites = 500
+
 // extension is the part of a run's record that the reference's shapes have no place for.
 func (r *run) extension(result *RunResult) *provenance.RunExtension {
 	limits := r.result.Limits
@@ -148,6 +151,10 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 		Out:    result.Out,
 		TaskID: r.in.Call.Turn,
 	}
+	for _, w := range r.result.Writes[:min(len(r.result.Writes), maxWrites)] {
+		x.Writes = append(x.Writes, provenance.WorkspaceWrite{Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
+	}
+	x.WritesUnlisted = len(r.result.Writes) - len(x.Writes)
 	x.Stdout.Redacted, x.Stderr.Redacted = r.redacted, r.redacted
 	r.networked(x)
 	return x

@@ -72,6 +72,12 @@ func (r *redactor) add(name, value string) {
 	const spread = 16 // of the loosest form, of a byte
 	r.window = max(r.window, spread*len(value)+1024)
 	r.plain.add(pattern{name: name, text: value})
+	// Names of hosts, for one, are compared and recorded in lower case.
+	for _, folded := range []string{strings.ToLower(value), strings.ToUpper(value)} {
+		if folded != value && len(folded) == len(value) {
+			r.plain.add(pattern{name: name, text: folded})
+		}
+	}
 	if plus := strings.ReplaceAll(value, " ", "+"); plus != value {
 		r.plain.add(pattern{name: name, text: plus})
 	}

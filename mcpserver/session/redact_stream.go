@@ -26,6 +26,10 @@ func (r *redactor) result(res *sandbox.Result, given bool) (withheld []int, anew
 	for i := range res.Writes {
 		w := &res.Writes[i]
 		w.Path, w.Refused = r.text(w.Path), r.text(w.Refused)
+		if anew {
+			// What was written may be the secret.
+			w.Digest = ""
+		}
 	}
 	for i := range res.Out {
 		file := &res.Out[i]

@@ -331,3 +331,16 @@ func BenchmarkRedact(b *testing.B) {
 		})
 	}
 }
+
+// A secret in another case is one all the same.
+func TestRedactOtherCase(t *testing.T) {
+	r, err := newRedactor(map[string]string{"TOKEN": "S3cret-Value"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"S3cret-Value", "s3cret-value.example.com", "S3CRET-VALUE"} {
+		if got := r.text(text); strings.Contains(strings.ToLower(got), "s3cret") {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+}

@@ -12,11 +12,13 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 const (
-	// maxPast is how many sessions of earlier processes are looked through for activations.
-	maxPast = 4096
+	// maxPast is how many past sessions of one principal are looked through for activations, the newest
+	// first: as many as are open at once.
+	maxPast = maxRemoteEach
 
 	// pastEvery is how often the records are looked through again: handles that nobody gave out must
 	// cost little.
@@ -28,6 +30,8 @@ const (
 type past struct {
 	id          string
 	principal   string
+	profile     string      // what the session was narrowed to
+	mode        policy.Mode // the strictest it was in
 	activations []provenance.Activation
 }
 
@@ -41,15 +45,16 @@ type earlier struct {
 
 // restoreHandle gives a session back what was active under the handle of a call whose session has
 // ended, and returns it; nil when there was no such handle of the principal's. What is active under a
-// handle is so for those alone who show it, so a session that other calls share gives way to one that
-// the handle finds.
+// handle is so for those alone who show it, and narrowed as it was, so a session that other calls share,
+// or that is narrowed otherwise, gives way to one that the handle finds.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *Session {
 	p := s.earlier.find(ctx, s, func(e *earlier) *past { return e.byHandle[sha256.Sum256([]byte(call.Handle))] })
 	if p == nil || p.principal != call.Principal.Name {
 		return nil
 	}
-	if ses.keyed != nil && ses.keyed.shared {
+	if ses.keyed != nil && ses.keyed.shared || ses.profile != p.profile {
 		var err error
+		call.Profile = p.profile
 		if ses, err = s.enter(ctx, call, "restored", p.id); err != nil {
 			return nil
 		}
@@ -62,10 +67,11 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *
 }
 
 // goOn gives a session back, before its first call is served, what was active when the client's own
-// session of that name was last served.
+// session of that name was last served. A child session inherits nothing, from another one of its
+// parent's either.
 func (s *Session) goOn(ctx context.Context, call Call) {
 	s.first.Do(func() {
-		if call.ClientSession == "" {
+		if call.ClientSession == "" || call.Parent != "" {
 			return
 		}
 		key := keyOf(Call{Principal: call.Principal, Profile: call.Profile}, "client", call.ClientSession)
@@ -100,14 +106,13 @@ func (e *earlier) look(ctx context.Context, s *Sessions, now time.Time) {
 		e.byHandle, e.byClient = map[handleSum]*past{}, map[sessionKey]*past{}
 	}
 	e.looked = now
-	n := 0
+	each := map[string]int{}
 	for found, err := range s.cfg.Records.Sessions(ctx, since) {
 		if err == nil && found.Counts.Activations == 0 {
 			continue
 		}
-		if n++; n > maxPast {
-			s.cfg.Logger.WarnContext(ctx, "not all earlier sessions were looked through for activations")
-			return
+		if each[found.Principal]++; each[found.Principal] > maxPast {
+			continue
 		}
 		if err == nil {
 			err = e.add(ctx, s, found.ID, now)
@@ -124,7 +129,7 @@ func (e *earlier) add(ctx context.Context, s *Sessions, id string, now time.Time
 	if err != nil {
 		return err
 	}
-	p := &past{id: id, principal: found.Principal}
+	p := &past{id: id, principal: found.Principal, profile: found.Profile, mode: strictest(found.Modes)}
 	for _, row := range found.Activations {
 		if sum, ok := sumOf(row, now); ok {
 			p.activations = append(p.activations, row)
@@ -146,6 +151,16 @@ func (e *earlier) add(ctx context.Context, s *Sessions, id string, now time.Time
 	return nil
 }
 
+// strictest is the strictest of some modes, by their names.
+func strictest(names []string) (mode policy.Mode) {
+	for _, name := range names {
+		if parsed, err := policy.ParseMode(name); err == nil {
+			mode = mode.Stricter(parsed)
+		}
+	}
+	return mode
+}
+
 // sumOf is the hash of the handle of an activation that is still good.
 func sumOf(row provenance.Activation, now time.Time) (sum handleSum, ok bool) {
 	x := row.Skillsd
@@ -165,6 +180,7 @@ func (s *Session) restore(ctx context.Context, p *past) {
 		return
 	}
 	s.restored[p.id] = true
+	s.raise(p.mode)
 	s.starting.Lock()
 	if !s.began && s.parent == "" {
 		s.parent = p.id

@@ -289,3 +289,75 @@ func TestNarrowedCallsAreApart(t *testing.T) {
 		t.Errorf("the session lost what it loaded: %v", err)
 	}
 }
+
+// What is restored is no wider and no laxer than it was.
+func TestRestoredAsNarrowAndStrict(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled, Profiles: []policy.Profile{{Name: "notes", Skills: []string{"demo"}}}}})
+	for _, first := range []Call{remote(alice, true, "", "", ""), {Method: "load_skill", Principal: local}} {
+		first.Profile = "notes"
+		narrow := b.session(first)
+		loaded, err := narrow.Activate(t.Context(), ActivateRequest{Call: first, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Profile, first.Handle = "", loaded.Handle
+		raised := first
+		raised.Mode = policy.EnforceExplicit
+		if _, err := narrow.ReadResource(t.Context(), ReadRequest{Call: raised, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+		again := b.restart()
+		ses := again.session(first)
+		if ses == again.process || ses.profile != "notes" || ses.activated("demo") == nil {
+			t.Errorf("restored in %s, narrowed to %q", ses.ID(), ses.profile)
+		}
+		if _, err := ses.Activate(t.Context(), ActivateRequest{Call: first, Skill: "narrow"}); code(err) != string(policy.CodeProfileExcludes) {
+			t.Errorf("the profile was lost: %v", err)
+		}
+		if mode := ses.raise(0); mode != policy.EnforceExplicit {
+			t.Errorf("the mode was lowered to %s", mode)
+		}
+	}
+}
+
+// A child session begins with nothing, also after a restart.
+func TestChildInheritsNothingAfterRestart(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	parent := Call{Method: "load_skill", Principal: local, ClientSession: "c1"}
+	if _, err := b.session(parent).Activate(t.Context(), ActivateRequest{Call: parent, Skill: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	child := parent
+	child.Parent = "ses_x"
+	if _, err := b.session(child).Activate(t.Context(), ActivateRequest{Call: child, Skill: "narrow"}); err != nil {
+		t.Fatal(err)
+	}
+	b = b.restart()
+	if ses := b.session(child); ses.activated("demo") != nil || ses.activated("narrow") != nil {
+		t.Errorf("the child has %v", ses.active)
+	}
+	if ses := b.session(parent); ses.activated("demo") == nil || ses.activated("narrow") != nil {
+		t.Errorf("the parent has %v", ses.active)
+	}
+}
+
+// However many sessions one principal had, the handles of another are found.
+func TestHandlesOfOthersAreFound(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	load := func(p policy.Principal) string {
+		call := remote(p, true, "", "", "")
+		loaded, err := b.session(call).Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return loaded.Handle
+	}
+	handle := load(alice)
+	for range maxPast + 10 {
+		load(bob)
+	}
+	b = b.restart()
+	if ses := b.session(remote(alice, false, "", "", handle)); ses.activated("demo") == nil {
+		t.Error("the handle is forgotten")
+	}
+}

@@ -94,7 +94,7 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 	ses.raised.Store(int64(was.mode))
 	ses.first.Do(func() {})
 	mode := s.cfg.Policy.Mode(was.mode)
-	info := provenance.SessionInfo{Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession, Profile: was.Profile}
+	info := provenance.SessionInfo{Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession, Profile: was.Profile, KeepsShown: s.cfg.Facts.KeepsShown}
 	files, err := ses.putSnapshots(ctx, mode, &info)
 	if err == nil {
 		err = ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info), Files: files})
@@ -126,7 +126,7 @@ func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", id, err)
 	}
-	was := &resumed{Recollection: found, registry: map[string]provenance.RegistrySkill{}}
+	was := &resumed{Recollection: found, mode: strictest(found.Modes), registry: map[string]provenance.RegistrySkill{}}
 	for e, err := range s.cfg.Records.Events(ctx, provenance.Query{Session: id}) {
 		if err != nil {
 			return nil, fmt.Errorf("resume %s: %w", id, err)
@@ -151,7 +151,7 @@ func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
 	return was, nil
 }
 
-// count takes from an event what numbering and mode go on from.
+// count takes from an event what numbering goes on from.
 func (r *resumed) count(e *provenance.Event) {
 	if len(e.Decision) > 0 {
 		r.decisions++
@@ -161,7 +161,6 @@ func (r *resumed) count(e *provenance.Event) {
 	}
 	var row struct {
 		OutputID string `json:"outputId"`
-		Mode     string `json:"cfcEnforcementMode"`
 	}
 	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
 		return
@@ -171,11 +170,6 @@ func (r *resumed) count(e *provenance.Event) {
 	}
 	// Calls whose result is in no row have taken numbers too.
 	r.outputs = max(r.outputs, e.Seq)
-	if e.Kind == provenance.KindSessionStarted || e.Kind == provenance.KindSessionResumed {
-		if mode, err := policy.ParseMode(row.Mode); err == nil {
-			r.mode = mode
-		}
-	}
 }
 
 // resumeActivations makes active again what the session had loaded and is the same, records what is
@@ -233,7 +227,7 @@ func (s *Session) reload(ctx context.Context, sk *skills.Skill, index *skills.In
 	req.skill = sk
 	a, handle, until := s.activate(sk, index)
 	s.renews(a, handle)
-	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_resume_reload"}
+	grant := policy.Grant{Decision: policy.Allowed, RuleID: provenance.RuleResumeReload}
 	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}, grant, source))
 }
 

@@ -144,6 +144,10 @@ func TestResumeMode(t *testing.T) {
 		t.Errorf("the mode was not raised for the session: %v", err)
 	}
 	b = b.restart()
+	if err := b.Resume(t.Context(), id, "test", local, false); err != nil || b.Current().raise(0) != policy.EnforceExplicit {
+		t.Errorf("resumed in another mode: %v", err)
+	}
+	b = b.restart()
 	if err := b.Resume(t.Context(), id, "test", alice, false); !errors.Is(err, errNotLocal) {
 		t.Errorf("another principal: %v", err)
 	}

@@ -52,6 +52,7 @@ type RunResult struct {
 	Backend        string
 	Stdout, Stderr Stream
 	Out            []provenance.OutFile
+	Writes         []sandbox.Write // changes to a staged workspace, in order
 	Output         provenance.RunOutput
 }
 
@@ -207,12 +208,12 @@ func (s *Session) decideRun(ctx context.Context, r *run) error {
 	if needs, ok := errors.AsType[*policy.ApprovalRequired](err); ok && r.file != nil {
 		var denial *policy.Denial
 		switch {
+		case s.tired(r):
+			denial = s.denial(r.request, policy.CodeApprovalDeclined, "the user has declined this script several times", "ask the user in the conversation; an hour later they can be asked again")
 		case r.in.Answer != nil:
 			if denial, err = s.answered(ctx, r, needs); err != nil {
 				return err
 			}
-		case s.tired(r.approval()):
-			denial = s.denial(r.request, policy.CodeApprovalDeclined, "the user has declined this script before", "ask the user; a session started anew may ask again")
 		case r.in.CanAsk:
 			return s.ask(ctx, r, needs)
 		default:

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -18,7 +17,7 @@ const latest = "latest"
 func (s *Sessions) runID(call Call) (string, error) {
 	// Some systems do not tell the case of names.
 	key := strings.ToLower(call.RunID)
-	if provenance.ValidSessionID(call.RunID) && key != latest && !s.claimed[key] && s.isFree(call.RunID) {
+	if isRunID(call.RunID) && !s.claimed[key] && s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
 		if s.claimed == nil {
 			s.claimed = make(map[string]bool)
 		}
@@ -28,12 +27,10 @@ func (s *Sessions) runID(call Call) (string, error) {
 	return provenance.NewSessionID()
 }
 
-// isFree reports whether the records know no session of that id.
-func (s *Sessions) isFree(id string) bool {
-	for _, err := range s.cfg.Records.Events(context.Background(), provenance.Query{Session: id}) {
-		return errors.Is(err, provenance.ErrNotFound)
-	}
-	return false
+// isRunID reports whether an id may name a session. One that starts with a hyphen or a dot would be an
+// option or a hidden file to those who name it.
+func isRunID(id string) bool {
+	return provenance.ValidSessionID(id) && !strings.ContainsRune("-._", rune(id[0])) && strings.ToLower(id) != latest
 }
 
 // unclaim lets the records alone say that a run id is taken, once its session has ended.

@@ -204,7 +204,6 @@ type Session struct {
 	active  map[string]*activation  // by skill path
 
 	approved map[approvalKey]bool // what the user approved for the rest of the session
-	declined map[approvalKey]int  // how often the user declined
 
 	released map[string][]string // files of outputs that may be seen, by output id as file names have it
 }
@@ -281,9 +280,13 @@ func (s *Sessions) newSession(call Call) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if call.Parent != "" {
+		// A child session is not what its client goes on with.
+		call.ClientSession = ""
+	}
 	return &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession), protocol: call.Protocol,
 		profile: call.Profile, restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
-		capabilities: newCapabilitiesNote(s.cfg.Now()), approved: map[approvalKey]bool{}, declined: map[approvalKey]int{}}, nil
+		capabilities: newCapabilitiesNote(s.cfg.Now()), approved: map[approvalKey]bool{}}, nil
 }
 
 // Current returns the session of the process, or nil before its first call.

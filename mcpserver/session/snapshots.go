@@ -32,6 +32,7 @@ type Facts struct {
 	ManifestPath  string                  // where it was read from, on this machine
 	Slot          json.RawMessage         // the operator's binding for the whole process; nil for none
 	WorkspacePath string                  // of the granted workspace, on this machine
+	KeepsShown    int64                   // bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
 	// Command returns the path of a command of this machine, empty when there is none. Optional.
 	Command func(name string) string
 }

@@ -81,7 +81,7 @@ func (s *Session) start(ctx context.Context) error {
 	if s.clientID != "" {
 		detail += ", session of the client: " + strconv.Quote(s.clientID)
 	}
-	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol}, Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile}
+	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol}, Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile, KeepsShown: s.cfg.Facts.KeepsShown}
 	files, err := s.putSnapshots(ctx, mode, &info)
 	if err != nil {
 		return err

@@ -44,6 +44,11 @@ const (
 // caller's arguments.
 func (e Entry) Revealing() bool { return len(e.Network)+len(e.Env)+len(e.Secrets) > 0 }
 
+// reveals is Revealing for a run on a target, with or without a workspace granted to it.
+func (e *Entry) reveals(target Target, workspace bool) bool {
+	return target == TargetHost || workspace && e.Workspace != "none" || e.Revealing()
+}
+
 func (e Entry) release(byDefault Release) Release {
 	if e.Release != "" {
 		return e.Release

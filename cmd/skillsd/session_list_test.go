@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+func TestSessionLines(t *testing.T) {
+	now := time.Date(2026, 11, 21, 15, 4, 0, 0, time.Local)
+	sessions := []provenance.Session{
+		{ID: "ses_019aa6f0-7c00-7000-8000-000000000000", CreatedAt: provenance.Stamp(now), Principal: "local", Client: "claude-code 2.0.14", State: provenance.StateDamaged},
+		{ID: "ses_019aa6f0-7c00-7000-8000-00000000000f", CreatedAt: provenance.Stamp(now.AddDate(-1, 0, 0)), Principal: strings.Repeat("p", 60), Client: "evil\x1b[2J\nx 1", State: provenance.StateOpen,
+			Counts: provenance.Counts{Activations: 1234, Runs: 123, Denials: 1234}},
+		{ID: "run-7", CreatedAt: provenance.Stamp(now), Principal: "ops", State: provenance.StateEnded},
+	}
+	long := sessionLines(sessions, 0, now)
+	for i, want := range []string{
+		"START        LOAD  RUN  DENY  STATE    PRINCIPAL", sessions[0].ID + "  11-21 15:04  0     0    0     damaged  local ", sessions[1].ID + "  2025-11-21   1234  123  1234  open     " + sessions[1].Principal,
+	} {
+		if !strings.Contains(long[i], want) {
+			t.Errorf("line %q, want %q in it", long[i], want)
+		}
+	}
+	if !strings.HasSuffix(long[1], "  claude-code 2.0.14") {
+		t.Errorf("the client is cut in %q", long[1])
+	}
+	same := sessionLines(sessions[1:], 80, now)
+	for _, line := range append(same, sessionLines([]provenance.Session{sessions[0], sessions[2]}, 80, now)...) {
+		if cells(line) > 80 || strings.ContainsAny(line, "\x1b\n") {
+			t.Errorf("%d columns: %q", cells(line), line)
+		}
+	}
+	if !strings.HasPrefix(same[1], "ses_019aa6f0-7c00  ") {
+		t.Errorf("the id is not cut in %q", same[1])
+	}
+	if ids := shortIDs(sessions, false); ids[0] == ids[1] || ids[2] != "run-7" {
+		t.Errorf("ids %q do not tell sessions apart", ids)
+	}
+}
+
+// What was asked of a user and what ran can be read in the timeline.
+func TestTimelineDetails(t *testing.T) {
+	encode := func(v any) json.RawMessage {
+		raw, err := provenance.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	sum := digest.FromString("script")
+	decision := encode(provenance.PolicyDecision{Skillsd: &provenance.DecisionExtension{Evidence: "approval"}})
+	o := &sessionShowOptions{app: &app{out: new(bytes.Buffer), env: func(string) (string, bool) { return "", false }}}
+	head := detailIndent + sum.String()[:len("sha256:")+12] + ", "
+	for _, tc := range []struct {
+		name string
+		e    provenance.Event
+		want []string
+	}{
+		{"asked", provenance.Event{Kind: provenance.KindApprovalAsked, Row: encode(provenance.ScriptRequest{OutputID: "ses_a:run_skill_script:3", Args: []string{"a b", "\n\x1b"}, CWD: "d", Target: "host", Digest: sum})},
+			[]string{detailIndent + `"a b" "\n\x1b" in "d"`, head + "host, run_skill_script:3"}},
+		{"ran", provenance.Event{Kind: provenance.KindScriptExecuted, Decision: decision, Row: encode(provenance.ScriptExecution{OutputID: "ses_a:run_skill_script:3", Args: []string{"x"}, ObservedDigest: sum})},
+			[]string{detailIndent + `"x"`, head + "approval, run_skill_script:3"}},
+		{"without arguments", provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(provenance.ScriptExecution{OutputID: "other:1"})}, []string{detailIndent + "other:1"}},
+		{"no script", provenance.Event{Kind: provenance.KindResourceRead, Row: encode(provenance.ResourceRead{OutputID: "x"})}, nil},
+		{"no row", provenance.Event{Kind: provenance.KindApprovalAsked}, nil},
+	} {
+		tc.e.Session = "ses_a"
+		if got := o.details(&tc.e); strings.Join(got, "\n") != strings.Join(tc.want, "\n") {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+	long := provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(provenance.ScriptExecution{Args: []string{strings.Repeat("x", 500)}})}
+	if got := o.details(&long); len(got) != 1 || cells(got[0]) > 80 {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,71 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// What a user was asked stands in the record, also when they declined; declared secrets do not.
+func TestQuestionIsRecorded(t *testing.T) {
+	const secret = "Zq7#Kw9!Xv5&Jh3?mN"
+	b := newBench(t, benchOptions{})
+	allowed, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/ok.sh", Secrets: []string{"TOKEN"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
+	b.cfg.Secret = func(string) (string, error) { return secret, nil }
+	b.load("demo")
+	b.Current().background.Wait()
+	run := func(answer *Answer) error {
+		ses, call := b.call("run_skill_script")
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"--token=" + secret, "all"}, Stdin: []byte("x " + secret),
+			Timeout: time.Second, CanAsk: true, Answer: answer})
+		return err
+	}
+	err = run(nil)
+	q, ok := errors.AsType[*Question](err)
+	if !ok {
+		t.Fatalf("not asked: %v", err)
+	}
+	if err := run(&Answer{State: q.State, Action: "decline"}); code(err) != string(policy.CodeApprovalDeclined) {
+		t.Fatalf("declined: %v", err)
+	}
+	var asked, answered provenance.ScriptRequest
+	index := b.Current().activated("demo").index
+	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: b.Current().ID()}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(encode(e)); strings.Contains(text, secret) || strings.Contains(text, digest.FromString("x "+secret).Encoded()) {
+			t.Errorf("the secret stands in %s", text)
+		}
+		switch e.Kind {
+		case provenance.KindApprovalAsked:
+			err = json.Unmarshal(e.Row, &asked)
+		case provenance.KindApprovalAnswered:
+			err = json.Unmarshal(e.Row, &answered)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(asked.Args) != 2 || !strings.HasPrefix(asked.Args[0], "--token=") || asked.Args[1] != "all" {
+		t.Errorf("asked about %q", asked.Args)
+	}
+	if asked.Target != "sandbox" || asked.Digest != index.Resource("scripts/ok.sh").Digest || asked.Stdin == nil || asked.OutputID == "" {
+		t.Errorf("asked: %+v", asked)
+	}
+	if answered.OutputID == "" || answered.OutputID == asked.OutputID || slices.Contains(answered.Args, "all") {
+		t.Errorf("answered: %+v", answered)
+	}
+}
