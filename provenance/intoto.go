@@ -38,12 +38,20 @@ type ScriptPredicate struct {
 	Argv      List[string]     `json:"argv"`
 	Args      List[string]     `json:"args"`
 	CWD       string           `json:"cwd,omitempty"`
+	Stdin     *TextSummary     `json:"stdin,omitempty"` // nil also when the record does not say
 	StartedAt Timestamp        `json:"startedAt"`
 	Result    PredicateResult  `json:"result"`
 	Sandbox   PredicateSandbox `json:"sandbox"`
 	Policy    json.RawMessage  `json:"policy"` // the PolicyDecision with its evidence, or null
+	Approval  *Approval        `json:"approval,omitempty"`
 	Record    PredicateRecord  `json:"record"`
 	Files     List[File]       `json:"files"` // of the session directory, as they were kept
+}
+
+// Approval is the answer of a user that let the script run.
+type Approval struct {
+	Seq        uint64 `json:"seq"`        // of the approval.answered event
+	Remembered bool   `json:"remembered"` // it was given for the rest of the session
 }
 
 // PredicateSkill names the skill by content.
@@ -114,10 +122,58 @@ func NewStatement(e *Event) (*Statement, error) {
 		Policy:  e.Decision, Files: e.Files,
 		Record: PredicateRecord{Session: e.Session, Seq: e.Seq, Hash: e.Hash, Principal: e.Principal, Client: e.Client, Parent: e.Parent, OutputID: row.OutputID},
 	}
+	var given InvocationContext
+	if len(e.Invocation) > 0 && json.Unmarshal(e.Invocation, &given) == nil {
+		st.Predicate.Stdin = given.Inputs.Stdin
+	}
 	if len(st.Predicate.Policy) == 0 {
 		st.Predicate.Policy = json.RawMessage("null")
 	}
 	return st, nil
+}
+
+// Approvals follows which answers let scripts run. Its size grows with the answers only. The zero
+// Approvals is ready; it is not safe for concurrent use.
+type Approvals struct {
+	calls      map[string]Approval  // by output id
+	remembered map[[3]string]uint64 // by skill, script and tree
+}
+
+// Add follows an event of the session, all of which come in order.
+func (a *Approvals) Add(e *Event) {
+	if e.Kind != KindApprovalAnswered || e.Detail != ApprovalAccepted && e.Detail != ApprovalRemembered {
+		return
+	}
+	if a.calls == nil {
+		a.calls, a.remembered = make(map[string]Approval), make(map[[3]string]uint64)
+	}
+	if e.Detail == ApprovalRemembered {
+		a.remembered[[3]string{e.Skill, e.Path, e.Want}] = e.Seq
+	}
+	var row ScriptRequest
+	if json.Unmarshal(e.Row, &row) == nil && row.OutputID != "" {
+		a.calls[row.OutputID] = Approval{Seq: e.Seq, Remembered: e.Detail == ApprovalRemembered}
+	}
+}
+
+// Of returns the answer that let the script of a skill.script_executed event run, or nil for none:
+// when the evidence of its decision is not an approval, or the record does not have the answer.
+func (a *Approvals) Of(e *Event) *Approval {
+	var row ScriptExecution
+	var decision PolicyDecision
+	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil || decision.Skillsd.Evidence != "approval" {
+		return nil
+	}
+	if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
+		return nil
+	}
+	if given, ok := a.calls[row.OutputID]; ok {
+		return &given
+	}
+	if seq, ok := a.remembered[[3]string{e.Skill, e.Path, row.Skillsd.TreeDigest.String()}]; ok {
+		return &Approval{Seq: seq, Remembered: true}
+	}
+	return nil
 }
 
 func subjects(row *ScriptExecution) []Subject {

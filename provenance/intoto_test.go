@@ -83,3 +83,47 @@ func TestPending(t *testing.T) {
 		t.Errorf("without an outcome are %v, want killed", got)
 	}
 }
+
+// A statement names the answer that let the script run: that of its own call, or the one remembered.
+func TestApprovalsOfRuns(t *testing.T) {
+	encode := func(v any) json.RawMessage {
+		raw, err := provenance.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	tree := digest.FromString("tree")
+	answered := func(seq uint64, id, path, detail string) *provenance.Event {
+		return &provenance.Event{Kind: provenance.KindApprovalAnswered, Seq: seq, Skill: "demo", Path: path, Want: tree.String(), Detail: detail, Row: encode(provenance.ScriptRequest{OutputID: id})}
+	}
+	ran := func(id, path, evidence string, tree digest.Digest) *provenance.Event {
+		return &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo", Path: path,
+			Row:      encode(provenance.ScriptExecution{OutputID: id, Skillsd: &provenance.RunExtension{TreeDigest: tree}}),
+			Decision: encode(provenance.PolicyDecision{Skillsd: &provenance.DecisionExtension{Evidence: evidence}})}
+	}
+	var all provenance.Approvals
+	for _, e := range []*provenance.Event{
+		answered(3, "s:t:1", "a.sh", provenance.ApprovalAccepted), answered(5, "s:t:2", "a.sh", "decline"), answered(6, "s:t:3", "a.sh", "not accepted: it came too late"),
+		answered(7, "s:t:4", "b.sh", provenance.ApprovalRemembered),
+	} {
+		all.Add(e)
+	}
+	for _, tc := range []struct {
+		e    *provenance.Event
+		want *provenance.Approval
+	}{
+		{ran("s:t:1", "a.sh", "approval", tree), &provenance.Approval{Seq: 3}},
+		{ran("s:t:2", "a.sh", "approval", tree), nil},
+		{ran("s:t:3", "a.sh", "approval", tree), nil},
+		{ran("s:t:4", "b.sh", "approval", tree), &provenance.Approval{Seq: 7, Remembered: true}},
+		{ran("s:t:5", "b.sh", "approval", tree), &provenance.Approval{Seq: 7, Remembered: true}},
+		{ran("s:t:5", "b.sh", "approval", digest.FromString("other")), nil},
+		{ran("s:t:5", "b.sh", "operator", tree), nil},
+		{ran("s:t:5", "a.sh", "approval", tree), nil},
+	} {
+		if got := all.Of(tc.e); (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+			t.Errorf("%s of %s: %+v, want %+v", tc.e.Row, tc.e.Path, got, tc.want)
+		}
+	}
+}

@@ -188,6 +188,10 @@ type Store interface {
 	//
 	// Errors: as Append.
 	Keep(ctx context.Context, session string, data []byte) (digest.Digest, error)
+	// Claim makes an id that no session has this caller's own, before its first event.
+	//
+	// Errors: ErrTaken when a session has it or another process claimed it, ErrInvalid, ErrUnavailable.
+	Claim(ctx context.Context, session string) error
 	// Events yields the recorded events q selects, in order, up to those acknowledged when it is
 	// called. An error ends the iteration; an unknown session is ErrNotFound.
 	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
@@ -217,6 +221,8 @@ var (
 	ErrCorrupt = errors.New("record is corrupt")
 	// ErrNotFound means that there is no such session or file.
 	ErrNotFound = errors.New("not found")
+	// ErrTaken means that a session has the id.
+	ErrTaken = errors.New("session id is taken")
 	// ErrClosed means that the store was closed.
 	ErrClosed = errors.New("store is closed")
 )

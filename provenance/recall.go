@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Recollection is what a server needs of a recorded session to know its client again.
@@ -12,6 +13,8 @@ type Recollection struct {
 	ClientSession string // the client's own id of its session, as last started or resumed
 	Profile       string // what the session was narrowed to, as last started or resumed
 	Parent        string
+	// Modes are the enforcement modes that the session was in, by the events and the decisions.
+	Modes []string
 	// Activations are the skills that were shown, in order, each as it was last: one row for each
 	// pair of skill and handle.
 	Activations []Activation
@@ -24,10 +27,15 @@ func Recall(ctx context.Context, st Store, id string) (*Recollection, error) {
 	var r Recollection
 	type key struct{ path, handle string }
 	at := make(map[key]int)
-	kinds := []Kind{KindSessionStarted, KindSessionResumed, KindSkillActivated}
-	for e, err := range st.Events(ctx, Query{Session: id, Kinds: kinds}) {
+	for e, err := range st.Events(ctx, Query{Session: id}) {
 		if err != nil {
 			return nil, err
+		}
+		if err := r.addMode(e); err != nil {
+			return nil, err
+		}
+		if e.Kind != KindSessionStarted && e.Kind != KindSessionResumed && e.Kind != KindSkillActivated {
+			continue
 		}
 		r.Principal = e.Principal
 		if e.Parent != "" {
@@ -60,4 +68,25 @@ func Recall(ctx context.Context, st Store, id string) (*Recollection, error) {
 		r.Activations = append(r.Activations, row)
 	}
 	return &r, nil
+}
+
+// addMode notes the mode that an event tells of. A client raises it with any call.
+func (r *Recollection) addMode(e *Event) error {
+	raw := e.Decision
+	if e.Kind == KindSessionStarted || e.Kind == KindSessionResumed {
+		raw = e.Row
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	var row struct {
+		Mode string `json:"cfcEnforcementMode"`
+	}
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return fmt.Errorf("%w: row of event %s: %v", ErrCorrupt, e.ID(), err)
+	}
+	if row.Mode != "" && !slices.Contains(r.Modes, row.Mode) {
+		r.Modes = append(r.Modes, row.Mode)
+	}
+	return nil
 }

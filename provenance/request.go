@@ -1,16 +1,34 @@
 package provenance
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/opencontainers/go-digest"
+)
 
 // TypeScriptRequest is the type of a ScriptRequest.
 const TypeScriptRequest = "skillsd.script-request"
 
-// ScriptRequest is the row of a skill.script_requested event, and of an approval.requested event that
-// is the answer to one. It stands in no view. The outcome of the request is the [ScriptExecution] or
+// What the Detail of an approval.answered event says of an answer that let the script run.
+const (
+	ApprovalAccepted   = "accept"
+	ApprovalRemembered = ApprovalAccepted + " for the rest of the session"
+)
+
+// ScriptRequest is the row of a skill.script_requested event, of an approval.requested event that is
+// the answer to one, and of the approval.answered event that came with one. It stands in no view. The outcome of the request is the [ScriptExecution] or
 // the denial of the same output id, or the approval asked for.
 type ScriptRequest struct {
 	Type     string `json:"type"`
 	OutputID string `json:"outputId"`
+
+	// What a user was asked about; declared secrets are redacted, and the digest of the standard input
+	// is of what that leaves. Of an approval.requested event only.
+	Args   []string      `json:"args,omitzero"`
+	CWD    string        `json:"cwd,omitempty"`
+	Stdin  *TextSummary  `json:"stdin,omitempty"`
+	Target string        `json:"target,omitempty"` // sandbox or host
+	Digest digest.Digest `json:"digest,omitempty"` // of the script
 }
 
 // Pending follows which scripts were requested and have no outcome yet. Its size grows with those

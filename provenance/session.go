@@ -11,11 +11,13 @@ import (
 type State string
 
 // The states of a session. A store writes open and ended; crashed is what a reader concludes when
-// a session was not ended and no process holds it.
+// a session was not ended and no process holds it, damaged when its record cannot be read or is
+// shorter than it was.
 const (
 	StateOpen    State = "open"
 	StateEnded   State = "ended"
 	StateCrashed State = "crashed"
+	StateDamaged State = "damaged"
 )
 
 // Session is the content of session.json, a function of the events up to Head.
@@ -68,6 +70,7 @@ type SessionInfo struct {
 	Profile              string        `json:"profile,omitempty"`       // what the session is narrowed to
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
+	KeepsShown           int64         `json:"keepsShown,omitempty"` // bytes of what is shown that are kept; 0 when none are, or it is not known
 }
 
 // Tally folds events into the Session they make and checks their chain. Its size does not grow
@@ -90,6 +93,9 @@ func (t *Tally) Add(e *Event) error {
 	}
 	switch e.Kind {
 	case KindSessionStarted, KindSessionResumed:
+		if e.Kind == KindSessionStarted && e.Seq != 1 {
+			return fmt.Errorf("%w: event %d starts the session again", ErrCorrupt, e.Seq)
+		}
 		if err := s.start(e); err != nil {
 			return err
 		}
@@ -138,8 +144,8 @@ func (s *Session) follow(e *Event) error {
 		return fmt.Errorf("%w: sequence number %d follows %d", ErrCorrupt, e.Seq, seq-1)
 	case e.Prev != prev:
 		return fmt.Errorf("%w: prev of event %d is not the hash before it", ErrCorrupt, e.Seq)
-	case s.ID != "" && s.ID != e.Session:
-		return fmt.Errorf("%w: event %d is of session %q", ErrCorrupt, e.Seq, e.Session)
+	case s.ID != "" && s.ID != e.Session, s.ID != "" && s.Principal != e.Principal:
+		return fmt.Errorf("%w: event %d is of session %q of %q", ErrCorrupt, e.Seq, e.Session, e.Principal)
 	}
 	if s.ID == "" {
 		s.ID, s.CreatedAt, s.State = e.Session, Stamp(e.Time), StateOpen

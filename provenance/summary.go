@@ -23,6 +23,10 @@ func Summary(e *Event) string {
 		if e.Want != "" || e.Got != "" {
 			return oneLine(fmt.Sprintf("%s: %s -> %s", e.Detail, e.Want, e.Got))
 		}
+	case KindApprovalAsked:
+		// What follows names the call by a digest, which tells a reader nothing.
+		code, _, _ := strings.Cut(e.Detail, "; call ")
+		return oneLine(code)
 	case KindSessionStarted, KindSessionResumed:
 		var info SessionInfo
 		if json.Unmarshal(e.Row, &info) == nil && info.Mode != "" && !strings.Contains(e.Detail, info.Mode) {

@@ -19,9 +19,9 @@
 //   - Without permission to write, or on a read-only file system, no session can be opened; one that
 //     is open goes on recording events, but takes no files and its views stay behind. Sessions can
 //     still be read and verified.
-//   - Once the record of an open session was removed every Append to it is ErrUnavailable: the events
-//     would be lost. A directory made in its place is not taken for it. A directory that is moved
-//     takes its record along and no more files.
+//   - Once the record of an open session was removed, moved, replaced, cut or written to by another
+//     process every Append to it is ErrUnavailable: the events would be lost. What comes between the
+//     check and the write is met by the next Append. A directory made in its place is not taken for it.
 //   - A lock keeps two processes, and two stores of one process, from writing to one session; the
 //     second gets ErrUnavailable. Different sessions of one directory do not meet.
 //   - Sequence numbers order the events. Their times are what the clock said, which may go back;

@@ -21,7 +21,9 @@ import (
 
 // List returns the sessions below dir, newest first, without opening them for writing. One that is
 // neither ended nor held by a process is crashed; its numbers, and those of an open one, are
-// counted from its events. A directory without a readable event is left out.
+// counted from its events. One whose record is missing, empty, broken or shorter than session.json
+// says is damaged, with as much as can still be told of it. A directory that holds no file of a
+// session is left out, and so is one that a process has only begun.
 //
 // Errors: that of reading dir; a dir that does not exist has no sessions.
 func List(dir string) ([]provenance.Session, error) {
@@ -42,8 +44,7 @@ func List(dir string) ([]provenance.Session, error) {
 		if !en.IsDir() || !provenance.ValidSessionID(en.Name()) {
 			continue
 		}
-		if s, err := readSession(root, dir, en.Name()); s != nil && (err == nil || errors.Is(err, provenance.ErrCorrupt)) {
-			// What comes before a broken line still says which session this is.
+		if s := listed(root, dir, en.Name()); s != nil {
 			list = append(list, *s)
 		}
 	}
@@ -110,8 +111,15 @@ func readSession(root *os.Root, base, id string) (*provenance.Session, error) {
 	held := isHeld(dir, filepath.Join(base, id))
 	s, err := readSessionFile(dir)
 	if err != nil || s.ID != id || s.Head.Seq == 0 || !endsWith(dir, s.Head.Hash) {
+		var named uint64
+		if err == nil && s.ID == id {
+			named = s.Head.Seq
+		}
 		if s, err = foldSession(root, id); s == nil {
 			return nil, err
+		}
+		if err == nil && s.Head.Seq < named {
+			err = fmt.Errorf("session %s: %w: ends at event %d, %s names event %d", id, provenance.ErrCorrupt, s.Head.Seq, provenance.SessionFile, named)
 		}
 	}
 	if s.State == provenance.StateOpen && !held {

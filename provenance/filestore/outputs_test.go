@@ -146,7 +146,7 @@ func TestForgedRemoval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindOutputsRemoved, Session: "s", Row: row}); err != nil {
+	if err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindOutputsRemoved, Session: "s", Principal: "local", Row: row}); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, st)

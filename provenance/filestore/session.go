@@ -262,8 +262,8 @@ func (s *session) commit(batch []*appendRequest) {
 		events[i] = r.e
 	}
 	var errs []error
-	if unlinked(s.record) {
-		errs = fill(make([]error, len(events)), unavailable("append event", errReplaced))
+	if err := s.intact(); err != nil {
+		errs = fill(make([]error, len(events)), unavailable("append event", err))
 	} else {
 		errs = s.log.append(events, s.log.tally.Session.Head.Seq == 0)
 	}

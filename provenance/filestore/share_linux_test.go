@@ -23,6 +23,11 @@ func begin(ctx context.Context, st provenance.Store, id string, registry []byte)
 	if err := st.Append(ctx, storetest.Event(id, provenance.KindSessionStarted, 1)); err != nil {
 		return err
 	}
+	return register(ctx, st, id, registry)
+}
+
+// register records a registry of a session that has begun.
+func register(ctx context.Context, st provenance.Store, id string, registry []byte) error {
 	f, err := st.Put(ctx, id, provenance.RegistryFile, registry)
 	if err != nil {
 		return err
@@ -74,7 +79,7 @@ func TestEqualRegistriesAreStoredOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := begin(t.Context(), st, "s3", registry); err != nil {
+	if err := register(t.Context(), st, "s3", registry); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, st)

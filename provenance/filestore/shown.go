@@ -29,6 +29,14 @@ const (
 	maxKnown = 256
 )
 
+// KeepsShown is how many bytes of what its model is shown a session keeps; 0 when none are.
+func (st *Store) KeepsShown() int64 {
+	if st.opts.ForgetShown {
+		return 0
+	}
+	return st.opts.Shown
+}
+
 // Keep implements provenance.Store. Bytes that are kept for the first time are synced; what other
 // sessions were shown is linked.
 func (st *Store) Keep(ctx context.Context, session string, data []byte) (digest.Digest, error) {

@@ -4,16 +4,11 @@ package filestore
 
 import (
 	"io/fs"
-	"os"
 	"syscall"
 )
 
 // unlinked reports whether the file has no name any more, so that what is written to it is lost.
-func unlinked(f *os.File) bool {
-	info, err := f.Stat()
-	if err != nil {
-		return false
-	}
+func unlinked(info fs.FileInfo) bool {
 	n, known := links(info)
 	return known && n == 0
 }

@@ -25,6 +25,9 @@ type Report struct {
 	Stale []string
 	// Unrecorded are files that no event names, such as those of a Put whose event was not written.
 	Unrecorded []string
+	// NotKept is how many texts that models were shown are not in the session's directory, of those its
+	// events name: it did not keep such, had no more room, or its record does not say.
+	NotKept int
 	// Removed is how many outputs were deleted to make room for later ones, as events say.
 	Removed int
 	// Unfinished are the output ids of scripts that were requested and have no outcome, as those that
@@ -56,6 +59,7 @@ type verifier struct {
 	report   Report
 	views    []*viewCheck
 	pending  provenance.Pending
+	shown    shownCheck
 	recorded map[string]provenance.File // the last record of each Put file that was not removed
 	names    []string                   // of recorded, in order
 }
@@ -68,8 +72,8 @@ type derived struct {
 
 // Verify recomputes the chain of a session below dir from its bytes, every view from its events
 // and the digest of every file an event names. With keys, one of them must have signed the last
-// event. It does not change anything and may run while a
-// process writes to the session.
+// event. What models were shown must be there as far as the record says that it is kept. It does not
+// change anything and may run while a process writes to the session.
 //
 // Errors: *VerifyError for the first difference, provenance.ErrNotFound for an unknown session, or
 // that of reading.
@@ -218,6 +222,7 @@ func (v *verifier) event(e *provenance.Event) error {
 	}
 	v.report.Events++
 	v.pending.Add(e)
+	v.shown.add(e)
 	return v.record(e)
 }
 

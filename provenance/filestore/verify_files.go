@@ -59,29 +59,6 @@ func (v *verifier) removedSince(name string) bool {
 	return false
 }
 
-// checkShown compares what was shown with the digests it is named by.
-func (v *verifier) checkShown() error {
-	entries, err := fs.ReadDir(v.dir.FS(), provenance.ShownDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("list %s: %w", provenance.ShownDir, cause(err))
-	}
-	for _, en := range entries {
-		f := provenance.File{Name: path.Join(provenance.ShownDir, en.Name()), Size: -1}
-		switch {
-		case strings.HasPrefix(en.Name(), tempPrefix):
-			continue
-		case !provenance.IsShown(f.Name):
-			v.report.Unrecorded = append(v.report.Unrecorded, f.Name)
-			continue
-		}
-		f.Digest = digest.NewDigestFromEncoded(digest.SHA256, en.Name())
-		if err := v.checkFile(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (v *verifier) listUnrecorded() error {
 	own := append(provenance.ViewNames(), provenance.EventsFile, provenance.SessionFile, provenance.LockFile, provenance.OutputsDir, provenance.ShownDir, provenance.HeadNoteFile)
 	for _, parent := range []string{".", provenance.OutputsDir} {

@@ -149,6 +149,23 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 	return d, nil
 }
 
+// Claim implements provenance.Store.
+func (st *Store) Claim(_ context.Context, id string) error {
+	if !provenance.ValidSessionID(id) {
+		return fmt.Errorf("claim %.60q: %w: session id", id, provenance.ErrInvalid)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.closed:
+		return provenance.ErrClosed
+	case st.sessions[id] != nil:
+		return fmt.Errorf("claim %s: %w", id, provenance.ErrTaken)
+	}
+	st.sessions[id] = newSession()
+	return nil
+}
+
 // Events implements provenance.Store.
 func (st *Store) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
 	lines, _, ok := st.snapshot(q.Session)

@@ -37,7 +37,7 @@ func scalars() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[digest.Digest]():           pattern(sha256Pattern),
 		reflect.TypeFor[json.RawMessage]():         {},
 		reflect.TypeFor[provenance.Source]():       words("cli-preload", "model-tool", "user-explicit", "subagent-inherit"),
-		reflect.TypeFor[provenance.State]():        words("open", "ended", "crashed"),
+		reflect.TypeFor[provenance.State]():        words("open", "ended", "crashed", "damaged"),
 		reflect.TypeFor[provenance.Outcome]():      words("exited", "signaled", "timeout", "memory_limit", "pids_limit", "output_limit", "canceled"),
 		reflect.TypeFor[provenance.Kind]():         pattern(`^[a-z]+\.[a-z_]+$`),
 		reflect.TypeFor[provenance.InputLabels]():  inputLabels(),

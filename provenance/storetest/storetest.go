@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 		"sessions":    testSessions,
 		"recall":      testRecall,
 		"keep":        testKeep,
+		"claims":      testClaims,
 		"invocations": testInvocations,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,172 @@
+package filestore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// shownCheck follows what models were shown and whether the session was to keep it. What a record says
+// nothing of, as one without [provenance.SessionInfo.KeepsShown], is not expected.
+type shownCheck struct {
+	limit int64 // of bytes, as the last start or resumption said; 0 keeps nothing
+	named map[digest.Digest]shownText
+	over  bool // more was shown than a session keeps files
+}
+
+// shownText is a text that an event names.
+type shownText struct {
+	seq   uint64 // of the first event that had it kept; 0 for none
+	limit int64  // then
+	bytes int64  // at most
+}
+
+// maxInstructions is the most bytes that instructions, whose size their event does not tell, have.
+const maxInstructions = 1 << 20
+
+func (c *shownCheck) add(e *provenance.Event) {
+	if len(e.Row) == 0 {
+		return
+	}
+	switch e.Kind {
+	case provenance.KindSessionStarted, provenance.KindSessionResumed:
+		var info provenance.SessionInfo
+		if json.Unmarshal(e.Row, &info) == nil {
+			c.limit = info.KeepsShown
+		}
+	case provenance.KindSkillActivated:
+		var row provenance.Activation
+		if json.Unmarshal(e.Row, &row) == nil && sentNow(e, &row) {
+			c.note(e.Seq, row.Digest, maxInstructions)
+		}
+	case provenance.KindResourceRead:
+		var row provenance.ResourceRead
+		x := &row.Skillsd
+		if json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil || *(*x).Bytes == 0 {
+			return
+		}
+		if (*x).Shown != "" {
+			c.note(e.Seq, (*x).Shown, *(*x).Bytes)
+		} else if row.ObservedSizeBytes != nil {
+			c.note(e.Seq, row.ObservedDigest, *row.ObservedSizeBytes)
+		}
+	case provenance.KindScriptExecuted:
+		var row provenance.ScriptExecution
+		if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
+			return
+		}
+		for _, text := range []*provenance.ShownText{row.Skillsd.Stdout.Shown, row.Skillsd.Stderr.Shown} {
+			if text != nil {
+				c.note(e.Seq, text.Digest, text.Bytes)
+			}
+		}
+	}
+}
+
+// sentNow reports whether instructions went out with their activation, which is what they are kept for.
+// Those of an activation that the server made by itself follow when the model asks.
+func sentNow(e *provenance.Event, row *provenance.Activation) bool {
+	if row.Source == provenance.SourcePreload || row.Source == provenance.SourceInherited || e.Detail != string(row.Source) {
+		return false
+	}
+	if row.Skillsd != nil && row.Skillsd.Repeated {
+		return false
+	}
+	var decision provenance.PolicyDecision
+	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil {
+		return true
+	}
+	return decision.Skillsd.RuleID != provenance.RuleResumeReload
+}
+
+func (c *shownCheck) note(seq uint64, d digest.Digest, bytes int64) {
+	if d.Validate() != nil || d.Algorithm() != digest.SHA256 || bytes <= 0 {
+		return
+	}
+	known, ok := c.named[d]
+	if !ok && len(c.named) >= maxShownFiles {
+		c.over = true
+		return
+	}
+	known.bytes = bytes
+	if known.seq == 0 && c.limit > 0 {
+		known.seq, known.limit = seq, c.limit
+	}
+	if c.named == nil {
+		c.named = make(map[digest.Digest]shownText)
+	}
+	c.named[d] = known
+}
+
+// checkShown compares what was shown with the digests it is named by, and finds what is gone: with all
+// that was named within the bounds of the session, what it was to keep must be there.
+func (v *verifier) checkShown() error {
+	entries, err := fs.ReadDir(v.dir.FS(), provenance.ShownDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list %s: %w", provenance.ShownDir, cause(err))
+	}
+	kept := make(map[digest.Digest]bool, len(entries))
+	for _, en := range entries {
+		f := provenance.File{Name: path.Join(provenance.ShownDir, en.Name()), Size: -1}
+		switch {
+		case strings.HasPrefix(en.Name(), tempPrefix):
+			continue
+		case !provenance.IsShown(f.Name):
+			v.report.Unrecorded = append(v.report.Unrecorded, f.Name)
+			continue
+		}
+		f.Digest = digest.NewDigestFromEncoded(digest.SHA256, en.Name())
+		if err := v.checkFile(f); err != nil {
+			return err
+		}
+		kept[f.Digest] = true
+		v.shown.count(en, f.Digest)
+	}
+	return v.shown.missing(kept, &v.report)
+}
+
+// count notes the size of a kept file, also of one that no event names: it took of the room.
+func (c *shownCheck) count(en fs.DirEntry, d digest.Digest) {
+	info, err := en.Info()
+	if err != nil {
+		return
+	}
+	if c.named == nil {
+		c.named = make(map[digest.Digest]shownText)
+	}
+	text := c.named[d]
+	text.bytes = info.Size()
+	c.named[d] = text
+}
+
+// missing counts the texts that are not kept, and returns the first that had to be.
+func (c *shownCheck) missing(kept map[digest.Digest]bool, report *Report) error {
+	var all int64
+	for _, text := range c.named {
+		all += text.bytes
+	}
+	var first digest.Digest
+	for d, text := range c.named {
+		if kept[d] {
+			continue
+		}
+		report.NotKept++
+		if text.seq == 0 || c.over || all > text.limit {
+			continue
+		}
+		if was := c.named[first]; first == "" || text.seq < was.seq || text.seq == was.seq && d < first {
+			first = d
+		}
+	}
+	if first == "" {
+		return nil
+	}
+	return &VerifyError{provenance.ShownName(first), 1, fmt.Sprintf("missing: event %d showed it", c.named[first].seq)}
+}
