@@ -11,7 +11,8 @@
 //
 //   - A staged workspace needs a server that is root: bubblewrap has no overlay whose upper layer can
 //     be read afterwards, so an ordinary user's command is refused, not run with less.
-//   - The number of files in /tmp is bounded by memory alone: bubblewrap's tmpfs has no such limit.
+//   - The number of files in /tmp is bounded by memory alone: bubblewrap's tmpfs has no such limit. Empty
+//     files take memory of the kernel's, which cgroups count, and samples as a kibibyte each.
 //   - The five devices are mounted writable, but belong to nobody inside; /dev/shm and /out may hold
 //     programs.
 //   - The path of the tree on its own file system can be read from /proc/self/mountinfo.

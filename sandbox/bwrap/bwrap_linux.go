@@ -31,6 +31,9 @@ func New(opts *Options) *Runner {
 // Memory says how memory limits are enforced on this host.
 func (r *Runner) Memory() native.Memory { return r.native.Memory() }
 
+// Processes says how limits on processes are, as [native.Runner.Processes] does.
+func (r *Runner) Processes() native.Memory { return r.native.Processes() }
+
 // Run runs cmd as [native.Runner.Run] does.
 //
 // Errors: *[sandbox.UnavailableError], *[sandbox.CwdError].

@@ -55,7 +55,7 @@ func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	sweep(tempDir)
-	dir, err := os.MkdirTemp(tempDir, checkPrefix)
+	dir, err := os.MkdirTemp(tempDir, checkPrefix+ownMark()+"-")
 	if err != nil {
 		return fmt.Errorf("prepare the self-test: %w", err)
 	}
@@ -218,7 +218,7 @@ const checkPrefix = "skillsd-check-"
 // stale is how old a self-test's directory is when its server must have been killed.
 const stale = 10 * time.Minute
 
-// sweep removes what killed servers left. What cannot be removed, another user's or gone already,
+// sweep removes what killed servers left: those known to be gone by their number, others by age. What cannot be removed, another user's or gone already,
 // is left.
 func sweep(tempDir string) {
 	if tempDir == "" {
@@ -226,8 +226,20 @@ func sweep(tempDir string) {
 	}
 	left, _ := filepath.Glob(filepath.Join(tempDir, checkPrefix+"*"))
 	for _, dir := range left {
-		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > stale {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && (orphaned(filepath.Base(dir)) || time.Since(info.ModTime()) > stale) {
 			_ = os.RemoveAll(dir)
 		}
 	}
+}
+
+// ownMark is this process in the name of a directory. Numbers of processes mean something in one
+// namespace only, which stands before the number.
+func ownMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
+
+// orphaned reports whether the process that made a directory is known to be gone.
+func orphaned(name string) bool {
+	rest, ok := strings.CutPrefix(name, checkPrefix+pidSpace()+"-")
+	number, _, marked := strings.Cut(rest, "-")
+	pid, err := strconv.Atoi(number)
+	return ok && marked && err == nil && pid > 0 && gone(pid)
 }

@@ -128,6 +128,7 @@ func refuse(name, reason, remedy string) (sandbox.Runner, []Report, error) {
 type backend interface {
 	sandbox.Runner
 	Memory() native.Memory
+	Processes() native.Memory
 }
 
 func (o *Options) backend(name string) (backend, error) {
@@ -170,7 +171,7 @@ func (o *Options) try(ctx context.Context, name string) (sandbox.Runner, Report,
 		err = Check(ctx, r, o.TempDir)
 	}
 	if err == nil {
-		e := enforcement(name, r.Memory())
+		e := enforcement(name, r.Memory(), r.Processes())
 		return r, Report{Name: name, OK: true, Fact: "self-test passed; " + e.String(), Enforces: e}, nil
 	}
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)

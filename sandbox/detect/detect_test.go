@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -245,11 +246,18 @@ func TestFindRefusesWritable(t *testing.T) {
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-2 * stale)
-	for _, name := range []string{checkPrefix + "old", checkPrefix + "new", "other"} {
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	killed := checkPrefix + pidSpace() + "-" + strconv.Itoa(dead.Process.Pid) + "-x"
+	running := checkPrefix + ownMark() + "-new"
+	elsewhere := checkPrefix + "else-" + strconv.Itoa(dead.Process.Pid) + "-new"
+	for _, name := range []string{checkPrefix + "old", checkPrefix + "new", "other", killed, running, elsewhere} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(name, "new") {
+		if strings.HasSuffix(name, "new") || name == killed {
 			continue
 		}
 		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
@@ -265,7 +273,12 @@ func TestSweep(t *testing.T) {
 	for _, entry := range left {
 		names = append(names, entry.Name())
 	}
-	if diff := cmp.Diff([]string{"other", checkPrefix + "new"}, names); diff != "" {
+	want := []string{"other", checkPrefix + "new", running, elsewhere}
+	if pidSpace() == "" { // only the age tells
+		want = append(want, killed)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }

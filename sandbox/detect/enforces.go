@@ -11,13 +11,13 @@ import (
 )
 
 // enforcement is what the packages of the backends document, for this machine.
-func enforcement(name string, memory native.Memory) *Enforces {
+func enforcement(name string, memory, processes native.Memory) *Enforces {
 	e := &Enforces{
-		Memory: memory, Processes: string(memory), Network: "none, or through the proxy", Files: "counted",
+		Memory: memory, Processes: string(processes), Network: "none, or through the proxy", Files: "counted",
 		Kernel:     "the host's, behind a system call filter",
 		Workspaces: []string{string(sandbox.WorkspaceRO), string(sandbox.WorkspaceStaged), string(sandbox.WorkspaceRW)},
 	}
-	if memory == native.MemorySampled {
+	if processes == native.MemorySampled {
 		e.Processes = "resource limit"
 	}
 	root := os.Geteuid() == 0

@@ -3,6 +3,7 @@ package detect
 import (
 	"errors"
 	"os"
+	"strconv"
 	"syscall"
 )
 
@@ -18,3 +19,18 @@ func ownOrRoots(path string) error {
 	}
 	return nil
 }
+
+// pidSpace identifies this process's namespace of process numbers. Where that cannot be told, the
+// name is one that no other process has.
+func pidSpace() string {
+	info, err := os.Stat("/proc/self/ns/pid")
+	if err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			return strconv.FormatUint(st.Ino, 36)
+		}
+	}
+	return "p" + strconv.Itoa(os.Getpid())
+}
+
+// gone reports whether there is no such process.
+func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

@@ -24,18 +24,6 @@ const (
 	maxDepth  = 64   // directories
 )
 
-// protectedNames are never written, made or deleted, at any depth: tools of the host run or
-// trust what is in them.
-var protectedNames = []string{
-	".git", ".gitmodules", ".gitconfig", ".gitattributes", ".hg", ".svn",
-	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
-	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login",
-	".inputrc", ".envrc", ".direnv", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".ssh",
-	".mcp.json", ".claude", ".cursor", ".codex", ".agents", ".gemini", ".vscode", ".idea", ".husky",
-	".devcontainer", ".vimrc", ".exrc", ".nvimrc", ".gdbinit", ".lldbinit", ".config", ".local",
-	".pre-commit-config.yaml", ".lefthook.yml",
-}
-
 // An applier carries the changes in an overlay's upper layer over to the workspace itself. The
 // layer is hostile; the workspace may hold links of any kind, and none is followed.
 type applier struct {
@@ -79,7 +67,7 @@ func (a *applier) dir(from, to *os.Root, dir, refused string) {
 		a.add(sandbox.Write{Path: path.Join(dir, "."), Op: "write", Refused: "the changes cannot be read"})
 		return
 	}
-	if refused == "" && gitLike(from, to) {
+	if refused == "" && gitLike(entries, to) {
 		refused = "would make or change a git repository"
 	}
 	for _, e := range entries {
@@ -128,11 +116,8 @@ func (a *applier) refuse(p string) string {
 		return "the run ended with " + string(a.outcome)
 	case !printable(name):
 		return "name with control or invalid characters"
-	}
-	for _, n := range protectedNames {
-		if strings.EqualFold(n, name) {
-			return "protected name"
-		}
+	case isProtected(name):
+		return "protected name"
 	}
 	for _, q := range a.protected {
 		if p == q || strings.HasPrefix(p, q+"/") {
@@ -140,24 +125,6 @@ func (a *applier) refuse(p string) string {
 		}
 	}
 	return ""
-}
-
-// gitLike reports whether the directory would look like a bare repository, whose configuration
-// git obeys wherever it is called in it.
-func gitLike(from, to *os.Root) bool {
-	for _, name := range []string{"HEAD", "objects", "refs"} {
-		_, err := from.Lstat(name)
-		if err == nil {
-			continue
-		}
-		if to == nil {
-			return false
-		}
-		if _, err := to.Lstat(name); err != nil {
-			return false
-		}
-	}
-	return true
 }
 
 func isWhiteout(info fs.FileInfo) bool {
@@ -281,11 +248,9 @@ func (a *applier) refuseBelow(to *os.Root, name, p string) string {
 		if err != nil {
 			return err
 		}
-		for _, n := range protectedNames {
-			if strings.EqualFold(n, path.Base(q)) {
-				found = "holds a protected name"
-				return fs.SkipAll
-			}
+		if isProtected(path.Base(q)) {
+			found = "holds a protected name"
+			return fs.SkipAll
 		}
 		return nil
 	})

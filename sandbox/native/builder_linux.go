@@ -199,7 +199,7 @@ func (e *execution) members() ([]int, error) {
 // sample adds up what the command uses.
 func (e *execution) sample() usage {
 	if e.runner.host.builder == nil {
-		return sample(e.child.proc.Pid, e.limits.Memory)
+		return sample(e.child.proc.Pid, e.limits.Memory, e.mounted(), e.done)
 	}
 	p := e.inside.Load()
 	if p == nil {
@@ -208,7 +208,7 @@ func (e *execution) sample() usage {
 	if g := e.guest.Load(); g != nil {
 		return usage{memory: g.memory()}
 	}
-	return sample(p.pid, e.limits.Memory)
+	return sample(p.pid, e.limits.Memory, e.mounted(), e.done)
 }
 
 // outlast waits, after the program that made the sandbox ended, for what is inside to be gone.

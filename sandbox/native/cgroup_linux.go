@@ -40,6 +40,18 @@ type cgroupBase struct {
 // Memory says how memory limits are enforced on this host. The first call looks for cgroups.
 func (r *Runner) Memory() Memory { return r.base().memory }
 
+// Processes says how limits on processes are enforced on this host: like the memory limit, or where
+// the controller for them is missing as with [MemorySampled], by a resource limit of the user. The
+// first call looks for cgroups.
+func (r *Runner) Processes() Memory { return r.base().processes() }
+
+func (b cgroupBase) processes() Memory {
+	if b.memory == MemoryCgroup1 && b.pids == "" {
+		return MemorySampled
+	}
+	return b.memory
+}
+
 func (r *Runner) base() cgroupBase {
 	r.host.once.Do(func() { r.host.base = findCgroups(r.opts) })
 	return r.host.base
@@ -202,9 +214,11 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 			{g.mem, "memory.limit_in_bytes", mem, false}, {g.mem, "memory.memsw.limit_in_bytes", mem, true},
 			{g.mem, "memory.swappiness", "0", true},
 		}
-		if b.pids != "" && b.pids != b.mem {
+		if b.pids != "" {
 			g.pids = filepath.Join(b.pids, name)
-			g.dirs = append(g.dirs, g.pids)
+			if g.pids != g.mem { // the controllers may be mounted together
+				g.dirs = append(g.dirs, g.pids)
+			}
 			settings = append(settings, setting{g.pids, "pids.max", pids, false})
 		}
 	default:

@@ -22,3 +22,19 @@ broken line
 		}
 	}
 }
+
+func TestProcessesWithoutController(t *testing.T) {
+	for _, tt := range []struct {
+		base cgroupBase
+		want Memory
+	}{
+		{cgroupBase{memory: MemoryCgroup2, unified: "/x"}, MemoryCgroup2},
+		{cgroupBase{memory: MemoryCgroup1, mem: "/m", pids: "/p"}, MemoryCgroup1},
+		{cgroupBase{memory: MemoryCgroup1, mem: "/m"}, MemorySampled},
+		{cgroupBase{memory: MemorySampled}, MemorySampled},
+	} {
+		if got := tt.base.processes(); got != tt.want {
+			t.Errorf("processes of %+v = %q, want %q", tt.base, got, tt.want)
+		}
+	}
+}

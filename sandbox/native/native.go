@@ -18,11 +18,20 @@
 // time is bounded for each process; for all together by the wall clock. Mode rw of a workspace is
 // what it says: files that tools of the host trust can be written.
 //
-// Without a memory cgroup the memory limit is enforced by sampling every 20 ms, so a burst may pass it
-// for that long. Counted are private and shared memory, page tables, and sockets as if their buffers
-// were full; memory that no process owns cannot be made. What else the kernel keeps for a process,
-// such as descriptors, pipes and the list of its mappings, is bounded only by the limits on processes
-// and descriptors.
+// A command may lock whatever it can open, files mounted read-only among them, with flock and with
+// locks for reading: a program of the host that waits for the same lock waits until the run is over.
+// Leases, which hold up those who only open a file, are refused. Changes to a staged workspace are
+// applied but for names and directories that known tools run or trust; a list of such names is never
+// complete, and what the host runs because somebody asks for it, a Makefile or a script, is written.
+//
+// Without a memory cgroup the memory limit is enforced by sampling every 20 ms, or as seldom as twice
+// a second where adding up takes long, so a burst may pass it for that long. Counted are private and
+// shared memory, page tables, files in /tmp, /dev/shm, /out and the layer of a staged workspace, with
+// a kibibyte for each, empty or not, and sockets as if their buffers had the usual size, which no
+// command can change. A file that is mapped as well counts twice. Other memory that no process owns
+// cannot be made. What else the kernel keeps for a process, such as descriptors, pipes and the list of
+// its mappings, is bounded only by the limits on processes and descriptors. Under cgroup v1 the
+// buffers of sockets and pipes are in no limit but those.
 //
 //	func main() {
 //		native.MaybeHelper()
@@ -61,7 +70,7 @@ type Memory string
 const (
 	MemoryCgroup2 Memory = "cgroup v2"
 	MemoryCgroup1 Memory = "cgroup v1"
-	MemorySampled Memory = "sampled" // every 20 ms
+	MemorySampled Memory = "sampled" // every 20 ms, less often while that takes long
 )
 
 // A Runner runs commands isolated. It is safe for concurrent use.

@@ -157,6 +157,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		readers.Go(func() { e.child.feed(e.cmd.Stdin) })
 	}
 	watchers.Go(func() { e.watch(ctx) })
+	watchers.Go(e.meter)
 	// Killing the helper makes letting it go fail too, and then says how the run ended.
 	goErr := e.letGo()
 	if goErr != nil && !e.end(sandbox.Canceled) {
@@ -239,39 +240,12 @@ func (e *execution) drain(f *os.File, c *capture) {
 func (e *execution) watch(ctx context.Context) {
 	timeout := time.NewTimer(e.limits.Timeout)
 	defer timeout.Stop()
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-e.done:
-			return
-		case <-ctx.Done():
-			e.end(sandbox.Canceled)
-			return
-		case <-timeout.C:
-			e.end(sandbox.TimedOut)
-			return
-		case <-tick.C:
-			e.measure()
-		}
-	}
-}
-
-func (e *execution) measure() {
-	if e.group != nil {
-		if e.group.killed() {
-			e.end(sandbox.MemoryLimit)
-		}
-		if e.guest.Load() == nil {
-			return
-		}
-	}
-	u := e.sample()
-	if u.memory > e.limits.Memory {
-		e.end(sandbox.MemoryLimit)
-	}
-	if u.tasks >= e.limits.PIDs {
-		e.crowded.Store(true)
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		e.end(sandbox.Canceled)
+	case <-timeout.C:
+		e.end(sandbox.TimedOut)
 	}
 }
 

@@ -4,7 +4,15 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
 )
+
+// maxPause bounds the time between two measurements.
+const maxPause = 500 * time.Millisecond
 
 // A usage is what the processes of a run hold at one moment.
 type usage struct {
@@ -12,8 +20,8 @@ type usage struct {
 	tasks  int
 }
 
-// perSocket is the most that the buffers of a socket take whose owner asks for as much as it may, with
-// the kernel's usual settings.
+// perSocket is the most that the buffers of a socket take with the kernel's usual settings, when their
+// sizes are those it started with.
 const perSocket = 416 << 10
 
 // fewSockets are not charged: a program of event loops and resolvers has them, and they hold nothing.
@@ -22,11 +30,13 @@ const fewSockets = 16
 // sample adds up the processes below pid: every process of a sandbox descends from its first.
 // Resident memory counts a shared page once for each process; when the sum passes limit it is
 // asked for again as the proportional set, which the kernel computes more slowly. Beside it are
-// counted the page tables, and sockets as if their buffers were full, which cannot be seen.
-func sample(pid int, limit int64) usage {
+// counted the page tables, sockets as if their buffers were full, which cannot be seen, and the
+// files in memory of the directories mounted, of which a process's maps count twice. It returns
+// early with what it has when done is closed.
+func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
-	kernel := max(sockets(pid)-fewSockets, 0) * perSocket
+	kernel := max(sockets(pid)-fewSockets, 0)*perSocket + files(pid, mounted)
 	for _, p := range pids {
 		dir := "/proc/" + strconv.Itoa(p)
 		if status, err := os.ReadFile(dir + "/status"); err == nil {
@@ -40,6 +50,11 @@ func sample(pid int, limit int64) usage {
 	}
 	u.memory = kernel
 	for _, p := range pids {
+		select {
+		case <-done:
+			return u
+		default:
+		}
 		dir := "/proc/" + strconv.Itoa(p)
 		if rollup, err := os.ReadFile(dir + "/smaps_rollup"); err == nil {
 			u.memory += (field(rollup, "Pss_Anon:") + field(rollup, "Pss_Shmem:")) * 1024
@@ -48,6 +63,74 @@ func sample(pid int, limit int64) usage {
 		}
 	}
 	return u
+}
+
+func (e *execution) measure() {
+	if e.group != nil {
+		if e.group.killed() {
+			e.end(sandbox.MemoryLimit)
+		}
+		if e.guest.Load() == nil {
+			return
+		}
+	}
+	u := e.sample()
+	if u.memory > e.limits.Memory {
+		e.end(sandbox.MemoryLimit)
+	}
+	if u.tasks >= e.limits.PIDs {
+		e.crowded.Store(true)
+	}
+}
+
+// perInode is what the kernel keeps for a file in memory beside its content, about.
+const perInode = 1 << 10
+
+// files is what the file systems in memory hold that process pid, the first of a sandbox, has
+// mounted at the given directories.
+func files(pid int, mounted []string) int64 {
+	root := "/proc/" + strconv.Itoa(pid) + "/root"
+	own, err := os.Stat(root + "/")
+	host, herr := os.Stat("/")
+	if err != nil || herr != nil || os.SameFile(own, host) {
+		return 0 // gone, or not in its own tree yet
+	}
+	var n int64
+	for _, dir := range mounted {
+		var st unix.Statfs_t
+		// An overlay tells of the layer that is written.
+		if unix.Statfs(root+dir, &st) != nil || st.Type != unix.TMPFS_MAGIC && st.Type != unix.OVERLAYFS_SUPER_MAGIC {
+			continue
+		}
+		n += int64(st.Blocks-st.Bfree)*st.Bsize + int64(st.Files-st.Ffree)*perInode
+	}
+	return n
+}
+
+// mounted are the directories of a run that are in memory, all of file systems of their own.
+func (e *execution) mounted() []string {
+	dirs := []string{"/tmp", "/dev/shm", "/out"}
+	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
+		dirs = append(dirs, sandbox.WorkspaceDir)
+	}
+	return dirs
+}
+
+// meter measures until the run is over. Adding up takes the longer the more processes there are:
+// it gets no more than half of a processor, and nothing else waits for it.
+func (e *execution) meter() {
+	wait := time.NewTimer(sampleEvery)
+	defer wait.Stop()
+	for {
+		select {
+		case <-e.done:
+			return
+		case <-wait.C:
+			begin := time.Now()
+			e.measure()
+			wait.Reset(max(sampleEvery, min(time.Since(begin), maxPause)))
+		}
+	}
 }
 
 // sockets is how many sockets are open in the network namespace of a process, which is the run's own.

@@ -9,6 +9,7 @@ const (
 	retPerm  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	retNoFam = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	retDone  = unix.SECCOMP_RET_ERRNO // 0, and nothing was done
 
 	offNr   = 0
 	offArch = 4
@@ -62,9 +63,12 @@ var denied = []uint32{
 
 // absent answer ENOSYS, on which callers fall back to older calls that the filter can judge: the
 // arguments of clone3 and openat2 lie behind pointers, and io_uring makes calls past the filter.
+// Rings of asynchronous input and output, and pages that a pipe was given, are memory of no process.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_IO_SETUP, unix.SYS_IO_SUBMIT, unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS,
+	unix.SYS_IO_CANCEL, unix.SYS_IO_DESTROY, unix.SYS_VMSPLICE,
 }
 
 // unowned make memory that belongs to no process, and so is in no sum over processes.
@@ -128,6 +132,7 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 		p.load(offArg0 + 16)
 		p.unless(unix.BPF_JEQ, unix.NETLINK_ROUTE, retNoFam)
 	})
+	p.resources(noAnonFiles)
 	// A set-id file in a writable workspace would be one on the host.
 	for _, m := range append(modeArgs, modeArgsArch...) {
 		p.rule(m.nr, func(p *program) { p.mode(m) })

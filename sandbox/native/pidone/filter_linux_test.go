@@ -102,6 +102,35 @@ func TestFilter(t *testing.T) {
 		{"temporary set-uid", unix.SYS_OPENAT, []uint64{0, 0, unix.O_TMPFILE, 0o4755}, retPerm},
 		{"open a directory", unix.SYS_OPENAT, []uint64{0, 0, unix.O_DIRECTORY, 0o4755}, retAllow},
 		{"memfd_create", unix.SYS_MEMFD_CREATE, nil, retAllow},
+		{"vmsplice", unix.SYS_VMSPLICE, nil, retNoSys},
+		{"splice", unix.SYS_SPLICE, nil, retAllow},
+		{"io_setup", unix.SYS_IO_SETUP, nil, retNoSys},
+		{"io_submit", unix.SYS_IO_SUBMIT, nil, retNoSys},
+		{"io_getevents", unix.SYS_IO_GETEVENTS, nil, retNoSys},
+		{"io_pgetevents", unix.SYS_IO_PGETEVENTS, nil, retNoSys},
+		{"io_cancel", unix.SYS_IO_CANCEL, nil, retNoSys},
+		{"io_destroy", unix.SYS_IO_DESTROY, nil, retNoSys},
+		{"lock", unix.SYS_FCNTL, []uint64{0, unix.F_SETLK}, retAllow},
+		{"lease", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE}, retPerm},
+		{"lease with high bits", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE | high}, retPerm},
+		{"pipe size", unix.SYS_FCNTL, []uint64{0, unix.F_SETPIPE_SZ}, retAllow},
+		{"receive buffer", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUF}, retDone},
+		{"send buffer", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_SNDBUF | high}, retDone},
+		{"send buffer by force", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE}, retDone},
+		{"receive buffer by force", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE}, retDone},
+		{"the same number elsewhere", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, unix.SO_RCVBUF}, retAllow},
+		{"reuse address", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_REUSEADDR}, retAllow},
+		{"own limit", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_NOFILE, 0x7fff0000, 0}, retAllow},
+		{"a process's limit", unix.SYS_PRLIMIT64, []uint64{1, unix.RLIMIT_NOFILE, 0, 0x7fff0000}, retAllow},
+		{"another's limit", unix.SYS_PRLIMIT64, []uint64{1, unix.RLIMIT_NOFILE, 0x7fff0000, 0}, retPerm},
+		{"another's limit from high memory", unix.SYS_PRLIMIT64, []uint64{1, unix.RLIMIT_NOFILE, high, 0}, retPerm},
+		{"own priority", unix.SYS_SETPRIORITY, []uint64{unix.PRIO_PROCESS, 0, 5}, retAllow},
+		{"another's priority", unix.SYS_SETPRIORITY, []uint64{unix.PRIO_PROCESS, 1, 5}, retPerm},
+		{"a user's priority", unix.SYS_SETPRIORITY, []uint64{unix.PRIO_USER, 0, 5}, retPerm},
+		{"own scheduler", unix.SYS_SCHED_SETSCHEDULER, []uint64{0, 3}, retAllow},
+		{"another's scheduler", unix.SYS_SCHED_SETSCHEDULER, []uint64{1, 3}, retPerm},
+		{"another's scheduling parameters", unix.SYS_SCHED_SETPARAM, []uint64{1}, retPerm},
+		{"another's scheduling attributes", unix.SYS_SCHED_SETATTR, []uint64{1}, retPerm},
 		{"semget", unix.SYS_SEMGET, nil, retAllow},
 	}
 	for _, tt := range tests {
@@ -111,6 +140,9 @@ func TestFilter(t *testing.T) {
 	}
 	if got := judge(t, code, unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retNoSys {
 		t.Errorf("foreign architecture: verdict %#x, want %#x", got, retNoSys)
+	}
+	if got := judge(t, assemble(true), auditArch, unix.SYS_FCNTL, 0, unix.F_SETPIPE_SZ); got != retPerm {
+		t.Errorf("larger pipe without a memory cgroup: verdict %#x, want %#x", got, retPerm)
 	}
 	for _, nr := range unowned {
 		if got := judge(t, assemble(true), auditArch, nr); got != retNoSys {

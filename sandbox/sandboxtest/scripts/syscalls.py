@@ -17,6 +17,10 @@ calls = {
     "name_to_handle_at": ((303, 264), -100, b"/usr", struct.pack("<Ii", 8, 1) + b"\0" * 8, buf, 0),
     "open_by_handle_at": ((304, 265), os.open("/usr", os.O_RDONLY), struct.pack("<IiII", 8, 1, 2, 0), 0),
     "mknod of a device": ((133, 0), b"/tmp/dev", 0o60600, 0xfe00) if x86 else (33, -100, b"/tmp/dev", 0o60600, 0xfe00),
+    "vmsplice": ((278, 75), os.pipe()[1], struct.pack("QQ", 0, 0), 0, 0), "io_setup": ((206, 0), 4, struct.pack("Q", 0)),
+    "lease": ((72, 25), os.open("/skill/SKILL.md", os.O_RDONLY), 1024, 0),
+    "limits of process 1": ((302, 261), 1, 7, struct.pack("QQ", 8, 8), None),
+    "priority of process 1": ((141, 140), 0, 1, 19),
     "clone of a user namespace": ((56, 220), 0x10000000 | 17, 0, 0, 0, 0),
 }
 if x86:

@@ -1,0 +1,103 @@
+package native
+
+import (
+	"io/fs"
+	"os"
+	"strings"
+	"unicode"
+)
+
+// protectedNames are never written, made or deleted, at any depth: tools of the host run or
+// trust what is in them. They are written as fold leaves them; a "*" stands for anything.
+var protectedNames = []string{
+	// Repositories, and what makes git take a directory for one or look for its settings elsewhere.
+	".git", ".gitmodules", ".gitconfig", ".gitattributes", "commondir", "gitdir", "config.worktree",
+	".githooks", ".hg", ".svn", ".bzr", ".jj", ".husky", ".overcommit.yml", ".pre-commit-config.y*ml",
+	".lefthook*", "lefthook*", ".github", ".gitlab-ci.yml",
+	// Shells, editors, debuggers and interpreters, which read them where they are started.
+	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
+	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login",
+	".inputrc", ".direnv", ".env*", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals*.el",
+	".gdbinit", ".gdbearlyinit", ".lldbinit", ".rprofile", ".renviron", ".irbrc", ".pryrc", ".pdbrc*",
+	".xprofile", ".xinitrc", ".xsession*", ".pam_environment", ".tmux.conf", ".emacs*", ".byebugrc", ".rspec",
+	".bash_completion", ".curlrc", ".wgetrc", ".sqliterc", ".psqlrc", ".docker", ".kube", ".aws", ".gnupg",
+	".vscode", ".idea", ".zed", ".devcontainer*", ".config", ".local",
+	// Package managers, build tools and managers of tools' versions.
+	".npmrc", ".yarn", ".yarnrc*", ".pnpmfile.*", ".pypirc", ".cargo", ".mvn", ".gradle", ".bundle",
+	".bazelrc", ".mise*", "mise.toml", "mise.*.toml", ".tool-versions", ".netrc", ".ssh",
+	// Agents.
+	".mcp.json", ".claude*", "claude.md", "claude.local.md", ".cursor*", ".codex", ".agents", "agents.md",
+	"agents.override.md", ".gemini", "gemini.md", ".windsurf*", ".clinerules*", ".roo*", ".continue*",
+	".kiro", ".opencode", "opencode.json*", ".amazonq", ".aider*",
+}
+
+// isProtected reports whether a file system of whatever kind could take name for one of
+// protectedNames.
+func isProtected(name string) bool {
+	// A backslash is a separator to some.
+	for part := range strings.SplitSeq(fold(name), `\`) {
+		part, _, _ = strings.Cut(part, ":") // a stream or attribute of the file
+		part = strings.TrimRight(part, ". ")
+		for _, n := range protectedNames {
+			if matches(part, n) || shortName(part, n) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fold is what file systems that ignore case and invisible characters compare, in small letters.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		// Of the runes that differ in case only the smallest: a long s and the sign for Kelvin are letters too.
+		least := r
+		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+			least = min(least, o)
+		}
+		return unicode.ToLower(least)
+	}, name)
+}
+
+// matches compares name with a pattern that has at most one "*".
+func matches(name, pattern string) bool {
+	before, after, star := strings.Cut(pattern, "*")
+	if !star {
+		return name == pattern
+	}
+	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+}
+
+// shortName reports whether part is the name of eight characters that a file called n can have beside
+// its own: GIT~1 is .git.
+func shortName(part, n string) bool {
+	head, tail, ok := strings.Cut(part, "~")
+	if !ok || tail == "" || tail[0] < '0' || tail[0] > '9' {
+		return false
+	}
+	n, _, _ = strings.Cut(strings.TrimLeft(n, "."), ".")
+	n = strings.TrimSuffix(n, "*")
+	return head != "" && head == n[:min(len(n), 6)]
+}
+
+// gitLike reports whether the directory would look like a repository without a .git, whose
+// configuration git obeys wherever it is called in it: HEAD, and beside it either the objects and
+// references or the name of the directory that has them.
+func gitLike(from []fs.DirEntry, to *os.Root) bool {
+	has := func(name string) bool {
+		for _, e := range from {
+			if fold(e.Name()) == fold(name) {
+				return true
+			}
+		}
+		if to == nil {
+			return false
+		}
+		_, err := to.Lstat(name)
+		return err == nil
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
