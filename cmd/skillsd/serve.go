@@ -65,7 +65,6 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	}
 	if workspace.Dir != nil {
 		defer workspace.Dir.Close()
-		workspace.Protected = o.Roots.within(o.app, workspacePath)
 	}
 	trees, records, err := o.openStores(roots, workspacePath, workspace.Mode)
 	if err != nil {

@@ -201,7 +201,7 @@ func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error
 		handle.Close()
 		return ws, "", flagError("workspace", fmt.Errorf("%s is not a directory", dir))
 	}
-	return sandbox.Workspace{Mode: mode, Dir: handle}, dir, nil
+	return sandbox.Workspace{Mode: mode, Dir: handle, Protected: o.Roots.within(o.app, dir)}, dir, nil
 }
 
 // missingWorkspace says whether it is the directory that is missing, or a word behind one that is there
