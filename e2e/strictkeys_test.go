@@ -99,11 +99,3 @@ func TestInitializeVersions(t *testing.T) {
 		}
 	}
 }
-
-// server/discover names the revisions that are served, and no other.
-func TestDiscoverVersions(t *testing.T) {
-	found := serve(t, "--skills-root", tree(t, demoSkill())).request(1, "server/discover", `{"_meta":{`+modernMeta+`}}`)
-	if !strings.Contains(string(found.Result), `"supportedVersions":["2026-07-28","2025-11-25","2025-06-18"]`) {
-		t.Errorf("server/discover = %s %+v", found.Result, found.Error)
-	}
-}

@@ -96,8 +96,6 @@ func New(cfg Config) *Server {
 	})
 	hooks.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
 		s.awaitScan(ctx)
-		// The library knows older revisions that an initialize request here does not get.
-		result.SupportedVersions = ProtocolVersions()
 		result.Instructions = s.instructions(s.scopeOf(ctx))
 	})
 	var experimental map[string]any
