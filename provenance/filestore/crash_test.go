@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -120,10 +121,14 @@ func checkAcknowledged(t *testing.T, dir string, told map[string]string) {
 	}
 	st := open(t, dir, nil)
 	for _, s := range list {
-		if s.State != provenance.StateCrashed {
-			t.Errorf("session %s is %s, want crashed", s.ID, s.State)
+		if s.Head.Seq == 0 {
+			checkNotBegun(t, dir, &s)
+		} else {
+			if s.State != provenance.StateCrashed {
+				t.Errorf("session %s is %s, want crashed", s.ID, s.State)
+			}
+			verify(t, dir, s.ID)
 		}
-		verify(t, dir, s.ID)
 		storetest.Append(t, st, s.ID, provenance.KindSessionResumed)
 		for e, err := range filestore.ReadEvents(dir, s.ID) {
 			if err != nil {
@@ -142,5 +147,36 @@ func checkAcknowledged(t *testing.T, dir string, told map[string]string) {
 		if r := verify(t, dir, s.ID); len(r.Stale) != 0 || r.Torn != 0 {
 			t.Errorf("Verify after resuming = %+v", r)
 		}
+	}
+}
+
+// checkNotBegun checks a session whose process was killed before its first event was recorded: nothing
+// tells it from one whose record was emptied, so it is not passed off as whole.
+func checkNotBegun(t *testing.T, dir string, s *provenance.Session) {
+	t.Helper()
+	_, err := filestore.Verify(dir, s.ID)
+	var differs *filestore.VerifyError
+	if s.State != provenance.StateDamaged || !errors.As(err, &differs) {
+		t.Errorf("session %s without an event is %s, Verify = %v, want damaged and a difference", s.ID, s.State, err)
+	}
+}
+
+// A server that was killed between making the files of a session and its first event can go on with it.
+func TestKilledBeforeTheFirstEvent(t *testing.T) {
+	for _, files := range [][]string{{}, {provenance.LockFile}, {provenance.LockFile, provenance.EventsFile}} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "s"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if err := os.WriteFile(filepath.Join(dir, "s", name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkNotBegun(t, dir, &provenance.Session{ID: "s", State: provenance.StateDamaged})
+		st := open(t, dir, nil)
+		storetest.Append(t, st, "s", provenance.KindSessionStarted)
+		closeStore(t, st)
+		verify(t, dir, "s")
 	}
 }

@@ -22,7 +22,8 @@ import (
 // List returns the sessions below dir, newest first, without opening them for writing. One that is
 // neither ended nor held by a process is crashed; its numbers, and those of an open one, are
 // counted from its events. One whose record is missing, empty, broken or shorter than session.json
-// says is damaged, with as much as can still be told of it. A directory that holds no file of a
+// says is damaged, with as much as can still be told of it; a server that was killed before it recorded
+// the first event leaves the same as one whose record was emptied. A directory that holds no file of a
 // session is left out, and so is one that a process has only begun.
 //
 // Errors: that of reading dir; a dir that does not exist has no sessions.

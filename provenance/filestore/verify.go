@@ -251,7 +251,7 @@ func (v *verifier) record(e *provenance.Event) error {
 func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session) error {
 	switch {
 	case v.report.Events == 0:
-		return &VerifyError{provenance.EventsFile, 1, "holds no event"}
+		return &VerifyError{provenance.EventsFile, 1, "holds no event: the server was killed before it recorded the first, or the record was emptied"}
 	case found.missing:
 		return &VerifyError{provenance.SessionFile, 1, "missing"}
 	case seq > uint64(v.report.Events):
