@@ -3,7 +3,9 @@ package sandbox
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"hash"
+	"os"
 	"unicode/utf8"
 )
 
@@ -47,6 +49,25 @@ func (c *Capture) Write(p []byte) (int, error) {
 		p = p[n:]
 	}
 	return written, nil
+}
+
+// Drain takes what comes out of a pipe until its end, also what is in it once its deadline has passed,
+// and reports whether that were more than most bytes, at which it stops.
+func (c *Capture) Drain(pipe *os.File, most int64) (over bool) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := pipe.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = readNow(pipe, buf)
+		}
+		_, _ = c.Write(buf[:max(n, 0)])
+		if c.total > most {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+	}
 }
 
 // Total is the number of bytes taken.

@@ -269,20 +269,8 @@ func (e *execution) watch(ctx context.Context) {
 }
 
 func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := f.Read(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			n, err = readNow(f, buf)
-		}
-		_, _ = into.Write(buf[:max(n, 0)])
-		if into.Total() > e.limits.Output*outputFactor {
-			e.end(sandbox.OutputLimit)
-			return
-		}
-		if err != nil {
-			return
-		}
+	if into.Drain(f, e.limits.Output*outputFactor) {
+		e.end(sandbox.OutputLimit)
 	}
 }
 

@@ -245,7 +245,7 @@ func (e *execution) neverBegan(state *os.ProcessState) error {
 		return unavailable("the helper ended before it could report why: "+state.String(), "", nil)
 	}
 	var private []string
-	for _, s := range []string{string(e.stderr.stream().Head), e.reported()} {
+	for _, s := range []string{string(e.stderr.Stream().Head), e.reported()} {
 		if s = strings.TrimSpace(s); s != "" {
 			private = append(private, s)
 		}

@@ -32,9 +32,9 @@ func TestReadAfterTheDeadline(t *testing.T) {
 		if err := r.SetDeadline(time.Now().Add(-time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		c := newCapture(1 << 20)
+		c := sandbox.NewCapture(1 << 20)
 		e.drain(r, c)
-		if got := c.total; got != int64(len(said)) {
+		if got := c.Total(); got != int64(len(said)) {
 			t.Errorf("%d bytes of %d were read, the other end closed: %v", got, len(said), closed)
 		}
 		r.Close()

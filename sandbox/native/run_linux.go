@@ -47,7 +47,7 @@ func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, er
 	}
 	e := &execution{
 		launch: launch{runner: r, cmd: cmd, limits: limits},
-		stdout: newCapture(limits.Output), stderr: newCapture(limits.Output),
+		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output),
 		done: make(chan struct{}), ready: make(chan struct{}),
 	}
 	res, err := e.run(ctx)
@@ -80,8 +80,8 @@ type execution struct {
 	inside atomic.Pointer[process] // process 1 of a sandbox that a Builder made
 	ready  chan struct{}           // closed when the helper has said that it is
 	group  *cgroup                 // nil when memory is sampled
-	stdout *capture
-	stderr *capture
+	stdout *sandbox.Capture
+	stderr *sandbox.Capture
 	said   said
 	egress *egress
 
@@ -219,21 +219,9 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 	return first
 }
 
-func (e *execution) drain(f *os.File, c *capture) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := f.Read(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			n, err = readNow(f, buf)
-		}
-		c.write(buf[:max(n, 0)])
-		if c.total > e.limits.Output*outputFactor {
-			e.end(sandbox.OutputLimit)
-			return
-		}
-		if err != nil {
-			return
-		}
+func (e *execution) drain(f *os.File, into *sandbox.Capture) {
+	if into.Drain(f, e.limits.Output*outputFactor) {
+		e.end(sandbox.OutputLimit)
 	}
 }
 
@@ -335,7 +323,7 @@ func (e *execution) result(state *os.ProcessState) (*sandbox.Result, error) {
 	default:
 		return nil, e.neverBegan(state)
 	}
-	res.Stdout, res.Stderr = e.stdout.stream(), e.stderr.stream()
+	res.Stdout, res.Stderr = e.stdout.Stream(), e.stderr.Stream()
 	e.collect(res)
 	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		upper := e.upper
