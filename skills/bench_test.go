@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -49,6 +50,28 @@ func BenchmarkScan(b *testing.B) {
 				snapshot, err := skills.Scan(context.Background(), roots, nil)
 				if err != nil || len(snapshot.Skills) != n {
 					b.Fatalf("Scan found %d skills, %v; want %d", len(snapshot.Skills), err, n)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkVerify is the check before a load or a run, of files that were not touched.
+func BenchmarkVerify(b *testing.B) {
+	for _, files := range []int{5, 512} {
+		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {
+			tree := map[string]string{}
+			for i := range files {
+				tree[fmt.Sprintf("scripts/part%d/file%d.py", i/64, i)] = "pass\n"
+			}
+			sk, _ := oneSkill(b, &skills.ScanOptions{Now: func() time.Time { return time.Now().Add(time.Hour) }}, tree)
+			if _, err := sk.Index(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := sk.Verify(b.Context()); err != nil {
+					b.Fatal(err)
 				}
 			}
 		})

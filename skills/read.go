@@ -44,7 +44,7 @@ func (e *DriftError) Error() string {
 // most bytes the file may have.
 //
 // Errors: *PathError, ErrNotIndexed, ErrNotFound, ErrNotFile, ErrOutsideRoot, ErrPermission,
-// ErrTooLarge; those of [Skill.Index].
+// ErrTooLarge, ErrExhausted; those of [Skill.Index].
 func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, error) {
 	path, err := CleanPath(path)
 	if err != nil {
@@ -81,15 +81,19 @@ func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, e
 // Verify compares all files on disk with the index: it lists them, and reads those whose times,
 // size or inode are not those of the indexing, or cannot vouch for them.
 //
-// Errors: *DriftError for the first difference in byte order of paths; those of [Skill.Index].
+// Errors: *DriftError for the first difference in byte order of paths; ErrExhausted, which tells of
+// none; those of [Skill.Index].
 func (s *Skill) Verify(ctx context.Context) error {
 	index, err := s.Index(ctx)
 	if err != nil {
 		return err
 	}
+	if s.untouched(ctx, index) {
+		return nil
+	}
 	t, err := s.place.open()
 	if err != nil {
-		return &DriftError{Want: s.Digest, Path: s.File}
+		return driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
 	defer t.close()
 	files, _, err := listFiles(ctx, t, s.limits, s.File)
@@ -97,7 +101,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &DriftError{Want: s.Digest, Path: s.File}
+		return driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
 	near := nearby{tree: t}
 	defer near.leave()
@@ -105,6 +109,9 @@ func (s *Skill) Verify(ctx context.Context) error {
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if errors.Is(file.err, ErrExhausted) {
+			return file.err
 		}
 		if len(rest) > 0 && rest[0].Path < file.path {
 			break
@@ -148,14 +155,14 @@ func compare(t *nearby, known mark, want store.File, file candidate) error {
 	}
 	info, err := t.stat(file.path)
 	if err != nil {
-		return drift
+		return driftOf(cause(err), drift)
 	}
 	if known.vouches(markOf(info)) {
 		return nil
 	}
 	f, info, err := openFile(t.tree, file.path)
 	if err != nil {
-		return drift
+		return driftOf(err, drift)
 	}
 	defer f.Close()
 	read, err := digestFile(f, info, max(MaxFile, MaxSkillFile), make([]byte, hashBuffer))
@@ -166,6 +173,15 @@ func compare(t *nearby, known mark, want store.File, file candidate) error {
 		return nil
 	}
 	drift.Got = read.digest
+	return drift
+}
+
+// driftOf is what a file that cannot be looked at means: drift, unless it is this process that cannot
+// look at any.
+func driftOf(err error, drift *DriftError) error {
+	if errors.Is(err, ErrExhausted) {
+		return err
+	}
 	return drift
 }
 
@@ -217,7 +233,7 @@ func (s *Skill) Stage(ctx context.Context, st *store.Store) (*store.Tree, error)
 	}
 	t, err := s.place.open()
 	if err != nil {
-		return nil, &DriftError{Want: s.Digest, Path: s.File}
+		return nil, driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
 	defer t.close()
 	staged, err := st.Put(ctx, index.Files, func(path string) (io.ReadCloser, error) {

@@ -261,10 +261,16 @@ func TestVerifyAndStage(t *testing.T) {
 		{"a directory became a link out", func(t *testing.T, dir string) { replace(t, dir, "scripts", "-> /usr") }, "scripts"},
 		{"all gone", func(t *testing.T, dir string) { replace(t, dir, ".", "") }, "SKILL.md"},
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+	// Times vouch only for files that were settled when they were indexed, so both ways are taken.
+	settled := &skills.ScanOptions{Now: func() time.Time { return time.Now().Add(time.Hour) }}
+	for i := range 2 * len(tests) {
+		test, options, name := tests[i/2], (*skills.ScanOptions)(nil), "unsettled"
+		if i%2 == 1 {
+			options, name = settled, "settled"
+		}
+		t.Run(test.name+", "+name, func(t *testing.T) {
 			t.Parallel()
-			sk, dir := oneSkill(t, nil, map[string]string{"scripts/x.sh": "#!/bin/sh\n", "b.txt": "b"})
+			sk, dir := oneSkill(t, options, map[string]string{"scripts/x.sh": "#!/bin/sh\n", "b.txt": "b"})
 			x := index(t, sk)
 			st, err := store.Open(stateDir(t))
 			if err != nil {
