@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
@@ -121,11 +120,16 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		if file.path == s.File {
 			self = true
 			x.Files, x.marks = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest}), append(x.marks, s.mark)
-			in.self()
+			if err := in.self(); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if file.err == nil && !in.recall(file.path) {
 			file.err = in.add(file.path)
+		}
+		if errors.Is(file.err, ErrExhausted) {
+			return nil, file.err // the index would lack the file for as long as it is kept
 		}
 		if file.err != nil {
 			if x.ignored == nil {
@@ -180,6 +184,9 @@ func (s *Skill) same(t tree) error {
 		return nil
 	}
 	data, _, err := readTree(t, s.File, MaxSkillFile, nil)
+	if errors.Is(err, ErrExhausted) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.File, ErrNotFound)
 	}
@@ -227,19 +234,24 @@ func (in *indexer) finish() {
 }
 
 // self searches the skill file, unless it is no longer what the scan read.
-func (in *indexer) self() {
+//
+// Errors: ErrExhausted.
+func (in *indexer) self() error {
 	s := in.skill
 	if in.recallSelf() {
-		return
+		return nil
 	}
 	file, info, err := openFile(in.tree, s.File)
+	if errors.Is(err, ErrExhausted) {
+		return err
+	}
 	if err != nil {
-		return
+		return nil
 	}
 	defer file.Close()
 	data, err := readLimited(file, info.Size(), MaxSkillFile, in.buf)
 	if err != nil || !s.mark.vouches(markOf(info)) && digest.FromBytes(data) != s.Digest {
-		return
+		return nil
 	}
 	in.signals.begin(s.File, in.unseen)
 	in.signals.add(data)
@@ -252,6 +264,7 @@ func (in *indexer) self() {
 	if line := s.hooks(data); line > 0 {
 		in.found = append(in.found, Diagnostic{Severity: Info, Code: CodeHooksIgnored, Path: s.File, Line: line, Detail: "the hooks that the frontmatter declares never run"})
 	}
+	return nil
 }
 
 // escaped searches the frontmatter for invisible text that its YAML writes with escapes.
@@ -356,35 +369,3 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 	h.digest, h.text = digest.NewDigest(digest.SHA256, sum), scan.end()
 	return h, nil
 }
-
-// textScan tells whether bytes that come in pieces are UTF-8 without NUL.
-type textScan struct {
-	text bool
-	rest []byte // the start of a character that the last piece cut
-}
-
-func (t *textScan) add(piece []byte) {
-	if !t.text {
-		return
-	}
-	for len(t.rest) > 0 && len(piece) > 0 && !utf8.FullRune(t.rest) {
-		t.rest, piece = append(t.rest, piece[0]), piece[1:]
-	}
-	if len(t.rest) > 0 && utf8.FullRune(t.rest) {
-		t.text = utf8.Valid(t.rest)
-		t.rest = t.rest[:0]
-	}
-	cut := len(piece)
-	for back := 1; back <= min(utf8.UTFMax-1, len(piece)); back++ {
-		if utf8.RuneStart(piece[len(piece)-back]) {
-			if !utf8.FullRune(piece[len(piece)-back:]) {
-				cut = len(piece) - back
-			}
-			break
-		}
-	}
-	t.rest = append(t.rest, piece[cut:]...)
-	t.text = t.text && utf8.Valid(piece[:cut]) && bytes.IndexByte(piece, 0) < 0
-}
-
-func (t *textScan) end() bool { return t.text && len(t.rest) == 0 }

@@ -19,6 +19,7 @@ var (
 	ErrOutsideRoot = errors.New("a link leads out of the directory")
 	ErrPermission  = errors.New("permission denied")
 	ErrTooLarge    = errors.New("file is larger than the limit")
+	ErrExhausted   = errors.New("too many files are open") // for now; nothing is wrong with the file
 )
 
 // place is where the directory of a skill is.
@@ -108,6 +109,8 @@ func cause(err error) error {
 		return ErrPermission
 	case errors.Is(err, syscall.ELOOP):
 		return ErrNotFound
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return ErrExhausted
 	case errors.As(err, &pathErr):
 		// os.Root has no exported error for this.
 		if pathErr.Err.Error() == "path escapes from parent" {

@@ -191,6 +191,10 @@ func diff(old, fresh *Snapshot) (d Diff) {
 	return d
 }
 
+// Differs reports whether a later reading of a skill, of the same path, describes something else, as a
+// Diff would say.
+func (s *Skill) Differs(later *Skill) bool { return s != later && differ(s, later) }
+
 func differ(was, is *Skill) bool {
 	before, after := was.lastIndex(), is.indexed.Load()
 	return was.Digest != is.Digest || was.Root != is.Root || was.place.rel != is.place.rel || was.place.base != is.place.base ||

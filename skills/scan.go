@@ -90,7 +90,8 @@ func (o *ScanOptions) limits() *limits {
 // are one skill. Of two skills with equal paths the one of the more trusted tier wins, then that of
 // the earlier root.
 //
-// Errors: those of ctx; a root that cannot be read, with StrictRoots.
+// Errors: those of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, for a scan that
+// lacks what it could not open must not take the place of one that does not.
 func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
 	if opts == nil {
 		opts = &ScanOptions{}
@@ -162,7 +163,7 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root) error {
 		top, err = openBase(a.place.base)
 	}
 	if err != nil {
-		if s.opts.StrictRoots {
+		if s.opts.StrictRoots || errors.Is(cause(err), ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
 		}
 		if s.keepRoot(root, err) {
@@ -228,6 +229,9 @@ func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) er
 		visited := level
 		level = nil
 		for i := range visits {
+			if visits[i].err != nil {
+				return fmt.Errorf("scan %s: %w", join(a.path, visited[i]), visits[i].err)
+			}
 			s.found = append(s.found, visits[i].skills...)
 			for _, d := range visits[i].diagnostics {
 				s.notes = append(s.notes, note{d, a, visited[i]})
@@ -267,6 +271,9 @@ func (s *scanner) followLinks(ctx context.Context) error {
 			return nil
 		}
 		a, top, err := s.resolve(&s.links[i])
+		if errors.Is(cause(err), ErrExhausted) {
+			return fmt.Errorf("scan %s: %w", s.links[i].path, cause(err))
+		}
 		if err != nil {
 			s.note(Warning, CodeUnreadableDir, s.links[i].path, "the link cannot be followed: %v", cause(err))
 			continue

@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -51,6 +52,7 @@ type visit struct {
 	diagnostics []Diagnostic
 	dirs        []string // to be visited, relative to the area
 	links       []link
+	err         error // ErrExhausted: what was found is not all there is
 }
 
 // visitor visits directories, one at a time.
@@ -71,11 +73,19 @@ func (v *visitor) note(severity Severity, code Code, path, format string, args .
 	v.out.diagnostics = append(v.out.diagnostics, diagnose(severity, code, path, format, args...))
 }
 
+// exhausted notes that something was not looked at because too many files are open.
+func (v *visitor) exhausted(err error) {
+	if err := cause(err); errors.Is(err, ErrExhausted) {
+		v.out.err = err
+	}
+}
+
 // visit reads one directory of an area and, when it is a skill, what is nested in it.
 func (v *visitor) visit(rel string, depth int) visit {
 	v.out, v.budget = visit{}, v.limits.files
 	f, err := descend(v.top, rel)
 	if err != nil {
+		v.exhausted(err)
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be opened: %v", cause(err))
 		return v.out
 	}
@@ -83,6 +93,7 @@ func (v *visitor) visit(rel string, depth int) visit {
 	entries, more, err := f.list(maxList)
 	switch {
 	case err != nil:
+		v.exhausted(err)
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be listed: %v", cause(err))
 	case more:
 		v.note(Error, CodeScanLimit, v.path(rel), "the directory has more than %d entries; the rest is not scanned", maxList)
@@ -180,11 +191,13 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 	f, err := parent.sub(name)
 	if err != nil {
+		v.exhausted(err)
 		return
 	}
 	defer f.close()
 	entries, _, err := f.list(maxList)
 	if err != nil {
+		v.exhausted(err)
 		return
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
@@ -235,6 +248,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
 	}
 	if err != nil {
+		v.exhausted(err)
 		d := unloadable(err)
 		d.Path = join(path, file.name)
 		v.out.diagnostics = append(v.out.diagnostics, d)
