@@ -72,7 +72,9 @@ type Options struct {
 	Shown int64
 	// ForgetShown says that what models are shown is not kept, so that it cannot be shown again.
 	ForgetShown bool
-	// Signer signs the head of a session's chain when the session ends; nil signs nothing.
+	// Signer signs the head of a session's chain when the session ends; nil signs nothing. A session
+	// that ended without, because the process was killed in between, stays unsigned: [Verify] with a
+	// key says so.
 	Signer note.Signer
 	// Now is the clock for events without a time; nil is time.Now.
 	Now func() time.Time

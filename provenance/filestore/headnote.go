@@ -12,7 +12,8 @@ import (
 // maxHeadNote bounds what is read of a head.note, in bytes.
 const maxHeadNote = 64 << 10
 
-// signHead writes head.note for a session that has ended.
+// signHead writes head.note for a session that has ended. Nothing signs one later: whoever can write
+// to the directory would get a signature for a record of their own.
 func (s *session) signHead() error {
 	if s.opts.Signer == nil {
 		return nil
@@ -26,27 +27,24 @@ func (s *session) signHead() error {
 	if err != nil {
 		return err
 	}
-	dir, err := s.openDir()
-	if err == nil {
-		err = errors.Join(writeFile(dir, provenance.HeadNoteFile, data, fileMode), dir.Close())
-	}
+	err = patiently(func() error {
+		dir, err := s.openDir()
+		if err != nil {
+			return err
+		}
+		return errors.Join(writeFile(dir, provenance.HeadNoteFile, data, fileMode), dir.Close())
+	})
 	if err != nil {
 		return unavailable("write "+provenance.HeadNoteFile, err)
 	}
 	return nil
 }
 
-// readNote returns the head that head.note names, or the zero Head when there is none and no key
-// asks for one.
+// readNote returns the head that head.note names, or the zero Head when there is none.
 func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	found, err := v.readDerived(provenance.HeadNoteFile, maxHeadNote)
-	switch {
-	case err != nil:
+	if err != nil || found.missing {
 		return provenance.Head{}, err
-	case found.missing && len(keys) > 0:
-		return provenance.Head{}, &VerifyError{provenance.HeadNoteFile, 1, "missing: the session is not signed"}
-	case found.missing:
-		return provenance.Head{}, nil
 	}
 	head, err := provenance.OpenHead(v.id, found.data, keys...)
 	if err != nil {
@@ -60,6 +58,8 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 // covered by it.
 func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) error {
 	switch {
+	case signed.Seq == 0 && keyed:
+		return &VerifyError{provenance.HeadNoteFile, 1, "missing: " + v.unsigned()}
 	case signed.Seq == 0:
 		return nil
 	case signed.Seq > uint64(v.report.Events):
@@ -71,4 +71,12 @@ func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) er
 	}
 	v.report.Signed = keyed
 	return nil
+}
+
+// unsigned says how a session comes to have no head.note.
+func (v *verifier) unsigned() string {
+	if v.report.Session.State == provenance.StateEnded {
+		return "the session ended but is not signed: the server had no key, was killed before it had signed, or the note was removed"
+	}
+	return "the session has not ended, and none is signed before"
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -114,6 +115,25 @@ func TestSignedHead(t *testing.T) {
 		{"longer", func(t *testing.T, dir string) {
 			signed(t, dir, "s", nil, provenance.KindSessionResumed, provenance.KindSessionEnded)
 		}, key, "events.jsonl", "not signed"},
+		{"killed before it was signed", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
+				t.Fatal(err)
+			}
+			signed(t, dir, "s", nil, ended...)
+			st := open(t, dir, &filestore.Options{Signer: signer})
+			for _, err := range st.Sessions(t.Context(), time.Time{}) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			closeStore(t, st)
+		}, key, "head.note", "missing: the session ended but is not signed"},
+		{"not ended", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
+				t.Fatal(err)
+			}
+			signed(t, dir, "s", signer, began...)
+		}, key, "head.note", "missing: the session has not ended"},
 		{"longer, without a key", func(t *testing.T, dir string) {
 			signed(t, dir, "s", nil, provenance.KindSessionResumed, provenance.KindSessionEnded)
 		}, nil, "", ""},
@@ -142,6 +162,34 @@ func TestSignedHead(t *testing.T) {
 				t.Errorf("Verify = %v, want %s: %s", err, tc.file, tc.what)
 			}
 		})
+	}
+}
+
+// watchedSigner notes what session.json says when a signature is made.
+type watchedSigner struct {
+	note.Signer
+	file  string
+	found []byte
+	err   error
+}
+
+func (s *watchedSigner) Sign(msg []byte) ([]byte, error) {
+	s.found, s.err = os.ReadFile(s.file)
+	return s.Signer.Sign(msg)
+}
+
+// The views of a long session take long, and a server may be killed meanwhile.
+func TestHeadIsSignedBeforeViewsAreWritten(t *testing.T) {
+	t.Parallel()
+	signer, key := newKey(t)
+	dir := t.TempDir()
+	watched := &watchedSigner{Signer: signer, file: filepath.Join(dir, "s", "session.json")}
+	signed(t, dir, "s", watched, provenance.KindSessionStarted, provenance.KindSessionEnded)
+	if watched.err != nil || bytes.Contains(watched.found, []byte(`"ended"`)) {
+		t.Errorf("session.json when the head is signed: %v\n%s", watched.err, watched.found)
+	}
+	if r, err := filestore.Verify(dir, "s", key); err != nil || !r.Signed {
+		t.Errorf("Verify = %+v, %v", r, err)
 	}
 }
 

@@ -354,8 +354,9 @@ func (s *session) openDir() (*os.Root, error) {
 	return dir, nil
 }
 
-// shutdown stops the goroutine, writes the views and frees the directory. The record is closed
-// first, so that at the limit of descriptors there are some for the views.
+// shutdown stops the goroutine, signs, writes the views and frees the directory. The record is closed
+// first, so that at the limit of descriptors there are some for the views. The views of a long session
+// take a while and can be made again; the signature cannot, so it goes before them.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -365,7 +366,7 @@ func (s *session) shutdown() error {
 	s.wg.Wait()
 	closed := s.log.file.Close()
 	s.log.file = nil
-	return errors.Join(closed, s.writeLastViews(), s.signHead(), s.closeFiles())
+	return errors.Join(closed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }
 
 func (s *session) closeFiles() error {

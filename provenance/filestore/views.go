@@ -77,11 +77,11 @@ func (s *session) writeViews() error {
 	return nil
 }
 
-// writeLastViews is writeViews for a session that is let go of. At the limit of descriptors it waits
-// for those of other sessions that are.
-func (s *session) writeLastViews() error {
+// patiently does what a session that is let go of needs. At the limit of descriptors it waits for
+// those of other sessions that are.
+func patiently(do func() error) error {
 	for end := time.Now().Add(viewPatience); ; time.Sleep(10 * time.Millisecond) {
-		err := s.writeViews()
+		err := do()
 		if !atLimit(err) || time.Now().After(end) {
 			return err
 		}
