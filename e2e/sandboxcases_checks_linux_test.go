@@ -112,7 +112,7 @@ func (b *toolBench) noNamespaces() {
 	if _, err := os.Stat(b.root + "/marker"); err == nil {
 		b.Error("the script ran")
 	}
-	if n := strings.Count(p.stderr.String(), `"no sandbox`); n != 1 {
+	if n := strings.Count(p.stderr.String(), `"msg":"no sandbox`); n != 1 {
 		b.Errorf("%d warnings that there is no sandbox: %s", n, p.stderr)
 	}
 }

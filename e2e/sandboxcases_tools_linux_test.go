@@ -57,14 +57,33 @@ var toolChecks = map[string]func(*toolBench){
 	"T40": (*toolBench).frontmatterGrants,
 }
 
-// TestSandboxCasesOfTools makes the calls of the tool-level cases.
+// TestSandboxCasesOfTools makes the calls of the tool-level cases, on each backend that is asked for.
 func TestSandboxCasesOfTools(t *testing.T) {
 	needCaseTools(t)
+	for backend := range strings.SplitSeq(*sandboxes, ",") {
+		t.Run(backend, func(t *testing.T) {
+			unavailable := unavailableAs(t, backend, caseUsers()[0])
+			for _, c := range toolCases(t) {
+				t.Run(c.ID, func(t *testing.T) {
+					t.Parallel()
+					b := &toolBench{toolCase: c, T: t, root: caseRoot(t), backend: backend, unavailable: unavailable}
+					b.env = []string{"HOME=" + b.root + "/home"} // which an ordinary user may look for
+					b.plant()
+					toolChecks[c.ID](b)
+				})
+			}
+		})
+	}
+}
+
+// toolCases are the cases, each of which has a check.
+func toolCases(t *testing.T) []*toolCase {
+	t.Helper()
 	files, err := filepath.Glob(caseDir + "/t*.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]bool{}
+	var cases []*toolCase
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -74,24 +93,17 @@ func TestSandboxCasesOfTools(t *testing.T) {
 		if err := json.Unmarshal(data, &c); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		check := toolChecks[c.ID]
-		if check == nil {
+		if toolChecks[c.ID] == nil {
 			t.Fatalf("%s: no check for %s", file, c.ID)
 		}
-		seen[c.ID] = true
-		t.Run(c.ID, func(t *testing.T) {
-			t.Parallel()
-			b := &toolBench{toolCase: &c, T: t, root: caseRoot(t)}
-			b.env = []string{"HOME=" + b.root + "/home"} // which an ordinary user may look for
-			b.plant()
-			check(b)
-		})
+		cases = append(cases, &c)
 	}
 	for id := range toolChecks {
-		if !seen[id] {
+		if !slices.ContainsFunc(cases, func(c *toolCase) bool { return c.ID == id }) {
 			t.Errorf("no case %s", id)
 		}
 	}
+	return cases
 }
 
 // caseRoot is a directory that other users may enter, and that is removed although what a server
@@ -106,10 +118,12 @@ func caseRoot(t *testing.T) string {
 type toolBench struct {
 	*toolCase
 	*testing.T
-	root string
-	env  []string // beside the tests' own
-	id   int
-	p    *process // of run
+	root        string
+	backend     string
+	unavailable string   // why the backend does not work here; "" if it does
+	env         []string // beside the tests' own
+	id          int
+	p           *process // of run
 }
 
 func (b *toolBench) skills() string { return filepath.Join(b.root, "tree") }
@@ -138,8 +152,7 @@ func (b *toolBench) write(path, text string) {
 
 // flags are the case's options of the server, with entries beside its own.
 func (b *toolBench) flags(allow ...string) []string {
-	backend, _, _ := strings.Cut(*sandboxes, ",")
-	args := []string{"serve", "--state", filepath.Join(b.root, "state"), "--log-format", "json", "--sandbox", backend, "--release", "observed",
+	args := []string{"serve", "--state", filepath.Join(b.root, "state"), "--log-format", "json", "--sandbox", b.backend, "--release", "observed",
 		"--skills-root", "builtin=" + b.skills(), "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command"}
 	for _, entry := range append(slices.Clone(b.Server.Allow), allow...) {
 		args = append(args, "--allow-skill-script", entry)
@@ -274,6 +287,9 @@ func (b *toolBench) ended(happen func(*process)) {
 	script, mark := b.sleeper()
 	b.write("demo/scripts/ok.sh", script)
 	b.needSandbox()
+	if b.backend == "runsc" {
+		b.Skip("missing capability: a host that sees the processes of gVisor's guest")
+	}
 	p := b.serve(exec.Command(binary, b.flags()...))
 	p.send(`{"jsonrpc":"2.0","id":50,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"}}}`)
 	eventually(b.T, "both processes of the run are there", func() bool { return len(processesWith(b.T, mark)) >= 2 })
@@ -284,11 +300,11 @@ func (b *toolBench) ended(happen func(*process)) {
 // needSandbox skips where nothing can be isolated.
 func (b *toolBench) needSandbox() {
 	b.Helper()
-	if why := unavailableAs(b.T, strings.Split(*sandboxes, ",")[0], caseUsers()[0]); why != "" {
-		if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
-			b.Fatalf("no sandbox backend works here: %s", why)
+	if b.unavailable != "" {
+		if b.backend == "native" && os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
+			b.Fatalf("the sandbox %s does not work here: %s", b.backend, b.unavailable)
 		}
-		b.Skipf("missing capability: %s", why)
+		b.Skipf("missing capability: the sandbox %s: %s", b.backend, b.unavailable)
 	}
 }
 

@@ -17,18 +17,26 @@ type Runner interface {
 	Run(ctx context.Context, cmd *Cmd) (*Result, error)
 }
 
-// Cmd is one command to run. The caller keeps ownership of Tree and Workspace.Dir, which must
-// stay open until Run returns.
+// Cmd is one command to run. The caller keeps ownership of Tree, Cache.Dir and Workspace.Dir,
+// which must stay open until Run returns.
 type Cmd struct {
 	Argv        []string     // Argv[0] is the interpreter's absolute real path
 	Interpreter *Interpreter // what Argv[0] needs mounted; nil when everything is below /usr
 	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
+	Cache       Cache
 	Workspace   Workspace
 	Cwd         string   // inside the sandbox; relative to /workspace when mounted, else to /tmp; empty is that directory
 	Env         []string // the whole environment, "K=V"
 	Stdin       []byte   // nil is /dev/null
 	Limits      Limits
 	Network     Network
+}
+
+// Cache is what an interpreter made of the tree before, where it looks for that. The zero value mounts
+// none.
+type Cache struct {
+	Dir *os.File // open directory handle, mounted read-only
+	At  string   // inside the sandbox: absolute, clean, and below /tmp, where the directories to it are the command's
 }
 
 // Paths inside the sandbox.

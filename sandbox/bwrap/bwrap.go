@@ -16,6 +16,7 @@
 //   - The five devices are mounted writable, but belong to nobody inside; /dev/shm and /out may hold
 //     programs.
 //   - The path of the tree on its own file system can be read from /proc/self/mountinfo.
+//   - What a command may watch of files is bounded by the limits of its user on the host alone.
 //   - The kernel's key and timer lists in /proc are covered by a device that cannot be opened.
 //
 // Of the scripts in e2e/testdata/sandbox-cases, which attack a sandbox or must work in one, all hold for
@@ -27,27 +28,14 @@
 // exempt from process limits and able to leave set-id files behind, whatever --uid says.
 package bwrap
 
-import "github.com/skillsd/skillsd/sandbox"
+import "github.com/skillsd/skillsd/sandbox/native"
 
 // Name is the backend's name in results, flags and errors.
 const Name = "bwrap"
 
-// Options change how a [Runner] isolates. The zero value is the default of every field.
-type Options struct {
-	// Path is bubblewrap's own path. Empty means that there is none and every run is refused.
-	Path string
-
-	// UID, GID, Cgroup and NoCgroup are those of package native.
-	UID, GID int
-	Cgroup   string
-	NoCgroup bool
-}
-
-var _ sandbox.Runner = (*Runner)(nil)
-
-// Name returns [Name].
-func (r *Runner) Name() string { return Name }
-
-func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {
-	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
+// New returns a runner that isolates with the bwrap whose absolute path is given; without one it
+// refuses every command, as it does where the system is not Linux. A nil opts means the defaults. It
+// starts nothing and looks at nothing: whether that program can make a sandbox shows in the first Run.
+func New(path string, opts *native.Options) *native.Runner {
+	return native.Built(Name, newBuilder(path), opts)
 }

@@ -1,8 +1,6 @@
 package bwrap
 
 import (
-	"context"
-	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -14,41 +12,9 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// A Runner runs commands isolated. It is safe for concurrent use.
-type Runner struct {
-	native *native.Runner
-}
-
-// New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing.
-func New(opts *Options) *Runner {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
-	return &Runner{native.Built(&builder{path: o.Path}, &native.Options{UID: o.UID, GID: o.GID, Cgroup: o.Cgroup, NoCgroup: o.NoCgroup})}
-}
-
-// Memory says how memory limits are enforced on this host.
-func (r *Runner) Memory() native.Memory { return r.native.Memory() }
-
-// Processes says how limits on processes are, as [native.Runner.Processes] does.
-func (r *Runner) Processes() native.Memory { return r.native.Processes() }
-
-// Run runs cmd as [native.Runner.Run] does.
-//
-// Errors: *[sandbox.UnavailableError], *[sandbox.CwdError].
-func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
-	res, err := r.native.Run(ctx, cmd)
-	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
-		u.Backend = Name
-	}
-	if res != nil {
-		res.Backend = Name
-	}
-	return res, err
-}
-
 type builder struct{ path string }
+
+func newBuilder(path string) native.Builder { return &builder{path: path} }
 
 func (b *builder) Setting() pidone.Setting { return pidone.Built }
 
@@ -90,7 +56,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	if !p.Root {
 		return &native.Command{Path: b.path, Argv: args, Attr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}, nil
 	}
-	return p.Enter(&pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args})
+	return p.Enter(&pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args}, native.Dropped)
 }
 
 // arguments are the options for all that is the same in every run but for its limits.
@@ -161,4 +127,8 @@ func directories(p *native.Plan) (args []string, moved []pidone.Mount, err error
 		args = append(args, option, source, m.Target)
 	}
 	return args, moved, nil
+}
+
+func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {
+	return &sandbox.UnavailableError{Reason: reason, Remedy: remedy, Err: err}
 }

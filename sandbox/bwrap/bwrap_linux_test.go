@@ -1,6 +1,7 @@
 package bwrap_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -34,15 +35,31 @@ func TestBwrap(t *testing.T) {
 	if os.Geteuid() != 0 {
 		differs = append(differs, sandboxtest.NoStaging)
 	}
-	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return bwrap.New(&bwrap.Options{Path: path}) }, differs...)
+	if bwrap.New(path, nil).Processes() == native.MemorySampled {
+		differs = append(differs, sandboxtest.UncountedProcesses)
+	}
+	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return bwrap.New(path, nil) }, differs...)
+}
+
+// What cannot be isolated does not run, and the error names this backend.
+func TestRefusesWithoutTheProgram(t *testing.T) {
+	tree, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	res, err := bwrap.New("", nil).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/true"}, Tree: tree})
+	if u, ok := errors.AsType[*sandbox.UnavailableError](err); !ok || res != nil || u.Backend != bwrap.Name || u.Remedy == "" {
+		t.Errorf("Run = %+v, %v, want an UnavailableError of %s with a remedy", res, err, bwrap.Name)
+	}
 }
 
 func TestKilled(t *testing.T) {
 	path := find(t)
 	// The program's two, the command and what it starts.
-	sandboxtest.Killed(t, func(*testing.T) sandbox.Runner { return bwrap.New(&bwrap.Options{Path: path}) }, 5)
+	sandboxtest.Killed(t, func(*testing.T) sandbox.Runner { return bwrap.New(path, nil) }, 5)
 }
 
 func TestEndedWhileStarting(t *testing.T) {
-	sandboxtest.EndedWhileStarting(t, bwrap.New(&bwrap.Options{Path: find(t)}), 60, time.Millisecond/2)
+	sandboxtest.EndedWhileStarting(t, bwrap.New(find(t), nil), 60, time.Millisecond/2)
 }

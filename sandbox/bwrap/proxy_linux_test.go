@@ -38,7 +38,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	r := bwrap.New(&bwrap.Options{Path: find(t)})
+	r := bwrap.New(find(t), nil)
 	script := `exec 3<>/dev/tcp/127.0.0.1/3128; cat <&3; (exec 4<>/dev/tcp/192.0.2.1/80) 2>/dev/null && echo BREACH; echo done`
 	res, err := r.Run(t.Context(), &sandbox.Cmd{
 		Argv: []string{"/usr/bin/bash", "-c", script}, Tree: tree, Network: sandbox.Network{Proxy: greeter{}},

@@ -38,8 +38,8 @@ var automatic = [...]string{Native, Bwrap}
 
 // Options change what [Select] tries. The zero value is the default of every field.
 type Options struct {
-	Native  *native.Options
-	TempDir string // where the self-test puts its files; "" is [os.TempDir]
+	Native  *native.Options // of every backend
+	TempDir string          // where the self-test puts its files; "" is [os.TempDir]
 
 	// Path lists the directories, as in PATH, in which bwrap and runsc are looked for, before
 	// /usr/bin, /usr/local/bin and /bin.
@@ -124,29 +124,18 @@ func refuse(name, reason, remedy string) (sandbox.Runner, []Report, error) {
 		&sandbox.UnavailableError{Backend: name, Reason: reason, Remedy: remedy}
 }
 
-// backend is what the packages of all backends have.
-type backend interface {
-	sandbox.Runner
-	Memory() native.Memory
-	Processes() native.Memory
-}
-
-func (o *Options) backend(name string) (backend, error) {
-	var common native.Options
-	if o.Native != nil {
-		common = *o.Native
-	}
+func (o *Options) backend(name string) (*native.Runner, error) {
 	if name == Native {
-		return native.New(&common), nil
+		return native.New(o.Native), nil
 	}
 	path, err := o.program(name)
 	if err != nil {
 		return nil, err
 	}
 	if name == Bwrap {
-		return bwrap.New(&bwrap.Options{Path: path, UID: common.UID, GID: common.GID, Cgroup: common.Cgroup, NoCgroup: common.NoCgroup}), nil
+		return bwrap.New(path, o.Native), nil
 	}
-	return runsc.New(&runsc.Options{Path: path, UID: common.UID, GID: common.GID, Cgroup: common.Cgroup, NoCgroup: common.NoCgroup}), nil
+	return runsc.New(path, o.Native), nil
 }
 
 // program finds a backend's program, or returns "" when there is none.

@@ -1,27 +1,13 @@
 package native_test
 
 import (
-	"io"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
-
-func BenchmarkBare(b *testing.B) {
-	sandboxtest.Need(b, "bash")
-	for b.Loop() {
-		cmd := exec.Command("/usr/bin/bash", "-c", "true")
-		cmd.Env = []string{"PATH=/usr/bin:/bin"}
-		cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
-		if err := cmd.Run(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
 
 func BenchmarkRun(b *testing.B) {
 	sandboxtest.Need(b, "userns", "bash")

@@ -110,14 +110,6 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 // Identity are the host's user and group that a command of a root server is to run as.
 func (p *Plan) Identity() (uid, gid int) { return p.launch.runner.opts.UID, p.launch.runner.opts.GID }
 
-// Built returns a runner whose sandboxes b makes; a nil opts means the defaults. Its errors and
-// results carry the name of this package's own backend.
-func Built(b Builder, opts *Options) *Runner {
-	r := New(opts)
-	r.host.builder = b
-	return r
-}
-
 // maxMessage is the longest packet of a helper, and maxOut what all of a guest's files may take.
 const (
 	maxMessage = 64 << 10
@@ -146,7 +138,7 @@ func (p *process) wait() {
 // kernel knows what its number is out here.
 func (e *execution) arrived(oob []byte) {
 	defer e.unready()
-	if e.runner.host.builder == nil || e.inside.Load() != nil {
+	if e.runner.builder == nil || e.inside.Load() != nil {
 		return
 	}
 	controls, err := unix.ParseSocketControlMessage(oob)
@@ -181,7 +173,7 @@ func (e *execution) unready() {
 
 // members are the processes whose descendants are the command's.
 func (e *execution) members() ([]int, error) {
-	if e.runner.host.builder == nil {
+	if e.runner.builder == nil {
 		return []int{e.child.proc.Pid}, nil
 	}
 	<-e.ready
@@ -198,7 +190,7 @@ func (e *execution) members() ([]int, error) {
 
 // sample adds up what the command uses.
 func (e *execution) sample() usage {
-	if e.runner.host.builder == nil {
+	if e.runner.builder == nil {
 		return sample(e.child.proc.Pid, e.limits.Memory, e.mounted(), e.done)
 	}
 	p := e.inside.Load()
@@ -301,22 +293,34 @@ func unpack(data []byte) ([]sandbox.OutFile, int) {
 	return out, skips
 }
 
+// Identity says who the program of a [Plan.Enter] is to the host.
+type Identity int
+
+// The identities. A server that is not root has Mapped alone: its own user takes the command's place.
+const (
+	Dropped Identity = iota // the command's user and group
+	Mapped                  // the same, who are root in a user namespace of the program's own
+	Kept                    // root, like the server
+)
+
 // Enter returns the command that runs the program of n in a mount namespace of its own, where it
-// finds the mounts and files that n names, and which is gone with it. The program of a root server
-// runs as [Plan.Identity] unless n.UID is negative. That of any other server is root in a user
-// namespace of its own, with no more rights outside.
-func (p *Plan) Enter(n *pidone.Entry) (*Command, error) {
+// finds the mounts and files that n names, and which is gone with it. It sets the user of n.
+func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
-	switch {
-	case !p.Root:
-		n.UID, n.GID = 0, 0
+	uid, gid := p.Identity()
+	n.UID, n.GID = 0, 0
+	if !p.Root {
+		as, uid, gid = Mapped, os.Geteuid(), os.Getegid()
+	}
+	switch as {
+	case Dropped:
+		n.UID, n.GID = uid, gid
+	case Mapped:
 		attr.Cloneflags |= unix.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
-	case n.UID < 0:
-		n.UID, n.GID = 0, 0
-	default:
-		n.UID, n.GID = p.Identity()
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
+		attr.GidMappingsEnableSetgroups = p.Root
+		attr.Credential = &syscall.Credential{NoSetGroups: !p.Root} // root's own groups must not come along
 	}
 	fd, err := p.PassText("entry", string(n.Encode()))
 	if err != nil {

@@ -24,9 +24,8 @@ const groupPrefix = "skillsd-run-"
 
 // host is what a Runner learns about the machine, once.
 type host struct {
-	once    sync.Once
-	base    cgroupBase
-	builder Builder // nil: the helper makes the sandbox
+	once sync.Once
+	base cgroupBase
 }
 
 // A cgroupBase says below which directories cgroups of runs can be made.

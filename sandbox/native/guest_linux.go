@@ -62,7 +62,7 @@ func (g *guest) memory() int64 {
 // are not the command's to use up.
 func (e *execution) groupLimits() sandbox.Limits {
 	l := e.limits
-	if b := e.runner.host.builder; b != nil && b.Setting() == pidone.Guest {
+	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {
 		l.PIDs = max(l.PIDs, guestTasks)
 	}
 	return l

@@ -6,9 +6,9 @@
 // It guarantees that a command sees no file but /usr, a synthetic /etc, its tree at /skill, the
 // workspace it was granted, its interpreter and its own scratch space; that it writes nowhere
 // but in scratch space, /out and a writable workspace; that it reaches no socket of the host and no
-// network but through the proxy of its Cmd, when it has one; that it holds no capability, gains none, and runs as no root user; that nothing
-// it started outlives Run; and that time, memory, processes and output are bounded. A sandbox
-// that cannot be built whole is an error: nothing runs with less.
+// network but through the proxy of its Cmd, when it has one; that it holds no capability, gains none,
+// and runs as no root user; that nothing it started outlives Run; and that time, memory, processes and
+// output are bounded. A sandbox that cannot be built whole is an error: nothing runs with less.
 //
 // It does not guarantee anything against a fault of the kernel, which the command shares. A
 // server of an ordinary user cannot drop its supplementary groups: the command keeps the rights
@@ -20,18 +20,22 @@
 //
 // A command may lock whatever it can open, files mounted read-only among them, with flock and with
 // locks for reading: a program of the host that waits for the same lock waits until the run is over.
-// Leases, which hold up those who only open a file, are refused. Changes to a staged workspace are
+// Leases, which hold up those who only open a file, are refused. Watches of files count against the
+// command's user on the host too: a command may have 32 inotify instances and 16384 watches, unless the
+// server sees /proc/sys read-only and so can set no limit. Changes to a staged workspace are
 // applied but for names and directories that known tools run or trust; a list of such names is never
 // complete, and what the host runs because somebody asks for it, a Makefile or a script, is written.
 //
 // Without a memory cgroup the memory limit is enforced by sampling every 20 ms, or as seldom as twice
 // a second where adding up takes long, so a burst may pass it for that long. Counted are private and
 // shared memory, page tables, files in /tmp, /dev/shm, /out and the layer of a staged workspace, with
-// a kibibyte for each, empty or not, and sockets as if their buffers had the usual size, which no
-// command can change. A file that is mapped as well counts twice. Other memory that no process owns
-// cannot be made. What else the kernel keeps for a process, such as descriptors, pipes and the list of
-// its mappings, is bounded only by the limits on processes and descriptors. Under cgroup v1 the
-// buffers of sockets and pipes are in no limit but those.
+// a kibibyte for each, empty or not, locks on files, of which more than 16384 are over any limit, and
+// sockets as if their buffers had the usual size, which no command can change. A file that is mapped as
+// well counts twice. Other memory that no process owns cannot be made. What else the kernel keeps for a
+// process, such as descriptors, pipes and the list of its mappings, is bounded only by the limits on
+// processes and descriptors. Under cgroup v1 the buffers of sockets and pipes are in no limit but those.
+// Only a cgroup tells for sure that processes were refused; where none counts them, a run that fails for
+// it may have outcome exited.
 //
 //	func main() {
 //		native.MaybeHelper()
@@ -41,6 +45,10 @@
 package native
 
 import (
+	"cmp"
+	"context"
+	"errors"
+
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
@@ -75,16 +83,22 @@ const (
 
 // A Runner runs commands isolated. It is safe for concurrent use.
 type Runner struct {
-	opts Options
-	host host
+	name    string
+	builder Builder // nil: the helper makes the sandbox
+	opts    Options
+	host    host
 }
 
 var _ sandbox.Runner = (*Runner)(nil)
 
 // New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing:
 // whether the host allows a sandbox shows in the first Run.
-func New(opts *Options) *Runner {
-	r := &Runner{}
+func New(opts *Options) *Runner { return Built("", nil, opts) }
+
+// Built returns a runner whose sandboxes b makes, and that name stands for in results and errors; an
+// empty name is this package's own. A nil opts means the defaults. Like [New] it looks at nothing.
+func Built(name string, b Builder, opts *Options) *Runner {
+	r := &Runner{name: cmp.Or(name, Name), builder: b}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -97,8 +111,25 @@ func New(opts *Options) *Runner {
 	return r
 }
 
-// Name returns [Name].
-func (r *Runner) Name() string { return Name }
+// Name is the name of the backend: [Name], or what [Built] was given.
+func (r *Runner) Name() string { return r.name }
+
+// Run runs cmd and returns what it did. It returns when no process of the run is left and
+// nothing of it remains on the host but staged changes that were applied. When ctx ends, so does
+// the run, with outcome [sandbox.Canceled].
+//
+// Errors: *[sandbox.UnavailableError] when the sandbox could not be built or the interpreter not
+// started, and always where the system is not Linux; *[sandbox.CwdError].
+func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	res, err := r.run(ctx, cmd)
+	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
+		u.Backend = r.name
+	}
+	if res != nil {
+		res.Backend = r.name
+	}
+	return res, err
+}
 
 // MaybeHelper turns the process into the first process of a sandbox when it was started as one,
 // and then never returns; otherwise it does nothing. It must be the first statement of main and
@@ -107,5 +138,5 @@ func (r *Runner) Name() string { return Name }
 func MaybeHelper() { pidone.Main() }
 
 func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {
-	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
+	return &sandbox.UnavailableError{Reason: reason, Remedy: remedy, Err: err}
 }

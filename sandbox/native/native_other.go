@@ -10,13 +10,15 @@ import (
 
 type host struct{}
 
+// A Builder lets another program make the sandbox. None can on this system.
+type Builder any
+
 // Memory returns "": nothing runs here.
 func (r *Runner) Memory() Memory { return "" }
 
 // Processes returns "", like Memory.
 func (r *Runner) Processes() Memory { return "" }
 
-// Run always returns an *[sandbox.UnavailableError]: this backend needs Linux.
-func (r *Runner) Run(context.Context, *sandbox.Cmd) (*sandbox.Result, error) {
+func (r *Runner) run(context.Context, *sandbox.Cmd) (*sandbox.Result, error) {
 	return nil, unavailable("this system is not Linux", "run the server on Linux, or in a Linux virtual machine", nil)
 }

@@ -25,22 +25,16 @@ const (
 	drainFor     = 500 * time.Millisecond
 )
 
-// Run runs cmd and returns what it did. It returns when no process of the run is left and
-// nothing of it remains on the host but staged changes that were applied. When ctx ends, so does
-// the run, with outcome [sandbox.Canceled].
-//
-// Errors: *[sandbox.UnavailableError] when the sandbox could not be built or the interpreter not
-// started, *[sandbox.CwdError].
-func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
 	begin := time.Now()
 	limits := cmd.Limits.WithDefaults()
 	if ctx.Err() != nil {
-		return &sandbox.Result{Outcome: sandbox.Canceled, Backend: Name, Limits: limits}, nil
+		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: limits}, nil
 	}
 	if err := check(cmd); err != nil {
 		return nil, err
 	}
-	if b := r.host.builder; b != nil {
+	if b := r.builder; b != nil {
 		if err := b.Check(cmd); err != nil {
 			return nil, err
 		}
@@ -304,7 +298,7 @@ func (s *said) take(msg, oob []byte) {
 }
 
 func (e *execution) result(state *os.ProcessState) (*sandbox.Result, error) {
-	res := &sandbox.Result{Backend: Name, Limits: e.limits}
+	res := &sandbox.Result{Limits: e.limits}
 	cause := e.cause.Load()
 	switch {
 	case e.said.cwd != "":

@@ -19,6 +19,10 @@ import (
 
 const insideID = 1000
 
+// countedFirst is how far the resource limit of processes lies above the cgroup's, which alone counts
+// what it refuses and so must be the first of the two to do it.
+const countedFirst = 8
+
 // A child is a helper that was started and its ends of pipes and sockets.
 type child struct {
 	proc           *os.Process
@@ -79,7 +83,7 @@ func (l *launch) start() (_ *child, err error) {
 		Path: "/proc/self/exe", Argv: []string{"sandbox-init"}, Attr: l.attributes(),
 		Env: []string{pidone.Marker + "=1", "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
 	}
-	if b := l.runner.host.builder; b != nil {
+	if b := l.runner.builder; b != nil {
 		l.spec.Setting = b.Setting()
 		if command, err = b.Build(&Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}); err != nil {
 			return nil, err
@@ -106,7 +110,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 		uid, gid = l.runner.opts.UID, l.runner.opts.GID
 		cred.NoSetGroups = false // root's own groups must not come along
 	}
-	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN}
+	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE}
 	if slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
 		// An overlay works, with the rights of who mounted it, in a directory of mode 0.
 		caps = append(caps, unix.CAP_DAC_OVERRIDE)
@@ -159,7 +163,7 @@ func (l *launch) pipes() error {
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	l.files[pidone.ControlFD] = theirs
 	l.opened = append(l.opened, theirs)
-	if l.runner.host.builder != nil {
+	if l.runner.builder != nil {
 		if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 			return errors.Join(err, unix.Close(pair[0]))
 		}
@@ -177,6 +181,9 @@ func (l *launch) writeSpec() error {
 	l.spec.Tmp, l.spec.Inodes = uint64(l.limits.Scratch), uint64(l.limits.Inodes)
 	l.spec.Files = uint64(l.limits.Files)
 	l.spec.PIDs = uint64(l.limits.PIDs)
+	if l.runner.Processes() != MemorySampled {
+		l.spec.PIDs += countedFirst
+	}
 	l.spec.File = uint64(l.limits.File)
 	l.spec.CPU = uint64((l.limits.CPU + time.Second - 1) / time.Second)
 	l.spec.Stdin = l.cmd.Stdin != nil
@@ -231,6 +238,14 @@ func (l *launch) mounts() error {
 			}
 		}
 	}
+	if c := l.cmd.Cache; c.Dir != nil {
+		if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
+			return unavailable("the place of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
+		}
+		if err := l.add(c.Dir, c.At, true); err != nil {
+			return err
+		}
+	}
 	switch ws := l.cmd.Workspace; ws.Mode {
 	case "", sandbox.WorkspaceNone:
 		return nil
@@ -271,8 +286,8 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 		return unavailable("no directory for "+target, "", nil)
 	}
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
-	// Only the tree never changes while an overlay lies over it.
-	m.Hidden = target == sandbox.SkillDir
+	// Only these never change while an overlay lies over them.
+	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At
 	if d, err := detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
 		l.opened = append(l.opened, d)

@@ -30,13 +30,16 @@ const fewSockets = 16
 // sample adds up the processes below pid: every process of a sandbox descends from its first.
 // Resident memory counts a shared page once for each process; when the sum passes limit it is
 // asked for again as the proportional set, which the kernel computes more slowly. Beside it are
-// counted the page tables, sockets as if their buffers were full, which cannot be seen, and the
+// counted the page tables, sockets as if their buffers were full, which cannot be seen, locks, and the
 // files in memory of the directories mounted, of which a process's maps count twice. It returns
 // early with what it has when done is closed.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
-	kernel := max(sockets(pid)-fewSockets, 0)*perSocket + files(pid, mounted)
+	kernel := max(sockets(pid)-fewSockets, 0) * perSocket
+	if root, ok := ownRoot(pid); ok {
+		kernel += files(root, mounted) + locks(root, limit)
+	}
 	for _, p := range pids {
 		dir := "/proc/" + strconv.Itoa(p)
 		if status, err := os.ReadFile(dir + "/status"); err == nil {
@@ -86,15 +89,45 @@ func (e *execution) measure() {
 // perInode is what the kernel keeps for a file in memory beside its content, about.
 const perInode = 1 << 10
 
-// files is what the file systems in memory hold that process pid, the first of a sandbox, has
-// mounted at the given directories.
-func files(pid int, mounted []string) int64 {
+// ownRoot is where the tree of process pid, the first of a sandbox, is seen from here, unless it is gone
+// or not in its own tree yet.
+func ownRoot(pid int) (string, bool) {
 	root := "/proc/" + strconv.Itoa(pid) + "/root"
 	own, err := os.Stat(root + "/")
 	host, herr := os.Stat("/")
-	if err != nil || herr != nil || os.SameFile(own, host) {
-		return 0 // gone, or not in its own tree yet
+	return root, err == nil && herr == nil && !os.SameFile(own, host)
+}
+
+// perLock is what the kernel keeps for a lock on a range of a file, about.
+const perLock = 256
+
+// mostLocks is how many locks are counted: the kernel goes through all of the machine's for every page of
+// them that it shows, and more are no command's that means well.
+const mostLocks = 16 << 10
+
+// locks is what the locks on files take whose owners the sandbox with the given tree shows, and above
+// limit when they are too many to be counted. Those of an open file have no owner, and are shown to
+// everybody.
+func locks(root string, limit int64) int64 {
+	f, err := os.Open(root + "/proc/locks")
+	if err != nil {
+		return 0
 	}
+	defer f.Close()
+	buf := make([]byte, 32<<10) // what the kernel writes at once are whole lines
+	for n := 0; n <= mostLocks; {
+		m, err := f.Read(buf)
+		n += bytes.Count(buf[:m], []byte("\n")) - bytes.Count(buf[:m], []byte("OFDLCK"))
+		if err != nil {
+			return int64(n) * perLock
+		}
+	}
+	return limit + 1
+}
+
+// files is what the file systems in memory hold that the sandbox with the given tree has mounted at the
+// given directories.
+func files(root string, mounted []string) int64 {
 	var n int64
 	for _, dir := range mounted {
 		var st unix.Statfs_t

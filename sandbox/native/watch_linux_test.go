@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
@@ -51,5 +53,63 @@ func TestSampledFiles(t *testing.T) {
 				t.Errorf("Run = %+v, %v; want %s", res, err, tt.want)
 			}
 		})
+	}
+}
+
+// Locks on files take memory that only the limit bounds.
+func TestSampledLocks(t *testing.T) {
+	sandboxtest.Need(t, "userns", "python3")
+	tree, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	const script = `
+import fcntl, os, struct, sys, time
+for i in range(int(sys.argv[1])):
+    if i % 100 == 0: f = os.open("/tmp/%d" % i, os.O_RDWR | os.O_CREAT)
+    try: fcntl.fcntl(f, int(sys.argv[2]), struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 200 - i % 100 * 2, 1, 0))
+    except OSError: sys.exit(3)
+time.sleep(float(sys.argv[3]))
+`
+	for _, tt := range []struct {
+		name, number, command, rest string
+		want                        sandbox.Outcome
+		exit                        int
+	}{
+		{"many", "20000", "6", "60", sandbox.MemoryLimit, 0},
+		{"few", "200", "6", "0.1", sandbox.Exited, 0},
+		{"of open files", "200", "37", "0", sandbox.Exited, 3},
+	} {
+		cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/python3", "-c", script, tt.number, tt.command, tt.rest}, Tree: tree}
+		cmd.Limits.Files = 1024
+		res, err := native.New(&native.Options{NoCgroup: true}).Run(t.Context(), cmd)
+		if err != nil || res.Outcome != tt.want || res.ExitCode != tt.exit {
+			t.Errorf("%s: Run = %+v, %v; want %s, exit %d", tt.name, res, err, tt.want, tt.exit)
+		}
+	}
+}
+
+// Watches of files count against the command's user, whose other programs need some too.
+func TestWatchesAreBounded(t *testing.T) {
+	sandboxtest.Need(t, "userns", "python3")
+	var st unix.Statfs_t
+	if err := unix.Statfs("/proc/sys/user", &st); err != nil || st.Flags&unix.ST_RDONLY != 0 {
+		t.Skip("missing capability: settings of user namespaces that can be written")
+	}
+	tree, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	const script = `
+import ctypes
+c, n = ctypes.CDLL(None), 0
+while n < 100 and c.inotify_init1(0) >= 0: n += 1
+print(n)
+`
+	res, err := native.New(nil).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/python3", "-c", script}, Tree: tree})
+	if err != nil || string(res.Stdout.Head) != "32\n" {
+		t.Errorf("Run = %+v, %v; want 32 instances", res, err)
 	}
 }

@@ -50,13 +50,13 @@ type (
 	}
 )
 
-func bundle(p *native.Plan) (string, error) {
+func bundle(p *native.Plan, as native.Identity) (string, error) {
 	c := config{
 		Version: "1.0.0", Hostname: "sandbox",
 		Root:   root{Path: rootName, ReadOnly: true},
 		Mounts: mounts(p),
 	}
-	c.Process.User.UID, c.Process.User.GID = inside(p), inside(p)
+	c.Process.User.UID, c.Process.User.GID = inside(p, as), inside(p, as)
 	c.Process.Args = []string{"sandbox-init"}
 	c.Process.Env = []string{pidone.Marker + "=" + pidone.Inside, "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"}
 	c.Process.Cwd = "/"
@@ -91,6 +91,14 @@ func mounts(p *native.Plan) []mount {
 	for _, f := range pidone.EtcFiles {
 		if _, err := os.Stat("/etc/" + f); err == nil {
 			l = append(l, mount{"/etc/" + f, "bind", "/etc/" + f, readOnly})
+		}
+	}
+	if c := p.Cmd.Cache; c.Dir != nil {
+		// gVisor would make the directories on the way to it root's.
+		for i := range c.At {
+			if c.At[i] == '/' && i > len(sandbox.TmpDir) {
+				l = append(l, scratch(c.At[:i], "1777", 16<<20))
+			}
 		}
 	}
 	for i, m := range p.Spec.Mounts {

@@ -10,9 +10,10 @@
 //   - Memory is that of gVisor's kernel process: what that needs for itself from the start, some 50
 //     MiB, is not counted, what it needs later for the guest's sake is. A run over the limit is ended.
 //   - There is no network proxy: a command that was granted a network is refused.
-//   - A staged workspace needs a server that is root, and so does a writable one: for an ordinary
-//     user's command every file belongs to root, and one that only its owner may read is unreadable.
+//   - A staged workspace needs a server that is root, and so does a writable one: to any other command
+//     no file of the host is its own, and one that only its owner may read is unreadable.
 //   - What is in /out is lost when a run is ended from outside.
+//   - The directories on the way to a cache are scratch space of 16 MiB each.
 //   - The number of files in /tmp, /dev/shm and /out is bounded by memory alone.
 //   - /proc, /sys and the devices are the guest kernel's, and show more names than native does. A command
 //     may end process 1 of its guest, and the guest with it, which then counts as ended by a signal.
@@ -22,31 +23,24 @@
 // a root server. For an ordinary user S023, which needs a staged workspace, and S085, which needs another
 // user to be kept from, cannot be tried; all others hold.
 //
+// To the host, all of gVisor is the command's user, also that of a root server: its kernel and its file
+// server are root of a user namespace with nobody else in it. Only for a staged or writable workspace,
+// whose files belong to others, and on a machine whose settings leave user namespaces to root, do the
+// gVisor of a root server and its file server, which is confined to the mounts and by a system call
+// filter, stay root; the kernel then is nobody and has no capability.
+//
 // Everything gVisor writes for itself, its state, sockets and mounts, lies in a mount namespace made
 // for the run and is gone with it.
 package runsc
 
-import "github.com/skillsd/skillsd/sandbox"
+import "github.com/skillsd/skillsd/sandbox/native"
 
 // Name is the backend's name in results, flags and errors.
 const Name = "runsc"
 
-// Options change how a [Runner] isolates. The zero value is the default of every field.
-type Options struct {
-	// Path is runsc's own path. Empty means that there is none and every run is refused.
-	Path string
-
-	// UID, GID, Cgroup and NoCgroup are those of package native.
-	UID, GID int
-	Cgroup   string
-	NoCgroup bool
-}
-
-var _ sandbox.Runner = (*Runner)(nil)
-
-// Name returns [Name].
-func (r *Runner) Name() string { return Name }
-
-func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {
-	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
+// New returns a runner that isolates with the runsc whose absolute path is given; without one it
+// refuses every command, as it does where the system is not Linux. A nil opts means the defaults. It
+// starts nothing and looks at nothing: whether that program can make a sandbox shows in the first Run.
+func New(path string, opts *native.Options) *native.Runner {
+	return native.Built(Name, newBuilder(path), opts)
 }

@@ -1,7 +1,6 @@
 package runsc
 
 import (
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -15,41 +14,9 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// A Runner runs commands isolated. It is safe for concurrent use.
-type Runner struct {
-	native *native.Runner
-}
-
-// New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing.
-func New(opts *Options) *Runner {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
-	return &Runner{native.Built(&builder{path: o.Path}, &native.Options{UID: o.UID, GID: o.GID, Cgroup: o.Cgroup, NoCgroup: o.NoCgroup})}
-}
-
-// Memory says how memory limits are enforced on this host.
-func (r *Runner) Memory() native.Memory { return r.native.Memory() }
-
-// Processes says how limits on processes are, as [native.Runner.Processes] does.
-func (r *Runner) Processes() native.Memory { return r.native.Processes() }
-
-// Run runs cmd as [native.Runner.Run] does.
-//
-// Errors: *[sandbox.UnavailableError], *[sandbox.CwdError].
-func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
-	res, err := r.native.Run(ctx, cmd)
-	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
-		u.Backend = Name
-	}
-	if res != nil {
-		res.Backend = Name
-	}
-	return res, err
-}
-
 type builder struct{ path string }
+
+func newBuilder(path string) native.Builder { return &builder{path: path} }
 
 func (b *builder) Setting() pidone.Setting { return pidone.Guest }
 
@@ -97,12 +64,13 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	if err != nil {
 		return nil, errors.Join(unavailable("gVisor's streams could not be made", "", err), failures.Close())
 	}
-	config, err := bundle(p)
+	as := identity(p, sysctls)
+	config, err := bundle(p, as)
 	if err != nil {
 		return nil, errors.Join(unavailable("gVisor's instructions could not be written", "", err), failures.Close())
 	}
-	entry := &pidone.Entry{UID: -1, Mounts: p.Spec.Mounts, Nodes: nodes(p, config), Path: native.ProgramPath(program), Argv: arguments(p, self, streams)}
-	command, err := p.Enter(entry)
+	entry := &pidone.Entry{Mounts: p.Spec.Mounts, Nodes: nodes(p, as, config), Path: native.ProgramPath(program), Argv: arguments(as, self, streams)}
+	command, err := p.Enter(entry, as)
 	if err != nil {
 		return nil, errors.Join(err, failures.Close())
 	}
@@ -152,14 +120,17 @@ func head(f *os.File) string {
 	return strings.ToValidUTF8(string(b[:n]), "?")
 }
 
-func arguments(p *native.Plan, self, streams int) []string {
+func arguments(as native.Identity, self, streams int) []string {
 	args := []string{
 		Name, "--root=" + pidone.EntryDir + "/" + stateName, "--network=none", "--overlay2=none", "--ignore-cgroups",
 		"--host-uds=none", "--host-fifo=none", "--net-raw=false", "--host-settings=ignore", "--gofer-network-namespace=new",
 		"--file-access-mounts=shared", "--log-fd=2",
 	}
-	if !p.Root {
+	if as == native.Mapped {
 		args = append(args, "--rootless")
+	} else {
+		// Its kernel then is nobody and holds no capability: files are opened for it by its file server.
+		args = append(args, "--directfs=false")
 	}
 	args = append(args, "run", "--bundle="+pidone.EntryDir, "--exec-fd="+strconv.Itoa(self))
 	for guest, host := range []int{pidone.SpecFD: pidone.SpecFD, pidone.ControlFD: pidone.ControlFD,
@@ -173,7 +144,7 @@ func arguments(p *native.Plan, self, streams int) []string {
 
 // nodes are the bundle and the guest's root. Every mount point is there before: nothing else is made
 // in a root that nobody may write.
-func nodes(p *native.Plan, config string) []pidone.Node {
+func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	l := []pidone.Node{
 		{Kind: pidone.NodeFile, Path: configName, Text: config},
 		{Kind: pidone.NodeDir, Path: stateName},
@@ -212,7 +183,7 @@ func nodes(p *native.Plan, config string) []pidone.Node {
 			l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/etc/" + f})
 		}
 	}
-	uid := strconv.Itoa(inside(p))
+	uid := strconv.Itoa(inside(p, as))
 	for _, f := range pidone.Synthetic {
 		text := strings.ReplaceAll(f.Text, ":1000:", ":"+uid+":")
 		l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path, Text: text})
@@ -223,10 +194,38 @@ func nodes(p *native.Plan, config string) []pidone.Node {
 // rootDirs are directories of their own where /usr is not merged, and links into it elsewhere.
 var rootDirs = []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
 
-// inside is the user of the guest: the host's for a root server, to whom files it writes belong.
-func inside(p *native.Plan) int {
-	if uid, _ := p.Identity(); p.Root {
+// sysctls are where the kernel shows its settings.
+const sysctls = "/proc/sys"
+
+// identity is the least that gVisor can do with. Only as root can it write files that belong to others
+// than itself, and make a user namespace where others may not.
+func identity(p *native.Plan, sysctls string) native.Identity {
+	writes := p.Cmd.Workspace.Mode == sandbox.WorkspaceRW || p.Cmd.Workspace.Mode == sandbox.WorkspaceStaged
+	if p.Root && (writes || forRootAlone(sysctls)) {
+		return native.Kept
+	}
+	return native.Mapped
+}
+
+// forRootAlone reports whether the kernel is set not to give others user namespaces, or none of use.
+func forRootAlone(sysctls string) bool {
+	for name, refuses := range map[string]string{"unprivileged_userns_clone": "0", "apparmor_restrict_unprivileged_userns": "1"} {
+		if set, err := os.ReadFile(sysctls + "/kernel/" + name); err == nil && strings.TrimSpace(string(set)) == refuses {
+			return true
+		}
+	}
+	return false
+}
+
+// inside is the user of the guest. Where that may write files of the host, it is the host's, to whom
+// they then belong.
+func inside(p *native.Plan, as native.Identity) int {
+	if uid, _ := p.Identity(); as == native.Kept {
 		return uid
 	}
 	return 1000
+}
+
+func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {
+	return &sandbox.UnavailableError{Reason: reason, Remedy: remedy, Err: err}
 }

@@ -39,13 +39,13 @@ func TestRunsc(t *testing.T) {
 	if os.Geteuid() != 0 {
 		differs = append(differs, sandboxtest.NoWriting)
 	}
-	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return runsc.New(&runsc.Options{Path: path}) }, differs...)
+	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return runsc.New(path, nil) }, differs...)
 }
 
 func TestKilled(t *testing.T) {
 	path := find(t)
 	// The program, its file server, its kernel and what that keeps the command's memory in.
-	sandboxtest.Killed(t, func(*testing.T) sandbox.Runner { return runsc.New(&runsc.Options{Path: path}) }, 7)
+	sandboxtest.Killed(t, func(*testing.T) sandbox.Runner { return runsc.New(path, nil) }, 7)
 }
 
 type proxy struct{}
@@ -67,7 +67,7 @@ func TestRefuses(t *testing.T) {
 		"a network":  {"/usr/bin/true", sandbox.Cmd{Network: sandbox.Network{Proxy: proxy{}}}},
 	} {
 		tt.cmd.Argv, tt.cmd.Tree = []string{"/usr/bin/true"}, tree
-		_, err := runsc.New(&runsc.Options{Path: tt.path}).Run(t.Context(), &tt.cmd)
+		_, err := runsc.New(tt.path, nil).Run(t.Context(), &tt.cmd)
 		if u, ok := errors.AsType[*sandbox.UnavailableError](err); !ok || u.Backend != runsc.Name || u.Remedy == "" {
 			t.Errorf("%s: Run = %v, want an UnavailableError with a remedy", name, err)
 		}
@@ -87,7 +87,7 @@ func TestCauseIsKept(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho the words of the program >&2\nexit 128\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_, err = runsc.New(&runsc.Options{Path: program}).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/true"}, Tree: tree})
+	_, err = runsc.New(program, nil).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/true"}, Tree: tree})
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)
 	if !ok || u.Err == nil || !strings.Contains(u.Err.Error(), "the words of the program") || strings.Contains(err.Error(), "words") {
 		t.Errorf("Run = %v, because %v", err, errors.Unwrap(err))
@@ -95,5 +95,5 @@ func TestCauseIsKept(t *testing.T) {
 }
 
 func TestEndedWhileStarting(t *testing.T) {
-	sandboxtest.EndedWhileStarting(t, runsc.New(&runsc.Options{Path: find(t)}), 20, 10*time.Millisecond)
+	sandboxtest.EndedWhileStarting(t, runsc.New(find(t), nil), 20, 10*time.Millisecond)
 }

@@ -117,6 +117,8 @@ func testProcesses(t *testing.T, f *fixture) {
 		t.Errorf("printed %q, %q", res.Stdout.Head, res.Stderr.Head)
 	}
 
+	f.testProcessLimitIsTold(t)
+
 	// Two runs at once must not count against each other.
 	cmd = f.script(t, "half.sh", "for i in $(seq 18); do sleep 0.5 & done; wait; echo done")
 	cmd.Limits.PIDs = 32
@@ -142,6 +144,41 @@ func testProcesses(t *testing.T, f *fixture) {
 	f.run(t, cmd)
 	if d := time.Since(begin); d > cmd.Limits.Timeout+slack {
 		t.Errorf("a fork bomb took %v", d)
+	}
+}
+
+// testProcessLimitIsTold checks that a command that comes to grief over the limit, however soon, has it
+// for an outcome, and one that bears it has not.
+func (f *fixture) testProcessLimitIsTold(t *testing.T) {
+	if f.has(NoProcessLimit) || f.has(UncountedProcesses) {
+		return
+	}
+	const forks = `
+import os, sys, time
+try:
+    while True:
+        if os.fork() == 0: time.sleep(60); os._exit(0)
+except OSError: sys.exit(int(sys.argv[1]))
+`
+	const threads = `
+import os, threading, time
+try:
+    while True: threading.Thread(target=time.sleep, args=(60,)).start()
+except RuntimeError: os._exit(3)
+`
+	for _, tt := range []struct {
+		name, text, arg string
+		want            sandbox.Outcome
+	}{
+		{"forks.py", forks, "3", sandbox.PIDsLimit},
+		{"threads.py", threads, "", sandbox.PIDsLimit},
+		{"bears.py", forks, "0", sandbox.Exited},
+	} {
+		cmd := f.script(t, tt.name, tt.text, tt.arg)
+		cmd.Limits.PIDs = 16
+		if res := f.run(t, cmd); res.Outcome != tt.want {
+			t.Errorf("%s = %s, exit %d, %q, want %s", tt.name, res.Outcome, res.ExitCode, res.Stderr.Head, tt.want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ const (
 	retPerm  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	retNoFam = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	retInval = unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)
 	retDone  = unix.SECCOMP_RET_ERRNO // 0, and nothing was done
 
 	offNr   = 0

@@ -113,6 +113,7 @@ func TestFilter(t *testing.T) {
 		{"lock", unix.SYS_FCNTL, []uint64{0, unix.F_SETLK}, retAllow},
 		{"lease", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE}, retPerm},
 		{"lease with high bits", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE | high}, retPerm},
+		{"lock of an open file", unix.SYS_FCNTL, []uint64{0, unix.F_OFD_SETLK}, retAllow},
 		{"pipe size", unix.SYS_FCNTL, []uint64{0, unix.F_SETPIPE_SZ}, retAllow},
 		{"receive buffer", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUF}, retDone},
 		{"send buffer", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_SNDBUF | high}, retDone},
@@ -143,6 +144,11 @@ func TestFilter(t *testing.T) {
 	}
 	if got := judge(t, assemble(true), auditArch, unix.SYS_FCNTL, 0, unix.F_SETPIPE_SZ); got != retPerm {
 		t.Errorf("larger pipe without a memory cgroup: verdict %#x, want %#x", got, retPerm)
+	}
+	for _, lock := range []uint64{unix.F_OFD_SETLK, unix.F_OFD_SETLKW} {
+		if got := judge(t, assemble(true), auditArch, unix.SYS_FCNTL, 0, lock); got != retInval {
+			t.Errorf("lock %d of an open file without a memory cgroup: verdict %#x, want %#x", lock, got, retInval)
+		}
 	}
 	for _, nr := range unowned {
 		if got := judge(t, assemble(true), auditArch, nr); got != retNoSys {

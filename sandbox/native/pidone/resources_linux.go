@@ -17,6 +17,9 @@ func (p *program) resources(noAnonFiles bool) {
 		p.when(unix.BPF_JEQ, unix.F_SETLEASE, retPerm)
 		if noAnonFiles {
 			p.when(unix.BPF_JEQ, unix.F_SETPIPE_SZ, retPerm)
+			// Locks of open files belong to no process that they could be counted for.
+			p.when(unix.BPF_JEQ, unix.F_OFD_SETLK, retInval)
+			p.when(unix.BPF_JEQ, unix.F_OFD_SETLKW, retInval)
 		}
 	})
 	// What waits in a socket's buffers is in no process's memory. Programs that ask for larger

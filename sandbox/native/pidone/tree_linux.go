@@ -46,6 +46,7 @@ func (h *helper) buildTree() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
 	}
+	boundWatches()
 	binds, links, err := h.openSources()
 	if err != nil {
 		return err
@@ -223,6 +224,20 @@ func writeFile(path, text string) error {
 		return err
 	}
 	return unix.Close(fd)
+}
+
+// boundWatches limits what the command may watch of files, which counts against its user on the host as
+// well, and what the kernel keeps for that. Only of the host's /proc are there settings to write, and a
+// container may show that read-only.
+func boundWatches() {
+	for _, s := range []struct{ of, most string }{{"instances", "32"}, {"watches", "16384"}} {
+		fd, err := unix.Open("/proc/sys/user/max_inotify_"+s.of, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		_, _ = unix.Write(fd, []byte(s.most))
+		_ = unix.Close(fd)
+	}
 }
 
 func (h *helper) mountScratch() error {
