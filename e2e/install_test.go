@@ -117,13 +117,16 @@ func TestInstallAllowServe(t *testing.T) {
 	if out := o.run(0, "allow", "demo:scripts/ok.sh"); !strings.Contains(out, "  | echo ran-ok") {
 		t.Errorf("allow printed\n%s", out)
 	}
+	var listed string // what load_skill said
 	run := func() toolResult {
 		t.Helper()
 		p := start(t, o.command("serve", "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command", "--log-format", "json"))
 		p.initialize()
-		if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError || !strings.Contains(r.text(), "Tier: third-party") {
+		r := p.call(2, "load_skill", map[string]any{"name": "demo"})
+		if r.IsError || !strings.Contains(r.text(), "Tier: third-party") {
 			t.Fatalf("load_skill = %+v", r)
 		}
+		listed = r.text()
 		result := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
 		if err := p.leave(); err != nil {
 			t.Error(err)
@@ -142,8 +145,11 @@ func TestInstallAllowServe(t *testing.T) {
 	if out := o.run(0, "update"); !strings.Contains(out, "    +echo changed") {
 		t.Errorf("update printed\n%s", out)
 	}
-	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") {
+	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || !strings.Contains(r.text(), "`skillsd allow demo:scripts/ok.sh`") {
 		t.Errorf("a script that changed: %s", r.text())
+	}
+	if !strings.Contains(listed, "runnable: no, it is not what the operator allowed") {
+		t.Errorf("load_skill of a skill whose script changed says\n%s", listed)
 	}
 	if out := o.run(0, "allow", "--list"); !strings.Contains(out, "changed") {
 		t.Errorf("allow --list printed\n%s", out)
@@ -153,6 +159,40 @@ func TestInstallAllowServe(t *testing.T) {
 		t.Errorf("the allowed script is back: %s", r.text())
 	}
 	o.run(0, "verify")
+}
+
+// TestUpdateWhileServing has a server that runs say that an update left a pin behind, once.
+func TestUpdateWhileServing(t *testing.T) {
+	o := newOperator(t)
+	source := tree(t, demoSkill())
+	o.run(0, "install", source)
+	o.run(0, "allow", "demo:scripts/ok.sh")
+	p := start(t, o.command("serve", "--allow-tool", "run_skill_script", "--log-format", "json"))
+	p.initialize()
+	if err := os.WriteFile(filepath.Join(source, "demo", "scripts", "ok.sh"), []byte("#!/bin/bash\necho changed\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The server watches as soon as it has read the skills.
+	if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError {
+		t.Fatalf("load_skill = %+v", r)
+	}
+	if out := o.run(0, "update"); !strings.Contains(out, "note: demo:scripts/ok.sh is not what was allowed") {
+		t.Errorf("update printed\n%s", out)
+	}
+	const said = `"remedy":"skillsd allow demo:scripts/ok.sh"`
+	id := 10
+	for end := time.Now().Add(patience); !strings.Contains(p.stderr.String(), said); id++ {
+		if time.Now().After(end) {
+			t.Fatalf("the server does not say it:\n%s", p.stderr)
+		}
+		p.loadDescription(id)
+	}
+	if err := p.leave(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(p.stderr.String(), said); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
 }
 
 // TestInstallKilled kills an install while it fetches: nothing of it counts, and the next one works.
@@ -243,4 +283,46 @@ func TestInstallWhileServing(t *testing.T) {
 	if err := p.leave(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestTreesCollected follows a stored tree: it stays while a server runs, and while the record of a
+// session that loaded it is kept.
+func TestTreesCollected(t *testing.T) {
+	o := newOperator(t)
+	source := tree(t, demoSkill())
+	o.run(0, "install", source)
+	trees := func() int {
+		t.Helper()
+		entries, err := os.ReadDir(filepath.Join(o.state(), "trees"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	p := start(t, o.command("serve", "--log-format", "json"))
+	p.initialize()
+	if r := p.call(2, "load_skill", map[string]any{"name": "demo"}); r.IsError {
+		t.Fatalf("load_skill = %+v", r)
+	}
+	o.run(0, "remove", "demo")
+	if n := trees(); n != 1 {
+		t.Fatalf("%d trees while a server runs", n)
+	}
+	if err := p.leave(); err != nil {
+		t.Fatal(err)
+	}
+	other := tree(t, map[string]string{"other/SKILL.md": "---\nname: other\ndescription: D.\n---\n"})
+	o.run(0, "install", other)
+	if n := trees(); n != 2 {
+		t.Errorf("%d trees while a session names one", n)
+	}
+	o.run(0, "session", "gc", "--older-than", "0s")
+	if n := trees(); n != 1 {
+		t.Errorf("%d trees after the session is gone", n)
+	}
+	o.run(0, "remove", "other")
+	if n := trees(); n != 0 {
+		t.Errorf("%d trees when nothing is installed", n)
+	}
+	o.run(0, "verify")
 }

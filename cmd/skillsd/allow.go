@@ -76,12 +76,17 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return err
 	}
 	if entry.Pin != "" && entry.Pin != facts.Digest {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("the script has the digest %s, not the one given", facts.Digest), Hint: "read it again before it is allowed"}
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("the script has the digest %s, not the one given", facts.Digest),
+			Hint: "read it again before it is allowed: skillsd allow --dry-run " + scriptName(entry)}
 	}
 	if facts.Runtime == "" {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, printable(facts.Problem)), Hint: "allowing it would have no effect"}
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, printable(facts.Problem)),
+			Hint: "allowing it would have no effect; " + hintRuntime}
 	}
 	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
+	if facts.Unreleased, err = o.unreleased(entry); err != nil {
+		return err
+	}
 	if !o.JSON {
 		facts.print(o.app.out)
 	}
@@ -98,10 +103,36 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return nil
 	}
 	fmt.Fprintf(o.app.out, "allowed %s\n", facts.Entry)
-	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n", facts.Config)
+	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start\n", facts.Config)
+	if facts.Unreleased != "" {
+		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n", facts.Unreleased, hintUnreleased)
+	}
 	o.app.noteAllow()
 	return nil
 }
+
+// unreleased says why no run of a script would be let through once it is allowed, if so. What an entry
+// that there is says beside its digest stays.
+func (o *allowOptions) unreleased(entry policy.Entry) (string, error) {
+	verdicts, err := o.app.judge(nil)
+	if err != nil {
+		return "", err
+	}
+	keys := o.app.cfg.Keys.Allow
+	for i := range keys {
+		if known, err := keys[i].entry(); err == nil && known.Skill == entry.Skill && known.Path == entry.Path {
+			entry = known
+			break
+		}
+	}
+	if verdicts.unreleased(entry) {
+		return unreleased(entry), nil
+	}
+	return "", nil
+}
+
+// hintRuntime mends a script without a runtime.
+const hintRuntime = "begin the script with a line such as #!/bin/sh or #!/usr/bin/env python3"
 
 // parseScript reads SKILL:scripts/PATH.
 func parseScript(spec string) (policy.Entry, error) {
@@ -119,26 +150,35 @@ func (a *app) noteAllow() {
 		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n", name)
 	}
 	if !slices.Contains(a.cfg.Keys.AllowTools, mcpserver.ToolRun) {
-		fmt.Fprintf(a.err, "skillsd: hint: scripts run only where the tool is offered too: `allow_tools: [%s]` in the\n"+
-			"configuration, or --allow-tool %s\n", mcpserver.ToolRun, mcpserver.ToolRun)
+		fmt.Fprintf(a.err, "skillsd: hint: the tool that runs it is not offered; in the configuration:\n"+
+			"  allow_tools: [%s]\n", mcpserver.ToolRun)
 	}
 }
 
 // allowRow is an entry of the allowlist as allow --list prints it.
 type allowRow struct {
 	Script string `json:"script"`
-	State  string `json:"state"` // allowed, unpinned, changed, missing or unsupported
+	State  string `json:"state"` // allowed, unpinned, changed, missing, unsupported or unreleased
 	Detail string `json:"detail,omitempty"`
 }
 
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
 	rows := []allowRow{}
-	for _, key := range o.app.cfg.Keys.Allow {
-		entry, err := parseScript(key.Script)
+	verdicts, err := o.app.judge(nil)
+	if err != nil {
+		return err
+	}
+	keys := o.app.cfg.Keys.Allow
+	for i := range keys {
+		entry, err := keys[i].entry()
 		if err != nil {
-			return err
+			return o.app.cfg.problem("allow", "%w", err)
 		}
-		rows = append(rows, allowState(ctx, snapshot, entry))
+		row := allowState(ctx, snapshot, entry)
+		if row.Detail == "" && verdicts.unreleased(entry) {
+			row.State, row.Detail = stateUnreleased, unreleased(entry)+"; "+hintUnreleased
+		}
+		rows = append(rows, row)
 	}
 	if o.JSON {
 		return writeJSON(o.app.out, rows)
@@ -160,8 +200,9 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 
 // The states of entries that a program looks for.
 const (
-	stateAllowed = "allowed"
-	stateChanged = "changed"
+	stateAllowed    = "allowed"
+	stateChanged    = "changed"
+	stateUnreleased = "unreleased" // no run of it is let through
 )
 
 // scriptName is how an entry names its script.
@@ -173,7 +214,7 @@ func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	row := allowRow{Script: name, State: "missing"}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
-		row.Detail = "no skill of that path is served"
+		row.Detail = "no skill of that path is served; to take it back: skillsd disallow " + name
 		return row
 	}
 	index, err := sk.Index(ctx)
@@ -184,9 +225,9 @@ func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	r := index.Resource(entry.Path)
 	switch {
 	case r == nil || r.Script == nil:
-		row.Detail = "the skill has no such script"
+		row.Detail = "the skill has no such script; to take it back: skillsd disallow " + name
 	case r.Script.Runtime == "":
-		row.State, row.Detail = "unsupported", r.Script.Problem
+		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+hintRuntime
 	case entry.Pin == "":
 		row.State, row.Detail = "unpinned", "what it is when the server starts runs; `skillsd allow "+name+"` pins it"
 	case entry.Pin != r.Digest:

@@ -33,6 +33,8 @@ type scriptFacts struct {
 	Text     string          `json:"text"`
 	Entry    string          `json:"entry,omitempty"`
 	Config   string          `json:"config,omitempty"` // the file the entry was written to
+	// Unreleased is why no run would be let through although the script is allowed.
+	Unreleased string `json:"unreleased,omitempty"`
 }
 
 // factRow is a line of a script.

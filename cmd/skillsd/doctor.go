@@ -44,8 +44,11 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",
-		Args:  cobra.NoArgs,
-		RunE:  runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+		Long: "Check what `skillsd serve` needs, with the configuration and the flags it would have: roots, skills, what is\n" +
+			"allowed, every byte of what is installed, the sandbox, interpreters, directories and addresses. Each line is\n" +
+			"ok, warn or fail, with a hint that mends it; the exit code is 3 when one is fail. Nothing is changed.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	opts.Reader.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "check that this script could run: SKILL:scripts/PATH (repeatable)")
@@ -69,6 +72,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	checks := append(o.checkConfiguration(!slices.ContainsFunc(refused, func(c check) bool { return c.Verdict == fail })), refused...)
 	checks = append(checks, found...)
+	checks = append(checks, o.checkInstalled(ctx)...)
 	checks = append(checks, o.checkSandbox(ctx)...)
 	checks = append(checks, o.checkDirectories()...)
 	if o.JSON {
@@ -104,7 +108,7 @@ func (o *doctorOptions) checkDirectories() []check {
 			err = writable(path)
 		}
 		if err != nil {
-			checks = append(checks, check{Verdict: fail, Area: dir.area, Fact: err.Error(), Hint: "give " + dir.flag + " a directory that can be written"})
+			checks = append(checks, check{Verdict: fail, Area: dir.area, Fact: err.Error(), Hint: "give " + dir.flag + " a directory of your own that can be written"})
 			continue
 		}
 		checks = append(checks, check{Verdict: ok, Area: dir.area, Fact: path + " can be written", Hint: ""})

@@ -25,7 +25,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *judge) ([]che
 		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "give --skills-root DIR"}}, nil
 	}
 	if len(roots) == 0 {
-		return []check{{Verdict: warn, Area: "roots", Fact: errNoRoots().Error(), Hint: "give --skills-root DIR"}}, nil
+		return []check{{Verdict: warn, Area: "roots", Fact: errNoRoots().Error(), Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
 	}
 	snapshot, err := skills.Scan(ctx, roots, options)
 	if err := ctx.Err(); err != nil {
@@ -61,7 +61,7 @@ func checkRoots(snapshot *skills.Snapshot) []check {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
-			checks = append(checks, check{Verdict: warn, Area: "roots", Fact: root.Dir + " is missing or not a directory", Hint: "make it, or leave it out"})
+			checks = append(checks, check{Verdict: warn, Area: "roots", Fact: root.Dir + " is missing or not a directory", Hint: "make it, or leave it out: " + shellLine([]string{"mkdir", "-p", root.Dir})})
 			continue
 		}
 		if unreadable := unreadableRoot(snapshot, root.Dir); unreadable != nil {
@@ -150,9 +150,9 @@ func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.E
 	case r == nil || r.Script == nil:
 		return "the skill has no such script", "`skillsd show " + sk.Path + "` lists its scripts"
 	case entry.Pin != "" && entry.Pin != r.Digest:
-		return "its digest is " + r.Digest.String(), "read the script, then allow it with @" + r.Digest.String()
+		return "it changed since it was allowed: its digest is " + r.Digest.String(), "read the script and allow it again: skillsd allow " + scriptName(entry)
 	case r.Script.Runtime == "":
-		return r.Script.Problem, "begin the script with a line such as #!/bin/sh"
+		return r.Script.Problem, hintRuntime
 	}
 	if found, err := finder.Find(ctx, string(r.Script.Runtime)); found == nil || err != nil {
 		return "there is no usable " + string(r.Script.Runtime), "install " + string(r.Script.Runtime) + " from your distribution"

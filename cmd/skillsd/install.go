@@ -81,7 +81,7 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 		Source: given, Ref: o.Ref, Subdir: o.Subdir, Name: o.Name, Tier: tier, All: o.All, KeepGoing: o.Keep, Insecure: o.Insecure, Taken: taken,
 	})
 	if err != nil {
-		return o.failure(err)
+		return o.failure(given, err)
 	}
 	report, err := o.app.newInstallReport(ctx, plan)
 	if err == nil && !o.DryRun {
@@ -92,6 +92,9 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 	}
 	report.DryRun = o.DryRun
 	o.app.endProgress()
+	if !o.DryRun {
+		o.app.collectTrees(ctx, installer)
+	}
 	if o.JSON {
 		err = writeJSON(o.app.out, report)
 	} else {
@@ -126,12 +129,12 @@ func (o *installOptions) taken(ctx context.Context) (func(path string) string, e
 }
 
 // failure says what resolves an error of an installation.
-func (o *installOptions) failure(err error) error {
+func (o *installOptions) failure(given string, err error) error {
 	several, isSeveral := errors.AsType[*install.SeveralError](err)
 	refused, isRefused := errors.AsType[*install.RefusedError](err)
 	switch {
 	case isSeveral:
-		return &exitError{Code: exitUsage, Err: errors.New(printable(several.Error())), Hint: "name one with --subdir, or install them with --all"}
+		return &exitError{Code: exitUsage, Err: errors.New(printable(several.Error())), Hint: "name one with --subdir, or install them with --all: " + shellLine([]string{"skillsd", "install", given, "--subdir", several.Paths[0]})}
 	case isRefused && o.All:
 		o.app.endProgress()
 		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
@@ -139,7 +142,7 @@ func (o *installOptions) failure(err error) error {
 		}
 		exit := &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot be installed, so none is", plural(len(refused.Refused), "skill"))}
 		if refused.Others > 0 {
-			exit.Hint = fmt.Sprintf("--keep-going installs the other %d", refused.Others)
+			exit.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) + shellLine([]string{"skillsd", "install", given, "--all", "--keep-going"})
 		}
 		return exit
 	case isRefused:
@@ -156,6 +159,12 @@ func sourceFailure(err error) error {
 	if missing, ok := errors.AsType[*install.MissingError](err); ok {
 		return &exitError{Code: exitUsage, Err: missing, Hint: "`skillsd list` shows what is installed and where it came from"}
 	}
+	if errors.Is(err, install.ErrNoGit) {
+		return &exitError{Code: exitFailure, Err: errors.New(printable(err.Error())), Hint: "install git from your distribution, or give a zip archive or a directory"}
+	}
+	if failed, ok := errors.AsType[*install.FetchError](err); ok {
+		return &exitError{Code: exitFailure, Err: errors.New(printable(err.Error())), Hint: "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", failed.Source})}
+	}
 	if archive, ok := errors.AsType[*source.ArchiveError](err); ok {
 		return errors.New(printable(archive.Error()))
 	}
@@ -170,7 +179,7 @@ func (a *app) installer(ctx context.Context) (i *install.Installer, end func() e
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return nil, nil, fmt.Errorf("state directory: %w", err)
+		return nil, nil, placeError("state directory", "--state", err)
 	}
 	git, _ := exec.LookPath("git")
 	i, err = install.Open(ctx, install.Config{
@@ -180,12 +189,24 @@ func (a *app) installer(ctx context.Context) (i *install.Installer, end func() e
 		},
 	})
 	if err != nil {
-		return nil, nil, errors.Join(err, trees.Close())
+		return nil, nil, errors.Join(lockFailure(err), trees.Close())
 	}
 	return i, func() error {
 		a.endProgress()
 		return errors.Join(i.Close(), trees.Close())
 	}, nil
+}
+
+// lockFailure says what mends a lock file that cannot be read.
+func lockFailure(err error) error {
+	if problem, ok := errors.AsType[*install.LockError](err); ok {
+		return &exitError{Code: exitFailure, Err: err, Hint: hintLock(problem.File)}
+	}
+	return err
+}
+
+func hintLock(file string) string {
+	return "bring back the lock file from a backup, or forget what is installed: " + shellLine([]string{"mv", file, file + ".bad"})
 }
 
 // gitEnv is what git may know of the environment.

@@ -11,27 +11,26 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// changeOptions are what commands take that change installed skills one by one.
+// changeOptions are what commands take that change installed skills.
 type changeOptions struct {
 	app    *app
 	verb   string // what was done, for the message
-	change func(ctx context.Context, i *install.Installer, name string) error
+	change func(i *install.Installer, ctx context.Context, names ...string) error
 }
 
 func newRemoveCmd(a *app) *cobra.Command {
 	return newChangeCmd(&cobra.Command{
 		Use:   "remove NAME...",
 		Short: "Remove installed skills",
-		Long: "Take installed skills from what is served and from the lock file. Their files stay in the store of\n" +
-			"the state directory, where sessions that ran them refer to them.",
-	}, &changeOptions{app: a, verb: "removed", change: func(ctx context.Context, i *install.Installer, name string) error { return i.Remove(ctx, name) }})
+		Long: "Take installed skills from what is served and from the lock file: all that are named, or none. Their files\n" +
+			"stay in the store of the state directory while a session that loaded them is kept or a server runs; the next\n" +
+			"command that changes what is installed collects them, and so does `skillsd session gc`.",
+	}, &changeOptions{app: a, verb: "removed", change: (*install.Installer).Remove})
 }
 
 func newEnableCmd(a *app) *cobra.Command {
 	return newChangeCmd(&cobra.Command{Use: "enable NAME...", Short: "Serve installed skills again that were disabled"},
-		&changeOptions{app: a, verb: "enabled", change: func(ctx context.Context, i *install.Installer, name string) error {
-			return i.SetEnabled(ctx, name, true)
-		}})
+		&changeOptions{app: a, verb: "enabled", change: (*install.Installer).Enable})
 }
 
 func newDisableCmd(a *app) *cobra.Command {
@@ -39,16 +38,15 @@ func newDisableCmd(a *app) *cobra.Command {
 		Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
 		Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them again. For\n" +
 			"skills that are not installed there is `skillsd serve --disable-skill`.",
-	}, &changeOptions{app: a, verb: "disabled", change: func(ctx context.Context, i *install.Installer, name string) error {
-		return i.SetEnabled(ctx, name, false)
-	}})
+	}, &changeOptions{app: a, verb: "disabled", change: (*install.Installer).Disable})
 }
 
 func newRollbackCmd(a *app) *cobra.Command {
 	return newChangeCmd(&cobra.Command{
 		Use: "rollback NAME...", Short: "Go back to the version of installed skills before their last update",
-		Long: "Go back to the version of installed skills before their last update. A second rollback undoes the first.",
-	}, &changeOptions{app: a, verb: "rolled back", change: func(ctx context.Context, i *install.Installer, name string) error { return i.Rollback(ctx, name) }})
+		Long: "Go back to the version of installed skills before their last update, of all that are named or of none. A\n" +
+			"second rollback undoes the first.",
+	}, &changeOptions{app: a, verb: "rolled back", change: (*install.Installer).Rollback})
 }
 
 func newChangeCmd(cmd *cobra.Command, opts *changeOptions) *cobra.Command {
@@ -64,15 +62,10 @@ func (o *changeOptions) run(ctx context.Context, names []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	for _, name := range names {
-		if installer.Lock().Find(name) == nil {
-			return sourceFailure(&install.MissingError{Name: name})
-		}
+	if err := o.change(installer, ctx, names...); err != nil {
+		return changeFailure(err)
 	}
 	for _, name := range names {
-		if err := o.change(ctx, installer, name); err != nil {
-			return changeFailure(name, err)
-		}
 		text := name
 		if e := installer.Lock().Find(name); e != nil && o.verb == "rolled back" {
 			text = fmt.Sprintf("%s to tree %s", name, e.Tree)
@@ -81,23 +74,28 @@ func (o *changeOptions) run(ctx context.Context, names []string) (err error) {
 			return err
 		}
 	}
+	o.app.notePins(names, installer.Lock().Find)
+	o.app.collectTrees(ctx, installer)
 	return nil
 }
 
 // changeFailure says what to do when a stored tree cannot be put in place.
-func changeFailure(name string, err error) error {
+func changeFailure(err error) error {
 	_, corrupt := errors.AsType[*store.CorruptError](err)
 	switch {
 	case errors.Is(err, install.ErrNoPrevious):
-		return &exitError{Code: exitFailure, Err: err, Hint: "only a skill that was updated can be rolled back"}
+		return &exitError{Code: exitFailure, Err: err, Hint: "only a skill that was updated can be rolled back: `skillsd update` updates it"}
 	case corrupt || errors.Is(err, store.ErrNotFound):
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err), Hint: "`skillsd sync` brings back what the lock file says"}
+		return &exitError{Code: exitFailure, Err: err, Hint: "`skillsd sync` brings back what the lock file says; then try again"}
 	}
-	return err
+	return sourceFailure(err)
 }
 
 // completeInstalled completes the names of installed skills.
-func (a *app) completeInstalled(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeInstalled(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if a.loadConfig(cmd) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	lock, _ := a.readLock()
 	var names []string
 	if lock != nil {

@@ -18,7 +18,7 @@ func (a *app) markInstalled(rows []skillRow) (*install.Lock, error) {
 	}
 	lock, err := a.readLock()
 	if err != nil {
-		return nil, &exitError{Code: exitFailure, Err: err, Hint: "bring back the lock file, or move it away to forget what is installed"}
+		return nil, lockFailure(err)
 	}
 	for i := range rows {
 		row := &rows[i]

@@ -101,7 +101,7 @@ func (r *installedRow) print(a *app, verb string) error {
 	}
 	for _, script := range r.Skill.Scripts {
 		if script.Runtime != "" {
-			fmt.Fprintf(a.err, "hint: no script may run before it is allowed: skillsd allow %s:%s\n", printable(r.Lock.Name), printable(script.Path))
+			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s:%s\n", printable(r.Lock.Name), printable(script.Path))
 			break
 		}
 	}

@@ -86,7 +86,20 @@ func (o *updateOptions) run(ctx context.Context, names []string) (err error) {
 	}
 	o.app.endProgress()
 	o.app.printNotes(updates.Notes)
-	return o.report(rows)
+	report := o.report(rows)
+	after := map[string]*install.Entry{}
+	var changed []string
+	for _, one := range updates.Skills {
+		if one.Changes() {
+			changed = append(changed, one.After.Name)
+			after[one.After.Name] = one.After
+		}
+	}
+	o.app.notePins(changed, func(name string) *install.Entry { return after[name] })
+	if !o.Preview {
+		o.app.collectTrees(ctx, installer)
+	}
+	return report
 }
 
 func (o *updateOptions) report(rows []updateRow) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,8 +65,28 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 		fmt.Fprintf(o.app.err, "ok: %s, %s\n", plural(len(installer.Lock().Skills), "skill"), plural(files, "file"))
 		return nil
 	}
-	return &exitError{Code: exitProblems, Err: fmt.Errorf("%s with what is installed", plural(len(problems), "problem")),
-		Hint: "`skillsd sync` restores what the lock file says; remove by hand what is not in it"}
+	return &exitError{Code: exitProblems, Err: fmt.Errorf("%s with what is installed", plural(len(problems), "problem")), Hint: o.hint(problems)}
+}
+
+// hint says what mends the problems.
+func (o *verifyOptions) hint(problems []install.Problem) string {
+	state, err := o.app.stateDir()
+	if err != nil {
+		return ""
+	}
+	var hints, strays []string
+	for _, p := range problems {
+		if p.Kind == install.ProblemStray {
+			strays = append(strays, filepath.Join(state, filepath.FromSlash(p.Dir)))
+		}
+	}
+	if len(strays) < len(problems) {
+		hints = append(hints, "`skillsd sync` restores what the lock file says")
+	}
+	if len(strays) > 0 {
+		hints = append(hints, "what nobody installed goes with: "+shellLine(append([]string{"rm", "-r"}, strays[:min(len(strays), 3)]...)))
+	}
+	return strings.Join(hints, "; ")
 }
 
 // syncOptions are the flags of sync.
@@ -73,6 +95,7 @@ type syncOptions struct {
 	Frozen   bool
 	Check    bool
 	Trust    bool
+	Drop     bool
 	Insecure bool
 	JSON     bool
 }
@@ -87,12 +110,15 @@ func newSyncCmd(a *app) *cobra.Command {
 			"Where one cannot be had nothing is changed. Without LOCKFILE the installation's own lock file\n" +
 			"counts: what was changed or lost since is brought back.\n\n" +
 			"Skills that are not in LOCKFILE stay, but with --frozen they are removed: what is installed is then\n" +
-			"what the file says and nothing else. --check changes nothing and exits 3 when something would change.",
+			"what the file says and nothing else. --check changes nothing and exits 3 when something would change.\n\n" +
+			"The version that `skillsd rollback` goes back to is brought back too. Where it cannot be had the rest\n" +
+			"is mended and the exit code is 3; --drop-earlier forgets it.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
 	cmd.Flags().BoolVar(&opts.Frozen, "frozen", false, "remove what is not in the lock file")
 	cmd.Flags().BoolVar(&opts.Check, "check", false, "only tell what would change")
+	cmd.Flags().BoolVar(&opts.Drop, "drop-earlier", false, "forget the version to roll back to where it is damaged and cannot be had again")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
 	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -100,10 +126,10 @@ func newSyncCmd(a *app) *cobra.Command {
 }
 
 func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
-	sync := install.Sync{Exact: o.Frozen, Insecure: o.Insecure}
+	sync := install.Sync{Exact: o.Frozen, DropEarlier: o.Drop, Insecure: o.Insecure}
 	if len(args) > 0 {
 		if sync.Lock, err = install.Import(args[0]); err != nil {
-			return &exitError{Code: exitUsage, Err: fmt.Errorf("lock file: %w", err), Hint: "give a skillsd.lock that skillsd wrote"}
+			return &exitError{Code: exitUsage, Err: fmt.Errorf("lock file: %w", err), Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; without one the installation's own counts: skillsd sync"}
 		}
 	}
 	installer, end, err := o.app.installer(ctx)
@@ -112,7 +138,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	if sync.Lock != nil && !o.Trust {
-		if err := checkTiers(installer.Lock(), sync.Lock); err != nil {
+		if err := checkTiers(args[0], installer.Lock(), sync.Lock); err != nil {
 			return err
 		}
 	}
@@ -126,34 +152,70 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		return sourceFailure(err)
 	}
 	o.app.endProgress()
+	report := o.report(did, args)
+	if !o.Check {
+		names := make([]string, len(did))
+		for n, d := range did {
+			names[n] = d.Name
+		}
+		o.app.notePins(names, installer.Lock().Find)
+		o.app.collectTrees(ctx, installer)
+	}
+	return report
+}
+
+// report tells what was changed, or would be.
+func (o *syncOptions) report(did []install.Difference, args []string) error {
 	if o.JSON {
 		if err := writeJSON(o.app.out, append([]install.Difference{}, did...)); err != nil {
 			return err
 		}
-	} else {
-		for _, d := range did {
-			if _, err := fmt.Fprintln(o.app.out, printable(d.Name+": "+d.What)); err != nil {
-				return err
-			}
+	}
+	changed := 0
+	var lost []string
+	for _, d := range did {
+		text := d.Name + ": " + d.What
+		switch {
+		case d.Dropped:
+			text += "; the earlier version is forgotten: " + d.Lost
+		case d.Lost != "":
+			text += "; the earlier version cannot be had again: " + d.Lost
+			lost = append(lost, d.Name)
+		}
+		if !d.Earlier || d.Lost == "" || d.Dropped {
+			changed++
+		}
+		if o.JSON {
+			continue
+		}
+		if _, err := fmt.Fprintln(o.app.out, printable(text)); err != nil {
+			return err
 		}
 	}
 	switch {
 	case len(did) == 0:
 		fmt.Fprintln(o.app.err, "ok: nothing to do")
 	case o.Check:
-		return &exitError{Code: exitProblems, Err: fmt.Errorf("%s would change", plural(len(did), "skill")), Hint: "without --check they are changed"}
+		again := args
+		if o.Frozen {
+			again = append([]string{"--frozen"}, args...)
+		}
+		return &exitError{Code: exitProblems, Err: fmt.Errorf("%s would change", plural(changed, "skill")), Hint: "to change them: " + shellLine(append([]string{"skillsd", "sync"}, again...))}
+	case len(lost) > 0:
+		return &exitError{Code: exitProblems, Err: fmt.Errorf("changed %s; %s cannot be rolled back", plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
+			Hint: "bring the source back and `skillsd sync`, or forget the earlier version: `skillsd sync --drop-earlier`"}
 	default:
-		fmt.Fprintf(o.app.err, "changed %s\n", plural(len(did), "skill"))
+		fmt.Fprintf(o.app.err, "changed %s\n", plural(changed, "skill"))
 	}
 	return nil
 }
 
 // checkTiers refuses a lock file that would have skills trusted more than they are here.
-func checkTiers(here, there *install.Lock) error {
+func checkTiers(file string, here, there *install.Lock) error {
 	for _, e := range there.Skills {
 		known := here.Find(e.Name)
 		if e.Tier.String() != "third-party" && (known == nil || known.Tier > e.Tier) {
-			return usageError("with --trust-tiers it is", "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
+			return usageError("with --trust-tiers it is: "+shellLine([]string{"skillsd", "sync", "--trust-tiers", file}), "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
 		}
 	}
 	return nil

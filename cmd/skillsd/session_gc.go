@@ -27,8 +27,9 @@ func newSessionGCCmd(a *app) *cobra.Command {
 		Use:   "gc",
 		Short: "Delete old sessions",
 		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server has open, nor the\n" +
-			"--keep that were written last. A session goes whole: record, views, outputs and what only it was shown. Parents\n" +
-			"and children do not depend on each other; a child whose parent is gone still names it.",
+			"--keep that were written last. A session goes whole: record, views, outputs and what only it was shown, and, while\n" +
+			"no server runs, stored skill trees that nothing names any more. Parents and children do not\n" +
+			"depend on each other; a child whose parent is gone still names it.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
@@ -70,7 +71,23 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 		}
 	}
 	fmt.Fprintf(o.app.out, "%s %d sessions, %d bytes\n", did, len(list)-kept, bytes)
+	if err == nil && !o.DryRun {
+		o.collectTrees(ctx)
+	}
 	return err
+}
+
+// collectTrees removes the stored trees that only the deleted sessions named.
+func (o *sessionGCOptions) collectTrees(ctx context.Context) {
+	if state, err := o.app.stateDir(); err != nil || !existing(state) {
+		return
+	}
+	installer, end, err := o.app.installer(ctx)
+	if err != nil {
+		return // the sessions are gone all the same; the trees cost space only
+	}
+	o.app.collectTrees(ctx, installer)
+	_ = end()
 }
 
 // parseAge reads a duration, for which a number of days such as 30d stands too.

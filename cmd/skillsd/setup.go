@@ -67,8 +67,10 @@ func newSetupCmd(a *app) *cobra.Command {
 			"  skillsd setup codex --http https://skills.example.com/mcp \\\n" +
 			"    --token-env SKILLS_TOKEN --write\n\n" +
 			"--write edits the client's file after printing the difference. The file as it was is kept beside it, as\n" +
-			"FILE.skillsd-backup. --remove takes out the entry of that name and nothing else. An entry of the same name that\n" +
-			"leads elsewhere is never touched, and no secret is ever written.",
+			"FILE.skillsd-backup, and never written over: what differs from it by more than the entry is kept as\n" +
+			"FILE.skillsd-backup-2 and so on. --remove takes out the entry of that name and nothing else, and puts the file\n" +
+			"back byte for byte where nothing else changed it. An entry of the same name that leads elsewhere is never\n" +
+			"touched, and no secret is ever written.",
 		Annotations: map[string]string{withoutConfig: "true"},
 		Args:        cobra.NoArgs,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -159,7 +161,7 @@ func (o *setupOptions) entry(args []string) (*serverEntry, error) {
 	}
 	for _, arg := range e.commandLine() {
 		if strings.ToValidUTF8(arg, "") != arg || strings.ContainsAny(arg, "\x00\r\n") {
-			return nil, usageError("", "%q cannot stand in the client's file", arg)
+			return nil, usageError("leave out the line break or the byte that is no text", "%q cannot stand in the client's file", arg)
 		}
 		if o.client.Expands && strings.Contains(arg, "${") {
 			return nil, usageError("use a path without ${", "%s would put a variable into %q", o.client.Title, arg)
@@ -231,7 +233,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		_, err = serve.allowlist()
 	}
 	if err != nil {
-		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err), Hint: "see `skillsd serve --help`"}
+		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err), Hint: "see `skillsd serve --help`; they come after --: skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
 	return words, nil
 }

@@ -25,8 +25,42 @@ type clientFile struct {
 	text  []byte
 }
 
-// backupPath is where the file is kept as it was before the last change.
-func (f *clientFile) backupPath() string { return f.Path + ".skillsd-backup" }
+// maxBackups is how many files as they were before are kept beside one.
+const maxBackups = 99
+
+// backupPath is where the file is kept as it was before a change: the first of all as
+// FILE.skillsd-backup.
+func (f *clientFile) backupPath(n int) string {
+	if n == 1 {
+		return f.Path + ".skillsd-backup"
+	}
+	return fmt.Sprintf("%s.skillsd-backup-%d", f.Path, n)
+}
+
+// backups are the kept files, in the order in which they were made.
+func (f *clientFile) backups() (paths []string) {
+	for n := 1; n <= maxBackups; n++ {
+		if path := f.backupPath(n); existing(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// keep writes what was read beside the file, never over what is kept there, and returns where it is.
+func (f *clientFile) keep() (string, error) {
+	for n := 1; n <= maxBackups; n++ {
+		path := f.backupPath(n)
+		if !existing(path) {
+			return path, writeClientFile(path, f.text, f.mode)
+		}
+		if text, _, err := readClientFile(path); err == nil && bytes.Equal(text, f.text) {
+			return path, nil
+		}
+	}
+	return "", &exitError{Code: exitFailure, Err: fmt.Errorf("%d files as they were are kept beside %s", maxBackups, f.Path),
+		Hint: "remove those that are not needed any more: rm " + shellLine([]string{f.Path}) + ".skillsd-backup-*"}
+}
 
 // read reads the file, which may be missing. A link is followed where the file is the user's own, and
 // what it leads to is what is edited.
@@ -84,13 +118,9 @@ func (f *clientFile) unchanged() error {
 	return err
 }
 
-// replace keeps what was read beside the file, if there was any, and puts text in its place.
+// replace puts text in the place of the file.
 func (f *clientFile) replace(text []byte) error {
-	if f.there {
-		if err := writeClientFile(f.backupPath(), f.text, f.mode); err != nil {
-			return err
-		}
-	} else if !f.Shared {
+	if !f.there && !f.Shared {
 		if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 			return err
 		}
@@ -101,19 +131,19 @@ func (f *clientFile) replace(text []byte) error {
 	return writeClientFile(f.Path, text, f.mode)
 }
 
-// restore puts back what is kept beside the file, or removes the file when nothing was there before
-// setup made it. Nothing of setup is left.
-func (f *clientFile) restore(backup []byte) error {
+// restore puts back what is kept in backup, or removes the file when that is empty because nothing was
+// there before setup made it.
+func (f *clientFile) restore(text []byte, backup string) error {
 	if err := f.unchanged(); err != nil {
 		return err
 	}
-	if backup == nil {
+	if backup == "" {
 		return os.Remove(f.Path)
 	}
-	if err := writeClientFile(f.Path, backup, f.mode); err != nil {
+	if err := writeClientFile(f.Path, text, f.mode); err != nil {
 		return err
 	}
-	return os.Remove(f.backupPath())
+	return os.Remove(backup)
 }
 
 // writeClientFile writes a file whole or not at all.

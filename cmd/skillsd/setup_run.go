@@ -62,14 +62,30 @@ func (o *setupOptions) write(file *clientFile, e *serverEntry) error {
 	if _, err := fmt.Fprint(o.app.out, lineDiff(file.Path, file.text, text)); err != nil {
 		return err
 	}
-	if err := file.replace(text); err != nil {
+	kept, err := o.keep(file, e)
+	if err == nil {
+		err = file.replace(text)
+	}
+	if err != nil {
 		return fmt.Errorf("writing the client's file: %w", err)
 	}
 	fmt.Fprintf(o.app.err, "wrote %s\n", file.Path)
-	if file.there {
-		fmt.Fprintf(o.app.err, "the file before is %s\n", file.backupPath())
+	if kept != "" {
+		fmt.Fprintf(o.app.err, "the file before is %s\n", kept)
 	}
 	return nil
+}
+
+// keep has the file as it is kept beside it and returns where; empty when the file is what setup made of
+// none. What is kept there and differs by the entry alone is enough: --remove goes back to that.
+func (o *setupOptions) keep(file *clientFile, e *serverEntry) (string, error) {
+	if !file.there {
+		return "", nil
+	}
+	if before := o.before(file, e); before.found {
+		return before.path, nil
+	}
+	return file.keep()
 }
 
 // remove takes the entry out. When nothing but setup changed the file since, its bytes are those from
@@ -83,45 +99,61 @@ func (o *setupOptions) remove(file *clientFile, e *serverEntry) error {
 		fmt.Fprintf(o.app.err, "%s names no server %q\n", file.Path, e.Name)
 		return nil
 	}
-	backup, exact := o.before(file, e)
-	gone := backup == nil && o.client.Dialect.empty(text)
-	switch {
-	case exact:
-		text = backup
-	case gone:
-		text = nil
+	before := o.before(file, e)
+	if !before.found && len(file.backups()) == 0 && o.client.Dialect.empty(text) {
+		before = fileBefore{found: true}
+	}
+	if before.found {
+		text = before.text
 	}
 	if _, err := fmt.Fprint(o.app.out, lineDiff(file.Path, file.text, text)); err != nil {
 		return err
 	}
-	if exact || gone {
-		err = file.restore(backup)
-	} else {
+	kept := ""
+	if before.found {
+		err = file.restore(before.text, before.path)
+	} else if kept, err = file.keep(); err == nil {
 		err = file.replace(text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the client's file: %w", err)
 	}
 	switch {
-	case gone:
+	case kept != "":
+		fmt.Fprintf(o.app.err, "wrote %s\nthe file before is %s\n", file.Path, kept)
+	case before.path == "":
 		fmt.Fprintf(o.app.err, "removed %s, which named no other server\n", file.Path)
-	case exact:
-		fmt.Fprintf(o.app.err, "wrote %s as it was before\n", file.Path)
 	default:
-		fmt.Fprintf(o.app.err, "wrote %s\nthe file before is %s\n", file.Path, file.backupPath())
+		fmt.Fprintf(o.app.err, "wrote %s as it was before\n", file.Path)
 	}
 	return nil
 }
 
-// before is the file from before the entry came in (nil when nothing is kept), and whether that and
-// the entry make the file as it is.
-func (o *setupOptions) before(file *clientFile, e *serverEntry) (backup []byte, exact bool) {
-	backup, _, err := readClientFile(file.backupPath())
-	if err != nil {
-		return nil, false
+// fileBefore is a client's file from before an entry came in.
+type fileBefore struct {
+	found bool
+	path  string // where it is kept; empty: there was none
+	text  []byte
+}
+
+// before finds the file from before the entry came in: the one that with the entry is the file as it
+// is.
+func (o *setupOptions) before(file *clientFile, e *serverEntry) fileBefore {
+	candidates := append(file.backups(), "")
+	for _, path := range candidates {
+		var text []byte
+		if path != "" {
+			var err error
+			if text, _, err = readClientFile(path); err != nil {
+				continue
+			}
+		}
+		again, err := o.client.Dialect.reinsert(file.text, text, e)
+		if err == nil && again != nil && string(again) == string(file.text) {
+			return fileBefore{found: true, path: path, text: text}
+		}
 	}
-	again, err := o.client.Dialect.reinsert(file.text, backup, e)
-	return backup, err == nil && again != nil && string(again) == string(file.text)
+	return fileBefore{}
 }
 
 // refused says what to do about a file that is not edited.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // MissingError is a name that is not installed.
@@ -16,15 +17,24 @@ func (e *MissingError) Error() string {
 // ErrNoPrevious is the error of a rollback of a skill that was never updated.
 var ErrNoPrevious = errors.New("there is no earlier version")
 
-// one commits a change of one installed skill; edit returns what becomes of it.
-func (i *Installer) one(ctx context.Context, name string, edit func(e *Entry) (*Entry, error)) (err error) {
-	before := i.lock.Find(name)
-	if before == nil {
-		return &MissingError{name}
+// each commits a change of installed skills, of all or of none; edit returns what becomes of one.
+func (i *Installer) each(ctx context.Context, names []string, edit func(e *Entry) (*Entry, error)) (err error) {
+	var changes []change
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		before := i.lock.Find(name)
+		if before == nil {
+			return &MissingError{name}
+		}
+		after, err := edit(before)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if after != before {
+			changes = append(changes, change{before, after})
+		}
 	}
-	after, err := edit(before)
-	if err != nil || after == before {
-		return err
+	if len(changes) == 0 {
+		return nil
 	}
 	stage, err := i.newStage()
 	if err != nil {
@@ -35,47 +45,60 @@ func (i *Installer) one(ctx context.Context, name string, edit func(e *Entry) (*
 			err = errors.Join(err, stage.abandon())
 		}
 	}()
-	if after != nil && after.Enabled {
-		if err := i.before("place " + name); err != nil {
+	for _, c := range changes {
+		if c.after == nil || !c.after.Enabled {
+			continue
+		}
+		if err := i.before("place " + c.name()); err != nil {
 			return err
 		}
-		if err := stage.place(ctx, name, after.Tree); err != nil {
-			return err
+		if err := stage.place(ctx, c.name(), c.after.Tree); err != nil {
+			return fmt.Errorf("%s: %w", c.name(), err)
 		}
 	}
-	return stage.commit(ctx, []change{{before, after}})
+	return stage.commit(ctx, changes)
 }
 
-// Remove takes a skill from what is served and from the lock file. Its trees stay in the store.
+// Remove takes skills from what is served and from the lock file. Their trees stay in the store until
+// they are collected.
 //
-// Errors: *MissingError, those of the system.
-func (i *Installer) Remove(ctx context.Context, name string) error {
-	return i.one(ctx, name, func(*Entry) (*Entry, error) { return nil, nil })
+// Errors: *MissingError, those of the system. Nothing is changed then.
+func (i *Installer) Remove(ctx context.Context, names ...string) error {
+	return i.each(ctx, names, func(*Entry) (*Entry, error) { return nil, nil })
 }
 
-// SetEnabled serves a skill, or takes it from what is served without forgetting it.
+// Enable serves skills again that were disabled.
 //
 // Errors: *MissingError; store.ErrNotFound and *store.CorruptError for a tree that is no longer in the
-// store; those of the system.
-func (i *Installer) SetEnabled(ctx context.Context, name string, enabled bool) error {
-	return i.one(ctx, name, func(e *Entry) (*Entry, error) {
-		if e.Enabled == enabled {
-			return e, nil
-		}
-		changed := *e
-		changed.Enabled = enabled
-		return &changed, nil
-	})
+// store; those of the system. Nothing is changed then.
+func (i *Installer) Enable(ctx context.Context, names ...string) error {
+	return i.each(ctx, names, func(e *Entry) (*Entry, error) { return e.enabled(true), nil })
+}
+
+// Disable takes skills from what is served without forgetting them.
+//
+// Errors: *MissingError, those of the system. Nothing is changed then.
+func (i *Installer) Disable(ctx context.Context, names ...string) error {
+	return i.each(ctx, names, func(e *Entry) (*Entry, error) { return e.enabled(false), nil })
+}
+
+func (e *Entry) enabled(yes bool) *Entry {
+	if e.Enabled == yes {
+		return e
+	}
+	changed := *e
+	changed.Enabled = yes
+	return &changed
 }
 
 // Rollback goes back to the version before the last update; once more, and it is undone.
 //
 // Errors: *MissingError, ErrNoPrevious; store.ErrNotFound and *store.CorruptError for a tree that is no
-// longer in the store; those of the system.
-func (i *Installer) Rollback(ctx context.Context, name string) error {
-	return i.one(ctx, name, func(e *Entry) (*Entry, error) {
+// longer in the store; those of the system. Nothing is changed then.
+func (i *Installer) Rollback(ctx context.Context, names ...string) error {
+	return i.each(ctx, names, func(e *Entry) (*Entry, error) {
 		if e.Previous == nil {
-			return nil, fmt.Errorf("%s: %w", name, ErrNoPrevious)
+			return nil, ErrNoPrevious
 		}
 		return e.with(e.Previous), nil
 	})

@@ -129,7 +129,7 @@ func fetch(ctx context.Context, git Git, dir, source, ref string, insecure bool)
 		return nil, "", err
 	}
 	if git.Path == "" {
-		return nil, "", errNoGit
+		return nil, "", ErrNoGit
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol}
 	if _, err := r.run(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", "."); err != nil {

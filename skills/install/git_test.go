@@ -13,7 +13,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -236,5 +239,37 @@ func TestSources(t *testing.T) {
 	}
 	if IsURL("-oProxyCommand=x@host:a") || IsURL("C:/skills") || IsURL("./a:b") {
 		t.Error("a path is taken for a URL")
+	}
+}
+
+// TestGitFailAtEachStep fails an install from git at every step: nothing of it is left.
+func TestGitFailAtEachStep(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b")})
+	m := newMachine(t).withGit(r)
+	before := tree(t, m.state)
+	delete(before, workDir)
+	for failing := int64(1); ; failing++ {
+		i := m.open()
+		var steps atomic.Int64 // skills are stored side by side
+		i.step = func(string) error {
+			if steps.Add(1) == failing {
+				return errStep
+			}
+			return nil
+		}
+		err := apply(t.Context(), i, Request{Source: r.url, All: true})
+		i.Close()
+		if steps.Load() < failing {
+			if err != nil || failing < 6 {
+				t.Errorf("after %d steps: %v", steps.Load(), err)
+			}
+			return
+		}
+		after := tree(t, m.state)
+		delete(after, workDir)
+		if diff := cmp.Diff(before, after); !errors.Is(err, errStep) || diff != "" {
+			t.Fatalf("step %d: error = %v, left (-before +after):\n%s", failing, err, diff)
+		}
 	}
 }

@@ -18,7 +18,8 @@
 //
 // The layout below the state directory is installed/<tier>/<name> for what is served, trees/ for what
 // is stored ([store.Store]), skillsd.lock for the lock file ([Lock]) and install/ for work in progress.
-// Trees stay in the store when a skill is removed or replaced: sessions may have run them.
+// Trees stay in the store when a skill is removed or replaced, since sessions may have run them, until
+// [Installer.Collect] finds that nothing needs them.
 //
 // It does not judge whether a skill is good, only what it is; and it does not guard against whoever
 // may write below the state directory, although [Installer.Verify] finds what they changed.

@@ -326,21 +326,33 @@ func TestFailAtEachStep(t *testing.T) {
 	for _, c := range []command{
 		{"install", nothing, func(ctx context.Context, i *Installer) error { return apply(ctx, i, Request{Source: second}) }},
 		{"remove", nothing, func(ctx context.Context, i *Installer) error { return i.Remove(ctx, "a") }},
-		{"disable", nothing, func(ctx context.Context, i *Installer) error { return i.SetEnabled(ctx, "a", false) }},
+		{"disable", nothing, func(ctx context.Context, i *Installer) error { return i.Disable(ctx, "a") }},
 		{"update", nothing, update},
 		{"rollback", func(ctx context.Context, _ *machine, i *Installer) error { return update(ctx, i) },
 			func(ctx context.Context, i *Installer) error { return i.Rollback(ctx, "a") }},
-		{"enable", func(ctx context.Context, _ *machine, i *Installer) error { return i.SetEnabled(ctx, "b", false) },
-			func(ctx context.Context, i *Installer) error { return i.SetEnabled(ctx, "b", true) }},
+		{"enable", func(ctx context.Context, _ *machine, i *Installer) error { return i.Disable(ctx, "b") },
+			func(ctx context.Context, i *Installer) error { return i.Enable(ctx, "b") }},
 		{"sync", func(_ context.Context, m *machine, _ *Installer) error {
 			return os.RemoveAll(filepath.Join(RootDir(m.state, skills.TierThirdParty), "a"))
 		}, func(ctx context.Context, i *Installer) error {
 			_, err := i.Sync(ctx, Sync{})
 			return err
 		}},
+		{"sync of an earlier version", func(ctx context.Context, m *machine, i *Installer) error {
+			err := update(ctx, i)
+			write(t, first, map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")})
+			return errors.Join(err, m.trees.Remove(i.Lock().Find("a").Previous.Tree))
+		}, func(ctx context.Context, i *Installer) error {
+			did, err := i.Sync(ctx, Sync{})
+			if len(did) > 0 && strings.Contains(did[0].Lost, errStep.Error()) {
+				err = errStep
+			}
+			return err
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
+			write(t, first, map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")})
 			m.install(Request{Source: first, All: true})
 			text := fmt.Sprintf("%s changed for %s", skillText("a"), c.name)
 			write(t, first, map[string]string{"skills/a/SKILL.md": text, "skills/b/SKILL.md": text})

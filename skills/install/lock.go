@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/opencontainers/go-digest"
 
@@ -290,5 +290,14 @@ func quote(s string) string {
 	if err != nil {
 		panic("install: a string without JSON form")
 	}
-	return string(bytes.ReplaceAll(text, []byte("\x7f"), []byte(`\u007f`)))
+	var b strings.Builder
+	for _, r := range string(text) {
+		// YAML takes these for no text, or for the end of a line.
+		if unicode.IsControl(r) || r == '\ufeff' || r == '\ufffe' || r == '\uffff' {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }

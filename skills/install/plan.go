@@ -81,8 +81,8 @@ type Plan struct {
 
 // Plan fetches a source and makes its skills ready.
 //
-// Errors: *SourceError, *SeveralError, *RefusedError; *source.ArchiveError; those of git, of ctx and
-// of the system. Nothing remains then.
+// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; those of ctx
+// and of the system. Nothing remains then.
 func (i *Installer) Plan(ctx context.Context, req Request) (p *Plan, err error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
 	if err != nil {

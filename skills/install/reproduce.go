@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
 )
 
 // Sync is how an installation is made to be what a lock file says.
@@ -17,6 +19,9 @@ type Sync struct {
 	Lock *Lock
 	// Exact removes what is installed and not in Lock.
 	Exact bool
+	// DropEarlier forgets earlier versions that cannot be had again. Those of a Lock from elsewhere, which
+	// this machine never had, are forgotten without it.
+	DropEarlier bool
 	// Insecure is as in Request.
 	Insecure bool
 }
@@ -25,6 +30,11 @@ type Sync struct {
 type Difference struct {
 	Name string `json:"name"`
 	What string `json:"what"`
+	// Earlier says that only the version that a rollback goes back to is concerned.
+	Earlier bool `json:"earlier,omitempty"`
+	// Lost is why the earlier version cannot be had again, and Dropped that it was forgotten.
+	Lost    string `json:"lost,omitempty"`
+	Dropped bool   `json:"dropped,omitempty"`
 
 	before, after *Entry
 }
@@ -39,32 +49,13 @@ func (i *Installer) Differences(ctx context.Context, s Sync) ([]Difference, erro
 	}
 	var found []Difference
 	for _, e := range want.Skills {
-		here := i.lock.clash(e.Name)
-		d := Difference{Name: e.Name, before: here, after: e}
-		switch {
-		case here == nil:
-			d.What = "is not installed"
-		case here.Name != e.Name:
-			d.What = "is installed as " + here.Name
-		case here.Tree != e.Tree:
-			d.What = "is of another version"
-		case here.Tier != e.Tier || here.Enabled != e.Enabled:
-			d.What = "has another tier or state"
-		default:
-			problems, err := i.verifyPlaced(ctx, here)
-			if err != nil {
-				return nil, err
-			}
-			problems = append(problems, i.verifyStored(ctx, &Entry{Name: here.Name, Tree: here.Tree})...)
-			if len(problems) == 0 {
-				continue
-			}
-			d.What = problems[0].What
-			if problems[0].Path != "" {
-				d.What = problems[0].Path + " " + d.What
-			}
+		d := Difference{Name: e.Name, before: i.lock.clash(e.Name), after: e}
+		if err := i.differs(ctx, &d); err != nil {
+			return nil, err
 		}
-		found = append(found, d)
+		if d.What != "" {
+			found = append(found, d)
+		}
 	}
 	if s.Exact {
 		for _, e := range i.lock.Skills {
@@ -76,10 +67,47 @@ func (i *Installer) Differences(ctx context.Context, s Sync) ([]Difference, erro
 	return found, nil
 }
 
+// differs says how what is installed differs from what is wanted, if it does.
+func (i *Installer) differs(ctx context.Context, d *Difference) error {
+	here, e := d.before, d.after
+	switch {
+	case here == nil:
+		d.What = "is not installed"
+		return nil
+	case here.Name != e.Name:
+		d.What = "is installed as " + here.Name
+		return nil
+	case here.Tree != e.Tree:
+		d.What = "is of another version"
+		return nil
+	case here.Tier != e.Tier || here.Enabled != e.Enabled:
+		d.What = "has another tier or state"
+		return nil
+	}
+	problems, err := i.verifyPlaced(ctx, here)
+	if err != nil {
+		return err
+	}
+	now := &Entry{Name: here.Name, Tree: here.Tree}
+	if problems = append(problems, i.verifyStored(ctx, now)...); len(problems) == 0 && here.Previous != nil {
+		now.Previous = here.Previous
+		problems = i.verifyStored(ctx, now)
+		d.Earlier = len(problems) > 0
+	}
+	if len(problems) > 0 {
+		d.What = problems[0].What
+		if problems[0].Path != "" {
+			d.What = problems[0].Path + " " + d.What
+		}
+	}
+	return ctx.Err()
+}
+
 // Sync makes the installation what a lock file says: exactly its bytes, from the store, or else from
-// the recorded source at the recorded commit. Where they cannot be had nothing is changed.
+// the recorded source at the recorded commit. Where they cannot be had nothing is changed; an earlier
+// version that cannot be had changes nothing else, and is told as Lost.
 //
-// Errors: *SourceError and others of the sources; those of ctx and of the system.
+// Errors: *SourceError, *FetchError and others of the sources; those of ctx and of the system.
 func (i *Installer) Sync(ctx context.Context, s Sync) (did []Difference, err error) {
 	did, err = i.Differences(ctx, s)
 	if err != nil || len(did) == 0 {
@@ -94,58 +122,91 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (did []Difference, err err
 			did, err = nil, errors.Join(err, stage.abandon())
 		}
 	}()
-	open := map[string]*fetched{}
-	defer func() {
-		for _, from := range open {
-			err = errors.Join(err, from.Close())
-		}
-	}()
+	at := &sources{stage: stage, insecure: s.Insecure, open: map[string]*fetched{}}
+	defer func() { err = errors.Join(err, at.Close()) }()
 	var changes []change
-	for n, d := range did {
+	for n := range did {
+		d := &did[n]
 		i.progress("skills restored", n, len(did))
 		if d.before != nil && d.after != nil && d.before.Name != d.after.Name {
 			changes = append(changes, change{before: d.before})
 			d.before = nil
 		}
 		if d.after != nil {
-			if err := stage.obtain(ctx, d.after, s.Insecure, open); err != nil {
+			if err := at.restore(ctx, d, s); err != nil {
 				return nil, fmt.Errorf("%s: %w", d.Name, err)
 			}
-			if !d.after.Enabled {
-				if err := i.root.RemoveAll(stage.placed(d.Name)); err != nil {
-					return nil, err
-				}
-			}
 		}
-		changes = append(changes, change{d.before, d.after})
+		if !d.Earlier {
+			changes = append(changes, change{d.before, d.after})
+		} else if d.Dropped {
+			stage.same = append(stage.same, d.after)
+		}
 	}
 	return did, stage.commit(ctx, changes)
 }
 
-// obtain makes the tree of an entry ready: from the store, or from where it came from.
-func (s *stage) obtain(ctx context.Context, e *Entry, insecure bool, open map[string]*fetched) error {
+// sources are those that a Sync has fetched. Close releases them.
+type sources struct {
+	stage    *stage
+	insecure bool
+	open     map[string]*fetched
+	failed   map[string]error // a source that cannot be had is asked once
+}
+
+func (a *sources) Close() (err error) {
+	for _, from := range a.open {
+		err = errors.Join(err, from.Close())
+	}
+	return err
+}
+
+// restore makes the trees of a difference ready.
+func (a *sources) restore(ctx context.Context, d *Difference, s Sync) error {
+	e := d.after
+	if !d.Earlier {
+		if err := a.obtain(ctx, d.before, e); err != nil {
+			return err
+		}
+		if !e.Enabled {
+			if err := a.stage.i.root.RemoveAll(a.stage.placed(e.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	if e.Previous == nil {
+		return nil
+	}
+	lost := a.obtainEarlier(ctx, e)
+	switch {
+	case lost == nil || ctx.Err() != nil:
+		return ctx.Err()
+	case s.DropEarlier || s.Lock != nil:
+		changed := *e
+		changed.Previous = nil
+		d.after, d.Dropped = &changed, true
+	}
+	d.Lost = lost.Error()
+	return nil
+}
+
+// obtain makes the tree of an entry ready: from the store, from its place when that is intact, or from
+// where it came from.
+func (a *sources) obtain(ctx context.Context, here, e *Entry) error {
+	s := a.stage
 	if s.place(ctx, e.Name, e.Tree) == nil {
 		return nil
 	}
 	if err := s.i.root.RemoveAll(s.placed(e.Name)); err != nil {
 		return err
 	}
-	subdir := e.Origin.Subdir
-	if subdir == "" {
-		subdir = "."
+	if here != nil && here.Tree == e.Tree && s.rescue(ctx, here) == nil {
+		return s.place(ctx, e.Name, e.Tree)
 	}
-	key := fmt.Sprintf("%q %q %q", e.Origin.Source, e.Origin.Commit, subdir)
-	from := open[key]
-	if from == nil {
-		var err error
-		origin := e.Origin
-		origin.Path = subdir
-		if from, err = s.fetch(ctx, origin, insecure); err != nil {
-			return err
-		}
-		open[key] = from
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	sk, err := from.find(e.Origin.Path)
+	sk, err := a.find(ctx, e.Origin)
 	if err != nil {
 		return err
 	}
@@ -156,11 +217,60 @@ func (s *stage) obtain(ctx context.Context, e *Entry, insecure bool, open map[st
 	return same(e.Tree, version.Tree, e.Origin.Source)
 }
 
+// obtainEarlier stores the version before the last update again, when the store has lost it.
+func (a *sources) obtainEarlier(ctx context.Context, e *Entry) error {
+	if _, err := a.stage.i.cfg.Trees.Tree(ctx, e.Previous.Tree); err == nil {
+		return nil
+	}
+	origin := e.Origin
+	origin.Commit = e.Previous.Commit
+	sk, err := a.find(ctx, origin)
+	if err != nil {
+		return err
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return err
+	}
+	if err := same(e.Previous.Tree, index.TreeDigest, origin.Source); err != nil {
+		return err
+	}
+	_, err = a.stage.store(ctx, sk, index)
+	return err
+}
+
+// find returns the skill of an origin, from its source at the recorded commit.
+func (a *sources) find(ctx context.Context, origin Origin) (*skills.Skill, error) {
+	subdir := origin.Subdir
+	if subdir == "" {
+		subdir = "."
+	}
+	key := fmt.Sprintf("%q %q %q", origin.Source, origin.Commit, subdir)
+	if err := a.failed[key]; err != nil {
+		return nil, err
+	}
+	from := a.open[key]
+	if from == nil {
+		at := origin
+		at.Path = subdir
+		var err error
+		if from, err = a.stage.fetch(ctx, at, a.insecure); err != nil {
+			if a.failed == nil {
+				a.failed = map[string]error{}
+			}
+			a.failed[key] = err
+			return nil, err
+		}
+		a.open[key] = from
+	}
+	return from.find(origin.Path)
+}
+
 func same(want, got digest.Digest, source string) error {
 	if want == got {
 		return nil
 	}
-	return &SourceError{Reason: fmt.Sprintf("%s has another version than the lock file: tree %s, want %s", source, got, want), Hint: "bring the source back, or `skillsd remove` and install it anew"}
+	return &SourceError{Reason: fmt.Sprintf("%s has another version than the lock file: tree %.19s, want %.19s", source, got, want), Hint: "bring the source back, or `skillsd remove` and install it anew"}
 }
 
 // Import reads the lock file of another machine.

@@ -43,7 +43,7 @@ var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skil
 // fetch brings the source of an origin to hand and scans it. origin.Path is the directory to scan;
 // with git and a commit, that one is taken in place of what the ref names.
 //
-// Errors: *SourceError, *source.ArchiveError, those of the system and of git.
+// Errors: *SourceError, *FetchError, *source.ArchiveError, those of the system.
 func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetched, err error) {
 	if err := s.i.before("fetch"); err != nil {
 		return nil, err
@@ -101,7 +101,10 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 	}
 	repo, commit, err := fetch(ctx, s.i.cfg.Git, filepath.Join(s.path(name), "repository"), f.origin.Source, ref, insecure)
 	if err != nil {
-		return root, fmt.Errorf("fetch %s: %w", f.origin.Source, err)
+		if _, refused := errors.AsType[*SourceError](err); refused {
+			return root, fmt.Errorf("fetch %s: %w", f.origin.Source, err)
+		}
+		return root, &FetchError{f.origin.Source, err}
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
 	if err := s.i.before("checkout"); err != nil {

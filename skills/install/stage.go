@@ -68,20 +68,11 @@ func (s *stage) abandon() error {
 //
 // Errors: those of [skills.Skill.Stage].
 func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (*Version, error) {
-	if err := s.i.before("store " + name); err != nil {
-		return nil, err
-	}
 	index, err := sk.Index(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, err = os.Lstat(filepath.Join(s.i.cfg.Trees.Dir(), index.TreeDigest.Encoded()))
-	if errors.Is(err, fs.ErrNotExist) {
-		s.mu.Lock()
-		s.new = append(s.new, index.TreeDigest)
-		s.mu.Unlock()
-	}
-	tree, err := sk.Stage(ctx, s.i.cfg.Trees)
+	tree, err := s.store(ctx, sk, index)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +84,48 @@ func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (*Versio
 	}
 	return &Version{Tree: tree.Digest, Files: lockRows(tree.Files), InstalledAt: s.i.cfg.Now().UTC().Truncate(1e9)}, nil
 }
+
+// store stores a skill, and remembers a tree that was not there before.
+func (s *stage) store(ctx context.Context, sk *skills.Skill, index *skills.Index) (*store.Tree, error) {
+	if err := s.i.before("store " + sk.Path); err != nil {
+		return nil, err
+	}
+	_, err := os.Lstat(filepath.Join(s.i.cfg.Trees.Dir(), index.TreeDigest.Encoded()))
+	if errors.Is(err, fs.ErrNotExist) {
+		s.mu.Lock()
+		s.new = append(s.new, index.TreeDigest)
+		s.mu.Unlock()
+	}
+	return sk.Stage(ctx, s.i.cfg.Trees)
+}
+
+// rescue stores a skill again from its place, when every byte there is what was installed.
+func (s *stage) rescue(ctx context.Context, e *Entry) error {
+	if problems, err := s.i.verifyPlaced(ctx, e); err != nil || len(problems) > 0 || !e.Enabled {
+		return errors.Join(err, errNotInPlace)
+	}
+	place := filepath.Join(s.i.cfg.State, filepath.FromSlash(placeOf(e.Tier, e.Name)))
+	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: place, Tier: e.Tier}}, &skills.ScanOptions{StrictRoots: true})
+	if err != nil {
+		return err
+	}
+	sk, err := (&fetched{origin: Origin{Path: "."}, snapshot: snapshot}).find(".")
+	if err != nil {
+		return err
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return err
+	}
+	if index.TreeDigest != e.Tree {
+		return errNotInPlace
+	}
+	_, err = s.store(ctx, sk, index)
+	return err
+}
+
+// errNotInPlace is a skill whose place does not hold what was installed.
+var errNotInPlace = errors.New("the place of the skill does not hold what was installed")
 
 // place makes a stored tree ready under a name.
 //

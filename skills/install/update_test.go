@@ -62,7 +62,7 @@ func TestSyncGit(t *testing.T) {
 	m := newMachine(t).withGit(r)
 	m.install(Request{Source: r.url, All: true})
 	i := m.open()
-	if err := i.SetEnabled(t.Context(), "b", false); err != nil {
+	if err := i.Disable(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
 	i.Close()
@@ -84,7 +84,7 @@ func TestSyncGit(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(RootDir(other.state, skills.TierThirdParty), "b")); err == nil {
 		t.Error("a disabled skill was put in place")
 	}
-	if err := j.SetEnabled(t.Context(), "b", true); err != nil {
+	if err := j.Enable(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
 	if got := string(j.Lock().with(nil).encode()); got == string(lock.encode()) {

@@ -93,5 +93,15 @@ func baseName(source string) string {
 	return strings.TrimSuffix(name, ".git")
 }
 
-// errNoGit is a git source without git.
-var errNoGit = errors.New("git is not on PATH")
+// ErrNoGit is the error of a git source without git.
+var ErrNoGit = errors.New("git is not on PATH")
+
+// FetchError is a git source that could not be fetched: for what git said, or what was fetched is.
+type FetchError struct {
+	Source string // a URL without credentials
+	Err    error
+}
+
+func (e *FetchError) Error() string { return "fetch " + e.Source + ": " + e.Err.Error() }
+
+func (e *FetchError) Unwrap() error { return e.Err }

@@ -23,7 +23,20 @@ type Problem struct {
 	Name string `json:"name"`           // of the skill
 	Path string `json:"path,omitempty"` // of the file, below the skill; empty for the whole
 	What string `json:"what"`
+
+	Kind ProblemKind `json:"kind"`
+	Dir  string      `json:"dir,omitempty"` // of ProblemStray: where it lies below the state directory
 }
+
+// ProblemKind is what mends a problem.
+type ProblemKind string
+
+// The kinds of problems.
+const (
+	ProblemContent ProblemKind = "content" // Sync mends it
+	ProblemEarlier ProblemKind = "earlier" // Sync mends it, or with DropEarlier forgets the version
+	ProblemStray   ProblemKind = "stray"   // was never installed: to be removed by hand
+)
 
 // Verify compares every byte of what is installed and of what is stored for it with the lock file, and
 // finds what is in the directories that are served and not in the lock file. Problems are in byte
@@ -31,40 +44,43 @@ type Problem struct {
 //
 // Errors: those of ctx and of the system.
 func (i *Installer) Verify(ctx context.Context) ([]Problem, error) {
-	var mu sync.Mutex
-	var problems []Problem
-	found := func(p ...Problem) {
-		mu.Lock()
-		defer mu.Unlock()
-		problems = append(problems, p...)
-	}
-	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(parallel())
-	done := 0
-	for _, e := range i.lock.Skills {
-		group.Go(func() error {
-			found(i.verifyStored(within, e)...)
-			placed, err := i.verifyPlaced(within, e)
-			found(placed...)
-			mu.Lock()
-			defer mu.Unlock()
-			done++
-			i.progress("skills verified", done, len(i.lock.Skills))
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	strays, err := i.strays()
+	problems, _, err := i.verify(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return problems, nil
+}
+
+// verify is Verify, which tells what it found, and how many skills it has seen, when ctx ends it too.
+func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, err error) {
+	var mu sync.Mutex
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(parallel())
+	for _, e := range i.lock.Skills {
+		group.Go(func() error {
+			if err := within.Err(); err != nil {
+				return err
+			}
+			stored := i.verifyStored(within, e)
+			placed, err := i.verifyPlaced(within, e)
+			mu.Lock()
+			defer mu.Unlock()
+			if err := errors.Join(err, within.Err()); err != nil {
+				return err // what was seen of this skill is not all of it
+			}
+			problems = append(append(problems, stored...), placed...)
+			done++
+			i.progress("skills verified", done, len(i.lock.Skills))
+			return nil
+		})
+	}
+	err = group.Wait()
+	strays, stray := i.strays()
 	problems = append(problems, strays...)
 	slices.SortFunc(problems, func(a, b Problem) int {
 		return slices.Compare([]string{a.Name, a.Path, a.What}, []string{b.Name, b.Path, b.What})
 	})
-	return problems, nil
+	return problems, done, errors.Join(err, stray)
 }
 
 // verifyStored checks the trees of an entry in the store.
@@ -79,18 +95,22 @@ func (i *Installer) verifyStored(ctx context.Context, e *Entry) []Problem {
 		if n > 0 {
 			which = "the stored tree of the earlier version"
 		}
+		kind := ProblemContent
+		if n > 0 {
+			kind = ProblemEarlier
+		}
 		_, err := i.cfg.Trees.Tree(ctx, tree)
 		corrupt, ok := errors.AsType[*store.CorruptError](err)
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case ok && corrupt.Path != ".":
-			problems = append(problems, Problem{e.Name, corrupt.Path, which + " changed: " + corrupt.What})
+			problems = append(problems, Problem{Name: e.Name, Path: corrupt.Path, What: which + " changed: " + corrupt.What, Kind: kind})
 		case ok:
-			problems = append(problems, Problem{e.Name, "", which + " changed: " + corrupt.What})
+			problems = append(problems, Problem{Name: e.Name, What: which + " changed: " + corrupt.What, Kind: kind})
 		case errors.Is(err, store.ErrNotFound):
-			problems = append(problems, Problem{e.Name, "", which + " is missing"})
+			problems = append(problems, Problem{Name: e.Name, What: which + " is missing", Kind: kind})
 		default:
-			problems = append(problems, Problem{e.Name, "", which + " cannot be read: " + err.Error()})
+			problems = append(problems, Problem{Name: e.Name, What: which + " cannot be read: " + err.Error(), Kind: kind})
 		}
 	}
 	return problems
@@ -105,13 +125,13 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	case missing && !e.Enabled:
 		return nil, nil
 	case missing:
-		return []Problem{{e.Name, "", "is not in its place"}}, nil
+		return []Problem{{Name: e.Name, What: "is not in its place", Kind: ProblemContent}}, nil
 	case err != nil:
 		return nil, err
 	case !e.Enabled:
-		return []Problem{{e.Name, "", "is in its place although it is disabled"}}, nil
+		return []Problem{{Name: e.Name, What: "is in its place although it is disabled", Kind: ProblemContent}}, nil
 	case !info.IsDir():
-		return []Problem{{e.Name, "", "is no directory"}}, nil
+		return []Problem{{Name: e.Name, What: "is no directory", Kind: ProblemContent}}, nil
 	}
 	root, err := i.root.OpenRoot(place)
 	if err != nil {
@@ -127,7 +147,9 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 		}
 	}
 	var problems []Problem
-	add := func(path, what string) { problems = append(problems, Problem{e.Name, path, what}) }
+	add := func(path, what string) {
+		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
+	}
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -186,7 +208,7 @@ func (i *Installer) strays() ([]Problem, error) {
 		}
 		for _, entry := range entries {
 			if e := i.lock.Find(entry.Name()); e == nil || e.Tier != tier {
-				problems = append(problems, Problem{strings.ToValidUTF8(entry.Name(), "�"), "", "is in " + dir + " and not in the lock file"})
+				problems = append(problems, Problem{Name: strings.ToValidUTF8(entry.Name(), "�"), What: "is in " + dir + " and not in the lock file", Kind: ProblemStray, Dir: dir + "/" + entry.Name()})
 			}
 		}
 	}

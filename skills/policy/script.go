@@ -35,7 +35,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	switch {
 	case pinned:
 		return Entry{}, r.mismatch("the script's digest is not the one the operator allowed",
-			"the operator can review the script and restart the server with its digest in the entry")
+			"the operator can read the script, allow it again with `skillsd allow "+clip(r.Skill+":"+r.Path)+"`, and restart the server")
 	case r.StartTree != r.TreeDigest:
 		return Entry{}, r.mismatch("the skill's files differ from those that were there when the server started",
 			"the operator can review the change and restart the server")

@@ -8,3 +8,5 @@ import "os"
 func lockDir(*os.Root) (lock *os.File, alone bool) { return nil, false }
 
 func shareLock(*os.File) {}
+
+func lockAlone(*os.File) bool { return false }

@@ -19,3 +19,8 @@ func lockDir(root *os.Root) (lock *os.File, alone bool) {
 
 // shareLock lets other processes in. It waits for one that is alone at this moment.
 func shareLock(lock *os.File) { _ = syscall.Flock(int(lock.Fd()), syscall.LOCK_SH) }
+
+// lockAlone changes the lock so that no other process has it, and reports whether that could be done.
+func lockAlone(lock *os.File) bool {
+	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}

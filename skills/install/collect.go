@@ -1,0 +1,45 @@
+package install
+
+import (
+	"context"
+	"errors"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Collect removes the stored trees that neither the lock file nor anything else needs, and tells how
+// many. used takes from a set of trees those that something else needs. Nothing is removed while
+// another process, such as a server, has the store open: that is no error.
+//
+// Errors: that of used, those of ctx and of the system.
+func (i *Installer) Collect(ctx context.Context, used func(trees map[digest.Digest]bool) error) (removed int, err error) {
+	removed, err = i.cfg.Trees.Sweep(ctx, func(trees []digest.Digest) ([]digest.Digest, error) {
+		left := make(map[digest.Digest]bool, len(trees))
+		for _, tree := range trees {
+			left[tree] = true
+		}
+		for _, e := range i.lock.Skills {
+			delete(left, e.Tree)
+			if e.Previous != nil {
+				delete(left, e.Previous.Tree)
+			}
+		}
+		if len(left) == 0 {
+			return nil, nil
+		}
+		if err := used(left); err != nil {
+			return nil, err
+		}
+		chosen := make([]digest.Digest, 0, len(left))
+		for tree := range left {
+			chosen = append(chosen, tree)
+		}
+		return chosen, nil
+	})
+	if errors.Is(err, store.ErrInUse) {
+		err = nil
+	}
+	return removed, err
+}

@@ -1,0 +1,219 @@
+package script
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A CacheJob is a command that makes an interpreter compile the modules of a tree, so that a later run
+// need not. It compiles and runs none of them. What it leaves is judged by [CacheJob.Files].
+//
+// What is kept is bound to its source twice: the caller keeps it with the digest of the tree that it was
+// made from, and the interpreter compares a hash of the source in it with the module that it loads, and
+// compiles anew where they differ.
+type CacheJob struct {
+	Argv  []string
+	Env   []string // the whole environment
+	Stdin []byte   // nil is none
+
+	files func(out map[string][]byte) (map[string][]byte, error)
+}
+
+// maxCompiled is how many modules of a tree are looked at.
+const maxCompiled = 1_000
+
+// NewCacheJob returns the job for a run of script, in the tree whose files are given and which lies at
+// dir while it is compiled and when it runs; what the job makes is left below out. interpreter is an
+// absolute path. It is nil when there is nothing to gain: for other runtimes than python3 and deno, for a
+// tree without a module beside the one script, and for more modules than 1,000.
+func NewCacheJob(info Info, interpreter, dir, out, script string, files []string) *CacheJob {
+	var job *CacheJob
+	var modules []string
+	switch info.Runtime {
+	case Python3:
+		if modules = withSuffix(files, ".py"); len(modules) > 1 {
+			job = pythonJob(interpreter, dir, out, modules)
+		}
+	case Deno:
+		if modules = withSuffix(files, ".ts", ".tsx", ".mts", ".jsx"); len(modules) > 0 {
+			job = denoJob(interpreter, dir, out, script, modules)
+		}
+	}
+	if len(modules) > maxCompiled {
+		return nil
+	}
+	return job
+}
+
+func withSuffix(files []string, suffixes ...string) (found []string) {
+	for _, f := range files {
+		for _, suffix := range suffixes {
+			if strings.HasSuffix(f, suffix) && len(path.Base(f)) > len(suffix) {
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}
+
+// What is smaller takes an interpreter about as long to look for as to make again.
+const (
+	leastPython = 4 << 10
+	leastDeno   = 16 << 10
+)
+
+// worth returns files when they have as many bytes together.
+func worth(files map[string][]byte, least int) map[string][]byte {
+	n := 0
+	for _, data := range files {
+		n += len(data)
+	}
+	if n < least {
+		return nil
+	}
+	return files
+}
+
+// Files returns what is to be kept of the files that the job left, by the path where the interpreter
+// looks for it: python3 below the directory of the tree, deno below the directory gen of its own. It is
+// empty when there is nothing to gain. The bytes and names are the work of a program that read hostile
+// text: whatever is not exactly as expected is an error, and then nothing is kept.
+func (j *CacheJob) Files(out map[string][]byte) (map[string][]byte, error) { return j.files(out) }
+
+// pythonProgram compiles the modules that standard input names, by their numbers, when some module
+// imports one of that name. A module that the compiler has something to say about stays out, so that it
+// is said in every run.
+const pythonProgram = `import sys
+sys.path[:] = [p for p in sys.path if p]
+import ast, os, py_compile, warnings
+warnings.simplefilter("ignore")
+warnings.simplefilter("error", SyntaxWarning)
+top, out = sys.argv[1:]
+modules = [os.fsdecode(m) for m in sys.stdin.buffer.read().split(b"\0")]
+names = set()
+for m in modules:
+    try:
+        with open(os.path.join(top, m), "rb") as f:
+            tree = ast.parse(f.read())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                names.update((node.module or "").split("."))
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for a in node.names:
+                    names.update(a.name.split("."))
+    except (SyntaxError, ValueError, SyntaxWarning):
+        pass
+for i, m in enumerate(modules):
+    head, name = os.path.split(m)
+    if name == "__init__.py":
+        name = os.path.basename(head) + ".py"
+    if name[:-3] in names:
+        try:
+            py_compile.compile(os.path.join(top, m), os.path.join(out, "%d.pyc" % i), doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+        except (py_compile.PyCompileError, SyntaxError, ValueError, SyntaxWarning):
+            pass
+with open(os.path.join(out, "tag"), "w") as f:
+    f.write(sys.implementation.cache_tag)
+`
+
+func pythonJob(interpreter, dir, out string, modules []string) *CacheJob {
+	return &CacheJob{
+		// -s and -S: nothing of the host's own packages is started.
+		Argv: []string{interpreter, "-s", "-S", "-B", "-c", pythonProgram, dir, out},
+		// The same source gives the same bytes.
+		Env:   []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONHASHSEED=0"},
+		Stdin: []byte(strings.Join(modules, "\x00")),
+		files: func(left map[string][]byte) (map[string][]byte, error) { return pythonFiles(modules, left) },
+	}
+}
+
+// pythonTag is what names the interpreter in the names of compiled modules.
+var pythonTag = regexp.MustCompile(`^[a-z]{1,16}-[0-9]{1,8}$`)
+
+func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, error) {
+	tag := string(left["tag"])
+	if !pythonTag.MatchString(tag) {
+		return nil, fmt.Errorf("the interpreter calls itself %q", clip(tag))
+	}
+	keep := map[string][]byte{}
+	for name, data := range left {
+		if name == "tag" {
+			continue
+		}
+		number, ok := strings.CutSuffix(name, ".pyc")
+		i, err := strconv.Atoi(number)
+		if !ok || err != nil || i < 0 || i >= len(modules) || strconv.Itoa(i) != number {
+			return nil, fmt.Errorf("unexpected file %q", clip(name))
+		}
+		if err := checkPyc(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", modules[i], err)
+		}
+		head, file := path.Split(modules[i])
+		keep[head+"__pycache__/"+strings.TrimSuffix(file, ".py")+"."+tag+".pyc"] = data
+	}
+	return worth(keep, leastPython), nil
+}
+
+const (
+	pycHead    = 16 // magic number, flags, hash of the source
+	pycChecked = 3  // with a hash, which is compared
+)
+
+// checkPyc makes sure that the interpreter compares a compiled module with its source.
+func checkPyc(data []byte) error {
+	if len(data) <= pycHead || data[2] != '\r' || data[3] != '\n' {
+		return fmt.Errorf("%d bytes are no compiled module", len(data))
+	}
+	if flags := binary.LittleEndian.Uint32(data[4:]); flags != pycChecked {
+		return fmt.Errorf("flags %#x of a compiled module", flags)
+	}
+	return nil
+}
+
+func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
+	return &CacheJob{
+		Argv: []string{interpreter, "cache", "--no-remote", "--no-npm", "--no-config", "--no-lock", "--quiet", dir + "/" + script},
+		Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME=" + out, "DENO_DIR=" + out,
+			"DENO_NO_PACKAGE_JSON=1", "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"},
+		files: func(left map[string][]byte) (map[string][]byte, error) { return denoFiles(dir, modules, left) },
+	}
+}
+
+// plainPath is a path that deno uses as it is in the names of its files.
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
+
+// denoFiles keeps what deno translated and none of its databases, which cost more to look into than
+// they save.
+func denoFiles(dir string, modules []string, left map[string][]byte) (map[string][]byte, error) {
+	expected := map[string]bool{}
+	for _, m := range modules {
+		if plainPath.MatchString(m) {
+			expected["file"+dir+"/"+m+".js"] = true
+		}
+	}
+	keep := map[string][]byte{}
+	for name, data := range left {
+		rest, ok := strings.CutPrefix(name, "gen/")
+		if !ok {
+			continue
+		}
+		if !expected[rest] {
+			return nil, fmt.Errorf("unexpected file %q", clip(name))
+		}
+		last := data[bytes.LastIndexByte(data, '\n')+1:]
+		if !denoHashes.Match(last) {
+			return nil, fmt.Errorf("%s has no hash of its source", rest)
+		}
+		keep[rest] = data
+	}
+	return worth(keep, leastDeno), nil
+}
+
+// denoHashes is the line by which deno knows the source of what it translated.
+var denoHashes = regexp.MustCompile(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Extend stores a tree of its own with the files of base, checked against their digests and with their
+// modes, and with more, content by path; a nil base has none. No path of more may be one of base, or a
+// directory in it.
+//
+// Errors: those of Put, *PathError, *ContentError or *CorruptError when base changed.
+func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) (*Tree, error) {
+	var files []File
+	taken := map[string]bool{} // files of base and the directories they are in
+	if base != nil {
+		var err error
+		if files, err = base.withModes(); err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			for at := f.Path; at != "."; at = path.Dir(at) {
+				taken[at] = true
+			}
+		}
+	}
+	for name, data := range more {
+		if taken[name] {
+			return nil, &PathError{Path: name}
+		}
+		files = append(files, File{Path: name, Size: int64(len(data)), Digest: digest.FromBytes(data)})
+	}
+	return s.Put(ctx, files, func(name string) (io.ReadCloser, error) {
+		if data, ok := more[name]; ok {
+			return io.NopCloser(bytes.NewReader(data)), nil
+		}
+		return base.open(name)
+	})
+}
+
+// open opens a file of the tree, whose content the caller checks.
+func (t *Tree) open(name string) (*os.File, error) {
+	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|nonBlocking, 0)
+}
+
+// withModes returns the files of the tree with what is stored of their modes.
+func (t *Tree) withModes() ([]File, error) {
+	files := make([]File, 0, len(t.Files))
+	for _, f := range t.Files {
+		info, err := t.store.root.Lstat(path.Join(treeDir(t.Digest), f.Path))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &CorruptError{Tree: t.Digest, Path: f.Path, What: "it is gone"}
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.Executable = info.Mode()&0o111 != 0
+		files = append(files, f)
+	}
+	return files, nil
+}

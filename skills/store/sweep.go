@@ -1,0 +1,52 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// ErrInUse is the error of a Sweep while another process has the store open, or may have.
+var ErrInUse = errors.New("store is in use")
+
+// Sweep removes the trees that unused chooses from all that there are, and tells how many. It does so
+// only while no other process has the store open; one that opens it waits until Sweep is done. The
+// caller must not have a tree in use.
+//
+// Errors: ErrInUse, that of unused, those of ctx and of the system.
+func (s *Store) Sweep(ctx context.Context, unused func(trees []digest.Digest) ([]digest.Digest, error)) (removed int, err error) {
+	if s.lock == nil {
+		return 0, ErrInUse
+	}
+	// A lock that could not be had alone may be gone, so it is shared again in any case.
+	defer shareLock(s.lock)
+	if !lockAlone(s.lock) {
+		return 0, ErrInUse
+	}
+	entries, err := fs.ReadDir(s.root.FS(), treesDir)
+	if err != nil {
+		return 0, err
+	}
+	var trees []digest.Digest
+	for _, entry := range entries {
+		if tree := digest.NewDigestFromEncoded(digest.SHA256, entry.Name()); entry.IsDir() && tree.Validate() == nil {
+			trees = append(trees, tree)
+		}
+	}
+	chosen, err := unused(trees)
+	if err != nil {
+		return 0, err
+	}
+	for _, tree := range chosen {
+		if err := ctx.Err(); err != nil {
+			return removed, err
+		}
+		if err := s.Remove(tree); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
+}
