@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -13,22 +12,24 @@ const maxFloodGrowth = 8 << 10 // KiB
 
 // A script that prints 400 MB costs the server no more than the part that is kept.
 func TestFloodGrowsTheServerLittle(t *testing.T) {
-	b := &toolBench{toolCase: &toolCase{}, T: t, root: caseRoot(t)}
-	b.Server.Allow, b.Server.Activated = []string{"demo:scripts/ok.sh", "demo:scripts/flood.sh"}, []string{"demo"}
-	b.write("demo/SKILL.md", "---\nname: demo\ndescription: A skill for tests.\n---\n")
-	b.write("demo/scripts/ok.sh", "#!/bin/bash\necho ran-ok\n")
-	b.write("demo/scripts/flood.sh", "#!/bin/bash\necho FIRST\nyes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | head -c 400000000\n")
-	b.needSandbox()
-	b.p = b.serve(exec.Command(binary, b.flags()...))
-	for range 3 {
-		b.ran(b.run(map[string]any{"path": "scripts/ok.sh"}), "ran-ok")
+	files := demoSkill()
+	files["demo/scripts/flood.sh"] = "#!/bin/bash\necho FIRST\nyes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | head -c 400000000\n"
+	p := serve(t, append(allowRun(tree(t, files), "ok.sh", "flood.sh"), "--release", "observed")...)
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	needSandbox(t, p)
+	run := func(script string) toolResult {
+		return p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + script})
 	}
-	pid := b.p.cmd.Process.Pid
+	for range 3 {
+		run("ok.sh")
+	}
+	pid := p.cmd.Process.Pid
 	before := memoryOf(t, pid, "VmRSS:")
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		t.Skipf("missing capability: clear_refs: %v", err)
 	}
-	r := b.run(map[string]any{"path": "scripts/flood.sh"})
+	r := run("flood.sh")
 	if !strings.Contains(r.text(), "FIRST") || !strings.Contains(string(r.Meta["skillsd/result"]), `"output_limit"`) {
 		t.Errorf("flood = %.300s", r.text())
 	}

@@ -104,12 +104,14 @@ func withURI(err error, uri string) error {
 func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	plain, ok := errors.AsType[*session.Error](err)
 	if !ok {
-		plain = &session.Error{Code: session.CodeInternal, Message: "the server could not do this", Remedy: "the operator finds the cause in the server's log", Err: err}
+		plain = session.Internal(err)
 	}
 	traceCode(ctx, plain.Code)
 	switch plain.Code {
 	case session.CodeInternal, session.CodeProvenanceUnavailable:
 		s.cfg.Logger.ErrorContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))
+	case session.CodeServerBusy:
+		s.cfg.Logger.WarnContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))
 	case session.CodeSandboxUnavailable:
 		s.cfg.Logger.WarnContext(ctx, "script not run", tint.Err(plain.Err))
 	}

@@ -40,7 +40,7 @@ func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	return textResult(renderLoaded(loaded, s.obstacle(loaded.Skill.Path)), loaded.Output), nil
+	return textResult(renderLoaded(loaded, obstacle(ctx, ses, call, loaded.Skill)), loaded.Output), nil
 }
 
 // handleRead is tools/call read_skill_resource.
@@ -105,6 +105,7 @@ func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*m
 	if err != nil {
 		return s.toolError(ctx, err, nil)
 	}
+	call.Aside = func() { wire.StandAside(ctx) }
 	run.Call = call
 	run.CanAsk, run.Answer = canAsk(ctx), answerOf(request)
 	stop := s.reportProgress(ctx, &run.Call, request)
@@ -179,9 +180,17 @@ func (s *Server) reportProgress(ctx context.Context, call *session.Call, request
 	token := request.Params.Meta.ProgressToken
 	messages := make(chan string, 4)
 	call.Progress = func(message string) {
-		select {
-		case messages <- message:
-		default:
+		for {
+			select {
+			case messages <- message:
+				return
+			default:
+			}
+			// What is told last is what counts, also to a client that reads slowly.
+			select {
+			case <-messages:
+			default:
+			}
 		}
 	}
 	done, finished := make(chan struct{}), make(chan struct{})

@@ -20,6 +20,9 @@ var anonymous = policy.Principal{Name: "anonymous"}
 // endIdleEvery is how often sessions are looked through for ones that nobody uses.
 const endIdleEvery = time.Minute
 
+// sharedInFlight is how many requests of all principals together may run, of one of them half as many.
+const sharedInFlight = 512
+
 // HTTPOptions adjust ServeHTTP. The zero value of every field is its default.
 type HTTPOptions struct {
 	Path    string   // of the endpoint; "" means /mcp
@@ -43,13 +46,14 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger,
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
 		Path:       o.Path, Hosts: o.Hosts, Origins: o.Origins, Rate: rate.Limit(o.Rate), Burst: o.Burst,
-		Ready: s.isReady, SessionEnded: s.cfg.Sessions.EndProtocolSession,
+		Ready: s.isReady, SessionEnded: s.cfg.Sessions.EndProtocolSession, Changes: s.changesFor,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true
 		},
 	}
 	if o.Auth != nil {
-		opts.Public, opts.Shared = o.Auth, true
+		// One principal may have as many calls under way as without others.
+		opts.Public, opts.Shared, opts.MaxInFlight = o.Auth, true, sharedInFlight
 		opts.Authenticate = func(w http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			principal, ok := o.Auth.Authenticate(w, r)
 			return withPrincipal(s.trace.headerContext(r), principal), principal.Name, ok

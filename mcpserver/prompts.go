@@ -107,13 +107,13 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	loaded, err := s.openPrompt(ctx, r.Method, params.Name, params.Meta)
+	loaded, runnable, err := s.openPrompt(ctx, r.Method, params.Name, params.Meta)
 	if err != nil {
 		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
 	}
 	result := mcp.GetPromptResult{
 		Description: shorten(loaded.Skill.Description()),
-		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, s.obstacle(loaded.Skill.Path))))},
+		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, runnable)))},
 	}
 	if request := params.Arguments[argumentRequest]; request != "" {
 		result.Messages = append(result.Messages, mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(request)))
@@ -122,26 +122,29 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	return result, nil
 }
 
-// openPrompt loads the skill of a prompt for the user.
-func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[string]any) (*session.Loaded, error) {
+// openPrompt loads the skill of a prompt for the user, and returns the [obstacle] of its scripts too.
+func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[string]any) (*session.Loaded, func(script string) string, error) {
 	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ses, err := s.cfg.Sessions.Open(ctx, call)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p := s.shelf(scope{call.Principal, call.Profile}).byPrompt()[name]
 	if p == nil {
 		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return nil, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(name)), Remedy: "prompts/list has the names"}
+		return nil, nil, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(name)), Remedy: "prompts/list has the names"}
 	}
 	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: p.skill.Path, Force: true, Source: provenance.SourceUser})
-	if err == nil && loaded.Rescanned {
+	if err != nil {
+		return nil, nil, err
+	}
+	if loaded.Rescanned {
 		s.Publish()
 	}
-	return loaded, err
+	return loaded, obstacle(ctx, ses, call, loaded.Skill), nil
 }

@@ -124,22 +124,6 @@ func indexLine(r *skills.Resource, obstacle func(script string) string) string {
 	return line + ")\n"
 }
 
-// obstacle returns what keeps every call from running a script of a skill, whatever its evidence.
-func (s *Server) obstacle(skill string) func(script string) string {
-	entries := s.cfg.Policy.Entries()
-	return func(script string) string {
-		if !s.cfg.Policy.Allowlists(skill, script) {
-			return "not allowlisted"
-		}
-		for _, entry := range entries {
-			if entry.Skill == skill && entry.Path == script && !s.cfg.Policy.Unreleased(entry, s.cfg.Workspace) {
-				return ""
-			}
-		}
-		return "its output is not released by the operator"
-	}
-}
-
 // fileName is a path as the list shows it: in quotes when it could pass for more than a name.
 func fileName(path string) string {
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || strings.ContainsRune("(),\"", r) }

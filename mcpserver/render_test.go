@@ -7,12 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/policy"
 )
 
 func loadedWith(body string, files int) *session.Loaded {
@@ -138,42 +135,6 @@ func TestRenderRun(t *testing.T) {
 		}
 		if strings.Contains(text, "omitted") && strings.Count(text, runLine(&test.in)) != 2 {
 			t.Errorf("%s: the first line does not stand at the end of a cut text", test.name)
-		}
-	}
-}
-
-// The index says that a script runs only when some call could run it.
-func TestObstacle(t *testing.T) {
-	const skill, script = "pdf", "scripts/a.sh"
-	pinned := policy.Entry{Skill: skill, Path: script, Pin: digest.FromString("a")}
-	granting := func(release policy.Release) policy.Entry {
-		return policy.Entry{Skill: skill, Path: script, Secrets: []string{"TOKEN"}, Release: release}
-	}
-	for _, tt := range []struct {
-		name      string
-		cfg       policy.Config
-		entries   []policy.Entry
-		workspace bool
-		want      string
-	}{
-		{"none", policy.Config{}, nil, false, "not allowlisted"},
-		{"plain", policy.Config{}, []policy.Entry{pinned}, false, ""},
-		{"secret", policy.Config{}, []policy.Entry{granting("")}, false, "its output is not released by the operator"},
-		{"secret, observe", policy.Config{Mode: policy.Observe}, []policy.Entry{granting("")}, false, ""},
-		{"secret, opaque", policy.Config{}, []policy.Entry{granting(policy.ReleaseOpaque)}, false, ""},
-		{"secret, server opaque", policy.Config{Release: policy.ReleaseOpaque}, []policy.Entry{granting("")}, false, ""},
-		{"host", policy.Config{}, []policy.Entry{{Skill: skill, Path: script, Target: policy.TargetHost}}, false, "its output is not released by the operator"},
-		{"workspace", policy.Config{}, []policy.Entry{pinned}, true, "its output is not released by the operator"},
-		{"no workspace", policy.Config{}, []policy.Entry{{Skill: skill, Path: script, Workspace: "none"}}, true, ""},
-	} {
-		allow, err := policy.NewAllowlist(tt.entries)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tt.cfg.Allowlist, tt.cfg.Tools = allow, []string{ToolRun}
-		s := &Server{cfg: Config{Policy: policy.New(tt.cfg), Workspace: tt.workspace}}
-		if got := s.obstacle(skill)(script); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

@@ -78,6 +78,7 @@ type Server struct {
 	early   atomic.Bool // a list was answered before the first scan was done
 	ends    time.Time   // of the patience
 	trace   *tracer     // nil when nothing is traced
+	changes *changes    // of what the process shows at all
 
 	logging sync.Mutex
 	logged  map[skills.Diagnostic]bool // guarded by logging; what the operator was told already
@@ -89,6 +90,7 @@ func New(cfg Config) *Server {
 	if cfg.Traces != nil {
 		s.trace = newTracer(cfg.Traces, cfg.Version, s.answers)
 	}
+	s.changes = s.changesOf(scope{principal: localPrincipal})
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 		s.awaitScan(ctx)
@@ -217,10 +219,13 @@ func (s *Server) Publish() {
 	s.announce()
 }
 
+// announce tells of the lists that differ in what the process shows to anyone.
 func (s *Server) announce() {
-	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
-	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationResourcesListChanged, nil)
-	s.mcp.SendNotificationToAllClients(mcp.MethodNotificationPromptsListChanged, nil)
+	for _, method := range listMethods() {
+		if s.changes.since(method) {
+			s.mcp.SendNotificationToAllClients(method, nil)
+		}
+	}
 }
 
 // awaitScan waits for the first scan, but not longer than a client would, and reports whether it

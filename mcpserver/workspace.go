@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
 // metaSandboxState is the key of what Codex says of its own sandbox, and the experimental capability
@@ -49,7 +50,12 @@ func sandboxState(raw []byte) session.ClientDir {
 			} `json:"file_system"`
 		} `json:"permissionProfile"`
 	}
-	if json.Unmarshal(raw, &state) != nil {
+	if !json.Valid(raw) {
+		return session.ClientDir{}
+	}
+	// Which words of it count must not hang on who reads them: another may have approved the call.
+	err := wire.Unambiguous(raw, "sandboxCwd", "sandboxPolicy", "permissionProfile", "file_system", "entries", "path", "access", "type")
+	if err != nil || json.Unmarshal(raw, &state) != nil {
 		return session.ClientDir{}
 	}
 	dir := session.ClientDir{Path: localPath(state.Dir), ReadOnly: true}

@@ -38,6 +38,8 @@ func TestSandboxState(t *testing.T) {
 		{"nothing of permissions", `{"sandboxCwd":"/w"}`, session.ClientDir{Path: "/w", ReadOnly: true}},
 		{"another machine", `{"sandboxCwd":"file://there/w"}`, session.ClientDir{Path: "file://there/w", ReadOnly: true}},
 		{"another scheme", `{"sandboxCwd":"ssh://there/w"}`, session.ClientDir{Path: "ssh://there/w", ReadOnly: true}},
+		{"another case", `{"sandboxCwd":"/w","sandboxPolicy":{"Type":"workspace-write"}}`, session.ClientDir{}},
+		{"two kinds", `{"sandboxCwd":"/w","sandboxPolicy":{"type":"read-only","type":"workspace-write"}}`, session.ClientDir{}},
 		{"no object", `["/w"]`, session.ClientDir{}},
 		{"no text", `{"sandboxCwd":7}`, session.ClientDir{}},
 	} {

@@ -179,10 +179,15 @@ type RunExtension struct {
 	Network    string        `json:"network"`   // "none", or what the run could reach
 	Workspace  string        `json:"workspace"` // none, ro, staged or rw
 	TreeDigest digest.Digest `json:"treeDigest"`
-	Stdout     StreamSummary `json:"stdout"`
-	Stderr     StreamSummary `json:"stderr"`
-	Out        List[OutFile] `json:"out"`
-	TaskID     string        `json:"taskId,omitempty"`
+
+	// CacheDigest is that of the stored tree with what the interpreter had compiled of the tree before,
+	// which the run found beside the tree's files; empty when it found none.
+	CacheDigest digest.Digest `json:"cacheDigest,omitempty"`
+
+	Stdout StreamSummary `json:"stdout"`
+	Stderr StreamSummary `json:"stderr"`
+	Out    List[OutFile] `json:"out"`
+	TaskID string        `json:"taskId,omitempty"`
 
 	Connections []Connection `json:"connections,omitempty"`         // in the order they were made
 	Unlisted    int          `json:"connectionsUnlisted,omitempty"` // refused beyond those in Connections

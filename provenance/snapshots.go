@@ -234,8 +234,10 @@ type SandboxDescription struct {
 
 // SandboxExtension is the skillsd key of a SandboxDescription.
 type SandboxExtension struct {
-	Reason string    `json:"reason,omitempty"` // why there is no isolation
-	Limits RunLimits `json:"limits"`
+	Reason    string    `json:"reason,omitempty"`    // why there is no isolation
+	Memory    string    `json:"memory,omitempty"`    // how its limit is enforced: cgroup v2, cgroup v1 or sampled
+	Processes string    `json:"processes,omitempty"` // how theirs is: the same, a resource limit, or by the one of memory
+	Limits    RunLimits `json:"limits"`
 }
 
 // CapabilityMounts are the mounts of the sandbox. There is no fabric.

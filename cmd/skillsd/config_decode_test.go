@@ -117,6 +117,8 @@ func TestConfigProblems(t *testing.T) {
 		{"zero processes", "limits: {pids: 0}\n", "F:1:16: limits.pids: \"0\" is no positive whole number"},
 		{"timeout without unit", "limits: {timeout: 60}\n", "F:1:19: limits.timeout: \"60\" is no duration"},
 		{"long timeout", "limits: {timeout: 11m}\n", "F:1:19: limits.timeout: 11m is not between 1s and 10m"},
+		{"many at once", "limits: {concurrent: 1025}\n", "F:1:22: limits.concurrent: 1025 is more than 1024"},
+		{"none at once", "limits: {concurrent: 0}\n", "F:1:22: limits.concurrent: \"0\" is no positive whole number"},
 		{"little memory", "limits: {memory: 1MiB}\n", "F:1:18: limits.memory: 1MiB is less than 16MiB"},
 		{"unit", "limits: {memory: 512MB}\n", "F:1:18: limits.memory: \"512MB\" is no size"},
 		{"overflow", "limits: {memory: 9999999999GiB}\n", "F:1:18: limits.memory: \"9999999999GiB\" is no size"},

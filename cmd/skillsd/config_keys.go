@@ -27,7 +27,7 @@ type configKeys struct {
 	Principals map[string]principalKey `json:"principals,omitempty" flag:"auth-evidence" jsonschema:"principals of HTTP, by name"`
 	Policy     policyKeys              `json:"policy,omitempty" jsonschema:"what is decided and on which evidence"`
 	Workspace  workspaceKeys           `json:"workspace,omitempty" jsonschema:"what scripts see at /workspace"`
-	Limits     limitKeys               `json:"limits,omitempty" parts:"limit" jsonschema:"limits of a run: its defaults and the most a call or an entry may ask for"`
+	Limits     limitKeys               `json:"limits,omitempty" parts:"limit" jsonschema:"limits of a run, its defaults and the most a call or an entry may ask for, and of runs at once"`
 	Sandbox    sandboxKeys             `json:"sandbox,omitempty" jsonschema:"how scripts are isolated"`
 	State      string                  `json:"state,omitempty" flag:"state" path:"true"`
 	Artifacts  string                  `json:"artifacts,omitempty" flag:"artifact-root" path:"true"`
@@ -91,6 +91,8 @@ type limitKeys struct {
 	Inodes  int         `json:"inodes,omitempty" jsonschema:"files and directories in the same, 16384 when not said"`
 	File    sizeKey     `json:"file,omitempty" jsonschema:"one file written, 64MiB when not said"`
 	Output  sizeKey     `json:"output,omitempty" jsonschema:"kept of each stream, 1MiB when not said"`
+
+	Concurrent int `json:"concurrent,omitempty" jsonschema:"runs at once, the rest wait; 4 for each processor when not said, 1024 at most"`
 }
 
 type sandboxKeys struct {

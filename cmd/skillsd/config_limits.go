@@ -6,18 +6,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // limitHelp names the limits of a run with their defaults.
 const limitHelp = "timeout=60s (600s at most), cpu of one process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one process, " +
-	"file=64MiB of one file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream"
+	"file=64MiB of one file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; and how many runs there are at once, the rest wait: concurrent (4 for each processor)"
 
-// runLimits is the flag of the limits of a run: defaults, and the most that a call may ask for.
+// runLimits is the flag of the limits of a run: defaults, and the most that a call may ask for; and of
+// how many there are at once.
 type runLimits struct {
-	spec  []string
-	limit sandbox.Limits
+	spec       []string
+	limit      sandbox.Limits
+	concurrent int // 0 when not said
 }
 
 func (l *runLimits) String() string { return strings.Join(l.spec, ",") }
@@ -42,7 +45,7 @@ func (l *runLimits) Set(spec string) error {
 func (l *runLimits) set(name, value string) error {
 	to := l.field(name)
 	if to == nil {
-		return fmt.Errorf("no limit %q; there are timeout, cpu, memory, pids, files, file, scratch, inodes and output", clipValue(name))
+		return fmt.Errorf("no limit %q; there are timeout, cpu, memory, pids, files, file, scratch, inodes, output and concurrent", clipValue(name))
 	}
 	var number int64
 	var err error
@@ -51,7 +54,7 @@ func (l *runLimits) set(name, value string) error {
 		var duration durationKey
 		err = duration.setScalar(value)
 		number = int64(duration)
-	case "pids", "files", "inodes":
+	case "pids", "files", "inodes", "concurrent":
 		if number, err = strconv.ParseInt(value, 10, 32); err != nil || number < 1 {
 			err = fmt.Errorf("%q is no positive whole number", clipValue(value))
 		}
@@ -81,13 +84,15 @@ func (l *runLimits) field(name string) func(int64) {
 		"scratch": func(n int64) { x.Scratch = n },
 		"inodes":  func(n int64) { x.Inodes = int(n) },
 		"output":  func(n int64) { x.Output = n },
+
+		"concurrent": func(n int64) { l.concurrent = int(n) },
 	}[name]
 }
 
 // minFiles is the fewest descriptors with which every interpreter starts.
 const minFiles = 32
 
-// checkLimit refuses limits under which nothing runs, or longer than anything may.
+// checkLimit refuses limits under which nothing runs, and more than anything may have.
 func checkLimit(name string, number int64) error {
 	switch {
 	case number == 0:
@@ -97,6 +102,8 @@ func checkLimit(name string, number int64) error {
 		return fmt.Errorf("%s is less than 1s", durationKey(number))
 	case name == "files" && number < minFiles:
 		return fmt.Errorf("%d is less than %d, with which nothing starts", number, minFiles)
+	case name == "concurrent" && number > session.MaxConcurrent:
+		return fmt.Errorf("%d is more than %d", number, session.MaxConcurrent)
 	case name == "memory" && number < 16<<20:
 		return fmt.Errorf("%s is less than 16MiB, in which nothing starts", formatSize(number))
 	}

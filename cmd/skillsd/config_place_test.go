@@ -185,7 +185,9 @@ func sample(t *testing.T, option *configOption, n int) (yaml, text string) {
 		text = fmt.Sprint(n%2 == 0)
 	case reflect.TypeFor[float64]():
 		text = fmt.Sprint(n + 10)
-	case reflect.TypeFor[int](), reflect.TypeFor[sizeKey]():
+	case reflect.TypeFor[int]():
+		text = fmt.Sprint(n + 100)
+	case reflect.TypeFor[sizeKey]():
 		text = fmt.Sprint(n + 1<<24)
 	case reflect.TypeFor[durationKey]():
 		text = fmt.Sprintf("%ds", n+1)

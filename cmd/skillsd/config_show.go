@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -171,6 +172,8 @@ func (o *configShowOptions) limit(key string) any {
 		return sizeKey(run.File)
 	case "limits.output":
 		return sizeKey(run.Output)
+	case "limits.concurrent":
+		return or(o.Serve.Limits.concurrent, session.DefaultConcurrent())
 	case "scan.limits.depth":
 		return or(scan.MaxDepth, 8)
 	case "scan.limits.directories":

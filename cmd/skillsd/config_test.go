@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -183,6 +184,7 @@ func TestConfigPrecedence(t *testing.T) {
 		{"http.rate_limit", "http: {rate_limit: 3}", "2", []string{"--http", "127.0.0.1:0", "--rate-limit", "1.5"}, [4]any{1.5, 2.0, 3.0, 0.0}},
 		{"skills.disabled", "skills: {disabled: [c, d]}", "b1,b2", []string{"--disable-skill", "a"}, [4]any{[]any{"a"}, []any{"b1", "b2"}, []any{"c", "d"}, []any{}}},
 		{"limits.timeout", "limits: {timeout: 30s}", "timeout=20s", []string{"--limit", "timeout=10s"}, [4]any{"10s", "20s", "30s", "1m"}},
+		{"limits.concurrent", "limits: {concurrent: 3}", "concurrent=2", []string{"--limit", "concurrent=1"}, [4]any{1.0, 2.0, 3.0, float64(4 * runtime.NumCPU())}},
 		{"scan.limits.depth", "scan: {limits: {depth: 3}}", "depth=2", []string{"--scan-limit", "depth=1"}, [4]any{1.0, 2.0, 3.0, 8.0}},
 		{"policy.tier_scripts", "policy: {tier_scripts: {user: deny}}", "org=deny", []string{"--tier-scripts", "builtin=deny"},
 			[4]any{[]any{"builtin=deny"}, []any{"org=deny"}, []any{"user=deny"}, []any{}}},

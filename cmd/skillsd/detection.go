@@ -21,6 +21,7 @@ type detection struct {
 	stop         context.CancelFunc // nil before start
 	done         chan struct{}
 	backend      sandbox.Runner
+	reports      []detect.Report // of the candidates
 	err          error
 }
 
@@ -33,18 +34,17 @@ func (d *detection) start(ctx context.Context, logger *slog.Logger) {
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(d.done)
-		var reports []detect.Report
-		d.backend, reports, d.err = detect.Select(ctx, d.want, &detect.Options{Path: d.path})
+		d.backend, d.reports, d.err = detect.Select(ctx, d.want, &detect.Options{Path: d.path})
 		switch {
 		case ctx.Err() != nil:
 		case d.err != nil:
 			logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
-			for _, report := range reports {
+			for _, report := range d.reports {
 				logger.WarnContext(ctx, "sandbox unusable", slog.String("backend", report.Name), slog.String("err", report.Fact))
 			}
 		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
-			for _, report := range reports {
+			for _, report := range d.reports {
 				d.warn(ctx, logger, &report)
 			}
 		}
@@ -78,6 +78,17 @@ func (d *detection) runner(ctx context.Context) (sandbox.Runner, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// enforces says how the backend enforces the limits of memory and of processes, when there is one.
+func (d *detection) enforces() (memory, processes string) {
+	<-d.done
+	for _, report := range d.reports {
+		if report.OK && report.Enforces != nil {
+			memory, processes = string(report.Enforces.Memory), report.Enforces.Processes
+		}
+	}
+	return memory, processes
 }
 
 // interpreter returns the interpreter of a runtime, or nil.

@@ -91,7 +91,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	defer observed.end(ctx)
 	sessions := session.New(session.Config{
 		Registry: registry, Policy: pol, Trees: trees, Records: observed.records, Runner: detection.runner, Host: host.New(), Interpreter: detection.interpreter,
-		Facts: recorded(facts, workspacePath, records), Workspace: workspace, ClientWorkspace: fromClient, Limits: o.Limits.limit, Env: o.app.env, Secret: o.app.secret, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
+		Facts: recorded(facts, workspacePath, records, detection), Workspace: workspace, ClientWorkspace: fromClient, Limits: o.Limits.limit, Concurrent: o.Limits.concurrent, Env: o.app.env, Secret: o.app.secret, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {
@@ -216,9 +216,13 @@ func (o *serveOptions) serve(ctx context.Context, server *mcpserver.Server, regi
 				return
 			}
 		}
-		o.warnOfPins(ctx, registry.Snapshot(), logger)
+		pins := &pinWarner{serve: o, logger: logger}
+		pins.warn(ctx, registry.Snapshot())
 		if o.watches() {
-			if err := watch.Run(background, registry, watch.Options{Logger: logger, OnChange: server.Reloaded}); err != nil {
+			if err := watch.Run(background, registry, watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
+				server.Reloaded(ctx, diff)
+				pins.warn(ctx, registry.Snapshot())
+			}}); err != nil {
 				logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
 			}
 		}

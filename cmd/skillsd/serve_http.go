@@ -55,7 +55,7 @@ func (o *httpOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Path, "http-path", "/mcp", "`PATH` of the endpoint")
 	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: `NAME` or NAME:PORT (repeatable)")
 	flags.StringArrayVar(&o.Origins, "allowed-origin", nil, "let web pages of this `ORIGIN` in beside those of localhost: https://NAME[:PORT] (repeatable)")
-	flags.StringVar(&o.Cert, "tls-cert", "", "certificate `FILE`; with --tls-key, serve over TLS")
+	flags.StringVar(&o.Cert, "tls-cert", "", "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used without a restart")
 	flags.StringVar(&o.Key, "tls-key", "", "key `FILE` of the certificate")
 	flags.Float64Var(&o.Rate, "rate-limit", -1, "`N` requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
 	flags.BoolVar(&o.NoAuth, "insecure-no-auth", false, "let everyone in who can reach an address that is not loopback")
@@ -138,7 +138,7 @@ func (o *httpOptions) serve(ctx context.Context, server *mcpserver.Server, logge
 }
 
 // prepare reads what is needed before anything listens. The certificate is nil without TLS.
-func (o *httpOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *tls.Certificate, error) {
+func (o *httpOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins}
 	if err := opts.Check(); err != nil {
 		return opts, nil, usageError("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
@@ -152,11 +152,8 @@ func (o *httpOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *tls.
 	if o.Cert == "" {
 		return opts, nil, nil
 	}
-	pair, err := o.keyPair()
-	if err != nil {
-		return opts, nil, err
-	}
-	return opts, &pair, nil
+	pair, err := openCertificate(o.Cert, o.Key, logger)
+	return opts, pair, err
 }
 
 // open starts to listen. Nothing is accepted before the caller serves.
@@ -174,30 +171,10 @@ func (o *httpOptions) open(ctx context.Context, logger *slog.Logger) (net.Listen
 	}
 	if certificate != nil {
 		listener = tls.NewListener(listener, &tls.Config{
-			Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: certificate.current, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		})
 	}
 	return listener, opts, nil
-}
-
-// maxPEM is the longest file of a certificate or a key, in bytes.
-const maxPEM = 1 << 20
-
-// keyPair reads the certificate and its key, which only its owner may write.
-func (o *httpOptions) keyPair() (tls.Certificate, error) {
-	certificate, err := readInput(o.Cert, maxPEM)
-	if err != nil {
-		return tls.Certificate{}, flagError("tls-cert", err)
-	}
-	key, err := readOperatorFile("tls-key", o.Key, maxPEM)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		return pair, flagError("tls-cert", err)
-	}
-	return pair, nil
 }
 
 // rate is how many requests a second each principal may send, 0 for any number.

@@ -71,9 +71,10 @@ func (o *serveOptions) facts() (session.Facts, error) {
 	return facts, nil
 }
 
-// recorded completes the facts with where the granted workspace lies and what the records keep.
-func recorded(facts session.Facts, workspace string, records *filestore.Store) session.Facts {
-	facts.WorkspacePath, facts.KeepsShown = workspace, records.KeepsShown()
+// recorded completes the facts with where the granted workspace lies, what the records keep and what the
+// sandbox enforces.
+func recorded(facts session.Facts, workspace string, records *filestore.Store, d *detection) session.Facts {
+	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = workspace, records.KeepsShown(), d.enforces
 	return facts
 }
 

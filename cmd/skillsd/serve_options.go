@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -268,5 +269,5 @@ func resolved(path string) string {
 }
 
 func flagError(flag string, err error) error {
-	return &exitError{Code: exitUsage, Err: fmt.Errorf("--%s: %w", flag, err), Hint: "see `skillsd serve --help`"}
+	return &exitError{Code: exitUsage, Err: fmt.Errorf("--%s: %w", flag, err), Hint: cmp.Or(systemHint(err), "see `skillsd serve --help`")}
 }

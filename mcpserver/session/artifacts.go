@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
@@ -28,7 +26,8 @@ const (
 	// maxArtifact is the size in bytes beyond which an artifact is not read at all.
 	maxArtifact = 64 << 20
 
-	// maxArtifactReads is how many artifacts are read at a time, as each is held whole.
+	// maxArtifactReads is how many artifacts are read at a time. One that has to be held whole counts
+	// as so many.
 	maxArtifactReads = 2
 )
 
@@ -86,11 +85,13 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if ses.broken.Load() {
 		return nil, recordError(errNotRecorded)
 	}
-	if err := s.reading.Acquire(ctx, 1); err != nil {
+	places := placesOf(name.file)
+	if err := s.reading.Acquire(ctx, places); err != nil {
 		return nil, internalError(err)
 	}
-	defer s.reading.Release(1)
-	data, err := ses.artifact(ctx, name.file, call.Remote)
+	defer s.reading.Release(places)
+	w := newWindow(name.offset, MaxArtifactPart)
+	err = ses.artifact(ctx, name.file, call.Remote, w)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, noArtifact(name, err)
@@ -102,7 +103,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	case err != nil:
 		return nil, internalError(err)
 	}
-	return part(name, data), nil
+	return w.part(name), nil
 }
 
 // ArtifactNames are what may follow [ArtifactBase] for the session of a call, sorted: the files a
@@ -213,31 +214,42 @@ func outputOf(name string) string {
 	return base[:max(strings.LastIndexByte(base, '.'), 0)]
 }
 
-// artifact reads a file of the session whole, as the caller is to see it.
-func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
+// artifact reads a file of the session, as the caller is to see it, into w.
+func (s *Session) artifact(ctx context.Context, name string, remote bool, w io.Writer) error {
 	s.starting.Lock()
 	began := s.began
 	s.starting.Unlock()
 	if !began {
-		return nil, provenance.ErrNotFound
+		return provenance.ErrNotFound
 	}
 	if name == provenance.RegistryFile || name == provenance.CapabilitiesFile {
 		if err := s.awaitRegistry(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	file, err := s.cfg.Records.Artifact(ctx, s.id, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxArtifact+1))
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	r := &bounded{r: file, left: maxArtifact}
+	if err := errors.Join(s.project(name, r, remote, w), file.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
 	}
-	if len(data) > maxArtifact {
-		return nil, fmt.Errorf("%s: %w", name, errLarge)
+	return nil
+}
+
+// bounded reads at most so many bytes; that there are more is errLarge.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errLarge
 	}
-	return s.project(name, data, remote)
+	return n, err
 }
 
 // awaitRegistry waits until the registry is recorded, which begins with the session.
@@ -253,33 +265,6 @@ func (s *Session) awaitRegistry(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// part cuts from data what one read returns; text is cut between characters.
-func part(name artifactName, data []byte) *Artifact {
-	a := &Artifact{Size: int64(len(data)), Digest: digest.FromBytes(data), MIMEType: "application/octet-stream"}
-	a.Text = utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
-	switch {
-	case name.file == provenance.EventsFile:
-		a.MIMEType = "application/jsonl"
-	case !strings.HasPrefix(name.file, provenance.OutputsDir+"/"):
-		a.MIMEType = "application/json"
-	case a.Text:
-		a.MIMEType = "text/plain"
-	}
-	start := min(name.offset, a.Size)
-	for a.Text && start > 0 && start < a.Size && !utf8.RuneStart(data[start]) {
-		start--
-	}
-	end := min(start+MaxArtifactPart, a.Size)
-	for a.Text && end > start && end < a.Size && !utf8.RuneStart(data[end]) {
-		end--
-	}
-	a.Data = data[start:end]
-	if end < a.Size {
-		a.Next = name.from(end)
-	}
-	return a
 }
 
 func noArtifact(name artifactName, err error) *Error {

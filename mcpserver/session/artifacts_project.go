@@ -1,33 +1,62 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// project returns the content of a file as a caller is to see it. What needs no change stays byte
-// for byte as it is recorded. Lines of the event record that are changed no longer match their hash.
-func (s *Session) project(name string, data []byte, remote bool) ([]byte, error) {
+// project writes the content of a file as a caller is to see it. What needs no change stays byte for
+// byte as it is recorded. Lines of the event record that are changed no longer match their hash.
+func (s *Session) project(name string, r io.Reader, remote bool, w io.Writer) error {
+	if name == provenance.EventsFile {
+		return s.projectEvents(r, remote, w)
+	}
+	if !projected(name) {
+		_, err := io.Copy(w, r)
+		return err
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
 	switch name {
 	case provenance.RegistryFile:
 		if remote {
-			return sandboxRegistry(data)
+			data, err = sandboxRegistry(data)
 		}
 	case provenance.ActivationsFile:
-		return projectView(s, name, data, remote, func(v *provenance.Activations) []json.RawMessage { return v.Activations })
+		data, err = projectView(s, name, data, remote, func(v *provenance.Activations) []json.RawMessage { return v.Activations })
 	case provenance.ResourceReadsFile:
-		return projectView(s, name, data, remote, func(v *provenance.ResourceReads) []json.RawMessage { return v.Reads })
-	case provenance.ScriptExecutionsFile:
-		return projectView(s, name, data, remote, func(v *provenance.ScriptExecutions) []json.RawMessage { return v.Executions })
-	case provenance.EventsFile:
-		return s.projectEvents(data, remote)
+		data, err = projectView(s, name, data, remote, func(v *provenance.ResourceReads) []json.RawMessage { return v.Reads })
+	default:
+		data, err = projectView(s, name, data, remote, func(v *provenance.ScriptExecutions) []json.RawMessage { return v.Executions })
 	}
-	return data, nil
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// projected reports whether a file has to be held whole to be projected.
+func projected(name string) bool {
+	return slices.Contains([]string{provenance.RegistryFile, provenance.ActivationsFile, provenance.ResourceReadsFile, provenance.ScriptExecutionsFile}, name)
+}
+
+// placesOf is how many of the artifacts that are read at a time a file counts as.
+func placesOf(name string) int64 {
+	if projected(name) {
+		return maxArtifactReads
+	}
+	return 1
 }
 
 // projectView projects the rows of a view.
@@ -53,41 +82,64 @@ func projectView[V any](s *Session, name string, data []byte, remote bool, rows 
 	return provenance.EncodePretty(view)
 }
 
-// projectEvents projects the rows that events carry.
-func (s *Session) projectEvents(data []byte, remote bool) ([]byte, error) {
-	views := map[provenance.Kind]string{
-		provenance.KindSkillActivated: provenance.ActivationsFile,
-		provenance.KindResourceRead:   provenance.ResourceReadsFile,
-		provenance.KindScriptExecuted: provenance.ScriptExecutionsFile,
+// projectEvents projects the rows that events carry, line by line.
+func (s *Session) projectEvents(r io.Reader, remote bool, w io.Writer) error {
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			shown, failed := s.projectEvent(line, remote)
+			if failed != nil {
+				return failed
+			}
+			if _, failed := w.Write(shown); failed != nil {
+				return failed
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
 	}
-	out := make([]byte, 0, len(data))
-	for line := range bytes.Lines(data) {
-		var e struct {
-			Kind  provenance.Kind `json:"kind"`
-			Row   json.RawMessage `json:"row"`
-			Files json.RawMessage `json:"files"`
-		}
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
-		}
-		if view := views[e.Kind]; view != "" && len(e.Row) > 0 {
-			row, err := s.projectRow(view, e.Row, remote)
-			if err != nil {
-				return nil, err
-			}
-			if row != nil {
-				// Nothing before the row can hold these bytes: in a string the quotes would be escaped.
-				key := []byte(`"row":`)
-				line = bytes.Replace(line, slices.Concat(key, e.Row), slices.Concat(key, row), 1)
-			}
-		}
-		line, err := s.projectFiles(line, e.Files)
+}
+
+// projectEvent projects one line of the event record.
+func (s *Session) projectEvent(line []byte, remote bool) ([]byte, error) {
+	var e struct {
+		Kind  provenance.Kind `json:"kind"`
+		Row   json.RawMessage `json:"row"`
+		Files json.RawMessage `json:"files"`
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+	}
+	if view := viewOf(e.Kind); view != "" && len(e.Row) > 0 {
+		row, err := s.projectRow(view, e.Row, remote)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, line...)
+		if row != nil {
+			// Nothing before the row can hold these bytes: in a string the quotes would be escaped.
+			key := []byte(`"row":`)
+			line = bytes.Replace(line, slices.Concat(key, e.Row), slices.Concat(key, row), 1)
+		}
 	}
-	return out, nil
+	return s.projectFiles(line, e.Files)
+}
+
+// viewOf is the view that the rows of a kind of event stand in, empty when there is none to project.
+func viewOf(kind provenance.Kind) string {
+	switch kind {
+	case provenance.KindSkillActivated:
+		return provenance.ActivationsFile
+	case provenance.KindResourceRead:
+		return provenance.ResourceReadsFile
+	case provenance.KindScriptExecuted:
+		return provenance.ScriptExecutionsFile
+	}
+	return ""
 }
 
 // projectFiles leaves out of an event's line the names and digests of outputs that are withheld.
@@ -114,7 +166,7 @@ func (s *Session) projectFiles(line []byte, raw json.RawMessage) ([]byte, error)
 			return nil, err
 		}
 	}
-	// What stands before it in the line cannot hold these bytes; see projectEvents.
+	// What stands before it in the line cannot hold these bytes; see projectEvent.
 	return bytes.Replace(line, slices.Concat(key, raw), slices.Concat(key, shown), 1), nil
 }
 

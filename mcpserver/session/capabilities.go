@@ -149,6 +149,9 @@ func (s *Sessions) describeSandbox(ctx context.Context) (*provenance.SandboxDesc
 		return d, nil
 	}
 	d.Kind = runner.Name()
+	if s.cfg.Facts.Enforces != nil {
+		d.Skillsd.Memory, d.Skillsd.Processes = s.cfg.Facts.Enforces()
+	}
 	return d, nil
 }
 

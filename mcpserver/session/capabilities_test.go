@@ -45,6 +45,7 @@ func TestCapabilities(t *testing.T) {
 		}
 		return "/usr/bin/" + name
 	}
+	b.cfg.Facts.Enforces = func() (memory, processes string) { return "cgroup v1", "resource limit" }
 	b.load("demo")
 	b.Current().background.Wait()
 	if len(asked) != 1 || !asked["sh"] {
@@ -59,6 +60,9 @@ func TestCapabilities(t *testing.T) {
 	want := provenance.CapabilityCommand{Present: true, Path: "/opt/x/bin/sh", Version: "1.2"}
 	if c := got.Commands; c.Sh != want || c.Deno.Present || c.Git.Path != "/usr/bin/git" || c.Python3.Version != "" {
 		t.Errorf("commands = %+v", c)
+	}
+	if x := got.CFC.Sandbox.Skillsd; x.Memory != "cgroup v1" || x.Processes != "resource limit" {
+		t.Errorf("sandbox = %+v", x)
 	}
 	if c := got.CFC; c.Sandbox.Kind != "fake" || c.Sandbox.DefaultWorkingDirectory != "/tmp" || len(c.Mounts.HostBinds) != 1 || c.Mounts.Workspace.Present || c.Mode != "enforce-explicit" {
 		t.Errorf("cfc = %+v", c)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
@@ -36,6 +37,7 @@ const (
 	CodeEnvDenied             Code = "env_denied"
 	CodeSandboxUnavailable    Code = "sandbox_unavailable"
 	CodeProvenanceUnavailable Code = "provenance_unavailable"
+	CodeServerBusy            Code = "server_busy"
 	CodeInternal              Code = "internal"
 )
 
@@ -155,6 +157,13 @@ func sandboxError(err error) *Error {
 		return &Error{Code: CodeSandboxUnavailable, Message: "scripts cannot be isolated here: " + off.Reason,
 			Remedy: off.Remedy, Err: err}
 	}
+	if errors.Is(err, errCrowded) {
+		return &Error{Code: CodeServerBusy, Message: "too many scripts wait for a run slot",
+			Remedy: "call again when some of them have ended", Err: err}
+	}
+	if busy := busyError(err); busy != nil {
+		return busy
+	}
 	return &Error{Code: CodeSandboxUnavailable, Message: "the sandbox did not start",
 		Remedy: "the operator can run `skillsd doctor`", Err: err}
 }
@@ -162,12 +171,33 @@ func sandboxError(err error) *Error {
 // recordError is the answer when the record of a call cannot be written: nothing is shown that
 // could not be proven afterwards.
 func recordError(err error) *Error {
-	return &Error{Code: CodeProvenanceUnavailable,
+	e := &Error{Code: CodeProvenanceUnavailable,
 		Message: "the session's record cannot be written, so nothing is read and nothing runs",
 		Remedy:  "the operator can free space or fix permissions under --artifact-root; then call again", Err: err}
+	if busyError(err) != nil {
+		e.Remedy = remedyBusy
+	}
+	return e
 }
 
+// busyError is the answer when the server wants file descriptors, which passes; nil when it does not.
+func busyError(err error) *Error {
+	if !errors.Is(err, skills.ErrExhausted) && !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+		return nil
+	}
+	return &Error{Code: CodeServerBusy, Message: "the server has too many files open to do this", Remedy: remedyBusy, Err: err}
+}
+
+const remedyBusy = "call again in a while; if it stays so, the operator can raise the limit of open files (ulimit -n, LimitNOFILE=)"
+
+// Internal is the answer when something went wrong that a client has no part in, and whose cause only the
+// log sees: CodeServerBusy when it passes by itself, else CodeInternal.
+func Internal(err error) *Error { return internalError(err) }
+
 func internalError(err error) *Error {
+	if busy := busyError(err); busy != nil {
+		return busy
+	}
 	return &Error{Code: CodeInternal, Message: "the server could not do this", Remedy: "the operator finds the cause in the server's log", Err: err}
 }
 

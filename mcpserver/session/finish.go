@@ -156,6 +156,9 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 	}
 	x.WritesUnlisted = len(r.result.Writes) - len(x.Writes)
 	x.Stdout.Redacted, x.Stderr.Redacted = r.redacted, r.redacted
+	if r.cache != nil {
+		x.CacheDigest = r.cache.used
+	}
 	r.networked(x)
 	return x
 }

@@ -45,6 +45,7 @@ func (s *Session) prepare(ctx context.Context, r *run) *Error {
 		return failure
 	}
 	r.cmd.Workspace = workspace
+	s.findCache(ctx, r, interpreter)
 	handle, err := r.tree.Open()
 	if err != nil {
 		r.close()
@@ -60,6 +61,7 @@ func (s *Session) prepare(ctx context.Context, r *run) *Error {
 			"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=sandbox",
 		},
 	}
+	r.mountCache()
 	r.cmd.Env = append(r.cmd.Env, r.env...)
 	if r.proxy != nil {
 		r.cmd.Network = sandbox.Network{Proxy: r.proxy}

@@ -22,7 +22,7 @@ import (
 // validator holds JSON to schemas, each of which is made once.
 type validator map[string]*jsonschema.Resolved
 
-func (v validator) check(t *testing.T, name string, data []byte) {
+func (v validator) check(t testing.TB, name string, data []byte) {
 	t.Helper()
 	if v[name] == nil {
 		s, err := schema.Of(name)

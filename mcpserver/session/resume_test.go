@@ -60,7 +60,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-func events(t *testing.T, b *bench, id string) (all []*provenance.Event) {
+func events(t testing.TB, b *bench, id string) (all []*provenance.Event) {
 	t.Helper()
 	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: id}) {
 		if err != nil {

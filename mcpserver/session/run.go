@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,6 +87,7 @@ type run struct {
 	proxy    *egress.Proxy     // nil without a network
 	home     string            // of a run on the host; empty in the sandbox
 	withheld []int             // files of /out that cannot be shown, by position
+	cache    *cacheRun         // nil when its interpreter has none
 }
 
 // RunScript runs one script, if everything allows it: record the request, look up, check the path,
@@ -123,8 +125,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := r.checkFile(); err != nil {
 		return s.runFailed(ctx, r, err)
 	}
-	if denial := s.openTree(ctx, r); denial != nil {
-		return nil, s.deny(ctx, r.request, denial)
+	if err := s.openTree(ctx, r); err != nil {
+		return s.treeFailed(ctx, r, err)
 	}
 	if err := s.prepare(ctx, r); err != nil {
 		return s.runFailed(ctx, r, err)
@@ -140,6 +142,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, err
 	}
+	s.makeCache(r)
 	s.release(r, result)
 	if !s.isReleased(r.out.OutputID) {
 		result.Output.Skillsd = sealed(result.Output.Skillsd)
@@ -150,6 +153,9 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 // close releases what prepare opened.
 func (r *run) close() {
 	r.cmd.Tree.Close()
+	if r.cmd.Cache.Dir != nil {
+		r.cmd.Cache.Dir.Close()
+	}
 	if r.home != "" {
 		removeHome(r.home)
 	}
@@ -192,18 +198,7 @@ func scriptRequest(r *run) json.RawMessage {
 //
 // Errors: *Denied, *Question, *Error.
 func (s *Session) decideRun(ctx context.Context, r *run) error {
-	facts := policy.Request{Path: r.path, Workspace: s.mounts(r.in.Call), Args: r.in.Args, Lease: r.in.Call.Lease, Now: s.cfg.Now()}
-	if a := s.activated(r.skill.Path); a != nil {
-		r.skill, r.index = a.skill, a.index
-		facts.Activated, facts.TreeDigest = true, a.index.TreeDigest
-		if r.file = a.index.Resource(r.path); r.file != nil {
-			facts.FileDigest = r.file.Digest
-		}
-		if s.remembered(r.approval()) {
-			facts.Approved = policy.ApprovalRemembered
-		}
-	}
-	facts.StartTree = s.pins[r.skill.Path]
+	facts := s.runFacts(r)
 	grant, err := s.decide(r.request, facts)
 	if needs, ok := errors.AsType[*policy.ApprovalRequired](err); ok && r.file != nil {
 		var denial *policy.Denial
@@ -232,6 +227,24 @@ func (s *Session) decideRun(ctx context.Context, r *run) error {
 	return nil
 }
 
+// runFacts are what the policy is asked with about a run of a skill and a path. The run is of the skill
+// as its session loaded it from then on.
+func (s *Session) runFacts(r *run) policy.Request {
+	facts := policy.Request{Path: r.path, Workspace: s.mounts(r.in.Call), Args: r.in.Args, Lease: r.in.Call.Lease, Now: s.cfg.Now()}
+	if a := s.activated(r.skill.Path); a != nil {
+		r.skill, r.index = a.skill, a.index
+		facts.Activated, facts.TreeDigest = true, a.index.TreeDigest
+		if r.file = a.index.Resource(r.path); r.file != nil {
+			facts.FileDigest = r.file.Digest
+		}
+		if s.remembered(r.approval()) {
+			facts.Approved = policy.ApprovalRemembered
+		}
+	}
+	facts.StartTree = s.pins[r.skill.Path]
+	return facts
+}
+
 // checkFile makes sure that the path is an indexed script.
 func (r *run) checkFile() *Error {
 	below := func(f skills.Resource) bool { return strings.HasPrefix(f.Path, r.path+"/") }
@@ -251,18 +264,18 @@ func (r *run) checkFile() *Error {
 
 // openTree opens the stored tree of the activated digest. It refuses when the files on disk have
 // changed since: what was approved is then not what its author has there.
-func (s *Session) openTree(ctx context.Context, r *run) *policy.Denial {
+func (s *Session) openTree(ctx context.Context, r *run) error {
 	// A call that was cancelled must not look like one whose files had changed.
 	ctx = context.WithoutCancel(ctx)
 	if err := r.skill.Verify(ctx); err != nil {
-		return s.drifted(r, err)
+		return err
 	}
 	tree, err := s.cfg.Trees.Tree(ctx, r.index.TreeDigest)
 	if err != nil {
 		// Not stored, or damaged in the store: both are mended from the skill, whose bytes Stage
 		// checks against their digests.
 		if tree, err = r.skill.Stage(ctx, s.cfg.Trees); err != nil {
-			return s.drifted(r, err)
+			return err
 		}
 	}
 	r.tree = tree
@@ -271,38 +284,51 @@ func (s *Session) openTree(ctx context.Context, r *run) *policy.Denial {
 	return nil
 }
 
-func (s *Session) drifted(r *run, err error) *policy.Denial {
+// treeFailed answers a run whose tree could not be opened: what cannot be compared is refused as what
+// differs is, unless the server lacks the means to look for now.
+func (s *Session) treeFailed(ctx context.Context, r *run, err error) (*RunResult, error) {
+	if failure := busyError(err); failure != nil {
+		return s.runFailed(ctx, r, failure)
+	}
 	denial := s.denial(r.request, policy.CodeScriptSnapshotMismatch, "the skill's files differ from those that were loaded and allowed",
 		"the operator can review the change and restart the server; then load the skill again")
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
 		denial.Detail += ": " + clip(drift.Path)
 	}
-	return denial
+	return nil, s.deny(ctx, r.request, denial)
 }
 
-// isolate runs the command when one of the slots is free.
+// isolate runs the command when it is its turn.
 func (s *Session) isolate(ctx context.Context, r *run) *Error {
 	canceled := &sandbox.Result{Outcome: sandbox.Canceled, Backend: "none", Limits: r.cmd.Limits}
 	runner, err := s.runner(ctx, r)
+	var release func()
 	if err == nil {
 		canceled.Backend = runner.Name()
-		if !s.slots.TryAcquire(1) {
-			r.in.Call.progress("waiting for a free slot")
-			err = s.slots.Acquire(ctx, 1)
-		}
+		release, err = s.await(ctx, &r.in.Call)
 	}
 	if err == nil {
-		defer s.slots.Release(1)
+		defer release()
 		r.in.Call.progress("running")
 		r.result, err = runner.Run(ctx, &r.cmd)
 	}
-	if err != nil && ctx.Err() != nil {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errEnded)) {
 		r.result, err = canceled, nil
 	}
 	if err != nil {
 		return sandboxError(err)
 	}
 	return nil
+}
+
+// await waits for a slot for a run, which release gives back.
+func (s *Session) await(ctx context.Context, call *Call) (release func(), err error) {
+	if call.Aside != nil {
+		call.Aside()
+	}
+	return s.queue.acquire(ctx, call.Principal.Name, func(before int) {
+		call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
+	})
 }
 
 func (c *Call) progress(message string) {

@@ -7,7 +7,8 @@
 //   - no answer is returned whose event the provenance store did not accept: a call that cannot be
 //     recorded is answered provenance_unavailable, and a script does not start;
 //   - a script runs from the content-addressed store, from the tree whose digest was activated, and
-//     only while the files on disk still equal it;
+//     only while the files on disk still equal it. What its interpreter compiled of that tree before may
+//     lie beside its files: see caches;
 //   - a secret goes to the environment of the scripts whose entries name it and nowhere else; what a
 //     run brings back is kept and shown without the declared secrets that it holds in the clear or in
 //     a usual encoding. A script that means to give one away can: see redactor;
@@ -23,7 +24,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,6 +72,7 @@ type Config struct {
 
 	Facts         Facts          // optional: what the records say beside the policy
 	Limits        sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
+	Concurrent    int            // most runs at once, up to MaxConcurrent; the rest wait. 0 means DefaultConcurrent
 	MaxRemote     int            // most remote sessions open at once; 0 and more than 1,024 mean 1,024
 	RefuseDrift   bool           // a file that changed since it was loaded is refused, not marked
 	NamesInErrors bool           // whether an unknown skill is answered with the names there are
@@ -83,7 +84,7 @@ type Config struct {
 // Sessions opens the sessions of one server process.
 type Sessions struct {
 	cfg     Config
-	slots   *semaphore.Weighted // concurrent runs: cores x 4, the rest wait
+	queue   *runQueue           // of concurrent runs
 	reading *semaphore.Weighted // artifacts held in memory
 
 	// Set by Start, before the first call.
@@ -97,6 +98,7 @@ type Sessions struct {
 	known    knownSecrets
 	narrow   narrowed
 	approver approver
+	caches   *caches
 	earlier  earlier
 
 	mu      sync.Mutex
@@ -110,7 +112,7 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sessions{cfg: cfg, slots: semaphore.NewWeighted(int64(runtime.NumCPU() * 4)),
+	s := &Sessions{cfg: cfg, queue: newRunQueue(cfg.Concurrent), caches: newCaches(),
 		reading: semaphore.NewWeighted(maxArtifactReads), pins: map[string]digest.Digest{}}
 	rand.Read(s.approver.key[:])
 	s.snapshots.binding = publicSlot(cfg.Facts)
@@ -154,8 +156,11 @@ type Call struct {
 	// Workspace is the directory the client works in, as it says.
 	Workspace ClientDir
 
-	// Progress, when not nil, is told in a few words what a long call is doing.
+	// Progress, when not nil, is told in a few words what a long call is doing. It does not block.
 	Progress func(message string)
+	// Aside, when not nil, is called before a run waits for its slot, which may take long: what the
+	// caller holds for as long as a call takes must not be held for as long as that.
+	Aside func()
 }
 
 // ClientDir is a directory that a client, not the model, names. The zero value names none.

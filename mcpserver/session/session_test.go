@@ -81,7 +81,7 @@ func (s *failingStore) Append(ctx context.Context, e *provenance.Event) error {
 // bench is a server's sessions over a real skills root and a real tree store.
 type bench struct {
 	*Sessions
-	t       *testing.T
+	t       testing.TB
 	root    string
 	records *failingStore
 	runner  *fakeRunner
@@ -95,7 +95,7 @@ type benchOptions struct {
 	workspace sandbox.WorkspaceMode
 }
 
-func newBench(t *testing.T, o benchOptions) *bench {
+func newBench(t testing.TB, o benchOptions) *bench {
 	t.Helper()
 	root := t.TempDir()
 	for name, content := range map[string]string{

@@ -35,6 +35,8 @@ type Facts struct {
 	KeepsShown    int64                   // bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
 	// Command returns the path of a command of this machine, empty when there is none. Optional.
 	Command func(name string) string
+	// Enforces says, once there is a sandbox, how it enforces the limits of memory and of processes. Optional.
+	Enforces func() (memory, processes string)
 }
 
 // maxTrust bounds the diagnostics in a policy snapshot.

@@ -120,8 +120,11 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, provenance.SourcePreload))
 }
 
-// End records the end of every session that began, and waits for what is still being recorded.
+// End records the end of every session that began, and waits for what is still being recorded. Runs that
+// wait for a slot end as canceled.
 func (s *Sessions) End(ctx context.Context) error {
+	s.queue.close()
+	s.caches.close()
 	s.endKeyed()
 	if ses := s.Current(); ses != nil {
 		return ses.end(ctx)

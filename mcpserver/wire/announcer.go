@@ -35,6 +35,7 @@ type announcer struct {
 	out  *lineWriter
 	wake chan struct{}
 	stop chan struct{}
+	news func(method string) bool // whether the client is to be told of a change; nil for always
 
 	mu          sync.Mutex
 	initialized bool // an initialize request was seen

@@ -124,6 +124,9 @@ func (m *message) decode(method mcp.MCPMethod, result any) error {
 		}
 		return fmt.Errorf("ask %s: %w", method, &clientError{failure})
 	}
+	if err := Unambiguous(m.result, answerNames()...); err != nil {
+		return fmt.Errorf("ask %s: result: %w", method, err)
+	}
 	if err := json.Unmarshal(m.result, result); err != nil {
 		return fmt.Errorf("ask %s: decode result: %w", method, err)
 	}

@@ -13,7 +13,7 @@ type call struct {
 	cancel  context.CancelCauseFunc
 	session *callSession
 	listen  bool
-	inline  bool            // runs on the reader and so never adds up
+	inline  bool            // a ping, which never has to wait
 	wait    <-chan struct{} // an initialize request that came earlier, or nil
 	release chan struct{}   // closed when this initialize request is answered, or nil
 

@@ -38,6 +38,16 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
+// StandAside gives the place that the request of ctx takes among those that may run to others, while
+// the handler waits for its turn at something scarce. The request can be cancelled and is answered as
+// before; the handler has to bound how many stand aside. Done again, and outside of a request, it does
+// nothing.
+func StandAside(ctx context.Context) {
+	if s, ok := server.ClientSessionFromContext(ctx).(interface{ standAside() }); ok {
+		s.standAside()
+	}
+}
+
 type requestIDKey struct{}
 
 // RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil

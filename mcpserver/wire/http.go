@@ -47,10 +47,14 @@ type HTTPOptions struct {
 	Ready func() bool
 	// SessionEnded is told the id of each protocol session that ended. It must not block.
 	SessionEnded func(id string)
+	// Changes begins to watch, for the client of a request that opens a session or a subscription, the
+	// lists whose changes it is to be told of. What it returns reports whether a notification of a
+	// method is news to that client; all others are kept from it. Nil keeps none. It must not block.
+	Changes func(ctx context.Context) func(method string) bool
 
 	// MaxBody is the longest accepted body in bytes; 0 means 4 MiB.
 	MaxBody int64
-	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones are answered 503. Streams are not counted.
+	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones are answered 503. Pings, streams and what stands aside are not counted.
 	MaxInFlight int
 	// MaxStreams is how many GET streams and subscriptions may be open; 0 means 1024.
 	MaxStreams int
@@ -105,7 +109,9 @@ func (o *HTTPOptions) Check() error {
 // # Cancellation
 //
 // A call ends with cause [ErrDisconnected] when its client closes the connection, and with
-// [ErrCanceled] when the same session cancels it. A cancelled call gets an empty stream.
+// [ErrCanceled] when the same session cancels it. A call that its client cancelled gets an empty stream;
+// a connection that its client closed, be it for sending alone, is closed without an answer to what
+// was not done by then.
 type HTTP struct {
 	opts       HTTPOptions
 	dispatcher *Dispatcher

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 func cancelOf(id string) string {
@@ -79,6 +82,54 @@ func TestHTTPDisconnect(t *testing.T) {
 	}
 }
 
+// To net/http a client that closed its side after the request has left. It is answered in full or not
+// at all, and never told 200 without an answer.
+func TestHTTPHalfClosed(t *testing.T) {
+	p, b := newHTTPPeer(t, nil)
+	session := "Mcp-Session-Id: " + p.open() + "\r\n"
+	modern := "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: "
+	for _, tt := range []struct{ name, header, body string }{
+		{"legacy, quick", session, toolCall("1", "echo", "")},
+		{"legacy, blocked", session, toolCall("2", "block", "")},
+		{"legacy, no events", "Accept: application/json\r\n" + session, toolCall("3", "block", "")},
+		{"modern, quick", modern + "echo\r\n", modernCall("1", "echo", "")},
+		{"modern, blocked", modern + "block\r\n", modernCall("2", "block", "")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for range 200 {
+				text := p.halfClosed(tt.header, tt.body)
+				if strings.Contains(tt.name, "blocked") {
+					await(t, b.begun)
+					await(t, b.cause)
+				}
+				if text != "" && !strings.Contains(text, `"jsonrpc"`) {
+					t.Fatalf("a response without an answer: %q", text)
+				}
+			}
+		})
+	}
+}
+
+// halfClosed posts a body, closes the sending side and returns what comes back.
+func (p *httpPeer) halfClosed(header, body string) string {
+	p.t.Helper()
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		p.t.Fatal(err)
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // On 2026-07-28 ids of different clients have nothing to do with each other.
 func TestHTTPModernCancel(t *testing.T) {
 	p, b := newHTTPPeer(t, nil)
@@ -146,6 +197,24 @@ func TestHTTPElicitation(t *testing.T) {
 	}
 	if _, text := p.post(modernCall("1", "ask", ""), modernHeaders("tools/call", "ask")...); !strings.Contains(text, "isError") {
 		t.Errorf("elicitation on 2026-07-28 = %s", text)
+	}
+}
+
+// An answer that can be read as another is none.
+func TestHTTPElicitationAmbiguous(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	session := p.open()
+	for i, result := range []string{`{"action":"decline","Action":"accept"}`, `{"Action":"accept"}`, `{"action":"accept","action":"decline"}`,
+		`{"action":"accept","content":{"a":1,"A":2}}`} {
+		stream := p.events(p.do(t.Context(), "POST", "/mcp", toolCall(fmt.Sprint(i), "ask", ""), "Mcp-Session-Id", session))
+		m, err := parse([]byte(stream.message()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.id, result), "Mcp-Session-Id", session)
+		if got := stream.message(); strings.Contains(got, `"text":"accept"`) || strings.Contains(got, `"text":"decline"`) {
+			t.Errorf("%s is taken for an answer: %s", result, got)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func (h *HTTP) newExchange(w http.ResponseWriter, r *http.Request, hc *httpCall,
 	ex := &exchange{h: h, w: w, r: r, http: hc, owner: owner, stream: newHTTPStream(w, r, h.opts.writeTimeout())}
 	ex.out = newLineWriter(ex.stream)
 	listen := hc.msg.method == string(mcp.MethodSubscriptionsListen)
-	ex.call = &call{msg: hc.msg, key: idKey(hc.msg.id), listen: listen}
+	ex.call = &call{msg: hc.msg, key: idKey(hc.msg.id), listen: listen, inline: hc.msg.method == string(mcp.MethodPing)}
 	var ctx context.Context
 	ctx, ex.call.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	ex.endWith(r.Context())
@@ -62,6 +62,7 @@ func (ex *exchange) join(owner *httpSession) {
 	var a *announcer
 	if ex.call.listen {
 		a = newAnnouncer(ex.out)
+		a.news = ex.h.watchFor(ex.call.ctx)
 		remove := ex.h.announceTo(a)
 		go a.run()
 		ex.closes = append(ex.closes, remove, func() { close(a.stop) })
@@ -221,10 +222,14 @@ func (ex *exchange) passOn(rec *recorder) {
 	}
 }
 
-// empty ends a response without an answer: with a stream that carries none.
+// empty ends a response without an answer: with a stream that carries none. A client that seems to have
+// left and still reads, as one does that closed its side after the request, must not take that for a
+// success, so its connection is closed without.
 func (ex *exchange) empty() {
 	ex.retire()
 	switch {
+	case ex.r.Context().Err() != nil:
+		panic(http.ErrAbortHandler)
 	case ex.stream.begun:
 	case ex.stream.events:
 		ex.stream.begin()

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -175,16 +176,21 @@ func (h *HTTP) request(w http.ResponseWriter, r *http.Request, call *httpCall) {
 	if call.msg.method == string(mcp.MethodSubscriptionsListen) {
 		seats = h.streams
 	}
-	if !seats.take(call.principal) {
-		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
-		return
+	leave := func() {}
+	if ping := call.msg.method == string(mcp.MethodPing); !ping {
+		if !seats.take(call.principal) {
+			retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
+			return
+		}
+		leave = sync.OnceFunc(func() { seats.leave(call.principal) })
 	}
-	defer seats.leave(call.principal)
+	defer leave()
 	opening := call.msg.method == string(mcp.MethodInitialize) && !call.modern
 	owner := call.protocol
 	switch {
 	case opening:
 		owner = h.newSession(call.principal, int(8*h.opts.maxBody()))
+		owner.announcer.news = h.watchFor(r.Context())
 		defer func() {
 			if owner.id == "" { // it did not come to a session
 				owner.end(ErrDisconnected)
@@ -196,6 +202,9 @@ func (h *HTTP) request(w http.ResponseWriter, r *http.Request, call *httpCall) {
 	}
 	ex := h.newExchange(w, r, call, owner)
 	defer ex.close()
+	if ex.call.session != nil {
+		ex.call.session.place = leave
+	}
 	if owner != nil && owner.calls != nil {
 		if ok, failure := owner.calls.add(ex.call); !ok {
 			ex.refuse(failure)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -177,10 +179,21 @@ func (h *HTTP) announceTo(a *announcer) (remove func()) {
 // announce takes a broadcast of mcp-go.
 func (h *HTTP) announce(n mcp.JSONRPCNotification) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	for a := range h.announced {
-		a.post(n)
+	all := slices.Collect(maps.Keys(h.announced))
+	h.mu.Unlock()
+	for _, a := range all {
+		if a.news == nil || changeOf(n.Method) == 0 || a.news(n.Method) {
+			a.post(n)
+		}
 	}
+}
+
+// watchFor returns a new announcer's filter for the client of a request.
+func (h *HTTP) watchFor(ctx context.Context) func(method string) bool {
+	if h.opts.Changes == nil {
+		return nil
+	}
+	return h.opts.Changes(ctx)
 }
 
 func (h *HTTP) sessionBegan(s *httpSession) { h.announceTo(s.announcer) }

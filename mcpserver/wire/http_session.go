@@ -12,8 +12,12 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// maxSessionCalls is how many requests of one protocol session may be under way.
-const maxSessionCalls = 64
+// maxSessionCalls is how many requests of one protocol session may be under way, maxSessionListens how
+// many of its subscriptions beside them.
+const (
+	maxSessionCalls   = 512
+	maxSessionListens = 64
+)
 
 // httpSession is one protocol session of the revisions before 2026-07-28.
 type httpSession struct {
@@ -42,7 +46,7 @@ func (h *HTTP) newSession(principal string, maxBytes int) *httpSession {
 	s := &httpSession{
 		session:   &session{level: mcp.LoggingLevelError},
 		principal: principal,
-		calls:     newCallTable(maxSessionCalls, maxSessionCalls, maxBytes),
+		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 		announcer: newAnnouncer(nil),
 		asks:      make(map[*asks]struct{}),
 	}

@@ -293,3 +293,28 @@ func TestHTTPStalledReader(t *testing.T) {
 	eventually(t, "the call begins", func() bool { return taken() == 1 })
 	eventually(t, "the call is given up", func() bool { return taken() == 0 })
 }
+
+// A change that is no news to a client is kept from it, in both eras.
+func TestHTTPChangesKeptFromClient(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+		o.Changes = func(context.Context) func(string) bool {
+			return func(method string) bool { return method == mcp.MethodNotificationPromptsListChanged }
+		}
+	})
+	old := p.events(p.do(t.Context(), http.MethodGet, "/mcp", "", "Mcp-Session-Id", p.open(), "Accept", "text/event-stream"))
+	if got := old.next(); got != ": open" {
+		t.Fatalf("stream = %s", got)
+	}
+	listen := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{` + modernMeta + `,"notifications":{"toolsListChanged":true,"promptsListChanged":true}}}`
+	modern := p.events(p.do(t.Context(), http.MethodPost, "/mcp", listen, modernHeaders("subscriptions/listen")...))
+	if got := modern.message(); !strings.Contains(got, "acknowledged") {
+		t.Fatalf("subscription = %s", got)
+	}
+	p.server.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
+	p.server.SendNotificationToAllClients(mcp.MethodNotificationPromptsListChanged, nil)
+	for era, stream := range map[string]*events{"legacy": old, "modern": modern} {
+		if got := stream.message(); !strings.Contains(got, mcp.MethodNotificationPromptsListChanged) {
+			t.Errorf("%s: the first notification is %s", era, got)
+		}
+	}
+}

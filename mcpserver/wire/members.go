@@ -92,8 +92,8 @@ const errParams = "params do not have the form this method takes"
 func invalidParams(message string) *Error { return &Error{Code: mcp.INVALID_PARAMS, Message: message} }
 
 // checkParams refuses params that readers of exact keys and decoders into structs could understand
-// differently, at their top, that of their _meta and that of arguments. The arguments of tools are
-// left to the tools, which answer with a tool error.
+// differently: at their top, that of arguments, and throughout what the server decides by. The arguments
+// of tools are left to the tools, which answer with a tool error.
 func checkParams(method string, params json.RawMessage) *Error {
 	if params == nil || bytes.Equal(params, []byte("null")) {
 		return nil
@@ -110,14 +110,27 @@ func checkParams(method string, params json.RawMessage) *Error {
 		if name != "" && name != m.Key {
 			return invalidParams(fmt.Sprintf("params: key %q must be spelt %q", clipKey(m.Key), name))
 		}
-		if name != "_meta" && (name != "arguments" || method == string(mcp.MethodToolsCall)) {
-			continue
-		}
-		if _, err := Members(m.Value); err != nil {
+		if err := checkParam(method, name, m.Value); err != nil {
 			return invalidParams(name + ": " + err.Error())
 		}
 	}
 	return nil
+}
+
+func checkParam(method, name string, value json.RawMessage) (err error) {
+	switch name {
+	case "_meta":
+		return checkMeta(value)
+	case "arguments":
+		if method != string(mcp.MethodToolsCall) {
+			_, err = Members(value)
+		}
+	case "inputResponses":
+		return Unambiguous(value, answerNames()...)
+	case "argument", "capabilities", "context", "ref":
+		return Unambiguous(value)
+	}
+	return err
 }
 
 // paramName returns the parameter of any method that key would be decoded as, "" when there is none.

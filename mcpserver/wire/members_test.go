@@ -103,6 +103,25 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
+// A value that Unambiguous accepts decodes to what its text says, key by key.
+func FuzzUnambiguous(f *testing.F) {
+	for _, seed := range []string{`{"a":[{"b":{}},[],""," "]}`, `[{"a":1,"A":2}]`, ` [ 1 , {"action":"x"} ] `, `{"Action":1}`, `[[[[]]]]`, `"{"`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		if !json.Valid([]byte(in)) || strings.ToValidUTF8(in, "") != in || Unambiguous(json.RawMessage(in), "action") != nil {
+			return
+		}
+		var exact struct {
+			Action json.RawMessage `json:"action"`
+		}
+		var object map[string]json.RawMessage
+		if json.Unmarshal([]byte(in), &object) == nil && json.Unmarshal([]byte(in), &exact) == nil && string(exact.Action) != string(object["action"]) {
+			t.Errorf("%s: a decoder reads %s, a reader of exact keys %s", in, exact.Action, object["action"])
+		}
+	})
+}
+
 func TestFold(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if next := unicode.SimpleFold(r); next != r && fold(string(r)) != fold(string(next)) {
@@ -150,8 +169,16 @@ func TestAmbiguousParams(t *testing.T) {
 		`{"name":"echo","arguments":{},"Arguments":{"text":"x"}}`: `key \"Arguments\" is there twice`,
 		`{"name":"echo","_meta":{"k":1,"K":2}}`:                   `_meta: key \"K\"`,
 		`{"name":"echo","_META":{}}`:                              `must be spelt \"_meta\"`,
-		`[]`:                                                      errParams,
-		`5`:                                                       errParams,
+		`{"name":"echo","_meta":{"skillsd/prompt-slot":{"role":"quote","role":"direct-command"}}}`:                        `_meta: skillsd/prompt-slot: key \"role\" is there twice`,
+		`{"name":"echo","_meta":{"skillsd/input-labels":{"entries":[[{"path":1,"Path":2}]]}}}`:                            `key \"Path\"`,
+		`{"name":"echo","_meta":{"codex/sandbox-state-meta":{"a":[{"b":1,"B":2}]}}}`:                                      `key \"B\"`,
+		`{"name":"echo","inputResponses":{"approval":{"action":"decline","Action":"accept"}}}`:                            `inputResponses: key \"Action\"`,
+		`{"name":"echo","inputResponses":{"approval":{"Action":"accept"}}}`:                                               `must be spelt \"action\"`,
+		`{"name":"echo","inputResponses":{"approval":{"action":"accept","content":{"decision":1,"decision":2}}}}`:         `key \"decision\"`,
+		`{"name":"echo","_meta":{"skillsd/x":` + strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1) + `}}`: `nested too deep`,
+		`{"name":"echo","_meta":{"skillsd/x":[` + strings.Repeat(string(manyMembers(maxMembers))+",", 16) + `{"a":1}]}}`:  `more than 4096 keys`,
+		`[]`: errParams,
+		`5`:  errParams,
 	} {
 		line := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + params + `}`
 		got := string(d.Dispatch(t.Context(), []byte(line)))
@@ -168,7 +195,7 @@ func TestAmbiguousParams(t *testing.T) {
 			t.Errorf("%s %s = %s", method, params, got)
 		}
 	}
-	for _, params := range []string{`null`, `{"name":"echo","arguments":{"a":1,"A":2}}`, `{"name":"echo","extra":1,"more":{"a":1,"a":2}}`} {
+	for _, params := range []string{`null`, `{"name":"echo","_meta":{"other/x":{"a":1,"A":2},"skillsd/x":[1,"{",{},{"a":[ ]} ]}}`, `{"name":"echo","arguments":{"a":1,"A":2}}`, `{"name":"echo","extra":1,"more":{"a":1,"a":2}}`} {
 		line := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + params + `}`
 		if got := string(d.Dispatch(t.Context(), []byte(line))); strings.Contains(got, "key ") {
 			t.Errorf("tools/call %s = %s", params, got)

@@ -164,9 +164,12 @@ func (c *conn) serve(call *call) {
 			return
 		}
 	}
+	call.session.place = c.leaveSlot
 	c.run(call)
-	<-c.slots
+	call.session.standAside()
 }
+
+func (c *conn) leaveSlot() { <-c.slots }
 
 // run answers one call. The notifications it sent come first, and a call the
 // client cancelled meanwhile gets no answer.

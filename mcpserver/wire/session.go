@@ -112,6 +112,8 @@ type callSession struct {
 	announcer *announcer
 	silent    atomic.Bool // the client cancelled the call, or it is about to be answered
 	own       *notifications
+	place     func() // gives back the place among the calls that run; nil when it takes none
+	left      sync.Once
 
 	mu           sync.Mutex
 	modern       bool
@@ -129,6 +131,13 @@ func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter
 }
 
 func (s *callSession) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.own.room() }
+
+// standAside gives the call's place back, once.
+func (s *callSession) standAside() {
+	if s.place != nil {
+		s.left.Do(s.place)
+	}
+}
 
 func (s *callSession) SetClientInfo(info mcp.Implementation) {
 	if s.msg.method == string(mcp.MethodInitialize) {

@@ -47,8 +47,8 @@ type StdioOptions struct {
 	// wait or run may hold eight times as much together.
 	MaxLine int
 	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times
-	// as many may wait; further ones are refused with CodeBusy. Pings and open
-	// subscriptions (at most 256) do not count.
+	// as many may wait or stand aside; further ones are refused with CodeBusy.
+	// Pings and open subscriptions (at most 256) do not count.
 	MaxInFlight int
 	// SessionID is the id of the connection's session; "" means "stdio".
 	SessionID string

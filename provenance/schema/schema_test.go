@@ -87,7 +87,7 @@ func samples(t *testing.T) map[string]any {
 		CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches,
 		RegistrySizeBytes: &size, ObservedSizeBytes: &size, ContentKind: "text", MaxBytes: &size, Truncated: &matches,
 		Diagnostics: []provenance.RegistryDiagnostic{{Severity: "warning", Code: "c", Detail: "d"}}, Skillsd: &provenance.ReadExtension{Via: "load_skill"}}
-	ran := &provenance.RunExtension{Outcome: provenance.OutcomeExited, Backend: "native", Network: "none", Workspace: "none", TreeDigest: sum,
+	ran := &provenance.RunExtension{Outcome: provenance.OutcomeExited, Backend: "native", Network: "none", Workspace: "none", TreeDigest: sum, CacheDigest: sum,
 		Stdout: provenance.StreamSummary{Digest: sum}, Stderr: provenance.StreamSummary{Digest: sum}}
 	execution := provenance.ScriptExecution{Type: provenance.TypeScriptExecution, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: provenance.StatusExecuted,
 		ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "deno", Argv: []string{"a"}, Args: []string{}, CWD: "/w", ResourcePath: "/h", SandboxResourcePath: "/s",

@@ -1,0 +1,175 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// slowRunner holds each run until it is told to end one.
+type slowRunner struct {
+	began chan struct{}
+	end   chan struct{}
+}
+
+func (*slowRunner) Name() string { return "slow" }
+
+func (r *slowRunner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	r.began <- struct{}{}
+	select {
+	case <-r.end:
+		return &sandbox.Result{Outcome: sandbox.Exited, Backend: "slow", Limits: cmd.Limits}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// queueBench has one slot, which a run of its own holds until free is called.
+type queueBench struct {
+	*bench
+	runner *slowRunner
+	runs   sync.WaitGroup
+}
+
+func newQueueBench(t *testing.T) *queueBench {
+	b := &queueBench{bench: newBench(t, benchOptions{policy: direct}), runner: &slowRunner{began: make(chan struct{}, 8), end: make(chan struct{})}}
+	b.queue = newRunQueue(1)
+	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return b.runner, nil }
+	b.load("demo")
+	b.runs.Go(func() { b.start(t.Context(), nil) })
+	<-b.runner.began
+	t.Cleanup(b.free)
+	return b
+}
+
+// free ends the run that holds the slot.
+func (b *queueBench) free() {
+	select {
+	case <-b.runner.end:
+	default:
+		close(b.runner.end)
+	}
+	b.runs.Wait()
+}
+
+// start runs a script; told gets what it is told.
+func (b *queueBench) start(ctx context.Context, told func(string)) (*RunResult, error) {
+	ses, call := b.call("run_skill_script")
+	call.Progress = told
+	return ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
+}
+
+// A run that waits is told so, and runs when it is its turn.
+func TestRunWaits(t *testing.T) {
+	b := newQueueBench(t)
+	var told []string
+	result, err := b.start(t.Context(), func(message string) {
+		if told = append(told, message); strings.HasPrefix(message, "waiting") {
+			b.runner.end <- struct{}{}
+			close(b.runner.end)
+		}
+	})
+	if err != nil || result.Outcome != "exited" {
+		t.Errorf("RunScript = %+v, %v", result, err)
+	}
+	if got, want := strings.Join(told, "; "), "waiting for a run slot, 0 before this one; running"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// What a caller holds for a call is given up before the call waits.
+func TestRunStandsAside(t *testing.T) {
+	b := newQueueBench(t)
+	var told []string
+	ses, call := b.call("run_skill_script")
+	call.Aside = func() { told = append(told, "aside") }
+	call.Progress = func(message string) {
+		if told = append(told, message); strings.HasPrefix(message, "waiting") {
+			close(b.runner.end)
+		}
+	}
+	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); err != nil {
+		t.Errorf("RunScript = %v", err)
+	}
+	if got, want := strings.Join(told, "; "), "aside; waiting for a run slot, 0 before this one; running"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// A run that waits when its call is cancelled or the server ends never starts, and is recorded as that.
+func TestWaitEnds(t *testing.T) {
+	for name, end := range map[string]func(b *queueBench, cancel func()){
+		"canceled": func(_ *queueBench, cancel func()) { cancel() },
+		"ended":    func(b *queueBench, _ func()) { b.queue.close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newQueueBench(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			result, err := b.start(ctx, func(string) { end(b, cancel) })
+			if err != nil || result.Outcome != string(sandbox.Canceled) {
+				t.Errorf("RunScript = %+v, %v", result, err)
+			}
+			if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows, `"outcome": "canceled"`) != 1 {
+				t.Errorf("executions:\n%s", rows)
+			}
+			b.free()
+			if len(b.runner.began) != 0 {
+				t.Error("the run was started")
+			}
+			if b.queue.free != 1 || len(b.queue.shares) != 0 {
+				t.Errorf("%d slots are free, shares %v", b.queue.free, b.queue.shares)
+			}
+		})
+	}
+}
+
+// The end of the server does not wait for runs that wait.
+func TestEndEndsWaits(t *testing.T) {
+	b := newQueueBench(t)
+	waits := make(chan struct{})
+	b.runs.Go(func() {
+		b.start(t.Context(), func(message string) {
+			if strings.HasPrefix(message, "waiting") {
+				close(waits)
+			}
+		})
+	})
+	<-waits
+	b.runs.Go(func() { b.runner.end <- struct{}{} })
+	if err := b.End(t.Context()); err != nil {
+		t.Errorf("End = %v", err)
+	}
+	if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows, `"outcome": "canceled"`) != 1 || strings.Count(rows, `"outcome": "exited"`) != 1 {
+		t.Errorf("executions:\n%s", rows)
+	}
+}
+
+// A principal with too many runs waiting is told to come again, and that is recorded.
+func TestRunIsCrowdedOut(t *testing.T) {
+	b := newQueueBench(t)
+	ses, call := b.call("run_skill_script")
+	for range maxWaitingEach {
+		if _, err := b.queue.join(call.Principal.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
+	failure, ok := errors.AsType[*Error](err)
+	if !ok || failure.Code != CodeServerBusy || !strings.Contains(failure.Remedy, "call again") || result.OutputObject() == nil {
+		t.Errorf("RunScript = %+v, %v", result, err)
+	}
+	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, string(CodeServerBusy)) {
+		t.Errorf("executions:\n%s", rows)
+	}
+	call.Principal = policy.Principal{Name: "other"}
+	if turn, err := b.queue.join("other"); err != nil || turn.came() {
+		t.Errorf("another principal's run = %v", err)
+	}
+}

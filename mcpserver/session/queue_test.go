@@ -1,0 +1,338 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// came reports whether a turn has its slot.
+func (t *turn) came() bool {
+	select {
+	case <-t.done:
+		return t.err == nil
+	default:
+		return false
+	}
+}
+
+// mustJoin has one run of each principal join, in this order.
+func mustJoin(t *testing.T, q *runQueue, principals string) []*turn {
+	t.Helper()
+	var turns []*turn
+	for p := range strings.FieldsSeq(principals) {
+		turn, err := q.join(p)
+		if err != nil {
+			t.Fatalf("join(%s) = %v", p, err)
+		}
+		turns = append(turns, turn)
+	}
+	return turns
+}
+
+func TestQueueOrder(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		slots   int
+		holding string // who comes first
+		waiting string
+		back    string // whose slots are given back, one after the other; "-" is the one handed out last
+		served  string
+	}{
+		{"one principal", 2, "a a", "a a", "a a", "a a"},
+		{"in turn", 1, "a", "a a a b b c", "a - - - - -", "b c a b a a"},
+		{"who holds fewer goes first", 3, "a a a", "a a b b b", "a a a - -", "b b a a b"},
+		{"who came late holds nothing", 2, "a b", "a b a b c", "a b", "c a"},
+		{"a slot of another", 2, "a b", "a a a", "b", "a"},
+		{"one who comes again comes last", 1, "a", "b c", "a -", "b c"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := newRunQueue(tt.slots)
+			held := mustJoin(t, q, tt.holding)
+			waiting := mustJoin(t, q, tt.waiting)
+			var served []string
+			for p := range strings.FieldsSeq(tt.back) {
+				i := slices.IndexFunc(held, func(h *turn) bool { return h.principal == p })
+				if p == "-" {
+					i = len(held) - 1
+				}
+				q.release(held[i])
+				held = slices.Delete(held, i, i+1)
+				i = slices.IndexFunc(waiting, (*turn).came)
+				held, served = append(held, waiting[i]), append(served, waiting[i].principal)
+				waiting = slices.Delete(waiting, i, i+1)
+			}
+			if got := strings.Join(served, " "); got != tt.served {
+				t.Errorf("served %s, want %s", got, tt.served)
+			}
+		})
+	}
+}
+
+// While nobody else waits a principal may have every slot, and what is free is handed out at once.
+func TestQueueAlone(t *testing.T) {
+	q := newRunQueue(4)
+	turns := mustJoin(t, q, "a a a a a")
+	for i, turn := range turns {
+		if want := i < 4; turn.came() != want {
+			t.Errorf("run %d has a slot: %v, want %v", i, !want, want)
+		}
+	}
+}
+
+// A principal has a bound; when all places are taken, who has most of them makes room for others.
+func TestQueueIsBounded(t *testing.T) {
+	q := newRunQueue(1)
+	mustJoin(t, q, "holder")
+	a := mustJoin(t, q, strings.Repeat("a ", maxWaitingEach))
+	if _, err := q.join("a"); err != errCrowded {
+		t.Errorf("join of one too many = %v, want errCrowded", err)
+	}
+	mustJoin(t, q, strings.Repeat("b ", maxWaiting-maxWaitingEach))
+	mustJoin(t, q, "c c")
+	var away int
+	for i, turn := range append(a[:0:0], a...) {
+		select {
+		case <-turn.done:
+			if away++; turn.err != errCrowded || i < len(a)-2 {
+				t.Errorf("run %d of %d is sent away with %v", i, len(a), turn.err)
+			}
+		default:
+		}
+	}
+	if len(q.waiting) != maxWaiting || away == 0 {
+		t.Errorf("%d wait, want %d; %d of a were sent away", len(q.waiting), maxWaiting, away)
+	}
+	if _, err := q.join("b"); err != errCrowded {
+		t.Errorf("join of one who has as many as anyone = %v, want errCrowded", err)
+	}
+}
+
+// A run that waits is told at once how many come before it, and after a while when that has changed.
+func TestQueueTellsPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newRunQueue(1)
+		held := mustJoin(t, q, "a")[0]
+		others := mustJoin(t, q, "a a b")
+		var told []int
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			release, err := q.acquire(t.Context(), "c", func(before int) { told = append(told, before) })
+			if err != nil {
+				t.Errorf("acquire = %v", err)
+				return
+			}
+			release()
+		})
+		synctest.Wait()
+		if !slices.Equal(told, []int{1}) {
+			t.Errorf("told %v at once, want [1]: a holds a slot, b came first", told)
+		}
+		time.Sleep(3 * placeEvery)
+		synctest.Wait()
+		if len(told) != 1 {
+			t.Errorf("told %v although nothing changed", told)
+		}
+		q.release(held)
+		time.Sleep(placeEvery)
+		synctest.Wait()
+		q.release(others[2])
+		waits.Wait()
+		if !slices.Equal(told, []int{1, 0}) {
+			t.Errorf("told %v, want [1 0]", told)
+		}
+	})
+}
+
+func TestQueuePlaces(t *testing.T) {
+	q := newRunQueue(3)
+	mustJoin(t, q, "a a b")
+	turns := mustJoin(t, q, "a b a c b c")
+	for i, want := range []int{3, 1, 5, 0, 4, 2} {
+		if got := q.before(turns[i]); got != want {
+			t.Errorf("before run %d come %d, want %d", i, got, want)
+		}
+	}
+}
+
+// A run that gives up leaves its place, or the slot that came in the same moment, to others.
+func TestQueueGiveUp(t *testing.T) {
+	q := newRunQueue(1)
+	held := mustJoin(t, q, "a")[0]
+	turns := mustJoin(t, q, "a a a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := q.giveUp(turns[0], ctx.Err()); err != context.Canceled {
+		t.Errorf("giveUp = %v", err)
+	}
+	q.release(held)
+	if !turns[1].came() {
+		t.Fatal("the slot did not pass over who gave up")
+	}
+	q.giveUp(turns[1], ctx.Err())
+	if !turns[2].came() {
+		t.Error("a slot that came too late was lost")
+	}
+}
+
+func TestQueueClose(t *testing.T) {
+	q := newRunQueue(1)
+	held := mustJoin(t, q, "a")[0]
+	turns := mustJoin(t, q, "a b")
+	q.close()
+	for _, turn := range turns {
+		if <-turn.done; turn.err != errEnded {
+			t.Errorf("the wait ended with %v, want errEnded", turn.err)
+		}
+	}
+	q.release(held)
+	if _, err := q.join("a"); err != errEnded {
+		t.Errorf("join after the end = %v, want errEnded", err)
+	}
+	if q.free != 1 || len(q.shares) != 0 {
+		t.Errorf("%d slots free, shares %v", q.free, q.shares)
+	}
+}
+
+// Whatever happens in whatever order: no more slots are handed out than there are, none lies idle while
+// somebody waits, and the one handed a slot holds the fewest, had none for longest, and is served in
+// the order in which it came.
+func TestQueueRules(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		m := &queueModel{t: t, q: newRunQueue(1 + r.IntN(4)), last: map[string]int{}, held: map[string]int{}}
+		m.slots = m.q.free
+		for m.step = 1; m.step <= 300 && !t.Failed(); m.step++ {
+			switch op := r.IntN(10); {
+			case op < 5:
+				m.join(string(rune('a' + r.IntN(5))))
+			case op < 6 && len(m.waiting) > 0:
+				i := r.IntN(len(m.waiting))
+				m.q.giveUp(m.waiting[i], context.Canceled)
+				m.waiting = slices.Delete(m.waiting, i, i+1)
+			case len(m.running) > 0:
+				i := r.IntN(len(m.running))
+				m.held[m.running[i].principal]--
+				m.last[m.running[i].principal] = 2 * m.step
+				m.q.release(m.running[i])
+				m.running = slices.Delete(m.running, i, i+1)
+			}
+			m.check()
+		}
+	}
+}
+
+// queueModel is what is known of a queue from outside.
+type queueModel struct {
+	t                *testing.T
+	q                *runQueue
+	slots, step      int
+	waiting, running []*turn
+	held, last       map[string]int // of those that wait or run: slots, and when they last had one, or came
+}
+
+func (m *queueModel) join(principal string) {
+	joined, err := m.q.join(principal)
+	if err != nil {
+		m.t.Errorf("join(%s) = %v", principal, err)
+		return
+	}
+	ofIt := func(other *turn) bool { return other.principal == principal }
+	if !slices.ContainsFunc(m.waiting, ofIt) && !slices.ContainsFunc(m.running, ofIt) {
+		m.last[principal] = 2 * m.step
+	}
+	m.waiting = append(m.waiting, joined)
+}
+
+// check looks at who was handed a slot in the last step.
+func (m *queueModel) check() {
+	m.t.Helper()
+	for {
+		i := slices.IndexFunc(m.waiting, (*turn).came)
+		if i < 0 {
+			break
+		}
+		want := slices.MinFunc(m.waiting, func(a, b *turn) int {
+			return cmp.Or(cmp.Compare(m.held[a.principal], m.held[b.principal]), cmp.Compare(m.last[a.principal], m.last[b.principal]))
+		})
+		if m.waiting[i] != want {
+			m.t.Errorf("step %d: a run of %s has the slot, one of %s was next", m.step, m.waiting[i].principal, want.principal)
+		}
+		m.held[want.principal]++
+		m.last[want.principal] = 2*m.step + 1
+		m.running = append(m.running, m.waiting[i])
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+	}
+	if len(m.running) > m.slots || len(m.running) < m.slots && len(m.waiting) > 0 {
+		m.t.Errorf("step %d: %d run of %d, %d wait", m.step, len(m.running), m.slots, len(m.waiting))
+	}
+}
+
+// A principal that asks for little is served although others ask without end.
+func TestQueueStarvesNobody(t *testing.T) {
+	q := newRunQueue(2)
+	greedy := mustJoin(t, q, strings.Repeat("a b c ", 20))
+	modest := mustJoin(t, q, "d")[0]
+	for n := 0; !modest.came(); n++ {
+		i := slices.IndexFunc(greedy, (*turn).came)
+		q.release(greedy[i])
+		greedy = append(slices.Delete(greedy, i, i+1), mustJoin(t, q, greedy[i].principal)...)
+		if n > 4 {
+			t.Fatalf("%d runs of others were served first", n)
+		}
+	}
+}
+
+// Many at once, half of whom leave while they wait: never more run than may, everyone who stays runs,
+// and in the end every slot is free.
+func TestQueueStorm(t *testing.T) {
+	const slots, runs = 3, 60
+	q := newRunQueue(slots)
+	var running, most, ran atomic.Int32
+	var group sync.WaitGroup
+	for i := range runs * 4 {
+		group.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			leaves := i%2 == 0
+			if leaves {
+				go cancel()
+			}
+			release, err := q.acquire(ctx, string(rune('a'+i%4)), func(int) {})
+			if err != nil {
+				if !leaves || !errors.Is(err, context.Canceled) {
+					t.Errorf("acquire = %v", err)
+				}
+				return
+			}
+			now := running.Add(1)
+			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+			}
+			for range r.IntN(50) {
+				q.before(&turn{share: &share{}})
+			}
+			running.Add(-1)
+			ran.Add(1)
+			release()
+		})
+	}
+	group.Wait()
+	if n := most.Load(); n > slots {
+		t.Errorf("%d ran at once, %d may", n, slots)
+	}
+	if n := ran.Load(); n < runs*2 {
+		t.Errorf("%d ran, %d stayed", n, runs*2)
+	}
+	if q.free != slots || len(q.shares)+len(q.waiting) != 0 {
+		t.Errorf("in the end %d slots are free, shares %v, %d wait", q.free, q.shares, len(q.waiting))
+	}
+}

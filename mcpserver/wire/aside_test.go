@@ -1,0 +1,119 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// addAside adds a tool that stands aside, twice, and then waits for its end.
+func addAside(srv *server.MCPServer, begun chan<- struct{}) {
+	srv.AddTool(mcp.NewTool("aside"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		StandAside(ctx)
+		StandAside(ctx)
+		begun <- struct{}{}
+		<-ctx.Done()
+		return mcp.NewToolResultText("too late"), nil
+	})
+}
+
+// Calls that stand aside keep no other call waiting, can be cancelled, and give back no more than they
+// had.
+func TestStandAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testServer()
+		addAside(srv, make(chan struct{}, 100))
+		var running, peak atomic.Int64
+		srv.AddTool(mcp.NewTool("slow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			peak.Store(max(peak.Load(), running.Add(1)))
+			defer running.Add(-1)
+			time.Sleep(time.Second)
+			return mcp.NewToolResultText("done"), nil
+		})
+		opts := testOptions()
+		opts.MaxInFlight = 1
+		p := startPeer(t, srv, opts)
+		for i := range 5 {
+			p.send(callLine(fmt.Sprint(i), "aside", ""))
+		}
+		if got := p.send(callLine("5", "echo", "")); len(got) != 1 {
+			t.Fatalf("a call beside those that stand aside is answered %q", got)
+		}
+		for i := range 5 {
+			if got := p.send(cancelLine(fmt.Sprint(i))); len(got) != 0 {
+				t.Errorf("a cancelled call is answered %q", got)
+			}
+		}
+		for i := range 3 {
+			p.send(callLine(fmt.Sprint(i), "slow", ""))
+		}
+		time.Sleep(4 * time.Second)
+		if got := len(p.settle()); got != 3 || peak.Load() != 1 {
+			t.Errorf("%d answers, %d ran at once, want 3 and 1", got, peak.Load())
+		}
+		if err := p.end(); err != nil {
+			t.Errorf("ServeStdio() = %v", err)
+		}
+	})
+}
+
+// What stands aside takes no place over HTTP either, in both protocol eras.
+func TestHTTPStandAside(t *testing.T) {
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight = 1 })
+	begun := make(chan struct{}, 100)
+	addAside(p.server, begun)
+	session := p.open()
+	for _, lane := range []struct {
+		name      string
+		call      func(id, tool, arguments string) string
+		headersOf func(tool string) []string
+		aside     int
+	}{
+		{"legacy", toolCall, func(string) []string { return []string{"Mcp-Session-Id", session} }, 100},
+		{"modern", modernCall, func(tool string) []string { return modernHeaders("tools/call", tool) }, 3},
+	} {
+		t.Run(lane.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for i := range lane.aside {
+				go p.try(ctx, "POST", "/mcp", lane.call(fmt.Sprint(i), "aside", ""), lane.headersOf("aside")...)
+				await(t, begun)
+			}
+			if status, text := p.post(lane.call("1000", "echo", ""), lane.headersOf("echo")...); status != 200 || !strings.Contains(text, `"echo"`) {
+				t.Errorf("a call beside those that stand aside = %d %s", status, text)
+			}
+			blocked, release := context.WithCancel(t.Context())
+			go p.try(blocked, "POST", "/mcp", lane.call("1001", "block", ""), lane.headersOf("block")...)
+			await(t, b.begun)
+			if status, text := p.post(lane.call("1002", "echo", ""), lane.headersOf("echo")...); status != 503 {
+				t.Errorf("a call when the place is taken = %d %s", status, text)
+			}
+			release()
+			await(t, b.cause)
+		})
+	}
+}
+
+// A ping needs no place: it says whether the server lives.
+func TestHTTPPingNeedsNoPlace(t *testing.T) {
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight = 1 })
+	session := p.open()
+	ctx, cancel := context.WithCancel(t.Context())
+	go p.try(ctx, "POST", "/mcp", toolCall("1", "block", ""), "Mcp-Session-Id", session)
+	await(t, b.begun)
+	if status, text := p.post(`{"jsonrpc":"2.0","id":2,"method":"ping"}`, "Mcp-Session-Id", session); status != 200 || !strings.Contains(text, `"result":{}`) {
+		t.Errorf("ping = %d %s", status, text)
+	}
+	if status, _ := p.post(toolCall("3", "echo", ""), "Mcp-Session-Id", session); status != 503 {
+		t.Errorf("a call when the place is taken = %d", status)
+	}
+	cancel()
+	await(t, b.cause)
+}
