@@ -22,7 +22,7 @@ CLIENTS_NPM = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: install man clients release release-check
+.PHONY: install man screens clients release release-check
 .PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
@@ -66,7 +66,7 @@ sandbox-cases:
 	PATH="$$PATH:$(CURDIR)/bin" go test -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
 
 bench:
-	CGO_ENABLED=0 go test -run='^$$' -bench=. -benchmem ./...
+	PATH="$$PATH:$(CURDIR)/bin" CGO_ENABLED=0 go test -run='^$$' -bench=. -benchmem ./...
 
 # 64 clients over HTTP for a minute; says what the server held before and after.
 load:
@@ -79,7 +79,7 @@ conformance:
 	rm -rf $(SUITES) && mkdir -p $(SUITES) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --before=$(SUITES_DATE) --prefix $(SUITES) $(SUITES_NPM) && \
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
-	go test -count=1 -run='^TestSuite|OfficialClient' ./e2e -suites="$(CURDIR)/$(SUITES)"
+	go test -count=1 -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
 # Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 0.8 GB.
 clients:
@@ -97,6 +97,10 @@ install:
 # One page for each command, into bin/man.
 man: build
 	bin/skillsd man bin/man
+
+# The README's pictures of a terminal, by running what they show; Linux.
+screens: build
+	go run ./e2e/screens bin/skillsd $(DEMO_ROOT) .github/screens
 
 # Static binaries with what each was made of, and their checksums. The same commit and the same Go make
 # the same bytes anywhere; the version is that of the commit.

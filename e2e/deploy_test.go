@@ -42,6 +42,12 @@ func TestSystemdUnit(t *testing.T) {
 	if len(command) < 2 || command[0] != binary {
 		t.Fatalf("ExecStart is %q", command)
 	}
+	// Each of these covers a part of /proc, and with it keeps the sandbox from mounting its own.
+	for _, setting := range []string{"ProtectKernelTunables", "ProtectKernelLogs", "ProtectHostname", "InaccessiblePaths", "PrivateNetwork"} {
+		if strings.Contains(text, "\n"+setting+"=") {
+			t.Errorf("the unit sets %s, with which no script runs or nobody is served", setting)
+		}
+	}
 	s := &site{process: start(t, exec.Command(command[0], command[1:]...))}
 	s.addr()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

@@ -65,6 +65,7 @@ var importRules = map[string][]string{
 	"e2e":             {"*"},
 	"e2e/conformance": {"*"},
 	"e2e/demo":        {"*"},
+	"e2e/screens":     {},
 }
 
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.

@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const readmePath = "../README.md"
+
+// fence is a block of the README between ``` lines.
+type fence struct {
+	line       int
+	kind, text string
+}
+
+func fences(t *testing.T) []fence {
+	t.Helper()
+	raw, err := os.ReadFile(readmePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []fence
+	open := false
+	for i, line := range strings.SplitAfter(string(raw), "\n") {
+		kind, isFence := strings.CutPrefix(line, "```")
+		switch {
+		case isFence && !open:
+			found, open = append(found, fence{line: i + 1, kind: strings.TrimSpace(kind)}), true
+		case isFence:
+			open = false
+		case open:
+			found[len(found)-1].text += line
+		}
+	}
+	return found
+}
+
+// reader is somebody who does what the README says: an empty home directory, the program, a clone.
+type reader struct {
+	t        *testing.T
+	home     string
+	env      []string
+	sessions bool
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{t: t, home: stateDir(t)}
+	program := filepath.Join(r.home, "go", "bin", "skillsd")
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"testdata/skills", "skills"} {
+		if err := os.CopyFS(filepath.Join(r.home, filepath.FromSlash(dir)), os.DirFS("../testdata/skills")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.env = []string{"HOME=" + r.home, "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	return r
+}
+
+// shell runs commands as they stand and returns what they printed on stdout.
+func (r *reader) shell(at int, commands string) string {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", commands)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, time.Second
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 3 && strings.HasPrefix(commands, "skillsd doctor") {
+		return string(out) // no sandbox here is a finding, not a failure of the command
+	}
+	if err != nil {
+		r.t.Errorf("README.md:%d: %v\n%s\n%s", at, err, commands, said.Bytes())
+	}
+	return string(out)
+}
+
+// serves starts a server as it is written, but on a port that is free, and stops it when it listens.
+func (r *reader) serves(at int, command string) {
+	r.t.Helper()
+	cmd := exec.Command("sh", "-c", "exec env "+regexp.MustCompile(`(--http|--metrics) \S+`).ReplaceAllString(strings.TrimSpace(command), "$1 127.0.0.1:0")+" --log-format json")
+	cmd.Dir, cmd.Env = r.home, r.env
+	p := start(r.t, cmd)
+	if !strings.Contains(command, "--http") {
+		p.in.Close()
+	} else {
+		(&site{process: p}).addr()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		r.t.Errorf("README.md:%d: %s: %v\n%s", at, command, err, p.stderr)
+	}
+}
+
+// use leaves a session to read about: a client that loads a skill.
+func (r *reader) use() {
+	r.t.Helper()
+	if r.sessions {
+		return
+	}
+	r.sessions = true
+	cmd := exec.Command("skillsd", "serve")
+	cmd.Path, cmd.Dir, cmd.Env = filepath.Join(r.home, "go", "bin", "skillsd"), r.home, r.env
+	cmd.Err = nil
+	p := start(r.t, cmd)
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"text-stats"}}}`,
+	} {
+		p.send(line)
+		p.receive()
+	}
+	p.in.Close()
+	if err := cmd.Wait(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+const inspector = "npx @modelcontextprotocol/inspector"
+
+// here is a line as it is run, or nothing where it cannot: the Inspector is there after `make
+// conformance`, what curl asks is another terminal's server.
+func (r *reader) here(line string) string {
+	switch {
+	case strings.HasPrefix(line, "curl "):
+		return ""
+	case strings.HasPrefix(line, "npx ") && *suites == "":
+		return ""
+	case strings.HasPrefix(line, inspector):
+		program := suite(r.t, "mcp-inspector")
+		return "MCP_INSPECTOR_SECRET_STORE=memory PATH=\"$PATH:" + filepath.Dir(program.Path) + "\" node " + program.Args[1] + strings.TrimPrefix(line, inspector)
+	}
+	return line
+}
+
+// TestReadmeCommands does everything that the README tells a reader to type, in its order, in a clean
+// home directory, and compares what it shows with what is printed.
+func TestReadmeCommands(t *testing.T) {
+	for _, name := range []string{"sh", "openssl", "sha256sum"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is missing", name)
+		}
+	}
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(t)
+	commands := 0
+	for _, f := range fences(t) {
+		switch f.kind {
+		case "sh":
+			text, servers := "", []string(nil)
+			for line := range strings.Lines(strings.ReplaceAll(f.text, "\\\n", "")) {
+				commands++
+				target, isMake := strings.CutPrefix(line, "make ")
+				switch words := strings.Fields(target); {
+				case isMake && (len(words) == 0 || !bytes.Contains(makefile, []byte("\n"+words[0]+":"))):
+					t.Errorf("README.md:%d: %q: no such target", f.line, line)
+				case isMake:
+				case strings.HasPrefix(line, "npx "), !strings.Contains(line, "skillsd serve"):
+					text += r.here(line)
+				default:
+					servers = append(servers, line)
+				}
+			}
+			if strings.Contains(text, "skillsd session") {
+				r.use()
+			}
+			r.shell(f.line, text)
+			for _, line := range servers {
+				line, _, _ = strings.Cut(line, " #")
+				r.serves(f.line, line)
+			}
+		case "console":
+			commands += r.console(f)
+		case "yaml":
+			file := filepath.Join(r.home, "example.yaml")
+			if err := os.WriteFile(file, []byte(f.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r.shell(f.line, "skillsd --config example.yaml config show")
+		case "text":
+		default:
+			t.Errorf("README.md:%d: nothing is known of a block of %q", f.line, f.kind)
+		}
+	}
+	if commands < 30 {
+		t.Errorf("only %d commands were found", commands)
+	}
+}
+
+// console runs the lines after "$ " and compares those below, where there are any.
+func (r *reader) console(f fence) (commands int) {
+	r.t.Helper()
+	for part := range strings.SplitSeq("\n"+strings.ReplaceAll(f.text, "\\\n", ""), "\n$ ") {
+		command, want, _ := strings.Cut(part, "\n")
+		if strings.TrimSpace(command) == "" {
+			continue
+		}
+		commands++
+		if strings.Contains(command, "skillsd session") {
+			r.use()
+		}
+		got := strings.ReplaceAll(r.shell(f.line, command), r.home, "/home/me")
+		if want = strings.TrimSpace(want); want != "" && strings.TrimSpace(got) != want {
+			r.t.Errorf("README.md:%d: %s prints\n%s\nnot\n%s", f.line, command, got, want)
+		}
+	}
+	return commands
+}
+
+// TestReadmeLinks wants every file that the README and its companions name, and every heading.
+func TestReadmeLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for _, name := range []string{"README.md", ".github/SECURITY.md", ".github/CONTRIBUTING.md"} {
+		raw, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(raw), -1) {
+			target := m[1]
+			switch heading, inside := strings.CutPrefix(target, "#"); {
+			case strings.HasPrefix(target, "https://"):
+			case inside:
+				if !strings.Contains(headings(string(raw)), "\n"+heading+"\n") {
+					t.Errorf("%s: no heading for %s", name, target)
+				}
+			default:
+				if _, err := os.Stat(filepath.Join("..", filepath.Dir(name), target)); errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: there is no %s", name, target)
+				}
+			}
+		}
+	}
+}
+
+// headings are a text's headings as links name them, each in a line.
+func headings(text string) string {
+	anchors := "\n"
+	for line := range strings.Lines(text) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			title = regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			anchors += strings.ReplaceAll(title, " ", "-") + "\n"
+		}
+	}
+	return anchors
+}
+
+// TestScreens wants the README's pictures to be of a terminal, without a path of the machine that made
+// them, and each with words for those who cannot see it.
+func TestScreens(t *testing.T) {
+	raw, err := os.ReadFile(readmePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../.github/screens/*.svg")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no pictures: %v", err)
+	}
+	for _, file := range files {
+		picture, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(picture) > 16<<10 || bytes.ContainsAny(picture, "\x1b\r") || regexp.MustCompile(`/(root|tmp|work|home/[^m])`).Match(picture) {
+			t.Errorf("%s is too large, or holds what is no text, or a path of a machine", file)
+		}
+		name := ".github/screens/" + filepath.Base(file)
+		if alt := regexp.MustCompile(`!\[([^\]]+)\]\(` + regexp.QuoteMeta(name) + `\)`).FindSubmatch(raw); alt == nil || len(alt[1]) < 40 {
+			t.Errorf("the README does not show %s with words beside it", name)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+// Command screens makes the pictures of the README: it runs skillsd on a terminal of 80 columns, as a
+// user me with an empty home directory, and draws what the terminal showed as SVG. Nothing is
+// retouched; identifiers, times and versions are those of the run. It works on Linux only, where a
+// user may make namespaces.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "screens: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// scene is one picture: what is typed, and what to say to those who cannot see it.
+type scene struct {
+	name, title string
+	commands    []string
+}
+
+// scenes tell one story, in this order and in one home directory.
+var scenes = []scene{
+	{"install", "Installing a skill and looking at what would be served", []string{
+		"skillsd install testdata/skills --subdir text-stats --tier user",
+		"skillsd list",
+	}},
+	{"allow", "Allowing one script after reading it", []string{
+		"skillsd allow text-stats:scripts/stats.sh",
+	}},
+	{"doctor", "Asking what works on this machine", []string{
+		"skillsd doctor",
+	}},
+	{"session", "Reading and verifying what was run", []string{
+		"skillsd session list",
+		"skillsd session show latest",
+		"skillsd session verify latest",
+	}},
+}
+
+// draw writes a scene's terminal into dir.
+func draw(dir string, s scene, shown []byte) error {
+	lines, err := terminal(shown)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return os.WriteFile(filepath.Join(dir, s.name+".svg"), picture(s.title, lines), 0o644)
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// home is the home directory of the pictures: it exists only where they are made.
+const home = "/home/me"
+
+// run makes the pictures in three steps, each this program once more: outside, then as root of a user
+// namespace that puts up the home directory, then as an ordinary user in it.
+func run(args []string) error {
+	if len(args) != 3 {
+		return errors.New("usage: screens SKILLSD SKILLS-ROOT DIR")
+	}
+	for i := range args {
+		var err error
+		if args[i], err = filepath.Abs(args[i]); err != nil {
+			return err
+		}
+	}
+	switch os.Getenv("SCREENS_STEP") {
+	case "":
+		if err := os.MkdirAll(args[2], 0o755); err != nil {
+			return err
+		}
+		return again("home", args, &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		})
+	case "home":
+		if err := makeHome(args[0], args[1]); err != nil {
+			return err
+		}
+		return again("show", args, &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 0, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 0, Size: 1}},
+		})
+	}
+	return show(args[2])
+}
+
+// again runs this program's next step.
+func again(step string, args []string, attr *syscall.SysProcAttr) error {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), "SCREENS_STEP="+step)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = attr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("step %s: %w", step, err)
+	}
+	return nil
+}
+
+// makeHome puts a home directory over this namespace's /home, with the program and the skills.
+func makeHome(binary, skills string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	tree := os.DirFS(skills)
+	if err := unix.Mount("tmpfs", "/home", "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount a home: %w", err)
+	}
+	if err := os.MkdirAll(home+"/go/bin", 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(home+"/testdata", 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(home+"/go/bin/skillsd", program, 0o755); err != nil {
+		return err
+	}
+	return os.CopyFS(home+"/testdata/skills", tree)
+}
+
+// show types each scene's commands and draws what a terminal showed.
+func show(dir string) error {
+	if err := os.Chdir(home); err != nil {
+		return err
+	}
+	for _, s := range scenes {
+		if s.name == "session" {
+			if err := use(); err != nil {
+				return fmt.Errorf("make a session: %w", err)
+			}
+		}
+		var shown bytes.Buffer
+		for i, command := range s.commands {
+			if i > 0 {
+				shown.WriteString("\r\n")
+			}
+			fmt.Fprintf(&shown, "\x1b[1m$ %s\x1b[0m\r\n", command)
+			if err := onTerminal(&shown, command); err != nil {
+				return fmt.Errorf("%s: %w: %s", command, err, shown.Bytes())
+			}
+		}
+		if err := draw(dir, s, shown.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environment is what the commands see.
+func environment() []string {
+	return []string{"HOME=" + home, "PATH=" + home + "/go/bin:/usr/local/bin:/usr/bin:/bin", "TERM=xterm", "LANG=C.UTF-8"}
+}
+
+// onTerminal runs a command on a terminal of its own and copies what it shows.
+func onTerminal(w io.Writer, command string) error {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return fmt.Errorf("open a terminal: %w", err)
+	}
+	defer master.Close()
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return fmt.Errorf("unlock the terminal: %w", err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: columns}); err != nil {
+		return fmt.Errorf("size the terminal: %w", err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		return fmt.Errorf("name the terminal: %w", err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return fmt.Errorf("open the terminal's other side: %w", err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", command)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environment(), slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	err = cmd.Start()
+	slave.Close()
+	if err != nil {
+		return err
+	}
+	// Reading a terminal that nobody has open any more ends in EIO.
+	if _, err := io.Copy(w, master); err != nil && !errors.Is(err, unix.EIO) {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// use is a client that loads the skill, runs the allowed script and tries one that is not.
+func use() error {
+	cmd := exec.Command(home+"/go/bin/skillsd", "serve", "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command", "--log-level", "error")
+	cmd.Env, cmd.Stderr = environment(), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	answers := bufio.NewReader(out)
+	tool := func(name string, arguments any) any { return map[string]any{"name": name, "arguments": arguments} }
+	for i, call := range []struct {
+		method string
+		params any
+	}{
+		{"initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": struct{}{}, "clientInfo": map[string]string{"name": "example-client", "version": "1.0"}}},
+		{"tools/call", tool("load_skill", map[string]string{"name": "text-stats"})},
+		{"tools/call", tool("run_skill_script", map[string]any{"skill": "text-stats", "path": "scripts/stats.sh", "args": []string{"/skill/SKILL.md"}})},
+		{"tools/call", tool("run_skill_script", map[string]any{"skill": "text-stats", "path": "scripts/top-words.sh"})},
+	} {
+		line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": i, "method": call.method, "params": call.params})
+		if err != nil {
+			return err
+		}
+		if _, err := in.Write(append(line, '\n')); err != nil {
+			return err
+		}
+		if err := answer(answers, i); err != nil {
+			return err
+		}
+	}
+	return errors.Join(in.Close(), cmd.Wait())
+}
+
+// answer waits for the answer to a request; notifications before it are skipped.
+func answer(r *bufio.Reader, id int) error {
+	for {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		var message struct {
+			ID    *int
+			Error json.RawMessage
+		}
+		if err := json.Unmarshal(line, &message); err != nil {
+			return err
+		}
+		if message.ID != nil && *message.ID == id {
+			if message.Error != nil {
+				return fmt.Errorf("answer %d: %s", id, message.Error)
+			}
+			return nil
+		}
+	}
+}
