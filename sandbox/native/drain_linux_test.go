@@ -65,3 +65,26 @@ func TestListenAfterTheDeadline(t *testing.T) {
 		t.Errorf("status = %v, want exit 7", e.said.status)
 	}
 }
+
+// A helper that failed before it read what it was sent is still heard.
+func TestListenAfterAReset(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
+	defer ours.Close()
+	failed := append(binary.LittleEndian.AppendUint32([]byte{pidone.MsgError}, uint32(unix.EPERM)), "mount /proc"...)
+	if _, err := theirs.Write(failed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ours.Write([]byte{pidone.MsgGo}); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
+	e.listen()
+	if e.said.step != "mount /proc" || e.said.errno != unix.EPERM {
+		t.Errorf("the helper said %q, %v, want its last words", e.said.step, e.said.errno)
+	}
+}

@@ -17,7 +17,7 @@ func (e *execution) setupError() error {
 	case strings.HasPrefix(e.said.step, "filter "):
 		return unavailable(reason, "use a kernel with seccomp filters on amd64 or arm64", cause)
 	case e.said.step == "mount /proc":
-		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined", cause)
+		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined (Docker) or unmask=ALL (Podman)", cause)
 	case e.said.errno == unix.EPERM || e.said.errno == unix.EACCES:
 		return unavailable(reason, namespaceRemedy, cause)
 	case e.said.errno == unix.ENOSYS || e.said.errno == unix.EINVAL:
@@ -28,7 +28,7 @@ func (e *execution) setupError() error {
 
 const namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
 	"user.max_user_namespaces above 0 and kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile with userns for this program); " +
-	"in a container, --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
+	"in a container, --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (Podman: unmask=ALL)"
 
 func startError(err error) error {
 	switch {

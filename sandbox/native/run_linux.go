@@ -242,7 +242,10 @@ func (e *execution) listen() {
 		var n, oobn int
 		var rerr error
 		receive := func(fd uintptr) bool {
-			n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			// A helper that ended without reading what it was sent leaves this error before its last words.
+			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
+				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			}
 			return rerr != unix.EAGAIN && rerr != unix.EINTR
 		}
 		err := conn.Read(receive)
