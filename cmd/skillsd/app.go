@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,21 +81,47 @@ func (a *app) main(ctx context.Context, args []string) int {
 		exit = &exitError{Code: exitFailure, Err: err}
 	}
 	if exit.Err != nil {
+		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err))
 		text, suggestion := unknownCommand(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
 		for line := range strings.SplitSeq(text, "\n") {
-			fmt.Fprintf(a.err, "skillsd: error: %s\n", line)
+			a.say("error", line)
 		}
 		if suggestion != "" {
 			exit.Hint = suggestion + "; " + exit.Hint
 		}
 		for _, note := range a.cfg.notes(exit.Err.Error()) {
-			fmt.Fprintf(a.err, "skillsd: note: %s\n", note)
+			a.say("note", note)
 		}
 		if exit.Hint != "" {
-			fmt.Fprintf(a.err, "skillsd: hint: %s\n", exit.Hint)
+			a.say("hint", exit.Hint)
 		}
 	}
 	return exit.ExitCode()
+}
+
+// say prints a line of the command itself. Its text may quote foreign names. A hint is not folded: it
+// may be a command to copy.
+func (a *app) say(kind, text string) {
+	line := "skillsd: " + kind + ": " + printable(text)
+	if kind != "hint" {
+		line = a.foldedFor(a.err, line)
+	}
+	fmt.Fprintln(a.err, line)
+}
+
+// systemHint says what to do about what the system refused; empty where that is not known.
+func systemHint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "look who owns it and what its mode is, or name another place"
+	case errors.Is(err, fs.ErrNotExist):
+		return "look whether the path is the one you mean"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "a part of the path is a file; name another place"
+	case errors.Is(err, syscall.ENOSPC):
+		return "make room, or name another place"
+	}
+	return ""
 }
 
 // unknownCommand takes cobra's suggestions, which stand on lines of their own, out of a message.
@@ -145,6 +173,7 @@ func newRootCmd(a *app) *cobra.Command {
 	flags.StringVar(&a.artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
 	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newExitCodesTopic(), newManCmd(cmd))
 	a.setCompletion(cmd)
+	documentOutputs(cmd)
 	return cmd
 }
 

@@ -26,6 +26,14 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"show": first(a.completeSkills), "allow": first(a.completeScripts),
 		"session show": first(a.completeSessions), "session verify": first(a.completeSessions),
 		"session replay": first(a.completeSessions), "session export": first(a.completeSessions),
+		"disallow": first(a.completeAllowed),
+	}
+	// Flags of one command that take a word.
+	words := map[string]completer{
+		"list --state":    fixed([]string{string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled), string(skills.StateUnavailable), stateBroken}),
+		"prompt --format": fixed([]string{"xml", "text"}), "prompt --location": fixed([]string{"path", "uri"}),
+		"session export --format": fixed([]string{"json", "intoto"}),
+		"install --tier":          fixed([]string{skills.TierBuiltin.String(), skills.TierOrg.String(), skills.TierUser.String(), skills.TierThirdParty.String()}),
 	}
 	flags := map[string]completer{
 		"skill": a.completeSkills, "pin-skill": a.completeSkills, "name-only": a.completeSkills, "disable-skill": a.completeSkills,
@@ -41,6 +49,12 @@ func (a *app) setCompletion(root *cobra.Command) {
 			flags[option.Flag] = cobra.NoFileCompletions
 		}
 	}
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
+		// Alone it would take any word for a question about itself.
+		completion.Args = cobra.NoArgs
+		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		name := strings.TrimPrefix(cmd.CommandPath(), root.Name()+" ")
@@ -48,7 +62,11 @@ func (a *app) setCompletion(root *cobra.Command) {
 			cmd.ValidArgsFunction = arguments[name]
 		}
 		cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
-			if complete := flags[flag.Name]; complete != nil {
+			complete := words[name+" --"+flag.Name]
+			if complete == nil {
+				complete = flags[flag.Name]
+			}
+			if complete != nil {
 				// It fails only for a flag that has one already.
 				_ = cmd.RegisterFlagCompletionFunc(flag.Name, complete)
 			}
@@ -172,6 +190,18 @@ func (a *app) completeProfiles(cmd *cobra.Command, _ []string, _ string) ([]stri
 	var names []string
 	for _, profile := range a.cfg.Keys.profiles() {
 		names = append(names, profile.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeAllowed completes scripts that the configuration allows.
+func (a *app) completeAllowed(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if a.loadConfig(cmd) == nil {
+		for _, key := range a.cfg.Keys.Allow {
+			script, _, _ := strings.Cut(key.Script, "@")
+			names = append(names, printable(script))
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -41,6 +41,19 @@ func setHelp(root *cobra.Command) {
 		fmt.Fprintf(w, "%s\n\n", reflow(text))
 		writeUsage(w, cmd)
 	})
+	root.SetHelpCommand(&cobra.Command{
+		Use:    "help [COMMAND]",
+		Short:  "Show the help of a command, or of a topic",
+		Hidden: true, Annotations: map[string]string{withoutConfig: "true"},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, _, err := root.Find(args)
+			if err != nil {
+				return usageError("see `skillsd --help`; exit-codes is a topic, too", "there is no help on %q", strings.Join(args, " "))
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	})
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		writeUsage(cmd.OutOrStderr(), cmd)
 		return nil

@@ -30,7 +30,8 @@ func newListCmd(a *app) *cobra.Command {
 		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗ unavailable.\n" +
 			"VERDICT is strict when `skillsd validate` accepts the skill, repaired when its frontmatter loads only\n" +
 			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of all.\n" +
-			"What was found wrong is on stderr, each with a fix.",
+			"What was found wrong is on stderr, each with a fix. The state directory, which is --state elsewhere, is\n" +
+			"told to this command by SKILLSD_STATE or the configuration.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}

@@ -51,18 +51,27 @@ func (o *sessionListOptions) run() error {
 	if err != nil {
 		return err
 	}
-	sessions, err := filestore.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	sessions, err := sessionsIn(dir)
+	if err != nil {
 		return err
 	}
 	if o.JSON {
 		return writeJSON(o.app.out, append([]provenance.Session{}, sessions...))
 	}
 	if len(sessions) == 0 {
-		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", dir)
+		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", printable(dir))
 		return err
 	}
 	return o.table(sessions)
+}
+
+// sessionsIn are the sessions below a directory, none when it is not there.
+func sessionsIn(dir string) ([]provenance.Session, error) {
+	sessions, err := filestore.List(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, &exitError{Code: exitFailure, Err: err, Hint: "--artifact-root or --state names another place"}
+	}
+	return sessions, nil
 }
 
 // findSession returns where a session's record lies. "latest" and an unambiguous beginning of an
@@ -71,8 +80,8 @@ func (a *app) findSession(name string) (dir, id string, err error) {
 	if dir, err = a.artifactDir(); err != nil {
 		return "", "", err
 	}
-	sessions, err := filestore.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	sessions, err := sessionsIn(dir)
+	if err != nil {
 		return "", "", err
 	}
 	if provenance.ValidSessionID(name) {

@@ -42,8 +42,11 @@ func (o *sessionKeygenOptions) run(name string) error {
 	if err != nil {
 		return usageError("use letters, digits, dots and dashes", "--name %q cannot name a key", o.Name)
 	}
-	if _, err := os.Lstat(name + ".pub"); !errors.Is(err, fs.ErrNotExist) {
+	switch _, err := os.Lstat(name + ".pub"); {
+	case err == nil:
 		return keyThere(name + ".pub")
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	if err := writeKey(name, private, 0o600); err != nil {
 		return err

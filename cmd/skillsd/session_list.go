@@ -15,14 +15,10 @@ const (
 	minClient    = 11
 )
 
-// table prints a line for each session. On a terminal it takes at most one row, and ids are cut to what
+// table prints a line for each session. Where a width is known it takes at most one row, and ids are cut to what
 // tells them apart; elsewhere nothing is cut.
 func (o *sessionListOptions) table(sessions []provenance.Session) error {
-	columns := 0
-	if isTerminal(o.app.out) {
-		columns = o.app.columns(o.app.out)
-	}
-	for _, line := range sessionLines(sessions, columns, time.Now()) {
+	for _, line := range sessionLines(sessions, o.app.knownColumns(o.app.out), time.Now()) {
 		if _, err := fmt.Fprintln(o.app.out, line); err != nil {
 			return err
 		}

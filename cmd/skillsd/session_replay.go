@@ -105,7 +105,7 @@ func (o *sessionReplayOptions) print(w *bufio.Writer, item *replayItem) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(w, "%s\n", raw)
+		_, err = fmt.Fprintf(w, "%s\n", quietJSON(raw))
 		return err
 	}
 	subject := item.Skill

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func newSessionShowCmd(a *app) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
 	}
-	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle id, [RUN:]TOOL:N[:stdout|:stderr]")
+	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr]; control characters are left out on a terminal only")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
 	return cmd
 }
@@ -56,7 +57,7 @@ func (o *sessionShowOptions) run(id string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := o.app.out.Write(line); err != nil {
+		if _, err := o.app.out.Write(quietJSON(line)); err != nil {
 			return err
 		}
 	}
@@ -93,8 +94,8 @@ func (o *sessionShowOptions) timeline(dir, id string) error {
 	return nil
 }
 
-// line is an event: time, kind, subject and outcome. On a terminal it takes at most one row; what does
-// not fit is cut from the subject.
+// line is an event: time, kind, subject and outcome. Where a width is known it takes at most one row;
+// what does not fit is cut from the subject.
 func (o *sessionShowOptions) line(e *provenance.Event) string {
 	subject := e.Skill
 	if e.Path != "" {
@@ -102,9 +103,9 @@ func (o *sessionShowOptions) line(e *provenance.Event) string {
 	}
 	subject, outcome := oneLine(subject), oneLine(provenance.Summary(e))
 	line := e.Time.Local().Format("15:04:05.000") + "  " + pad(string(e.Kind), 22) + "  "
-	if isTerminal(o.app.out) {
+	if columns := o.app.knownColumns(o.app.out); columns > 0 {
 		const gap, least = 2, 12
-		room := max(o.app.columns(o.app.out)-cells(line), 2*least)
+		room := max(columns-cells(line), 2*least)
 		outcome = shorten(outcome, max(room-min(cells(subject), least)-gap, least))
 		subject = shorten(subject, room-cells(outcome)-gap)
 	}
@@ -152,13 +153,43 @@ func (o *sessionShowOptions) printOutput(dir, id string) error {
 			return err
 		}
 		found = true
-		_, err = io.Copy(o.app.out, file)
+		err = o.app.copyOutput(file)
 		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
 	}
 	if !found {
-		return fmt.Errorf("session %s keeps no output %q", id, o.Output)
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("session %s keeps no output %q", id, o.Output), Hint: "`skillsd session show " + id + "` names its outputs"}
 	}
 	return nil
+}
+
+// copyOutput prints what a script printed: byte for byte, but on a terminal without what a terminal
+// obeys.
+func (a *app) copyOutput(r io.Reader) error {
+	if !isTerminal(a.out) {
+		_, err := io.Copy(a.out, r)
+		return err
+	}
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadString('\n')
+		text, ended := strings.CutSuffix(line, "\n")
+		words := strings.Split(text, "\t")
+		for i := range words {
+			words[i] = printable(words[i])
+		}
+		if text = strings.Join(words, "\t"); ended {
+			text += "\n"
+		}
+		if _, err := io.WriteString(a.out, text); err != nil {
+			return err
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

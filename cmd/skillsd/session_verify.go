@@ -14,8 +14,27 @@ import (
 
 // sessionVerifyOptions are the flags of session verify.
 type sessionVerifyOptions struct {
-	app *app
-	Key string
+	app  *app
+	Key  string
+	JSON bool
+}
+
+// sessionVerdict is what session verify --json prints.
+type sessionVerdict struct {
+	ID       string         `json:"id"`
+	OK       bool           `json:"ok"`
+	Problem  *recordProblem `json:"problem,omitempty"` // the first difference
+	Events   int            `json:"events"`            // 0 with a problem, as are the counts below
+	Files    int            `json:"files"`
+	SignedBy string         `json:"signedBy,omitempty"` // the name of the key given with --key
+	Notes    []string       `json:"notes"`              // what is no difference and yet worth knowing
+}
+
+// recordProblem is where a record differs from what it says of itself.
+type recordProblem struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	What string `json:"what"`
 }
 
 func newSessionVerifyCmd(a *app) *cobra.Command {
@@ -30,6 +49,7 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
 	}
 	cmd.Flags().StringVar(&opts.Key, "key", "", "file with the public key that must have signed the session, as keygen writes it")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -51,27 +71,41 @@ func (o *sessionVerifyOptions) run(name string) error {
 		return err
 	}
 	report, err := filestore.Verify(dir, id, keys...)
+	verdict := sessionVerdict{ID: id, Notes: []string{}}
 	if wrong, ok := errors.AsType[*filestore.VerifyError](err); ok {
-		fmt.Fprintln(o.app.out, printable(wrong.Error()))
-		return &exitError{Code: exitProblems}
+		verdict.Problem = &recordProblem{wrong.File, wrong.Line, wrong.What}
+		return errors.Join(o.print(&verdict, wrong.Error()), &exitError{Code: exitProblems})
 	}
 	if err != nil {
 		return err
 	}
+	verdict.OK, verdict.Events, verdict.Files, verdict.Notes = true, report.Events, report.Files, notesOn(report)
 	signed := ""
 	if report.Signed {
-		signed = ", signed by " + keys[0].Name()
+		verdict.SignedBy = keys[0].Name()
+		signed = ", signed by " + verdict.SignedBy
 	}
-	fmt.Fprintf(o.app.out, "ok %s: %d events, %d files%s\n", id, report.Events, report.Files, signed)
-	o.notes(report)
+	return o.print(&verdict, fmt.Sprintf("ok %s: %d events, %d files%s", id, report.Events, report.Files, signed))
+}
+
+// print prints a verdict, in words as one line and, on stderr, the notes.
+func (o *sessionVerifyOptions) print(verdict *sessionVerdict, line string) error {
+	if o.JSON {
+		return writeJSON(o.app.out, verdict)
+	}
+	if _, err := fmt.Fprintln(o.app.out, printable(line)); err != nil {
+		return err
+	}
+	for _, text := range verdict.Notes {
+		fmt.Fprintf(o.app.err, "note: %s\n", printable(text))
+	}
 	return nil
 }
 
-// notes says what is no difference and yet worth knowing.
-func (o *sessionVerifyOptions) notes(report *filestore.Report) {
-	say := func(format string, args ...any) {
-		fmt.Fprintf(o.app.err, "note: %s\n", printable(fmt.Sprintf(format, args...)))
-	}
+// notesOn says what is no difference and yet worth knowing.
+func notesOn(report *filestore.Report) []string {
+	notes := []string{}
+	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	for _, view := range report.Stale {
 		say("%s is of an earlier moment", view)
 	}
@@ -90,6 +124,7 @@ func (o *sessionVerifyOptions) notes(report *filestore.Report) {
 	if report.Torn > 0 {
 		say("a torn last line of %d bytes is no part of the record", report.Torn)
 	}
+	return notes
 }
 
 // maxKeyFile bounds a key file, in bytes.

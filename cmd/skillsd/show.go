@@ -110,6 +110,8 @@ func lookupFailure(err error) error {
 			exit.Hint = "did you mean " + printable(e.Suggestion) + "?"
 		} else if len(e.Nearest) > 0 {
 			exit.Hint = "skills are: " + printable(strings.Join(e.Nearest, ", "))
+		} else {
+			exit.Hint = "`skillsd list` says what is served, and what could not be read"
 		}
 	case *skills.AmbiguousError:
 		exit.Err = fmt.Errorf("%q names more than one skill", e.Name)

@@ -93,9 +93,12 @@ func (a *app) knownColumns(w io.Writer) int {
 
 // folded breaks a line of a result at the width there is; what follows stands below its text. Commands
 // are not folded, so that they can be copied.
-func (a *app) folded(line string) string {
+func (a *app) folded(line string) string { return a.foldedFor(a.out, line) }
+
+// foldedFor is folded for a line of w.
+func (a *app) foldedFor(w io.Writer, line string) string {
 	const indent = "  "
-	width := a.knownColumns(a.out)
+	width := a.knownColumns(w)
 	if width == 0 || cells(line) <= width {
 		return line
 	}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/schema"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// output is what a command prints with --json.
+type output struct {
+	command string // without skillsd, or with a flag that chooses another form
+	typ     reflect.Type
+	record  string // the schema of a record that it is made of, instead of typ
+	lines   bool   // one value a line
+}
+
+func outputs() []output {
+	return []output{
+		{command: "allow", typ: reflect.TypeFor[scriptFacts]()},
+		{command: "allow --list", typ: reflect.TypeFor[[]allowRow]()},
+		{command: "config show", typ: reflect.TypeFor[[]optionRow]()},
+		{command: "doctor", typ: reflect.TypeFor[[]check]()},
+		{command: "install", typ: reflect.TypeFor[installReport]()},
+		{command: "list", typ: reflect.TypeFor[[]skillRow]()},
+		{command: "search", typ: reflect.TypeFor[searchResult]()},
+		{command: "session list", typ: reflect.TypeFor[[]provenance.Session](), record: "session"},
+		{command: "session replay", typ: reflect.TypeFor[replayItem](), lines: true},
+		{command: "session show", record: "event", lines: true},
+		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
+		{command: "show", typ: reflect.TypeFor[skillRow]()},
+		{command: "sync", typ: reflect.TypeFor[[]install.Difference]()},
+		{command: "update", typ: reflect.TypeFor[[]updateRow]()},
+		{command: "validate", typ: reflect.TypeFor[[]verdict]()},
+		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},
+		{command: "version", typ: reflect.TypeFor[build]()},
+	}
+}
+
+// name is the name of the schema: the words of the command and json.
+func (o *output) name() string {
+	return strings.NewReplacer(" --", "-", " ", "-").Replace(o.command) + "-json"
+}
+
+// outputNames are the names of the schemas of what --json prints.
+func outputNames() []string {
+	var names []string
+	for _, o := range outputs() {
+		names = append(names, o.name())
+	}
+	return names
+}
+
+// outputSchema is the schema of that name, nil when there is none.
+func outputSchema(name string) (*jsonschema.Schema, error) {
+	all := outputs()
+	i := slices.IndexFunc(all, func(o output) bool { return o.name() == name })
+	if i < 0 {
+		return nil, nil
+	}
+	o := all[i]
+	var s *jsonschema.Schema
+	var err error
+	switch {
+	case o.record == "":
+		s, err = jsonschema.ForType(o.typ, &jsonschema.ForOptions{TypeSchemas: outputTypes()})
+	default:
+		if s, err = schema.Of(o.record); err == nil && !o.lines {
+			s.Schema = ""
+			s = &jsonschema.Schema{Type: "array", Items: s}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	neverNull(s)
+	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", "What skillsd "+o.command+" --json prints"
+	if o.lines {
+		s.Title = "A line of what skillsd " + o.command + " --json prints"
+	}
+	return s, nil
+}
+
+// neverNull is a schema without null: what is empty is an empty list or left out.
+func neverNull(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if i := slices.Index(s.Types, "null"); i >= 0 && len(s.Types) == 2 {
+		s.Type, s.Types = s.Types[1-i], nil
+	}
+	for _, property := range s.Properties {
+		neverNull(property)
+	}
+	neverNull(s.Items)
+	neverNull(s.AdditionalProperties)
+}
+
+// outputTypes are the types whose JSON is not what their Go kind says.
+func outputTypes() map[reflect.Type]*jsonschema.Schema {
+	word := func(words ...any) *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Enum: words} }
+	return map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage]():      {},
+		reflect.TypeFor[skills.Severity]():      word(skills.Info.String(), skills.Warning.String(), skills.Error.String()),
+		reflect.TypeFor[skills.Tier]():          word(skills.TierBuiltin.String(), skills.TierOrg.String(), skills.TierUser.String(), skills.TierThirdParty.String()),
+		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},
+		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},
+	}
+}
+
+// documentOutputs names in the help of each --json the schema of what it prints.
+func documentOutputs(root *cobra.Command) {
+	for _, o := range outputs() {
+		cmd, _, err := root.Find(strings.Fields(o.command))
+		if err != nil {
+			continue
+		}
+		if flag := cmd.Flags().Lookup("json"); flag != nil && !strings.Contains(flag.Usage, "schema") {
+			flag.Usage += fmt.Sprintf("; its form is that of skillsd schema %s", o.name())
+		}
+	}
+}

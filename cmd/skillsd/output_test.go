@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// TestWriteJSON wants the same value back, and nothing in between that a terminal obeys.
+func TestWriteJSON(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "plain", "äöü 中文 🎈", "a\x1b[2Jb", "\u009b31m", "\u202egnp", "\u2028\u2029", "\x7f", "\u200b\ufeff", "\U000e0041tag", "\\u009b", "\u009b\u009b\u202e", "\ufffd", "end\u009b",
+	} {
+		var out bytes.Buffer
+		if err := writeJSON(&out, map[string]string{text: text}); err != nil {
+			t.Fatalf("writeJSON(%q): %v", text, err)
+		}
+		if shown := printable(strings.ReplaceAll(out.String(), "\n", "")); shown != strings.ReplaceAll(out.String(), "\n", "") {
+			t.Errorf("writeJSON(%q) = %q: a terminal obeys it", text, out.String())
+		}
+		var back map[string]string
+		if err := json.Unmarshal(out.Bytes(), &back); err != nil || len(back) != 1 || back[text] != text {
+			t.Errorf("writeJSON(%q) is read as %q, %v", text, back, err)
+		}
+	}
+}
+
+// TestOutputSchemas wants a schema for every --json there is, and none for what has none.
+func TestOutputSchemas(t *testing.T) {
+	t.Parallel()
+	root := newRootCmd(&app{env: func(string) (string, bool) { return "", false }})
+	known := map[string]bool{}
+	for _, o := range outputs() {
+		known[strings.Split(o.command, " --")[0]] = true
+		s, err := outputSchema(o.name())
+		if err != nil || s == nil {
+			t.Fatalf("outputSchema(%q) = %v, %v", o.name(), s, err)
+		}
+		if _, err := s.Resolve(&jsonschema.ResolveOptions{}); err != nil {
+			t.Errorf("the schema %s: %v", o.name(), err)
+		}
+		if _, rest, err := root.Find(strings.Fields(strings.Split(o.command, " --")[0])); err != nil || len(rest) > 0 {
+			t.Errorf("%s: there is no such command", o.command)
+		}
+	}
+	var visit func(words []string)
+	visit = func(words []string) {
+		cmd, _, err := root.Find(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sub := range cmd.Commands() {
+			path := append(append([]string{}, words...), sub.Name())
+			name := strings.Join(path, " ")
+			flag := sub.Flags().Lookup("json")
+			if (flag != nil) != known[name] {
+				t.Errorf("%s: --json %v, a schema %v", name, flag != nil, known[name])
+			}
+			if flag != nil && !strings.Contains(flag.Usage, strings.Join(path, "-")+"-json") {
+				t.Errorf("%s: the help of --json is %q and does not name its schema", name, flag.Usage)
+			}
+			visit(path)
+		}
+	}
+	visit(nil)
+	if s, err := outputSchema("none"); s != nil || err != nil {
+		t.Errorf("outputSchema(none) = %v, %v", s, err)
+	}
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/text/width"
+)
+
+// scriptCommands are what scripts can say beside the commands of testscript:
+//
+//	exits CODE PROGRAM [ARG...]   runs a program that must end with exactly this code
+//	fits COLUMNS FILE [PATTERN]   no line of FILE is wider, but for those that match PATTERN
+//	quiet FILE...                 no character of FILE moves a cursor or turns the direction of text
+//	conforms FILE SCHEMA          FILE is JSON as `skillsd schema SCHEMA` describes it, or each line is
+//	terminal COLUMNS FILE PROGRAM [ARG...]
+//	                              runs a program on a terminal and puts what that received into FILE
+//
+// FILE may be stdout or stderr.
+func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal,
+	}
+}
+
+func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARG...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		failed, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = failed.ExitCode()
+	}
+	ts.Logf("[stdout]\n%s[stderr]\n%s", ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func scriptFits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: fits COLUMNS FILE [PATTERN]")
+	}
+	most, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var but *regexp.Regexp
+	if len(args) == 3 {
+		but, err = regexp.Compile(args[2])
+		ts.Check(err)
+	}
+	text := ts.ReadFile(args[1])
+	if text == "" {
+		ts.Fatalf("%s is empty", args[1])
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if n := columnsOf(line); n > most && (but == nil || !but.MatchString(line)) {
+			ts.Fatalf("a line of %s has %d columns, more than %d:\n%s", args[1], n, most, line)
+		}
+	}
+}
+
+// columnsOf is how many columns of a terminal a text takes.
+func columnsOf(text string) int {
+	n := 0
+	for _, r := range text {
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case width.LookupRune(r).Kind() == width.EastAsianWide, width.LookupRune(r).Kind() == width.EastAsianFullwidth:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func scriptQuiet(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: quiet FILE...")
+	}
+	for _, name := range args {
+		text := ts.ReadFile(name)
+		loud := func(r rune) bool {
+			joiner := r == '\u200c' || r == '\u200d'
+			return r != '\n' && r != '\t' && !joiner && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+		}
+		if at := strings.IndexFunc(text, loud); at >= 0 {
+			ts.Fatalf("%s has a character that a terminal obeys, after %q: %q", name, text[max(0, at-60):at], text[at:min(len(text), at+8)])
+		}
+	}
+}
+
+func scriptConforms(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: conforms FILE SCHEMA")
+	}
+	text := ts.ReadFile(args[0])
+	out, err := exec.Command(binary, "schema", args[1]).Output()
+	ts.Check(err)
+	schema := new(jsonschema.Schema)
+	ts.Check(json.Unmarshal(out, schema))
+	resolved, err := schema.Resolve(nil)
+	ts.Check(err)
+	documents := [][]byte{[]byte(text)}
+	if strings.HasPrefix(schema.Title, "A line") {
+		documents = bytes.Split(bytes.TrimSuffix([]byte(text), []byte("\n")), []byte("\n"))
+	}
+	for _, document := range documents {
+		var value any
+		if err := json.Unmarshal(document, &value); err != nil {
+			ts.Fatalf("%s is no JSON: %v\n%s", args[0], err, document)
+		}
+		if err := resolved.Validate(value); err != nil {
+			ts.Fatalf("%s is not what %s says: %v", args[0], args[1], err)
+		}
+	}
+}
+
+func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: terminal COLUMNS FILE PROGRAM [ARG...]")
+	}
+	columns, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var env []string
+	for _, name := range []string{"HOME", "PATH", "NO_COLOR", "SKILLSD_CONFIG", "SKILLSD_STATE", "XDG_CONFIG_HOME", "XDG_STATE_HOME"} {
+		if value := ts.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	program, err := exec.LookPath(args[2])
+	if args[2] == "skillsd" {
+		program, err = binary, nil
+	}
+	ts.Check(err)
+	cmd := exec.Command(program, args[3:]...)
+	cmd.Dir, cmd.Env = ts.MkAbs("."), env
+	text, err := onTerminal(cmd, columns)
+	ts.Check(err)
+	ts.Logf("[terminal]\n%q", text)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text, 0o600))
+}

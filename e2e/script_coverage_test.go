@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// hiddenCommands are those that the help of skillsd does not list.
+var hiddenCommands = []string{"man"}
+
+// everywhere are flags of every command. That each command takes them is cobra's doing, so one script
+// for each is enough; --help is what this test itself runs.
+var everywhere = []string{"help", "config", "state", "artifact-root"}
+
+// TestScriptsRunEverything fails for a command or a flag of a command that no script runs to its end:
+// a refusal (exit code 1 or 2) does not count. It reads commands and flags off the binary's own help.
+func TestScriptsRunEverything(t *testing.T) {
+	commands := helpTree(t)
+	if len(commands) < 30 {
+		t.Fatalf("the help of skillsd lists %d commands: it is not read right", len(commands))
+	}
+	ran := runsInScripts(t, commands)
+	seen := map[string]bool{}
+	for _, flags := range ran {
+		for flag := range flags {
+			seen[flag] = true
+		}
+	}
+	for _, command := range slices.Sorted(maps.Keys(commands)) {
+		if ran[command] == nil && !commands[command].group {
+			t.Errorf("no script runs `skillsd %s`", command)
+		}
+		for _, flag := range commands[command].flags {
+			// list --state is a flag of its own.
+			if common := slices.Contains(everywhere, flag) && command+" "+flag != "list state"; common {
+				if !seen[flag] && flag != "help" {
+					t.Errorf("no script gives --%s", flag)
+				}
+				continue
+			}
+			if !ran[command][flag] {
+				t.Errorf("no script runs `skillsd %s --%s`", command, flag)
+			}
+		}
+		if slices.Contains(commands[command].flags, "json") && !ran[command]["json conforms"] {
+			t.Errorf("no script holds `skillsd %s --json` to its schema", command)
+		}
+	}
+}
+
+// commandHelp is what the help of a command says.
+type commandHelp struct {
+	flags []string
+	group bool // it has commands below and does nothing alone
+}
+
+var (
+	helpCommands = regexp.MustCompile(`(?m)^Commands:\n((?:  .*\n)+)`)
+	helpCommand  = regexp.MustCompile(`(?m)^  (\S+)`)
+	helpFlag     = regexp.MustCompile(`(?m)^  (?:-\w, )?--([a-z-]+)`)
+)
+
+// helpTree asks skillsd for its commands, by their names, and the flags of each.
+func helpTree(t *testing.T) map[string]commandHelp {
+	t.Helper()
+	commands := map[string]commandHelp{}
+	var visit func(words []string)
+	visit = func(words []string) {
+		out, err := exec.Command(binary, append(slices.Clone(words), "--help")...).Output()
+		if err != nil {
+			t.Fatalf("skillsd %s --help: %v", strings.Join(words, " "), err)
+		}
+		help := commandHelp{}
+		_, usage, _ := strings.Cut(string(out), "\nUsage:\n")
+		for _, found := range helpFlag.FindAllStringSubmatch(usage, -1) {
+			help.flags = append(help.flags, found[1])
+		}
+		if list := helpCommands.FindString(usage); list != "" {
+			help.group = true
+			for _, found := range helpCommand.FindAllStringSubmatch(list, -1) {
+				visit(append(slices.Clone(words), found[1]))
+			}
+		}
+		if len(words) > 0 {
+			commands[strings.Join(words, " ")] = help
+		}
+	}
+	visit(nil)
+	for _, name := range hiddenCommands {
+		visit([]string{name})
+	}
+	return commands
+}
+
+// runsInScripts are the commands that scripts run to their end, with the flags given to them. "json
+// conforms" stands for a --json whose output is held to a schema in the next line.
+func runsInScripts(t *testing.T, commands map[string]commandHelp) map[string]map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	ran := map[string]map[string]bool{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bytes.Split(txtar.Parse(data).Comment, []byte("\n"))
+		for i, line := range lines {
+			conforms := i+1 < len(lines) && bytes.HasPrefix(lines[i+1], []byte("conforms stdout "))
+			for _, words := range skillsdCalls(t, file, string(line)) {
+				command, flags := splitCall(words, commands)
+				if ran[command] == nil {
+					ran[command] = map[string]bool{}
+				}
+				for _, flag := range flags {
+					ran[command][flag] = true
+				}
+				if conforms && slices.Contains(flags, "json") {
+					ran[command]["json conforms"] = true
+				}
+			}
+		}
+	}
+	return ran
+}
+
+// conditional is what may stand before a command of a script.
+var conditional = regexp.MustCompile(`^(\[[^\]]*\] *)*`)
+
+// skillsdCalls are the calls of skillsd in a line of a script that end with 0 or 3.
+func skillsdCalls(t *testing.T, file, line string) [][]string {
+	t.Helper()
+	line = conditional.ReplaceAllString(strings.TrimSpace(line), "")
+	if strings.HasPrefix(line, "#") || !strings.Contains(line, "skillsd") {
+		return nil
+	}
+	words := shellCalls(t, file, line)
+	if len(words) == 0 {
+		return nil
+	}
+	call := words[0]
+	switch {
+	case call[0] == "exec" && len(call) > 1:
+		call = call[1:]
+	case call[0] == "exits" && len(call) > 2 && (call[1] == "0" || call[1] == "3"):
+		call = call[2:]
+	case call[0] == "terminal" && len(call) > 3:
+		call = call[3:]
+	default:
+		return nil
+	}
+	switch {
+	case call[0] == "skillsd":
+		return [][]string{call[1:]}
+	case len(call) == 3 && call[1] == "-c":
+		var calls [][]string
+		for _, words := range shellCalls(t, file, call[2]) {
+			if words[0] == "exec" {
+				words = words[1:]
+			}
+			if len(words) > 0 && words[0] == "skillsd" {
+				calls = append(calls, words[1:])
+			}
+		}
+		return calls
+	}
+	return nil
+}
+
+// shellCalls are the simple commands of a shell text; words that are not fixed are empty.
+func shellCalls(t *testing.T, file, text string) [][]string {
+	t.Helper()
+	parsed, err := syntax.NewParser().Parse(strings.NewReader(text), file)
+	if err != nil {
+		t.Fatalf("%s: %q: %v", file, text, err)
+	}
+	var calls [][]string
+	syntax.Walk(parsed, func(node syntax.Node) bool {
+		if call, ok := node.(*syntax.CallExpr); ok && len(call.Args) > 0 {
+			var words []string
+			for _, word := range call.Args {
+				words = append(words, literal(word))
+			}
+			calls = append(calls, words)
+		}
+		return true
+	})
+	return calls
+}
+
+// literal is the text of a word as far as it is fixed.
+func literal(word *syntax.Word) string {
+	var text strings.Builder
+	for _, part := range word.Parts {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			text.WriteString(part.Value)
+		case *syntax.SglQuoted:
+			text.WriteString(part.Value)
+		case *syntax.DblQuoted:
+			text.WriteString(literal(&syntax.Word{Parts: part.Parts}))
+		}
+	}
+	return text.String()
+}
+
+// splitCall finds the command that the words of a call name, and its flags.
+func splitCall(words []string, commands map[string]commandHelp) (command string, flags []string) {
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		if word == "--" {
+			break
+		}
+		if name, ok := strings.CutPrefix(word, "--"); ok {
+			name, _, given := strings.Cut(name, "=")
+			flags = append(flags, name)
+			if !given && (name == "config" || name == "state" || name == "artifact-root") {
+				i++
+			}
+			continue
+		}
+		if _, known := commands[strings.TrimSpace(command+" "+word)]; known {
+			command = strings.TrimSpace(command + " " + word)
+		}
+	}
+	return command, flags
+}
