@@ -15,6 +15,7 @@ import (
 // A run leaves no process, mount, control group, upper layer or temporary file, however it or its
 // server ends; what a killed server could not clear away the next one does.
 func TestNothingIsLeftBehind(t *testing.T) {
+	unavailable := unavailableAs(t, "native", caseUsers()[0])
 	for _, tt := range []struct {
 		name  string
 		end   func(t *testing.T, p *process)
@@ -31,7 +32,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{"server killed", func(t *testing.T, p *process) { signal(t, p, os.Kill) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := &toolBench{toolCase: &toolCase{}, T: t, root: caseRoot(t)}
+			b := &toolBench{toolCase: &toolCase{}, T: t, root: caseRoot(t), backend: "native", unavailable: unavailable}
 			b.Server.Allow = []string{"demo:scripts/ok.sh"}
 			script, mark := b.sleeper()
 			b.write("demo/SKILL.md", "---\nname: demo\ndescription: A skill for tests.\n---\n")
