@@ -137,7 +137,7 @@ func TestViolationsArePrintable(t *testing.T) {
 // The time a hostile file takes is proportional to its size.
 func TestValidateHostile(t *testing.T) {
 	t.Parallel()
-	const size = 1 << 20
+	const size = 1 << 19
 	for name, block := range map[string]string{
 		"keys":    manyKeys(size),
 		"words":   "a: " + strings.Repeat("b ", size/2),

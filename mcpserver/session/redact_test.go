@@ -160,7 +160,7 @@ func TestRedactRandom(t *testing.T) {
 		return string(b)
 	}
 	const printable = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-	for range 3000 {
+	for range 1000 {
 		secret := strings.TrimSpace("s" + random(5+rng.IntN(40), printable) + "t")
 		r := redactorOf(t, map[string]string{"A": secret, "B": random(20, "abc+/")})
 		var text strings.Builder
@@ -201,7 +201,7 @@ func TestRedactLines(t *testing.T) {
 func TestRedactLong(t *testing.T) {
 	r := redactorOf(t, map[string]string{"TOKEN": "correct horse"})
 	for _, form := range []string{"correct horse", `\u0063orrect\u0020horse`, "636f727265637420686f727365", allEscaped("correct horse")} {
-		for at := 256<<10 - 70; at < 256<<10+70; at += 9 {
+		for at := 256<<10 - 70; at < 256<<10+70; at += 19 {
 			text := bytes.Repeat([]byte("."), 600<<10)
 			copy(text[at:], form)
 			copy(text[at+33<<10:], form)

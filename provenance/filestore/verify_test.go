@@ -47,9 +47,10 @@ func TestVerifyFindsAnyChange(t *testing.T) {
 	for _, state := range []string{"ended", "closed"} {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
+			dir, step := t.TempDir(), 1
 			record(t, dir, "s")
 			if state == "closed" {
+				step = 7
 				st := open(t, dir, nil)
 				storetest.Append(t, st, "s", provenance.KindSessionResumed, provenance.KindResourceRead)
 				closeStore(t, st)
@@ -62,7 +63,7 @@ func TestVerifyFindsAnyChange(t *testing.T) {
 			for _, name := range names {
 				// The other files do not depend on the state.
 				if base := filepath.Base(name); state == "ended" || base == provenance.EventsFile || base == provenance.SessionFile {
-					tamper(t, dir, name)
+					tamper(t, dir, name, step)
 				}
 			}
 			verify(t, dir, "s")
@@ -70,9 +71,9 @@ func TestVerifyFindsAnyChange(t *testing.T) {
 	}
 }
 
-// tamper flips a bit of each byte of a file, cuts it at many lengths and at every line, deletes it
+// tamper flips a bit of every step-th byte of a file, cuts it at many lengths and at every line, deletes it
 // and puts other things in its place.
-func tamper(t *testing.T, dir, name string) {
+func tamper(t *testing.T, dir, name string, step int) {
 	t.Helper()
 	good, err := os.ReadFile(name)
 	if err != nil {
@@ -83,7 +84,7 @@ func tamper(t *testing.T, dir, name string) {
 			t.Fatal(err)
 		}
 	}
-	for i := range good {
+	for i := 0; i < len(good); i += step {
 		bad := bytes.Clone(good)
 		bad[i] ^= 1 << (i % 8)
 		write(bad)
