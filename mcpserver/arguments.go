@@ -82,13 +82,13 @@ func knownArguments(raw json.RawMessage, fields reflect.Type, strict bool) (json
 	if err != nil {
 		return nil, invalidArguments("arguments: "+err.Error(), "send each argument once, spelt as in the input schema")
 	}
-	known := func(m wire.Member) bool {
-		for i := range fields.NumField() {
-			if name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ","); name == m.Key {
-				return true
+	known := func(m wire.Member) bool { return fieldOf(fields, m.Key) != nil }
+	for _, m := range members {
+		if field := fieldOf(fields, m.Key); field != nil && field.Type.Kind() == reflect.Slice {
+			if err := checkItems(m); err != nil {
+				return nil, err
 			}
 		}
-		return false
 	}
 	unknown := slices.IndexFunc(members, func(m wire.Member) bool { return !known(m) })
 	if unknown < 0 {
@@ -104,6 +104,50 @@ func knownArguments(raw json.RawMessage, fields reflect.Type, strict bool) (json
 		}
 	}
 	return json.Marshal(object)
+}
+
+// fieldOf returns the field of a struct type that an argument is named like exactly, or nil.
+func fieldOf(fields reflect.Type, name string) *reflect.StructField {
+	for i := range fields.NumField() {
+		field := fields.Field(i)
+		if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
+			return &field
+		}
+	}
+	return nil
+}
+
+// checkItems answers a list of strings that holds something else. Decoding would make an empty string
+// of a null. What is no list is left to it.
+func checkItems(m wire.Member) error {
+	var items []json.RawMessage
+	if json.Unmarshal(m.Value, &items) != nil {
+		return nil
+	}
+	for i, item := range items {
+		if what := jsonKind(item); what != "string" {
+			return invalidArguments(fmt.Sprintf("argument %q must be a list of strings, but item %d is %s", m.Key, i+1, article(what)),
+				"send every item as a string, or leave it out")
+		}
+	}
+	return nil
+}
+
+// jsonKind is what a JSON value is, in the words that decoding has for it.
+func jsonKind(value json.RawMessage) string {
+	switch value[0] {
+	case '"':
+		return "string"
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "bool"
+	case 'n':
+		return "null"
+	}
+	return "number"
 }
 
 // required answers a missing or empty argument.
@@ -178,6 +222,9 @@ func kindName(kind string) string {
 }
 
 func article(value string) string {
+	if value == "null" {
+		return value
+	}
 	if value == "array" || value == "object" {
 		return "an " + value
 	}

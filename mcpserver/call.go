@@ -30,6 +30,9 @@ const (
 // localPrincipal is who speaks on stdio: the process's own user, whose evidence counts.
 var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 
+// LocalPrincipal is who speaks on stdio, and to a command of the same user that does what a tool does.
+func LocalPrincipal() policy.Principal { return localPrincipal }
+
 // callOf gathers what is known of a request beside its arguments.
 func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
 	client := wire.ClientOf(ctx)

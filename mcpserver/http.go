@@ -43,7 +43,7 @@ func (o HTTPOptions) Check() error {
 // seconds to finish.
 func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOptions) error {
 	opts := wire.HTTPOptions{
-		Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger,
+		Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger, Withhold: s.withhold,
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
 		Path:       o.Path, Hosts: o.Hosts, Origins: o.Origins, Rate: rate.Limit(o.Rate), Burst: o.Burst,
 		Ready: s.isReady, SessionEnded: s.cfg.Sessions.EndProtocolSession, Changes: s.changesFor,

@@ -116,7 +116,7 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, runnable)))},
 	}
 	if request := params.Arguments[argumentRequest]; request != "" {
-		result.Messages = append(result.Messages, mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(request)))
+		result.Messages = append(result.Messages, mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(s.cfg.Sessions.Secrets().Text(request))))
 	}
 	result.Meta = resultMeta(loaded.Output)
 	return result, nil

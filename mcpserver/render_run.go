@@ -9,10 +9,13 @@ import (
 
 // renderRun is the text of run_skill_script: how it ended, what it printed, what it left in /out.
 func renderRun(r *session.RunResult) string {
-	first := runLine(r)
+	first := RunLine(r)
 	var out, b strings.Builder
 	for _, file := range r.Out {
 		line := fmt.Sprintf("out: %s %d %s %s\n", oneLine(file.Name), file.Bytes, file.Digest, file.URI)
+		if file.Withheld != "" {
+			line = fmt.Sprintf("out: %s withheld: it is no text and holds a secret (%s)\n", oneLine(file.Name), file.Withheld)
+		}
 		if out.Len()+len(line) > 1_500 {
 			out.WriteString("… more files in the session's outputs\n")
 			break
@@ -20,7 +23,7 @@ func renderRun(r *session.RunResult) string {
 		out.WriteString(line)
 	}
 	b.WriteString(first + "\n")
-	b.WriteString("stdout:\n" + renderStream(&r.Stdout) + "stderr:\n" + renderStream(&r.Stderr) + out.String() + renderWrites(r))
+	b.WriteString("stdout:\n" + RenderStream(&r.Stdout) + "stderr:\n" + RenderStream(&r.Stderr) + out.String() + RenderWrites(r))
 	if r.Stdout.Truncated || r.Stderr.Truncated {
 		b.WriteString(first + "\n")
 	}
@@ -30,9 +33,9 @@ func renderRun(r *session.RunResult) string {
 // maxShownWrites is how many changes to a workspace an answer names.
 const maxShownWrites = 20
 
-// renderWrites says what became of the changes to a staged workspace, the refused ones first: that
-// they were not made is what nobody expects.
-func renderWrites(r *session.RunResult) string {
+// RenderWrites says what became of the changes to a staged workspace, the refused ones first: that
+// they were not made is what nobody expects. It is empty when there are none.
+func RenderWrites(r *session.RunResult) string {
 	var refused, applied []string
 	for _, w := range r.Writes {
 		line := fmt.Sprintf("%s %s", w.Op, oneLine(w.Path))
@@ -53,13 +56,21 @@ func renderWrites(r *session.RunResult) string {
 	all := append(refused, applied...)
 	text := strings.Join(all[:min(len(all), maxShownWrites)], "\n") + "\n"
 	if more := len(all) - maxShownWrites; more > 0 {
-		text += fmt.Sprintf("… %d more in the session's record\n", more)
+		unlisted := 0
+		if x := r.Output.Skillsd; x != nil {
+			unlisted = x.WritesUnlisted
+		}
+		text += fmt.Sprintf("… %d more in the session's record", max(more-unlisted, 0))
+		if unlisted > 0 {
+			text += fmt.Sprintf(", and %d that it counts and does not name", unlisted)
+		}
+		text += "\n"
 	}
 	return head + text
 }
 
-// runLine is the first line of a run's text.
-func runLine(r *session.RunResult) string {
+// RunLine says in one line how a run ended, without its end.
+func RunLine(r *session.RunResult) string {
 	ms := r.Duration.Milliseconds()
 	switch r.Outcome {
 	case "exited":
@@ -70,8 +81,8 @@ func runLine(r *session.RunResult) string {
 	return fmt.Sprintf("%s after %d ms (backend %s)", r.Outcome, ms, r.Backend)
 }
 
-// renderStream shows one stream as it was released.
-func renderStream(s *session.Stream) string {
+// RenderStream shows one stream as it was released.
+func RenderStream(s *session.Stream) string {
 	switch {
 	case s.Withheld != "":
 		return fmt.Sprintf("[withheld; handle %s]\n", s.Withheld)

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -120,6 +121,8 @@ func TestRenderRun(t *testing.T) {
 		{"cut", session.RunResult{Outcome: "exited", Backend: "b", Stdout: session.Stream{Head: "first\n", Tail: "last\n", Truncated: true, Total: 1011, Digest: "sha256:x"}, Stderr: session.Stream{Head: "err\n", Total: 4}},
 			[]string{"stdout:\nfirst\n[… 1000 bytes omitted, whole stream sha256:x]\nlast\nstderr:\nerr\n"}, ""},
 		{"withheld", session.RunResult{Outcome: "exited", Stdout: session.Stream{Withheld: "r:t:1:stdout", Total: 9}}, []string{"[withheld; handle r:t:1:stdout]"}, "(backend )\nexit"},
+		{"secret", session.RunResult{Outcome: "exited", Out: []provenance.OutFile{{Name: "a.bin", Withheld: "needs-sanitizing-worker"}, {Name: "b.txt", Bytes: 3, Digest: "sha256:x", URI: "skillsd://y"}}},
+			[]string{"out: a.bin withheld: it is no text and holds a secret (needs-sanitizing-worker)\nout: b.txt 3 sha256:x skillsd://y\n"}, "a.bin 0"},
 	} {
 		text := renderRun(&test.in)
 		for _, want := range test.want {
@@ -133,7 +136,7 @@ func TestRenderRun(t *testing.T) {
 		if n := utf8.RuneCountInString(text); n > maxResult {
 			t.Errorf("%s: %d characters", test.name, n)
 		}
-		if strings.Contains(text, "omitted") && strings.Count(text, runLine(&test.in)) != 2 {
+		if strings.Contains(text, "omitted") && strings.Count(text, RunLine(&test.in)) != 2 {
 			t.Errorf("%s: the first line does not stand at the end of a cut text", test.name)
 		}
 	}
@@ -142,11 +145,16 @@ func TestRenderRun(t *testing.T) {
 // What a run changed in a staged workspace is said, what was refused first; of a withheld run only how much.
 func TestRenderWrites(t *testing.T) {
 	result := &session.RunResult{Outcome: "exited", Writes: []sandbox.Write{{Path: "a.txt", Op: "write"}, {Path: ".git/config\nx", Op: "write", Refused: "protected"}}}
-	if got, want := renderWrites(result), "workspace: 1 changes applied, 1 refused\nrefused: write "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 3 {
-		t.Errorf("renderWrites = %q", got)
+	if got, want := RenderWrites(result), "workspace: 1 changes applied, 1 refused\nrefused: write "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 3 {
+		t.Errorf("RenderWrites = %q", got)
 	}
 	result.Stdout.Withheld = "handle"
-	if got := renderWrites(result); got != "workspace: 1 changes applied, 1 refused\n" {
+	if got := RenderWrites(result); got != "workspace: 1 changes applied, 1 refused\n" {
 		t.Errorf("withheld: %q", got)
+	}
+	many := &session.RunResult{Outcome: "exited", Writes: make([]sandbox.Write, 1000)}
+	many.Output.Skillsd = &provenance.RunExtension{WritesUnlisted: 500}
+	if got, want := RenderWrites(many), "… 480 more in the session's record, and 500 that it counts and does not name\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("of many changes RenderWrites ends with %q, want %q", got[len(got)-min(len(got), 120):], want)
 	}
 }

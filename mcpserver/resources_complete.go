@@ -82,6 +82,11 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// What is completed is what the caller typed, with more behind it.
+	secrets := s.cfg.Sessions.Secrets()
+	for i := range values {
+		values[i] = secrets.Text(values[i])
+	}
 	var result mcp.CompleteResult
 	result.Completion.Total = len(values)
 	result.Completion.HasMore = len(values) > maxValues

@@ -87,6 +87,7 @@ type Server struct {
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, ready: make(chan struct{}), logged: map[skills.Diagnostic]bool{}, ends: time.Now().Add(scanPatience)}
+	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	if cfg.Traces != nil {
 		s.trace = newTracer(cfg.Traces, cfg.Version, s.answers)
 	}
@@ -117,12 +118,12 @@ func New(cfg Config) *Server {
 		server.WithRecovery(),
 	)...)
 	s.mcp.AddTools(
-		server.ServerTool{Tool: loadTool("", nil), Handler: s.withRecords(s.handleLoad)},
-		server.ServerTool{Tool: readTool(), Handler: s.withRecords(s.handleRead)},
+		server.ServerTool{Tool: loadTool("", nil), Handler: s.tool(s.handleLoad)},
+		server.ServerTool{Tool: readTool(), Handler: s.tool(s.handleRead)},
 	)
-	s.mcp.AddTool(searchTool(), s.withRecords(s.handleSearch))
+	s.mcp.AddTool(searchTool(), s.tool(s.handleSearch))
 	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(runTool(false), s.withRecords(s.handleRun))
+		s.mcp.AddTool(runTool(false), s.tool(s.handleRun))
 	}
 	return s
 }
@@ -262,7 +263,7 @@ func (s *Server) scanned(ctx context.Context) error {
 // killed then, other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return wire.ServeStdio(ctx, s.mcp, &wire.StdioOptions{
-		In: in, Out: out, Logger: s.cfg.Logger, Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()),
+		In: in, Out: out, Logger: s.cfg.Logger, Withhold: s.withhold, Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()),
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version}, CacheTTL: s.cacheTTL(),
 	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/skillsd/skillsd/sandbox/detect"
@@ -19,11 +20,27 @@ func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
 	} else {
 		checks = append(checks, check{Verdict: ok, Area: "sandbox", Fact: "scripts run in " + runner.Name()})
 	}
+	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern") // not there where core files are none of Linux's
+	checks = append(checks, coreChecks(string(pattern))...)
 	finder := detect.Interpreters(path)
+	finder.Keep(o.app.ownPaths()...)
 	for _, name := range []string{"bash", "sh", "python3", "node", "deno"} {
 		checks = append(checks, interpreterCheck(ctx, finder, name))
 	}
 	return checks
+}
+
+// coreChecks warns of a host that hands over what crashes to a socket, which no limit on core files keeps
+// from it.
+func coreChecks(pattern string) []check {
+	if !strings.HasPrefix(pattern, "@") {
+		return nil
+	}
+	return []check{{
+		Verdict: warn, Area: "sandbox",
+		Fact: "the host's crash handler is told of every script that crashes: its memory is left out, its registers and the start of its command line are not",
+		Hint: "have core files written or piped: sysctl kernel.core_pattern=core",
+	}}
 }
 
 // backendChecks has a line for each backend. One that cannot be used is a warning only where nothing
@@ -43,7 +60,7 @@ func backendChecks(reports []detect.Report, want string) []check {
 		case !r.OK:
 			c.Fact = r.Name + " is not usable and not needed: " + r.Fact
 		case r.Enforces.Memory == native.MemorySampled:
-			c.Hint = "a burst of memory may pass the limit for 20 ms: run the server as root, or where it may make control groups with the memory and pids controllers"
+			c.Hint = "a burst of memory may pass the limit for 20 ms, and some of the kernel's own is not counted: run the server as root, or where it may make control groups with the memory and pids controllers"
 		}
 		checks = append(checks, c)
 	}
@@ -61,6 +78,9 @@ func interpreterCheck(ctx context.Context, finder *detect.Finder, name string) c
 	default:
 		c.Verdict = ok
 		c.Fact = strings.Join(strings.Fields(fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
+		if len(found.Mounts) > 0 {
+			c.Fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
+		}
 	}
 	return c
 }

@@ -111,12 +111,19 @@ func diagnosticChecks(rows []diagnosticRow) []check {
 func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *judge) []check {
 	path, _ := o.app.env("PATH")
 	finder := detect.Interpreters(path)
+	finder.Keep(o.app.ownPaths()...)
 	var checks []check
 	for _, entry := range verdicts.allow.Entries() {
 		name := entry.Skill + ":" + entry.Path
 		problem, hint := allowProblem(ctx, snapshot, entry, finder)
 		if problem == "" && verdicts.unreleased(entry) {
 			problem, hint = unreleased(entry), hintUnreleased
+		}
+		if denial := verdicts.refuses(ctx, snapshot, entry); problem == "" && denial != nil {
+			problem, hint = refusalText(denial), denial.Remedy
+			if denial.Code == policy.CodeToolNotAllowed {
+				problem, hint = "the tool that runs scripts is not offered", "run: skillsd allow --offer-tool "+shellLine([]string{name})
+			}
 		}
 		if problem == "" {
 			checks = append(checks, check{Verdict: ok, Area: "allowlist", Fact: name + " may run"})

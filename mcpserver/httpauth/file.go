@@ -33,7 +33,7 @@ func (f *file) read() (data []byte, fresh bool, err error) {
 		return nil, false, nil
 	}
 	f.info = nil
-	open, err := os.Open(f.path)
+	open, err := os.OpenFile(f.path, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return nil, true, err
 	}

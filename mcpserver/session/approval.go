@@ -91,7 +91,7 @@ type askState struct {
 	Skill     string        `json:"skill"`
 	Path      string        `json:"path"`
 	Tree      digest.Digest `json:"tree"`
-	Call      digest.Digest `json:"call"` // of arguments, directory, input and time
+	Call      digest.Digest `json:"call"` // of arguments, directory, input and time; keyed, since it is recorded and would confirm a guess
 	Principal string        `json:"principal"`
 	Session   string        `json:"session"`
 	Expires   int64         `json:"expires"` // Unix seconds
@@ -170,7 +170,7 @@ func (s *Session) asked(r *run) askState {
 		Timeout time.Duration `json:"timeout"`
 		Dir     string        `json:"dir"`
 	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout, r.in.Call.Workspace.Path})
-	return askState{Tool: r.call.Method, Skill: r.skill.Path, Path: r.path, Tree: r.approval().tree, Call: digest.FromBytes(call),
+	return askState{Tool: r.call.Method, Skill: r.skill.Path, Path: r.path, Tree: r.approval().tree, Call: digest.NewDigestFromBytes(digest.SHA256, s.approver.mac(call)),
 		Principal: r.call.Principal.Name, Session: s.id}
 }
 
@@ -313,12 +313,12 @@ func (s *Session) question(r *run, needs *policy.ApprovalRequired) string {
 	if needs.Target == policy.TargetHost {
 		where = "on this machine, WITHOUT a sandbox"
 	}
-	call := quoteArgs(r.in.Args)
+	call := quoteArgs(r.out.Args)
 	if r.in.Cwd != "" {
-		call += "; directory: " + strconv.QuoteToASCII(clip(r.in.Cwd))
+		call += "; directory: " + strconv.QuoteToASCII(clip(r.redact.text(r.in.Cwd)))
 	}
 	if r.in.Stdin != nil {
-		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.in.Stdin))
+		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.redact.bytes(r.in.Stdin)))
 	}
 	return fmt.Sprintf("Run %s of the skill %s (%s) %s?\narguments: %s\nit can use: %s\n%s %s",
 		r.path, r.skill.Path, r.skill.Root.Tier, where, call, s.reach(r, needs), reasonToAsk(needs.Denial.Code), r.file.Digest)

@@ -28,7 +28,7 @@ func TestQuestionIsRecorded(t *testing.T) {
 	b.Current().background.Wait()
 	run := func(answer *Answer) error {
 		ses, call := b.call("run_skill_script")
-		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"--token=" + secret, "all"}, Stdin: []byte("x " + secret),
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"--token=" + secret, "all"}, Stdin: []byte("x " + secret), Cwd: "/tmp/" + secret,
 			Timeout: time.Second, CanAsk: true, Answer: answer})
 		return err
 	}
@@ -36,6 +36,9 @@ func TestQuestionIsRecorded(t *testing.T) {
 	q, ok := errors.AsType[*Question](err)
 	if !ok {
 		t.Fatalf("not asked: %v", err)
+	}
+	if b.Secrets().redactor.holds([]byte(q.Message)) || strings.Contains(q.Message, digest.FromString("x "+secret).Encoded()) || strings.Count(q.Message, "[secret TOKEN]") != 2 {
+		t.Errorf("the question shows the secret: %s", q.Message)
 	}
 	if err := run(&Answer{State: q.State, Action: "decline"}); code(err) != string(policy.CodeApprovalDeclined) {
 		t.Fatalf("declined: %v", err)

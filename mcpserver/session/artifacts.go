@@ -25,10 +25,6 @@ const (
 
 	// maxArtifact is the size in bytes beyond which an artifact is not read at all.
 	maxArtifact = 64 << 20
-
-	// maxArtifactReads is how many artifacts are read at a time. One that has to be held whole counts
-	// as so many.
-	maxArtifactReads = 2
 )
 
 var (
@@ -68,6 +64,8 @@ var (
 func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Artifact, error) {
 	name, ok := parseArtifact(uri)
 	if !ok {
+		// Parsing may have cut a secret in two.
+		name, _ = parseArtifact(s.Secrets().Text(uri))
 		return nil, noArtifact(name, nil)
 	}
 	call.Handle = cmp.Or(name.handle, call.Handle)
@@ -85,11 +83,14 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if ses.broken.Load() {
 		return nil, recordError(errNotRecorded)
 	}
-	places := placesOf(name.file)
-	if err := s.reading.Acquire(ctx, places); err != nil {
+	release, err := s.reading.acquire(ctx, call.Principal.Name, func(int) {})
+	switch {
+	case errors.Is(err, errCrowded):
+		return nil, &Error{Code: CodeServerBusy, Message: "too many parts of records are being read", Remedy: "call again in a while", Err: err}
+	case err != nil:
 		return nil, internalError(err)
 	}
-	defer s.reading.Release(places)
+	defer release()
 	w := newWindow(name.offset, MaxArtifactPart)
 	err = ses.artifact(ctx, name.file, call.Remote, w)
 	switch {

@@ -51,14 +51,6 @@ func projected(name string) bool {
 	return slices.Contains([]string{provenance.RegistryFile, provenance.ActivationsFile, provenance.ResourceReadsFile, provenance.ScriptExecutionsFile}, name)
 }
 
-// placesOf is how many of the artifacts that are read at a time a file counts as.
-func placesOf(name string) int64 {
-	if projected(name) {
-		return maxArtifactReads
-	}
-	return 1
-}
-
 // projectView projects the rows of a view.
 func projectView[V any](s *Session, name string, data []byte, remote bool, rows func(*V) []json.RawMessage) ([]byte, error) {
 	var view V

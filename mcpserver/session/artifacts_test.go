@@ -316,8 +316,12 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 		return done
 	}
 	impatient, patient := read(ctx), read(t.Context())
-	for len(impatient)+len(patient) == 0 && b.reading.TryAcquire(1) {
-		b.reading.Release(1)
+	held := func() bool {
+		b.reading.mu.Lock()
+		defer b.reading.mu.Unlock()
+		return b.reading.free == 0
+	}
+	for len(impatient)+len(patient) == 0 && !held() {
 		runtime.Gosched()
 	}
 	cancel()
@@ -327,6 +331,42 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 	b.registry.mu.Unlock()
 	if err := <-patient; err != nil {
 		t.Errorf("a call that waited: %v", err)
+	}
+}
+
+// Who reads much of a record keeps nobody else from reading.
+func TestArtifactsAreSharedFairly(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	release, err := b.reading.acquire(t.Context(), "greedy", func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxWaitingEach {
+		if _, err := b.reading.join("greedy"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(principal string) error {
+		_, err := b.ReadArtifact(t.Context(), Call{Principal: policy.Principal{Name: principal, Evidence: true}, Method: "resources/read"}, ArtifactBase+"session.json")
+		return err
+	}
+	if err := read("greedy"); code(err) != "server_busy" {
+		t.Errorf("one more of who waits too often: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- read(local.Name) }()
+	waits := func() bool {
+		b.reading.mu.Lock()
+		defer b.reading.mu.Unlock()
+		return b.reading.shares[local.Name] != nil
+	}
+	for len(done) == 0 && !waits() {
+		runtime.Gosched()
+	}
+	release()
+	if err := <-done; err != nil {
+		t.Errorf("another principal: %v", err)
 	}
 }
 

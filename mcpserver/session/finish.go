@@ -151,7 +151,7 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 		Out:    result.Out,
 		TaskID: r.in.Call.Turn,
 	}
-	for _, w := range r.result.Writes[:min(len(r.result.Writes), maxWrites)] {
+	for _, w := range listed(r.result.Writes) {
 		x.Writes = append(x.Writes, provenance.WorkspaceWrite{Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
 	}
 	x.WritesUnlisted = len(r.result.Writes) - len(x.Writes)
@@ -161,6 +161,34 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 	}
 	r.networked(x)
 	return x
+}
+
+// listed are the changes that a record has room for, in their order. When there are too many, what was
+// refused comes before what was applied, as in the answer.
+func listed(writes []sandbox.Write) []sandbox.Write {
+	if len(writes) <= maxWrites {
+		return writes
+	}
+	refused := 0
+	for _, w := range writes {
+		if w.Refused != "" {
+			refused++
+		}
+	}
+	refused = min(refused, maxWrites)
+	applied := maxWrites - refused
+	var l []sandbox.Write
+	for _, w := range writes {
+		room := &applied
+		if w.Refused != "" {
+			room = &refused
+		}
+		if *room > 0 {
+			*room--
+			l = append(l, w)
+		}
+	}
+	return l
 }
 
 // runEvent is the record of a run, or of an attempt that did not start.

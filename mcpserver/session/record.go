@@ -23,7 +23,8 @@ type Denied struct {
 
 func (d *Denied) Error() string { return d.Object.Detail }
 
-// append records e in the session, which it starts first. It is called before every answer.
+// append records e in the session, which it starts first, without the secrets that a call has brought
+// along. It is called before every answer.
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
@@ -43,6 +44,8 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	if e.Kind == provenance.KindSessionStarted {
 		e.Parent = s.parent
 	}
+	secrets, _ := s.redaction()
+	secrets.event(e)
 	err := s.cfg.Records.Append(ctx, e)
 	s.broken.Store(err != nil)
 	if err != nil {
@@ -65,6 +68,10 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	object := provenance.ObservationDenied{
 		Type: provenance.TypeObservationDenied, Reason: string(denial.Reason), Detail: denial.Detail,
 		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy, RuleID: denial.RuleID,
+	}
+	secrets := s.Secrets()
+	for _, text := range []*string{&object.Detail, &object.Skill, &object.Path, &object.Remedy} {
+		*text = secrets.Text(*text)
 	}
 	at := provenance.Stamp(s.cfg.Now())
 	row := encode(provenance.PolicyEvent{

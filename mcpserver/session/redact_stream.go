@@ -13,6 +13,9 @@ import (
 // longestEscape is how many bytes of an escape can be missing where a text was cut.
 const longestEscape = 11
 
+// minCut is how many characters of a secret that was cut are hardly there by chance.
+const minCut = 4
+
 // result takes the secrets out of everything a run has brought back, before any of it is kept. What
 // is left of the streams is counted and hashed anew when the run was given secrets, or showed some,
 // since a digest of what a script printed would confirm a guess; anew says so. withheld are the files
@@ -55,7 +58,7 @@ func (r *redactor) streams(stdout, stderr *sandbox.Stream, ended, given bool) (a
 	for i, part := range parts {
 		spans[i] = r.find(*part)
 	}
-	least := 4 // characters that are hardly there by chance
+	least := minCut
 	if given {
 		least = 1
 	}

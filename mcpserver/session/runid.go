@@ -10,14 +10,14 @@ import (
 // latest is what commands call the newest session.
 const latest = "latest"
 
-// runID returns the id of a session that a call opens: the caller's run id when no session has it, else
-// a fresh one. Sessions.mu is held.
+// runID returns the id of a session that a call opens: the caller's run id when no session has it and it
+// holds no secret, which the name of a directory would show, else a fresh one. Sessions.mu is held.
 //
 // Errors: that of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {
 	// Some systems do not tell the case of names.
 	key := strings.ToLower(call.RunID)
-	if isRunID(call.RunID) && !s.claimed[key] && s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
+	if isRunID(call.RunID) && s.Secrets().Text(call.RunID) == call.RunID && !s.claimed[key] && s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
 		if s.claimed == nil {
 			s.claimed = make(map[string]bool)
 		}

@@ -110,22 +110,30 @@ func checkValue(value string) error {
 
 // redaction returns the redactor of all secrets that any entry declares, as they are now, and their
 // values: a script can come upon what was meant for another one, and a model can pass on what it was
-// shown elsewhere. Secrets that cannot be had or found are not among them; no script gets those.
+// shown elsewhere. One that cannot be had at the moment is the one it was last. Those that never could
+// be had, or that cannot be found, are not among them; no script gets those.
 func (s *Sessions) redaction() (*redactor, map[string]string) {
-	values := map[string]string{}
+	values, gone := map[string]string{}, map[string]bool{}
 	for _, entry := range s.cfg.Policy.Entries() {
 		for _, name := range entry.Secrets {
-			if _, done := values[name]; done {
+			if _, done := values[name]; done || gone[name] {
 				continue
 			}
 			if value, err := s.secret(name); err == nil {
 				values[name] = value
+			} else {
+				gone[name] = true
 			}
 		}
 	}
 	k := &s.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for name := range gone {
+		if last, ok := k.values[name]; ok {
+			values[name] = last
+		}
+	}
 	if maps.Equal(k.values, values) {
 		return k.redactor, k.usable
 	}

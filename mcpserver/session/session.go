@@ -12,6 +12,8 @@
 //   - a secret goes to the environment of the scripts whose entries name it and nowhere else; what a
 //     run brings back is kept and shown without the declared secrets that it holds in the clear or in
 //     a usual encoding. A script that means to give one away can: see redactor;
+//   - nothing that a call brings with it is recorded or logged before the declared secrets are taken out
+//     of it, whatever it is and wherever it stands: see Session.write and Secrets;
 //   - errors are *Denied or *Error and hold no host path.
 //
 // The package knows nothing of MCP, HTTP or any sandbox backend. All exported methods are safe for
@@ -29,7 +31,6 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
@@ -84,8 +85,8 @@ type Config struct {
 // Sessions opens the sessions of one server process.
 type Sessions struct {
 	cfg     Config
-	queue   *runQueue           // of concurrent runs
-	reading *semaphore.Weighted // artifacts held in memory
+	queue   *runQueue // of concurrent runs
+	reading *runQueue // of artifacts held in memory, one at a time
 
 	// Set by Start, before the first call.
 	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
@@ -113,7 +114,8 @@ func New(cfg Config) *Sessions {
 		cfg.Now = time.Now
 	}
 	s := &Sessions{cfg: cfg, queue: newRunQueue(cfg.Concurrent), caches: newCaches(),
-		reading: semaphore.NewWeighted(maxArtifactReads), pins: map[string]digest.Digest{}}
+		reading: newRunQueue(1), pins: map[string]digest.Digest{}}
+	s.cfg.Logger = s.Logger(cfg.Logger)
 	rand.Read(s.approver.key[:])
 	s.snapshots.binding = publicSlot(cfg.Facts)
 	return s

@@ -35,6 +35,9 @@ type Dispatcher struct {
 	CacheTTL time.Duration
 	// Logger gets panics and the private text of internal errors. Nil discards.
 	Logger *slog.Logger
+	// Withhold returns the JSON of an error as the client may see it: an error repeats what a
+	// request said. Nil leaves it as it is.
+	Withhold func(json.RawMessage) json.RawMessage
 }
 
 // Alias returns the name under which an override's request is shown to mcp-go,
@@ -49,7 +52,7 @@ func (d *Dispatcher) Dispatch(ctx context.Context, raw []byte) []byte {
 	m, err := parse(raw)
 	switch {
 	case err != nil:
-		return refusal(m.id, err)
+		return d.refusal(m.id, err)
 	case m.kind == response:
 		return nil
 	case m.kind == notification:
@@ -65,7 +68,7 @@ func (d *Dispatcher) Dispatch(ctx context.Context, raw []byte) []byte {
 func (d *Dispatcher) Answer(ctx context.Context, raw []byte) []byte {
 	m, err := parse(raw)
 	if err != nil {
-		return refusal(m.id, err)
+		return d.refusal(m.id, err)
 	}
 	if m.kind != request || d.lookup(m.method) == nil {
 		return nil
@@ -86,7 +89,7 @@ type handler func(ctx context.Context, m *message) (any, *Error)
 // answer returns the answer h gives to a request.
 func (d *Dispatcher) answer(ctx context.Context, m *message, h handler) []byte {
 	result, failure := d.guard(ctx, m, h)
-	line, err := encode(m.id, result, failure)
+	line, err := d.encode(m.id, result, failure)
 	if err != nil {
 		d.logPrivate(ctx, m, err.Error())
 	}
@@ -287,16 +290,16 @@ func (d *Dispatcher) logger() *slog.Logger {
 
 // encode returns one answer. A result that does not marshal becomes an internal
 // error, and the reason is returned as well.
-func encode(id json.RawMessage, result any, failure *Error) ([]byte, error) {
+func (d *Dispatcher) encode(id json.RawMessage, result any, failure *Error) ([]byte, error) {
 	if failure != nil {
-		return encodeError(id, failure)
+		return d.encodeError(id, failure)
 	}
 	buf := envelopeOf(id)
 	buf.WriteString(`,"result":`)
 	if own, ok := result.(Appender); ok {
 		line, err := own.AppendResult(buf.Bytes())
 		if err != nil {
-			return refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
+			return d.refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
 		}
 		return append(line, '}'), nil
 	}
@@ -309,23 +312,29 @@ func encode(id json.RawMessage, result any, failure *Error) ([]byte, error) {
 		}
 	}
 	if err := json.NewEncoder(buf).Encode(result); err != nil {
-		return refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
+		return d.refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
 	}
 	return closeEnvelope(buf), nil
 }
 
-func encodeError(id json.RawMessage, failure *Error) ([]byte, error) {
+func (d *Dispatcher) encodeError(id json.RawMessage, failure *Error) ([]byte, error) {
+	told, err := json.Marshal(failure)
+	if err != nil {
+		return d.refusal(id, internalError()), fmt.Errorf("marshal error data: %w", err)
+	}
+	if d.Withhold != nil {
+		told = d.Withhold(told)
+	}
 	buf := envelopeOf(id)
 	buf.WriteString(`,"error":`)
-	if err := json.NewEncoder(buf).Encode(failure); err != nil {
-		return refusal(id, internalError()), fmt.Errorf("marshal error data: %w", err)
-	}
+	buf.Write(told)
+	buf.WriteByte('\n')
 	return closeEnvelope(buf), nil
 }
 
 // refusal is the answer that failure, which has no data, makes. A nil id is null.
-func refusal(id json.RawMessage, failure *Error) []byte {
-	line, _ := encodeError(id, failure)
+func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
+	line, _ := d.encodeError(id, failure)
 	return line
 }
 

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -25,6 +26,8 @@ type HTTPOptions struct {
 	CacheTTL   time.Duration
 	// Logger gets what cannot be told to the client. Nil discards.
 	Logger *slog.Logger
+	// Withhold is as in Dispatcher.
+	Withhold func(json.RawMessage) json.RawMessage
 
 	// Path is the endpoint of both protocol eras; "" means "/mcp".
 	Path string
@@ -150,7 +153,7 @@ func NewHTTP(srv *server.MCPServer, opts HTTPOptions) (*HTTP, error) {
 		opts: opts, guard: guard,
 		dispatcher: &Dispatcher{
 			Server: srv, Methods: opts.Methods, Overrides: opts.Overrides,
-			ServerInfo: opts.ServerInfo, CacheTTL: opts.CacheTTL, Logger: opts.Logger,
+			ServerInfo: opts.ServerInfo, CacheTTL: opts.CacheTTL, Logger: opts.Logger, Withhold: opts.Withhold,
 		},
 		rates:     newRates(opts.Rate, opts.Burst),
 		bodies:    newPlaces(opts.maxInFlight(), share),

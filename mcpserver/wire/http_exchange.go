@@ -111,7 +111,7 @@ func (ex *exchange) run(opening bool) {
 	if failure != nil && ex.http.modern {
 		status = statusOf(failure.Code)
 	}
-	line, err := encode(ex.http.msg.id, result, failure)
+	line, err := ex.h.dispatcher.encode(ex.http.msg.id, result, failure)
 	if err != nil {
 		ex.h.dispatcher.logPrivate(ctx, ex.http.msg, err.Error())
 	}
@@ -210,7 +210,7 @@ func (ex *exchange) passOn(rec *recorder) {
 		// The stream ends because the server does.
 		result := mcp.SubscriptionsListenResult{}
 		result.EnsureResultMeta().SetSubscriptionID(ex.http.msg.id)
-		line, _ := encode(ex.http.msg.id, ex.h.dispatcher.decorate(&result), nil)
+		line, _ := ex.h.dispatcher.encode(ex.http.msg.id, ex.h.dispatcher.decorate(&result), nil)
 		ex.answer(line, http.StatusOK)
 	case rec.status == 0:
 		ex.empty()
@@ -245,7 +245,7 @@ func (ex *exchange) refuse(failure *Error) {
 		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
 		return
 	}
-	writeRefusal(ex.w, http.StatusOK, ex.http.msg.id, failure)
+	ex.h.writeRefusal(ex.w, http.StatusOK, ex.http.msg.id, failure)
 }
 
 // close ends what the exchange started. Nothing is written afterwards.

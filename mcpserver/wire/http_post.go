@@ -105,7 +105,7 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
 	h.bodies.leave(principal)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		writeRefusal(w, http.StatusRequestEntityTooLarge, nil, invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody())))
+		h.writeRefusal(w, http.StatusRequestEntityTooLarge, nil, invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody())))
 		return nil
 	}
 	if err != nil {
@@ -118,9 +118,9 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 		return m
 	case failure.Code == mcp.INVALID_PARAMS && !isModern(r.Header, m):
 		// The message is sound; clients of the older revisions give up the session at another status.
-		writeRefusal(w, http.StatusOK, m.id, failure)
+		h.writeRefusal(w, http.StatusOK, m.id, failure)
 	default:
-		writeRefusal(w, http.StatusBadRequest, m.id, failure)
+		h.writeRefusal(w, http.StatusBadRequest, m.id, failure)
 	}
 	return nil
 }
@@ -216,10 +216,10 @@ func (h *HTTP) request(w http.ResponseWriter, r *http.Request, call *httpCall) {
 }
 
 // writeRefusal answers a message that mcp-go was not shown.
-func writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, failure *Error) {
+func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, failure *Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(append(refusal(id, failure), '\n'))
+	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
 }
 
 // recorder is the response mcp-go writes to. It cannot stream, so that all it gets is the

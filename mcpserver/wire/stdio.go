@@ -41,6 +41,8 @@ type StdioOptions struct {
 	CacheTTL   time.Duration
 	// Logger gets what cannot be told to the client. Nil discards.
 	Logger *slog.Logger
+	// Withhold is as in Dispatcher.
+	Withhold func(json.RawMessage) json.RawMessage
 	// Drain is how long calls may finish after the input has ended; 0 means 2 s.
 	Drain time.Duration
 	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
@@ -148,7 +150,7 @@ func newConn(ctx context.Context, srv *server.MCPServer, o *StdioOptions) *conn 
 	c := &conn{
 		dispatcher: &Dispatcher{
 			Server: srv, Methods: o.Methods, Overrides: o.Overrides,
-			ServerInfo: o.ServerInfo, CacheTTL: o.CacheTTL, Logger: o.Logger,
+			ServerInfo: o.ServerInfo, CacheTTL: o.CacheTTL, Logger: o.Logger, Withhold: o.Withhold,
 		},
 		lines:   newLineReader(o.In, o.maxLine()),
 		out:     newLineWriter(o.Out),
@@ -242,5 +244,5 @@ func (c *conn) handleNotifications() {
 
 // refuse answers a message that starts no call.
 func (c *conn) refuse(id json.RawMessage, failure *Error) {
-	c.out.write(refusal(id, failure))
+	c.out.write(c.dispatcher.refusal(id, failure))
 }

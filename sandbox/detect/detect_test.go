@@ -23,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	native.MaybeHelper()
+	playInterpreter()
 	os.Exit(m.Run())
 }
 

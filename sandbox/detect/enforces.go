@@ -3,6 +3,7 @@ package detect
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -16,6 +17,9 @@ func enforcement(name string, memory, processes native.Memory) *Enforces {
 		Memory: memory, Processes: string(processes), Network: "none, or through the proxy", Files: "counted",
 		Kernel:     "the host's, behind a system call filter",
 		Workspaces: []string{string(sandbox.WorkspaceRO), string(sandbox.WorkspaceStaged), string(sandbox.WorkspaceRW)},
+	}
+	if runtime.GOOS == "linux" && !native.Landlock() {
+		e.Kernel += " and without Landlock: a named pipe in a workspace mounted ro can be written to"
 	}
 	if processes == native.MemorySampled {
 		e.Processes = "resource limit"

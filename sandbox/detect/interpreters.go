@@ -25,17 +25,22 @@ const (
 	askOutput = 64 << 10
 )
 
-// asking are the programs that make an interpreter print its own path and then the directories
-// it needs. An interpreter that is not here needs only what is below /usr.
+// asking are the programs that make an interpreter print its own path and then, for python3, its two
+// prefixes, where the library it is linked with lies, if it is, and where its modules lie. An
+// interpreter that is not here needs only what is below /usr and the directory it is in.
 var asking = map[string][]string{
-	"python3": {"-E", "-s", "-c", "import os, sys\nprint(os.path.realpath(sys.executable))\nprint(sys.base_prefix)\nprint(sys.prefix)"},
-	"node":    {"-e", "console.log(process.execPath)"},
-	"deno":    {"eval", "--no-config", "console.log(Deno.execPath())"},
+	"python3": {"-E", "-s", "-c", "import os, sys, sysconfig as c\nprint(os.path.realpath(sys.executable))\nprint(sys.base_prefix)\nprint(sys.prefix)\n" +
+		"print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else '')\n" +
+		"for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))"},
+	"node": {"-e", "console.log(process.execPath)"},
+	"deno": {"eval", "--no-config", "console.log(Deno.execPath())"},
 }
 
 // A Finder finds interpreters and remembers them. It is safe for concurrent use.
 type Finder struct {
 	dirs  []string
+	home  string // that shims are asked with
+	kept  private
 	slots map[string]*slot
 }
 
@@ -49,7 +54,7 @@ type slot struct {
 // Interpreters returns a Finder for the directories of path, a list as in PATH, and then
 // /usr/bin, /usr/local/bin and /bin. It looks at nothing yet.
 func Interpreters(path string) *Finder {
-	f := &Finder{slots: map[string]*slot{}}
+	f := &Finder{home: ownHome(), kept: private{homes: resolved(homes())}, slots: map[string]*slot{}}
 	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
 		// A relative directory would depend on where the server was started.
 		if filepath.IsAbs(d) && !slices.Contains(f.dirs, d) {
@@ -61,6 +66,11 @@ func Interpreters(path string) *Finder {
 	}
 	return f
 }
+
+// Keep makes f refuse interpreters that would need a directory mounted which is one of dirs, holds one of
+// them or lies in one: what scripts must not read. That of homes f knows. Relative ones are left out. It
+// is called before the first Find.
+func (f *Finder) Keep(dirs ...string) { f.kept.others = append(f.kept.others, resolved(dirs)...) }
 
 // Find returns the interpreter called name ("bash", "sh", "python3", "node" or "deno"), or nil
 // when there is none. The first call for a name reads the whole file and may start it to learn
@@ -136,11 +146,11 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		}
 		return f.mount(in, filepath.Dir(in.Path))
 	}
-	out, err := f.ask(ctx, path, args...)
+	out, err := f.ask(ctx, path, f.homeFor(in), args...)
 	if err != nil {
 		return fmt.Errorf("ask for its directories: %w", err)
 	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
+	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
 	real, err := filepath.EvalSymlinks(lines[0])
 	if err != nil {
 		return err
@@ -152,12 +162,9 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		return err
 	}
 	in.Path = real
-	needs := lines[1:]
-	switch dir := filepath.Dir(real); {
-	case in.Name == "node" && filepath.Base(dir) == "bin":
-		needs = append(needs, filepath.Dir(dir)) // its modules are in ../lib
-	default:
-		needs = append(needs, dir)
+	needs, err := f.needs(in, lines[1:])
+	if err != nil {
+		return err
 	}
 	return f.mount(in, needs...)
 }
@@ -176,23 +183,25 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 		if err := trusted(real); err != nil {
 			return err
 		}
-		// A whole root, or the whole home of somebody, is more than an interpreter.
-		if strings.Count(real, "/") < 2 {
-			return fmt.Errorf("would need all of %s mounted", real)
+		if why := f.kept.refuses(real); why != "" {
+			return fmt.Errorf("would need all of %s mounted, %s", real, why)
 		}
 		in.Mounts = append(in.Mounts, real)
 	}
 	return nil
 }
 
-// ask runs an interpreter of the host on a fixed program, with nothing of the environment but
-// the search path, which shims need.
-func (f *Finder) ask(ctx context.Context, path string, args ...string) (string, error) {
+// ask runs an interpreter of the host on a fixed program, with nothing of the environment but the search
+// path and, unless it is empty, a home, both of which shims need.
+func (f *Finder) ask(ctx context.Context, path, home string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	out := &limited{left: askOutput}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"PATH=" + strings.Join(f.dirs, string(filepath.ListSeparator)), "LANG=C.UTF-8", "NO_COLOR=1"}
+	if home != "" {
+		cmd.Env = append(cmd.Env, "HOME="+home)
+	}
 	cmd.Dir = "/"
 	cmd.Stdout = out
 	cmd.WaitDelay = time.Second
@@ -220,7 +229,7 @@ func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter) string {
 	if in.Name == "sh" {
 		return "" // the standard has no option for it
 	}
-	out, err := f.ask(ctx, in.Path, "--version")
+	out, err := f.ask(ctx, in.Path, "", "--version")
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package httpauth
+
+const nonblock = 0
