@@ -24,11 +24,13 @@ import (
 //	conforms FILE SCHEMA          FILE is JSON as `skillsd schema SCHEMA` describes it, or each line is
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and puts what that received into FILE
+//	typed TEXT COLUMNS FILE PROGRAM [ARG...]
+//	                              is terminal with a line typed before
 //
 // FILE may be stdout or stderr.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal,
+		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal, "typed": scriptTyped,
 	}
 }
 
@@ -136,6 +138,18 @@ func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: terminal COLUMNS FILE PROGRAM [ARG...]")
 	}
+	runOnTerminal(ts, "", args)
+}
+
+func scriptTyped(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 {
+		ts.Fatalf("usage: typed TEXT COLUMNS FILE PROGRAM [ARG...]")
+	}
+	runOnTerminal(ts, args[0]+"\n", args[1:])
+}
+
+// runOnTerminal runs a program with the arguments of the command terminal.
+func runOnTerminal(ts *testscript.TestScript, typed string, args []string) {
 	columns, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	var env []string
@@ -151,7 +165,7 @@ func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(program, args[3:]...)
 	cmd.Dir, cmd.Env = ts.MkAbs("."), env
-	text, err := onTerminal(cmd, columns)
+	text, err := onTerminal(cmd, columns, typed)
 	ts.Check(err)
 	ts.Logf("[terminal]\n%q", text)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text, 0o600))

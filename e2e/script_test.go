@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -10,9 +14,16 @@ import (
 
 // TestScripts runs testdata/script/*.txtar: each is a user at a shell with skillsd on PATH, a clean
 // HOME and the files of the archive. Beside the commands of testscript there are those of
-// scriptCommands.
+// scriptCommands, and the condition [sandbox]: a script of a skill can be isolated here.
 func TestScripts(t *testing.T) {
+	sandboxed := sync.OnceValue(func() bool { return canIsolate(t) })
 	testscript.Run(t, testscript.Params{
+		Condition: func(name string) (bool, error) {
+			if name != "sandbox" {
+				return false, fmt.Errorf("there is no condition %q", name)
+			}
+			return sandboxed(), nil
+		},
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Cmds:                scriptCommands(),
@@ -28,4 +39,15 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// canIsolate reports whether skillsd finds a sandbox that can isolate.
+func canIsolate(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
+		return true
+	}
+	args := append([]string{"run", "demo", "scripts/ok.sh", "--config", os.DevNull, "--state", stateDir(t)}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	out, _ := exec.Command(binary, args...).CombinedOutput()
+	return !bytes.Contains(out, []byte("sandbox_unavailable"))
 }

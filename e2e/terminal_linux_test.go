@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs a program whose input, output and errors are a terminal of some columns, and returns
-// what the terminal received. The program's exit code does not count.
-func onTerminal(cmd *exec.Cmd, columns int) ([]byte, error) {
+// onTerminal runs a program whose input, output and errors are a terminal of some columns, on which
+// something may have been typed already, and returns what the terminal received. The program's exit code
+// does not count.
+func onTerminal(cmd *exec.Cmd, columns int, typed string) ([]byte, error) {
 	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -34,6 +35,9 @@ func onTerminal(cmd *exec.Cmd, columns int) ([]byte, error) {
 	side, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := io.WriteString(main, typed); err != nil {
+		return nil, errors.Join(err, side.Close())
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = side, side, side
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

@@ -20,6 +20,7 @@ type allowOptions struct {
 	List   bool
 	DryRun bool
 	JSON   bool
+	Offer  bool
 }
 
 func newAllowCmd(a *app) *cobra.Command {
@@ -29,7 +30,8 @@ func newAllowCmd(a *app) *cobra.Command {
 		Short: "Show a script and allow exactly it, in the configuration",
 		Long: "Show a script of a skill with what can be known of it without running it, and write an entry into\n" +
 			"the configuration that allows it to run: this path, with these bytes. What changes later does not\n" +
-			"run before it is allowed again. Comments in the configuration stay.\n\n" +
+			"run before it is allowed again. Comments in the configuration stay. No script runs while the tool that\n" +
+			"runs them is not offered: --offer-tool does that, too; without it a terminal is asked.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
 			"The list of network-looking calls is a help for reading: a script can hide what it does. What it can\n" +
@@ -40,6 +42,7 @@ func newAllowCmd(a *app) *cobra.Command {
 	opts.Reader.register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.List, "list", false, "list the entries of the configuration and whether each still holds")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
+	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false, "also offer the tool that runs scripts, when the configuration does not: allow_tools: [run_skill_script]")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -90,11 +93,24 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	if !o.JSON {
 		facts.print(o.app.out)
 	}
+	offered := o.app.offersTool()
 	if !o.DryRun {
-		facts.Config, err = o.app.editAllow(func(edit *allowEdit) error { return edit.set(entry.Skill, entry.Path, facts.Entry) })
+		offer, err := o.offer(ctx)
 		if err != nil {
 			return err
 		}
+		facts.Config, err = o.app.editAllow(func(edit *allowEdit) error {
+			if offer {
+				if err := edit.offer(); err != nil {
+					return err
+				}
+			}
+			return edit.set(entry.Skill, entry.Path, facts.Entry)
+		})
+		if err != nil {
+			return err
+		}
+		offered = offered || offer
 	}
 	if o.JSON {
 		return writeJSON(o.app.out, facts)
@@ -107,8 +123,30 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	if facts.Unreleased != "" {
 		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n", facts.Unreleased, hintUnreleased)
 	}
-	o.app.noteAllow()
+	o.app.noteAllow(offered, scriptName(entry))
 	return nil
+}
+
+// offer reports whether the tool that runs scripts is to be offered as well, which it is not yet.
+func (o *allowOptions) offer(ctx context.Context) (bool, error) {
+	switch {
+	case o.app.offersTool():
+		return false, nil
+	case o.Offer:
+		return true, nil
+	case o.JSON || !isTerminal(o.app.err) || !canType(o.app.in):
+		return false, nil
+	}
+	fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that none runs.\n", mcpserver.ToolRun)
+	return o.app.confirm(ctx, "Offer it as well, with allow_tools in the configuration?")
+}
+
+// offersTool reports whether a server of this configuration offers the tool that runs scripts.
+func (a *app) offersTool() bool {
+	if value, ok := a.env(envOf("allow-tool")); ok && value != "" {
+		return true
+	}
+	return slices.Contains(a.cfg.Keys.AllowTools, mcpserver.ToolRun)
 }
 
 // unreleased says why no run of a script would be let through once it is allowed, if so. What an entry
@@ -143,15 +181,15 @@ func parseScript(spec string) (policy.Entry, error) {
 	return entry, nil
 }
 
-// noteAllow says what else keeps an entry of the configuration from having an effect.
-func (a *app) noteAllow() {
+// noteAllow says what else keeps the entry of a script from having an effect.
+func (a *app) noteAllow(offered bool, script string) {
 	name := envOf("allow-skill-script")
 	if value, ok := a.env(name); ok && value != "" {
 		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n", name)
 	}
-	if !slices.Contains(a.cfg.Keys.AllowTools, mcpserver.ToolRun) {
-		fmt.Fprintf(a.err, "skillsd: hint: the tool that runs it is not offered; in the configuration:\n"+
-			"  allow_tools: [%s]\n", mcpserver.ToolRun)
+	if !offered {
+		fmt.Fprintf(a.err, "skillsd: warning: no script runs: the tool %s is not offered\n"+
+			"skillsd: hint: skillsd allow --offer-tool %s\n", mcpserver.ToolRun, shellLine([]string{script}))
 	}
 }
 

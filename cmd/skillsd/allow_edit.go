@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -18,6 +20,7 @@ import (
 type allowEdit struct {
 	document *yaml.Node
 	root     *yaml.Node // its mapping
+	offers   bool       // whether the tool that runs scripts was added
 }
 
 // editAllow changes the allowlist in the configuration file, or makes one, and returns the file. It is
@@ -37,12 +40,17 @@ func (a *app) editAllow(change func(edit *allowEdit) error) (file string, err er
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	edited, err := editText(text, change)
+	offers := false
+	edited, err := editText(text, func(edit *allowEdit) error {
+		err := change(edit)
+		offers = edit.offers
+		return err
+	})
 	if err != nil {
 		return "", err
 	}
 	home, _ := a.env("HOME")
-	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home)); err != nil {
+	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
 		return "", &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s: %w", place, err), Hint: "write the entry by hand: `skillsd config schema`"}
 	}
 	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +77,7 @@ func editText(text []byte, change func(edit *allowEdit) error) (edited []byte, e
 			document.HeadComment = string(comments)
 		}
 	}
-	edit := &allowEdit{document, document.Content[0]}
+	edit := &allowEdit{document: document, root: document.Content[0]}
 	if edit.root.Kind != yaml.MappingNode {
 		return nil, errors.New("the configuration is no mapping")
 	}
@@ -86,8 +94,8 @@ func editText(text []byte, change func(edit *allowEdit) error) (edited []byte, e
 }
 
 // onlyAllow holds an edited configuration to the one before: it must be read, and say the same but for
-// its allowlist.
-func onlyAllow(before, after []byte, path func(string) string) error {
+// its allowlist, and for the tool that runs scripts when that is offered.
+func onlyAllow(before, after []byte, path func(string) string, offers bool) error {
 	was, _, problems := decodeConfig(before, path)
 	if len(problems) > 0 {
 		return errors.New(problems[0].Text)
@@ -97,6 +105,9 @@ func onlyAllow(before, after []byte, path func(string) string) error {
 		return errors.New(problems[0].Text)
 	}
 	was.Allow, is.Allow = nil, nil
+	if offers {
+		was.AllowTools = append(slices.Clone(was.AllowTools), mcpserver.ToolRun)
+	}
 	if !reflect.DeepEqual(was, is) {
 		return errors.New("it cannot be edited without changing more than its allowlist")
 	}
@@ -105,11 +116,40 @@ func onlyAllow(before, after []byte, path func(string) string) error {
 
 // list returns the node of the allowlist; nil when there is none.
 func (e *allowEdit) list() *yaml.Node {
+	if at := e.at("allow"); at >= 0 {
+		return e.root.Content[at+1]
+	}
+	return nil
+}
+
+// at is where a key stands; -1 when it does not.
+func (e *allowEdit) at(key string) int {
 	for i := 0; i+1 < len(e.root.Content); i += 2 {
-		if e.root.Content[i].Value == "allow" {
-			return e.root.Content[i+1]
+		if e.root.Content[i].Value == key {
+			return i
 		}
 	}
+	return -1
+}
+
+// offer has the tool that runs scripts offered, which it is not yet.
+func (e *allowEdit) offer() error {
+	e.offers = true
+	tool := &yaml.Node{Kind: yaml.ScalarNode, Value: mcpserver.ToolRun}
+	if at := e.at("allow_tools"); at >= 0 {
+		list := e.root.Content[at+1]
+		if list.Kind != yaml.SequenceNode {
+			return errors.New("allow_tools is no list")
+		}
+		list.Content = append(list.Content, tool)
+		return nil
+	}
+	at := e.at("allow")
+	if at < 0 {
+		at = len(e.root.Content)
+	}
+	e.root.Content = slices.Insert(e.root.Content, at, &yaml.Node{Kind: yaml.ScalarNode, Value: "allow_tools"},
+		&yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{tool}})
 	return nil
 }
 
@@ -185,11 +225,8 @@ func (e *allowEdit) remove(skill, path string) error {
 	}
 	e.list().Content = others
 	if len(others) == 0 {
-		for i := 0; i+1 < len(e.root.Content); i += 2 {
-			if e.root.Content[i].Value == "allow" {
-				e.root.Content = append(e.root.Content[:i:i], e.root.Content[i+2:]...)
-			}
-		}
+		at := e.at("allow")
+		e.root.Content = slices.Delete(e.root.Content, at, at+2)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,8 @@ func TestNetworkCalls(t *testing.T) {
 func TestEditAllow(t *testing.T) {
 	const spec = "a:scripts/x.sh@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	set := func(e *allowEdit) error { return e.set("a", "scripts/x.sh", spec) }
+	offer := func(e *allowEdit) error { return errors.Join(e.offer(), set(e)) }
+	const tools = "allow_tools: [run_skill_script]\n"
 	remove := func(e *allowEdit) error { return e.remove("a", "scripts/x.sh") }
 	for _, test := range []struct {
 		name, text, want string
@@ -64,6 +67,10 @@ func TestEditAllow(t *testing.T) {
 		{"other spelling", "allow:\n  - \" a:scripts/./x.sh\"\n", "allow:\n  - \"" + spec + "\"\n", set, ""},
 		{"twice", "allow:\n  - a:scripts/x.sh\n  - b:scripts/y.sh\n  - a:scripts/x.sh\n", "allow:\n  - " + spec + "\n  - b:scripts/y.sh\n", set, ""},
 		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n", "allow:\n  - script: " + spec + "\n    env: [API_URL]\n", set, ""},
+		{"offer", "", tools + "allow:\n  - " + spec + "\n", offer, ""},
+		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n", "# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + spec + "\n", offer, ""},
+		{"offer in a list", "allow_tools: [] # none\n", "allow_tools: [run_skill_script] # none\nallow:\n  - " + spec + "\n", offer, ""},
+		{"offer in no list", "allow_tools: a\n", "", offer, "allow_tools is no list"},
 		{"remove one", "allow:\n  - a:scripts/x.sh\n  # kept\n  - b:scripts/y.sh\n", "allow:\n  # kept\n  - b:scripts/y.sh\n", remove, ""},
 		{"remove the last", "log:\n  level: warn\nallow:\n  - " + spec + "\n", "log:\n  level: warn\n", remove, ""},
 		{"remove none", "allow:\n  - b:scripts/y.sh\n", "", remove, "does not allow it"},
@@ -85,13 +92,19 @@ func TestEditAllow(t *testing.T) {
 			if err != nil || string(got) != test.want {
 				t.Errorf("edited = %q, %v, want %q", got, err, test.want)
 			}
-			if err := onlyAllow([]byte(test.text), got, pathOf("/", "/")); err != nil {
+			if err := onlyAllow([]byte(test.text), got, pathOf("/", "/"), strings.HasPrefix(test.name, "offer")); err != nil {
 				t.Errorf("onlyAllow: %v", err)
 			}
 		})
 	}
-	if err := onlyAllow([]byte("log:\n  level: warn\n"), []byte("log:\n  level: info\n"), pathOf("/", "/")); err == nil {
-		t.Error("another level passed for an edited allowlist")
+	const log, tool = "log:\n  level: warn\n", "allow_tools: [run_skill_script]\n"
+	for _, test := range []struct {
+		after  string
+		offers bool
+	}{{"log:\n  level: info\n", false}, {"log:\n  level: info\n" + tool, true}, {log + tool, false}, {log, true}} {
+		if err := onlyAllow([]byte(log), []byte(test.after), pathOf("/", "/"), test.offers); err == nil {
+			t.Errorf("an edit to %q that offers the tool (%v) is taken for one of the allowlist only", test.after, test.offers)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"show": first(a.completeSkills), "allow": first(a.completeScripts),
 		"session show": first(a.completeSessions), "session verify": first(a.completeSessions),
 		"session replay": first(a.completeSessions), "session export": first(a.completeSessions),
-		"disallow": first(a.completeAllowed),
+		"disallow": first(a.completeAllowed), "run": a.completeRun,
 	}
 	// Flags of one command that take a word.
 	words := map[string]completer{
@@ -143,11 +143,31 @@ func (a *app) completeScripts(cmd *cobra.Command, args []string, word string) ([
 		}
 		return names, directive | cobra.ShellCompDirectiveNoSpace
 	}
+	scripts := a.scriptsOf(cmd, name)
+	for i := range scripts {
+		scripts[i] = name + ":" + scripts[i]
+	}
+	return scripts, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeRun completes a skill, then the path of one of its scripts. What follows is the script's.
+func (a *app) completeRun(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) == 0:
+		return a.completeSkills(cmd, args, word)
+	case len(args) == 1:
+		return a.scriptsOf(cmd, args[0]), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// scriptsOf are the paths of the scripts of a skill, none when they cannot be found in time.
+func (a *app) scriptsOf(cmd *cobra.Command, name string) []string {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
 	snapshot, err := a.completionSnapshot(ctx, cmd)
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
 	}
 	var scripts []string
 	for _, skill := range snapshot.Skills {
@@ -160,11 +180,11 @@ func (a *app) completeScripts(cmd *cobra.Command, args []string, word string) ([
 		}
 		for _, resource := range index.Resources {
 			if resource.Kind == skills.KindScript && printable(resource.Path) == resource.Path {
-				scripts = append(scripts, name+":"+resource.Path)
+				scripts = append(scripts, resource.Path)
 			}
 		}
 	}
-	return scripts, cobra.ShellCompDirectiveNoFileComp
+	return scripts
 }
 
 func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

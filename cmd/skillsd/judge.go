@@ -1,10 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"slices"
+	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -47,6 +53,10 @@ func (a *app) judge(specs []string) (*judge, error) {
 		return j, nil
 	}
 	o.AllowScripts = specs
+	if a.cfg.originOf("allow-skill-script").Kind == fromFlag {
+		// Asked what would be if it were allowed; of the tool there is no question.
+		o.AllowTools = []string{mcpserver.ToolRun}
+	}
 	j.workspace = o.Workspace != ""
 	if list, err := o.allowlist(); err == nil {
 		j.allow = list
@@ -62,26 +72,90 @@ func (j *judge) unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// mark takes back that scripts may run of which no run is let through.
-func (j *judge) mark(rows []skillRow) {
+// refusal is what the rules refuse every run of an allowed script with, whoever wants it and whatever a user
+// approves; nil when they do not. What only a call can bring, such as a lease, does not count.
+func (j *judge) refusal(sk *skills.Skill, path string, file, tree digest.Digest) *policy.Denial {
+	if j.policy == nil {
+		return nil
+	}
+	_, err := j.policy.Decide(policy.Request{
+		Tool: mcpserver.ToolRun, Class: policy.SideEffect, Principal: mcpserver.LocalPrincipal(),
+		Skill: sk.Path, SkillName: cmp.Or(sk.Frontmatter.Name, sk.Name()), Tier: sk.Root.Tier,
+		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared,
+		Activated: true, Path: path, FileDigest: file, TreeDigest: tree, StartTree: tree, Workspace: j.workspace, Approved: policy.ApprovalOfCall,
+	})
+	if err == nil {
+		return nil
+	}
+	switch denial := policy.DenialOf(err); denial.Code {
+	case policy.CodeLeaseInvalid, policy.CodeDirectCommandRequired, policy.CodeApprovalRequired:
+		return nil
+	default:
+		return denial
+	}
+}
+
+// refuses is the refusal of the script of an entry, nil when it is not there.
+func (j *judge) refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil {
+		return nil
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil
+	}
+	r := index.Resource(entry.Path)
+	if r == nil {
+		return nil
+	}
+	return j.refusal(sk, entry.Path, r.Digest, index.TreeDigest)
+}
+
+// refusalText is a refusal without the name of the tool.
+func refusalText(denial *policy.Denial) string {
+	return strings.TrimPrefix(denial.Detail, mcpserver.ToolRun+": ")
+}
+
+// mark takes back that scripts of the skills of a snapshot may run of which no run is let through.
+func (j *judge) mark(snapshot *skills.Snapshot, rows []skillRow) {
 	for i := range rows {
 		row := &rows[i]
+		j.markReleased(row)
+		sk := snapshot.Skill(row.Path)
+		if sk == nil {
+			continue
+		}
 		for k := range row.Scripts {
 			script := &row.Scripts[k]
 			at := slices.IndexFunc(row.Resources, func(r resourceRow) bool { return r.Path == script.Path })
 			if !script.Allowed || at < 0 {
 				continue
 			}
-			for _, entry := range j.allow.Find(row.Path, script.Path) {
-				if entry.Pin != "" && entry.Pin != row.Resources[at].Digest {
-					continue
-				}
-				if !j.unreleased(entry) {
-					script.Allowed, script.Reason = true, ""
-					break
-				}
-				script.Allowed, script.Reason = false, unreleased(entry)
+			if denial := j.refusal(sk, script.Path, row.Resources[at].Digest, row.TreeDigest); denial != nil {
+				script.Allowed, script.Reason = false, refusalText(denial)
 			}
+		}
+	}
+}
+
+// markReleased takes it back for want of a release.
+func (j *judge) markReleased(row *skillRow) {
+	for k := range row.Scripts {
+		script := &row.Scripts[k]
+		at := slices.IndexFunc(row.Resources, func(r resourceRow) bool { return r.Path == script.Path })
+		if !script.Allowed || at < 0 {
+			continue
+		}
+		for _, entry := range j.allow.Find(row.Path, script.Path) {
+			if entry.Pin != "" && entry.Pin != row.Resources[at].Digest {
+				continue
+			}
+			if !j.unreleased(entry) {
+				script.Allowed, script.Reason = true, ""
+				break
+			}
+			script.Allowed, script.Reason = false, unreleased(entry)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	verdicts.mark(rows)
+	verdicts.mark(snapshot, rows)
 	lock, err := o.app.markInstalled(rows)
 	if err != nil {
 		return err

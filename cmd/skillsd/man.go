@@ -19,11 +19,12 @@ const exitCodes = "Every command ends with one of four codes:\n\n" +
 	"  2  usage: the command line, a variable or the configuration is wrong\n" +
 	"  3  the command worked, was asked to check something, and found problems\n\n" +
 	"Code 3 is that of validate, verify, doctor, sync --check and session verify; of session show, replay and export when " +
-	"the record is damaged; of install and update when some of several skills were refused. `skillsd serve` ends with 0 when its " +
+	"the record is damaged; of install and update when some of several skills were refused; of run when the script ran and " +
+	"did not end with 0. `skillsd serve` ends with 0 when its " +
 	"input ends and on SIGINT and SIGTERM, with 1 when state or records cannot be written, with 2 for flags.\n\n" +
 	"Results are on stdout, everything else is on stderr: lines that begin with `skillsd: error:` say what is wrong, " +
 	"those that begin with `skillsd: hint:` what mends it. A script's own exit code is part of a result and never that of " +
-	"the server."
+	"the server or of run."
 
 // newExitCodesTopic is `skillsd help exit-codes`. It is no command: it has nothing to run.
 func newExitCodesTopic() *cobra.Command {

@@ -33,6 +33,7 @@ func outputs() []output {
 		{command: "doctor", typ: reflect.TypeFor[[]check]()},
 		{command: "install", typ: reflect.TypeFor[installReport]()},
 		{command: "list", typ: reflect.TypeFor[[]skillRow]()},
+		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[searchResult]()},
 		{command: "session list", typ: reflect.TypeFor[[]provenance.Session](), record: "session"},
 		{command: "session replay", typ: reflect.TypeFor[replayItem](), lines: true},

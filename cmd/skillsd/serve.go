@@ -14,10 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox"
-	"github.com/skillsd/skillsd/sandbox/host"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/watch"
@@ -55,63 +53,28 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	roots, err := o.Roots.resolve(o.app)
+	p, err := o.prepare(pol, facts, logger)
 	if err != nil {
 		return err
 	}
-	workspace, workspacePath, err := o.workspace()
-	if err != nil {
-		return err
-	}
-	if workspace.Dir != nil {
-		defer workspace.Dir.Close()
-	}
-	trees, records, err := o.openStores(roots, workspacePath, workspace.Mode)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, records.Close()) }()
-
-	path, _ := o.app.env("PATH")
-	detection := newDetection(o.Sandbox, path)
-	version := readBuild().Version
-	registry, save, err := o.registry(roots, logger)
-	if err != nil {
-		return err
-	}
-	defer save(ctx)
-	fromClient, err := o.clientWorkspaces(roots, workspace.Mode)
-	if err != nil {
-		return err
-	}
-	observed, err := o.observe(ctx, records, registry, logger)
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	observed, err := o.observe(ctx, p.records, p.registry, logger)
 	if err != nil {
 		return err
 	}
 	defer observed.end(ctx)
-	sessions := session.New(session.Config{
-		Registry: registry, Policy: pol, Trees: trees, Records: observed.records, Runner: detection.runner, Host: host.New(), Interpreter: detection.interpreter,
-		Facts: recorded(facts, workspacePath, records, detection), Workspace: workspace, ClientWorkspace: fromClient, Limits: o.Limits.limit, Concurrent: o.Limits.concurrent, Env: o.app.env, Secret: o.app.secret, MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: version, Logger: logger,
-	})
-	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {
+	sessions, err := o.sessions(ctx, p, observed.records, logger)
+	if err != nil {
 		return err
 	}
-	server := mcpserver.New(o.binding(mcpserver.Config{Workspace: workspace.Dir != nil, Version: version, Registry: registry, Sessions: sessions, Policy: pol, Traces: observed.spans(), Logger: logger}))
-	o.logStart(ctx, roots, pol, workspace.Dir != nil, logger)
+	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
+	server := mcpserver.New(o.binding(mcpserver.Config{Workspace: p.workspace.Dir != nil, Version: p.version, Registry: p.registry, Sessions: sessions, Policy: pol, Traces: observed.spans(), Logger: logger}))
+	o.logStart(ctx, p.roots, pol, p.workspace.Dir != nil, logger)
 	if pol.Offers(mcpserver.ToolRun) {
-		detection.start(ctx, logger)
-		defer detection.end()
+		p.detection.start(ctx, logger)
+		defer p.detection.end()
 	}
-	return o.serve(ctx, server, registry, logger)
-}
-
-// entriesError is that an entry of the allowlist cannot be meant.
-func entriesError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return usageError("mend the entry's network, or its secret", "%w", err)
+	return o.serve(ctx, server, p.registry, sessions.Logger(logger))
 }
 
 // binding completes the configuration of the server with what flags and environment say of clients.

@@ -31,6 +31,20 @@ func (o *serveOptions) privateFiles() ([]privateFile, error) {
 	return files, nil
 }
 
+// ownPaths are where state, records and configuration lie, and the given files: what no script may read,
+// an interpreter beside it or not.
+func (a *app) ownPaths(private ...privateFile) (own []string) {
+	for _, place := range []func() (string, error){a.stateDir, a.artifactDir, a.configPlace} {
+		if path, err := place(); err == nil && path != "" {
+			own = append(own, path)
+		}
+	}
+	for _, file := range private {
+		own = append(own, file.path)
+	}
+	return own
+}
+
 // checkPrivate refuses such a file where skills are served from or where scripts can read.
 func (o *serveOptions) checkPrivate(roots []skills.Root, workspace string) error {
 	files, err := o.privateFiles()

@@ -62,7 +62,7 @@ func (o *sessionListOptions) run() error {
 		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", printable(dir))
 		return err
 	}
-	return o.table(sessions)
+	return o.table(sessionRows(dir, sessions))
 }
 
 // sessionsIn are the sessions below a directory, none when it is not there.
@@ -108,6 +108,14 @@ func (a *app) findSession(name string) (dir, id string, err error) {
 		return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q, and no other", name), Hint: "there are none in " + dir + " yet; --artifact-root or --state names another place"}
 	}
 	return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q", name), Hint: "see `skillsd session list`, or use latest"}
+}
+
+// sessionArg is the session that a command is about: the one given, else the newest.
+func sessionArg(args []string) string {
+	if len(args) == 0 {
+		return "latest"
+	}
+	return args[0]
 }
 
 // brokenRecord makes a record that cannot be read a finding.

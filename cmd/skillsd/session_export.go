@@ -29,14 +29,14 @@ type sessionExportOptions struct {
 func newSessionExportCmd(a *app) *cobra.Command {
 	opts := &sessionExportOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "export SESSION",
+		Use:   "export [SESSION]",
 		Short: "Print a session for other tools",
 		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was shown), or for each\n" +
 			"run one unsigned in-toto Statement a line (intoto), with the run's outputs as the subject and skill tree,\n" +
 			"script, arguments, sandbox, policy decision and place in the record as the predicate of type\n" +
-			provenance.ExecutionType + ".\nA record is not verified beyond its chain; see `skillsd session verify`.",
-		Args: cobra.ExactArgs(1),
-		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+			provenance.ExecutionType + ".\nA record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(func(_ context.Context, args []string) error { return opts.run(sessionArg(args)) }),
 	}
 	cmd.Flags().StringVar(&opts.Format, "format", "json", "json or intoto")
 	return cmd

@@ -14,15 +14,16 @@ import (
 
 func TestSessionLines(t *testing.T) {
 	now := time.Date(2026, 11, 21, 15, 4, 0, 0, time.Local)
-	sessions := []provenance.Session{
-		{ID: "ses_019aa6f0-7c00-7000-8000-000000000000", CreatedAt: provenance.Stamp(now), Principal: "local", Client: "claude-code 2.0.14", State: provenance.StateDamaged},
-		{ID: "ses_019aa6f0-7c00-7000-8000-00000000000f", CreatedAt: provenance.Stamp(now.AddDate(-1, 0, 0)), Principal: strings.Repeat("p", 60), Client: "evil\x1b[2J\nx 1", State: provenance.StateOpen,
-			Counts: provenance.Counts{Activations: 1234, Runs: 123, Denials: 1234}},
-		{ID: "run-7", CreatedAt: provenance.Stamp(now), Principal: "ops", State: provenance.StateEnded},
+	sessions := []sessionRow{
+		{Session: provenance.Session{ID: "ses_019aa6f0-7c00-7000-8000-000000000000", CreatedAt: provenance.Stamp(now), Principal: "local", Client: "claude-code 2.0.14", State: provenance.StateDamaged}},
+		{skills: []string{"csv-report", "text-stats", "c"}, Session: provenance.Session{ID: "ses_019aa6f0-7c00-7000-8000-00000000000f", CreatedAt: provenance.Stamp(now.AddDate(-1, 0, 0)), Principal: strings.Repeat("p", 60), Client: "evil\x1b[2J\nx 1", State: provenance.StateOpen,
+			Counts: provenance.Counts{Activations: 1234, Runs: 123, Denials: 1234}}},
+		{Session: provenance.Session{ID: "run-7", CreatedAt: provenance.Stamp(now), Principal: "ops", State: provenance.StateEnded}},
 	}
 	long := sessionLines(sessions, 0, now)
 	for i, want := range []string{
-		"START        LOAD  RUN  DENY  STATE    PRINCIPAL", sessions[0].ID + "  11-21 15:04  0     0    0     damaged  local ", sessions[1].ID + "  2025-11-21   1234  123  1234  open     " + sessions[1].Principal,
+		"START        SKILLS                     RUN  DENY  STATE    PRINCIPAL", sessions[0].ID + "  11-21 15:04                             0    0     damaged  local ",
+		sessions[1].ID + "  2025-11-21   csv-report, text-stats, c  123  1234  open     " + sessions[1].Principal,
 	} {
 		if !strings.Contains(long[i], want) {
 			t.Errorf("line %q, want %q in it", long[i], want)
@@ -32,10 +33,20 @@ func TestSessionLines(t *testing.T) {
 		t.Errorf("the client is cut in %q", long[1])
 	}
 	same := sessionLines(sessions[1:], 80, now)
-	for _, line := range append(same, sessionLines([]provenance.Session{sessions[0], sessions[2]}, 80, now)...) {
+	for _, line := range append(same, sessionLines([]sessionRow{sessions[0], sessions[2]}, 80, now)...) {
 		if cells(line) > 80 || strings.ContainsAny(line, "\x1b\n") {
 			t.Errorf("%d columns: %q", cells(line), line)
 		}
+	}
+	if !strings.Contains(same[1], "  cs… +2  123  ") {
+		t.Errorf("the skills are not cut to their column in %q", same[1])
+	}
+	if alone := sessionLines(sessions[:1], 80, now); strings.Contains(alone[0], "PRINCIPAL") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || cells(alone[1]) > 80 {
+		t.Errorf("of this machine's user alone: %q", alone)
+	}
+	sessions[0].skills = []string{"a-skill-with-a-name-that-is-longer-than-half-a-line"}
+	if alone := sessionLines(sessions[:1], 80, now); !strings.Contains(alone[1], "  a-skill-with-a…  0 ") || !strings.HasSuffix(alone[1], "  claude-code") || cells(alone[1]) > 80 {
+		t.Errorf("of this machine's user alone: %q", alone)
 	}
 	if !strings.HasPrefix(same[1], "ses_019aa6f0-7c00  ") {
 		t.Errorf("the id is not cut in %q", same[1])

@@ -28,13 +28,13 @@ type sessionReplayOptions struct {
 func newSessionReplayCmd(a *app) *cobra.Command {
 	opts := &sessionReplayOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "replay SESSION",
+		Use:   "replay [SESSION]",
 		Short: "Print in order what the model was shown",
 		Long: "Print in order what the model was shown: instructions, files and parts of files, released output of scripts and\n" +
 			"refusals. Every text is found by the digest the record has of it and stands behind \"| \"; where it can no longer\n" +
-			"be found, that is said in its place and the exit code is 3.",
-		Args: cobra.ExactArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
+			"be found, that is said in its place and the exit code is 3. Without SESSION it is the newest.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, sessionArg(args)) }),
 	}
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON, one object a line, with the exact bytes")
 	return cmd

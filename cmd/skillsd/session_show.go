@@ -28,10 +28,12 @@ type sessionShowOptions struct {
 func newSessionShowCmd(a *app) *cobra.Command {
 	opts := &sessionShowOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "show SESSION",
+		Use:   "show [SESSION]",
 		Short: "Show what a session was shown, ran and was refused",
-		Args:  cobra.ExactArgs(1),
-		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is the newest;\n" +
+			"the beginning of an id is enough.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(func(_ context.Context, args []string) error { return opts.run(sessionArg(args)) }),
 	}
 	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr]; control characters are left out on a terminal only")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
@@ -164,11 +166,14 @@ func (o *sessionShowOptions) printOutput(dir, id string) error {
 	return nil
 }
 
-// copyOutput prints what a script printed: byte for byte, but on a terminal without what a terminal
+// copyOutput prints what a script printed.
+func (a *app) copyOutput(r io.Reader) error { return copyShown(a.out, r, isTerminal(a.out)) }
+
+// copyShown copies what a script printed: byte for byte, but to a terminal without what a terminal
 // obeys.
-func (a *app) copyOutput(r io.Reader) error {
-	if !isTerminal(a.out) {
-		_, err := io.Copy(a.out, r)
+func copyShown(w io.Writer, r io.Reader, terminal bool) error {
+	if !terminal {
+		_, err := io.Copy(w, r)
 		return err
 	}
 	in := bufio.NewReader(r)
@@ -182,7 +187,7 @@ func (a *app) copyOutput(r io.Reader) error {
 		if text = strings.Join(words, "\t"); ended {
 			text += "\n"
 		}
-		if _, err := io.WriteString(a.out, text); err != nil {
+		if _, err := io.WriteString(w, text); err != nil {
 			return err
 		}
 		if errors.Is(err, io.EOF) {

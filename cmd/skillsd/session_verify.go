@@ -40,13 +40,13 @@ type recordProblem struct {
 func newSessionVerifyCmd(a *app) *cobra.Command {
 	opts := &sessionVerifyOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "verify SESSION",
+		Use:   "verify [SESSION]",
 		Short: "Recompute a session's hash chain and compare every file with it",
 		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output and what was shown\n" +
 			"with it. The first difference is printed as FILE:LINE: WHAT and the exit code is 3. With --key, the key must\n" +
-			"also have signed the last event.",
-		Args: cobra.ExactArgs(1),
-		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+			"also have signed the last event. Without SESSION it is the newest.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(func(_ context.Context, args []string) error { return opts.run(sessionArg(args)) }),
 	}
 	cmd.Flags().StringVar(&opts.Key, "key", "", "file with the public key that must have signed the session, as keygen writes it")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")

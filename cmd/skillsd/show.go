@@ -49,7 +49,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 		return o.app.offOr(name, lookupFailure(err))
 	}
 	rows := []skillRow{newSkillRow(ctx, snapshot, sk, verdicts.allow)}
-	verdicts.mark(rows)
+	verdicts.mark(snapshot, rows)
 	if err := addViolations(ctx, rows); err != nil {
 		return err
 	}

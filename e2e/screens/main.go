@@ -30,7 +30,7 @@ var scenes = []scene{
 		"skillsd list",
 	}},
 	{"allow", "Allowing one script after reading it", []string{
-		"skillsd allow text-stats:scripts/stats.sh",
+		"skillsd allow --offer-tool text-stats:scripts/stats.sh",
 	}},
 	{"doctor", "Asking what works on this machine", []string{
 		"skillsd doctor",

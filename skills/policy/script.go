@@ -19,7 +19,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
 	if len(entries) == 0 {
 		return Entry{}, r.refuse(CodeScriptNotAllowlisted, "script_not_allowlisted", r.Tool+": skill script is not exactly allowlisted: "+clip(r.Skill+":"+r.Path),
-			"the operator can allow it with --allow-skill-script "+clip(r.Skill+":"+r.Path))
+			"the operator can allow it with `skillsd allow "+clip(r.Skill+":"+r.Path)+"` or --allow-skill-script "+clip(r.Skill+":"+r.Path))
 	}
 	if r.StartTree == "" {
 		return Entry{}, r.mismatch("the skill was not there when the server started, so its entry allows nothing",

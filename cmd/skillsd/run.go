@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	app   *app
+	Serve *serveOptions
+	Flags *pflag.FlagSet // its own, to ask what was given
+	all   *pflag.FlagSet // those of serve, of which run has some
+
+	Cwd     string
+	Timeout time.Duration
+	Stdin   bool
+	JSON    bool
+}
+
+// runFlags are the flags of serve that run has: all that decide what may run, and how. The others are
+// about clients and how they are served; what the configuration says of them still holds.
+func runFlags() []string {
+	return []string{
+		"skills-root", "allow-root", "scan-limit", "strict-roots", "no-default-roots", "allow-shadow", "disable-skill", "validation",
+		"allow-tool", "allow-skill-script", "cfc-enforcement-mode", "prompt-slot-role", "release", "allowed-tools", "tier-scripts", "profile",
+		"skill-script-execution-target", "workspace", "workspace-from-client", "limit", "sandbox", "sign-key", "keep-shown", "run-manifest",
+	}
+}
+
+func newRunCmd(a *app) *cobra.Command {
+	opts := &runOptions{app: a, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
+	cmd := &cobra.Command{
+		Use:   "run SKILL scripts/PATH [-- ARG...]",
+		Short: "Run a script of a skill as the tool run_skill_script would",
+		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: under the same\n" +
+			"configuration, held to the same rules, in the same sandbox, with the same record.\n\n" +
+			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
+			"What stands behind -- goes to the script as it is, without a shell. What the script printed is printed when it has " +
+			"ended, stdout on stdout and stderr on stderr: in a pipe byte for byte, on a terminal without what a terminal " +
+			"obeys. Of a long stream it is the beginning and the end, as the tool gives them; the record has the rest. " +
+			"The last line on stderr says how the run ended and how to look at its record.\n\n" +
+			"A script that needs an approval is asked about on a terminal, and refused elsewhere. No terminal and no client " +
+			"shows who wants a run: --prompt-slot-role direct-command, or the same in the configuration, says that you do.\n\n" +
+			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a limit; 1 it was refused, " +
+			"canceled or could not be run; 2 usage.",
+		Args: runArgs,
+		RunE: runE(opts.run),
+	}
+	opts.Flags, opts.Serve = cmd.Flags(), &serveOptions{app: a}
+	opts.Serve.register(opts.all)
+	for _, name := range runFlags() {
+		cmd.Flags().AddFlag(opts.all.Lookup(name))
+	}
+	cmd.Flags().StringVar(&opts.Cwd, "cwd", "", "working `DIR` of the script below /workspace, /skill or /tmp")
+	cmd.Flags().DurationVar(&opts.Timeout, "timeout", 0, "`DURATION` until the script and all it started are killed, such as 90s; else that of its entry or of --limit")
+	cmd.Flags().BoolVar(&opts.Stdin, "stdin", false, "give the script what this command reads on its own standard input, at most 1 MiB")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the result, or the denial, as JSON instead of what the script printed")
+	return cmd
+}
+
+// runArgs holds the words before -- to a skill and a script.
+func runArgs(cmd *cobra.Command, args []string) error {
+	own := len(args)
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		own = dash
+	}
+	const form = "skillsd run SKILL scripts/PATH -- ARG..."
+	switch {
+	case own == 2:
+		return nil
+	case own > 2:
+		return usageError("what the script is given stands behind --: "+form, "run takes a skill and a script, and %q beside", clipValue(args[2]))
+	case own == 1:
+		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
+			return usageError("skillsd run "+shellLine([]string{skill, path}), "run takes the skill and the script as two words")
+		}
+		return usageError(form+"; `skillsd show "+clipValue(args[0])+"` lists the scripts", "run takes a skill and a script")
+	}
+	return usageError(form, "run takes a skill and a script")
+}
+
+// run does what a client does: it opens a session, loads the skill, and calls the tool.
+func (o *runOptions) run(ctx context.Context, args []string) (err error) {
+	request := session.RunRequest{Skill: args[0], Path: args[1], Args: args[2:], Cwd: o.Cwd, Timeout: o.Timeout}
+	const most = mcpserver.MaxTimeoutMs * time.Millisecond
+	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
+		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s", o.Timeout, durationKey(most))
+	}
+	if err := o.configure(); err != nil {
+		return err
+	}
+	facts, err := o.Serve.facts()
+	if err != nil {
+		return err
+	}
+	pol, err := o.Serve.policy()
+	if err != nil {
+		return err
+	}
+	if o.Stdin {
+		if request.Stdin, err = o.input(ctx); err != nil {
+			return err
+		}
+	}
+	// What is refused is said anyway; the log has causes that no answer names.
+	logger := textLogger(o.app.err, slog.LevelError, true)
+	p, err := o.Serve.prepare(pol, facts, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	sessions, err := o.Serve.sessions(ctx, p, p.records, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
+	if _, err := p.registry.Rescan(ctx); err != nil {
+		return err
+	}
+	if err := sessions.Start(ctx, nil); err != nil {
+		return err
+	}
+	if pol.Offers(mcpserver.ToolRun) {
+		p.detection.start(ctx, logger)
+		defer p.detection.end()
+	}
+	return o.call(ctx, sessions, request, p.version)
+}
+
+// configure gives the flags of serve that run does not have what environment and file say.
+func (o *runOptions) configure() error {
+	own := *o.app // whose origins are those of serve
+	o.Serve.app = &own
+	cmd := &cobra.Command{Use: "serve"}
+	cmd.Flags().AddFlagSet(o.all)
+	if err := own.cfg.configure(cmd, own.env); err != nil {
+		return err
+	}
+	// No client is served, so that it is over HTTP else does not matter.
+	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
+	return nil
+}
+
+// input reads what the script is given.
+func (o *runOptions) input(ctx context.Context) ([]byte, error) {
+	text, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1)) })
+	if err == nil && len(text) > mcpserver.MaxStdinBytes {
+		err = usageError("pass less, or let the script read a file of the workspace", "--stdin: the input is longer than %s", formatSize(mcpserver.MaxStdinBytes))
+	}
+	return text, err
+}
+
+// call loads the skill and runs the script, in one session.
+func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, request session.RunRequest, version string) error {
+	load := session.Call{Method: mcpserver.ToolLoad, ToolCallID: "load", Principal: mcpserver.LocalPrincipal(), Client: "skillsd-run " + version}
+	if o.Serve.FromClient {
+		dir, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		load.Workspace.Path = dir
+	}
+	ses, err := sessions.Open(ctx, load)
+	if err != nil {
+		return o.refused("", nil, err)
+	}
+	if _, err := ses.Activate(ctx, session.ActivateRequest{Call: load, Skill: request.Skill, Source: provenance.SourceUser}); err != nil {
+		return o.refused(ses.ID(), nil, o.canceled(ctx, err))
+	}
+	request.Call = load
+	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
+	request.CanAsk = !o.Stdin && isTerminal(o.app.err) && canType(o.app.in)
+	shown := &statusLine{}
+	if isTerminal(o.app.err) {
+		shown.w = o.app.err
+	}
+	request.Call.Progress = func(message string) { shown.set(request.Path + ": " + message) }
+	result, err := ses.RunScript(ctx, request)
+	if question, asks := errors.AsType[*session.Question](err); asks {
+		shown.clear()
+		request.Answer = o.app.answer(ctx, question)
+		result, err = ses.RunScript(ctx, request)
+	}
+	shown.clear()
+	if err != nil {
+		return o.refused(ses.ID(), result, o.canceled(ctx, err))
+	}
+	return o.ended(ses.ID(), result)
+}
+
+// errCanceled is that whoever started the command has ended it.
+var errCanceled = errors.New("canceled")
+
+// canceled is err, unless it only says that ctx is over.
+func (o *runOptions) canceled(ctx context.Context, err error) error {
+	if _, denied := errors.AsType[*session.Denied](err); ctx.Err() != nil && !denied {
+		return errCanceled
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+// canType reports whether in is where a person types.
+func canType(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// await reads from the input of the process until ctx is done. What is read after that is lost, which
+// is at the end of the command only.
+func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		text, err := read(a.in)
+		answered <- answer{text, err}
+	}()
+	select {
+	case got := <-answered:
+		return got.text, got.err
+	case <-ctx.Done():
+		return nil, &exitError{Code: exitFailure, Err: errCanceled}
+	}
+}
+
+// confirm asks a question on the terminal; only a clear yes is one.
+func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
+	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	line, err := a.await(ctx, func(in io.Reader) ([]byte, error) {
+		const most = 1 << 10
+		text, err := bufio.NewReader(io.LimitReader(in, most)).ReadBytes('\n')
+		if err == io.EOF {
+			err = nil
+		}
+		return text, err
+	})
+	if err != nil || !strings.HasSuffix(string(line), "\n") {
+		fmt.Fprintln(a.err)
+	}
+	word := strings.ToLower(strings.TrimSpace(string(line)))
+	return err == nil && (word == "y" || word == "yes"), err
+}
+
+// answer puts the question of a run before who sits at the terminal.
+func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
+	for line := range strings.SplitSeq(q.Message, "\n") {
+		fmt.Fprintln(a.err, printable(line))
+	}
+	answer := &session.Answer{State: q.State, Action: "decline"}
+	switch yes, err := a.confirm(ctx, "Run it this once?"); {
+	case err != nil:
+		answer.Action = "cancel"
+	case yes:
+		answer.Action = "accept"
+	}
+	return answer
+}
+
+// statusLine is one line on a terminal that says what goes on. Without a terminal it is nothing.
+type statusLine struct {
+	w       io.Writer // nil: nothing is shown
+	visible bool
+}
+
+func (l *statusLine) set(text string) {
+	if l.w != nil {
+		l.visible = true
+		fmt.Fprintf(l.w, "\r%s\x1b[K", shorten(text, 79))
+	}
+}
+
+// clear removes the line, so that results stand on an empty one.
+func (l *statusLine) clear() {
+	if l.visible {
+		fmt.Fprint(l.w, "\r\x1b[K")
+		l.visible = false
+	}
+}
