@@ -95,22 +95,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	}
 	offered := o.app.offersTool()
 	if !o.DryRun {
-		offer, err := o.offer(ctx)
-		if err != nil {
+		if offered, err = o.write(ctx, &entry, facts); err != nil {
 			return err
 		}
-		facts.Config, err = o.app.editAllow(func(edit *allowEdit) error {
-			if offer {
-				if err := edit.offer(); err != nil {
-					return err
-				}
-			}
-			return edit.set(entry.Skill, entry.Path, facts.Entry)
-		})
-		if err != nil {
-			return err
-		}
-		offered = offered || offer
 	}
 	if o.JSON {
 		return writeJSON(o.app.out, facts)
@@ -125,6 +112,25 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	}
 	o.app.noteAllow(offered, scriptName(entry))
 	return nil
+}
+
+// write writes the entry into the configuration, and reports whether the tool that runs scripts is offered
+// then.
+func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *scriptFacts) (offered bool, err error) {
+	offer, err := o.offer(ctx)
+	if err != nil {
+		return false, err
+	}
+	offered = offer || o.app.offersTool()
+	facts.Config, err = o.app.editAllow(func(edit *allowEdit) error {
+		if offer {
+			if err := edit.offer(); err != nil {
+				return err
+			}
+		}
+		return edit.set(entry.Skill, entry.Path, facts.Entry)
+	})
+	return offered, err
 }
 
 // offer reports whether the tool that runs scripts is to be offered as well, which it is not yet.
