@@ -189,7 +189,7 @@ type Write struct {
 	Path    string // slash-separated, below /workspace
 	Op      string // "write", "mkdir" or "delete"
 	Size    int64
-	Digest  string // of the new content, for "write"
+	Digest  string // of the new content, for "write"; empty when refused, or when the script could not read it
 	Refused string // why it was not applied; empty when applied
 }
 

@@ -1,15 +1,14 @@
 package native
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,40 +23,96 @@ const (
 	maxDepth  = 64   // directories
 )
 
+// leastTime is what applying may take at least: half of a script's changes is worth less than a wait.
+const leastTime = 10 * time.Second
+
+// A layer is what a run left above a staged workspace.
+type layer struct {
+	upper   *os.File
+	trusted bool // the server made the overlay, whose marks the command cannot set
+	owner   int  // the host's id that the command's own files have; of meaning to a server of root's
+	group   int
+	began   time.Time // what changed in the workspace since, somebody else changed
+	ws      sandbox.Workspace
+	outcome sandbox.Outcome
+	most    int64         // bytes
+	within  time.Duration // that applying may take
+}
+
+// applied applies what the run left above a staged workspace.
+func (e *execution) applied(ctx context.Context, outcome sandbox.Outcome) []sandbox.Write {
+	opts := &e.runner.opts
+	l := &layer{
+		upper: e.upper, trusted: e.upper != nil, owner: opts.UID, group: opts.GID, began: e.began,
+		ws: e.cmd.Workspace, outcome: outcome, most: e.limits.Scratch, within: max(e.limits.Timeout, leastTime),
+	}
+	if l.upper == nil && len(e.said.files) > 1 {
+		l.upper = e.said.files[1]
+	}
+	if l.upper == nil {
+		return nil
+	}
+	return apply(ctx, l)
+}
+
 // An applier carries the changes in an overlay's upper layer over to the workspace itself. The
 // layer is hostile; the workspace may hold links of any kind, and none is followed.
 type applier struct {
+	*layer
+	ctx       context.Context
+	root      bool // the server is root, and answers for whose the files become
 	protected []string
-	ended     bool // the run ended by itself
-	outcome   sandbox.Outcome
 	left      int64
 	writes    []sandbox.Write
+	waiting   []incoming // files that are copied and not yet in their places
+	held      []*place   // directories of theirs
+	removed   int        // entries of the deletion that is going on
+	changed   bool       // the workspace was
+	cut       bool       // there were too many changes
 }
 
-func apply(upper *os.File, ws sandbox.Workspace, outcome sandbox.Outcome, most int64) []sandbox.Write {
-	a := &applier{outcome: outcome, ended: outcome == sandbox.Exited, left: most}
-	for _, p := range ws.Protected {
-		a.protected = append(a.protected, path.Clean(p))
-	}
-	from, err := rootOf(upper)
+// apply returns what became of each change: applied and on disk, or refused. What is left when ctx
+// or the time for it ends is refused.
+func apply(ctx context.Context, l *layer) []sandbox.Write {
+	nothing := func(why string) []sandbox.Write { return []sandbox.Write{{Path: ".", Op: "write", Refused: why}} }
+	from, err := rootOf(l.upper)
 	if err != nil {
-		return []sandbox.Write{{Path: ".", Op: "write", Refused: "the changes cannot be read"}}
+		return nothing("the changes cannot be read")
 	}
 	defer func() { _ = from.Close() }()
-	to, err := rootOf(ws.Dir)
-	if err != nil {
-		return []sandbox.Write{{Path: ".", Op: "write", Refused: "the workspace cannot be opened"}}
+	if entries, err := fs.ReadDir(from.FS(), "."); err == nil && len(entries) == 0 {
+		return nil
 	}
-	defer func() { _ = to.Close() }()
-	a.dir(from, to, "", "")
-	if len(a.writes) > maxWrites {
-		a.add(sandbox.Write{Path: ".", Op: "write", Refused: "too many changes: the rest was not applied"})
+	to, err := openPlace(l.ws.Dir)
+	if errors.Is(err, unix.ENOSYS) {
+		return nothing("the kernel does not tell where file systems are mounted")
+	}
+	if err != nil {
+		return nothing("the workspace cannot be opened")
+	}
+	defer to.close()
+	ctx, cancel := context.WithTimeout(ctx, l.within)
+	defer cancel()
+	a := &applier{layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.most}
+	for _, p := range l.ws.Protected {
+		a.protected = append(a.protected, path.Clean(p))
+	}
+	a.dir(from, to, "", a.lock(to), false)
+	a.flush()
+	if a.cut {
+		a.add(sandbox.Write{Path: ".", Op: "write", Refused: "there are more changes than are applied"})
+	}
+	if a.changed {
+		if err := unix.Syncfs(int(to.self.Fd())); err != nil {
+			a.add(sandbox.Write{Path: ".", Op: "write", Refused: "what was applied may not be on disk: " + reason(err)})
+		}
 	}
 	return a.writes
 }
 
-// dir applies the entries of one directory. A refusal reaches everything below it.
-func (a *applier) dir(from, to *os.Root, dir, refused string) {
+// dir applies the entries of one directory, to a nil one those that are refused. A refusal reaches
+// everything below it. What of the workspace's is hidden, the command had deleted.
+func (a *applier) dir(from *os.Root, to *place, dir, refused string, hidden bool) {
 	if len(dir) > maxPath || strings.Count(dir, "/") >= maxDepth {
 		a.add(sandbox.Write{Path: dir, Op: "write", Refused: "what is below is too deep"})
 		return
@@ -68,10 +123,13 @@ func (a *applier) dir(from, to *os.Root, dir, refused string) {
 		return
 	}
 	if refused == "" && gitLike(entries, to) {
-		refused = "would make or change a git repository"
+		refused = errGit.Error()
+	}
+	if hidden && to != nil {
+		a.removeHidden(from, to, dir, refused)
 	}
 	for _, e := range entries {
-		if len(a.writes) > maxWrites {
+		if a.full() {
 			return
 		}
 		p := path.Join(dir, e.Name())
@@ -89,7 +147,7 @@ func (a *applier) dir(from, to *os.Root, dir, refused string) {
 			// Without its digest: sparse files are cheap to leave and dear to read.
 			a.add(sandbox.Write{Path: p, Op: "write", Size: info.Size(), Refused: why})
 		case info.IsDir():
-			a.directory(from, to, e.Name(), p, why)
+			a.directory(from, to, e.Name(), p, why, hidden)
 		case info.Mode().IsRegular():
 			a.file(from, to, e.Name(), p)
 		case isWhiteout(info):
@@ -101,19 +159,23 @@ func (a *applier) dir(from, to *os.Root, dir, refused string) {
 }
 
 func (a *applier) add(w sandbox.Write) {
-	switch n := len(a.writes); {
-	case n < maxWrites:
-		a.writes = append(a.writes, w)
-	case n == maxWrites:
-		a.writes = append(a.writes, sandbox.Write{Path: ".", Op: "write", Refused: "there are more changes than are applied"})
-	}
+	a.changed = a.changed || w.Refused == ""
+	a.writes = append(a.writes, w)
+}
+
+// full reports that there is no more room for what becomes of a change, and so none may be made.
+func (a *applier) full() bool {
+	a.cut = a.cut || len(a.writes)+len(a.waiting) >= maxWrites
+	return a.cut
 }
 
 func (a *applier) refuse(p string) string {
 	name := path.Base(p)
 	switch {
-	case !a.ended:
+	case a.outcome != sandbox.Exited:
 		return "the run ended with " + string(a.outcome)
+	case a.ctx.Err() != nil:
+		return a.stopped().Error()
 	case !printable(name):
 		return "name with control or invalid characters"
 	case isProtected(name):
@@ -132,213 +194,105 @@ func isWhiteout(info fs.FileInfo) bool {
 	return ok && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
-func isOpaque(dir *os.Root) bool {
-	f, err := dir.Open(".")
-	if err != nil {
-		return false
+// isOpaque reads the mark of the overlay that was mounted. The other is an ordinary attribute there,
+// which a command sets on directories that it may not empty.
+func (a *applier) isOpaque(dir *os.File) bool {
+	mark := "user.overlay.opaque"
+	if a.trusted {
+		mark = "trusted.overlay.opaque"
 	}
-	defer func() { _ = f.Close() }()
 	var b [1]byte
-	for _, attr := range []string{"user.overlay.opaque", "trusted.overlay.opaque"} {
-		if n, err := unix.Fgetxattr(int(f.Fd()), attr, b[:]); err == nil && n == 1 && b[0] == 'y' {
-			return true
-		}
-	}
-	return false
+	n, err := unix.Fgetxattr(int(dir.Fd()), mark, b[:])
+	return err == nil && n == 1 && b[0] == 'y'
 }
 
-func (a *applier) directory(from, to *os.Root, name, p, refused string) {
-	sub, err := from.OpenRoot(name)
+func (a *applier) directory(from *os.Root, to *place, name, p, refused string, hidden bool) {
+	sub, self, err := openLayer(from, name)
 	if err != nil {
 		a.add(sandbox.Write{Path: p, Op: "mkdir", Refused: "the changes cannot be read"})
 		return
 	}
-	defer func() { _ = sub.Close() }()
+	defer func() { _, _ = sub.Close(), self.Close() }()
 	if refused != "" {
 		a.add(sandbox.Write{Path: p, Op: "mkdir", Refused: refused})
-		a.dir(sub, nil, p, refused)
+		a.dir(sub, nil, p, refused, false)
 		return
 	}
-	target, err := enter(to, name)
-	switch {
-	case err == nil:
-		if isOpaque(sub) {
-			a.removeHidden(sub, target, p)
+	hidden = hidden || a.isOpaque(self)
+	target, err := to.enter(name)
+	if err == nil {
+		why := a.lock(target)
+		if why == "" {
+			why = a.refuseTarget(self, target, hidden)
 		}
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) && a.remove(to, name, p, ""):
-		w := sandbox.Write{Path: p, Op: "mkdir"}
-		if err = to.Mkdir(name, 0o755); err == nil {
-			target, err = enter(to, name)
-		}
-		if err != nil {
-			w.Refused = reason(err)
-		} else {
-			adopt(target, to)
-		}
-		a.add(w)
-	}
-	if target == nil {
-		a.dir(sub, nil, p, "its directory could not be made")
+		a.dir(sub, target, p, why, hidden)
+		a.release(target)
 		return
 	}
-	defer func() { _ = target.Close() }()
-	a.dir(sub, target, p, "")
-}
-
-var errNotDir = errors.New("not a directory")
-
-// enter opens a directory that is no link and was none when it was opened.
-func enter(root *os.Root, name string) (*os.Root, error) {
-	want, err := root.Lstat(name)
-	if err != nil {
-		return nil, err
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) && a.remove(to, name, p, "") {
+		target, err = a.mkdir(self, to, name)
 	}
-	if !want.IsDir() {
-		return nil, errNotDir
-	}
-	sub, err := root.OpenRoot(name)
-	if err != nil {
-		return nil, err
-	}
-	got, err := sub.Stat(".")
-	if err != nil || !os.SameFile(want, got) {
-		return nil, errors.Join(errNotDir, sub.Close())
-	}
-	return sub, nil
-}
-
-// removeHidden deletes what an opaque directory hides: the command had replaced the directory.
-func (a *applier) removeHidden(sub, target *os.Root, p string) {
-	entries, err := fs.ReadDir(target.FS(), ".")
-	if err != nil {
-		a.add(sandbox.Write{Path: p, Op: "delete", Refused: reason(err)})
-		return
-	}
-	for _, e := range entries {
-		if _, err := sub.Lstat(e.Name()); errors.Is(err, fs.ErrNotExist) {
-			q := path.Join(p, e.Name())
-			a.remove(target, e.Name(), q, a.refuse(q))
-		}
-	}
-}
-
-// remove deletes an entry of the workspace unless something below it is protected.
-func (a *applier) remove(to *os.Root, name, p, refused string) bool {
-	w := sandbox.Write{Path: p, Op: "delete", Refused: refused}
-	if w.Refused == "" && to != nil {
-		w.Refused = a.refuseBelow(to, name, p)
-	}
-	if w.Refused == "" {
-		if err := to.RemoveAll(name); err != nil {
-			w.Refused = reason(err)
-		}
-	}
-	a.add(w)
-	return w.Refused == ""
-}
-
-func (a *applier) refuseBelow(to *os.Root, name, p string) string {
-	for _, q := range a.protected {
-		if q == p || strings.HasPrefix(q, p+"/") {
-			return "holds a protected path"
-		}
-	}
-	found := ""
-	err := fs.WalkDir(to.FS(), name, func(q string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if isProtected(path.Base(q)) {
-			found = "holds a protected name"
-			return fs.SkipAll
-		}
-		return nil
-	})
-	if err != nil {
-		return reason(err)
-	}
-	return found
-}
-
-func (a *applier) file(from, to *os.Root, name, p string) {
-	data, info, err := readRegular(from, name, max(a.left, 0))
-	w := sandbox.Write{Path: p, Op: "write"}
+	w := sandbox.Write{Path: p, Op: "mkdir"}
 	if err != nil {
 		w.Refused = reason(err)
 		a.add(w)
+		a.dir(sub, nil, p, w.Refused, false)
 		return
-	}
-	sum := sha256.Sum256(data)
-	w.Size, w.Digest = int64(len(data)), "sha256:"+hex.EncodeToString(sum[:])
-	if st, err := to.Lstat(name); err == nil && st.IsDir() && !a.remove(to, name, p, "") {
-		w.Refused = "a directory is in its place"
-	}
-	if w.Refused == "" {
-		a.left -= w.Size
-		if err := replace(to, name, data, info.Mode().Perm()&0o755); err != nil {
-			w.Refused = reason(err)
-		}
 	}
 	a.add(w)
+	a.dir(sub, target, p, "", false)
+	a.release(target)
 }
 
-// replace puts a whole file in place of whatever name is.
-func replace(to *os.Root, name string, data []byte, mode fs.FileMode) (err error) {
-	temp := ".skillsd-" + rand.Text()
-	f, err := to.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// refuseTarget says why a server of root's leaves a directory alone: it would act with more rights
+// than the command had, if somebody has put another directory in the place of the one that the
+// command worked in.
+func (a *applier) refuseTarget(self *os.File, target *place, hidden bool) string {
+	if !a.root {
+		return ""
+	}
+	var st unix.Stat_t
+	e, err := target.statx("", unix.AT_EMPTY_PATH)
+	if err = errors.Join(err, unix.Fstat(int(self.Fd()), &st)); err != nil {
+		return reason(err)
+	}
+	same := st.Uid == e.Uid && st.Gid == e.Gid && (int(st.Uid) == a.owner || st.Mode&0o777 == uint32(e.Mode)&0o777)
+	if hidden && e.changedSince(a.began) || !hidden && !same {
+		return errChanged.Error()
+	}
+	return ""
+}
+
+// openLayer opens a directory of the layer, which nothing changes any more.
+func openLayer(from *os.Root, name string) (*os.Root, *os.File, error) {
+	sub, err := from.OpenRoot(name)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer func() {
-		if err != nil {
-			_ = to.Remove(temp)
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = errors.Join(chownLike(f, to), f.Chmod(mode), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return to.Rename(temp, name)
-}
-
-// chownLike gives what a root server writes to the owner of the directory it is in.
-func chownLike(f *os.File, dir *os.Root) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	info, err := dir.Stat(".")
+	self, err := sub.Open(".")
 	if err != nil {
-		return err
+		return nil, nil, errors.Join(err, sub.Close())
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil
-	}
-	return f.Chown(int(st.Uid), int(st.Gid))
+	return sub, self, nil
 }
 
-func adopt(dir, parent *os.Root) {
-	f, err := dir.Open(".")
+// mkdir makes a directory like self, that only its owner can enter until it is his.
+func (a *applier) mkdir(self *os.File, to *place, name string) (*place, error) {
+	if err := to.root.Mkdir(name, 0o700); err != nil {
+		return nil, err
+	}
+	target, err := to.enter(name)
 	if err != nil {
-		return
+		return nil, err
 	}
-	_ = chownLike(f, parent) // a directory of root's is usable, only less convenient
-	_ = f.Close()
-}
-
-// reason is the public part of an error: what failed, without paths.
-func reason(err error) string {
-	var errno syscall.Errno
-	switch {
-	case errors.Is(err, errTooLarge):
-		return "all changes together are too large"
-	case errors.Is(err, errNotDir):
-		return errNotDir.Error()
-	case errors.As(err, &errno):
-		return errno.Error()
+	// Who may write in the workspace may have put another directory in its place, which is not to change hands.
+	if entries, err := fs.ReadDir(target.root.FS(), "."); err != nil || len(entries) != 0 {
+		target.close()
+		return nil, errors.Join(errChanged, err)
 	}
-	return "cannot be applied"
+	if err := a.own(target.self, self, to, 0); err != nil {
+		target.close()
+		return nil, errors.Join(err, to.root.Remove(name))
+	}
+	return target, nil
 }

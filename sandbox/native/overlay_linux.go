@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,11 @@ func (l *launch) addOverlay(dir *os.File) error {
 		if err != nil {
 			return unavailable("the workspace has no path any more", "", err)
 		}
+		// Its user's namespace may not show what is below a mount, and no overlay can be made above one.
+		if below := mountBelow(path); below != "" {
+			return unavailable("a file system is mounted inside the workspace, at "+below,
+				"unmount it, grant a directory without it, or mount the workspace ro or rw", nil)
+		}
 		l.spec.Mounts = append(l.spec.Mounts, pidone.Mount{
 			Kind: pidone.Lower, FD: len(l.files), Path: path, Target: sandbox.WorkspaceDir,
 		})
@@ -42,6 +48,25 @@ func (l *launch) addOverlay(dir *os.File) error {
 	})
 	l.files = append(l.files, mount)
 	return nil
+}
+
+// mountBelow returns where, below dir, something is mounted, or nothing.
+func mountBelow(dir string) string {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		if below, ok := strings.CutPrefix(unescape.Replace(fields[4]), strings.TrimSuffix(dir, "/")+"/"); ok && below != "" {
+			return below
+		}
+	}
+	return ""
 }
 
 // overlay returns a detached overlay mount above lower and its upper directory, which lies in a

@@ -2,7 +2,6 @@ package native
 
 import (
 	"io/fs"
-	"os"
 	"strings"
 	"unicode"
 )
@@ -86,18 +85,14 @@ func shortName(part, n string) bool {
 // gitLike reports whether the directory would look like a repository without a .git, whose
 // configuration git obeys wherever it is called in it: HEAD, and beside it either the objects and
 // references or the name of the directory that has them.
-func gitLike(from []fs.DirEntry, to *os.Root) bool {
+func gitLike(from []fs.DirEntry, to *place) bool {
 	has := func(name string) bool {
 		for _, e := range from {
 			if fold(e.Name()) == fold(name) {
 				return true
 			}
 		}
-		if to == nil {
-			return false
-		}
-		_, err := to.Lstat(name)
-		return err == nil
+		return to != nil && to.has(name)
 	}
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }

@@ -1,12 +1,11 @@
 package native
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/skillsd/skillsd/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 func TestIsProtected(t *testing.T) {
@@ -36,39 +35,44 @@ func TestIsProtected(t *testing.T) {
 }
 
 // applied is what apply leaves of a layer's files in a workspace that has others.
-func applied(t *testing.T, has, layer []string) map[string]bool {
+func applied(t *testing.T, has, files []string) map[string]bool {
 	t.Helper()
-	open := func(files []string) *os.File {
-		dir := t.TempDir()
-		for _, name := range files {
-			p := filepath.Join(dir, name)
-			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(p, []byte("x"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f, err := os.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = f.Close() })
-		return f
-	}
-	ws := open(has)
-	apply(open(layer), sandbox.Workspace{Dir: ws}, sandbox.Exited, 1<<20)
+	ws := tree(t, has...)
+	apply(t.Context(), layerOf(tree(t, files...), ws))
 	left := map[string]bool{}
-	err := fs.WalkDir(os.DirFS(ws.Name()), ".", func(p string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+	for p, info := range paths(t, ws) {
+		if !info.IsDir() {
 			left[p] = true
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return left
+}
+
+// A repository that is there stays as it is: it is not deleted either, so that nothing else can be put in
+// the place of its parts.
+func TestApplyDeletesNoRepository(t *testing.T) {
+	repository := []string{"d/r/HEAD", "d/r/objects/x", "d/r/refs/x", "d/r/config", "d/other"}
+	for _, replaced := range []string{"d", "d/r"} {
+		ws := tree(t, repository...)
+		upper := tree(t, replaced+"/objects/x", replaced+"/refs/x", replaced+"/config")
+		if err := unix.Setxattr(filepath.Join(upper.Name(), replaced), "user.overlay.opaque", []byte("y"), 0); err != nil {
+			t.Skipf("missing capability: user attributes: %v", err)
+		}
+		writes := apply(t.Context(), layerOf(upper, ws))
+		left := paths(t, ws)
+		for _, p := range repository[:4] {
+			if left[p] == nil {
+				t.Errorf("%s replaced: %s is gone: %+v", replaced, p, writes)
+			}
+		}
+		if b, err := os.ReadFile(filepath.Join(ws.Name(), "d/r/config")); err != nil || string(b) != "d/r/config" {
+			t.Errorf("%s replaced: the configuration holds %q, %v", replaced, b, err)
+		}
+		a, to := applierOn(t, layerOf(upper, ws))
+		if a.remove(to, "d", "d", "") {
+			t.Errorf("%s replaced: the directory was deleted", replaced)
+		}
+	}
 }
 
 func TestApplyMakesNoRepository(t *testing.T) {

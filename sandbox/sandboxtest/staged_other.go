@@ -1,0 +1,7 @@
+//go:build !linux
+
+package sandboxtest
+
+import "testing"
+
+func testStagedGuards(t *testing.T, _ *fixture) { t.Skip("missing capability: linux") }
