@@ -16,8 +16,10 @@
 //   - The five devices are mounted writable, but belong to nobody inside; /dev/shm and /out may hold
 //     programs.
 //   - The path of the tree on its own file system can be read from /proc/self/mountinfo.
-//   - What a command may watch of files is bounded by the limits of its user on the host alone.
-//   - The kernel's key and timer lists in /proc are covered by a device that cannot be opened.
+//   - The files of /proc that tell of the machine's secrets are covered by a device that cannot be opened.
+//   - /proc/self/cgroup shows the path of the run's control group, in which the server's process number is.
+//   - Where memory is sampled, the kernel lets the buffers of a TCP connection grow to the host's usual
+//     sizes, of which tens of MiB may be one pair's, and counts them as the smaller ones of package native.
 //
 // Of the scripts in e2e/testdata/sandbox-cases, which attack a sandbox or must work in one, all hold for
 // a root server. For an ordinary user S023, which needs a staged workspace, and S085, which needs another

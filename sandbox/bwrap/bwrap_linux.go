@@ -77,7 +77,8 @@ func arguments(p *native.Plan) ([]string, error) {
 		}
 	}
 	args = append(args, "--proc", "/proc")
-	for _, f := range []string{"/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/sched_debug", "/proc/timer_list"} {
+	for _, name := range pidone.Masked {
+		f := "/proc/" + name
 		if _, err := os.Lstat(f); err == nil {
 			args = append(args, "--ro-bind", "/dev/null", f)
 		}

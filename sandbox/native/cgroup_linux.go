@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,9 +53,17 @@ func (b cgroupBase) processes() Memory {
 }
 
 func (r *Runner) base() cgroupBase {
-	r.host.once.Do(func() { r.host.base = findCgroups(r.opts) })
+	r.host.once.Do(func() {
+		emptyCores()
+		r.host.base = findCgroups(r.opts)
+	})
 	return r.host.base
 }
+
+// emptyCores keeps memory out of the core files of this process and of what it starts from then on, to
+// whom the kernel passes that on and who cannot take it back in a read-only /proc. A host that hands core
+// files to a socket heeds no limit on their size.
+func emptyCores() { _ = writeExisting("/proc/self/coredump_filter", "0") }
 
 func findCgroups(o Options) cgroupBase {
 	sampled := cgroupBase{memory: MemorySampled}
@@ -95,20 +104,21 @@ func (b cgroupBase) sweep() {
 		if base == "" {
 			continue
 		}
-		entries, err := os.ReadDir(base)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			if !e.IsDir() || !strings.HasPrefix(e.Name(), groupPrefix) {
-				continue
-			}
-			info, err := e.Info()
-			if err == nil && (orphaned(e.Name(), space) || time.Since(info.ModTime()) > stale) {
-				_ = unix.Rmdir(filepath.Join(base, e.Name()))
+		// A server is not always started in the group that the one before it was in, but often beside it.
+		beside, _ := filepath.Glob(filepath.Join(globQuote(filepath.Dir(base)), "*", groupPrefix+"*"))
+		within, _ := filepath.Glob(filepath.Join(globQuote(base), groupPrefix+"*"))
+		for _, dir := range slices.Concat(within, beside) {
+			info, err := os.Lstat(dir)
+			if err == nil && info.IsDir() && (orphaned(info.Name(), space) || time.Since(info.ModTime()) > stale) {
+				_ = unix.Rmdir(dir)
 			}
 		}
 	}
+}
+
+// globQuote makes a pattern of a path that matches nothing else.
+func globQuote(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // orphaned reports whether the server that made a cgroup is known to be gone. Numbers of processes

@@ -52,7 +52,7 @@ func TestListenAfterTheDeadline(t *testing.T) {
 	if _, err := theirs.Write([]byte{pidone.MsgFiles}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := theirs.Write(binary.LittleEndian.AppendUint32([]byte{pidone.MsgExit}, 7<<8)); err != nil {
+	if _, err := theirs.Write(binary.LittleEndian.AppendUint64([]byte{pidone.MsgExit}, 7<<8)); err != nil {
 		t.Fatal(err)
 	}
 	theirs.Close()

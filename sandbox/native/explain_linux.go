@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
 // setupError explains a step of the helper that failed.
@@ -43,3 +45,7 @@ func startError(err error) error {
 	}
 	return unavailable("the helper could not be started", "", err)
 }
+
+// Landlock reports whether this kernel has the layer that keeps a command from writing to named pipes of
+// directories that are mounted read-only.
+func Landlock() bool { return pidone.Landlock() }

@@ -12,30 +12,54 @@
 //
 // It does not guarantee anything against a fault of the kernel, which the command shares. A
 // server of an ordinary user cannot drop its supplementary groups: the command keeps the rights
-// they give on the files it sees, and it sees them as the server's user. A command learns which
-// kernel, processors and memory the machine has, its load, what is installed below /usr, and the path
-// of a workspace that is mounted ro or rw on its own file system; not where its tree lies. Processor
+// they give on the files it sees, and it sees them as the server's user. Processor
 // time is bounded for each process; for all together by the wall clock. Mode rw of a workspace is
 // what it says: files that tools of the host trust can be written.
 //
+// A command learns which kernel, processors, memory, PCI devices and partitions the machine has, its
+// load, when it was started and the identifier of that start, what is installed below /usr and when a
+// program there was last read where the file system keeps that, identifiers of file systems, the number of
+// the host's user it runs as, where locks of open files are held, and the path of a workspace that is
+// mounted ro or rw on its own file system; not where its tree lies. It may have the host's file systems
+// write out what they hold in memory. Files cannot be watched, by inotify or otherwise.
+//
 // A command may lock whatever it can open, files mounted read-only among them, with flock and with
 // locks for reading: a program of the host that waits for the same lock waits until the run is over.
-// Leases, which hold up those who only open a file, are refused. Watches of files count against the
-// command's user on the host too: a command may have 32 inotify instances and 16384 watches, unless the
-// server sees /proc/sys read-only and so can set no limit. Changes to a staged workspace are
-// applied but for names and directories that known tools run or trust; a list of such names is never
-// complete, and what the host runs because somebody asks for it, a Makefile or a script, is written.
+// Leases, which hold up those who only open a file, are refused. Pipes count against the command's user
+// on the host too: a command may have enough of them that other pipes of that user are made small. Without
+// Landlock, which package detect tells of, a command may write to a named pipe of a directory that is
+// mounted read-only.
+//
+// Changes to a staged workspace are applied but for names and directories that known tools run or trust; a
+// list of such names is never complete, and what the host runs because somebody asks for it, a Makefile or
+// a script, is written. What was changed by others since the run began stays, as far as the file system's
+// clock tells, which moves in steps of milliseconds; a file that they deleted and the command changed comes
+// back. What the command may move and not read keeps its owner, mode and access list; the lists and
+// attributes of other files are lost. Directories are locked with flock while changes are applied to them,
+// and whoever has locked one holds that up. Applying may take as long as the run, at least ten seconds, and
+// ends with the context of Run; what it then has not got to is refused.
+//
+// A host that has core files written, or piped to a program, gets none. To one that has them sent to a
+// socket goes a file without memory, but with registers, names of mapped files and the start of the
+// command line, if the calling process can set what goes into core files: the first Run, or question for
+// how limits are enforced, sets that for this process and all that it starts.
 //
 // Without a memory cgroup the memory limit is enforced by sampling every 20 ms, or as seldom as twice
 // a second where adding up takes long, so a burst may pass it for that long. Counted are private and
-// shared memory, page tables, files in /tmp, /dev/shm, /out and the layer of a staged workspace, with
-// a kibibyte for each, empty or not, locks on files, of which more than 16384 are over any limit, and
-// sockets as if their buffers had the usual size, which no command can change. A file that is mapped as
-// well counts twice. Other memory that no process owns cannot be made. What else the kernel keeps for a
-// process, such as descriptors, pipes and the list of its mappings, is bounded only by the limits on
-// processes and descriptors. Under cgroup v1 the buffers of sockets and pipes are in no limit but those.
-// Only a cgroup tells for sure that processes were refused; where none counts them, a run that fails for
-// it may have outcome exited.
+// shared memory, in swap or not, page tables and mappings, files in /tmp, /dev/shm, /out and the layer of a staged
+// workspace, with a kibibyte for each, empty or not, locks on files, and sockets as if their buffers had
+// the usual size. A file that is mapped as well counts twice, and memory that is shared without a file has
+// at most 4 MiB a piece and counts as if it had them. Not counted are buffers of TCP connections beyond the
+// usual size where a container shows /proc/sys read-only, memory shared by /dev/zero on a kernel without
+// Landlock, and what else the kernel keeps for a process, such as descriptors and pipes, which is bounded
+// only by the limits on processes and descriptors. Other ways to memory that no process owns are refused
+// as far as they are known.
+//
+// No cgroup counts locks on files, of which more than 16384 are over any limit. Under cgroup v1 the
+// buffers of sockets and pipes are in no limit but those on processes and descriptors, and a run that
+// leaves files in the host's memory leaves the kernel some memory to know its cgroup by until those are
+// written and forgotten. Only a cgroup tells for sure that processes were refused; where none counts them,
+// a run that fails for it may have outcome exited.
 //
 //	func main() {
 //		native.MaybeHelper()

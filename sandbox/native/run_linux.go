@@ -42,7 +42,7 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, er
 	e := &execution{
 		launch: launch{runner: r, cmd: cmd, limits: limits},
 		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output),
-		done: make(chan struct{}), ready: make(chan struct{}),
+		done: make(chan struct{}), ready: make(chan struct{}), began: begin,
 	}
 	res, err := e.run(ctx)
 	if err != nil {
@@ -73,7 +73,8 @@ type execution struct {
 	child  *child
 	inside atomic.Pointer[process] // process 1 of a sandbox that a Builder made
 	ready  chan struct{}           // closed when the helper has said that it is
-	group  *cgroup                 // nil when memory is sampled
+	began  time.Time
+	group  *cgroup // nil when memory is sampled
 	stdout *sandbox.Capture
 	stderr *sandbox.Capture
 	said   said
@@ -89,6 +90,7 @@ type execution struct {
 type said struct {
 	files  []*os.File
 	status *syscall.WaitStatus
+	cpu    time.Duration // used by the command and those it waited for
 	cwd    string
 	step   string
 	errno  syscall.Errno
@@ -135,7 +137,7 @@ func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.result(state)
+	return e.result(ctx, state)
 }
 
 // supervise lets the command start, drains and watches it, and returns once its processes are
@@ -293,14 +295,15 @@ func (s *said) take(msg, oob []byte) {
 			s.errno, s.step = syscall.Errno(binary.LittleEndian.Uint32(body)), string(body[4:])
 		}
 	case pidone.MsgExit:
-		if len(body) == 4 {
+		if len(body) == 8 {
 			ws := syscall.WaitStatus(binary.LittleEndian.Uint32(body))
 			s.status = &ws
+			s.cpu = time.Duration(binary.LittleEndian.Uint32(body[4:])) * time.Millisecond
 		}
 	}
 }
 
-func (e *execution) result(state *os.ProcessState) (*sandbox.Result, error) {
+func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbox.Result, error) {
 	res := &sandbox.Result{Limits: e.limits}
 	cause := e.cause.Load()
 	switch {
@@ -323,13 +326,7 @@ func (e *execution) result(state *os.ProcessState) (*sandbox.Result, error) {
 	res.Stdout, res.Stderr = e.stdout.Stream(), e.stderr.Stream()
 	e.collect(res)
 	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
-		upper := e.upper
-		if upper == nil && len(e.said.files) > 1 {
-			upper = e.said.files[1]
-		}
-		if upper != nil {
-			res.Writes = apply(upper, e.cmd.Workspace, res.Outcome, e.limits.Scratch)
-		}
+		res.Writes = e.applied(ctx, res.Outcome)
 	}
 	return res, nil
 }
@@ -340,7 +337,8 @@ func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 		res.Outcome, res.ExitCode = sandbox.Signaled, 0
 		res.Signal = unix.SignalName(ws.Signal())
 	}
-	if res.Signal == "SIGXCPU" {
+	// Anybody can send that signal. The kernel counts in ticks, which are coarse.
+	if res.Signal == "SIGXCPU" && e.said.cpu >= e.limits.CPU/2 {
 		res.Outcome, res.Signal = sandbox.TimedOut, ""
 	}
 	if ws == 0 {

@@ -3,7 +3,10 @@ package native
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
+
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
 // A measurement that is under way when the run ends holds up nobody.
@@ -41,5 +44,49 @@ func TestSampleStopsWithTheRun(t *testing.T) {
 func TestFilesOfTheHostDoNotCount(t *testing.T) {
 	if root, ok := ownRoot(os.Getpid()); ok {
 		t.Errorf("%s counts as a sandbox's", root)
+	}
+}
+
+// Memory that was put into swap, or that only a later thread of a process shows, is still a process's.
+func TestResident(t *testing.T) {
+	const status = "Name:\tx\nVmSwap:\t    4 kB\nRssAnon:\t   16 kB\nRssFile:\t  512 kB\nRssShmem:\t    8 kB\n"
+	if got := resident([]byte(status)); got != 28<<10 {
+		t.Errorf("resident = %d, want %d", got, 28<<10)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"status": "Name:\tx\n", "task/1/status": "Name:\tx\n", "task/2/status": status} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, got := live(dir); at != filepath.Join(dir, "task", "2") || string(got) != status {
+		t.Errorf("live = %q, %q", at, got)
+	}
+}
+
+// Memory shared without a file counts once for all processes, under whatever name, and as if it were as
+// large as it may be.
+func TestMappings(t *testing.T) {
+	const maps = "1000-2000 rw-p 00000000 00:00 0 \n" +
+		"2000-3000 rw-s 00000000 00:01 7                          /dev/zero (deleted)\n" +
+		"3000-4000 rw-s 00000000 00:01 7                          /dev/zero (deleted)\n" +
+		"4000-5000 rw-s 00000000 00:01 8                          [anon_shmem:x]\n" +
+		"5000-6000 rw-s 00000000 00:1b 9                          /tmp/zero\n"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "maps"), []byte(maps), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := mappings{shared: map[string]bool{}, buf: make([]byte, 100)} // lines are cut
+	m.read(dir, make(chan struct{}))
+	m.read(dir, make(chan struct{}))
+	if got, want := m.size(1), int64(10*perMapping+2*pidone.MaxShared); got != want {
+		t.Errorf("size = %d, want %d", got, want)
+	}
+	m.number = mostMappings + 1
+	if got := m.size(1 << 40); got <= 1<<40 {
+		t.Errorf("size of too many = %d", got)
 	}
 }

@@ -117,7 +117,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	}
 	return &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
-			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		UidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: uid, Size: 1}},
 		GidMappings:                []syscall.SysProcIDMap{{ContainerID: insideID, HostID: gid, Size: 1}},
 		GidMappingsEnableSetgroups: l.root,

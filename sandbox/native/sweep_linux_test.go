@@ -97,3 +97,28 @@ func TestSweepTakesOrphans(t *testing.T) {
 		t.Errorf("the cgroup of a server in another namespace is gone: %v", err)
 	}
 }
+
+// A server may be started in another group than the one before it, beside that.
+func TestSweepLooksBeside(t *testing.T) {
+	sandboxtest.Need(t, "memory-cgroup")
+	b := findCgroups(Options{})
+	if b.memory != MemoryCgroup1 {
+		t.Skip("missing capability memory-cgroup: no cgroup of version 1 could be made")
+	}
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	top := filepath.Join(b.mem, "sweep-[test]-"+strconv.Itoa(os.Getpid()))
+	orphan := filepath.Join(top, "before", groupPrefix+pidSpace()+"-"+strconv.Itoa(dead.Process.Pid)+"-X")
+	for _, d := range []string{top, filepath.Join(top, "own"), filepath.Dir(orphan), orphan} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(d) })
+	}
+	cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(top, "own")}.sweep()
+	if _, err := os.Stat(orphan); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the cgroup of a dead server beside this one's is left: %v", err)
+	}
+}

@@ -30,39 +30,45 @@ const fewSockets = 16
 // sample adds up the processes below pid: every process of a sandbox descends from its first.
 // Resident memory counts a shared page once for each process; when the sum passes limit it is
 // asked for again as the proportional set, which the kernel computes more slowly. Beside it are
-// counted the page tables, sockets as if their buffers were full, which cannot be seen, locks, and the
-// files in memory of the directories mounted, of which a process's maps count twice. It returns
-// early with what it has when done is closed.
+// counted the page tables and mappings, sockets as if their buffers were full, which cannot be seen,
+// locks, and the files in memory of the directories mounted, of which a process's maps count twice. It
+// returns early with what it has when done is closed.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
 	kernel := max(sockets(pid)-fewSockets, 0) * perSocket
 	if root, ok := ownRoot(pid); ok {
-		kernel += files(root, mounted) + locks(root, limit)
-	}
-	for _, p := range pids {
-		dir := "/proc/" + strconv.Itoa(p)
-		if status, err := os.ReadFile(dir + "/status"); err == nil {
-			u.memory += field(status, "RssAnon:")*1024 + field(status, "RssShmem:")*1024
-			u.tasks += int(field(status, "Threads:"))
-			kernel += field(status, "VmPTE:") * 1024
+		held, counted := locks(root)
+		kernel += files(root, mounted) + held*perLock
+		if !counted {
+			kernel += limit + 1
 		}
 	}
+	mapped := mappings{shared: map[string]bool{}, buf: make([]byte, 64<<10)}
+	dirs := make([]string, 0, len(pids))
+	for _, p := range pids {
+		dir, status := live("/proc/" + strconv.Itoa(p))
+		dirs = append(dirs, dir)
+		u.memory += resident(status)
+		u.tasks += int(field(status, "Threads:"))
+		kernel += field(status, "VmPTE:") * 1024
+		mapped.read(dir, done)
+	}
+	kernel += mapped.size(limit)
 	if u.memory += kernel; u.memory <= limit {
 		return u
 	}
 	u.memory = kernel
-	for _, p := range pids {
+	for _, dir := range dirs {
 		select {
 		case <-done:
 			return u
 		default:
 		}
-		dir := "/proc/" + strconv.Itoa(p)
 		if rollup, err := os.ReadFile(dir + "/smaps_rollup"); err == nil {
-			u.memory += (field(rollup, "Pss_Anon:") + field(rollup, "Pss_Shmem:")) * 1024
+			u.memory += (field(rollup, "Pss_Anon:") + field(rollup, "Pss_Shmem:") + field(rollup, "SwapPss:")) * 1024
 		} else if status, err := os.ReadFile(dir + "/status"); err == nil {
-			u.memory += field(status, "RssAnon:")*1024 + field(status, "RssShmem:")*1024
+			u.memory += resident(status)
 		}
 	}
 	return u
@@ -74,6 +80,7 @@ func (e *execution) measure() {
 			e.end(sandbox.MemoryLimit)
 		}
 		if e.guest.Load() == nil {
+			e.measureLocks()
 			return
 		}
 	}
@@ -105,24 +112,40 @@ const perLock = 256
 // them that it shows, and more are no command's that means well.
 const mostLocks = 16 << 10
 
-// locks is what the locks on files take whose owners the sandbox with the given tree shows, and above
-// limit when they are too many to be counted. Those of an open file have no owner, and are shown to
-// everybody.
-func locks(root string, limit int64) int64 {
+// locks is how many locks on files have owners that the sandbox with the given tree shows, unless they are
+// too many to be counted. Those of an open file have no owner, and are shown to everybody.
+func locks(root string) (n int64, counted bool) {
 	f, err := os.Open(root + "/proc/locks")
 	if err != nil {
-		return 0
+		return 0, true
 	}
 	defer f.Close()
 	buf := make([]byte, 32<<10) // what the kernel writes at once are whole lines
-	for n := 0; n <= mostLocks; {
+	for n <= mostLocks {
 		m, err := f.Read(buf)
-		n += bytes.Count(buf[:m], []byte("\n")) - bytes.Count(buf[:m], []byte("OFDLCK"))
+		n += int64(bytes.Count(buf[:m], []byte("\n")) - bytes.Count(buf[:m], []byte("OFDLCK")))
 		if err != nil {
-			return int64(n) * perLock
+			return n, true
 		}
 	}
-	return limit + 1
+	return n, false
+}
+
+// measureLocks ends a run with more locks than are counted: no control group counts any.
+func (e *execution) measureLocks() {
+	pid := e.child.proc.Pid
+	if e.runner.builder != nil {
+		p := e.inside.Load()
+		if p == nil {
+			return
+		}
+		pid = p.pid
+	}
+	if root, ok := ownRoot(pid); ok {
+		if _, counted := locks(root); !counted {
+			e.end(sandbox.MemoryLimit)
+		}
+	}
 }
 
 // files is what the file systems in memory hold that the sandbox with the given tree has mounted at the
@@ -164,45 +187,6 @@ func (e *execution) meter() {
 			wait.Reset(max(sampleEvery, min(time.Since(begin), maxPause)))
 		}
 	}
-}
-
-// sockets is how many sockets are open in the network namespace of a process, which is the run's own.
-func sockets(pid int) int64 {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/sockstat")
-	if err != nil {
-		return 0
-	}
-	line, _, _ := bytes.Cut(data, []byte("\n"))
-	return field(bytes.TrimPrefix(line, []byte("sockets: ")), "used")
-}
-
-func descendants(pid int) []int {
-	var found []int
-	queue := []int{pid}
-	for len(queue) > 0 {
-		p := queue[0]
-		queue = queue[1:]
-		tasks := "/proc/" + strconv.Itoa(p) + "/task"
-		d, err := os.Open(tasks)
-		if err != nil {
-			continue
-		}
-		names, _ := d.Readdirnames(-1) // a process that ends meanwhile has none
-		_ = d.Close()
-		for _, t := range names {
-			children, err := os.ReadFile(tasks + "/" + t + "/children")
-			if err != nil {
-				continue
-			}
-			for f := range bytes.FieldsSeq(children) {
-				if c, err := strconv.Atoi(string(f)); err == nil {
-					found = append(found, c)
-					queue = append(queue, c)
-				}
-			}
-		}
-	}
-	return found
 }
 
 func field(data []byte, key string) int64 {

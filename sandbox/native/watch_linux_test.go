@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -56,8 +57,8 @@ func TestSampledFiles(t *testing.T) {
 	}
 }
 
-// Locks on files take memory that only the limit bounds.
-func TestSampledLocks(t *testing.T) {
+// Locks on files take memory that no control group counts.
+func TestLocks(t *testing.T) {
 	sandboxtest.Need(t, "userns", "python3")
 	tree, err := os.Open(t.TempDir())
 	if err != nil {
@@ -81,35 +82,66 @@ time.sleep(float(sys.argv[3]))
 		{"few", "200", "6", "0.1", sandbox.Exited, 0},
 		{"of open files", "200", "37", "0", sandbox.Exited, 3},
 	} {
-		cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/python3", "-c", script, tt.number, tt.command, tt.rest}, Tree: tree}
-		cmd.Limits.Files = 1024
-		res, err := native.New(&native.Options{NoCgroup: true}).Run(t.Context(), cmd)
-		if err != nil || res.Outcome != tt.want || res.ExitCode != tt.exit {
-			t.Errorf("%s: Run = %+v, %v; want %s, exit %d", tt.name, res, err, tt.want, tt.exit)
+		for _, opts := range []*native.Options{nil, {NoCgroup: true}} {
+			cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/python3", "-c", script, tt.number, tt.command, tt.rest}, Tree: tree}
+			cmd.Limits.Files = 1024
+			res, err := native.New(opts).Run(t.Context(), cmd)
+			if err != nil || res.Outcome != tt.want || res.ExitCode != tt.exit {
+				t.Errorf("%s with %+v: Run = %+v, %v; want %s, exit %d", tt.name, opts, res, err, tt.want, tt.exit)
+			}
 		}
 	}
 }
 
-// Watches of files count against the command's user, whose other programs need some too.
-func TestWatchesAreBounded(t *testing.T) {
+// What waits in the buffers of TCP connections is not seen: they have the size they are counted as.
+func TestConnectionsDoNotGrow(t *testing.T) {
 	sandboxtest.Need(t, "userns", "python3")
 	var st unix.Statfs_t
-	if err := unix.Statfs("/proc/sys/user", &st); err != nil || st.Flags&unix.ST_RDONLY != 0 {
-		t.Skip("missing capability: settings of user namespaces that can be written")
+	if err := unix.Statfs("/proc/sys/net", &st); err != nil || st.Flags&unix.ST_RDONLY != 0 {
+		t.Skip("missing capability: settings of network namespaces that can be written")
 	}
 	tree, err := os.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tree.Close()
+	// A reader that keeps up makes the kernel give a connection more room.
 	const script = `
-import ctypes
-c, n = ctypes.CDLL(None), 0
-while n < 100 and c.inotify_init1(0) >= 0: n += 1
-print(n)
+import socket, time
+l = socket.create_server(("127.0.0.1", 0))
+w = socket.create_connection(l.getsockname())
+r, _ = l.accept()
+w.setblocking(False); r.setblocking(False)
+data, n, end = b"x" * (1 << 20), 0, time.monotonic() + 1
+while time.monotonic() < end:
+    try: w.send(data)
+    except BlockingIOError: pass
+    try:
+        while r.recv(1 << 20): pass
+    except BlockingIOError: pass
+end = time.monotonic() + 0.3
+while time.monotonic() < end:
+    try: n += w.send(data); end = time.monotonic() + 0.3
+    except BlockingIOError: time.sleep(0.002)
+print("large" if n > 1 << 20 else "small", n)
 `
 	res, err := native.New(nil).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/python3", "-c", script}, Tree: tree})
-	if err != nil || string(res.Stdout.Head) != "32\n" {
-		t.Errorf("Run = %+v, %v; want 32 instances", res, err)
+	if err != nil || !strings.HasPrefix(string(res.Stdout.Head), "small ") {
+		t.Errorf("Run = %+v, %v, printed %q; want a pair that holds less than a MiB", res, err, res.Stdout.Head)
+	}
+}
+
+// The name of a run's control group holds the server's process number.
+func TestControlGroupHasNoName(t *testing.T) {
+	sandboxtest.Need(t, "userns", "bash")
+	tree, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	const script = `while IFS=: read -r _ _ path; do [ "$path" = / ] || echo "$path"; done </proc/self/cgroup`
+	res, err := native.New(nil).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "-c", script}, Tree: tree})
+	if err != nil || res.Outcome != sandbox.Exited || res.Stdout.Total != 0 {
+		t.Errorf("Run = %+v, %v, printed %q", res, err, res.Stdout.Head)
 	}
 }

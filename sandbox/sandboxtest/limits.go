@@ -82,8 +82,15 @@ func noProcess(t *testing.T, mark string) {
 }
 
 func testMemory(t *testing.T, f *fixture) {
-	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets", "tables", "tmpfs", "processes"} {
+	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets", "tables", "tmpfs", "processes",
+		"zapped", "unmapped", "named", "devzero", "leader", "mappings"} {
 		t.Run(how, func(t *testing.T) {
+			if how == "devzero" {
+				Need(t, "landlock")
+			}
+			if how == "mappings" && f.has(OwnKernel) {
+				t.Skip("missing capability: a kernel that keeps mappings as the host's does")
+			}
 			cmd := f.command(t, "memory.py", how)
 			cmd.Limits.Memory = 256 << 20
 			cmd.Limits.File = 1 << 30
@@ -211,6 +218,12 @@ print("done")
 	usual.Limits.Files = 0
 	usual.Argv = append(usual.Argv[:len(usual.Argv)-1:len(usual.Argv)-1], "256")
 	f.attack(t, &usual)
+
+	// The signal of that limit says nothing without the time.
+	sent := f.run(t, f.script(t, "sent.sh", "kill -XCPU $$"))
+	if sent.Outcome != sandbox.Signaled || sent.Signal != "SIGXCPU" {
+		t.Errorf("SIGXCPU of its own = %s, signal %q", sent.Outcome, sent.Signal)
+	}
 
 	for _, script := range []string{"while :; do :; done", "trap '' XCPU; while :; do :; done"} {
 		busy := f.script(t, "busy.sh", "echo started; "+script)

@@ -17,6 +17,7 @@ const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
 //	userns         this process may make a user namespace
 //	root           the process is root
 //	memory-cgroup  root may make cgroups with a memory controller
+//	landlock       the kernel has it, of version 2 or later
 //	bash, sh, python3, node, deno   the interpreter is in PATH
 //
 // An unknown capability fails the test.
@@ -36,7 +37,7 @@ func Need(t testing.TB, capabilities ...string) {
 
 func probe(capability string) error {
 	switch capability {
-	case "linux", "userns", "memory-cgroup":
+	case "linux", "userns", "memory-cgroup", "landlock":
 		return probeSystem(capability)
 	case "root":
 		if os.Geteuid() != 0 {

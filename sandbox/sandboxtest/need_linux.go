@@ -2,9 +2,12 @@ package sandboxtest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 func probeSystem(capability string) error {
@@ -24,6 +27,11 @@ func probeSystem(capability string) error {
 			}
 		}
 		return errors.New("no cgroup hierarchy that this process may write")
+	case "landlock":
+		version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+		if errno != 0 || version < 2 {
+			return fmt.Errorf("version %d: %v", version, errno)
+		}
 	}
 	return nil
 }

@@ -77,6 +77,7 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...D
 		{"Workspace", testWorkspace},
 		{"Staged", testStaged},
 		{"StagedBounded", testStagedBounded},
+		{"StagedGuards", testStagedGuards},
 		{"Unavailable", testUnavailable},
 		{"LeavesNothing", testLeavesNothing},
 	}

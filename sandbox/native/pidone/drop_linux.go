@@ -21,6 +21,12 @@ func (h *helper) drop() error {
 	if err := h.limit(); err != nil {
 		return err
 	}
+	// Made once the helper is in its control group, the namespace shows that as the root, not by its name.
+	if h.spec.Setting == Bare {
+		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+			return step("hide the control groups", err)
+		}
+	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return step("clear ambient capabilities", err)
 	}
@@ -35,7 +41,7 @@ func (h *helper) drop() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return step("set no_new_privs", err)
 	}
-	if err := landlock("/", "/dev", h.writable()); err != nil {
+	if err := landlock("/", h.devices(), h.writable()); err != nil {
 		return err
 	}
 	filter := assemble(h.spec.NoAnonFiles)
@@ -97,7 +103,8 @@ func (h *helper) limit() error {
 		max      uint64
 	}{
 		// Not 0: to a core_pattern that is a pipe, 0 is no limit and 1 is none at all, so the host's
-		// crash handler would be run, as root, on a process of the command's making.
+		// crash handler would be run, as root, on a process of the command's making. To one that is a
+		// socket no limit is any: what is handed over there is empty, which the parent sees to.
 		{unix.RLIMIT_CORE, 1},
 		{unix.RLIMIT_NOFILE, s.Files},
 		{unix.RLIMIT_NPROC, s.PIDs + ownTasks},

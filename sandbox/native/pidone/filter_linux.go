@@ -10,6 +10,9 @@ const (
 	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	retNoFam = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
 	retInval = unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)
+	retNoMem = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM)
+	retNoOpt = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOPROTOOPT)
+	retNoSup = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOTSUP)
 	retDone  = unix.SECCOMP_RET_ERRNO // 0, and nothing was done
 
 	offNr   = 0
@@ -29,6 +32,7 @@ const (
 	lastKnown    = 469
 	fileSetattr  = 469
 	openTreeAttr = 467
+	setxattrat   = 463
 )
 
 // denied are refused with EPERM whatever their arguments: nothing that scripts are written for needs
@@ -65,15 +69,26 @@ var denied = []uint32{
 // absent answer ENOSYS, on which callers fall back to older calls that the filter can judge: the
 // arguments of clone3 and openat2 lie behind pointers, and io_uring makes calls past the filter.
 // Rings of asynchronous input and output, and pages that a pipe was given, are memory of no process.
+// Watching files shows what everybody on the host does with those below /usr, which programs they start
+// among it; who would watch looks from time to time instead.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_IO_SETUP, unix.SYS_IO_SUBMIT, unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS,
 	unix.SYS_IO_CANCEL, unix.SYS_IO_DESTROY, unix.SYS_VMSPLICE,
+	unix.SYS_INOTIFY_INIT1,
 }
 
-// unowned make memory that belongs to no process, and so is in no sum over processes.
-var unowned = []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET}
+// unowned make memory that belongs to no process, and so is in no sum over processes. A set of Landlock's
+// rules is held by a descriptor alone; the helper's own are made before the filter.
+var unowned = []uint32{
+	unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET,
+	unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF,
+}
+
+// attributes beside a file's content are, as lists of who may use it, memory that no limit counts where
+// the file is in memory. Programs that copy files do without where a file system has none.
+var attributes = []uint32{unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, setxattrat}
 
 // A modeArg is a call whose argument arg is a file mode, looked at when argument flags (unless
 // negative) has one of the bits of creates.
@@ -90,16 +105,8 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	p.unless(unix.BPF_JEQ, auditArch, retNoSys)
 	p.load(offNr)
 	p.when(unix.BPF_JGT, lastKnown, retNoSys) // the x32 calls have bit 30 set
-	gone := append(append([]uint32{}, absent...), absentArch...)
-	if noAnonFiles {
-		gone = append(gone, unowned...)
-	}
-	for _, nr := range gone {
-		p.when(unix.BPF_JEQ, nr, retNoSys)
-	}
-	for _, nr := range append(append([]uint32{}, denied...), deniedArch...) {
-		p.when(unix.BPF_JEQ, nr, retPerm)
-	}
+	p.memory(noAnonFiles)                     // first, because it is called most
+	p.whole(noAnonFiles)
 	// Processes and threads, but in no namespace of their own: inside one the command would hold
 	// capabilities, and with them more of the kernel.
 	p.rule(unix.SYS_CLONE, func(p *program) {
@@ -140,6 +147,23 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	}
 	p.ret(retAllow)
 	return p.code
+}
+
+// whole are the rules on calls that are refused whatever their arguments.
+func (p *program) whole(noAnonFiles bool) {
+	gone := append(append([]uint32{}, absent...), absentArch...)
+	if noAnonFiles {
+		gone = append(gone, unowned...)
+	}
+	for _, nr := range gone {
+		p.when(unix.BPF_JEQ, nr, retNoSys)
+	}
+	for _, nr := range attributes {
+		p.when(unix.BPF_JEQ, nr, retNoSup)
+	}
+	for _, nr := range append(append([]uint32{}, denied...), deniedArch...) {
+		p.when(unix.BPF_JEQ, nr, retPerm)
+	}
 }
 
 var modeArgs = []modeArg{

@@ -9,7 +9,7 @@ var deniedArch = []uint32{
 	unix.SYS_USELIB,
 }
 
-var absentArch []uint32
+var absentArch = []uint32{unix.SYS_INOTIFY_INIT}
 
 var modeArgsArch = []modeArg{
 	{unix.SYS_CHMOD, 1, -1}, {unix.SYS_CREAT, 1, -1}, {unix.SYS_MKNOD, 1, -1}, {unix.SYS_OPEN, 2, 1},

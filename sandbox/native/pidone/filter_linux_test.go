@@ -113,7 +113,39 @@ func TestFilter(t *testing.T) {
 		{"lock", unix.SYS_FCNTL, []uint64{0, unix.F_SETLK}, retAllow},
 		{"lease", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE}, retPerm},
 		{"lease with high bits", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE | high}, retPerm},
-		{"lock of an open file", unix.SYS_FCNTL, []uint64{0, unix.F_OFD_SETLK}, retAllow},
+		{"lock of an open file", unix.SYS_FCNTL, []uint64{0, unix.F_OFD_SETLK}, retInval},
+		{"wait for the lock of an open file", unix.SYS_FCNTL, []uint64{0, unix.F_OFD_SETLKW}, retInval},
+		{"directory notification", unix.SYS_FCNTL, []uint64{0, unix.F_NOTIFY | high}, retPerm},
+		{"inotify", unix.SYS_INOTIFY_INIT1, nil, retNoSys},
+		{"setxattr", unix.SYS_SETXATTR, nil, retNoSup},
+		{"lsetxattr", unix.SYS_LSETXATTR, nil, retNoSup},
+		{"fsetxattr", unix.SYS_FSETXATTR, nil, retNoSup},
+		{"setxattrat", setxattrat, nil, retNoSup},
+		{"getxattr", unix.SYS_GETXATTR, nil, retAllow},
+		{"mmap", unix.SYS_MMAP, []uint64{0, 1 << 40, 0, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}, retAllow},
+		{"shared mmap", unix.SYS_MMAP, []uint64{0, 1 << 40, 0, unix.MAP_SHARED | unix.MAP_ANONYMOUS}, retAllow},
+		{"huge pages", unix.SYS_MMAP, []uint64{0, 1, 0, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB}, retNoMem},
+		{"huge pages of a file in memory", unix.SYS_MEMFD_CREATE, []uint64{0, unix.MFD_CLOEXEC | mfdHugeTLB}, retNoMem},
+		{"huge pages of a segment", unix.SYS_SHMGET, []uint64{0, 0, 0o1600 | shmHugeTLB}, retNoMem},
+		{"segment", unix.SYS_SHMGET, []uint64{0, 0, 0o1600}, retAllow},
+		{"filter with a descriptor", unix.SYS_SECCOMP, []uint64{unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | high}, retInval},
+		{"filter", unix.SYS_SECCOMP, []uint64{unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC}, retAllow},
+		{"table of locks", unix.SYS_PRCTL, []uint64{prFutexHash | high, 1}, retInval},
+		{"name of a thread", unix.SYS_PRCTL, []uint64{unix.PR_SET_NAME}, retAllow},
+		{"landlock", unix.SYS_LANDLOCK_CREATE_RULESET, nil, retAllow},
+		{"key of a connection", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, unix.TCP_MD5SIG}, retNoOpt},
+		{"key of a prefix", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, unix.TCP_MD5SIG_EXT}, retNoOpt},
+		{"newer key of a connection", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP | high, tcpAOAddKey}, retNoOpt},
+		{"no delay", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, unix.TCP_NODELAY}, retAllow},
+		{"the number of a key elsewhere", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.TCP_MD5SIG}, retAllow},
+		{"advice to forget", unix.SYS_FADVISE64, []uint64{3, 0, 0, unix.FADV_DONTNEED}, retDone},
+		{"advice to read ahead", unix.SYS_FADVISE64, []uint64{3, 0, 0, unix.FADV_WILLNEED}, retAllow},
+		{"own processors", unix.SYS_SCHED_SETAFFINITY, []uint64{0}, retAllow},
+		{"a thread's processors", unix.SYS_SCHED_SETAFFINITY, []uint64{17}, retAllow},
+		{"the helper's processors", unix.SYS_SCHED_SETAFFINITY, []uint64{1}, retPerm},
+		{"own priority of input and output", unix.SYS_IOPRIO_SET, []uint64{ioprioProcess, 0}, retAllow},
+		{"the helper's priority of input and output", unix.SYS_IOPRIO_SET, []uint64{ioprioProcess, 1}, retPerm},
+		{"a user's priority of input and output", unix.SYS_IOPRIO_SET, []uint64{3, 0}, retPerm},
 		{"pipe size", unix.SYS_FCNTL, []uint64{0, unix.F_SETPIPE_SZ}, retAllow},
 		{"receive buffer", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUF}, retDone},
 		{"send buffer", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_SNDBUF | high}, retDone},
@@ -145,9 +177,16 @@ func TestFilter(t *testing.T) {
 	if got := judge(t, assemble(true), auditArch, unix.SYS_FCNTL, 0, unix.F_SETPIPE_SZ); got != retPerm {
 		t.Errorf("larger pipe without a memory cgroup: verdict %#x, want %#x", got, retPerm)
 	}
-	for _, lock := range []uint64{unix.F_OFD_SETLK, unix.F_OFD_SETLKW} {
-		if got := judge(t, assemble(true), auditArch, unix.SYS_FCNTL, 0, lock); got != retInval {
-			t.Errorf("lock %d of an open file without a memory cgroup: verdict %#x, want %#x", lock, got, retInval)
+	const shared, private = unix.MAP_SHARED | unix.MAP_ANONYMOUS, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	for _, tt := range []struct {
+		length, flags uint64
+		want          uint32
+	}{
+		{MaxShared, shared, retAllow}, {MaxShared + 1, shared, retNoMem}, {high, shared, retNoMem},
+		{high, private, retAllow}, {high, unix.MAP_SHARED, retAllow}, {1, private | unix.MAP_HUGETLB, retNoMem},
+	} {
+		if got := judge(t, assemble(true), auditArch, unix.SYS_MMAP, 0, tt.length, 0, tt.flags); got != tt.want {
+			t.Errorf("mapping of %d bytes with flags %#x without a memory cgroup: verdict %#x, want %#x", tt.length, tt.flags, got, tt.want)
 		}
 	}
 	for _, nr := range unowned {

@@ -7,8 +7,9 @@ import (
 )
 
 // Landlock is a layer behind the mounts: what the mounts leave read-only stays unwritable should one
-// of them be judged wrongly, by this program or by the kernel. It takes nothing away from a command
-// that the mounts grant, so a kernel without it loses depth and no rule.
+// of them be judged wrongly, by this program or by the kernel. Two rules are its own, and lost on a kernel
+// without it: a named pipe in a directory mounted read-only cannot be written to, which no mount refuses,
+// and where memory is sampled /dev/zero cannot be opened for writing, which memory shared by it takes.
 const (
 	// landlockRead is what the whole tree grants.
 	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -28,13 +29,24 @@ const (
 	landlockScopes   = 6
 )
 
+// Landlock reports whether this kernel has it, switched on and of a version that is used.
+func Landlock() bool { return landlockVersion() >= landlockLeast }
+
+func landlockVersion() uintptr {
+	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0 // not built in, or not switched on
+	}
+	return version
+}
+
 // landlock restricts this thread, and what it starts, to reading all and writing below the given
 // directories. The network is not restricted: the namespace has none but its own loopback, which
 // servers of the command's own may use.
-func landlock(all, devices string, writable []string) error {
-	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 || version < landlockLeast {
-		return nil // not built in, or not switched on
+func landlock(all string, devices, writable []string) error {
+	version := landlockVersion()
+	if version < landlockLeast {
+		return nil
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockRead | landlockWrite | landlockNodes | landlockDevice}
 	if version < landlockTruncate {
@@ -57,8 +69,10 @@ func landlock(all, devices string, writable []string) error {
 	if err := landlockBelow(fd, all, landlockRead); err != nil {
 		return err
 	}
-	if err := landlockBelow(fd, devices, landlockDevice&attr.Handled_access_fs); err != nil {
-		return err
+	for _, device := range devices {
+		if err := landlockBelow(fd, device, landlockDevice&attr.Handled_access_fs); err != nil {
+			return err
+		}
 	}
 	for _, dir := range writable {
 		if err := landlockBelow(fd, dir, landlockWrite&attr.Handled_access_fs); err != nil {
@@ -72,7 +86,7 @@ func landlock(all, devices string, writable []string) error {
 }
 
 func landlockBelow(ruleset uintptr, dir string, access uint64) error {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return step("restrict file access", err)
 	}
@@ -84,6 +98,20 @@ func landlockBelow(ruleset uintptr, dir string, access uint64) error {
 		return step("restrict file access", errno)
 	}
 	return nil
+}
+
+// devices are the paths that a command may write to and yet not make files below.
+func (h *helper) devices() []string {
+	if !h.spec.NoAnonFiles {
+		return []string{"/dev"}
+	}
+	var l []string
+	for _, d := range Devices {
+		if d != "zero" {
+			l = append(l, "/dev/"+d)
+		}
+	}
+	return l
 }
 
 // writable are the directories that the mounts let the command write below.

@@ -61,7 +61,7 @@ func TestLandlock(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with its restriction
 		var errs []error
-		if err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), landlock(at("read"), at("dev"), []string{at("write")})); err != nil {
+		if err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), landlock(at("read"), []string{at("dev")}, []string{at("write")})); err != nil {
 			results <- []error{err}
 			return
 		}

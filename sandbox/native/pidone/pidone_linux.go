@@ -13,7 +13,7 @@
 //
 //	helper  MsgFiles  the tree is built; with descriptors of what the parent reads after the run
 //	parent  MsgGo     the helper is in its control groups: what follows counts against the limits
-//	helper  MsgExit   the command ended, with its wait status
+//	helper  MsgExit   the command ended, with its wait status and the processor time it used
 //
 // In the place of any of its own it sends MsgError, with an errno and the step that failed, or MsgCwd,
 // and ends: a parent that was not sent MsgExit has no result of the command. Between MsgGo and MsgExit
@@ -274,8 +274,9 @@ func (h *helper) reap(pid int) error {
 		_ = unix.Close(fd)
 	}
 	var status uint32
+	var used unix.Rusage
 	for {
-		got, _, errno := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&status)), 0, 0, 0, 0)
+		got, _, errno := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&status)), 0, uintptr(unsafe.Pointer(&used)), 0, 0)
 		if errno == unix.EINTR {
 			continue
 		}
@@ -285,7 +286,11 @@ func (h *helper) reap(pid int) error {
 		if int(got) != pid {
 			continue
 		}
-		msg := [...]byte{MsgExit, byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24)}
+		ms := uint32((used.Utime.Sec+used.Stime.Sec)*1000 + (used.Utime.Usec+used.Stime.Usec)/1000)
+		msg := [...]byte{
+			MsgExit, byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24),
+			byte(ms), byte(ms >> 8), byte(ms >> 16), byte(ms >> 24),
+		}
 		_, _, _ = unix.RawSyscall6(unix.SYS_SENDTO, ControlFD, uintptr(unsafe.Pointer(&msg)), uintptr(len(msg)), unix.MSG_NOSIGNAL, 0, 0)
 		if h.spec.Setting == Guest {
 			h.sendOut()

@@ -9,30 +9,105 @@ var foreign = []uint32{
 	unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
 }
 
+const (
+	prFutexHash   = 78
+	tcpAOAddKey   = 38
+	ioprioProcess = 1
+	mfdHugeTLB    = 4
+	shmHugeTLB    = 0o4000
+)
+
+// memory are the rules on memory that no limit counts.
+func (p *program) memory(noAnonFiles bool) {
+	// Pages of the machine's pool of huge ones are in no resident set, and in no limit on memory.
+	p.rule(unix.SYS_MMAP, func(p *program) {
+		p.load(offArg0 + 3*8)
+		p.when(unix.BPF_JSET, unix.MAP_HUGETLB, retNoMem)
+		if noAnonFiles {
+			p.unless(unix.BPF_JSET, unix.MAP_ANONYMOUS, retAllow)
+			p.unless(unix.BPF_JSET, unix.MAP_SHARED, retAllow)
+			p.load(offArg0 + 8 + 4)
+			p.unless(unix.BPF_JEQ, 0, retNoMem)
+			p.load(offArg0 + 8)
+			p.when(unix.BPF_JGT, MaxShared, retNoMem)
+		}
+	})
+	if !noAnonFiles { // else these calls are absent
+		p.rule(unix.SYS_MEMFD_CREATE, func(p *program) {
+			p.load(offArg0 + 8)
+			p.when(unix.BPF_JSET, mfdHugeTLB, retNoMem)
+		})
+		p.rule(unix.SYS_SHMGET, func(p *program) {
+			p.load(offArg0 + 2*8)
+			p.when(unix.BPF_JSET, shmHugeTLB, retNoMem)
+		})
+	}
+	// Who holds a filter's descriptor holds the filter, when the process it was for is gone.
+	p.rule(unix.SYS_SECCOMP, func(p *program) {
+		p.load(offArg0 + 8)
+		p.when(unix.BPF_JSET, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, retInval)
+	})
+	// A process may ask for a table of its locks as large as it likes.
+	p.rule(unix.SYS_PRCTL, func(p *program) {
+		p.load(offArg0)
+		p.when(unix.BPF_JEQ, prFutexHash, retInval)
+	})
+}
+
+// socketOption answers the setting of some options of a level. The rule of another level comes after it,
+// so a call that it lets through is not allowed yet.
+func (p *program) socketOption(level, action uint32, options ...uint32) {
+	var b program
+	b.load(offArg0 + 8)
+	var of program
+	of.load(offArg0 + 16)
+	for _, o := range options {
+		of.when(unix.BPF_JEQ, o, action)
+	}
+	b.code = append(b.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jf: uint8(len(of.code)), K: level})
+	b.code = append(b.code, of.code...)
+	b.load(offNr)
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jf: uint8(len(b.code)), K: unix.SYS_SETSOCKOPT})
+	p.code = append(p.code, b.code...)
+}
+
 // resources are the rules on what a command could take, or take from others.
 func (p *program) resources(noAnonFiles bool) {
 	// A lease holds up whoever opens the file, on the host too, for as long as a minute.
 	p.rule(unix.SYS_FCNTL, func(p *program) {
 		p.load(offArg0 + 8)
 		p.when(unix.BPF_JEQ, unix.F_SETLEASE, retPerm)
+		// The oldest way to watch a directory.
+		p.when(unix.BPF_JEQ, unix.F_NOTIFY, retPerm)
+		// Locks of open files belong to no process that they could be counted for.
+		p.when(unix.BPF_JEQ, unix.F_OFD_SETLK, retInval)
+		p.when(unix.BPF_JEQ, unix.F_OFD_SETLKW, retInval)
 		if noAnonFiles {
 			p.when(unix.BPF_JEQ, unix.F_SETPIPE_SZ, retPerm)
-			// Locks of open files belong to no process that they could be counted for.
-			p.when(unix.BPF_JEQ, unix.F_OFD_SETLK, retInval)
-			p.when(unix.BPF_JEQ, unix.F_OFD_SETLKW, retInval)
 		}
 	})
 	// What waits in a socket's buffers is in no process's memory. Programs that ask for larger
 	// ones do well with the usual size, but not all with an error.
-	p.rule(unix.SYS_SETSOCKOPT, func(p *program) {
-		p.load(offArg0 + 8)
-		p.unless(unix.BPF_JEQ, unix.SOL_SOCKET, retAllow)
-		p.load(offArg0 + 16)
-		for _, option := range []uint32{unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
-			p.when(unix.BPF_JEQ, option, retDone)
-		}
+	p.socketOption(unix.SOL_SOCKET, retDone, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE)
+	// Keys that sign connections are kept in any number, and counted nowhere.
+	p.socketOption(unix.IPPROTO_TCP, retNoOpt, unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, tcpAOAddKey)
+	// Advice that takes files of the host out of its memory; advice may be ignored.
+	p.rule(unix.SYS_FADVISE64, func(p *program) {
+		p.load(offArg0 + 3*8)
+		p.when(unix.BPF_JEQ, unix.FADV_DONTNEED, retDone)
 	})
-	// Of its own limits and priority a process may set what the kernel allows.
+	// Of its own limits and priority a process may set what the kernel allows. A thread that is bound to
+	// processors is named by its number, so there only the helper is kept out.
+	p.rule(unix.SYS_SCHED_SETAFFINITY, func(p *program) {
+		p.load(offArg0)
+		p.when(unix.BPF_JEQ, 1, retPerm)
+	})
+	p.rule(unix.SYS_IOPRIO_SET, func(p *program) {
+		p.load(offArg0)
+		p.unless(unix.BPF_JEQ, ioprioProcess, retPerm)
+		p.load(offArg0 + 8)
+		p.when(unix.BPF_JEQ, 1, retPerm)
+	})
 	for _, nr := range foreign {
 		p.rule(nr, func(p *program) {
 			p.load(offArg0)

@@ -34,6 +34,10 @@ const (
 	Guest
 )
 
+// MaxShared is the most bytes that memory shared without a file may have where memory is sampled. It stays
+// whole as long as a page of it is mapped anywhere, so each is to be counted as if it had as many.
+const MaxShared = 4 << 20
+
 // Spec is what the parent asks for. Everything in it was decided by the parent.
 type Spec struct {
 	Argv        []string
@@ -79,7 +83,7 @@ const (
 	MsgFiles  = 'F' // descriptors: /out, then the upper directory of a Lower mount, last the proxy's socket
 	MsgError  = 'E' // errno (4 bytes), what could not be done
 	MsgCwd    = 'C' // the working directory was refused: the reason
-	MsgExit   = 'X' // wait status (4 bytes)
+	MsgExit   = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
 	MsgOut    = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
 	MsgGo     = 'g' // from the parent: limits are in place
 	errnoSize = 4

@@ -46,7 +46,7 @@ func (h *helper) buildTree() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
 	}
-	boundWatches()
+	boundBuffers()
 	binds, links, err := h.openSources()
 	if err != nil {
 		return err
@@ -226,20 +226,6 @@ func writeFile(path, text string) error {
 	return unix.Close(fd)
 }
 
-// boundWatches limits what the command may watch of files, which counts against its user on the host as
-// well, and what the kernel keeps for that. Only of the host's /proc are there settings to write, and a
-// container may show that read-only.
-func boundWatches() {
-	for _, s := range []struct{ of, most string }{{"instances", "32"}, {"watches", "16384"}} {
-		fd, err := unix.Open("/proc/sys/user/max_inotify_"+s.of, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue
-		}
-		_, _ = unix.Write(fd, []byte(s.most))
-		_ = unix.Close(fd)
-	}
-}
-
 func (h *helper) mountScratch() error {
 	for _, m := range []struct {
 		target, options string
@@ -272,11 +258,14 @@ func (h *helper) scratch(mode string) string {
 	return "mode=" + mode + ",size=" + utoa(max(h.spec.Tmp, 1)) + ",nr_inodes=" + utoa(h.spec.Inodes+4)
 }
 
-// maskKernel covers the files of /proc that everyone may read and that tell of the machine's
-// secrets or of its other users: keyrings, addresses of the kernel, its command line, where swap files
-// lie. The rest of that kind belongs to a root that no one is here.
+// Masked are, below /proc, the files that everyone may read and that tell of the machine's secrets or of
+// its other users: keyrings, addresses of the kernel, its command line, where swap files lie. The rest of
+// that kind belongs to a root that no one is here.
+var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list", "cmdline", "swaps"}
+
+// maskKernel covers the files of [Masked].
 func maskKernel() error {
-	for _, f := range []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list", "cmdline", "swaps"} {
+	for _, f := range Masked {
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
 		if err != nil {
 			return step("mask /proc", err)

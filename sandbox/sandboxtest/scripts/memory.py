@@ -11,6 +11,45 @@ try:
         touch(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     elif how == "shared":
         touch(mmap.mmap(-1, size))
+    elif how in ("zapped", "unmapped", "devzero", "named"):  # shared memory that is in no page table
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+        each = 4 << 20
+        fd = os.open("/dev/zero", os.O_RDWR) if how == "devzero" else -1
+        for _ in range(0, size, each):
+            at = libc.mmap(None, each, 3, 1 if fd >= 0 else 0x21, fd, 0)
+            if at == ctypes.c_void_p(-1).value:
+                raise OSError("mmap")
+            ctypes.memset(at, 1, each)
+            if how == "named":
+                libc.prctl(0x53564d41, 0, ctypes.c_void_p(at), ctypes.c_size_t(each), b"x")
+            if how == "zapped":
+                libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(each), 4)
+            else:
+                libc.munmap(ctypes.c_void_p(at + page), ctypes.c_size_t(each - page))
+        time.sleep(2)
+    elif how == "leader":  # the process's first thread ends, another takes
+        import platform, threading
+        def take():
+            time.sleep(0.3)
+            b = bytearray(size)
+            b[::page] = b"x" * len(b[::page])
+            time.sleep(2)
+            print("BREACH", how, flush=True)
+            os._exit(0)
+        threading.Thread(target=take).start()
+        ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
+    elif how == "mappings":  # what the kernel keeps for each
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        for _ in range(32):
+            if os.fork() == 0:
+                at = libc.mmap(None, ctypes.c_size_t(60000 * page), 1, 0x4022, -1, ctypes.c_long(0))
+                for i in range(0, 60000, 2):
+                    libc.mprotect(ctypes.c_void_p(at + i * page), ctypes.c_size_t(page), 0)
+                time.sleep(60)
+        time.sleep(5)
     elif how == "memfd":
         fd = os.memfd_create("x")
         for _ in range(size >> 20):

@@ -21,6 +21,11 @@ calls = {
     "lease": ((72, 25), os.open("/skill/SKILL.md", os.O_RDONLY), 1024, 0),
     "limits of process 1": ((302, 261), 1, 7, struct.pack("QQ", 8, 8), None),
     "priority of process 1": ((141, 140), 0, 1, 19),
+    "inotify_init1": ((294, 26), 0), "notification of a directory": ((72, 25), os.open("/usr/bin", os.O_RDONLY), 1026, 1),
+    "lock of an open file": ((72, 25), os.open("/tmp/locked", os.O_RDWR | os.O_CREAT), 37, struct.pack("hhqqi4x", 1, 0, 0, 1, 0)),
+    "setxattr": ((188, 5), b"/tmp/locked", b"user.x", b"x", 1, 0), "setxattrat": (463, -100, b"/tmp/locked", 0, b"user.x", struct.pack("QII", 0, 1, 0), 16),
+    "huge pages": ((9, 222), 0, 2 << 20, 3, 0x40022, -1, 0), "table of locks": ((157, 167), 78, 1, 1024, 0, 0),
+    "processors of process 1": ((203, 122), 1, 1, b"\1"), "priority of input and output of process 1": ((251, 30), 1, 1, 3 << 13),
     "clone of a user namespace": ((56, 220), 0x10000000 | 17, 0, 0, 0, 0),
 }
 if x86:
@@ -40,9 +45,23 @@ for family, name in ((1, "unix"), (40, "vsock"), (17, "packet"), (38, "alg"), (3
 for protocol, name in ((9, "audit"), (15, "uevent"), (12, "netfilter"), (4, "sock_diag"), (16, "generic")):
     if libc.socket(16, 3, protocol) >= 0:
         print("BREACH netlink", name)
+key = struct.pack("HH124xBBHI80s", 2, 0, 0, 0, 16, 0, b"x" * 16)  # of connections with an IPv4 address
+if libc.setsockopt(libc.socket(2, 1, 0), 6, 14, key, len(key)) == 0:
+    print("BREACH keys of connections")
 for request, name in ((0x5412, "TIOCSTI"), (0x541C, "TIOCLINUX"), (0x100005412, "TIOCSTI, high bits set")):
     ctypes.set_errno(0)
     libc.ioctl(0, ctypes.c_ulong(request), b"x")
     if ctypes.get_errno() != errno.EPERM:
         print("BREACH ioctl", name, ctypes.get_errno())
+allow = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7fff0000))
+if libc.syscall(317 if x86 else 277, 1, 8, struct.pack("HxxxxxxQ", 1, ctypes.addressof(allow))) >= 0:
+    print("BREACH filter with a descriptor")
+# What the host makes of a crash must not hold the memory of the process.
+try:
+    if int(open("/proc/self/coredump_filter").read(), 16) != 0:
+        print("BREACH core files hold memory")
+    open("/proc/self/coredump_filter", "w").write("33")
+    print("BREACH core files can be filled")
+except OSError:
+    pass
 print("done")
