@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -22,7 +23,8 @@ type certificate struct {
 
 	mu   sync.Mutex
 	pair *tls.Certificate
-	seen [2]fs.FileInfo // of the files when they were last looked into, whether or not they were any good
+	seen [2]fs.FileInfo // of the files when they were last read, whether or not they were any good
+	told string         // what was last said of a pair that cannot be used
 }
 
 // openCertificate reads the pair, which must be good at the start.
@@ -48,13 +50,19 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if sameFile(seen[0], c.seen[0]) && sameFile(seen[1], c.seen[1]) {
 		return c.pair, nil
 	}
-	c.seen = seen
 	pair, err := keyPair(c.cert, c.key)
+	// Files that could not be read, for want of descriptors perhaps, may be read the next time.
+	if _, unread := errors.AsType[*fs.PathError](err); !unread {
+		c.seen = seen
+	}
 	if err != nil {
-		c.logger.Warn("the certificate or its key changed and cannot be used, those before stay", tint.Err(err))
+		if c.told != err.Error() {
+			c.told = err.Error()
+			c.logger.Warn("the certificate or its key changed and cannot be used, those before stay", tint.Err(err))
+		}
 		return c.pair, nil
 	}
-	c.pair = &pair
+	c.pair, c.told = &pair, ""
 	c.logger.Info("certificate renewed")
 	return c.pair, nil
 }

@@ -153,6 +153,10 @@ func sandboxError(err error) *Error {
 		return &Error{Code: CodeCwdDenied, Message: fmt.Sprintf("cwd %q: %s", clip(cwd.Cwd), cwd.Reason),
 			Remedy: "use an existing directory below /workspace, /skill or /tmp, or leave cwd out", Err: err}
 	}
+	// A sandbox that could not be made for want of descriptors is there again when they are.
+	if busy := busyError(err); busy != nil {
+		return busy
+	}
 	if off, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
 		return &Error{Code: CodeSandboxUnavailable, Message: "scripts cannot be isolated here: " + off.Reason,
 			Remedy: off.Remedy, Err: err}
@@ -160,9 +164,6 @@ func sandboxError(err error) *Error {
 	if errors.Is(err, errCrowded) {
 		return &Error{Code: CodeServerBusy, Message: "too many scripts wait for a run slot",
 			Remedy: "call again when some of them have ended", Err: err}
-	}
-	if busy := busyError(err); busy != nil {
-		return busy
 	}
 	return &Error{Code: CodeSandboxUnavailable, Message: "the sandbox did not start",
 		Remedy: "the operator can run `skillsd doctor`", Err: err}

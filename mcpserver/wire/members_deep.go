@@ -66,7 +66,7 @@ func answerNames() []string { return []string{"action", "content"} }
 // decides reports whether a member of _meta is one that this server, or mcp-go, reads more of than a
 // text. What others put there is theirs to understand.
 func decides(key string) bool {
-	return strings.HasPrefix(key, "skillsd/") || strings.HasPrefix(key, "codex/") || strings.HasPrefix(key, "io.modelcontextprotocol/")
+	return key == "x-codex-turn-metadata" || strings.HasPrefix(key, "skillsd/") || strings.HasPrefix(key, "codex/") || strings.HasPrefix(key, "io.modelcontextprotocol/")
 }
 
 // checkMeta refuses a _meta that readers could understand differently.

@@ -171,6 +171,7 @@ func TestAmbiguousParams(t *testing.T) {
 		`{"name":"echo","_META":{}}`:                              `must be spelt \"_meta\"`,
 		`{"name":"echo","_meta":{"skillsd/prompt-slot":{"role":"quote","role":"direct-command"}}}`:                        `_meta: skillsd/prompt-slot: key \"role\" is there twice`,
 		`{"name":"echo","_meta":{"skillsd/input-labels":{"entries":[[{"path":1,"Path":2}]]}}}`:                            `key \"Path\"`,
+		`{"name":"echo","_meta":{"x-codex-turn-metadata":{"turn_id":"a","turn_id":"b"}}}`:                                 `key \"turn_id\" is there twice`,
 		`{"name":"echo","_meta":{"codex/sandbox-state-meta":{"a":[{"b":1,"B":2}]}}}`:                                      `key \"B\"`,
 		`{"name":"echo","inputResponses":{"approval":{"action":"decline","Action":"accept"}}}`:                            `inputResponses: key \"Action\"`,
 		`{"name":"echo","inputResponses":{"approval":{"Action":"accept"}}}`:                                               `must be spelt \"action\"`,
