@@ -21,7 +21,8 @@ func (m mark) readAt(now time.Time) mark {
 	return m
 }
 
-// vouches reports that a file that has the mark now has the bytes it had when m was made.
+// vouches reports that a file that has the mark now has the bytes it had when m was made, as far as its
+// times tell: a store through a shared mapping that was written through before need not change them.
 func (m mark) vouches(now mark) bool {
 	now.settled = m.settled
 	return m == now && m.known && m.settled
