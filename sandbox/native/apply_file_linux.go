@@ -170,17 +170,23 @@ func (a *applier) own(f, src *os.File, in *place, old uint32) error {
 	if err := f.Chown(uid, gid); err != nil {
 		return err
 	}
-	if err := unix.Fchmod(int(f.Fd()), mode); err != nil || !foreign {
-		return err
+	if foreign {
+		if err := copyList(f, src); err != nil {
+			return err
+		}
 	}
-	return copyList(f, src)
+	return unix.Fchmod(int(f.Fd()), mode)
 }
 
 // copyList carries an access list over: without it the mode's bits for the group, which are the
 // list's mask, would be the group's rights.
 func copyList(f, src *os.File) error {
 	if !hasList(src) {
-		return nil
+		err := unix.Fremovexattr(int(f.Fd()), accessList)
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+			return nil
+		}
+		return err
 	}
 	buf := make([]byte, 64<<10)
 	n, err := unix.Fgetxattr(int(src.Fd()), accessList, buf)
@@ -245,9 +251,10 @@ func (a *applier) clear(in *incoming) error {
 		return errMounted
 	case e.isDir() && !a.remove(in.to, in.name, in.w.Path, ""):
 		return errIsDir
-	case !e.isDir() && e.changedSince(a.began):
+	case !e.isDir() && a.foreign(e):
 		return errChanged
 	}
+	a.unlink(e)
 	return nil
 }
 

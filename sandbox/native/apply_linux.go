@@ -64,11 +64,12 @@ type applier struct {
 	protected []string
 	left      int64
 	writes    []sandbox.Write
-	waiting   []incoming // files that are copied and not yet in their places
-	held      []*place   // directories of theirs
-	removed   int        // entries of the deletion that is going on
-	changed   bool       // the workspace was
-	cut       bool       // there were too many changes
+	waiting   []incoming     // files that are copied and not yet in their places
+	held      []*place       // directories of theirs
+	removed   int            // entries of the deletion that is going on
+	changed   bool           // the workspace was
+	unlinked  map[inode]bool // files that lost a name here, and so were changed by nobody else
+	cut       bool           // there were too many changes
 }
 
 // apply returns what became of each change: applied and on disk, or refused. What is left when ctx
@@ -93,7 +94,7 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 	defer to.close()
 	ctx, cancel := context.WithTimeout(ctx, l.within)
 	defer cancel()
-	a := &applier{layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.most}
+	a := &applier{unlinked: map[inode]bool{}, layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.most}
 	for _, p := range l.ws.Protected {
 		a.protected = append(a.protected, path.Clean(p))
 	}

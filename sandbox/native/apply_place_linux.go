@@ -52,6 +52,25 @@ func (e *entry) changedSince(t time.Time) bool {
 	return time.Unix(e.Ctime.Sec, int64(e.Ctime.Nsec)).After(t)
 }
 
+// An inode is a file under whatever name.
+type inode struct {
+	major, minor uint32
+	number       uint64
+}
+
+func (e *entry) inode() inode { return inode{e.Dev_major, e.Dev_minor, e.Ino} }
+
+// foreign reports whether somebody else changed an entry since the run began: taking one of its other
+// names away changes a file too.
+func (a *applier) foreign(e *entry) bool { return e.changedSince(a.began) && !a.unlinked[e.inode()] }
+
+// unlink notes that an entry is about to lose a name.
+func (a *applier) unlink(e *entry) {
+	if !e.isDir() && e.Nlink > 1 {
+		a.unlinked[e.inode()] = true
+	}
+}
+
 func openPlace(dir *os.File) (*place, error) {
 	root, err := rootOf(dir)
 	if err != nil {

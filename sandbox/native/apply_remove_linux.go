@@ -91,6 +91,9 @@ func (a *applier) deleteTree(to *place, name string, depth int) error {
 		}
 		return err
 	}
+	if e, err := to.stat(name); err == nil {
+		a.unlink(e)
+	}
 	if err := to.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -135,7 +138,7 @@ func (a *applier) visit(to *place, name string, depth int, each func(*place, str
 		return errDeep
 	case e.mounted:
 		return errMounted
-	case e.changedSince(a.began):
+	case a.foreign(e):
 		return errChanged
 	case !e.isDir():
 		return nil

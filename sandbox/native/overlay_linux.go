@@ -99,7 +99,13 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 		}
 	}()
 	// The merged root has the attributes of the upper one.
-	if err := errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), upper.Chmod(os.FileMode(st.Mode&0o777))); err != nil {
+	like, err := unix.Openat(int(lower.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	list := os.NewFile(uintptr(like), "workspace")
+	defer func() { _ = list.Close() }()
+	if err := errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), copyList(upper, list), unix.Fchmod(fd, st.Mode&0o3777)); err != nil {
 		return nil, nil, err
 	}
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))

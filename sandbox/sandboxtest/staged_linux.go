@@ -26,6 +26,8 @@ func testStagedGuards(t *testing.T, f *fixture) {
 	t.Run("repositories", func(t *testing.T) { stagedRepositories(t, f) })
 	t.Run("updates", func(t *testing.T) { stagedUpdates(t, f) })
 	t.Run("many", func(t *testing.T) { stagedMany(t, f) })
+	t.Run("links", func(t *testing.T) { stagedLinks(t, f) })
+	t.Run("sticky", func(t *testing.T) { stagedSticky(t, f) })
 }
 
 // staged runs a script over a workspace and checks that what is said of the workspace is so.
@@ -281,5 +283,43 @@ print("done")
 	}
 	if len(refused) == 0 {
 		t.Errorf("nothing was refused of %d changes", len(res.Writes))
+	}
+}
+
+// stagedLinks deletes and changes files by one of their names: taking the other away changes a file too,
+// but nobody else did it.
+func stagedLinks(t *testing.T, f *fixture) {
+	ws := t.TempDir()
+	mkTree(t, ws, map[string]string{"target/foo": "x", "target/deps/bar": "", "a": "one\n"})
+	for from, to := range map[string]string{"target/foo": "target/deps/foo", "a": "b"} {
+		if err := os.Link(filepath.Join(ws, from), filepath.Join(ws, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res := f.staged(t, ws, "cd /workspace; rm -r target; rm a; echo more >>b")
+	if refused := refusals(res); len(refused) != 0 {
+		t.Errorf("refused is %v", refused)
+	}
+	if b, err := os.ReadFile(filepath.Join(ws, "b")); err != nil || string(b) != "one\nmore\n" {
+		t.Errorf("b holds %q, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(ws, "target")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("target: %v", err)
+	}
+}
+
+// stagedSticky deletes another's file from a directory in which only owners may.
+func stagedSticky(t *testing.T, f *fixture) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, for a file of somebody else's")
+	}
+	ws := t.TempDir()
+	mkTree(t, ws, map[string]string{"theirs": "keep"})
+	if err := os.Chmod(ws, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	f.staged(t, ws, "cd /workspace; rm -f theirs 2>/dev/null; mv theirs moved 2>/dev/null; :")
+	if b, err := os.ReadFile(filepath.Join(ws, "theirs")); err != nil || string(b) != "keep" {
+		t.Errorf("theirs holds %q, %v", b, err)
 	}
 }

@@ -60,15 +60,19 @@ func (h *helper) mountHidden(m *Mount, target string) error {
 			return step("mount "+m.Target, err)
 		}
 	}
-	// Two lower layers are the least that an overlay without an upper one may have.
+	// Two lower layers are the least that an overlay without an upper one may have. A directory that is
+	// removed below it can no more be listed, and neither could the overlay's root: this one is detached.
+	if err := unix.Mount("tmpfs", emptyDir, "tmpfs", tmpfsFlags|unix.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555"); err != nil {
+		return step("mount "+m.Target, err)
+	}
 	options := "lowerdir=" + lowerDir + ":" + emptyDir + ",userxattr"
 	if unix.Mount("overlay", target, "overlay", tmpfsFlags|unix.MS_RDONLY, options) == nil {
-		return detachLayers([]string{lowerDir}, []string{emptyDir})
+		return detachLayers([]string{lowerDir, emptyDir}, nil)
 	}
 	if err := unix.MoveMount(unix.AT_FDCWD, lowerDir, unix.AT_FDCWD, target, 0); err != nil {
 		return step("mount "+m.Target, err)
 	}
-	return detachLayers(nil, []string{lowerDir, emptyDir})
+	return detachLayers([]string{emptyDir}, []string{lowerDir})
 }
 
 // detachLayers takes away what the layers of an overlay were found by.

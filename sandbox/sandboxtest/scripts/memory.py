@@ -49,7 +49,7 @@ try:
                 for i in range(0, 60000, 2):
                     libc.mprotect(ctypes.c_void_p(at + i * page), ctypes.c_size_t(page), 0)
                 time.sleep(60)
-        time.sleep(5)
+        time.sleep(40)
     elif how == "memfd":
         fd = os.memfd_create("x")
         for _ in range(size >> 20):

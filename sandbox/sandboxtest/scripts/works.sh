@@ -12,6 +12,9 @@ cp -p a b && chmod 755 b && mv b c && ln c d && ln -s c e && mkfifo p
 (cat p >/dev/null &) && echo x >p
 . /skill/scripts/lib.sh
 from_library
+ls /skill | grep -qx scripts
+cp -r /skill copy
+cmp copy/scripts/works.sh /skill/scripts/works.sh
 date +%Y >/dev/null
 id -un >/dev/null
 [ "$(id -u)" -ne 0 ] && [ -w "$HOME" ] && [ -x /skill/scripts/works.sh -o -r /skill/scripts/works.sh ]
