@@ -189,9 +189,9 @@ func peakMemory(t *testing.T, pid int) int64 {
 	return 0
 }
 
-// SIGTERM ends the server as EOF does.
+// SIGTERM, or a terminal that is closed, ends the server as EOF does.
 func TestSignals(t *testing.T) {
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		p := serve(t, "--skills-root", tree(t, demoSkill()))
 		p.initialize()
 		if err := p.cmd.Process.Signal(signal); err != nil {

@@ -16,7 +16,12 @@ func main() {
 	native.MaybeHelper()
 	// A client that closed its end is an end like EOF, not a reason to die.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	// A terminal that is closed ends a run in good order; started by nohup it is to go on.
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, environ: os.Environ}
 	code := a.main(ctx, os.Args[1:])
 	stop()
