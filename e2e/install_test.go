@@ -159,6 +159,17 @@ func TestInstallAllowServe(t *testing.T) {
 		t.Errorf("the allowed script is back: %s", r.text())
 	}
 	o.run(0, "verify")
+
+	beside := demoSkill()
+	beside["demo/scripts/lib.sh"] = "echo beside\n"
+	commit(beside)
+	o.run(0, "update")
+	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || !strings.Contains(r.text(), "other files") {
+		t.Errorf("a script beside which a file is new: %s", r.text())
+	}
+	if !strings.Contains(listed, "runnable: no, it is not what the operator allowed") {
+		t.Errorf("load_skill of a skill with a new file says\n%s", listed)
+	}
 }
 
 // TestUpdateWhileServing has a server that runs say that an update left a pin behind, once.

@@ -134,7 +134,7 @@ func policyRecords() []record {
 			Skillsd: &provenance.PolicyExtension{
 				Principal: "local", LoadedSkills: []provenance.LoadedSkill{{Path: "n", Name: "n", Digest: sum, TreeDigest: sum, ActivationSource: provenance.SourcePreload}},
 				TrustDiagnostics: []provenance.TrustDiagnostic{{Skill: "n", Severity: "warning", Code: "c", Detail: "d", Path: "p", Line: 1}},
-				Allowlist:        []provenance.AllowlistEntry{{Skill: "s", Path: "p", Pin: sum, StartTree: sum, Secrets: []string{"NAME"}, Release: "none", Approve: "tier", Target: "sandbox", Workspace: "ro", TimeoutMS: 1, MemoryBytes: 1}},
+				Allowlist:        []provenance.AllowlistEntry{{Skill: "s", Path: "p", Pin: sum, Tree: sum, StartTree: sum, Secrets: []string{"NAME"}, Release: "none", Approve: "tier", Target: "sandbox", Workspace: "ro", TimeoutMS: 1, MemoryBytes: 1}},
 				Release:          "none", AllowedTools: "enforce", PromptSlotRole: "context",
 			},
 		}},

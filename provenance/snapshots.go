@@ -66,6 +66,7 @@ type AllowlistEntry struct {
 	Skill       string        `json:"skill"`
 	Path        string        `json:"path"`
 	Pin         digest.Digest `json:"pin,omitempty"`       // of the script
+	Tree        digest.Digest `json:"tree,omitempty"`      // of all files of the skill, pinned beside the script
 	StartTree   digest.Digest `json:"startTree,omitempty"` // of the skill when the server started; absent when it was not there
 	Network     List[string]  `json:"network"`
 	Env         List[string]  `json:"env"`

@@ -29,9 +29,10 @@ func newAllowCmd(a *app) *cobra.Command {
 		Use:   "allow SKILL:scripts/PATH",
 		Short: "Show a script and allow exactly it, in the configuration",
 		Long: "Show a script of a skill with what can be known of it without running it, and write an entry into\n" +
-			"the configuration that allows it to run: this path, with these bytes. What changes later does not\n" +
-			"run before it is allowed again. Comments in the configuration stay. No script runs while the tool that\n" +
-			"runs them is not offered: --offer-tool does that, too; without it a terminal is asked.\n\n" +
+			"the configuration that allows it to run: this path, with these bytes, in a skill whose other files are\n" +
+			"what they are now, since a script may load them. What changes later, in the script or beside it, does\n" +
+			"not run before it is allowed again. Comments in the configuration stay. No script runs while the tool\n" +
+			"that runs them is not offered: --offer-tool does that, too; without it a terminal is asked.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
 			"The list of network-looking calls is a help for reading: a script can hide what it does. What it can\n" +
@@ -105,7 +106,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	if o.DryRun {
 		return nil
 	}
-	fmt.Fprintf(o.app.out, "allowed %s\n", facts.Entry)
+	fmt.Fprintf(o.app.out, "allowed %s in the tree %s\n", facts.Entry, facts.Tree)
 	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start\n", facts.Config)
 	if facts.Unreleased != "" {
 		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n", facts.Unreleased, hintUnreleased)
@@ -128,7 +129,7 @@ func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *sc
 				return err
 			}
 		}
-		return edit.set(entry.Skill, entry.Path, facts.Entry)
+		return edit.set(entry.Skill, entry.Path, facts.Entry, facts.Tree.String())
 	})
 	return offered, err
 }
@@ -204,6 +205,8 @@ type allowRow struct {
 	Script string `json:"script"`
 	State  string `json:"state"` // allowed, unpinned, changed, missing, unsupported or unreleased
 	Detail string `json:"detail,omitempty"`
+	// Changed says what is no longer what was allowed.
+	Changed policy.Change `json:"changed,omitempty"`
 }
 
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
@@ -274,8 +277,9 @@ func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+hintRuntime
 	case entry.Pin == "":
 		row.State, row.Detail = "unpinned", "what it is when the server starts runs; `skillsd allow "+name+"` pins it"
-	case entry.Pin != r.Digest:
-		row.State, row.Detail = stateChanged, "it does not run; read it and `skillsd allow "+name+"`"
+	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
+		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
+		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + name + "`"
 	default:
 		row.State = stateAllowed
 	}

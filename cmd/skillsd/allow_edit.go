@@ -123,9 +123,12 @@ func (e *allowEdit) list() *yaml.Node {
 }
 
 // at is where a key stands; -1 when it does not.
-func (e *allowEdit) at(key string) int {
-	for i := 0; i+1 < len(e.root.Content); i += 2 {
-		if e.root.Content[i].Value == key {
+func (e *allowEdit) at(key string) int { return keyAt(e.root, key) }
+
+// keyAt is where a key of a mapping stands; -1 when it does not.
+func keyAt(mapping *yaml.Node, key string) int {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
 			return i
 		}
 	}
@@ -158,12 +161,29 @@ func script(entry *yaml.Node) *yaml.Node {
 	if entry.Kind == yaml.ScalarNode {
 		return entry
 	}
-	for i := 0; i+1 < len(entry.Content); i += 2 {
-		if entry.Content[i].Value == "script" {
-			return entry.Content[i+1]
-		}
+	if at := keyAt(entry, "script"); at >= 0 {
+		return entry.Content[at+1]
 	}
 	return nil
+}
+
+// pinned makes an entry a mapping that allows one content of its script in one tree. What else it says
+// stays, and so do its comments.
+func pinned(entry *yaml.Node, spec, tree string) {
+	key := &yaml.Node{Kind: yaml.ScalarNode, Value: "tree"}
+	if entry.Kind == yaml.ScalarNode {
+		// A comment behind a mapping is written elsewhere; behind its last key it stays.
+		key.FootComment = entry.FootComment
+		named := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, LineComment: entry.LineComment}
+		*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
+			Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "script"}, named}}
+	}
+	script(entry).Value = spec
+	if at := keyAt(entry, "tree"); at >= 0 {
+		entry.Content[at+1].Value = tree
+		return
+	}
+	entry.Content = slices.Insert(entry.Content, keyAt(entry, "script")+2, key, &yaml.Node{Kind: yaml.ScalarNode, Value: tree})
 }
 
 // split parts the entries of a script from the others.
@@ -186,13 +206,15 @@ func (e *allowEdit) split(skill, path string) (these, others []*yaml.Node) {
 }
 
 // set has exactly one entry allow a script: the first there is, with what else it says, or one at the
-// end.
-func (e *allowEdit) set(skill, path, spec string) error {
+// end. It has the digests of the script and of the skill's tree.
+func (e *allowEdit) set(skill, path, spec, tree string) error {
 	these, _ := e.split(skill, path)
 	list := e.list()
+	added := &yaml.Node{Kind: yaml.ScalarNode}
+	pinned(added, spec, tree)
 	switch {
 	case len(these) > 0:
-		script(these[0]).Value = spec
+		pinned(these[0], spec, tree)
 		kept := list.Content[:0:0]
 		for _, entry := range list.Content {
 			extra := false
@@ -205,12 +227,12 @@ func (e *allowEdit) set(skill, path, spec string) error {
 		}
 		list.Content = kept
 	case list != nil && list.Kind == yaml.SequenceNode:
-		list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: spec})
+		list.Content = append(list.Content, added)
 	case list != nil:
 		return errors.New("allow is no list")
 	default:
 		e.root.Content = append(e.root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "allow"},
-			&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: spec}}})
+			&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{added}})
 	}
 	return nil
 }

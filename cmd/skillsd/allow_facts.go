@@ -27,6 +27,7 @@ type scriptFacts struct {
 	Flags    []string        `json:"flags,omitempty"` // of the shebang that are kept
 	Size     int64           `json:"size"`
 	Digest   digest.Digest   `json:"digest"`
+	Tree     digest.Digest   `json:"tree"`     // of all files of the skill
 	Includes []factRow       `json:"includes"` // files a shell script reads as part of itself
 	Network  []factRow       `json:"network"`  // lines that look like calls of the network
 	Signals  []diagnosticRow `json:"signals"`
@@ -77,7 +78,7 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 	}
 	f := &scriptFacts{
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime), Problem: r.Script.Problem, Shebang: r.Script.Shebang,
-		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []diagnosticRow{}, Text: string(content.Data),
+		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []diagnosticRow{}, Text: string(content.Data),
 	}
 	if r.Script.Runtime == sh.Bash || r.Script.Runtime == sh.Sh {
 		f.Includes = shellIncludes(content.Data)
@@ -162,6 +163,7 @@ func (f *scriptFacts) print(w io.Writer) {
 	fact("shebang", f.Shebang)
 	fact("size", fmt.Sprintf("%d bytes", f.Size))
 	fact("digest", f.Digest.String())
+	fact("tree", f.Tree.String())
 	lines := func(name string, rows []factRow) {
 		if len(rows) == 0 {
 			fact(name, "none seen")

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // pinWarner says which allowed scripts do not run because they are no longer what was allowed, and what
@@ -29,7 +32,11 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 	}
 	// Several pins of one script allow any of these contents.
 	holds := map[string]bool{}
-	var changed []policy.Entry
+	type change struct {
+		entry policy.Entry
+		what  policy.Change
+	}
+	var changed []change
 	for _, entry := range list.Entries() {
 		if ctx.Err() != nil {
 			return
@@ -37,36 +44,43 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 		if entry.Pin == "" {
 			continue
 		}
-		switch allowState(ctx, snapshot, entry).State {
+		switch row := allowState(ctx, snapshot, entry); row.State {
 		case stateAllowed:
 			holds[scriptName(entry)] = true
 		case stateChanged:
-			changed = append(changed, entry)
+			changed = append(changed, change{entry, row.Changed})
 		}
 	}
 	told := w.said
 	w.said = map[string]bool{}
-	for _, entry := range changed {
-		name := scriptName(entry)
+	for _, c := range changed {
+		name := scriptName(c.entry)
 		if holds[name] || w.said[name] {
 			continue
 		}
 		if w.said[name] = true; !told[name] {
 			w.logger.WarnContext(ctx, "an allowed script changed and does not run until it is allowed again",
-				slog.String("skill", entry.Skill), slog.String("path", entry.Path), slog.String("remedy", "skillsd allow "+name))
+				slog.String("skill", c.entry.Skill), slog.String("path", c.entry.Path), slog.String("changed", string(c.what)), slog.String("remedy", "skillsd allow "+name))
 		}
 	}
 }
 
-// notePins says which entries of the configuration no longer fit skills that a command changed. after
-// returns what is installed under a name then, or nil.
-func (a *app) notePins(names []string, after func(name string) *install.Entry) {
-	type state struct{ gone, changed, holds bool }
+// notePins says which entries of the configuration no longer fit skills that a command changed. before
+// and after return what is installed under a name, or nil.
+func (a *app) notePins(names []string, before, after func(name string) *install.Entry) {
+	type state struct {
+		gone, holds bool
+		changed     policy.Change
+	}
 	var order []string
 	found := map[string]*state{}
-	for _, key := range a.cfg.Keys.Allow {
-		entry, err := parseScript(key.Script)
-		if err != nil || !slices.Contains(names, entry.Skill) {
+	for i := range a.cfg.Keys.Allow {
+		entry, err := a.cfg.Keys.Allow[i].entry()
+		if err != nil {
+			continue
+		}
+		owner, dir, nested := strings.Cut(entry.Skill, "/")
+		if !slices.Contains(names, owner) || nested && !hasNested(before(owner), dir) && !hasNested(after(owner), dir) {
 			continue
 		}
 		name := scriptName(entry)
@@ -74,31 +88,61 @@ func (a *app) notePins(names []string, after func(name string) *install.Entry) {
 			found[name] = &state{}
 			order = append(order, name)
 		}
-		content, there := contentOf(after(entry.Skill), entry.Path)
+		content, tree, there := contentOf(after(owner), dir, entry.Path)
 		is := found[name]
 		is.gone = is.gone || !there
-		is.changed = is.changed || entry.Pin != "" && entry.Pin != content
-		is.holds = is.holds || entry.Pin == "" || entry.Pin == content
+		if change := entry.Changed(content, tree); change == policy.Unchanged {
+			is.holds = true
+		} else {
+			is.changed = change
+		}
 	}
 	for _, name := range order {
 		switch is := found[name]; {
 		case is.gone:
 			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that back: skillsd disallow %s\n", name, name)
-		case is.changed && !is.holds:
+		case is.changed == policy.TreeChanged && !is.holds:
+			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was allowed; read them and allow it again: skillsd allow %s\n", name, name)
+		case !is.holds:
 			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and allow it again: skillsd allow %s\n", name, name)
 		}
 	}
 }
 
-// contentOf is the digest of a file of an installed skill.
-func contentOf(e *install.Entry, path string) (content digest.Digest, there bool) {
+// hasNested reports whether a skill lies in a directory of an installed one. What has its path otherwise
+// is served from elsewhere.
+func hasNested(e *install.Entry, dir string) bool {
+	return e != nil && slices.ContainsFunc(e.Files, func(f install.LockFileRow) bool {
+		return path.Dir(f.Path) == dir && strings.EqualFold(path.Base(f.Path), "SKILL.md")
+	})
+}
+
+// contentOf are the digests of a file of an installed skill, or of one nested in its directory dir, and
+// of the tree of that skill.
+func contentOf(e *install.Entry, dir, name string) (content, tree digest.Digest, there bool) {
 	if e == nil {
-		return "", false
+		return "", "", false
+	}
+	if dir == "" {
+		tree = e.Tree
+	} else {
+		tree = nestedTree(e, dir)
 	}
 	for _, f := range e.Files {
-		if f.Path == path {
-			return f.Digest, true
+		if f.Path == path.Join(dir, name) {
+			return f.Digest, tree, true
 		}
 	}
-	return "", false
+	return "", "", false
+}
+
+// nestedTree is the digest of the part of an installed skill that is one itself.
+func nestedTree(e *install.Entry, dir string) digest.Digest {
+	var files []store.File
+	for _, f := range e.Files {
+		if below, ok := strings.CutPrefix(f.Path, dir+"/"); ok {
+			files = append(files, store.File{Path: below, Digest: f.Digest})
+		}
+	}
+	return store.TreeDigest(files)
 }

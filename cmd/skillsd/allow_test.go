@@ -50,7 +50,9 @@ func TestNetworkCalls(t *testing.T) {
 // TestEditAllow changes the allowlist in every form it can have, and nothing else.
 func TestEditAllow(t *testing.T) {
 	const spec = "a:scripts/x.sh@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	set := func(e *allowEdit) error { return e.set("a", "scripts/x.sh", spec) }
+	const tree = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	const entry = "script: " + spec + "\n    tree: " + tree + "\n"
+	set := func(e *allowEdit) error { return e.set("a", "scripts/x.sh", spec, tree) }
 	offer := func(e *allowEdit) error { return errors.Join(e.offer(), set(e)) }
 	const tools = "allow_tools: [run_skill_script]\n"
 	remove := func(e *allowEdit) error { return e.remove("a", "scripts/x.sh") }
@@ -59,17 +61,20 @@ func TestEditAllow(t *testing.T) {
 		change           func(*allowEdit) error
 		err              string
 	}{
-		{"nothing", "", "allow:\n  - " + spec + "\n", set, ""},
-		{"comments only", "# mine\n", "# mine\n\nallow:\n  - " + spec + "\n", set, ""},
-		{"no list", "log:\n  level: warn # quiet\n", "log:\n  level: warn # quiet\nallow:\n  - " + spec + "\n", set, ""},
-		{"flow", "allow: [b:scripts/y.sh]\n", "allow: ['b:scripts/y.sh', '" + spec + "']\n", set, ""},
-		{"unpinned", "allow:\n  - a:scripts/x.sh # daily\n", "allow:\n  - " + spec + " # daily\n", set, ""},
-		{"other spelling", "allow:\n  - \" a:scripts/./x.sh\"\n", "allow:\n  - \"" + spec + "\"\n", set, ""},
-		{"twice", "allow:\n  - a:scripts/x.sh\n  - b:scripts/y.sh\n  - a:scripts/x.sh\n", "allow:\n  - " + spec + "\n  - b:scripts/y.sh\n", set, ""},
-		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n", "allow:\n  - script: " + spec + "\n    env: [API_URL]\n", set, ""},
-		{"offer", "", tools + "allow:\n  - " + spec + "\n", offer, ""},
-		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n", "# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + spec + "\n", offer, ""},
-		{"offer in a list", "allow_tools: [] # none\n", "allow_tools: [run_skill_script] # none\nallow:\n  - " + spec + "\n", offer, ""},
+		{"nothing", "", "allow:\n  - " + entry, set, ""},
+		{"comments only", "# mine\n", "# mine\n\nallow:\n  - " + entry, set, ""},
+		{"no list", "log:\n  level: warn # quiet\n", "log:\n  level: warn # quiet\nallow:\n  - " + entry, set, ""},
+		{"flow", "allow: [b:scripts/y.sh]\n", "allow: ['b:scripts/y.sh', {script: '" + spec + "', tree: '" + tree + "'}]\n", set, ""},
+		{"unpinned", "allow:\n  # first\n  - a:scripts/x.sh # daily\n  # next\n  - b:scripts/y.sh\n", "allow:\n  # first\n  - script: " + spec + " # daily\n    tree: " + tree + "\n  # next\n  - b:scripts/y.sh\n", set, ""},
+		{"last comments", "allow:\n  - a:scripts/x.sh\n  # end\n\n# log\nlog:\n  level: warn\n", "allow:\n  - " + entry + "    # end\n# log\nlog:\n  level: warn\n", set, ""},
+		{"other spelling", "allow:\n  - \" a:scripts/./x.sh\"\n", "allow:\n  - script: \"" + spec + "\"\n    tree: " + tree + "\n", set, ""},
+		{"twice", "allow:\n  - a:scripts/x.sh\n  - b:scripts/y.sh\n  - a:scripts/x.sh\n", "allow:\n  - " + entry + "  - b:scripts/y.sh\n", set, ""},
+		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n", "allow:\n  - " + entry + "    env: [API_URL]\n", set, ""},
+		{"other tree", "allow:\n  - tree: sha256:" + strings.Repeat("c", 64) + " # at once\n    script: " + spec + " # daily\n    env: [API_URL]\n", "allow:\n  - tree: " + tree + " # at once\n    script: " + spec + " # daily\n    env: [API_URL]\n", set, ""},
+		{"object on one line", "allow:\n  - {env: [API_URL], script: a:scripts/x.sh, approve: always}\n", "allow:\n  - {env: [API_URL], script: '" + spec + "', tree: '" + tree + "', approve: always}\n", set, ""},
+		{"offer", "", tools + "allow:\n  - " + entry, offer, ""},
+		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n", "# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + entry, offer, ""},
+		{"offer in a list", "allow_tools: [] # none\n", "allow_tools: [run_skill_script] # none\nallow:\n  - " + entry, offer, ""},
 		{"offer in no list", "allow_tools: a\n", "", offer, "allow_tools is no list"},
 		{"remove one", "allow:\n  - a:scripts/x.sh\n  # kept\n  - b:scripts/y.sh\n", "allow:\n  # kept\n  - b:scripts/y.sh\n", remove, ""},
 		{"remove the last", "log:\n  level: warn\nallow:\n  - " + spec + "\n", "log:\n  level: warn\n", remove, ""},

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -89,6 +91,7 @@ func (k *allowKey) entry() (policy.Entry, error) {
 	if err != nil {
 		return entry, err
 	}
+	entry.Tree = digest.Digest(k.Tree)
 	entry.Network, entry.Env, entry.Secrets = k.Network, k.Env, k.Secrets
 	entry.Execution = k.Execution
 	entry.Release, entry.Approve, entry.Target = policy.Release(k.Release), policy.Approve(k.Approve), policy.Target(k.Target)

@@ -162,6 +162,7 @@ func (k rootKey) text() string {
 // allowKey is an entry of the allowlist: a string as --allow-skill-script takes it, or an object.
 type allowKey struct {
 	Script    string      `json:"script" jsonschema:"SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"`
+	Tree      string      `json:"tree,omitempty" jsonschema:"sha256:HEX of all files of the skill, beside the digest of the script; what stands beside the script may change when not said"`
 	Network   []string    `json:"network,omitempty" jsonschema:"hosts a run may reach: NAME or NAME:PORT, exactly; none when not said"`
 	Env       []string    `json:"env,omitempty" jsonschema:"variables of the server's environment that are passed through"`
 	Secrets   []string    `json:"secrets,omitempty" jsonschema:"secrets the script gets, by their names in secrets"`

@@ -89,6 +89,7 @@ func TestConfigSchema(t *testing.T) {
 		"roots: [/a, {dir: /b}]": true,
 		"limits: {memory: 33554432, timeout: 1m30s}":                               true,
 		"allow: [\"a:scripts/b.sh\", {script: \"a:scripts/c.sh\", memory: 64MiB}]": true,
+		"allow: [{script: \"a:scripts/c.sh\", tree: []}]":                          false,
 		"rots: []":                                 false,
 		"roots: /a":                                false,
 		"roots: [{tier: org}]":                     false,

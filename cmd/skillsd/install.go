@@ -68,17 +68,17 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 	if err != nil {
 		return flagError("tier", err)
 	}
-	taken, err := o.taken(ctx)
+	taken, err := o.Roots.taken(ctx, o.app)
 	if err != nil {
 		return err
 	}
-	installer, end, err := o.app.installer(ctx)
+	installer, end, err := o.app.installer(ctx, taken)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	plan, err := installer.Plan(ctx, install.Request{
-		Source: given, Ref: o.Ref, Subdir: o.Subdir, Name: o.Name, Tier: tier, All: o.All, KeepGoing: o.Keep, Insecure: o.Insecure, Taken: taken,
+		Source: given, Ref: o.Ref, Subdir: o.Subdir, Name: o.Name, Tier: tier, All: o.All, KeepGoing: o.Keep, Insecure: o.Insecure,
 	})
 	if err != nil {
 		return o.failure(given, err)
@@ -107,16 +107,16 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 }
 
 // taken tells what else is served under a path. What is installed is known to the installer.
-func (o *installOptions) taken(ctx context.Context) (func(path string) string, error) {
-	roots, err := o.Roots.given(o.app)
-	if len(o.Roots.Specs) == 0 {
+func (o *rootOptions) taken(ctx context.Context, a *app) (func(path string) string, error) {
+	roots, err := o.given(a)
+	if len(o.Specs) == 0 {
 		// Those of the working directory are served in this directory only.
 		roots = slices.DeleteFunc(roots, func(root skills.Root) bool { return root.Tier == skills.TierThirdParty })
 	}
 	if err != nil || len(roots) == 0 {
 		return nil, err
 	}
-	snapshot, err := skills.Scan(ctx, roots, o.Roots.scanOptions())
+	snapshot, err := skills.Scan(ctx, roots, o.scanOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +171,9 @@ func sourceFailure(err error) error {
 	return errors.New(printable(err.Error()))
 }
 
-// installer opens the installation of the state directory. end closes it and removes the progress.
-func (a *app) installer(ctx context.Context) (i *install.Installer, end func() error, err error) {
+// installer opens the installation of the state directory; taken tells what is served from elsewhere, and
+// nil is for commands that bring nothing. end closes it and removes the progress.
+func (a *app) installer(ctx context.Context, taken func(path string) string) (i *install.Installer, end func() error, err error) {
 	state, err := a.stateDir()
 	if err != nil {
 		return nil, nil, err
@@ -183,7 +184,7 @@ func (a *app) installer(ctx context.Context) (i *install.Installer, end func() e
 	}
 	git, _ := exec.LookPath("git")
 	i, err = install.Open(ctx, install.Config{
-		State: state, Trees: trees, Git: install.Git{Path: git, Env: a.gitEnv()}, Progress: a.progress(),
+		State: state, Trees: trees, Git: install.Git{Path: git, Env: a.gitEnv()}, Progress: a.progress(), Taken: taken,
 		Waiting: func() {
 			fmt.Fprintln(a.err, "skillsd: note: another skillsd is changing what is installed; waiting for it")
 		},

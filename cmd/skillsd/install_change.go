@@ -57,11 +57,12 @@ func newChangeCmd(cmd *cobra.Command, opts *changeOptions) *cobra.Command {
 }
 
 func (o *changeOptions) run(ctx context.Context, names []string) (err error) {
-	installer, end, err := o.app.installer(ctx)
+	installer, end, err := o.app.installer(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	before := installer.Lock()
 	if err := o.change(installer, ctx, names...); err != nil {
 		return changeFailure(err)
 	}
@@ -74,7 +75,7 @@ func (o *changeOptions) run(ctx context.Context, names []string) (err error) {
 			return err
 		}
 	}
-	o.app.notePins(names, installer.Lock().Find)
+	o.app.notePins(names, before.Find, installer.Lock().Find)
 	o.app.collectTrees(ctx, installer)
 	return nil
 }

@@ -23,6 +23,8 @@ type installReport struct {
 type installedRow struct {
 	Lock  *install.Entry `json:"lock"`
 	Skill skillRow       `json:"skill"`
+	// Nested are the skills that lie in it, each served by itself.
+	Nested []skillRow `json:"nested"`
 	// Left are the files of the source that are not installed, and why.
 	Left []diagnosticRow `json:"left"`
 }
@@ -34,21 +36,40 @@ func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*instal
 		return nil, err
 	}
 	report := &installReport{Installed: make([]installedRow, len(plan.Entries)), Refused: append([]install.Refusal{}, plan.Refused...), Notes: append([]string{}, plan.Notes...)}
+	nested := nestedSkills(plan.Snapshot)
 	err = each(ctx, len(plan.Entries), func(n int) {
 		e := plan.Entries[n]
-		report.Installed[n] = newInstalledRow(ctx, state, plan.Snapshot, plan.Snapshot.Skill(e.Name), e, plan.Left[e.Name])
+		described := append([]*skills.Skill{plan.Snapshot.Skill(e.Name)}, nested[e.Name]...)
+		report.Installed[n] = newInstalledRow(ctx, state, plan.Snapshot, described, e, plan.Left[e.Name])
 	})
 	return report, err
 }
 
-// newInstalledRow describes a skill that lies in a stage as it will be served.
-func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, sk *skills.Skill, e *install.Entry, left []skills.Diagnostic) installedRow {
-	rows := []skillRow{newSkillRow(ctx, snapshot, sk, noScripts())}
+// nestedSkills are the skills that lie in installed ones, by the name of that.
+func nestedSkills(snapshot *skills.Snapshot) map[string][]*skills.Skill {
+	found := map[string][]*skills.Skill{}
+	for _, sk := range snapshot.Skills {
+		if name, _, nested := strings.Cut(sk.Path, "/"); nested {
+			found[name] = append(found[name], sk)
+		}
+	}
+	return found
+}
+
+// newInstalledRow describes a skill that lies in a stage as it will be served, the first, and those
+// that lie in it.
+func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, described []*skills.Skill, e *install.Entry, left []skills.Diagnostic) installedRow {
+	rows := make([]skillRow, len(described))
+	for n, sk := range described {
+		rows[n] = newSkillRow(ctx, snapshot, sk, noScripts())
+	}
 	_ = addViolations(ctx, rows) // it ends early only when ctx does
-	row := rows[0]
-	row.Tier, row.Root, row.Origin = e.Tier.String(), install.RootDir(state, e.Tier), originText(e)
-	row.File = strings.Replace(row.File, sk.Root.Dir, row.Root, 1)
-	return installedRow{Lock: e, Skill: row, Left: diagnosticRows(left)}
+	for n := range rows {
+		row := &rows[n]
+		row.Tier, row.Root, row.Origin = e.Tier.String(), install.RootDir(state, e.Tier), originText(e)
+		row.File = strings.Replace(row.File, described[n].Root.Dir, row.Root, 1)
+	}
+	return installedRow{Lock: e, Skill: rows[0], Nested: append([]skillRow{}, rows[1:]...), Left: diagnosticRows(left)}
 }
 
 // print tells what is installed on stdout, and what is odd about it on stderr.
@@ -64,37 +85,79 @@ func (r *installReport) print(a *app) error {
 	if len(r.Installed) == 1 {
 		return r.Installed[0].print(a, verb)
 	}
-	rows := make([]skillRow, len(r.Installed))
+	var rows []skillRow
 	var found []diagnosticRow
-	for n := range r.Installed {
-		rows[n] = r.Installed[n].Skill
-		found = append(found, notable(rows[n].Path+"/", rows[n].Diagnostics)...)
-		found = append(found, notable(rows[n].Path+"/", r.Installed[n].Left)...)
+	for _, one := range r.Installed {
+		rows = append(append(rows, one.Skill), one.Nested...)
+		found = append(found, notable(one.Skill.Path+"/", one.Left)...)
+	}
+	for i := range rows {
+		found = append(found, notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
 	if err := printRows(a.out, rows, a.columns(a.out)); err != nil {
 		return err
 	}
+	for i := range rows {
+		if text := rows[i].powers(); text != "" {
+			fmt.Fprintf(a.out, "  %s: %s\n", printable(rows[i].Path), printable(text))
+		}
+	}
 	if err := printDiagnostics(a.err, found, maxListed); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.err, "%s %s; `skillsd show NAME` has more, no script may run before `skillsd allow`\n", verb, plural(len(rows), "skill"))
+	count := plural(len(r.Installed), "skill")
+	if more := len(rows) - len(r.Installed); more > 0 {
+		count += fmt.Sprintf(" and %d nested in them", more)
+	}
+	_, err := fmt.Fprintf(a.err, "%s %s; `skillsd show NAME` has more, no script may run before `skillsd allow`\n", verb, count)
 	return err
+}
+
+// powers is what a skill asks for, in one line; empty for nothing.
+func (r *skillRow) powers() string {
+	var parts []string
+	if len(r.AllowedTools) > 0 {
+		parts = append(parts, "allowed-tools "+strings.Join(r.AllowedTools, ", "))
+	}
+	if len(r.Scripts) > 0 {
+		parts = append(parts, plural(len(r.Scripts), "script"))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // print tells of one skill what it is and what it could do.
 func (r *installedRow) print(a *app, verb string) error {
 	fmt.Fprintf(a.out, "%s %s (%s)\n", verb, printable(r.Lock.Name), r.Lock.Tier)
 	r.facts(a.out)
-	diagnostics := append(append([]diagnosticRow{}, r.Skill.Diagnostics...), r.Left...)
-	for i := range diagnostics {
-		diagnostics[i].Path = r.Skill.Path + "/" + diagnostics[i].Path
+	for i := range r.Nested {
+		fmt.Fprintf(a.out, "nested skill %s (%s)\n", printable(r.Nested[i].Path), r.Lock.Tier)
+		r.Nested[i].printFacts(a.out)
+	}
+	all := append([]skillRow{r.Skill}, r.Nested...)
+	var diagnostics []diagnosticRow
+	for i := range all {
+		of := all[i].Diagnostics
+		if i == 0 {
+			of = append(append([]diagnosticRow{}, of...), r.Left...)
+		}
+		for _, d := range of {
+			d.Path = all[i].Path + "/" + d.Path
+			diagnostics = append(diagnostics, d)
+		}
 	}
 	if err := printDiagnostics(a.err, diagnostics, maxListed); err != nil {
 		return err
 	}
-	for _, v := range r.Skill.Violations {
-		fmt.Fprintf(a.err, "strict: %s\n", problemLine(placeAt(r.Skill.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+	for i := range all {
+		for _, v := range all[i].Violations {
+			fmt.Fprintf(a.err, "strict: %s\n", problemLine(placeAt(all[i].Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+		}
 	}
+	return r.hintAllow(a)
+}
+
+// hintAllow says how a script of the skill may be allowed.
+func (r *installedRow) hintAllow(a *app) error {
 	if _, err := policy.ParseEntry(r.Lock.Name + ":scripts/x"); err != nil && len(r.Skill.Scripts) > 0 {
 		fmt.Fprintln(a.err, "hint: no script can be allowed under this name; `skillsd remove` it and install it with --name, in lower-case letters and digits with single hyphens")
 		return nil
@@ -108,35 +171,42 @@ func (r *installedRow) print(a *app, verb string) error {
 	return nil
 }
 
-// facts prints what a skill is.
+// facts prints what an installed skill is.
 func (r *installedRow) facts(w io.Writer) {
-	fact := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "  %-13s %s\n", name, printable(value))
-		}
-	}
-	links, size := 0, int64(0)
-	for _, file := range r.Skill.Resources {
-		size += file.Size
-	}
+	links := 0
 	for _, d := range r.Left {
 		if d.Code == skills.CodeResourceOutside {
 			links++
 		}
 	}
-	fact("from", r.Skill.Origin)
-	fact("description", shorten(r.Skill.Description, 62))
-	fact("verdict", r.Skill.Verdict.word())
-	fact("files", fmt.Sprintf("%d (%d bytes beside SKILL.md)", len(r.Lock.Files), size))
+	printFact(w, "from", r.Skill.Origin)
 	if links > 0 {
-		fact("links", fmt.Sprintf("%d lead out of the skill and are left out", links))
+		printFact(w, "links", fmt.Sprintf("%d lead out of the skill and are left out", links))
 	}
-	fact("allowed tools", strings.Join(r.Skill.AllowedTools, ", "))
-	fact("tree", r.Skill.TreeDigest.String())
-	if len(r.Skill.Scripts) > 0 {
+	r.Skill.printFacts(w)
+}
+
+func printFact(w io.Writer, name, value string) {
+	if value != "" {
+		fmt.Fprintf(w, "  %-13s %s\n", name, printable(value))
+	}
+}
+
+// printFacts prints what a skill is.
+func (r *skillRow) printFacts(w io.Writer) {
+	size := int64(0)
+	for _, file := range r.Resources {
+		size += file.Size
+	}
+	printFact(w, "description", shorten(r.Description, 62))
+	printFact(w, "verdict", r.Verdict.word())
+	printFact(w, "files", fmt.Sprintf("%d (%d bytes beside SKILL.md)", len(r.Resources)+1, size))
+	printFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
+	printFact(w, "tree", r.TreeDigest.String())
+	if len(r.Scripts) > 0 {
 		fmt.Fprintln(w, "  scripts")
 	}
-	for _, script := range r.Skill.Scripts {
+	for _, script := range r.Scripts {
 		runtime := script.Runtime
 		if runtime == "" {
 			runtime = "cannot run: " + script.Reason

@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
 // updateOptions are the flags of update.
 type updateOptions struct {
 	app      *app
+	Roots    rootOptions
 	Preview  bool
 	Insecure bool
 	JSON     bool
@@ -34,6 +34,7 @@ func newUpdateCmd(a *app) *cobra.Command {
 		RunE:              runE(opts.run),
 		ValidArgsFunction: a.completeInstalled,
 	}
+	opts.Roots.register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "tell what would change, and change nothing")
 	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -52,6 +53,17 @@ type updateRow struct {
 	ToolsGone  []string        `json:"allowedToolsRemoved,omitempty"`
 	Signals    []diagnosticRow `json:"signals,omitempty"` // that were not there before
 	Left       []diagnosticRow `json:"left,omitempty"`
+	// Nested are the skills that lie in it and differ, each served by itself.
+	Nested []nestedRow `json:"nested,omitempty"`
+}
+
+// nestedRow is what an update makes of a skill that lies in another. Its files are among those of that.
+type nestedRow struct {
+	Path       string          `json:"path"`   // it is served under
+	Change     string          `json:"change"` // added, removed or changed
+	ToolsAdded []string        `json:"allowedToolsAdded,omitempty"`
+	ToolsGone  []string        `json:"allowedToolsRemoved,omitempty"`
+	Signals    []diagnosticRow `json:"signals,omitempty"` // that were not there before
 }
 
 type versionRow struct {
@@ -64,15 +76,20 @@ type fileChange struct {
 	Path   string `json:"path"`
 	Change string `json:"change"` // added, removed or changed
 	Script bool   `json:"script,omitempty"`
-	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts
+	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts, those of nested skills too
 }
 
 func (o *updateOptions) run(ctx context.Context, names []string) (err error) {
-	installer, end, err := o.app.installer(ctx)
+	taken, err := o.Roots.taken(ctx, o.app)
+	if err != nil {
+		return err
+	}
+	installer, end, err := o.app.installer(ctx, taken)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	before := installer.Lock()
 	updates, err := installer.Update(ctx, slices.Compact(slices.Sorted(slices.Values(names))), o.Insecure)
 	if err != nil {
 		return sourceFailure(err)
@@ -95,7 +112,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) (err error) {
 			after[one.After.Name] = one.After
 		}
 	}
-	o.app.notePins(changed, func(name string) *install.Entry { return after[name] })
+	o.app.notePins(changed, before.Find, func(name string) *install.Entry { return after[name] })
 	if !o.Preview {
 		o.app.collectTrees(ctx, installer)
 	}
@@ -129,6 +146,10 @@ func (o *updateOptions) report(rows []updateRow) error {
 // newUpdateRows describes updates. It reads the files of the skills that change.
 func newUpdateRows(ctx context.Context, updates *install.Updates) ([]updateRow, error) {
 	rows := make([]updateRow, 0, len(updates.Skills))
+	nested, err := nestedPairs(ctx, updates)
+	if err != nil {
+		return nil, err
+	}
 	for n := range updates.Skills {
 		one := &updates.Skills[n]
 		row := updateRow{Name: one.Before.Name, State: "unchanged", Before: &versionRow{one.Before.Origin.Commit, one.Before.Tree.String()}}
@@ -138,122 +159,13 @@ func newUpdateRows(ctx context.Context, updates *install.Updates) ([]updateRow, 
 		case one.Changes():
 			row.State, row.After = "changed", &versionRow{one.After.Origin.Commit, one.After.Tree.String()}
 			row.Left = diagnosticRows(updates.Left[row.Name])
-			if err := row.compare(ctx, updates.Old.Skill(row.Name), updates.New.Skill(row.Name)); err != nil {
+			if err := row.compare(ctx, updates.Old.Skill(row.Name), updates.New.Skill(row.Name), nested[row.Name]); err != nil {
 				return nil, fmt.Errorf("%s: %w", row.Name, err)
 			}
 		}
 		rows = append(rows, row)
 	}
 	return rows, ctx.Err()
-}
-
-// version is a skill as compare looks at it.
-type version struct {
-	sk    *skills.Skill // nil: it is no longer there
-	index *skills.Index
-}
-
-func versionOf(ctx context.Context, sk *skills.Skill) (version, error) {
-	if sk == nil {
-		return version{index: &skills.Index{}}, nil
-	}
-	index, err := sk.Index(ctx)
-	return version{sk, index}, err
-}
-
-// maxDiff is the longest file of which a diff is shown, in bytes.
-const maxDiff = 256 << 10
-
-// text is the content of a file that a diff can show.
-func (v version) text(ctx context.Context, path string) (data []byte, ok bool) {
-	if v.sk == nil {
-		return nil, true
-	}
-	if r := v.index.Resource(path); r == nil && path != v.sk.File {
-		return nil, true
-	} else if r != nil && !r.Text {
-		return nil, false
-	}
-	content, err := v.sk.Read(ctx, path, maxDiff)
-	if err != nil {
-		return nil, false
-	}
-	return content.Data, true
-}
-
-// compare fills in what differs between two versions.
-func (r *updateRow) compare(ctx context.Context, before, after *skills.Skill) error {
-	was, err := versionOf(ctx, before)
-	if err != nil {
-		return err
-	}
-	is, err := versionOf(ctx, after)
-	if err != nil {
-		return err
-	}
-	old := map[string]string{}
-	for _, f := range was.index.Files {
-		old[f.Path] = f.Digest.String()
-	}
-	add := func(path, change string) {
-		row := fileChange{Path: path, Change: change}
-		resource := is.index.Resource(path)
-		if resource == nil {
-			resource = was.index.Resource(path)
-		}
-		row.Script = resource != nil && resource.Script != nil
-		if row.Script || resource == nil {
-			from, one := was.text(ctx, path)
-			to, other := is.text(ctx, path)
-			if one && other {
-				row.Diff = string(diff.Diff("before/"+path, from, "after/"+path, to))
-			}
-		}
-		r.Files = append(r.Files, row)
-	}
-	for _, f := range is.index.Files {
-		switch sum, known := old[f.Path]; {
-		case !known:
-			add(f.Path, "added")
-		case sum != f.Digest.String():
-			add(f.Path, "changed")
-		}
-		delete(old, f.Path)
-	}
-	for path := range old {
-		add(path, "removed")
-	}
-	slices.SortFunc(r.Files, func(a, b fileChange) int { return strings.Compare(a.Path, b.Path) })
-	r.compareFacts(was, is)
-	return nil
-}
-
-// compareFacts finds what a diff of files does not make plain: tools and signals that are new.
-func (r *updateRow) compareFacts(was, is version) {
-	var oldTools, newTools []string
-	known := map[string]bool{}
-	key := func(d skills.Diagnostic) string { return string(d.Code) + "\x00" + d.Path + "\x00" + d.Detail }
-	if was.sk != nil {
-		oldTools = was.sk.Frontmatter.AllowedTools
-		for _, d := range slices.Concat(was.sk.Diagnostics, was.index.Diagnostics) {
-			known[key(d)] = true
-		}
-	}
-	newTools = is.sk.Frontmatter.AllowedTools
-	missing := func(in, from []string) (found []string) {
-		for _, tool := range from {
-			if !slices.Contains(in, tool) {
-				found = append(found, tool)
-			}
-		}
-		return found
-	}
-	r.ToolsAdded, r.ToolsGone = missing(oldTools, newTools), missing(newTools, oldTools)
-	for _, d := range slices.Concat(is.sk.Diagnostics, is.index.Diagnostics) {
-		if !known[key(d)] {
-			r.Signals = append(r.Signals, diagnosticRows([]skills.Diagnostic{d})...)
-		}
-	}
 }
 
 // diffHead is how many lines of a diff stand before what differs.
@@ -275,14 +187,10 @@ func (r *updateRow) print(a *app) {
 		return v.Tree[:len("sha256:")+12]
 	}
 	fmt.Fprintf(a.out, "%s: %s -> %s\n", r.Name, shown(r.Before), shown(r.After))
-	for _, tool := range r.ToolsAdded {
-		fmt.Fprintf(a.out, "  allowed-tools: + %s\n", printable(tool))
-	}
-	for _, tool := range r.ToolsGone {
-		fmt.Fprintf(a.out, "  allowed-tools: - %s\n", printable(tool))
-	}
-	for _, d := range r.Signals {
-		fmt.Fprintf(a.out, "  %s: %s\n", d.Severity, d.line())
+	printFactChanges(a.out, "  ", r.ToolsAdded, r.ToolsGone, r.Signals)
+	for _, one := range r.Nested {
+		fmt.Fprintf(a.out, "  nested skill %s: %s\n", one.Change, printable(one.Path))
+		printFactChanges(a.out, "    ", one.ToolsAdded, one.ToolsGone, one.Signals)
 	}
 	for _, d := range r.Left {
 		fmt.Fprintf(a.out, "  left out: %s\n", d.line())
@@ -299,5 +207,18 @@ func (r *updateRow) print(a *app) {
 				fmt.Fprintf(a.out, "    %s\n", printable(line))
 			}
 		}
+	}
+}
+
+// printFactChanges tells of tools and signals.
+func printFactChanges(w io.Writer, indent string, added, gone []string, signals []diagnosticRow) {
+	for _, tool := range added {
+		fmt.Fprintf(w, "%sallowed-tools: + %s\n", indent, printable(tool))
+	}
+	for _, tool := range gone {
+		fmt.Fprintf(w, "%sallowed-tools: - %s\n", indent, printable(tool))
+	}
+	for _, d := range signals {
+		fmt.Fprintf(w, "%s%s: %s\n", indent, d.Severity, d.line())
 	}
 }

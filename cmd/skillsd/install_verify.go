@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
@@ -34,7 +35,7 @@ func newVerifyCmd(a *app) *cobra.Command {
 }
 
 func (o *verifyOptions) run(ctx context.Context) (err error) {
-	installer, end, err := o.app.installer(ctx)
+	installer, end, err := o.app.installer(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -92,6 +93,7 @@ func (o *verifyOptions) hint(problems []install.Problem) string {
 // syncOptions are the flags of sync.
 type syncOptions struct {
 	app      *app
+	Roots    rootOptions
 	Frozen   bool
 	Check    bool
 	Trust    bool
@@ -111,11 +113,14 @@ func newSyncCmd(a *app) *cobra.Command {
 			"counts: what was changed or lost since is brought back.\n\n" +
 			"Skills that are not in LOCKFILE stay, but with --frozen they are removed: what is installed is then\n" +
 			"what the file says and nothing else. --check changes nothing and exits 3 when something would change.\n\n" +
+			"A tier above third-party is taken from LOCKFILE only for what has it here already, with the same bytes\n" +
+			"from the same source; --trust-tiers takes it for all. What is replaced can be rolled back to.\n\n" +
 			"The version that `skillsd rollback` goes back to is brought back too. Where it cannot be had the rest\n" +
 			"is mended and the exit code is 3; --drop-earlier forgets it.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
+	opts.Roots.register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Frozen, "frozen", false, "remove what is not in the lock file")
 	cmd.Flags().BoolVar(&opts.Check, "check", false, "only tell what would change")
 	cmd.Flags().BoolVar(&opts.Drop, "drop-earlier", false, "forget the version to roll back to where it is damaged and cannot be had again")
@@ -132,7 +137,11 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 			return &exitError{Code: exitUsage, Err: fmt.Errorf("lock file: %w", err), Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; without one the installation's own counts: skillsd sync"}
 		}
 	}
-	installer, end, err := o.app.installer(ctx)
+	taken, err := o.Roots.taken(ctx, o.app)
+	if err != nil {
+		return err
+	}
+	installer, end, err := o.app.installer(ctx, taken)
 	if err != nil {
 		return err
 	}
@@ -142,6 +151,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
+	before := installer.Lock()
 	var did []install.Difference
 	if o.Check {
 		did, err = installer.Differences(ctx, sync)
@@ -158,7 +168,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		for n, d := range did {
 			names[n] = d.Name
 		}
-		o.app.notePins(names, installer.Lock().Find)
+		o.app.notePins(names, before.Find, installer.Lock().Find)
 		o.app.collectTrees(ctx, installer)
 	}
 	return report
@@ -210,11 +220,13 @@ func (o *syncOptions) report(did []install.Difference, args []string) error {
 	return nil
 }
 
-// checkTiers refuses a lock file that would have skills trusted more than they are here.
+// checkTiers refuses a lock file that would have skills trusted more than they are here. What is trusted
+// here is the content and where it comes from: a name says nothing, and a file may claim any source for
+// what the store has, and any commit for a source.
 func checkTiers(file string, here, there *install.Lock) error {
 	for _, e := range there.Skills {
 		known := here.Find(e.Name)
-		if e.Tier.String() != "third-party" && (known == nil || known.Tier > e.Tier) {
+		if e.Tier != skills.TierThirdParty && (known == nil || known.Tier > e.Tier || known.Tree != e.Tree || !known.Origin.Same(e.Origin)) {
 			return usageError("with --trust-tiers it is: "+shellLine([]string{"skillsd", "sync", "--trust-tiers", file}), "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
 		}
 	}

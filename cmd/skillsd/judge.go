@@ -148,7 +148,7 @@ func (j *judge) markReleased(row *skillRow) {
 			continue
 		}
 		for _, entry := range j.allow.Find(row.Path, script.Path) {
-			if entry.Pin != "" && entry.Pin != row.Resources[at].Digest {
+			if entry.Changed(row.Resources[at].Digest, row.TreeDigest) != policy.Unchanged {
 				continue
 			}
 			if !j.unreleased(entry) {

@@ -204,5 +204,8 @@ func (r *skillRow) facts() [4]string {
 			allowed++
 		}
 	}
+	if r.State == stateOff && r.skill == nil {
+		return [4]string{r.Tier, "-", files, "-"} // the lock file does not say
+	}
 	return [4]string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }

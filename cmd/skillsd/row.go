@@ -162,7 +162,7 @@ func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skil
 		r := &index.Resources[i]
 		row.Resources = append(row.Resources, resourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
 		if r.Script != nil {
-			row.Scripts = append(row.Scripts, newScriptRow(sk, r, allow))
+			row.Scripts = append(row.Scripts, newScriptRow(sk, r, index.TreeDigest, allow))
 		}
 	}
 	return row
@@ -188,7 +188,7 @@ func skillFile(sk *skills.Skill) string {
 	return filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir), sk.File)
 }
 
-func newScriptRow(sk *skills.Skill, r *skills.Resource, allow policy.Allowlist) scriptRow {
+func newScriptRow(sk *skills.Skill, r *skills.Resource, tree digest.Digest, allow policy.Allowlist) scriptRow {
 	row := scriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
 	entries := allow.Find(sk.Path, r.Path)
 	switch {
@@ -196,10 +196,22 @@ func newScriptRow(sk *skills.Skill, r *skills.Resource, allow policy.Allowlist) 
 		row.Reason = r.Script.Problem
 	case len(entries) == 0:
 		row.Reason = "not allowlisted"
-	case !slices.ContainsFunc(entries, func(e policy.Entry) bool { return e.Pin == "" || e.Pin == r.Digest }):
-		row.Reason = "allowlisted with another digest"
 	default:
-		row.Allowed = true
+		row.Allowed, row.Reason = allowedAs(entries, r.Digest, tree)
 	}
 	return row
+}
+
+// allowedAs reports whether one of the entries of a script allows it as it is, and if not why.
+func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, reason string) {
+	reason = "allowlisted with another digest"
+	for i := range entries {
+		switch entries[i].Changed(file, tree) {
+		case policy.Unchanged:
+			return true, ""
+		case policy.TreeChanged:
+			reason = "other files of its skill changed since it was allowlisted"
+		}
+	}
+	return false, reason
 }

@@ -82,7 +82,7 @@ func (o *sessionGCOptions) collectTrees(ctx context.Context) {
 	if state, err := o.app.stateDir(); err != nil || !existing(state) {
 		return
 	}
-	installer, end, err := o.app.installer(ctx)
+	installer, end, err := o.app.installer(ctx, nil)
 	if err != nil {
 		return // the sessions are gone all the same; the trees cost space only
 	}

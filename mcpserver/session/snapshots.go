@@ -261,7 +261,7 @@ func (s *Sessions) policyExtension(ctx context.Context, cfg policy.Config) *prov
 
 func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) provenance.AllowlistEntry {
 	return provenance.AllowlistEntry{
-		Skill: e.Skill, Path: e.Path, Pin: e.Pin, StartTree: tree, Network: e.Network, Env: e.Env, Secrets: e.Secrets,
+		Skill: e.Skill, Path: e.Path, Pin: e.Pin, Tree: e.Tree, StartTree: tree, Network: e.Network, Env: e.Env, Secrets: e.Secrets,
 		Release: string(cmp.Or(e.Release, cfg.Release)), Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
 		Target: string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution), Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
 	}

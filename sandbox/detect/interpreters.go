@@ -208,13 +208,13 @@ func (f *Finder) ask(ctx context.Context, path, home string, args ...string) (st
 	if err := cmd.Run(); err != nil {
 		return "", err
 	}
-	return out.String(), nil
+	return out.buf.String(), nil
 }
 
 var errOutput = errors.New("too much output")
 
 type limited struct {
-	bytes.Buffer
+	buf  bytes.Buffer // no part of the methods: its ReadFrom would go past Write
 	left int
 }
 
@@ -222,7 +222,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	if l.left -= len(p); l.left < 0 {
 		return 0, errOutput
 	}
-	return l.Buffer.Write(p)
+	return l.buf.Write(p)
 }
 
 func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter) string {

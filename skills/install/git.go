@@ -3,6 +3,7 @@ package install
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,9 @@ type Git struct {
 	// Env is what git may know of the environment: proxies, certificates, the SSH agent, PATH for ssh.
 	// It must hold no GIT_ variable.
 	Env []string
+
+	most  int64         // bytes of a fetched repository; 0: maxRepository
+	quiet time.Duration // that a fetch may bring nothing; 0: maxQuiet
 }
 
 // Limits of a repository, in bytes and files.
@@ -33,6 +38,10 @@ const (
 	maxGitPath    = 1024
 )
 
+// maxQuiet is how long a fetch may bring nothing, and a second more for each MiB that it brought: what
+// was received is indexed then.
+const maxQuiet = time.Minute
+
 // gitStderr is how much of what git says is kept.
 const gitStderr = 4 << 10
 
@@ -41,6 +50,7 @@ type repository struct {
 	git      Git
 	dir      string // absolute
 	protocol string
+	redirect string // when a server may name another place: initial or false
 }
 
 // settings are the configuration of every call: no code of the repository, of the system or of the
@@ -49,7 +59,7 @@ func (r *repository) settings() []string {
 	return []string{
 		"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c", "core.askPass=",
 		"-c", "credential.helper=", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "submodule.recurse=false", "-c", "fetch.recurseSubmodules=false",
-		"-c", "protocol.allow=never", "-c", "protocol." + r.protocol + ".allow=always", "-c", "http.followRedirects=initial", "-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60",
+		"-c", "protocol.allow=never", "-c", "protocol." + r.protocol + ".allow=always", "-c", "http.followRedirects=" + r.redirect, "-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60",
 		"-c", "transfer.bundleURI=false", "-c", "fetch.writeCommitGraph=false", "-c", "core.autocrlf=false", "-c", "safe.bareRepository=all",
 	}
 }
@@ -76,13 +86,50 @@ func (r *repository) run(ctx context.Context, limit int64, args ...string) ([]by
 	cmd := r.command(ctx, args...)
 	out, problems := &capped{left: limit}, &capped{left: gitStderr, drop: true}
 	cmd.Stdout, cmd.Stderr = out, problems
-	if err := cmd.Run(); err != nil {
-		return nil, gitError(ctx, args[0], problems, err)
+	end, err := r.start(cmd)
+	if err == nil {
+		err = errors.Join(cmd.Wait(), end())
 	}
 	if out.over {
-		return nil, fmt.Errorf("git %s: more than %d bytes", args[0], limit)
+		return nil, fmt.Errorf("git %s: more than %d bytes", subcommand(args), limit)
 	}
-	return out.Bytes(), nil
+	if err != nil {
+		return nil, gitError(ctx, subcommand(args), problems, err)
+	}
+	return out.buf.Bytes(), nil
+}
+
+// start starts a command that ends with this process and writes no file longer than a repository may
+// be, where a system can do that. end must be called by the same goroutine once the command has ended.
+func (r *repository) start(cmd *exec.Cmd) (end func() error, err error) {
+	runtime.LockOSThread() // the end of the thread that started it would be taken for that of the process
+	if err := cmd.Start(); err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	err = limitFiles(cmd.Process.Pid, r.git.limit())
+	if err != nil {
+		_ = cmd.Cancel()
+	}
+	return func() error { runtime.UnlockOSThread(); return err }, nil
+}
+
+// limit is how many bytes a repository may have.
+func (g *Git) limit() int64 {
+	if g.most > 0 {
+		return g.most
+	}
+	return maxRepository
+}
+
+// subcommand is what git is asked to do.
+func subcommand(args []string) string {
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			return arg
+		}
+	}
+	return ""
 }
 
 // gitError is what git said, in one line.
@@ -90,7 +137,7 @@ func gitError(ctx context.Context, what string, problems *capped, err error) err
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	text := strings.Join(strings.FieldsFunc(problems.String(), func(r rune) bool { return r < ' ' || r == 0x7f }), "; ")
+	text := strings.Join(strings.FieldsFunc(problems.buf.String(), func(r rune) bool { return r < ' ' || r == 0x7f }), "; ")
 	if text == "" {
 		text = err.Error()
 	}
@@ -99,7 +146,7 @@ func gitError(ctx context.Context, what string, problems *capped, err error) err
 
 // capped keeps the first bytes written to it.
 type capped struct {
-	bytes.Buffer
+	buf  bytes.Buffer // no part of the methods: its ReadFrom would go past Write
 	left int64
 	drop bool // what is more is no error
 	over bool
@@ -108,7 +155,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	keep := p[:min(int64(len(p)), c.left)]
 	c.left -= int64(len(keep))
-	c.Buffer.Write(keep)
+	c.buf.Write(keep)
 	if len(keep) < len(p) {
 		c.over = true
 		if !c.drop {
@@ -131,7 +178,10 @@ func fetch(ctx context.Context, git Git, dir, source, ref string, insecure bool)
 	if git.Path == "" {
 		return nil, "", ErrNoGit
 	}
-	r := &repository{git: git, dir: dir, protocol: protocol}
+	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
+	if protocol == "http" && !insecure {
+		r.redirect = "false" // this machine may be left only for what nobody on the way can change
+	}
 	if _, err := r.run(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", "."); err != nil {
 		return nil, "", err
 	}
@@ -141,6 +191,9 @@ func fetch(ctx context.Context, git Git, dir, source, ref string, insecure bool)
 	watched, stop := r.watch(ctx)
 	_, err = r.run(watched, 1<<16, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", source, ref)
 	stop()
+	if err != nil && ctx.Err() == nil && size(r.dir) >= git.limit() {
+		err = r.tooLarge()
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -155,22 +208,37 @@ func fetch(ctx context.Context, git Git, dir, source, ref string, insecure bool)
 	return r, commit, nil
 }
 
-// watch ends a fetch that fills the disk: the other side decides how much it sends.
+func (r *repository) tooLarge() error {
+	return fmt.Errorf("the repository has more than %d bytes", r.git.limit())
+}
+
+// watch ends a fetch that fills the disk, and one that brings nothing: the other side decides how much
+// it sends, and whether.
 func (r *repository) watch(ctx context.Context) (context.Context, func()) {
 	watched, cancel := context.WithCancelCause(ctx)
+	quiet := cmp.Or(r.git.quiet, maxQuiet)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
+		first := size(r.dir)
+		most, grown := first, time.Now()
 		for {
 			select {
 			case <-watched.Done():
 				return
 			case <-tick.C:
 			}
-			if size(r.dir) > maxRepository {
-				cancel(fmt.Errorf("the repository has more than %d bytes", maxRepository))
+			now := size(r.dir)
+			if now > r.git.limit() {
+				cancel(r.tooLarge())
+			}
+			if now > most {
+				most, grown = now, time.Now()
+			}
+			if wait := quiet + time.Duration((most-first)>>20)*time.Second; time.Since(grown) > wait {
+				cancel(fmt.Errorf("nothing came for %s", wait))
 			}
 		}
 	}()
@@ -246,9 +314,11 @@ func (r *repository) contents(ctx context.Context, objects []object, use func(o 
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	end, err := r.start(cmd)
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, end()) }()
 	out := bufio.NewReaderSize(pipe, 1<<16)
 	for _, o := range objects {
 		if err = readObject(out, o, use); err != nil {

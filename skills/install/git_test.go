@@ -237,6 +237,9 @@ func TestSources(t *testing.T) {
 			t.Errorf("%q: the error is a %T", source, err)
 		}
 	}
+	if origin, err := resolve("HTTPS://Example.com/A", "", false); err != nil || origin.Source != "https://Example.com/A" {
+		t.Errorf("origin = %+v, %v", origin, err)
+	}
 	if IsURL("-oProxyCommand=x@host:a") || IsURL("C:/skills") || IsURL("./a:b") {
 		t.Error("a path is taken for a URL")
 	}

@@ -64,6 +64,9 @@ type Config struct {
 	// Progress is called while a source is read, with what is done and how far; nil: nothing is. It is
 	// called by one goroutine at a time.
 	Progress func(what string, done, total int)
+	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none;
+	// nil: there are none. No skill that is installed, and none that lies in one, takes such a path.
+	Taken func(path string) string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }

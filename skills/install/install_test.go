@@ -278,13 +278,13 @@ func TestConflict(t *testing.T) {
 	if err := apply(t.Context(), i, Request{Source: one}); err == nil || !strings.Contains(err.Error(), "skillsd update pdf") {
 		t.Errorf("error of a second install = %v", err)
 	}
-	taken := func(path string) string {
+	i.cfg.Taken = func(path string) string {
 		if path == "other" {
 			return "/srv/skills/other"
 		}
 		return ""
 	}
-	if err := apply(t.Context(), i, Request{Source: two, Name: "other", Taken: taken}); err == nil || !strings.Contains(err.Error(), "/srv/skills/other") {
+	if err := apply(t.Context(), i, Request{Source: two, Name: "other"}); err == nil || !strings.Contains(err.Error(), "/srv/skills/other") {
 		t.Errorf("error for a path that is served = %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(RootDir(m.state, skills.TierThirdParty), "stray"), 0o700); err != nil {

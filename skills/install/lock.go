@@ -43,6 +43,9 @@ type Origin struct {
 
 // Version is one content of a skill.
 type Version struct {
+	// Origin is where an earlier version came from when that is not where the entry does; its Commit is
+	// that of the version.
+	Origin      *Origin       `json:"origin,omitempty"`
 	Commit      string        `json:"commit,omitempty"`
 	Tree        digest.Digest `json:"tree"`
 	Files       []LockFileRow `json:"files"` // in byte order of Path
@@ -75,9 +78,28 @@ func (e *Entry) version() *Version {
 // with is the entry with another content; what it had becomes its previous one.
 func (e *Entry) with(v *Version) *Entry {
 	changed := *e
+	if v.Origin != nil {
+		changed.Origin = *v.Origin
+	}
 	changed.Origin.Commit, changed.Tree, changed.Files, changed.InstalledAt = v.Commit, v.Tree, v.Files, v.InstalledAt
-	changed.Previous = e.version()
+	changed.Previous = e.earlier(changed.Origin)
 	return &changed
+}
+
+// earlier is the content of an entry as the previous one of another with an origin.
+func (e *Entry) earlier(now Origin) *Version {
+	v := e.version()
+	if !e.Origin.Same(now) {
+		from := e.Origin
+		v.Origin = &from
+	}
+	return v
+}
+
+// Same reports whether two origins are one place, at whatever commits.
+func (o Origin) Same(other Origin) bool {
+	o.Commit, other.Commit = "", ""
+	return o == other
 }
 
 // Lock is the content of a lock file. It is immutable.
@@ -215,29 +237,8 @@ func (e *Entry) check() error {
 	if err := CheckName(e.Name); err != nil {
 		return err
 	}
-	if e.Origin.Path == "" || !fs.ValidPath(e.Origin.Path) {
-		return errors.New("path: is no path in a source")
-	}
-	if e.Origin.Subdir != "" && !fs.ValidPath(e.Origin.Subdir) {
-		return errors.New("subdir: is no path in a source")
-	}
-	switch e.Origin.Kind {
-	case KindGit:
-		if _, err := parseURL(e.Origin.Source, true); err != nil {
-			return fmt.Errorf("source: %w", err)
-		}
-		if err := checkRef(e.Origin.Ref); err != nil {
-			return err
-		}
-		if !commitID.MatchString(e.Origin.Commit) {
-			return errors.New("commit: is no commit")
-		}
-	case KindZip, KindDirectory:
-		if !filepath.IsAbs(e.Origin.Source) || e.Origin.Commit != "" || e.Origin.Ref != "" {
-			return errors.New("source: is no absolute path, or has a ref")
-		}
-	default:
-		return errors.New("kind: is none of git, zip and directory")
+	if err := e.Origin.check(); err != nil {
+		return err
 	}
 	if err := e.version().check(); err != nil {
 		return err
@@ -246,9 +247,51 @@ func (e *Entry) check() error {
 		if err := e.Previous.check(); err != nil {
 			return fmt.Errorf("previous: %w", err)
 		}
-		if (e.Previous.Commit == "") != (e.Origin.Kind != KindGit) {
+		if (e.Previous.Commit == "") != (e.previousOrigin().Kind != KindGit) {
 			return errors.New("previous: commit: is missing, or of no repository")
 		}
+		if err := e.previousOrigin().check(); err != nil {
+			return fmt.Errorf("previous: %w", err)
+		}
+	}
+	return nil
+}
+
+// previousOrigin is where the earlier version came from.
+func (e *Entry) previousOrigin() Origin {
+	origin := e.Origin
+	if e.Previous.Origin != nil {
+		origin = *e.Previous.Origin
+	}
+	origin.Commit = e.Previous.Commit
+	return origin
+}
+
+// check returns why an origin cannot be one.
+func (o Origin) check() error {
+	if o.Path == "" || !fs.ValidPath(o.Path) {
+		return errors.New("path: is no path in a source")
+	}
+	if o.Subdir != "" && !fs.ValidPath(o.Subdir) {
+		return errors.New("subdir: is no path in a source")
+	}
+	switch o.Kind {
+	case KindGit:
+		if _, err := parseURL(o.Source, true); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		if err := checkRef(o.Ref); err != nil {
+			return err
+		}
+		if !commitID.MatchString(o.Commit) {
+			return errors.New("commit: is no commit")
+		}
+	case KindZip, KindDirectory:
+		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" {
+			return errors.New("source: is no absolute path, or has a ref")
+		}
+	default:
+		return errors.New("kind: is none of git, zip and directory")
 	}
 	return nil
 }

@@ -31,26 +31,31 @@ func (l *Lock) encode() []byte {
 	b.WriteByte('\n')
 	for _, e := range l.Skills {
 		fmt.Fprintf(&b, "  - name: %s\n    tier: %s\n    enabled: %t\n", quote(e.Name), quote(e.Tier.String()), e.Enabled)
-		fmt.Fprintf(&b, "    origin:\n      kind: %s\n      source: %s\n", quote(string(e.Origin.Kind)), quote(e.Origin.Source))
-		if e.Origin.Ref != "" {
-			fmt.Fprintf(&b, "      ref: %s\n", quote(e.Origin.Ref))
-		}
-		if e.Origin.Commit != "" {
-			fmt.Fprintf(&b, "      commit: %s\n", quote(e.Origin.Commit))
-		}
-		if e.Origin.Subdir != "" {
-			fmt.Fprintf(&b, "      subdir: %s\n", quote(e.Origin.Subdir))
-		}
-		fmt.Fprintf(&b, "      path: %s\n", quote(e.Origin.Path))
+		b.WriteString("    origin:\n")
+		e.Origin.encode(&b, "      ")
 		content := e.version()
 		content.Commit = ""
 		content.encode(&b, "    ")
 		if e.Previous != nil {
 			b.WriteString("    previous:\n")
+			if e.Previous.Origin != nil {
+				from := *e.Previous.Origin
+				from.Commit = ""
+				b.WriteString("      origin:\n")
+				from.encode(&b, "        ")
+			}
 			e.Previous.encode(&b, "      ")
 		}
 	}
 	return b.Bytes()
+}
+
+func (o Origin) encode(b *bytes.Buffer, indent string) {
+	for _, row := range [][2]string{{"kind", string(o.Kind)}, {"source", o.Source}, {"ref", o.Ref}, {"commit", o.Commit}, {"subdir", o.Subdir}, {"path", o.Path}} {
+		if row[1] != "" {
+			fmt.Fprintf(b, "%s%s: %s\n", indent, row[0], quote(row[1]))
+		}
+	}
 }
 
 func (v *Version) encode(b *bytes.Buffer, indent string) {
@@ -143,16 +148,25 @@ func parseEntry(n *yaml.Node) (*Entry, error) {
 	default:
 		r.fail(errors.New("enabled: is neither true nor false"))
 	}
-	e.Origin = Origin{Kind: Kind(r.text(origin, "kind")), Source: r.text(origin, "source"), Ref: r.optional(origin, "ref"), Commit: r.optional(origin, "commit"), Subdir: r.optional(origin, "subdir"), Path: r.text(origin, "path")}
+	e.Origin = r.origin(origin)
 	content := r.version(keys)
 	e.Tree, e.Files, e.InstalledAt = content.Tree, content.Files, content.InstalledAt
 	if keys["previous"] != nil {
-		previous, err := mapping(keys["previous"], "commit", "tree", "installedAt", "files")
+		previous, err := mapping(keys["previous"], "origin", "commit", "tree", "installedAt", "files")
 		if err != nil {
 			return nil, err
 		}
 		v := r.version(previous)
 		v.Commit = r.optional(previous, "commit")
+		if previous["origin"] != nil {
+			from, err := mapping(previous["origin"], "kind", "source", "ref", "subdir", "path")
+			if err != nil {
+				return nil, err
+			}
+			at := r.origin(from)
+			at.Commit = v.Commit
+			v.Origin = &at
+		}
 		e.Previous = &v
 	}
 	return e, r.err
@@ -183,6 +197,10 @@ func (r *reader) optional(keys map[string]*yaml.Node, key string) string {
 		return ""
 	}
 	return r.text(keys, key)
+}
+
+func (r *reader) origin(keys map[string]*yaml.Node) Origin {
+	return Origin{Kind: Kind(r.text(keys, "kind")), Source: r.text(keys, "source"), Ref: r.optional(keys, "ref"), Commit: r.optional(keys, "commit"), Subdir: r.optional(keys, "subdir"), Path: r.text(keys, "path")}
 }
 
 func (r *reader) version(keys map[string]*yaml.Node) Version {

@@ -28,9 +28,6 @@ type Request struct {
 	KeepGoing bool
 	// Insecure takes http and git URLs of other machines.
 	Insecure bool
-	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none;
-	// nil: there are none.
-	Taken func(path string) string
 }
 
 // Refusal is a skill of a source that is not installed.
@@ -123,7 +120,7 @@ func (i *Installer) Plan(ctx context.Context, req Request) (p *Plan, err error) 
 	if err := p.ready(ctx, from, chosen, req); err != nil {
 		return p, err
 	}
-	return p, p.check(ctx)
+	return p, p.check(ctx, req)
 }
 
 func cleanSubdir(dir string) (string, error) {
@@ -205,12 +202,7 @@ func (i *Installer) free(name string, c candidate, from *fetched, req Request, t
 			return fmt.Errorf("%s exists and is not in the lock file; remove it, or choose another name with --name", path.Join(installedDir, tier.String(), name))
 		}
 	}
-	if req.Taken != nil {
-		if place := req.Taken(name); place != "" {
-			return fmt.Errorf("the path %s is that of the skill in %s; choose another with --name", name, place)
-		}
-	}
-	return nil
+	return i.taken([]string{name}, nil)
 }
 
 // parallel is how many skills are stored side by side: most of it is waiting for the disk.
@@ -269,18 +261,32 @@ func leftOut(ctx context.Context, sk *skills.Skill) ([]skills.Diagnostic, error)
 	return left, nil
 }
 
-// check scans the stage: what is put in place must load, as what was stored.
-func (p *Plan) check(ctx context.Context) error {
-	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: p.stage.path("place"), Tier: skills.TierThirdParty}}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
-	if err != nil {
+// check scans the stage: what is put in place must load, as what was stored, and take no path of
+// another.
+func (p *Plan) check(ctx context.Context, req Request) (err error) {
+	if p.Snapshot, err = p.stage.scan(ctx); err != nil {
 		return err
 	}
-	p.Snapshot = snapshot
+	if refused := p.refuse(); len(refused) > 0 {
+		if !req.KeepGoing || len(p.Entries) == 0 {
+			return &RefusedError{Refused: refused, Others: len(p.Entries)}
+		}
+		p.Refused = append(p.Refused, refused...)
+		slices.SortStableFunc(p.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) })
+		for name := range p.Left {
+			if !slices.ContainsFunc(p.Entries, func(e *Entry) bool { return e.Name == name }) {
+				delete(p.Left, name)
+			}
+		}
+		if p.Snapshot, err = p.stage.scan(ctx); err != nil {
+			return err
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
 	for _, e := range p.Entries {
 		group.Go(func() error {
-			sk := snapshot.Skill(e.Name)
+			sk := p.Snapshot.Skill(e.Name)
 			if sk == nil {
 				return fmt.Errorf("%s: does not load where it is installed", e.Name)
 			}

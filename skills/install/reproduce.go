@@ -15,7 +15,9 @@ import (
 
 // Sync is how an installation is made to be what a lock file says.
 type Sync struct {
-	// Lock is what it says; nil: the lock file of the installation itself, to mend what was changed.
+	// Lock is what it says; nil: the lock file of the installation itself, to mend what was changed. Of
+	// what is installed already the earlier version stays that of this machine: the one that is replaced,
+	// or else the one there was. Lock is believed in all else: whether its tiers are is for the caller.
 	Lock *Lock
 	// Exact removes what is installed and not in Lock.
 	Exact bool
@@ -83,6 +85,9 @@ func (i *Installer) differs(ctx context.Context, d *Difference) error {
 	case here.Tier != e.Tier || here.Enabled != e.Enabled:
 		d.What = "has another tier or state"
 		return nil
+	case here.Origin != e.Origin:
+		d.What = "is from elsewhere, or another commit"
+		return nil
 	}
 	problems, err := i.verifyPlaced(ctx, here)
 	if err != nil {
@@ -133,6 +138,9 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (did []Difference, err err
 			d.before = nil
 		}
 		if d.after != nil {
+			if s.Lock != nil && d.before != nil {
+				d.keepEarlier()
+			}
 			if err := at.restore(ctx, d, s); err != nil {
 				return nil, fmt.Errorf("%s: %w", d.Name, err)
 			}
@@ -143,7 +151,60 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (did []Difference, err err
 			stage.same = append(stage.same, d.after)
 		}
 	}
+	if err := stage.settle(ctx, did); err != nil {
+		return nil, err
+	}
 	return did, stage.commit(ctx, changes)
+}
+
+// keepEarlier has a rollback go back to what this machine had, and not to what the lock file of
+// another says that it had.
+func (d *Difference) keepEarlier() {
+	changed := *d.after
+	switch {
+	case d.before.Tree != changed.Tree:
+		changed.Previous = d.before.earlier(changed.Origin)
+	case d.before.Previous != nil:
+		before := *d.before.Previous
+		if from := d.before.previousOrigin(); !from.Same(changed.Origin) {
+			before.Origin = &from
+		} else {
+			before.Origin = nil
+		}
+		changed.Previous = &before
+	default:
+		changed.Previous = nil
+	}
+	d.after = &changed
+}
+
+// settle looks at what a Sync made ready: no skill takes the path of one that is served from elsewhere
+// and was not served here before. What is disabled is taken from the stage then.
+func (s *stage) settle(ctx context.Context, did []Difference) error {
+	snapshot, err := s.scan(ctx)
+	if err != nil {
+		return err
+	}
+	paths := pathsByName(snapshot)
+	for _, d := range did {
+		if d.after == nil || d.Earlier {
+			continue
+		}
+		if d.before != nil {
+			err = s.i.takenSince(ctx, d.before, paths[d.Name])
+		} else {
+			err = s.i.taken(paths[d.Name], nil)
+		}
+		if err != nil {
+			return &SourceError{Reason: d.Name + ": " + err.Error(), Hint: "take it from the lock file, or move what is served there"}
+		}
+		if !d.after.Enabled {
+			if err := s.i.root.RemoveAll(s.placed(d.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sources are those that a Sync has fetched. Close releases them.
@@ -167,11 +228,6 @@ func (a *sources) restore(ctx context.Context, d *Difference, s Sync) error {
 	if !d.Earlier {
 		if err := a.obtain(ctx, d.before, e); err != nil {
 			return err
-		}
-		if !e.Enabled {
-			if err := a.stage.i.root.RemoveAll(a.stage.placed(e.Name)); err != nil {
-				return err
-			}
 		}
 	}
 	if e.Previous == nil {
@@ -222,8 +278,7 @@ func (a *sources) obtainEarlier(ctx context.Context, e *Entry) error {
 	if _, err := a.stage.i.cfg.Trees.Tree(ctx, e.Previous.Tree); err == nil {
 		return nil
 	}
-	origin := e.Origin
-	origin.Commit = e.Previous.Commit
+	origin := e.previousOrigin()
 	sk, err := a.find(ctx, origin)
 	if err != nil {
 		return err

@@ -122,12 +122,26 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 	return directoryRoot(f, filepath.Join(s.path(name), "files"))
 }
 
+// fetchDirectory takes a directory for what it is at each moment. Of a part of it nothing outside is
+// read, whatever becomes of the names on the way: whoever writes there need not be the one who installs.
 func fetchDirectory(f *fetched) (skills.Root, error) {
 	f.base = filepath.Base(f.origin.Source)
-	return directoryRoot(f, f.origin.Source)
+	if f.origin.Path == "." {
+		return directoryRoot(f, f.origin.Source)
+	}
+	top, err := os.OpenRoot(f.origin.Source)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	part, err := top.OpenRoot(filepath.FromSlash(f.origin.Path))
+	if err := errors.Join(err, top.Close()); err != nil {
+		return skills.Root{}, noDirectory(f.origin.Path)
+	}
+	f.close = part.Close
+	return skills.Root{Dir: filepath.Join(f.origin.Source, filepath.FromSlash(f.origin.Path)), FS: heldDir{part}, Name: path.Base(f.origin.Path)}, nil
 }
 
-// directoryRoot is the root of the part of a directory that was asked for.
+// directoryRoot is the root of the part of a directory that was asked for. Nobody else may write there.
 func directoryRoot(f *fetched, top string) (skills.Root, error) {
 	dir := filepath.Join(top, filepath.FromSlash(f.origin.Path))
 	handle, err := os.OpenRoot(top)
@@ -243,6 +257,9 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	if IsURL(given) {
 		if _, err := parseURL(given, insecure); err != nil {
 			return Origin{}, err
+		}
+		if scheme, rest, ok := strings.Cut(given, "://"); ok {
+			given = strings.ToLower(scheme) + "://" + rest // git knows no other spelling
 		}
 		return Origin{Kind: KindGit, Source: given, Ref: ref}, checkRef(ref)
 	}

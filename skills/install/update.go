@@ -152,9 +152,10 @@ func (u *Updates) scan(ctx context.Context) error {
 	}
 	options := &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true}
 	var err error
-	if u.New, err = skills.Scan(ctx, []skills.Root{{Dir: u.stage.path("place"), Tier: skills.TierThirdParty}}, options); err != nil {
+	if u.New, err = u.stage.scan(ctx); err != nil {
 		return err
 	}
+	paths := pathsByName(u.New)
 	for n := range u.Skills {
 		one := &u.Skills[n]
 		if !one.Changes() {
@@ -163,6 +164,10 @@ func (u *Updates) scan(ctx context.Context) error {
 		sk := u.New.Skill(one.After.Name)
 		if sk == nil {
 			one.After, one.Err = nil, errors.New("does not load any more")
+			continue
+		}
+		if err := u.stage.i.takenSince(ctx, one.Before, paths[one.After.Name]); err != nil {
+			one.After, one.Err = nil, err
 			continue
 		}
 		index, err := sk.Index(ctx)

@@ -17,6 +17,7 @@ type Entry struct {
 	Skill   string        // the skill's path, never its frontmatter name, which a skill chooses itself
 	Path    string        // of the script, below scripts/
 	Pin     digest.Digest // of the script; empty pins the skill's tree as found at server start
+	Tree    digest.Digest // of all files of the skill, beside a Pin; empty: what stands beside the script may change
 	Network []string      // exact hosts a run may reach; none by default
 	Env     []string      // names of variables passed through
 	Secrets []string      // names of secrets in the environment

@@ -31,6 +31,10 @@ func TestDenialObjects(t *testing.T) {
 		func(_ *Config, r *Request) { r.TreeDigest = other },
 		func(_ *Config, r *Request) { r.StartTree = "" },
 		func(c *Config, _ *Request) { c.Allowlist = allowlist(t, "pdf:"+script+"@"+other.String()) },
+		func(c *Config, _ *Request) {
+			c.Allowlist = allowlist(t, "pdf:"+script+"@"+file.String())
+			c.Allowlist.index[scriptKey{"pdf", script}][0].Tree = other
+		},
 		func(_ *Config, r *Request) { r.AllowedToolsDeclared = true },
 		func(c *Config, _ *Request) { c.ClosedTiers = []skills.Tier{skills.TierUser} },
 		func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty },

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // MaxTimeout is the longest that any run may be allowed to take.
@@ -29,7 +31,7 @@ const (
 
 // NewAllowlist builds an allowlist from entries that carry options. As in [ParseAllowlist], equal
 // entries collapse and the order is kept. Entries of one script and one pin that differ in their
-// options are refused: which of them holds would hang on their order.
+// tree or their options are refused: which of them holds would hang on their order.
 //
 // Errors: *EntryError for the first entry that is none.
 func NewAllowlist(entries []Entry) (Allowlist, error) {
@@ -55,6 +57,28 @@ func NewAllowlist(entries []Entry) (Allowlist, error) {
 	return list, nil
 }
 
+// Change says what of a skill is no longer what an entry allowed.
+type Change string
+
+// The changes.
+const (
+	Unchanged     Change = ""
+	ScriptChanged Change = "the script"
+	TreeChanged   Change = "other files of its skill"
+)
+
+// Changed compares the digest of a script and that of its skill's tree with those of the entry. Of one
+// without a Pin it says Unchanged: what holds that is known to a running server alone.
+func (e *Entry) Changed(file, tree digest.Digest) Change {
+	switch {
+	case e.Pin != "" && e.Pin != file:
+		return ScriptChanged
+	case e.Tree != "" && e.Tree != tree:
+		return TreeChanged
+	}
+	return Unchanged
+}
+
 // Spec is the entry as [ParseEntry] reads it, without its options.
 func (e Entry) Spec() string {
 	spec := e.Skill + ":" + e.Path
@@ -72,6 +96,12 @@ func (e *Entry) check() error {
 	}
 	if plain.Skill != e.Skill || plain.Path != e.Path || plain.Pin != e.Pin {
 		return fmt.Errorf("an entry is written %s", plain.Spec())
+	}
+	switch {
+	case e.Tree != "" && (!strings.HasPrefix(string(e.Tree), pinMark[1:]) || e.Tree.Validate() != nil):
+		return fmt.Errorf("tree %q is not sha256: and 64 lower-case hexadecimal digits", clip(string(e.Tree)))
+	case e.Tree != "" && e.Pin == "":
+		return errors.New("tree goes with the digest of the script: SKILL:scripts/PATH@sha256:HEX")
 	}
 	if len(e.Network) > maxHosts {
 		return fmt.Errorf("network names more than %d hosts", maxHosts)

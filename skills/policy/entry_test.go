@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 )
 
 func TestNewAllowlist(t *testing.T) {
@@ -31,6 +33,12 @@ func TestNewAllowlist(t *testing.T) {
 		{"path with pin", func(e *Entry) { e.Path += "@sha256:" + strings.Repeat("0", 64) }, "is written"},
 		{"pin", func(e *Entry) { e.Pin = "sha256:0" }, "a pin is"},
 		{"pin of another kind", func(e *Entry) { e.Pin = "sha512:0" }, "@"},
+		{"tree", func(e *Entry) { e.Pin, e.Tree = file, tree }, ""},
+		{"tree alone", func(e *Entry) { e.Tree = tree }, "tree goes with the digest of the script"},
+		{"tree is none", func(e *Entry) { e.Pin, e.Tree = file, "sha256:0" }, "tree \"sha256:0\" is not"},
+		{"tree in capitals", func(e *Entry) { e.Pin, e.Tree = file, digest.Digest("sha256:"+strings.Repeat("A", 64)) }, "is not sha256:"},
+		{"tree of another kind", func(e *Entry) { e.Pin, e.Tree = file, digest.Digest("sha512:"+strings.Repeat("0", 128)) }, "is not sha256:"},
+		{"tree without its kind", func(e *Entry) { e.Pin, e.Tree = file, digest.Digest(strings.Repeat("0", 64)) }, "is not sha256:"},
 		{"pattern of hosts", func(e *Entry) { e.Network = []string{"*.example.com"} }, "exact name"},
 		{"URL", func(e *Entry) { e.Network = []string{"https://example.com"} }, "network \"https:"},
 		{"path of a host", func(e *Entry) { e.Network = []string{"example.com/x"} }, "exact name"},
@@ -85,6 +93,8 @@ func TestNewAllowlistTwice(t *testing.T) {
 	granted.Network = []string{"example.com"}
 	pinned := granted
 	pinned.Pin = "sha256:" + "1111111111111111111111111111111111111111111111111111111111111111"
+	around := pinned
+	around.Tree = tree
 	for _, tt := range []struct {
 		name    string
 		entries []Entry
@@ -94,6 +104,8 @@ func TestNewAllowlistTwice(t *testing.T) {
 		{"different", []Entry{plain, granted}, 0},
 		{"different, the other way", []Entry{granted, plain}, 0},
 		{"of two contents", []Entry{plain, pinned}, 2},
+		{"with a tree and without", []Entry{pinned, around}, 0},
+		{"without a tree and with", []Entry{around, pinned}, 0},
 	} {
 		list, err := NewAllowlist(tt.entries)
 		if (err == nil) != (tt.n > 0) || list.Len() != tt.n {

@@ -14,8 +14,9 @@
 //	activation       runs        the session has not loaded the skill                      skill_not_activated
 //	allowlist        runs        no entry names exactly this skill:path                    script_not_allowlisted
 //	absent at start  runs        the skill was not there when the server started           script_snapshot_mismatch
-//	pin              runs        the script has none of its entries' digests or, when no   script_snapshot_mismatch
-//	                             entry has one, the tree is not the one of server start
+//	pin              runs        no entry has both the script's digest and, where it names script_snapshot_mismatch
+//	                             one, the tree's; or, when no entry has a digest, the
+//	                             tree is not the one of server start
 //	allowed-tools    runs        the skill declares tools that do not cover this script    allowed_tools_conflict
 //	tier, closed     runs        the operator closed the skill's tier to scripts           tier_denied
 //	host             runs        the entry's target is the host, and neither the server    permission_denied

@@ -54,6 +54,9 @@ func (s sampler) config(t *testing.T) Config {
 		e.Target = draw(s, "", TargetSandbox, TargetHost, TargetHost)
 		e.Release = draw(s, "", "", ReleaseNone, ReleaseObserved, ReleaseOpaque)
 		e.Workspace = draw(s, "", "none", "rw")
+		if e.Pin != "" {
+			e.Tree = draw(s, "", "", tree, tree, other)
+		}
 		if s.once(5) {
 			e.Network = []string{"example.com:443"}
 		}
@@ -132,6 +135,15 @@ func eachEntry(do func(*Entry)) func(*Config, *Request) {
 	}
 }
 
+// eachPinned holds the entries with the digest of their script to a tree that do not name one.
+func eachPinned(tree digest.Digest) func(*Config, *Request) {
+	return eachEntry(func(e *Entry) {
+		if e.Pin != "" && e.Tree == "" {
+			e.Tree = tree
+		}
+	})
+}
+
 // restrictions each take something away, from the configuration or from the facts.
 var restrictions = map[string]func(*Config, *Request){
 	"withdraw the tools":   func(c *Config, _ *Request) { c.Tools = c.Tools[:1] },
@@ -196,6 +208,9 @@ var restrictions = map[string]func(*Config, *Request){
 	"a quoted slot": func(_ *Config, r *Request) {
 		r.Slot, r.Principal.Evidence = &PromptSlot{Role: Quote}, true
 	},
+	"pin the tree":               eachPinned(tree),
+	"pin another tree":           eachPinned(other),
+	"files that no entry allows": func(_ *Config, r *Request) { r.TreeDigest = file },
 	"add a pin of other bytes": func(c *Config, _ *Request) {
 		for _, entry := range c.Allowlist.Entries() {
 			if entry.Pin != other {

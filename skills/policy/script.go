@@ -14,7 +14,8 @@ func (r *Request) activation() *Denial {
 }
 
 // allowed finds the entry that names exactly this script and holds the script to it: to the digests
-// the operator gave, else to the tree that was there when the operator started the server.
+// the operator gave, of the script and of the skill around it, else to the tree that was there when the
+// operator started the server.
 func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
 	if len(entries) == 0 {
@@ -25,14 +26,23 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 		return Entry{}, r.mismatch("the skill was not there when the server started, so its entry allows nothing",
 			"the operator can review the skill and restart the server")
 	}
-	pinned := false
-	for _, entry := range entries {
-		if entry.Pin != "" && entry.Pin == r.FileDigest {
-			return entry, nil
+	pinned, around := false, false
+	for i := range entries {
+		if entries[i].Pin == "" {
+			continue
 		}
-		pinned = pinned || entry.Pin != ""
+		switch entries[i].Changed(r.FileDigest, r.TreeDigest) {
+		case Unchanged:
+			return entries[i], nil
+		case TreeChanged:
+			around = true
+		}
+		pinned = true
 	}
 	switch {
+	case around:
+		return Entry{}, r.mismatch("the skill changed since the operator allowed the script: other files of it are not what they were",
+			"the operator can review the skill, allow the script again with `skillsd allow "+clip(r.Skill+":"+r.Path)+"`, and restart the server")
 	case pinned:
 		return Entry{}, r.mismatch("the script's digest is not the one the operator allowed",
 			"the operator can read the script, allow it again with `skillsd allow "+clip(r.Skill+":"+r.Path)+"`, and restart the server")

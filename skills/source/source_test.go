@@ -17,16 +17,18 @@ import (
 	"github.com/skillsd/skillsd/skills/source"
 )
 
-//go:embed all:testdata
+// embedded has a name of its own: a SKILL.md below skills/ would be served to who works on this.
+//
+//go:embed testdata/embedded.md
 var embedded embed.FS
 
 func ExampleFS() {
-	below, err := fs.Sub(embedded, "testdata")
+	text, err := fs.ReadFile(embedded, "testdata/embedded.md")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	src := source.FS(below, "the program")
+	src := source.FS(fstest.MapFS{"embedded/SKILL.md": {Data: text}}, "the program")
 	root := skills.Root{Dir: src.Origin(), Tier: skills.TierBuiltin, FS: src}
 	snapshot, err := skills.Scan(context.Background(), []skills.Root{root}, nil)
 	if err != nil {

@@ -1,0 +1,39 @@
+package policy
+
+import "testing"
+
+// A tree that an entry names holds a run beside the digest of its script.
+func TestTreePin(t *testing.T) {
+	entries := func(list ...Entry) func(*Config, *Request) {
+		return func(c *Config, _ *Request) {
+			for i := range list {
+				list[i].Skill, list[i].Path = "pdf", script
+			}
+			made, err := NewAllowlist(list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Allowlist = made
+		}
+	}
+	with := func(entries, do func(*Config, *Request)) func(*Config, *Request) {
+		return func(c *Config, r *Request) { entries(c, r); do(c, r) }
+	}
+	here := entries(Entry{Pin: file, Tree: tree})
+	const mismatch = CodeScriptSnapshotMismatch
+	checkRuns(t, []runCase{
+		{"both fit", here, ""},
+		{"both fit, another tree at start", with(here, func(_ *Config, r *Request) { r.StartTree = other }), ""},
+		{"other tree", with(here, func(_ *Config, r *Request) { r.TreeDigest = other }), mismatch},
+		{"other tree, which was there at start", with(here, func(_ *Config, r *Request) { r.TreeDigest, r.StartTree = other, other }), mismatch},
+		{"other tree, disabled", with(here, func(c *Config, r *Request) { c.Mode, r.TreeDigest = Disabled, other }), mismatch},
+		{"no tree", with(here, func(_ *Config, r *Request) { r.TreeDigest = "" }), mismatch},
+		{"other script", with(here, func(_ *Config, r *Request) { r.FileDigest = other }), mismatch},
+		{"no such file", with(here, func(_ *Config, r *Request) { r.FileDigest = "" }), mismatch},
+		{"absent at start", with(here, func(_ *Config, r *Request) { r.StartTree = "" }), mismatch},
+		{"tree and script of two entries", entries(Entry{Pin: file, Tree: other}, Entry{Pin: other, Tree: tree}), mismatch},
+		{"one of two", entries(Entry{Pin: other, Tree: other}, Entry{Pin: file, Tree: tree}), ""},
+		{"is not loosened", entries(Entry{Pin: file, Tree: other}, Entry{}), mismatch},
+		{"is not loosened, the other way", entries(Entry{}, Entry{Pin: file, Tree: other}), mismatch},
+	})
+}
