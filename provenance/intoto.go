@@ -109,7 +109,7 @@ func NewStatement(e *Event) (*Statement, error) {
 		return nil, fmt.Errorf("%w: row of event %s: %v", ErrInvalid, e.ID(), err)
 	}
 	x := row.Skillsd
-	if row.Status != StatusExecuted || x == nil {
+	if row.Status != StatusExecuted || x == nil || row.ObservedDigest == "" {
 		return nil, nil
 	}
 	st := &Statement{Type: StatementType, PredicateType: ExecutionType, Subject: subjects(&row)}

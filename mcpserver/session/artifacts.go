@@ -83,7 +83,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if ses.broken.Load() {
 		return nil, recordError(errNotRecorded)
 	}
-	release, err := s.reading.acquire(ctx, call.Principal.Name, func(int) {})
+	release, _, err := s.reading.acquire(ctx, call.Principal.Name, func(int) {})
 	switch {
 	case errors.Is(err, errCrowded):
 		return nil, &Error{Code: CodeServerBusy, Message: "too many parts of records are being read", Remedy: "call again in a while", Err: err}

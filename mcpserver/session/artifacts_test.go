@@ -338,11 +338,11 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 func TestArtifactsAreSharedFairly(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
-	release, err := b.reading.acquire(t.Context(), "greedy", func(int) {})
+	release, _, err := b.reading.acquire(t.Context(), "greedy", func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range maxWaitingEach {
+	for range b.reading.mostEach {
 		if _, err := b.reading.join("greedy"); err != nil {
 			t.Fatal(err)
 		}

@@ -34,8 +34,9 @@ import (
 // What it costs: python3 scripts that list their directory find __pycache__ there from the second run
 // on; and who may run a skill can tell from the time that someone else has.
 //
-// A cache is made after a run, when another slot stays free, one at a time. Where that fails or takes too
-// long there is none for the life of the process; no run waits for it or is refused for want of it.
+// A cache is made after a run, when another slot stays free, one at a time, and given up when a run comes
+// for which there is no slot: it is then made after a later one. Where it fails or takes too long there is
+// none for the life of the process; no run is refused for want of it.
 type caches struct {
 	ctx  context.Context // ended by close
 	stop context.CancelFunc
@@ -185,17 +186,20 @@ func (s *Session) makeCache(r *run) {
 	if c == nil || c.used != "" || r.result == nil || r.result.Outcome != sandbox.Exited || !s.caches.begin(c.key) {
 		return
 	}
-	release, ok := s.queue.spare(r.in.Call.Principal.Name)
+	ctx, stop := context.WithCancel(s.caches.ctx)
+	release, ok := s.queue.spare(r.in.Call.Principal.Name, stop)
 	if !ok {
+		stop()
 		s.caches.end()
 		return
 	}
 	tree, path, skill := r.tree, r.path, r.skill.Path
 	go func() {
 		defer s.caches.end()
+		defer stop()
 		defer release()
-		made, err := s.compile(s.caches.ctx, c, tree, path)
-		if s.caches.ctx.Err() != nil {
+		made, err := s.compile(ctx, c, tree, path)
+		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
@@ -271,8 +275,9 @@ func (s *Sessions) runJob(ctx context.Context, c *cacheRun, job *script.CacheJob
 	return left, nil
 }
 
-// spare takes a slot when another one stays free and nobody waits, so that no run is held up.
-func (q *runQueue) spare(principal string) (release func(), ok bool) {
+// spare takes a slot when another one stays free and nobody waits. It calls yield, with the queue locked,
+// when a run has to wait: the slot is then wanted back. One spare slot is held at a time.
+func (q *runQueue) spare(principal string, yield func()) (release func(), ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.free < 2 || len(q.waiting) > 0 {
@@ -285,5 +290,11 @@ func (q *runQueue) spare(principal string) (release func(), ok bool) {
 	}
 	t := &turn{share: own, done: make(chan struct{})}
 	q.grant(t)
-	return func() { q.release(t) }, true
+	q.yield = yield
+	return func() {
+		q.mu.Lock()
+		q.yield = nil
+		q.mu.Unlock()
+		q.release(t)
+	}, true
 }

@@ -81,19 +81,19 @@ func TestCacheEndsWithTheServer(t *testing.T) {
 // A cache is made only in a slot that nobody needs.
 func TestCacheTakesSpareSlots(t *testing.T) {
 	q := newRunQueue(2)
-	held, ok := q.spare("a")
+	held, ok := q.spare("a", nil)
 	if !ok {
 		t.Fatal("no spare slot of two")
 	}
-	if _, ok := q.spare("b"); ok {
+	if _, ok := q.spare("b", nil); ok {
 		t.Error("the last slot was spare")
 	}
-	run, err := q.acquire(t.Context(), "a", nil)
+	run, _, err := q.acquire(t.Context(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	held()
-	if _, ok := q.spare("b"); ok {
+	if _, ok := q.spare("b", nil); ok {
 		t.Error("the last slot was spare")
 	}
 	run()
@@ -101,7 +101,7 @@ func TestCacheTakesSpareSlots(t *testing.T) {
 		t.Errorf("%d free, shares %v", q.free, q.shares)
 	}
 	q.close()
-	if _, ok := q.spare("a"); ok {
+	if _, ok := q.spare("a", nil); ok {
 		t.Error("a slot after the end")
 	}
 }

@@ -146,8 +146,8 @@ func (s *Session) scrubEndpoint(r *run) *Error {
 	return nil
 }
 
-// hostRunner runs a prepared command on the host, from a tree that it checks again: a run may have
-// waited long for its turn, and what runs on the host can write to the store.
+// hostRunner runs a prepared command on the host, from a tree that it checks again: what else runs on the
+// host can write to the store at any time.
 type hostRunner struct {
 	session *Session
 	run     *run

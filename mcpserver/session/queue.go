@@ -18,9 +18,12 @@ func DefaultConcurrent() int { return min(4*runtime.NumCPU(), MaxConcurrent) }
 
 const (
 	// maxWaiting is how many runs wait for a slot at a time, maxWaitingEach how many of one principal.
-	// Each holds what it is to run with: a directory or two, its arguments and its input.
+	// Each holds its arguments and its input, and over HTTP a connection.
 	maxWaiting     = 512
 	maxWaitingEach = 256
+
+	// waitingDescriptors is which part of this process's file descriptors runs that wait may hold.
+	waitingDescriptors = 4
 
 	// placeEvery is how often a run that waits is told how many come before it.
 	placeEvery = 5 * time.Second
@@ -33,11 +36,14 @@ var errCrowded = errors.New("too many runs wait")
 // fewest slots is next, among equals the one that last had one, or came, longest ago; its runs are served
 // in the order in which they came. Who waits alone may hold all slots. It is safe for concurrent use.
 type runQueue struct {
+	most, mostEach int // that wait, in all and of one principal
+
 	mu      sync.Mutex
 	free    int
 	events  uint64            // how many there were: principals that came, slots handed out and given back
 	shares  map[string]*share // of the principals that hold slots or wait
 	waiting []*turn           // in the order in which they came
+	yield   func()            // ends what holds a spare slot; nil when nothing does
 	closed  bool
 }
 
@@ -51,8 +57,9 @@ type share struct {
 // turn is one run that waits or holds a slot.
 type turn struct {
 	*share
-	done chan struct{} // closed when the turn has come, or never will
-	err  error         // why it never will; read after done
+	queued bool          // it had to wait
+	done   chan struct{} // closed when the turn has come, or never will
+	err    error         // why it never will; read after done
 }
 
 // newRunQueue returns a queue of as many slots, of DefaultConcurrent when that is none.
@@ -60,22 +67,24 @@ func newRunQueue(slots int) *runQueue {
 	if slots <= 0 {
 		slots = DefaultConcurrent()
 	}
-	return &runQueue{free: min(slots, MaxConcurrent), shares: make(map[string]*share)}
+	most := int(min(maxWaiting, max(descriptors()/waitingDescriptors, 2)))
+	return &runQueue{most: most, mostEach: min(maxWaitingEach, most/2), free: min(slots, MaxConcurrent), shares: make(map[string]*share)}
 }
 
-// acquire waits for a slot, which release gives back. While it waits it calls tell: at once, and when that
-// has changed after a while, with how many runs come before this one as things stand.
+// acquire waits for a slot, which release gives back, and reports whether there was none at once. While it
+// waits it calls tell: at once, and when that has changed after a while, with how many runs come before
+// this one as things stand.
 //
 // Errors: that of ctx, errCrowded, errEnded.
-func (q *runQueue) acquire(ctx context.Context, principal string, tell func(before int)) (release func(), err error) {
+func (q *runQueue) acquire(ctx context.Context, principal string, tell func(before int)) (release func(), waited bool, err error) {
 	t, err := q.join(principal)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := q.wait(ctx, t, tell); err != nil {
-		return nil, err
+		return nil, t.queued, err
 	}
-	return func() { q.release(t) }, nil
+	return func() { q.release(t) }, t.queued, nil
 }
 
 // join takes a free slot, or a place among those that wait.
@@ -92,9 +101,13 @@ func (q *runQueue) join(principal string) (*turn, error) {
 	}
 	t := &turn{share: own, done: make(chan struct{})}
 	if q.free == 0 {
-		if own.waiting >= maxWaitingEach || len(q.waiting) >= maxWaiting && !q.makeRoom(own) {
+		if own.waiting >= q.mostEach || len(q.waiting) >= q.most && !q.makeRoom(own) {
 			return nil, errCrowded
 		}
+		if q.yield != nil {
+			q.yield()
+		}
+		t.queued = true
 		own.waiting++
 		q.waiting = append(q.waiting, t)
 	} else {

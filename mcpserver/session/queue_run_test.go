@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +90,7 @@ func TestRunStandsAside(t *testing.T) {
 	b := newQueueBench(t)
 	var told []string
 	ses, call := b.call("run_skill_script")
-	call.Aside = func() { told = append(told, "aside") }
+	call.Aside = func() bool { told = append(told, "aside"); return true }
 	call.Progress = func(message string) {
 		if told = append(told, message); strings.HasPrefix(message, "waiting") {
 			close(b.runner.end)
@@ -99,6 +101,21 @@ func TestRunStandsAside(t *testing.T) {
 	}
 	if got, want := strings.Join(told, "; "), "aside; waiting for a run slot, 0 before this one; running"; got != want {
 		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// A call that may not wait is told to come again.
+func TestRunFindsNoRoom(t *testing.T) {
+	b := newQueueBench(t)
+	ses, call := b.call("run_skill_script")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	call.Aside, call.Progress = func() bool { return false }, func(string) { cancel() }
+	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeServerBusy) {
+		t.Errorf("RunScript = %v", err)
+	}
+	if len(b.queue.waiting) != 0 {
+		t.Error("the run waits")
 	}
 }
 
@@ -119,6 +136,10 @@ func TestWaitEnds(t *testing.T) {
 			if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows, `"outcome": "canceled"`) != 1 {
 				t.Errorf("executions:\n%s", rows)
 			}
+			if raw, err := json.Marshal(result.Output); err != nil || strings.Contains(string(raw), "observedDigest") ||
+				result.Output.ExecutionTarget != "sandbox" || !strings.HasSuffix(strings.Join(result.Output.Argv, " "), "/skill/scripts/ok.sh") {
+				t.Errorf("output object %s, %v", raw, err)
+			}
 			b.free()
 			if len(b.runner.began) != 0 {
 				t.Error("the run was started")
@@ -127,6 +148,23 @@ func TestWaitEnds(t *testing.T) {
 				t.Errorf("%d slots are free, shares %v", b.queue.free, b.queue.shares)
 			}
 		})
+	}
+}
+
+// What enforcement would have refused is warned of, although the run was cancelled while it waited.
+func TestCanceledWaitIsWarnedOf(t *testing.T) {
+	b := newQueueBench(t)
+	b.Current().background.Wait()
+	cfg := b.cfg.Policy.Config()
+	cfg.Mode, cfg.Role = policy.Observe, ""
+	b.cfg.Policy = policy.New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if result, err := b.start(ctx, func(string) { cancel() }); err != nil || result.Outcome != string(sandbox.Canceled) {
+		t.Errorf("RunScript = %+v, %v", result, err)
+	}
+	if got, want := b.events(), "session.started activated script_requested script_requested policy.warned script_executed"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
 	}
 }
 
@@ -142,8 +180,14 @@ func TestEndEndsWaits(t *testing.T) {
 		})
 	})
 	<-waits
-	b.runs.Go(func() { b.runner.end <- struct{}{} })
-	if err := b.End(t.Context()); err != nil {
+	ended := make(chan error)
+	go func() { ended <- b.End(t.Context()) }()
+	// The run that holds the slot ends only when no other can have it.
+	for _, err := b.queue.join("probe"); !errors.Is(err, errEnded); _, err = b.queue.join("probe") {
+		runtime.Gosched()
+	}
+	b.runner.end <- struct{}{}
+	if err := <-ended; err != nil {
 		t.Errorf("End = %v", err)
 	}
 	if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows, `"outcome": "canceled"`) != 1 || strings.Count(rows, `"outcome": "exited"`) != 1 {
@@ -155,7 +199,7 @@ func TestEndEndsWaits(t *testing.T) {
 func TestRunIsCrowdedOut(t *testing.T) {
 	b := newQueueBench(t)
 	ses, call := b.call("run_skill_script")
-	for range maxWaitingEach {
+	for range b.queue.mostEach {
 		if _, err := b.queue.join(call.Principal.Name); err != nil {
 			t.Fatal(err)
 		}

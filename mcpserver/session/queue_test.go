@@ -25,7 +25,7 @@ func (t *turn) came() bool {
 }
 
 // mustJoin has one run of each principal join, in this order.
-func mustJoin(t *testing.T, q *runQueue, principals string) []*turn {
+func mustJoin(t testing.TB, q *runQueue, principals string) []*turn {
 	t.Helper()
 	var turns []*turn
 	for p := range strings.FieldsSeq(principals) {
@@ -92,11 +92,11 @@ func TestQueueAlone(t *testing.T) {
 func TestQueueIsBounded(t *testing.T) {
 	q := newRunQueue(1)
 	mustJoin(t, q, "holder")
-	a := mustJoin(t, q, strings.Repeat("a ", maxWaitingEach))
+	a := mustJoin(t, q, strings.Repeat("a ", q.mostEach))
 	if _, err := q.join("a"); err != errCrowded {
 		t.Errorf("join of one too many = %v, want errCrowded", err)
 	}
-	mustJoin(t, q, strings.Repeat("b ", maxWaiting-maxWaitingEach))
+	mustJoin(t, q, strings.Repeat("b ", q.most-q.mostEach))
 	mustJoin(t, q, "c c")
 	var away int
 	for i, turn := range append(a[:0:0], a...) {
@@ -108,8 +108,8 @@ func TestQueueIsBounded(t *testing.T) {
 		default:
 		}
 	}
-	if len(q.waiting) != maxWaiting || away == 0 {
-		t.Errorf("%d wait, want %d; %d of a were sent away", len(q.waiting), maxWaiting, away)
+	if len(q.waiting) != q.most || away == 0 {
+		t.Errorf("%d wait, want %d; %d of a were sent away", len(q.waiting), q.most, away)
 	}
 	if _, err := q.join("b"); err != errCrowded {
 		t.Errorf("join of one who has as many as anyone = %v, want errCrowded", err)
@@ -125,7 +125,7 @@ func TestQueueTellsPlaces(t *testing.T) {
 		var told []int
 		var waits sync.WaitGroup
 		waits.Go(func() {
-			release, err := q.acquire(t.Context(), "c", func(before int) { told = append(told, before) })
+			release, _, err := q.acquire(t.Context(), "c", func(before int) { told = append(told, before) })
 			if err != nil {
 				t.Errorf("acquire = %v", err)
 				return
@@ -307,7 +307,7 @@ func TestQueueStorm(t *testing.T) {
 			if leaves {
 				go cancel()
 			}
-			release, err := q.acquire(ctx, string(rune('a'+i%4)), func(int) {})
+			release, _, err := q.acquire(ctx, string(rune('a'+i%4)), func(int) {})
 			if err != nil {
 				if !leaves || !errors.Is(err, context.Canceled) {
 					t.Errorf("acquire = %v", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +77,9 @@ type run struct {
 	cmd    sandbox.Cmd
 	result *sandbox.Result
 	named  bool // the workspace is one the client named, open for this run
+	waited bool // for its slot
+
+	approved *approvalKey // what the user has approved the call for; nil when they were not asked
 
 	redact   *redactor         // of every declared secret; nil when there are none
 	secrets  map[string]string // those the run is handed, by name
@@ -91,8 +93,9 @@ type run struct {
 }
 
 // RunScript runs one script, if everything allows it: record the request, look up, check the path,
-// decide, check the file, open the stored tree and compare it with the disk, prepare the command,
-// run it isolated, release or withhold its output, record, answer.
+// decide, check the file, wait for a slot and decide once more when that took a while, open the stored
+// tree and compare it with the disk, prepare the command, run it isolated, release or withhold its
+// output, record, answer.
 //
 // Errors: *Denied, *Error; the result is then nil or holds only Output. A script that started is a
 // result whatever became of it.
@@ -108,35 +111,15 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := s.append(ctx, s.requested(r)); err != nil {
 		return nil, err
 	}
-	sk, err := s.lookup(in.Call, in.Skill)
-	if excluded := s.excludes(r.request, in.Skill, err); excluded != nil {
-		return nil, s.deny(ctx, r.request, excluded)
+	if failed, err := s.allow(ctx, r); err != nil {
+		return failed, err
 	}
-	if err != nil {
-		return s.runFailed(ctx, r, s.lookupError(in.Call, err))
+	release, failure := s.await(ctx, r)
+	if failure != nil {
+		return s.runFailed(ctx, r, failure)
 	}
-	r.skill = sk
-	if r.path, err = script.CleanPath(in.Path); err != nil {
-		return s.runFailed(ctx, r, &Error{Code: CodeScriptPathInvalid, Message: err.Error(), Remedy: "use the path of a script below scripts/, as load_skill lists it", Err: err})
-	}
-	if err := s.decideRun(ctx, r); err != nil {
-		return nil, err
-	}
-	if err := r.checkFile(); err != nil {
-		return s.runFailed(ctx, r, err)
-	}
-	if err := s.openTree(ctx, r); err != nil {
-		return s.treeFailed(ctx, r, err)
-	}
-	if err := s.prepare(ctx, r); err != nil {
-		return s.runFailed(ctx, r, err)
-	}
-	defer r.close()
-	if err := s.warn(ctx, r.request, r.grant); err != nil {
-		return nil, err
-	}
-	if err := s.isolate(ctx, r); err != nil {
-		return s.runFailed(ctx, r, err)
+	if failed, err := s.runInSlot(ctx, r, release); err != nil {
+		return failed, err
 	}
 	result, err := s.finish(ctx, r)
 	if err != nil {
@@ -148,6 +131,30 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		result.Output.Skillsd = sealed(result.Output.Skillsd)
 	}
 	return result, nil
+}
+
+// allow looks the script up and decides about the run.
+//
+// Errors: as those of RunScript, with its result.
+func (s *Session) allow(ctx context.Context, r *run) (*RunResult, error) {
+	sk, err := s.lookup(r.in.Call, r.in.Skill)
+	if excluded := s.excludes(r.request, r.in.Skill, err); excluded != nil {
+		return nil, s.deny(ctx, r.request, excluded)
+	}
+	if err != nil {
+		return s.runFailed(ctx, r, s.lookupError(r.in.Call, err))
+	}
+	r.skill = sk
+	if r.path, err = script.CleanPath(r.in.Path); err != nil {
+		return s.runFailed(ctx, r, &Error{Code: CodeScriptPathInvalid, Message: err.Error(), Remedy: "use the path of a script below scripts/, as load_skill lists it", Err: err})
+	}
+	if err := s.decideRun(ctx, r); err != nil {
+		return nil, err
+	}
+	if err := r.checkFile(); err != nil {
+		return s.runFailed(ctx, r, err)
+	}
+	return nil, nil
 }
 
 // close releases what prepare opened.
@@ -199,6 +206,9 @@ func scriptRequest(r *run) json.RawMessage {
 // Errors: *Denied, *Question, *Error.
 func (s *Session) decideRun(ctx context.Context, r *run) error {
 	facts := s.runFacts(r)
+	if r.approved != nil && *r.approved == r.approval() {
+		facts.Approved = policy.ApprovalOfCall
+	}
 	grant, err := s.decide(r.request, facts)
 	if needs, ok := errors.AsType[*policy.ApprovalRequired](err); ok && r.file != nil {
 		var denial *policy.Denial
@@ -217,7 +227,7 @@ func (s *Session) decideRun(ctx context.Context, r *run) error {
 		if denial != nil {
 			return s.deny(ctx, r.request, denial)
 		}
-		facts.Approved = policy.ApprovalOfCall
+		facts.Approved, r.approved = policy.ApprovalOfCall, new(r.approval())
 		grant, err = s.decide(r.request, facts)
 	}
 	if err != nil {
@@ -296,43 +306,4 @@ func (s *Session) treeFailed(ctx context.Context, r *run, err error) (*RunResult
 		denial.Detail += ": " + clip(drift.Path)
 	}
 	return nil, s.deny(ctx, r.request, denial)
-}
-
-// isolate runs the command when it is its turn.
-func (s *Session) isolate(ctx context.Context, r *run) *Error {
-	canceled := &sandbox.Result{Outcome: sandbox.Canceled, Backend: "none", Limits: r.cmd.Limits}
-	runner, err := s.runner(ctx, r)
-	var release func()
-	if err == nil {
-		canceled.Backend = runner.Name()
-		release, err = s.await(ctx, &r.in.Call)
-	}
-	if err == nil {
-		defer release()
-		r.in.Call.progress("running")
-		r.result, err = runner.Run(ctx, &r.cmd)
-	}
-	if err != nil && (ctx.Err() != nil || errors.Is(err, errEnded)) {
-		r.result, err = canceled, nil
-	}
-	if err != nil {
-		return sandboxError(err)
-	}
-	return nil
-}
-
-// await waits for a slot for a run, which release gives back.
-func (s *Session) await(ctx context.Context, call *Call) (release func(), err error) {
-	if call.Aside != nil {
-		call.Aside()
-	}
-	return s.queue.acquire(ctx, call.Principal.Name, func(before int) {
-		call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
-	})
-}
-
-func (c *Call) progress(message string) {
-	if c.Progress != nil {
-		c.Progress(message)
-	}
 }

@@ -161,8 +161,9 @@ type Call struct {
 	// Progress, when not nil, is told in a few words what a long call is doing. It does not block.
 	Progress func(message string)
 	// Aside, when not nil, is called before a run waits for its slot, which may take long: what the
-	// caller holds for as long as a call takes must not be held for as long as that.
-	Aside func()
+	// caller holds for as long as a call takes must not be held for as long as that. It reports whether
+	// the call may wait; one that may not ends with CodeServerBusy.
+	Aside func() bool
 }
 
 // ClientDir is a directory that a client, not the model, names. The zero value names none.

@@ -117,3 +117,41 @@ func TestHTTPPingNeedsNoPlace(t *testing.T) {
 	cancel()
 	await(t, b.cause)
 }
+
+// Calls that stand aside over HTTP hold no more memory than there is for them, and one that finds none
+// left is told.
+func TestHTTPStandAsideIsBounded(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	begun := make(chan bool, 100)
+	p.server.AddTool(mcp.NewTool("wait"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		room := StandAside(ctx)
+		if begun <- room && StandAside(ctx); room {
+			<-ctx.Done()
+		}
+		return mcp.NewToolResultText("done"), nil
+	})
+	if p.h.aside.most != maxAside {
+		t.Errorf("room for %d bytes", p.h.aside.most)
+	}
+	large := `"x":"` + strings.Repeat("x", 10<<10) + `"`
+	p.h.aside.mu.Lock()
+	p.h.aside.most = 2 * 4 * (len(large) + 1000) // for four calls of one principal
+	p.h.aside.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 4 {
+		go p.try(ctx, "POST", "/mcp", modernCall(fmt.Sprint(i), "wait", large), modernHeaders("tools/call", "wait")...)
+		if !await(t, begun) {
+			t.Fatalf("call %d finds no room", i)
+		}
+	}
+	if status, _ := p.post(modernCall("1000", "wait", large), modernHeaders("tools/call", "wait")...); status != 200 || await(t, begun) {
+		t.Errorf("one more call = %d, or has room", status)
+	}
+	cancel()
+	eventually(t, "all room is given back", func() bool {
+		p.h.aside.mu.Lock()
+		defer p.h.aside.mu.Unlock()
+		return p.h.aside.all == 0 && len(p.h.aside.each) == 0
+	})
+}

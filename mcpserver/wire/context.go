@@ -40,12 +40,13 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // StandAside gives the place that the request of ctx takes among those that may run to others, while
 // the handler waits for its turn at something scarce. The request can be cancelled and is answered as
-// before; the handler has to bound how many stand aside. Done again, and outside of a request, it does
-// nothing.
-func StandAside(ctx context.Context) {
-	if s, ok := server.ClientSessionFromContext(ctx).(interface{ standAside() }); ok {
-		s.standAside()
-	}
+// before; the handler has to bound how many stand aside. It reports false, and the request keeps its
+// place, when those that stand aside over HTTP take too much memory already: 64 MiB in all, 32 MiB of one
+// principal, counted as their messages are long; the handler is then not to wait. Done again, and outside
+// of a request, it does nothing.
+func StandAside(ctx context.Context) bool {
+	s, ok := server.ClientSessionFromContext(ctx).(interface{ standAside() bool })
+	return !ok || s.standAside()
 }
 
 type requestIDKey struct{}

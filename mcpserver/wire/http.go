@@ -122,6 +122,7 @@ type HTTP struct {
 	guard      *guard
 	rates      *rates
 	bodies     *places // requests being read
+	aside      aside
 	calls      *places
 	streams    *places
 	sessions   *sessionTable
@@ -157,6 +158,7 @@ func NewHTTP(srv *server.MCPServer, opts HTTPOptions) (*HTTP, error) {
 		},
 		rates:     newRates(opts.Rate, opts.Burst),
 		bodies:    newPlaces(opts.maxInFlight(), share),
+		aside:     aside{most: maxAside},
 		calls:     newPlaces(opts.maxInFlight(), share),
 		streams:   newPlaces(opts.maxStreams(), share),
 		announced: make(map[*announcer]struct{}),

@@ -78,6 +78,16 @@ func (ex *exchange) join(owner *httpSession) {
 	ex.http.session = seen
 }
 
+// makeRoom takes room for a call of n bytes that stands aside, until the exchange ends. It is called in
+// the call's own goroutine.
+func (ex *exchange) makeRoom(principal string, n int) bool {
+	if !ex.h.aside.take(principal, n) {
+		return false
+	}
+	ex.closes = append(ex.closes, func() { ex.h.aside.leave(principal, n) })
+	return true
+}
+
 // run answers the request; opening says that it opens a session.
 func (ex *exchange) run(opening bool) {
 	if !opening { // a stream could not carry the id of the session

@@ -102,6 +102,44 @@ func (p *places) leave(principal string) {
 	}
 }
 
+// maxAside is how many bytes the messages of calls that stand aside may have: calls hold them until they
+// are answered.
+const maxAside = 64 << 20
+
+// aside counts the bytes of calls that stand aside, in all, of which there may be most, and for each
+// principal, which may have half of them.
+type aside struct {
+	most int
+
+	mu   sync.Mutex
+	all  int
+	each map[string]int
+}
+
+// take reports whether there was room for n bytes; leave gives it back.
+func (a *aside) take(principal string, n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all+n > a.most || a.each[principal]+n > a.most/2 {
+		return false
+	}
+	if a.each == nil {
+		a.each = make(map[string]int)
+	}
+	a.all += n
+	a.each[principal] += n
+	return true
+}
+
+func (a *aside) leave(principal string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all -= n
+	if a.each[principal] -= n; a.each[principal] == 0 {
+		delete(a.each, principal)
+	}
+}
+
 func retryLater(w http.ResponseWriter, status int, wait time.Duration, text string) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(wait.Seconds())))))
 	plainText(w, status, text)

@@ -204,6 +204,7 @@ func (h *HTTP) request(w http.ResponseWriter, r *http.Request, call *httpCall) {
 	defer ex.close()
 	if ex.call.session != nil {
 		ex.call.session.place = leave
+		ex.call.session.room = func() bool { return ex.makeRoom(call.principal, len(call.msg.raw)) }
 	}
 	if owner != nil && owner.calls != nil {
 		if ok, failure := owner.calls.add(ex.call); !ok {

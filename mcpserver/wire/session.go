@@ -112,8 +112,11 @@ type callSession struct {
 	announcer *announcer
 	silent    atomic.Bool // the client cancelled the call, or it is about to be answered
 	own       *notifications
-	place     func() // gives back the place among the calls that run; nil when it takes none
-	left      sync.Once
+	place     func()      // gives back the place among the calls that run; nil when it takes none
+	room      func() bool // takes room among the calls that stand aside; nil when they need none
+
+	asideOnce sync.Once
+	noRoom    bool // read after asideOnce
 
 	mu           sync.Mutex
 	modern       bool
@@ -132,11 +135,15 @@ func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter
 
 func (s *callSession) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.own.room() }
 
-// standAside gives the call's place back, once.
-func (s *callSession) standAside() {
-	if s.place != nil {
-		s.left.Do(s.place)
-	}
+// standAside gives the call's place back, once, and reports whether it did.
+func (s *callSession) standAside() bool {
+	s.asideOnce.Do(func() {
+		s.noRoom = s.room != nil && !s.room()
+		if !s.noRoom && s.place != nil {
+			s.place()
+		}
+	})
+	return !s.noRoom
 }
 
 func (s *callSession) SetClientInfo(info mcp.Implementation) {
