@@ -183,7 +183,7 @@ const hintRuntime = "begin the script with a line such as #!/bin/sh or #!/usr/bi
 func parseScript(spec string) (policy.Entry, error) {
 	entry, err := policy.ParseEntry(spec)
 	if err != nil {
-		return entry, usageError("use SKILL:scripts/PATH, with the path that `skillsd list` prints", "%w", err)
+		return entry, usageError("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints", "%w", err)
 	}
 	return entry, nil
 }

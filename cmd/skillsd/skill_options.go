@@ -59,7 +59,7 @@ func (o *skillOptions) apply(to *skills.ScanOptions, a *app) error {
 func parseAllow(specs []string) (policy.Allowlist, error) {
 	allow, err := policy.ParseAllowlist(specs)
 	if err != nil {
-		return allow, usageError("use SKILL:scripts/PATH, with the path that `skillsd list` prints", "--allow-skill-script: %w", err)
+		return allow, usageError("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints", "--allow-skill-script: %w", err)
 	}
 	return allow, nil
 }

@@ -113,6 +113,7 @@ func TestInterpreterLayouts(t *testing.T) {
 		{name: "node above the state", interpreter: "node", program: "state/../srv/bin/node", files: []string{"srv/state/x"}, path: "srv/bin", want: []string{"srv/bin"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			home := layOut(t, tt.program, tt.files, tt.links, tt.shims)
 			if tt.library != "" {
 				if err := errors.Join(os.MkdirAll(filepath.Join(home, tt.library), 0o755),
