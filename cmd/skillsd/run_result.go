@@ -104,7 +104,7 @@ func remedyOf(d *provenance.ObservationDenied) string {
 	case policy.CodeApprovalDeclined:
 		return "" // who was asked knows
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-		return d.Remedy + "; on a terminal `skillsd run` asks"
+		return d.Remedy + "; on a terminal `skillsd run` asks, without --stdin"
 	case policy.CodeToolNotAllowed:
 		return d.Remedy + ", and allow a script; or, in the configuration: " + shellLine([]string{"skillsd", "allow", "--offer-tool", d.Skill + ":" + d.Path})
 	}

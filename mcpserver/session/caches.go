@@ -274,27 +274,3 @@ func (s *Sessions) runJob(ctx context.Context, c *cacheRun, job *script.CacheJob
 	}
 	return left, nil
 }
-
-// spare takes a slot when another one stays free and nobody waits. It calls yield, with the queue locked,
-// when a run has to wait: the slot is then wanted back. One spare slot is held at a time.
-func (q *runQueue) spare(principal string, yield func()) (release func(), ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed || q.free < 2 || len(q.waiting) > 0 {
-		return nil, false
-	}
-	own := q.shares[principal]
-	if own == nil {
-		own = &share{principal: principal}
-		q.shares[principal] = own
-	}
-	t := &turn{share: own, done: make(chan struct{})}
-	q.grant(t)
-	q.yield = yield
-	return func() {
-		q.mu.Lock()
-		q.yield = nil
-		q.mu.Unlock()
-		q.release(t)
-	}, true
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,13 +29,7 @@ func TestStandAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
 		addAside(srv, make(chan struct{}, 100))
-		var running, peak atomic.Int64
-		srv.AddTool(mcp.NewTool("slow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			peak.Store(max(peak.Load(), running.Add(1)))
-			defer running.Add(-1)
-			time.Sleep(time.Second)
-			return mcp.NewToolResultText("done"), nil
-		})
+		peak := addSlow(srv)
 		opts := testOptions()
 		opts.MaxInFlight = 1
 		p := startPeer(t, srv, opts)

@@ -178,16 +178,23 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// addSlow adds a tool that takes a second, and counts how many calls of it run at once, at most.
+func addSlow(srv *server.MCPServer) (peak *atomic.Int64) {
+	var running atomic.Int64
+	peak = new(atomic.Int64)
+	srv.AddTool(mcp.NewTool("slow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		peak.Store(max(peak.Load(), running.Add(1)))
+		defer running.Add(-1)
+		time.Sleep(time.Second)
+		return mcp.NewToolResultText("done"), nil
+	})
+	return peak
+}
+
 func TestWaitingCallsRunInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
-		var running, peak atomic.Int64
-		srv.AddTool(mcp.NewTool("slow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			peak.Store(max(peak.Load(), running.Add(1)))
-			defer running.Add(-1)
-			time.Sleep(time.Second)
-			return mcp.NewToolResultText("done"), nil
-		})
+		peak := addSlow(srv)
 		opts := testOptions()
 		opts.MaxInFlight = 3
 		p := startPeer(t, srv, opts)
