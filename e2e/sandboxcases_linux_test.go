@@ -185,14 +185,24 @@ func TestSandboxCasesControls(t *testing.T) {
 					continue
 				}
 				t.Run(c.id, func(t *testing.T) {
-					t.Parallel()
+					// What takes all it can get is held back by others that do, where the machine is small.
+					if c.opts["mem"] == "" && c.opts["pids"] == "" {
+						t.Parallel()
+					}
 					if user.name != "root" && rootOnly[c.id] {
 						t.Skip("missing capability: root, to whom alone the attack is open outside a sandbox")
 					}
-					b := c.bench(t, user)
-					if failures := b.judge(b.unconfined()); len(failures) == 0 {
-						t.Errorf("%s does no harm without a sandbox: %s", c.id, c.title)
+					// Chance may save the host once: another process is killed, a disk is full for a moment.
+					var seen []string
+					for len(seen) < 3 {
+						b := c.bench(t, user)
+						r := b.unconfined()
+						if len(b.judge(r)) > 0 {
+							return
+						}
+						seen = append(seen, toJSON(r))
 					}
+					t.Errorf("%s does no harm without a sandbox: %s: %s", c.id, c.title, seen)
 				})
 			}
 		})
