@@ -246,21 +246,18 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	return g, nil
 }
 
-// makeGroup makes the run's control group while the helper is started, which needs it only once it
-// has built its tree. The function it returns waits for that.
-func (e *execution) makeGroup(base cgroupBase) (wait func() error) {
+// makeGroup makes the run's control group, where memory is not sampled. It does so before the helper is
+// started: beside that, the two would wait for one another longer than this takes.
+func (e *execution) makeGroup(base cgroupBase) error {
 	if base.memory == MemorySampled {
-		return func() error { return nil }
+		return nil
 	}
-	made := make(chan error, 1)
-	go func() {
-		group, err := base.create(e.groupLimits())
-		if err == nil {
-			e.group = group
-		}
-		made <- err
-	}()
-	return func() error { return <-made }
+	group, err := base.create(e.groupLimits())
+	if err != nil {
+		return unavailable("no control group could be made", "check the server's right to make control groups", err)
+	}
+	e.group = group
+	return nil
 }
 
 func writeExisting(path, value string) error {
@@ -279,6 +276,23 @@ func (g *cgroup) add(pid int) error {
 		}
 	}
 	return nil
+}
+
+// entered reports whether a thread can enter the cgroup by itself. To move another process the kernel
+// first waits until no processor can be starting one, which takes longer than all the rest of a run.
+func (g *cgroup) entered() bool { return g.memory == MemoryCgroup1 }
+
+// doors are the files through which a thread enters, to be closed by the caller, with an error too.
+func (g *cgroup) doors() ([]*os.File, error) {
+	var doors []*os.File
+	for _, d := range g.dirs {
+		f, err := os.OpenFile(filepath.Join(d, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			return doors, err
+		}
+		doors = append(doors, f)
+	}
+	return doors, nil
 }
 
 // killed reports whether the kernel ended a process because memory ran out.

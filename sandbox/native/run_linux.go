@@ -101,7 +101,9 @@ type said struct {
 func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
 	base := e.runner.base()
 	e.spec.NoAnonFiles = base.memory == MemorySampled
-	grouped := e.makeGroup(base)
+	if err := e.makeGroup(base); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if e.group == nil {
 			return
@@ -123,16 +125,10 @@ func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	e.child, err = e.start()
-	gerr := grouped()
 	if err != nil {
 		return nil, err
 	}
 	defer e.child.close()
-	if gerr != nil {
-		_ = e.child.proc.Kill()
-		_, _ = e.child.proc.Wait()
-		return nil, unavailable("no control group could be made", "check the server's right to make control groups", gerr)
-	}
 	state, err := e.supervise(ctx)
 	if err != nil {
 		return nil, err
@@ -184,12 +180,22 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	return state, nil
 }
 
+// letGo puts the limits in place and tells the helper that they are.
 func (e *execution) letGo() error {
 	pids, err := e.members()
 	if err != nil {
 		return err
 	}
-	if e.group != nil {
+	var doors []*os.File
+	switch {
+	case e.group == nil:
+	case e.group.entered() && e.spec.Setting != pidone.Guest:
+		doors, err = e.group.doors()
+		defer e.closeAll(doors)
+		if err != nil {
+			return err
+		}
+	default:
 		for i, pid := range pids {
 			// A guest's kernel may end what it does not need any more.
 			if err := e.group.add(pid); err != nil && (i == 0 || !errors.Is(err, unix.ESRCH)) {
@@ -197,8 +203,7 @@ func (e *execution) letGo() error {
 			}
 		}
 	}
-	_, err = e.child.control.Write([]byte{pidone.MsgGo})
-	return err
+	return e.child.letGo(doors)
 }
 
 // end ends the run and reports whether cause is why; the first cause stays.

@@ -325,6 +325,29 @@ func pathOf(dir *os.File) (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
 }
 
+// letGo sends the helper its word, with the doors of the control groups that it is to enter first.
+func (c *child) letGo(doors []*os.File) error {
+	conn, err := c.control.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(doors) > 0 {
+		fds := make([]int, len(doors))
+		for i, d := range doors {
+			fds[i] = int(d.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	var serr error
+	err = conn.Write(func(fd uintptr) bool {
+		serr = unix.Sendmsg(int(fd), []byte{pidone.MsgGo}, rights, nil, unix.MSG_NOSIGNAL)
+		return serr != unix.EAGAIN && serr != unix.EINTR
+	})
+	runtime.KeepAlive(doors)
+	return errors.Join(err, serr)
+}
+
 // feed writes the input and closes the pipe. A command that does not read it is no error.
 func (c *child) feed(input []byte) {
 	_, _ = c.stdin.Write(input)

@@ -12,7 +12,8 @@
 // the other on that socket, and is told one thing:
 //
 //	helper  MsgFiles  the tree is built; with descriptors of what the parent reads after the run
-//	parent  MsgGo     the helper is in its control groups: what follows counts against the limits
+//	parent  MsgGo     what follows counts against the limits: the helper is in its control groups, or
+//	                  gets the files by which it enters them
 //	helper  MsgExit   the command ended, with its wait status and the processor time it used
 //
 // In the place of any of its own it sends MsgError, with an errno and the step that failed, or MsgCwd,
@@ -209,14 +210,35 @@ func (h *helper) sendFiles() error {
 	return unix.CloseRange(FirstFD, ^uint(0), 0)
 }
 
+// awaitGo waits for the parent's word and enters the control groups that came with it. The main thread,
+// which alone starts the command, is all that enters: what it starts is in them from its beginning.
 func (h *helper) awaitGo() error {
 	var b [1]byte
-	n, err := unix.Read(ControlFD, b[:])
+	oob := make([]byte, unix.CmsgSpace(maxDoors*4))
+	n, oobn, flags, _, err := unix.Recvmsg(ControlFD, b[:], oob, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return err
 	}
-	if n != 1 || b[0] != MsgGo {
+	if n != 1 || b[0] != MsgGo || flags&unix.MSG_CTRUNC != 0 {
 		return unix.EPIPE
+	}
+	controls, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return err
+	}
+	for i := range controls {
+		doors, err := unix.ParseUnixRights(&controls[i])
+		if err != nil {
+			return err
+		}
+		for _, fd := range doors {
+			if _, err := unix.Write(fd, []byte("0")); err != nil {
+				return err
+			}
+			if err := unix.Close(fd); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

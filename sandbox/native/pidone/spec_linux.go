@@ -85,8 +85,9 @@ const (
 	MsgCwd    = 'C' // the working directory was refused: the reason
 	MsgExit   = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
 	MsgOut    = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
-	MsgGo     = 'g' // from the parent: limits are in place
+	MsgGo     = 'g' // from the parent: limits are in place; descriptors: the control groups' lists of threads
 	errnoSize = 4
+	maxDoors  = 4 // descriptors of a MsgGo
 )
 
 // Encode returns the form that Decode reads.
