@@ -2,7 +2,11 @@
 
 package pidone
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 const (
 	retAllow = unix.SECCOMP_RET_ALLOW
@@ -149,21 +153,45 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	return p.code
 }
 
-// whole are the rules on calls that are refused whatever their arguments.
+// A verdict is the answer to a call whatever its arguments.
+type verdict struct{ nr, action uint32 }
+
+// whole are the rules on calls that are refused whatever their arguments. When the filter is put in place
+// the kernel tries it on every number there is, so they are halved until few are left to compare.
 func (p *program) whole(noAnonFiles bool) {
-	gone := append(append([]uint32{}, absent...), absentArch...)
+	var verdicts []verdict
+	add := func(action uint32, numbers []uint32) {
+		for _, nr := range numbers {
+			verdicts = append(verdicts, verdict{nr, action})
+		}
+	}
+	add(retNoSys, absent)
+	add(retNoSys, absentArch)
 	if noAnonFiles {
-		gone = append(gone, unowned...)
+		add(retNoSys, unowned)
 	}
-	for _, nr := range gone {
-		p.when(unix.BPF_JEQ, nr, retNoSys)
+	add(retNoSup, attributes)
+	add(retPerm, denied)
+	add(retPerm, deniedArch)
+	slices.SortFunc(verdicts, func(a, b verdict) int { return int(a.nr) - int(b.nr) })
+	p.among(verdicts)
+}
+
+// among judges by verdicts, which are sorted by number.
+func (p *program) among(verdicts []verdict) {
+	if len(verdicts) <= 4 {
+		for _, v := range verdicts {
+			p.when(unix.BPF_JEQ, v.nr, v.action)
+		}
+		return
 	}
-	for _, nr := range attributes {
-		p.when(unix.BPF_JEQ, nr, retNoSup)
-	}
-	for _, nr := range append(append([]uint32{}, denied...), deniedArch...) {
-		p.when(unix.BPF_JEQ, nr, retPerm)
-	}
+	var low, high program
+	half := len(verdicts) / 2
+	low.among(verdicts[:half])
+	high.among(verdicts[half:])
+	low.stmt(unix.BPF_JMP|unix.BPF_JA, uint32(len(high.code)))
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JGT, Jt: uint8(len(low.code)), K: verdicts[half].nr - 1})
+	p.code = append(append(p.code, low.code...), high.code...)
 }
 
 var modeArgs = []modeArg{

@@ -5,6 +5,7 @@ package pidone
 import (
 	"encoding/binary"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,9 @@ func judge(t *testing.T, code []unix.SockFilter, arch, nr uint32, args ...uint64
 			continue
 		case unix.BPF_RET | unix.BPF_K:
 			return in.K
+		case unix.BPF_JMP | unix.BPF_JA:
+			pc += int(in.K)
+			continue
 		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ:
 			met = acc == in.K
 		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JGT:
@@ -169,6 +173,26 @@ func TestFilter(t *testing.T) {
 	for _, tt := range tests {
 		if got := judge(t, code, auditArch, tt.nr, tt.args...); got != tt.want {
 			t.Errorf("%s on %s: verdict %#x, want %#x", tt.name, runtime.GOARCH, got, tt.want)
+		}
+	}
+	for _, mode := range []bool{false, true} {
+		want := map[uint32]uint32{}
+		for action, lists := range map[uint32][][]uint32{retNoSys: {absent, absentArch}, retNoSup: {attributes}, retPerm: {denied, deniedArch}} {
+			for _, nr := range slices.Concat(lists...) {
+				if _, again := want[nr]; again {
+					t.Errorf("call %d is in two lists", nr)
+				}
+				want[nr] = action
+			}
+		}
+		filter := assemble(mode)
+		for nr := range uint32(lastKnown + 1) {
+			got := judge(t, filter, auditArch, nr)
+			if action, listed := want[nr]; listed && got != action {
+				t.Errorf("call %d: verdict %#x, want %#x", nr, got, action)
+			} else if !listed && got == retNoSys && !(mode && slices.Contains(unowned, nr)) {
+				t.Errorf("call %d does not exist, and nothing lists it", nr)
+			}
 		}
 	}
 	if got := judge(t, code, unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retNoSys {
