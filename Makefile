@@ -1,7 +1,7 @@
 # Everything works from a fresh clone with Go and nothing else; `make demo` first.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
-FUZZTIME    = 10s
+FUZZTIME    = 5s
 RUNSC       = gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237
 DEMO_ROOT   = testdata/skills
 
@@ -35,8 +35,9 @@ demo: build
 
 test: unit fuzz
 
+# UNITFLAGS are more flags of go test.
 unit:
-	@race="$(RACE)"; test -n "$$race" || echo "no C compiler here: testing without -race"; set -x; go test -shuffle=on $$race ./...
+	@race="$(RACE)"; test -n "$$race" || echo "no C compiler here: testing without -race"; set -x; go test -shuffle=on $$race $(UNITFLAGS) ./...
 
 race:
 	go test -race -shuffle=on ./...
