@@ -30,7 +30,7 @@ func NewCallRecords(run string, events []*Event, project func(view string, row j
 		if len(e.Invocation) > 0 {
 			c.Invocation = e.Invocation
 		}
-		view := viewOf(e.Kind)
+		view := e.Kind.View()
 		switch {
 		case len(e.Row) == 0:
 		case e.Kind == KindPolicyDenied, e.Kind == KindPolicyWarned:
@@ -44,17 +44,4 @@ func NewCallRecords(run string, events []*Event, project func(view string, row j
 		}
 	}
 	return c, nil
-}
-
-// viewOf returns the name of the view that rows of events of kind k stand in, or "".
-func viewOf(k Kind) string {
-	switch k {
-	case KindSkillActivated:
-		return ActivationsFile
-	case KindResourceRead:
-		return ResourceReadsFile
-	case KindScriptExecuted:
-		return ScriptExecutionsFile
-	}
-	return ""
 }

@@ -35,7 +35,11 @@ const (
 )
 
 // PolicyDecision is the Decision of an event: what was decided about one call before it ran.
-// Sequence counts the decisions of a run from 1; who appends the events numbers them.
+// Sequence counts the decisions of a run from 1; who appends the events numbers them. One that could not
+// be recorded leaves a gap.
+//
+// The server leaves PolicyEventIndexes out: they point into a list of policy events that no file of a
+// session holds. Policy events are the rows of policy.denied and policy.warned events.
 type PolicyDecision struct {
 	Type                 string             `json:"type"`
 	Sequence             int                `json:"sequence"`

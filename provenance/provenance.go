@@ -37,7 +37,8 @@ import (
 // valid.
 type Kind string
 
-// The kinds of events of a session.
+// The kinds of events of a session. The server writes no skill.discovered: what a scan found stands in
+// skill-registry.json, which a registry.snapshot event names. A reader accepts it.
 const (
 	KindSessionStarted   Kind = "session.started"
 	KindSessionResumed   Kind = "session.resumed"

@@ -189,6 +189,9 @@ type RunExtension struct {
 	Out    List[OutFile] `json:"out"`
 	TaskID string        `json:"taskId,omitempty"`
 
+	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were left behind
+	Skipped  []string `json:"skipped,omitempty"`  // names of the first of those, quoted as a Go string
+
 	Connections []Connection `json:"connections,omitempty"`         // in the order they were made
 	Unlisted    int          `json:"connectionsUnlisted,omitempty"` // refused beyond those in Connections
 
@@ -199,7 +202,7 @@ type RunExtension struct {
 // WorkspaceWrite is one change that a run made, or tried to make, to a staged workspace.
 type WorkspaceWrite struct {
 	Path    string        `json:"path"` // below the workspace
-	Op      string        `json:"op"`   // write, mkdir or delete
+	Op      string        `json:"op"`   // write, mkdir, delete or chmod
 	Bytes   int64         `json:"bytes,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"`  // of the new content
 	Refused string        `json:"refused,omitempty"` // why it was not applied; empty when it was

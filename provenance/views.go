@@ -19,7 +19,6 @@ type Views struct {
 type viewRow struct {
 	raw  json.RawMessage
 	list int // which of the lists of the view
-	seq  uint64
 	head viewHead
 }
 
@@ -58,33 +57,36 @@ type viewList struct {
 // viewLists are the arrays of all views, those of one view in the order they stand in it.
 func viewLists() [5]viewList {
 	return [...]viewList{
-		{ActivationsFile, "activations", func(e *Event) json.RawMessage { return e.rowOf(KindSkillActivated) }},
-		{ResourceReadsFile, "reads", func(e *Event) json.RawMessage { return e.rowOf(KindResourceRead) }},
-		{ScriptExecutionsFile, "executions", func(e *Event) json.RawMessage { return e.rowOf(KindScriptExecuted) }},
+		{ActivationsFile, "activations", func(e *Event) json.RawMessage { return e.rowOf(ActivationsFile) }},
+		{ResourceReadsFile, "reads", func(e *Event) json.RawMessage { return e.rowOf(ResourceReadsFile) }},
+		{ScriptExecutionsFile, "executions", func(e *Event) json.RawMessage { return e.rowOf(ScriptExecutionsFile) }},
 		{PolicyTraceFile, "decisions", func(e *Event) json.RawMessage { return e.Decision }},
 		{PolicyTraceFile, invocationsKey, func(e *Event) json.RawMessage { return e.Invocation }},
 	}
 }
 
-func (e *Event) rowOf(k Kind) json.RawMessage {
-	if e.Kind != k {
+func (e *Event) rowOf(view string) json.RawMessage {
+	if e.Kind.View() != view {
 		return nil
 	}
 	return e.Row
 }
 
-const invocationsKey = "cfcInvocationContexts"
-
-// Touched returns the names of the views that e adds a row to.
-func (e *Event) Touched() []string {
-	var names []string
-	for _, l := range viewLists() {
-		if len(l.row(e)) > 0 && !slices.Contains(names, l.view) {
-			names = append(names, l.view)
-		}
+// View returns the name of the view that the Row of an event of kind k is a row of, or "" when that
+// stands in none. Decision and Invocation stand in policy-trace.json whatever the kind is.
+func (k Kind) View() string {
+	switch k {
+	case KindSkillActivated:
+		return ActivationsFile
+	case KindResourceRead:
+		return ResourceReadsFile
+	case KindScriptExecuted:
+		return ScriptExecutionsFile
 	}
-	return names
+	return ""
 }
+
+const invocationsKey = "cfcInvocationContexts"
 
 // addRows folds what e adds to the views; each is told of every row.
 func (t *Tally) addRows(e *Event, each func(name string, row viewRow)) error {
@@ -120,7 +122,7 @@ func (t *Tally) addRows(e *Event, each func(name string, row viewRow)) error {
 			h.info.Mode = mode
 		}
 		if each != nil {
-			each(l.view, viewRow{raw: raw, list: i, seq: e.Seq, head: *h})
+			each(l.view, viewRow{raw: raw, list: i, head: *h})
 		}
 	}
 	return nil
@@ -150,9 +152,6 @@ func readDecision(raw json.RawMessage) (outcome, mode string, err error) {
 
 // Len returns how many rows the view has.
 func (v *Views) Len(name string) int { return len(v.rows[name]) }
-
-// RowSeq returns the sequence number of the event that made row i (from 0) of the view.
-func (v *Views) RowSeq(name string, i int) uint64 { return v.rows[name][i].seq }
 
 // Render returns the bytes of the view with its first n rows; that of a whole session has Len
 // rows. A view of no rows is nil, for it does not exist. generatedAt is the time of the event that

@@ -41,9 +41,9 @@ var ErrHeld = errors.New("a process has the session open")
 
 // Collect deletes whole sessions below dir, each by renaming its directory and removing what it
 // holds; what a crash leaves of that goes with the next call. A session that a process has open is
-// never touched. Parents and children do not depend on each other: each record stands alone, and a
-// child whose parent was deleted still names it. What was shown and no session has any more goes
-// too.
+// never touched, nor is a directory that is none of a session's. Parents and children do not depend on
+// each other: each record stands alone, and a child whose parent was deleted still names it. What was
+// shown and no session has any more goes too.
 //
 // Errors: that of reading dir, or of ctx; those of single sessions stand in the result.
 func Collect(ctx context.Context, dir string, opts CollectOptions) ([]Collected, error) {
@@ -64,6 +64,7 @@ func Collect(ctx context.Context, dir string, opts CollectOptions) ([]Collected,
 	if err != nil {
 		return nil, err
 	}
+	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !isSession(root, w.id) })
 	var gone []Collected
 	for i, w := range all {
 		if err := ctx.Err(); err != nil {

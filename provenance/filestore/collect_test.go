@@ -135,3 +135,57 @@ func TestSessionDeletedWhileWaitedFor(t *testing.T) {
 		_ = os.RemoveAll(filepath.Join(dir, "s"))
 	}
 }
+
+// A directory that is no session's is not collected, whatever its name: the directory of records may be
+// one that holds other things too.
+func TestCollectLeavesOthersAlone(t *testing.T) {
+	dir := t.TempDir()
+	aged(t, dir, time.Now(), map[string]int{"job": 40})
+	for _, name := range []string{"notes", "ses_notes", "empty", "odd"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"notes/todo.txt", "ses_notes/todo.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What would be a record is a directory.
+	if err := os.MkdirAll(filepath.Join(dir, "odd", provenance.EventsFile, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A run id that was claimed for a session which never began, and a session that was killed at once.
+	st := open(t, dir, nil)
+	if err := st.Claim(t.Context(), "claimed"); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, st)
+	began, err := provenance.NewSessionID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, began), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		list, err := filestore.Collect(t.Context(), dir, filestore.CollectOptions{Before: time.Now().Add(time.Hour), DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, c := range list {
+			if c.Err != nil {
+				t.Errorf("%s: %v", c.ID, c.Err)
+			}
+			ids = append(ids, c.ID)
+		}
+		slices.Sort(ids)
+		if want := []string{"claimed", "empty", "job", began}; !slices.Equal(ids, want) {
+			t.Errorf("Collect (dry run: %v) took %v, want %v", dry, ids, want)
+		}
+	}
+	if got, want := sessions(t, dir), []string{"notes", "odd", "ses_notes", "~shown"}; !slices.Equal(got, want) {
+		t.Errorf("left are %v, want %v", got, want)
+	}
+}

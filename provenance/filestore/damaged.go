@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,17 +48,52 @@ func remains(dir *os.Root, id string) *provenance.Session {
 			begun = true
 		}
 	}
-	named, stamped := strings.CutPrefix(id, "ses_")
-	when, err := uuid.Parse(named)
-	stamped = stamped && err == nil && when.Version() == 7
+	made, stamped := madeAt(id)
 	if !begun && !stamped {
 		return nil
 	}
 	if s.CreatedAt.IsZero() && stamped {
-		s.CreatedAt = provenance.Stamp(time.Unix(when.Time().UnixTime()))
+		s.CreatedAt = provenance.Stamp(made)
 	}
 	if info, err := fs.Stat(dir.FS(), "."); err == nil && s.CreatedAt.IsZero() {
 		s.CreatedAt = provenance.Stamp(info.ModTime())
 	}
 	return s
+}
+
+// madeAt is when an id was made by [provenance.NewSessionID]; ok is false for an id of another form.
+func madeAt(id string) (at time.Time, ok bool) {
+	named, ok := strings.CutPrefix(id, "ses_")
+	when, err := uuid.Parse(named)
+	if !ok || err != nil || when.Version() != 7 {
+		return time.Time{}, false
+	}
+	return time.Unix(when.Time().UnixTime()), true
+}
+
+// isSession reports whether a directory is one of a session, maybe of one that never began, and nothing
+// that merely lies beside them under a name that a session could have.
+func isSession(root *os.Root, id string) bool {
+	if _, made := madeAt(id); made {
+		return true
+	}
+	dir, err := openSession(root, id)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	if s, err := readSessionFile(dir); err == nil && s.ID == id {
+		return true
+	}
+	regular := func(name string) bool {
+		info, err := dir.Lstat(name)
+		return err == nil && info.Mode().IsRegular()
+	}
+	if regular(provenance.LockFile) && regular(provenance.EventsFile) {
+		return true
+	}
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	return err == nil && !slices.ContainsFunc(entries, func(en fs.DirEntry) bool {
+		return en.Name() != provenance.LockFile && !strings.HasPrefix(en.Name(), tempPrefix)
+	})
 }

@@ -111,7 +111,8 @@ func heap() int64 {
 }
 
 func TestMemoryOfLongSession(t *testing.T) {
-	st := open(t, t.TempDir(), nil)
+	// No view is written while the memory is measured.
+	st := open(t, t.TempDir(), &filestore.Options{Quiet: time.Hour})
 	defer closeStore(t, st)
 	grow := func(n int) int64 {
 		for i := range n {
@@ -174,5 +175,41 @@ func BenchmarkLongSession(b *testing.B) {
 		if err := st.Close(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Views that were written and not completed, as on a disk that fills up, are neither grown twice from the
+// same events nor left behind.
+func TestViewsGrowAfterFailure(t *testing.T) {
+	for _, blocked := range []string{provenance.SessionFile, provenance.PolicyTraceFile} {
+		t.Run(blocked, func(t *testing.T) {
+			dir := t.TempDir()
+			st := open(t, dir, &filestore.Options{Quiet: time.Hour})
+			storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead)
+			storetest.Read(t, st, "s", provenance.ResourceReadsFile)
+			storetest.Append(t, st, "s", provenance.KindResourceRead)
+			path := filepath.Join(dir, "s", blocked)
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			// No file takes the place of a directory that holds one.
+			if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := st.Artifact(t.Context(), "s", provenance.ResourceReadsFile); err == nil {
+				r.Close()
+				t.Fatal("the views were written")
+			}
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			storetest.Append(t, st, "s", provenance.KindResourceRead)
+			storetest.Read(t, st, "s", provenance.ResourceReadsFile)
+			if r := verify(t, dir, "s"); len(r.Stale) != 0 {
+				t.Errorf("Verify = %+v", r)
+			}
+			closeStore(t, st)
+			verify(t, dir, "s")
+		})
 	}
 }

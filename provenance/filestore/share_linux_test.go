@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -318,7 +319,8 @@ func overfill(dir string) error {
 	if err := limitDescriptors(128); err != nil {
 		return err
 	}
-	st, err := filestore.Open(dir, nil)
+	// No view is written meanwhile, which takes descriptors and gives them back.
+	st, err := filestore.Open(dir, &filestore.Options{Quiet: time.Hour})
 	if err != nil {
 		return err
 	}

@@ -21,14 +21,15 @@ const viewRate = 1 << 20
 // into the next version, so that writing them again reads the later events only. It is not safe for
 // concurrent use.
 type viewFiles struct {
-	tally  provenance.Tally // of the events in the views
+	tally  provenance.Tally // of the events in all of the views
 	offset int64            // end of those events in the record
 	files  map[string]viewFile
 }
 
-// viewFile is a view on disk.
+// viewFile is a view on disk. Where the others could not be written it is ahead of them.
 type viewFile struct {
 	rows  int
+	end   int64 // of its events in the record
 	info  os.FileInfo
 	lists []span // of the rows, in the order of the frame
 }
@@ -60,7 +61,7 @@ func (v *viewFiles) write(dir *os.Root, m mark) (err error) {
 			continue
 		}
 		w := &viewWriter{name: name, rows: m.tally.Rows(name)}
-		if err := w.open(dir, old, v.offset, &m.tally); err != nil {
+		if err := w.open(dir, old, &m.tally); err != nil {
 			return unavailable("write "+name, err)
 		}
 		writers = append(writers, w)
@@ -86,6 +87,7 @@ func (v *viewFiles) write(dir *os.Root, m mark) (err error) {
 		if err != nil {
 			return unavailable("write "+w.name, err)
 		}
+		f.end = m.offset
 		v.files[w.name] = f
 	}
 	return nil
@@ -157,7 +159,7 @@ type viewWriter struct {
 	buf   bytes.Buffer
 }
 
-func (w *viewWriter) open(dir *os.Root, old viewFile, offset int64, tally *provenance.Tally) (err error) {
+func (w *viewWriter) open(dir *os.Root, old viewFile, tally *provenance.Tally) (err error) {
 	if w.frame, err = tally.Frame(w.name); err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func (w *viewWriter) open(dir *os.Root, old viewFile, offset int64, tally *prove
 	if info, err := dir.Lstat(w.name); err == nil && old.info != nil && os.SameFile(info, old.info) &&
 		info.Size() == old.info.Size() && info.ModTime().Equal(old.info.ModTime()) {
 		if w.old, err = openRegular(dir, w.name); err == nil {
-			w.from, w.lists = offset, old.lists
+			w.from, w.lists = old.end, old.lists
 		}
 	}
 	temp := tempPrefix + rand.Text()

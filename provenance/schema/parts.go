@@ -131,6 +131,7 @@ func event(b *builder) *jsonschema.Schema {
 	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern), "row", object(),
 		"decision", b.of(reflect.TypeFor[provenance.PolicyDecision]()), "invocation", b.of(reflect.TypeFor[provenance.InvocationContext]()))(b, s)
 	s.Properties["seq"].Minimum = new(1.0)
+	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: skill-registry.json has what a scan found."
 	needs := []provenance.Kind{provenance.KindSessionStarted, provenance.KindPolicyDenied, provenance.KindPolicyWarned, provenance.KindResourceRead, provenance.KindScriptExecuted}
 	info := reflect.TypeFor[provenance.SessionInfo]()
 	for _, row := range []struct {

@@ -99,6 +99,7 @@ func rowRefinements() []refinement {
 		{typ: reflect.TypeFor[provenance.StreamSummary](), open: true, refine: set("digest", pattern(sealedPattern))},
 		{typ: reflect.TypeFor[provenance.OutFile](), open: true},
 		{typ: reflect.TypeFor[provenance.Connection](), open: true},
+		{typ: reflect.TypeFor[provenance.WorkspaceWrite](), open: true},
 		{typ: reflect.TypeFor[provenance.RunExtension](), open: true},
 		{typ: reflect.TypeFor[provenance.ScriptExecution](), refine: func(_ *builder, s *jsonschema.Schema) {
 			set("type", fixed(provenance.TypeScriptExecution), "runId", pattern(idPattern))(nil, s)
@@ -135,6 +136,7 @@ func policyRefinements() []refinement {
 			least := 1
 			s.Properties["reasonCodes"].MinItems = &least
 			s.Properties["reasonCodes"].Items = pattern(codePattern)
+			s.Properties["policyEventIndexes"].Description = "Not written: no file of a session holds the list they point into."
 		}},
 		{typ: reflect.TypeFor[provenance.TextSummary](), refine: set("type", fixed(provenance.TypeTextSummary))},
 		{typ: reflect.TypeFor[provenance.SequenceSummary](), refine: set("type", fixed(provenance.TypeSequenceSummary))},
