@@ -152,6 +152,11 @@ func TestParseTokens(t *testing.T) {
 			t.Errorf("parseTokens(%.80q) = %v, want an error", text, set)
 		}
 	}
+	for _, text := range []string{"alice: " + good, "\ufeffalice: sha256:" + good + "\r\n", "\ufeff# comment\nalice: " + good + "\n"} {
+		if set, err := parseTokens([]byte(text)); err != nil || len(set) != 1 || set[0].principal != "alice" {
+			t.Errorf("parseTokens(%q) = %v, %v", text, set, err)
+		}
+	}
 }
 
 func TestNewErrors(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -260,6 +261,42 @@ func TestKeyFile(t *testing.T) {
 		writeFile(t, path, set)
 		if _, response := ask(a, old); response == nil || response.StatusCode != 503 {
 			t.Errorf("with the keys %s the answer is %v", set, response)
+		}
+	}
+}
+
+// Requests that come while the keys are fetched for the first time wait for them, all of them.
+func TestKeysAreAwaited(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := newIssuer(t)
+	keys.publish("k1", key.Public(), "", "sig")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-answer
+		w.Write(keys.set())
+	}))
+	t.Cleanup(slow.Close)
+	a := jwtAuthenticator(t, slow.URL, func() time.Time { return testTime })
+	token := sign(t, jose.RS256, key, "k1", claims(nil))
+	results := make(chan error, 2)
+	identify := func() {
+		_, err := a.jwt.principal(t.Context(), token)
+		results <- err
+	}
+	go identify()
+	<-asked
+	go identify()
+	for range 10_000 {
+		runtime.Gosched()
+	}
+	close(answer)
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Errorf("principal = %v", err)
 		}
 	}
 }

@@ -87,9 +87,9 @@ func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSON
 	}
 	s.mu.Lock()
 	found := s.match(id, algorithm)
-	age, since := s.now().Sub(s.fetched), s.now().Sub(s.tried)
+	age := s.now().Sub(s.fetched)
 	s.mu.Unlock()
-	if (len(found) == 0 || age > keysFresh) && since > keysWait {
+	if len(found) == 0 || age > keysFresh {
 		s.refresh(ctx, age < keysExpire && len(found) > 0)
 	}
 	s.mu.Lock()
@@ -111,10 +111,15 @@ func (s *keySource) match(id, algorithm string) []jose.JSONWebKey {
 	return found
 }
 
-// refresh fetches the keys, or waits for a fetch under way unless the caller can do without.
+// refresh fetches the keys when that has not been tried for a while, and waits for them, also for those
+// that are being fetched already, unless the caller can do without.
 func (s *keySource) refresh(ctx context.Context, without bool) {
 	s.mu.Lock()
 	flight := s.flight
+	if flight == nil && s.now().Sub(s.tried) <= keysWait {
+		s.mu.Unlock()
+		return
+	}
 	if flight == nil {
 		flight = make(chan struct{})
 		s.flight, s.tried = flight, s.now()

@@ -65,13 +65,13 @@ func (s tokenSet) principal(text string) (name string, ok bool) {
 }
 
 // parseTokens reads lines "principal: hash", where hash is the SHA-256 of a token in hexadecimal with
-// or without "sha256:" before it. Blank lines and lines that start with # are skipped. A principal
+// or without "sha256:" before it. Blank lines and lines that start with # are skipped, and so is a byte order mark. A principal
 // may have several tokens, a token only one principal.
 func parseTokens(data []byte) (tokenSet, error) {
 	var set tokenSet
 	seen := make(map[[sha256.Size]byte]bool)
 	number := 0
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
 		number++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {

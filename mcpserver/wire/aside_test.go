@@ -90,6 +90,7 @@ func TestHTTPStandAside(t *testing.T) {
 			}
 			release()
 			await(t, b.cause)
+			eventually(t, "the place is given back", func() bool { return p.taken() == 0 })
 		})
 	}
 }

@@ -62,20 +62,6 @@ func (d *Dispatcher) Dispatch(ctx context.Context, raw []byte) []byte {
 	return d.answer(ctx, m, d.respond)
 }
 
-// Answer answers one JSON-RPC request from the tables alone, for a transport
-// that gave the message (an override: under its alias) to mcp-go by another way
-// and got -32601. It returns nil when no table has the method.
-func (d *Dispatcher) Answer(ctx context.Context, raw []byte) []byte {
-	m, err := parse(raw)
-	if err != nil {
-		return d.refusal(m.id, err)
-	}
-	if m.kind != request || d.lookup(m.method) == nil {
-		return nil
-	}
-	return d.answer(ctx, m, d.own)
-}
-
 func (d *Dispatcher) lookup(name string) Method {
 	if method, ok := d.Overrides[name]; ok {
 		return method

@@ -55,21 +55,6 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-func TestAnswer(t *testing.T) {
-	d := testDispatcher(io.Discard)
-	for in, want := range map[string]string{
-		`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`:              `{"jsonrpc":"2.0","id":1,"result":{"items":["resources/list","1"]}}`,
-		`{"jsonrpc":"2.0","id":"a","method":"skills/list"}`:               `{"jsonrpc":"2.0","id":"a","result":{"items":["a"]}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}`:                        "",
-		`{"jsonrpc":"2.0","method":"skills/list"}`:                        "",
-		`{"jsonrpc":"2.0","id":1,"method":"skills/get","method":"xxxxx"}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"repeated or misspelt key method"}}`,
-	} {
-		if got := string(d.Answer(t.Context(), []byte(in))); got != want {
-			t.Errorf("Answer(%s) = %s, want %s", in, got, want)
-		}
-	}
-}
-
 // What the library says of its own types when params do not decode is for the log alone.
 func TestDecoderErrors(t *testing.T) {
 	var log bytes.Buffer

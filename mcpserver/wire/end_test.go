@@ -85,7 +85,7 @@ func TestEndIdleReturnsAtOnce(t *testing.T) {
 
 func TestLastLineWithoutNewline(t *testing.T) {
 	out := new(lineLog)
-	err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: strings.NewReader(callLine("1", "echo", "")), Out: out})
+	err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: strings.NewReader(callLine("1", "echo", "")), Out: out, Drain: time.Hour})
 	if got := out.take(); err != nil || len(got) != 1 || !strings.Contains(got[0], "echo") {
 		t.Errorf("ServeStdio() = %v, wrote %q", err, got)
 	}

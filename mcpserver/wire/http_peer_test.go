@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait for the other side.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // httpPeer is a client of an HTTP server on a socket of its own.
 type httpPeer struct {
@@ -221,6 +221,13 @@ func (e *events) message() string {
 			return text
 		}
 	}
+}
+
+// taken is how many calls hold a place.
+func (p *httpPeer) taken() int {
+	p.h.calls.mu.Lock()
+	defer p.h.calls.mu.Unlock()
+	return p.h.calls.all
 }
 
 func await[T any](t *testing.T, c <-chan T) T {

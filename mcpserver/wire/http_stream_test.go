@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 )
 
 // Sessions hear of list changes on their GET stream, also of those from before it was open, and
 // subscriptions of those they asked for.
 func TestHTTPListChanged(t *testing.T) {
-	p, _ := newHTTPPeer(t, nil)
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.Drain = 4 * patience })
 	session := p.open()
 	change := func(method string) { p.server.SendNotificationToAllClients(method, nil) }
 	change(mcp.MethodNotificationToolsListChanged)
@@ -276,6 +277,17 @@ func TestHTTPManyClients(t *testing.T) {
 // A client that does not read what it is sent is given up, and its call with it.
 func TestHTTPStalledReader(t *testing.T) {
 	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.WriteTimeout = 100 * time.Millisecond })
+	begun := make(chan struct{}, 1)
+	p.server.AddTool(mcp.NewTool("endless"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		begun <- struct{}{}
+		for {
+			err := server.ServerFromContext(ctx).SendNotificationToClient(ctx, "notifications/progress",
+				map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": 1})
+			if err != nil {
+				return nil, err
+			}
+		}
+	})
 	session := p.open()
 	conn, err := net.Dial("tcp", p.addr)
 	if err != nil {
@@ -283,15 +295,10 @@ func TestHTTPStalledReader(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(1)
-	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"` + strings.Repeat("x", 1000) + `"},"name":"progress","arguments":{"n":100000}}}`
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"` + strings.Repeat("x", 1000) + `"},"name":"endless"}}`
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", session, len(body), body)
-	taken := func() int {
-		p.h.calls.mu.Lock()
-		defer p.h.calls.mu.Unlock()
-		return p.h.calls.all
-	}
-	eventually(t, "the call begins", func() bool { return taken() == 1 })
-	eventually(t, "the call is given up", func() bool { return taken() == 0 })
+	await(t, begun)
+	eventually(t, "the call is given up", func() bool { return p.taken() == 0 })
 }
 
 // A change that is no news to a client is kept from it, in both eras.

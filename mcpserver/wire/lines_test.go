@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 func readAll(in io.Reader, limit int) ([]string, error) {
@@ -92,7 +93,7 @@ func TestLongLineCostsLittle(t *testing.T) {
 		&repeat{strings.Repeat("x", 1<<16), 60 * mib}, strings.NewReader("\"}\n"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: out}); err != nil {
+	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -118,7 +119,7 @@ func TestJunkSurvives(t *testing.T) {
 	}
 	out := new(counter)
 	in := io.MultiReader(&repeat{block.String(), 100 << 20}, strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"last","method":"ping"}`))
-	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: out}); err != nil {
+	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if want := `{"jsonrpc":"2.0","id":"last","result":{}}` + "\n"; out.last != want || out.n < 10_000 {

@@ -12,9 +12,13 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxMembers is the most members an object may have whose keys are compared, each with each: what
-// methods and tools take has a handful.
-const maxMembers = 256
+// maxMembers is the most members an object may have whose keys are compared: what methods and tools take
+// has a handful. Up to fewMembers keys are compared each with each, which for long ones would take much
+// longer than to read them.
+const (
+	maxMembers = 256
+	fewMembers = 16
+)
 
 // Member is one member of a JSON object: its key as decoding gives it, and its value as it was
 // written.
@@ -37,6 +41,7 @@ func Members(raw json.RawMessage) ([]Member, error) {
 		return nil, nil
 	}
 	members := make([]Member, 0, 8)
+	var folded map[string]bool // the keys, once they are more than a few
 	for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != '}'; {
 		if len(members) == maxMembers {
 			return nil, fmt.Errorf("an object has more than %d keys", maxMembers)
@@ -45,7 +50,20 @@ func Members(raw json.RawMessage) ([]Member, error) {
 		key := unquote(raw[i:end])
 		start := skipSpace(raw, skipSpace(raw, end)+1)
 		end = skipValue(raw, start)
-		if slices.ContainsFunc(members, func(m Member) bool { return strings.EqualFold(m.Key, key) }) {
+		if len(members) == fewMembers {
+			folded = make(map[string]bool)
+			for _, m := range members {
+				folded[fold(m.Key)] = true
+			}
+		}
+		again := false
+		if folded == nil {
+			again = slices.ContainsFunc(members, func(m Member) bool { return strings.EqualFold(m.Key, key) })
+		} else {
+			name := fold(key)
+			again, folded[name] = folded[name], true
+		}
+		if again {
 			return nil, fmt.Errorf("key %q is there twice, or beside one that differs from it in case alone", clipKey(key))
 		}
 		members = append(members, Member{Key: key, Value: raw[start:end:end]})

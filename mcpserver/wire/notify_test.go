@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -78,7 +79,7 @@ func TestProgressWaitsForTheReader(t *testing.T) {
 	in := strings.NewReader(progressLine("1", "1", 2000) + "\n" + progressLine("2", "2", 2000))
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: w})
+		done <- ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: w, Drain: time.Hour})
 		w.Close()
 	}()
 	o := &order{t: t, progress: make(map[string]int)}
@@ -108,7 +109,7 @@ func TestProgressOfOneCallFromManyGoroutines(t *testing.T) {
 	})
 	out := new(lineLog)
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"many","_meta":{"progressToken":"x"}}}`)
-	if err := ServeStdio(t.Context(), srv, &StdioOptions{In: in, Out: out}); err != nil {
+	if err := ServeStdio(t.Context(), srv, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.take(); len(got) != 1001 || !strings.Contains(got[1000], `"id":1,"result"`) {
