@@ -12,7 +12,7 @@ func unloadable(err error) Diagnostic {
 	case errors.As(err, &invalid):
 		return Diagnostic{Severity: Error, Code: invalid.Code, Detail: invalid.Reason, Line: invalid.Line}
 	case errors.Is(err, errKept):
-		return diagnose(Error, CodeScanLimit, "", "the skills before it have more than %d bytes of frontmatter", maxKept)
+		return diagnose(Error, CodeScanLimit, "", "the skills of its root before it have more than %d bytes of frontmatter", maxKept)
 	case errors.Is(err, ErrTooLarge):
 		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
 	case errors.Is(err, ErrOutsideRoot):

@@ -139,17 +139,29 @@ func TestIndexWithoutSkillFile(t *testing.T) {
 
 func TestIndexSparseFile(t *testing.T) {
 	t.Parallel()
-	sk, dir := oneSkill(t, nil, map[string]string{"huge": "", "small": "x"})
-	if err := os.Truncate(filepath.Join(dir, "huge"), 1<<40); err != nil {
-		t.Skipf("needs sparse files: %v", err)
+	quick(t, func() {
+		sk, dir := oneSkill(t, nil, map[string]string{"huge": "", "small": "x"})
+		if err := os.Truncate(filepath.Join(dir, "huge"), 1<<40); err != nil {
+			t.Skipf("needs sparse files: %v", err)
+		}
+		if x := index(t, sk); len(x.Resources) != 1 || !cmp.Equal(codes(x.Diagnostics), []string{"resource-size-limit-exceeded huge"}) {
+			t.Errorf("resources %+v, %v", x.Resources, x.Diagnostics)
+		}
+	})
+}
+
+// quick does what takes no time to speak of. The machine may stand still in one of the tries, not in each.
+func quick(t *testing.T, do func()) {
+	t.Helper()
+	var took [3]time.Duration
+	for i := range took {
+		start := time.Now()
+		do()
+		if took[i] = time.Since(start); took[i] <= 5*time.Second {
+			return
+		}
 	}
-	start := time.Now()
-	if x := index(t, sk); len(x.Resources) != 1 || !cmp.Equal(codes(x.Diagnostics), []string{"resource-size-limit-exceeded huge"}) {
-		t.Errorf("resources %+v, %v", x.Resources, x.Diagnostics)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %s", took)
-	}
+	t.Errorf("it took %v", took)
 }
 
 func TestIndexOnce(t *testing.T) {

@@ -87,7 +87,7 @@ func (o *ScanOptions) limits() *limits {
 // are listed, unless a limit on entries is passed.
 //
 // A real directory wins over a link to it, whatever tier the link is in; two ways to one directory
-// are one skill. Of two skills with equal paths the one of the more trusted tier wins, then that of
+// are one skill, that of the more trusted way. Of two skills with equal paths the one of the more trusted tier wins, then that of
 // the earlier root.
 //
 // Errors: those of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, for a scan that
@@ -112,8 +112,9 @@ func (s *scanner) scan(ctx context.Context) error {
 		}
 		s.allowed = append(s.allowed, real)
 	}
+	owners := s.owners()
 	for i := range s.roots {
-		if err := s.scanRoot(ctx, &s.roots[i]); err != nil {
+		if err := s.scanRoot(ctx, &s.roots[i], owners); err != nil {
 			return err
 		}
 	}
@@ -141,15 +142,46 @@ type scanner struct {
 	known  *known    // nil: nothing is
 	before *Snapshot // the one to be replaced; nil for none
 	lost   []*Root   // that could be read before
-	kept   atomic.Int64
+	kept   map[*Root]*atomic.Int64
+}
+
+// keptOf counts the bytes of frontmatter that are kept of a root.
+func (s *scanner) keptOf(root *Root) *atomic.Int64 {
+	if s.kept == nil {
+		s.kept = map[*Root]*atomic.Int64{}
+	}
+	if s.kept[root] == nil {
+		s.kept[root] = &atomic.Int64{}
+	}
+	return s.kept[root]
 }
 
 func (s *scanner) note(severity Severity, code Code, path, format string, args ...any) {
 	s.notes = append(s.notes, note{Diagnostic: diagnose(severity, code, path, format, args...)})
 }
 
-// scanRoot walks the real directories of a root.
-func (s *scanner) scanRoot(ctx context.Context, root *Root) error {
+// owners returns the roots to which real directories belong that are given as roots, by whatever names: the
+// more trusted one where they are several, else the first.
+func (s *scanner) owners() map[string]*Root {
+	owners := map[string]*Root{}
+	for i := range s.roots {
+		root := &s.roots[i]
+		if root.FS != nil {
+			continue
+		}
+		dir, err := realDir(root.Dir)
+		if err != nil {
+			continue // scanRoot says so
+		}
+		if other := owners[dir]; other == nil || !s.opts.AllowShadow && root.Tier < other.Tier {
+			owners[dir] = root
+		}
+	}
+	return owners
+}
+
+// scanRoot walks the real directories of a root, unless they belong to another one.
+func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*Root) error {
 	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."}, label: filepath.Base(root.Dir)}
 	var top folder
 	var err error
@@ -174,7 +206,7 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root) error {
 	}
 	defer top.close()
 	if root.FS == nil {
-		if slices.Contains(s.walked, a.place.base) {
+		if owner := owners[a.place.base]; owner != nil && owner != root || slices.Contains(s.walked, a.place.base) {
 			return nil
 		}
 		s.walked = append(s.walked, a.place.base)
@@ -219,8 +251,9 @@ func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) er
 		}
 		visits := make([]visit, len(level))
 		var opened atomic.Int64
+		kept := s.keptOf(a.root)
 		err := parallel(ctx, len(level), func() func(int) {
-			v := &visitor{area: a, top: top, limits: s.limits, known: s.known, opened: &opened, kept: &s.kept}
+			v := &visitor{area: a, top: top, limits: s.limits, known: s.known, opened: &opened, kept: kept}
 			return func(i int) { visits[i] = v.visit(level[i], depth) }
 		})
 		if err != nil {
@@ -260,99 +293,6 @@ func parallel(ctx context.Context, n int, worker func() func(int)) error {
 	}
 	group.Wait()
 	return ctx.Err()
-}
-
-// followLinks walks the directories that links lead to and that no walk has seen. Those links may
-// hold further ones; every walk begins at a directory not walked before, so loops end.
-func (s *scanner) followLinks(ctx context.Context) error {
-	for i := 0; i < len(s.links); i++ {
-		if i >= s.limits.dirs {
-			s.note(Error, CodeScanLimit, "", "there are more than %d links; the rest is not followed", s.limits.dirs)
-			return nil
-		}
-		a, top, err := s.resolve(&s.links[i])
-		if errors.Is(cause(err), ErrExhausted) {
-			return fmt.Errorf("scan %s: %w", s.links[i].path, cause(err))
-		}
-		if err != nil {
-			s.note(Warning, CodeUnreadableDir, s.links[i].path, "the link cannot be followed: %v", cause(err))
-			continue
-		}
-		if a == nil {
-			continue
-		}
-		err = s.walk(ctx, a, top)
-		top.close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// resolve returns the area behind a link, nil when there is none to be walked.
-func (s *scanner) resolve(l *link) (*area, folder, error) {
-	target, err := filepath.EvalSymlinks(l.onDisk())
-	if err != nil {
-		s.seen, s.named = append(s.seen, l.onDisk()), append(s.named, l.names())
-		return nil, nil, err
-	}
-	s.seen, s.named = append(s.seen, l.onDisk()), append(s.named, target)
-	if s.hasWalked(target) {
-		return nil, nil, nil
-	}
-	base := ""
-	for _, dir := range append([]string{l.area.place.base}, s.allowed...) {
-		if inside(dir, target) {
-			base = dir
-			break
-		}
-	}
-	if base == "" {
-		s.note(Warning, CodeOutsideRoot, l.path, "the link %q leads out of its root and of every allowed root; --allow-root with the directory it leads to, or one above that, serves it",
-			filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
-		return nil, nil, nil
-	}
-	rel, err := filepath.Rel(base, target)
-	if err != nil {
-		return nil, nil, err
-	}
-	rel = filepath.ToSlash(rel)
-	top, err := openBase(base)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer top.close()
-	below, err := descend(top, rel)
-	if isNotDir(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	s.walked = append(s.walked, target)
-	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, depth: l.depth, linked: true}, below, nil
-}
-
-// hasWalked reports whether a real directory was part of an earlier walk. One below a name that
-// walks skip was not.
-func (s *scanner) hasWalked(target string) bool {
-	for _, dir := range s.walked {
-		if !inside(dir, target) {
-			continue
-		}
-		rel, err := filepath.Rel(dir, target)
-		if err == nil && !slices.ContainsFunc(strings.Split(filepath.ToSlash(rel), "/"), skipped) {
-			return true
-		}
-	}
-	return false
-}
-
-// inside reports whether a clean absolute path is dir, which is one too, or lies below it.
-func inside(dir, target string) bool {
-	below, ok := strings.CutPrefix(target, strings.TrimSuffix(dir, string(filepath.Separator)))
-	return ok && (below == "" || below[0] == filepath.Separator)
 }
 
 func isNotDir(err error) bool {

@@ -27,8 +27,8 @@ type Status struct {
 	Reasons []string
 }
 
-// Served reports whether the skill is in the snapshot's Skills.
-func (s *Status) Served() bool { return s.State == StateEnabled || s.State == StateHidden }
+// served reports whether the skill is in the snapshot's Skills.
+func (s *Status) served() bool { return s.State == StateEnabled || s.State == StateHidden }
 
 // Status returns the status of a skill of the snapshot, withheld ones included.
 func (s *Snapshot) Status(sk *Skill) Status {
@@ -47,7 +47,7 @@ func (s *Snapshot) withhold() {
 		if status.State != StateEnabled || status.Reasons != nil {
 			s.statuses[sk] = status
 		}
-		if !status.Served() {
+		if !status.served() {
 			delete(s.byPath, sk.Path)
 			s.Withheld = append(s.Withheld, sk)
 		}

@@ -38,8 +38,6 @@ type strictError struct {
 	reason, fix string
 }
 
-func (e *strictError) Error() string { return e.reason }
-
 // possibleKey is a scalar that a colon may turn into a key.
 type possibleKey struct {
 	set      bool

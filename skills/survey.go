@@ -38,8 +38,12 @@ func (a *area) onDisk() string {
 }
 
 // Dirs returns the directories whose trees were scanned, absolute and free of links: those of the
-// roots and those outside of them that links lead to. Roots with FS have none.
+// roots and those outside of them that links lead to. Roots with FS have none, nor has a snapshot that no
+// scan made, or that is a part of one.
 func (s *Snapshot) Dirs() []string {
+	if s.survey == nil {
+		return nil
+	}
 	var dirs []string
 	for i := range s.survey.walks {
 		if dir := s.survey.walks[i].area.onDisk(); dir != "" {

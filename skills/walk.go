@@ -3,8 +3,6 @@ package skills
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,29 +19,6 @@ type area struct {
 	place  place
 	depth  int
 	linked bool // a link led to it
-}
-
-// link is a symbolic link that may lead to a directory.
-type link struct {
-	area  *area
-	rel   string // below the area
-	path  string // in the catalogue
-	dir   string // below Root.Dir
-	depth int
-}
-
-func (l *link) onDisk() string {
-	return filepath.Join(l.area.place.base, filepath.FromSlash(join(l.area.place.rel, l.rel)))
-}
-
-// names returns what a link names, whether that is there or not.
-func (l *link) names() string {
-	name := l.onDisk()
-	target, err := os.Readlink(name)
-	if err != nil || filepath.IsAbs(target) {
-		return filepath.Clean(target)
-	}
-	return filepath.Join(filepath.Dir(name), target)
 }
 
 // visit is what was found in a directory.
@@ -66,7 +41,7 @@ type visitor struct {
 	outer  string        // the path of the skill being visited
 	budget int           // directories that may still be looked at in the skill being visited
 	opened *atomic.Int64 // directories opened inside of the skills of the level
-	kept   *atomic.Int64 // bytes of frontmatter that the scan keeps
+	kept   *atomic.Int64 // bytes of frontmatter that the scan keeps of the root
 }
 
 func (v *visitor) note(severity Severity, code Code, path, format string, args ...any) {
@@ -209,9 +184,10 @@ func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 	v.nested(f, entries, rel, path, depth)
 }
 
-// maxKept is the most bytes of frontmatter that a scan keeps. A hundred thousand real skills have half
-// of it; it bounds what a tree of skills with nothing but frontmatter costs in time and memory. Which
-// skills are beyond it depends on the order in which directories are visited.
+// maxKept is the most bytes of frontmatter that a scan keeps of a root. A hundred thousand real skills have
+// half of it; it bounds what a tree of skills with nothing but frontmatter costs in time and memory, and one
+// root must not use up what another needs. Which skills are beyond it depends on the order in which
+// directories are visited.
 const maxKept = 64 << 20
 
 // load reads the skill file of a directory.

@@ -220,10 +220,6 @@ func largestCut(entries []entry, room int) int {
 	return low
 }
 
-// Names returns the paths of skills in byte order, separated by ", ", at most budget characters.
-// What does not fit is counted at the end; the result is empty when not even the count fits.
-func Names(all []*skills.Skill, budget int) string { return Line(all, Options{Budget: budget}) }
-
 // Line returns the paths of skills on one line, separated by ", ", pinned ones first, else in byte
 // order. What does not fit is counted at the end; the result is empty when not even the count fits.
 // Of the options only Budget and Pinned matter.

@@ -142,6 +142,8 @@ func TestRenderHostile(t *testing.T) {
 		{"path with a newline", "a\nb", "C.", `"a\nb": C.`},
 		{"path with a comma", "a, b", "C.", `"a, b": C.`},
 		{"path with quotes", `a"b`, "C.", `"a\"b": C.`},
+		{"path with letters that show nothing", "pdf\u3164é", "C.", `"pdf\u3164\u00e9": C.`},
+		{"text with letters that show nothing", "a", "B\u3164\u115f\u034fC.", "a: BC."},
 		{"other letters", "größe/技能", "C.", "größe/技能: C."},
 	}
 	for _, tt := range tests {
@@ -174,7 +176,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := catalog.Names(tt.skills, tt.budget); got != tt.want {
+			if got := catalog.Line(tt.skills, catalog.Options{Budget: tt.budget}); got != tt.want {
 				t.Errorf("Names = %q, want %q", got, tt.want)
 			}
 		})
@@ -200,7 +202,7 @@ func FuzzRender(f *testing.F) {
 		} {
 			checkRender(t, all, opts)
 		}
-		if got := catalog.Names(all, budget); length(got) > max(budget, 0) || strings.Contains(got, "\n") {
+		if got := catalog.Line(all, catalog.Options{Budget: budget}); length(got) > max(budget, 0) || strings.Contains(got, "\n") {
 			t.Fatalf("Names(%d) = %q", budget, got)
 		}
 	})

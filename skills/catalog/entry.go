@@ -192,12 +192,18 @@ func keep(text string, most int) string {
 // digits and the punctuation of ordinary file names, so that it cannot pass for two names or for a
 // name with a description.
 func quoteName(path string) string {
-	for _, r := range path {
-		if !ordinary(r) {
-			return strconv.QuoteToGraphic(path)
-		}
+	switch {
+	case strings.ContainsFunc(path, blank):
+		return strconv.QuoteToASCII(path)
+	case strings.ContainsFunc(path, func(r rune) bool { return !ordinary(r) }):
+		return strconv.QuoteToGraphic(path)
 	}
 	return path
+}
+
+// blank reports letters and marks that show nothing, such as the fillers of Hangul.
+func blank(r rune) bool {
+	return r >= 0xad && unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
 func ordinary(r rune) bool {
@@ -253,13 +259,13 @@ func lines(text string) string {
 func Plain(text string) string { return oneLine(text) }
 
 // invisible reports characters that show nothing and can carry text or reorder what is shown:
-// format characters except the joiners, and the variation selectors beyond the first 16.
+// format characters except the joiners, blank ones, and the variation selectors beyond the first 16.
 func invisible(r rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	if r < 0xad || r == nonJoiner || r == joiner {
 		return false
 	}
-	return unicode.Is(unicode.Cf, r) || 0xe0100 <= r && r <= 0xe01ef
+	return unicode.Is(unicode.Cf, r) || blank(r) || 0xe0100 <= r && r <= 0xe01ef
 }
 
 // width is the number of characters of s as clients count them, in units of UTF-16.

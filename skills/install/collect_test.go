@@ -141,3 +141,31 @@ func TestInspect(t *testing.T) {
 		t.Error("a lock file that cannot be read is no error")
 	}
 }
+
+// A name that is given twice is updated once, and the order of names is of no account.
+func TestUpdateNamedTwice(t *testing.T) {
+	m, dir := newMachine(t), collection(t)
+	m.install(Request{Source: dir, All: true})
+	write(t, dir, map[string]string{"skills/a/SKILL.md": skillText("a") + "more\n", "skills/b/SKILL.md": skillText("b") + "more\n"})
+	i := m.open()
+	u, err := i.Update(t.Context(), []string{"b", "a", "b"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, one := range u.Skills {
+		got = append(got, one.Before.Name)
+		if one.Err != nil || !one.Changes() {
+			t.Errorf("%s: %v", one.Before.Name, one.Err)
+		}
+	}
+	if !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("updates of %q, want a and b", got)
+	}
+	if err := u.Apply(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+		t.Errorf("Verify = %v, %v", problems, err)
+	}
+}

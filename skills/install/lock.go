@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -145,16 +146,20 @@ func (l *Lock) with(changes map[string]*Entry) *Lock {
 
 // LockError is a lock file that cannot be used.
 type LockError struct {
-	File string
-	Line int // 0 when it is the whole
-	What string
+	File   string
+	Line   int // from 1; 0 when it is the whole
+	Column int // from 1; 0 when it is the whole line
+	What   string
 }
 
 func (e *LockError) Error() string {
-	if e.Line > 0 {
-		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
+	place := e.File
+	for _, number := range []int{e.Line, e.Column} {
+		if number > 0 {
+			place += ":" + strconv.Itoa(number)
+		}
 	}
-	return e.File + ": " + e.What
+	return place + ": " + e.What
 }
 
 // maxLock is the longest lock file, in bytes.

@@ -38,6 +38,10 @@ func sample() *Lock {
 
 func TestLockRoundTrip(t *testing.T) {
 	for _, lock := range []*Lock{{}, sample()} {
+		other := append([]byte("\ufeff"), bytes.ReplaceAll(lock.encode(), []byte("\n"), []byte("\r\n"))...)
+		if got, err := parseLock(other); err != nil || cmp.Diff(lock, got) != "" {
+			t.Errorf("with a byte order mark and CR LF: %v", err)
+		}
 		got, err := parseLock(lock.encode())
 		if err != nil {
 			t.Fatalf("%v\n%s", err, lock.encode())
@@ -55,8 +59,9 @@ func TestLockRoundTrip(t *testing.T) {
 func TestForeignLock(t *testing.T) {
 	good := string(sample().encode())
 	for _, test := range []struct{ name, old, new, want string }{
-		{"version", "version: 1", "version: 2", "another version"},
-		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x", `:7: the key "shell" is not known`},
+		{"version", "version: 1", "version: 2", `:2:10: version: "2" is none that this skillsd reads; it reads 1`},
+		{"no version", "version: 1\n", "", ":2:1: version: is missing"},
+		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x", `:7:5: the key "shell" is not known; there are name, tier, `},
 		{"twice", "    enabled: true", "    enabled: true\n    enabled: true", `"enabled" stands twice`},
 		{"tier", `tier: "user"`, `tier: "root"`, `unknown tier "root"`},
 		{"name up", `name: "A"`, `name: "../A"`, "is no name for a directory"},
@@ -78,9 +83,18 @@ func TestForeignLock(t *testing.T) {
 		{"enabled", "enabled: true", "enabled: maybe", "neither true nor false"},
 		{"time", `installedAt: "2001`, `installedAt: "x2001`, "is no time"},
 		{"previous commit", `commit: "` + strings.Repeat("a", 40) + `"`, `tree: "x"`, "stands twice"},
-		{"two documents", "version: 1", "version: 1\n---\nversion: 1", ""},
+		{"two documents", "version: 1", "version: 1\n---\nversion: 1", ":3:1: a second document"},
+		{"an open bracket", "version: 1", "version: [1", ":2: did not find expected ',' or ']'"},
+		{"a colon", "version: 1", "version: a: b", ":2: mapping values are not allowed"},
+		{"number with an exponent", "version: 1", "version: 1e0", `"1e0" is none`},
+		{"no UTF-8", "# Written", "# ü\xff", ":1:4: a control character, or a byte that is no UTF-8"},
 		{"crash of the parser", "version: 1", "{{},<<}: 1", ""},
-		{"list", "skills:\n", "skills: x\nother:\n", ""},
+		{"list", "skills:\n", "skills: x\nother:\n", `the key "other" is not known`},
+		{"no list", good[strings.Index(good, "skills:"):], "skills: x\n", ":3:9: skills: is no list"},
+		{"no skills", good[strings.Index(good, "skills:"):], "", ":2:1: skills: is missing"},
+		{"nothing", good, "", ": is empty, which no lock file is"},
+		{"null", good, "null\n", ":1:1: is no mapping"},
+		{"NUL", good, "version: 1\n\x00", ":2:1: a control character, or"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := strings.Replace(good, test.old, test.new, 1)

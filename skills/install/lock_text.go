@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -79,22 +82,31 @@ func parseLock(data []byte) (lock *Lock, err error) {
 	}()
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(&document); err != nil {
-		return nil, &LockError{What: strings.TrimPrefix(err.Error(), "yaml: ")}
+	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+		return nil, &LockError{What: "is empty, which no lock file is"}
+	} else if err != nil {
+		return nil, yamlError(err, data)
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, &LockError{What: "goes on after its document"}
+	var second yaml.Node
+	if err := decoder.Decode(&second); err == nil {
+		return nil, at(&second, errors.New("a second document; a lock file is one"))
+	} else if !errors.Is(err, io.EOF) {
+		return nil, yamlError(err, data)
 	}
 	file, err := mapping(document.Content[0], "version", "skills")
 	if err != nil {
 		return nil, err
 	}
-	if version, err := text(file, "version", document.Content[0]); err != nil || version != lockVersion {
-		return nil, &LockError{What: "is of another version than " + lockVersion}
+	if version, err := text(file, "version", document.Content[0]); err != nil {
+		return nil, err
+	} else if version != lockVersion {
+		return nil, at(file["version"], fmt.Errorf("version: %q is none that this skillsd reads; it reads %s", clip(version), lockVersion))
 	}
 	rows := file["skills"]
-	if rows == nil || rows.Kind != yaml.SequenceNode || rows.Anchor != "" {
-		return nil, &LockError{What: "has no list skills"}
+	if rows == nil {
+		return nil, at(document.Content[0], errors.New("skills: is missing"))
+	} else if rows.Kind != yaml.SequenceNode || rows.Anchor != "" {
+		return nil, at(rows, errors.New("skills: is no list"))
 	}
 	lock = &Lock{}
 	seen := map[string]bool{}
@@ -115,12 +127,37 @@ func parseLock(data []byte) (lock *Lock, err error) {
 	return lock.with(nil), nil
 }
 
-// at gives an error the line of a node.
+// yamlError is an error of the parser, which has a line in its text when that is not the first. Of what it
+// expected and did not find it counts the lines from zero.
+func yamlError(err error, data []byte) *LockError {
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' && r != 0x85 {
+			line := bytes.LastIndexByte(data[:i], '\n') + 1
+			return &LockError{Line: 1 + bytes.Count(data[:i], []byte("\n")), Column: 1 + utf8.RuneCount(data[line:i]), What: "a control character, or a byte that is no UTF-8"}
+		}
+		i += size
+	}
+	problem := &LockError{Line: 1, What: strings.TrimPrefix(err.Error(), "yaml: ")}
+	if rest, ok := strings.CutPrefix(problem.What, "line "); ok {
+		number, what, _ := strings.Cut(rest, ": ")
+		if line, err := strconv.Atoi(number); err == nil {
+			problem.Line, problem.What = line, what
+			if strings.HasPrefix(what, "did not find expected") {
+				problem.Line++
+			}
+		}
+	}
+	problem.Line = min(problem.Line, 1+bytes.Count(bytes.TrimRight(data, "\r\n"), []byte("\n")))
+	return problem
+}
+
+// at gives an error the place of a node.
 func at(n *yaml.Node, err error) error {
 	if known, ok := errors.AsType[*LockError](err); ok {
 		return known
 	}
-	return &LockError{Line: n.Line, What: err.Error()}
+	return &LockError{Line: n.Line, Column: n.Column, What: err.Error()}
 }
 
 func parseEntry(n *yaml.Node) (*Entry, error) {
@@ -243,7 +280,7 @@ func mapping(n *yaml.Node, known ...string) (map[string]*yaml.Node, error) {
 			}
 		}
 		if name == "" {
-			return nil, at(key, fmt.Errorf("the key %q is not known", clip(key.Value)))
+			return nil, at(key, fmt.Errorf("the key %q is not known; there are %s", clip(key.Value), strings.Join(known, ", ")))
 		}
 		if found[name] != nil {
 			return nil, at(key, fmt.Errorf("the key %q stands twice", name))

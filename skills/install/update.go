@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -44,7 +45,7 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 	entries := i.lock.Skills
 	if len(names) > 0 {
 		entries = nil
-		for _, name := range names {
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 			e := i.lock.Find(name)
 			if e == nil {
 				return nil, &MissingError{name}

@@ -41,13 +41,10 @@ const (
 	ApproveNever  Approve = "never"  // not even when the tier asks for one
 )
 
-// Revealing reports whether a run of this entry could show more than the skill's own bytes and the
-// caller's arguments.
-func (e Entry) Revealing() bool { return len(e.Network)+len(e.Env)+len(e.Secrets) > 0 }
-
-// reveals is Revealing for a run on a target, with or without a workspace granted to it.
+// reveals reports whether a run of this entry on a target, with or without a workspace granted to it, could
+// show more than the skill's own bytes and the caller's arguments.
 func (e *Entry) reveals(target Target, workspace bool) bool {
-	return target == TargetHost || workspace && e.Workspace != "none" || e.Revealing()
+	return target == TargetHost || workspace && e.Workspace != "none" || len(e.Network)+len(e.Env)+len(e.Secrets) > 0
 }
 
 func (e Entry) release(byDefault Release) Release {

@@ -107,7 +107,7 @@ func (e *Entry) check() error {
 		return fmt.Errorf("network names more than %d hosts", maxHosts)
 	}
 	for _, host := range e.Network {
-		if err := CheckHost(host); err != nil {
+		if err := checkHost(host); err != nil {
 			return err
 		}
 	}
@@ -163,10 +163,10 @@ func (e *Entry) checkNames() error {
 	return nil
 }
 
-// CheckHost refuses what is no exact host that an entry may open to a run: NAME or NAME:PORT, NAME a
+// checkHost refuses what is no exact host that an entry may open to a run: NAME or NAME:PORT, NAME a
 // DNS name in lower case or an IP address, one of version 6 in brackets when a port follows. There are
 // no patterns.
-func CheckHost(spec string) error {
+func checkHost(spec string) error {
 	refuse := func(reason string) error { return fmt.Errorf("network %q: %s", clip(spec), reason) }
 	host := spec
 	if name, port, err := net.SplitHostPort(spec); err == nil {

@@ -113,12 +113,6 @@ func New(cfg Config) *Policy {
 // Offers reports whether a tool is offered at all.
 func (p *Policy) Offers(tool string) bool { return slices.Contains(p.cfg.Tools, tool) }
 
-// Allowlists reports whether the run tool is offered and an entry names exactly this script. It says
-// nothing of pins, profiles, tiers or modes: only Decide permits.
-func (p *Policy) Allowlists(skill, path string) bool {
-	return p.Offers(runTool) && len(p.cfg.Allowlist.Find(skill, path)) > 0
-}
-
 // Entries are the allowlist's entries in the order given.
 func (p *Policy) Entries() []Entry { return p.cfg.Allowlist.Entries() }
 

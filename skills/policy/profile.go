@@ -64,8 +64,7 @@ func byName(profiles []Profile) map[string]*Profile {
 	return index
 }
 
-// IncludesSkill reports whether a skill is one of the profile.
-func (p *Profile) IncludesSkill(path string) bool {
+func (p *Profile) includesSkill(path string) bool {
 	return p.Skills == nil || slices.Contains(p.Skills, path)
 }
 
@@ -115,7 +114,7 @@ func (p *Policy) excluded(r *Request) *Denial {
 		case what != "":
 		case !profile.includesTool(r.Tool):
 			what, by = "the tool "+clip(r.Tool), profile.Name
-		case r.Skill != "" && !profile.IncludesSkill(r.Skill):
+		case r.Skill != "" && !profile.includesSkill(r.Skill):
 			what, by = "the skill "+clip(r.Skill), profile.Name
 		case r.Class != Read && !profile.includesScript(r.Skill, r.Path):
 			what, by = "the script "+clip(r.Path), profile.Name
@@ -148,7 +147,7 @@ func (p *Policy) Visible(principal Principal, profiles []string) (paths []string
 		case all:
 			paths, all = slices.Clone(profile.Skills), false
 		default:
-			paths = slices.DeleteFunc(paths, func(path string) bool { return !profile.IncludesSkill(path) })
+			paths = slices.DeleteFunc(paths, func(path string) bool { return !profile.includesSkill(path) })
 		}
 	})
 	if !known {

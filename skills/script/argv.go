@@ -70,9 +70,9 @@ type PathError struct {
 func (e *PathError) Error() string { return "script path " + e.Reason }
 
 // CleanPath returns the canonical form of a script's path: relative, slash-separated, below
-// scripts/, without empty or "." segments and without spaces around it. What could name another file on another system or in
-// another notation is refused, not resolved: "..", backslashes, ":", "*", control characters and a
-// trailing slash.
+// scripts/, without empty or "." segments and without spaces around it. What could name another file
+// on another system or in another notation is refused, not resolved: "..", backslashes, ":", "*",
+// control characters and a trailing slash.
 //
 // Errors: *PathError.
 func CleanPath(p string) (string, error) {

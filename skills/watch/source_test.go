@@ -69,7 +69,7 @@ func TestRunSeesVersions(t *testing.T) {
 // newWatcher returns a watcher that watches the tree but for a loop.
 func newWatcher(t *testing.T, log *lines) (*watcher, *tree) {
 	t.Helper()
-	w := start(t, Options{Debounce: time.Hour})
+	w := plant(t)
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		t.Skipf("missing capability: watches: %v", err)
