@@ -218,8 +218,8 @@ const checkPrefix = "skillsd-check-"
 // stale is how old a self-test's directory is when its server must have been killed.
 const stale = 10 * time.Minute
 
-// sweep removes what killed servers left: those known to be gone by their number, others by age. What cannot be removed, another user's or gone already,
-// is left.
+// sweep removes what killed servers left: those known to be gone by their number, others by age. What
+// cannot be removed, another user's or gone already, is left.
 func sweep(tempDir string) {
 	if tempDir == "" {
 		tempDir = os.TempDir()

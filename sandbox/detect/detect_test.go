@@ -69,15 +69,23 @@ func (unsafe) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error
 	script := filepath.Join(cmd.Tree.Name(), filepath.Base(cmd.Argv[1]))
 	c := exec.CommandContext(ctx, "/bin/sh", append([]string{script}, cmd.Argv[2:]...)...)
 	c.Env = append(os.Environ(), "SKILLSD_SELF_TEST=leaked")
-	c.WaitDelay = 10 * time.Millisecond // its daemon keeps the pipe open
-	out, err := c.Output()
-	res := &sandbox.Result{Outcome: sandbox.Exited, Stdout: sandbox.Stream{Head: out}}
+	// Its daemon would keep a pipe open.
+	file, err := os.CreateTemp("", "unsafe")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	c.Stdout = file
+	err = c.Run()
+	res := &sandbox.Result{Outcome: sandbox.Exited}
 	if ctx.Err() != nil {
 		res.Outcome = sandbox.TimedOut
 	} else if err != nil {
 		return nil, err
 	}
-	return res, nil
+	res.Stdout.Head, err = os.ReadFile(file.Name())
+	return res, err
 }
 
 func TestCheckRefusesABackendThatDoesNothing(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	askLimit  = 5 * time.Second
+	askLimit  = 20 * time.Second
 	askOutput = 64 << 10
 )
 
@@ -74,7 +74,8 @@ func (f *Finder) Keep(dirs ...string) { f.kept.others = append(f.kept.others, re
 
 // Find returns the interpreter called name ("bash", "sh", "python3", "node" or "deno"), or nil
 // when there is none. The first call for a name reads the whole file and may start it to learn
-// its directories and version; answers are kept until the process ends.
+// its directories and version, where root asks as the user who could replace it; answers are kept until
+// the process ends.
 //
 // Errors: every interpreter found was refused, or ctx ended.
 func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, error) {
@@ -155,6 +156,9 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return errors.New("names no file as its program")
+	}
 	if shim, err := isScript(real); err != nil || shim {
 		return errors.New("names a script as its program")
 	}
@@ -192,12 +196,17 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 }
 
 // ask runs an interpreter of the host on a fixed program, with nothing of the environment but the search
-// path and, unless it is empty, a home, both of which shims need.
+// path and, unless it is empty, a home, both of which shims need. Root asks one of another user's as that
+// user.
 func (f *Finder) ask(ctx context.Context, path, home string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	out := &limited{left: askOutput}
 	cmd := exec.CommandContext(ctx, path, args...)
+	var err error
+	if cmd.SysProcAttr, err = asOwner(path); err != nil {
+		return "", err
+	}
 	cmd.Env = []string{"PATH=" + strings.Join(f.dirs, string(filepath.ListSeparator)), "LANG=C.UTF-8", "NO_COLOR=1"}
 	if home != "" {
 		cmd.Env = append(cmd.Env, "HOME="+home)
