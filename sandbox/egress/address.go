@@ -42,12 +42,12 @@ var (
 	}
 )
 
-// public reports whether a name may lead to addr. own are the machine's addresses.
-func public(addr netip.Addr, own []netip.Addr) bool {
-	if !addr.IsValid() || addr.Zone() != "" || slices.Contains(own, addr) {
+// public reports whether a name may lead to addr. own are the networks that the machine is in.
+func public(addr netip.Addr, own []netip.Prefix) bool {
+	within := func(p netip.Prefix) bool { return p.Contains(addr) }
+	if !addr.IsValid() || addr.Zone() != "" || slices.ContainsFunc(own, within) {
 		return false
 	}
-	within := func(p netip.Prefix) bool { return p.Contains(addr) }
 	if addr.Is4() {
 		return !slices.ContainsFunc(internal, within)
 	}
@@ -55,21 +55,38 @@ func public(addr netip.Addr, own []netip.Addr) bool {
 	return unicast6.Contains(addr) && !slices.ContainsFunc(internal6, within)
 }
 
-// ownAddresses are those of the machine's interfaces.
-func ownAddresses() ([]netip.Addr, error) {
+// ownNetworks are those of the machine's interfaces: with public addresses too, and above all with those of
+// version 6, what is in them is beside the machine, and may trust it.
+func ownNetworks() ([]netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
 	}
-	var own []netip.Addr
+	var own []netip.Prefix
 	for _, a := range list {
-		if ipnet, ok := a.(*net.IPNet); ok {
-			if addr, ok := netip.AddrFromSlice(ipnet.IP); ok {
-				own = append(own, addr.Unmap())
-			}
+		if p, ok := networkOf(a); ok {
+			own = append(own, p)
 		}
 	}
 	return own, nil
+}
+
+// networkOf is the network of an interface's address, or the address alone where it is in none.
+func networkOf(a net.Addr) (netip.Prefix, bool) {
+	ipnet, ok := a.(*net.IPNet)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(ipnet.IP)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	addr = addr.Unmap()
+	ones, size := ipnet.Mask.Size()
+	if ones == 0 || size != addr.BitLen() {
+		ones = addr.BitLen()
+	}
+	return netip.PrefixFrom(addr, ones).Masked(), true
 }
 
 // resolve asks for the name as it stands: the final dot keeps search domains out.

@@ -7,14 +7,17 @@
 //   - a name is resolved once and the address that was checked is the address that is dialled, so
 //     that a name server that changes its mind gains nothing;
 //   - a name never leads to this machine, its own networks or the services of a cloud beside it:
-//     loopback, link-local, private, shared, multicast and reserved addresses, every notation of IPv6
-//     that carries an address of version 4, the machine's own public addresses and the known
-//     metadata services are refused. An address that is listed itself is reached, whatever it is: the
-//     operator who lists 10.0.0.5:443 means it;
+//     loopback, link-local, private, shared, multicast and reserved addresses, the registered notations
+//     of IPv6 that carry an address of version 4, the networks of the machine's interfaces, public ones
+//     too, and the known metadata services are refused. An address that is listed itself is reached,
+//     whatever it is: the operator who lists 10.0.0.5:443 means it;
 //   - proxies named in the server's environment are not used;
 //   - connections, their number at a time, their bytes and the time to say what is wanted are bounded,
 //     and nothing outlives Serve;
 //   - every connection is remembered with what was asked, dialled and moved, or why it was refused.
+//
+// It does not know public addresses that lead inside by other ways: through a router to a network that the
+// machine is not in, or by a prefix of its own in which a network translates addresses of version 4.
 //
 // It does not look into what is carried. What runs in the sandbox can send what it knows to a listed
 // host, in the clear or not, and can ask the same address for another site in the name of TLS or in

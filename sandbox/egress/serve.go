@@ -118,7 +118,7 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	if err != nil || len(found) == 0 {
 		return nil, NotResolved
 	}
-	own, err := ownAddresses()
+	own, err := ownNetworks()
 	if err != nil {
 		return nil, NotPublic
 	}
