@@ -9,6 +9,9 @@ import (
 	"unicode/utf8"
 )
 
+// outputFactor is how many times its limit a stream may have before its run is ended.
+const outputFactor = 64
+
 // Capture keeps the first two thirds and the last third of a stream's limit in bytes, and counts and
 // hashes all of them. It is not safe for concurrent use.
 type Capture struct {
@@ -51,9 +54,9 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Drain takes what comes out of a pipe until its end, also what is in it once its deadline has passed,
-// and reports whether that were more than most bytes, at which it stops.
-func (c *Capture) Drain(pipe *os.File, most int64) (over bool) {
+// Drain takes what comes out of a pipe until its end, also what is in it once its deadline has passed.
+// Beyond 64 times the capture's limit in bytes it stops and reports that the run is to be ended.
+func (c *Capture) Drain(pipe *os.File) (over bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := pipe.Read(buf)
@@ -61,7 +64,7 @@ func (c *Capture) Drain(pipe *os.File, most int64) (over bool) {
 			n, err = readNow(pipe, buf)
 		}
 		_, _ = c.Write(buf[:max(n, 0)])
-		if c.total > most {
+		if (c.total-1)/outputFactor >= c.limit { // the product could be too large for its type
 			return true
 		}
 		if err != nil {
@@ -69,9 +72,6 @@ func (c *Capture) Drain(pipe *os.File, most int64) (over bool) {
 		}
 	}
 }
-
-// Total is the number of bytes taken.
-func (c *Capture) Total() int64 { return c.total }
 
 // Stream returns what was taken as a result has it.
 func (c *Capture) Stream() Stream {

@@ -73,7 +73,7 @@ type Limits struct {
 	Timeout time.Duration // wall clock
 	CPU     time.Duration // processor time of one process; the default is Timeout and 2 s more
 	Memory  int64         // bytes, of all processes together: private, shared, and in temporary files
-	PIDs    int           // processes and threads
+	PIDs    int           // processes and threads; a backend may let a command have a few more
 	Files   int           // open descriptors of one process
 	File    int64         // bytes, of one file written
 	Scratch int64         // bytes of /tmp, and of the changes to a staged workspace
@@ -93,7 +93,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// WithDefaults returns l with every field that is not positive taken from [DefaultLimits].
+// WithDefaults returns l with every field that is not positive taken from [DefaultLimits], but for CPU,
+// which is then by 2 s more than Timeout.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	l.Timeout = positive(l.Timeout, d.Timeout)
@@ -108,21 +109,6 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Within returns l with no field above the one of ceiling; a field of ceiling that is not positive
-// bounds nothing, and one of l that is not positive becomes the ceiling's.
-func (l Limits) Within(ceiling Limits) Limits {
-	l.Timeout = atMost(l.Timeout, ceiling.Timeout)
-	l.CPU = atMost(l.CPU, ceiling.CPU)
-	l.Memory = atMost(l.Memory, ceiling.Memory)
-	l.PIDs = atMost(l.PIDs, ceiling.PIDs)
-	l.Files = atMost(l.Files, ceiling.Files)
-	l.File = atMost(l.File, ceiling.File)
-	l.Scratch = atMost(l.Scratch, ceiling.Scratch)
-	l.Inodes = atMost(l.Inodes, ceiling.Inodes)
-	l.Output = atMost(l.Output, ceiling.Output)
-	return l
-}
-
 type limit interface{ ~int | ~int64 }
 
 func positive[T limit](v, otherwise T) T {
@@ -130,13 +116,6 @@ func positive[T limit](v, otherwise T) T {
 		return v
 	}
 	return otherwise
-}
-
-func atMost[T limit](v, ceiling T) T {
-	if ceiling > 0 && (v <= 0 || v > ceiling) {
-		return ceiling
-	}
-	return v
 }
 
 // Outcome says how a run ended.
@@ -161,7 +140,8 @@ type Result struct {
 	Stdout    Stream
 	Stderr    Stream
 	Out       []OutFile // regular files the script left in /out, sorted by name
-	OutSkips  int       // entries of /out left behind: no regular file, unreadable, or over a bound
+	OutSkips  int       // entries of /out left behind: no regular file, unreadable, a name that is no text, or over a bound
+	Skipped   []string  // names of the first of those, below /out; hostile, of any bytes
 	Writes    []Write   // staged workspace only, in the order they were applied
 	Duration  time.Duration
 	Backend   string
@@ -187,7 +167,7 @@ type OutFile struct {
 // Write is one change to a staged workspace.
 type Write struct {
 	Path    string // slash-separated, below /workspace
-	Op      string // "write", "mkdir" or "delete"
+	Op      string // "write", "mkdir", "delete" or, of a directory that was there, "chmod"
 	Size    int64
 	Digest  string // of the new content, for "write"; empty when refused, or when the script could not read it
 	Refused string // why it was not applied; empty when applied

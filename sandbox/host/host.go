@@ -33,10 +33,8 @@ import (
 // Name is the runner's name in results and errors.
 const Name = "host"
 
-const (
-	outputFactor = 64 // of the output limit, at which a run is ended
-	drainFor     = 500 * time.Millisecond
-)
+// drainFor is how long output is waited for once nobody of the session can write any more.
+const drainFor = 500 * time.Millisecond
 
 // Runner runs commands on the host. It is safe for concurrent use.
 type Runner struct{}
@@ -207,7 +205,7 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	if pipes.stdin != nil {
 		others.Go(func() { feed(pipes.stdin, e.cmd.Stdin) })
 	}
-	others.Go(func() { e.watch(ctx) })
+	others.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, e.end) })
 	err = e.wait(c)
 	close(e.done)
 	if pipes.stdin != nil {
@@ -256,20 +254,8 @@ func (e *execution) result(state *os.ProcessState) *sandbox.Result {
 	return result
 }
 
-func (e *execution) watch(ctx context.Context) {
-	timeout := time.NewTimer(e.limits.Timeout)
-	defer timeout.Stop()
-	select {
-	case <-e.done:
-	case <-ctx.Done():
-		e.end(sandbox.Canceled)
-	case <-timeout.C:
-		e.end(sandbox.TimedOut)
-	}
-}
-
 func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	if into.Drain(f, e.limits.Output*outputFactor) {
+	if into.Drain(f) {
 		e.end(sandbox.OutputLimit)
 	}
 }

@@ -196,10 +196,14 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			cmd := sh(t, test.script)
 			cmd.Limits = sandbox.Limits{Timeout: test.timeout, Output: 1 << 10}
 			r := run(t, cmd)
-			if r.Outcome != test.want {
-				t.Fatalf("Run = %+v, want %s", r, test.want)
+			if r.Outcome == sandbox.TimedOut && strings.Count(string(r.Stdout.Head), "\n") < 3 { // a busy machine takes longer to start
+				cmd.Limits.Timeout *= 30
+				r = run(t, cmd)
 			}
 			pids := strings.SplitN(string(r.Stdout.Head), "\n", 4)
+			if r.Outcome != test.want || len(pids) < 4 {
+				t.Fatalf("Run = %+v, want %s", r, test.want)
+			}
 			for _, pid := range pids[:3] {
 				if !ended(t, pid) {
 					t.Errorf("process %s is left", pid)

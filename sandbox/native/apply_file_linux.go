@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -19,8 +18,6 @@ import (
 // maxWaiting is how many files are made durable at a time: one after the other each would wait for
 // the disk, and each is an open file.
 const maxWaiting = 32
-
-const accessList = "system.posix_acl_access"
 
 // An incoming file is a whole copy beside the place it is for.
 type incoming struct {
@@ -61,10 +58,8 @@ func (a *applier) fetch(in *incoming, from *os.Root) (err error) {
 	case info.Size() > a.left:
 		return errTooLarge
 	}
-	var old uint32
-	if e, err := in.to.stat(in.name); err == nil && e.Mode&unix.S_IFMT == unix.S_IFREG {
-		old = uint32(e.Mode)
-	}
+	old := in.replaced()
+	defer old.close()
 	f, err := in.create()
 	if err != nil {
 		return err
@@ -88,7 +83,11 @@ func (a *applier) fetch(in *incoming, from *os.Root) (err error) {
 	if a.wasReadable(src, info) {
 		in.w.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	}
-	return a.own(f, src, in.to, old)
+	if err := a.own(f, src, in.to, old); err != nil {
+		return err
+	}
+	keepTime(f, info.ModTime(), old)
+	return nil
 }
 
 // create makes a file without a name, of which a server that is killed leaves nothing, or a named one
@@ -121,81 +120,6 @@ func (in *incoming) discard() {
 	}
 }
 
-// wasReadable reports whether the command could read a file of the layer: a server of root's reads
-// also those of others that the command has only moved, and a digest tells what is in them.
-func (a *applier) wasReadable(src *os.File, info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !a.root || ok && int(st.Uid) == a.owner:
-		return true
-	case !ok || hasList(src):
-		return false
-	case int(st.Gid) == a.group:
-		return st.Mode&0o040 != 0
-	}
-	return st.Mode&0o004 != 0
-}
-
-func hasList(f *os.File) bool {
-	n, err := unix.Fgetxattr(int(f.Fd()), accessList, nil)
-	return err == nil && n > 0
-}
-
-// own gives f, which is new in a directory, its owner, mode and access list. What the command made
-// belongs to the directory's owner and is writable by nobody else, unless the file whose place it
-// takes was. What belonged to somebody else, and was only moved or written to, stays as it was.
-func (a *applier) own(f, src *os.File, in *place, old uint32) error {
-	var st, made unix.Stat_t
-	if err := errors.Join(unix.Fstat(int(src.Fd()), &st), unix.Fstat(int(f.Fd()), &made)); err != nil {
-		return err
-	}
-	mode := st.Mode&0o755 | st.Mode&old&0o022
-	if made.Mode&unix.S_IFMT == unix.S_IFDIR {
-		mode |= 0o700 | made.Mode&unix.S_ISGID
-	}
-	if !a.root {
-		return unix.Fchmod(int(f.Fd()), mode)
-	}
-	uid, gid := int(st.Uid), int(st.Gid)
-	foreign := uid != a.owner
-	if foreign {
-		mode = st.Mode&0o777 | made.Mode&unix.S_ISGID
-	} else {
-		e, err := in.statx("", unix.AT_EMPTY_PATH)
-		if err != nil {
-			return err
-		}
-		uid, gid = int(e.Uid), int(e.Gid)
-	}
-	if err := f.Chown(uid, gid); err != nil {
-		return err
-	}
-	if foreign {
-		if err := copyList(f, src); err != nil {
-			return err
-		}
-	}
-	return unix.Fchmod(int(f.Fd()), mode)
-}
-
-// copyList carries an access list over: without it the mode's bits for the group, which are the
-// list's mask, would be the group's rights.
-func copyList(f, src *os.File) error {
-	if !hasList(src) {
-		err := unix.Fremovexattr(int(f.Fd()), accessList)
-		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
-			return nil
-		}
-		return err
-	}
-	buf := make([]byte, 64<<10)
-	n, err := unix.Fgetxattr(int(src.Fd()), accessList, buf)
-	if err != nil {
-		return err
-	}
-	return unix.Fsetxattr(int(f.Fd()), accessList, buf[:n], 0)
-}
-
 // flush puts the files that wait in their places once their bytes are on disk: whatever ends the
 // server then, each file is the old or the new one, whole.
 func (a *applier) flush() {
@@ -219,6 +143,7 @@ func (a *applier) flush() {
 	}
 	a.waiting = a.waiting[:0]
 	for _, p := range a.held {
+		a.finish(p)
 		p.close()
 	}
 	a.held = a.held[:0]
@@ -261,6 +186,7 @@ func (a *applier) clear(in *incoming) error {
 // release closes a directory once no file waits to be put in it.
 func (a *applier) release(p *place) {
 	if len(a.waiting) == 0 {
+		a.finish(p)
 		p.close()
 		return
 	}

@@ -81,9 +81,6 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 		return nothing("the changes cannot be read")
 	}
 	defer func() { _ = from.Close() }()
-	if entries, err := fs.ReadDir(from.FS(), "."); err == nil && len(entries) == 0 {
-		return nil
-	}
 	to, err := openPlace(l.ws.Dir)
 	if errors.Is(err, unix.ENOSYS) {
 		return nothing("the kernel does not tell where file systems are mounted")
@@ -98,8 +95,17 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 	for _, p := range l.ws.Protected {
 		a.protected = append(a.protected, path.Clean(p))
 	}
-	a.dir(from, to, "", a.lock(to), false)
+	a.top(to)
+	if entries, err := fs.ReadDir(from.FS(), "."); err == nil && len(entries) == 0 {
+		return a.writes
+	}
+	why := a.lock(to)
+	if why == "" {
+		a.open(to, ".")
+	}
+	a.dir(from, to, "", why, false)
 	a.flush()
+	a.finish(to)
 	if a.cut {
 		a.add(sandbox.Write{Path: ".", Op: "write", Refused: "there are more changes than are applied"})
 	}
@@ -226,6 +232,9 @@ func (a *applier) directory(from *os.Root, to *place, name, p, refused string, h
 		if why == "" {
 			why = a.refuseTarget(self, target, hidden)
 		}
+		if why == "" {
+			a.settle(self, target, p)
+		}
 		a.dir(sub, target, p, why, hidden)
 		a.release(target)
 		return
@@ -291,7 +300,7 @@ func (a *applier) mkdir(self *os.File, to *place, name string) (*place, error) {
 		target.close()
 		return nil, errors.Join(errChanged, err)
 	}
-	if err := a.own(target.self, self, to, 0); err != nil {
+	if err := a.own(target.self, self, to, nil); err != nil {
 		target.close()
 		return nil, errors.Join(err, to.root.Remove(name))
 	}

@@ -79,7 +79,7 @@ func TestApplyKeepsOwners(t *testing.T) {
 	}
 	const command = 65534
 	upper, ws := tree(t, "made", "private", "public", "shared", "listed", "dir/below", "theirs/file"), tree(t)
-	if err := errors.Join(ws.Chown(someone, someone), unix.Fchmod(int(ws.Fd()), 0o2777)); err != nil {
+	if err := errors.Join(ws.Chown(someone, someone), unix.Fchmod(int(ws.Fd()), 0o2777), unix.Fchmod(int(upper.Fd()), 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	for name, as := range map[string]struct {

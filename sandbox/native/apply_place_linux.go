@@ -30,6 +30,8 @@ var (
 	errDeep    = errors.New("what is below is too deep")
 	errLate    = errors.New("applying took longer than the run may take")
 	errCancel  = errors.New("the run was cancelled before this was applied")
+	errShared  = errors.New("a directory keeps its owner's rights and becomes writable for nobody else")
+	errTop     = errors.New("the workspace itself keeps its mode")
 )
 
 // A place is a directory of the workspace. Nothing of another mount is reached through it: a command
@@ -38,6 +40,8 @@ type place struct {
 	root  *os.Root
 	self  *os.File
 	mount uint64
+	was   *entry // the directory itself, as it was entered
+	then  mode   // what it gets when all is in it
 }
 
 // An entry is what stands in a place, links not followed.
@@ -94,7 +98,7 @@ func newPlace(root *os.Root) (*place, error) {
 		p.close()
 		return nil, err
 	}
-	p.mount = e.Mnt_id
+	p.mount, p.was = e.Mnt_id, e
 	return p, nil
 }
 
@@ -192,7 +196,7 @@ func reason(err error) string {
 	if errors.Is(err, errTooLarge) {
 		return "all changes together are too large"
 	}
-	for _, known := range []error{errNotDir, errMounted, errChanged, errGit, errHolds, errIsDir, errDeep, errLate, errCancel} {
+	for _, known := range []error{errNotDir, errMounted, errChanged, errGit, errHolds, errIsDir, errDeep, errLate, errCancel, errShared, errTop} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -7,6 +7,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillsd/skillsd/sandbox"
 )
 
@@ -83,6 +85,7 @@ func (a *applier) delete(to *place, names []string) error {
 
 func (a *applier) deleteTree(to *place, name string, depth int) error {
 	err := a.visit(to, name, depth, func(sub *place, below string) error {
+		a.open(sub, "")
 		return a.deleteTree(sub, below, depth+1)
 	})
 	if err != nil {
@@ -112,7 +115,10 @@ func (a *applier) refuseTree(to *place, name, p string) string {
 			return "holds a protected path"
 		}
 	}
-	err := a.look(to, name, 0)
+	err := a.keepsAll(to)
+	if err == nil {
+		err = a.look(to, name, 0)
+	}
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
@@ -140,6 +146,8 @@ func (a *applier) visit(to *place, name string, depth int, each func(*place, str
 		return errMounted
 	case a.foreign(e):
 		return errChanged
+	case a.keeps(to, e):
+		return unix.EPERM
 	case !e.isDir():
 		return nil
 	}
@@ -155,10 +163,34 @@ func (a *applier) visit(to *place, name string, depth int, each func(*place, str
 	if gitLike(entries, nil) {
 		return errGit
 	}
+	if err := a.keepsAll(sub); err != nil && len(entries) > 0 && !a.opens(sub) {
+		return err
+	}
 	for _, below := range entries {
 		if err := each(sub, below.Name()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unchangeable are the attributes that keep even root from taking a file away, or one out of a directory.
+const unchangeable = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND
+
+// keeps reports whether the kernel would let no entry like e be taken out of dir. What a deletion
+// cannot finish it must not begin.
+func (a *applier) keeps(dir *place, e *entry) bool {
+	if e.Attributes&unchangeable != 0 {
+		return true
+	}
+	user := os.Geteuid()
+	return !a.root && dir.was.Mode&unix.S_ISVTX != 0 && int(e.Uid) != user && int(dir.was.Uid) != user
+}
+
+// keepsAll says why the kernel would let nothing be taken out of dir.
+func (a *applier) keepsAll(dir *place) error {
+	if dir.was.Attributes&unchangeable != 0 {
+		return unix.EPERM
+	}
+	return unix.Faccessat(int(dir.self.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 }

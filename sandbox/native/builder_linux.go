@@ -227,7 +227,7 @@ func (e *execution) notLetGo(state *os.ProcessState, err error) error {
 	if e.command != nil && !e.said.began {
 		return e.neverBegan(state)
 	}
-	return unavailable("limits could not be put in place", "check the server's right to use control groups", err)
+	return unavailable("limits could not be put in place", cgroupRemedy, err)
 }
 
 // neverBegan explains a helper that said nothing.
@@ -264,33 +264,33 @@ func (e builderError) Error() string { return string(e) }
 func (e *execution) collect(res *sandbox.Result) {
 	switch {
 	case e.spec.Setting == pidone.Guest:
-		res.Out, res.OutSkips = unpack(e.said.out)
+		unpack(e.said.out, res)
 	case len(e.said.files) > 0:
-		res.Out, res.OutSkips = collect(e.said.files[0])
+		collect(e.said.files[0], res)
 	}
 }
 
 // unpack judges the files that a guest sent as collect does those of a directory.
-func unpack(data []byte) ([]sandbox.OutFile, int) {
+func unpack(data []byte, res *sandbox.Result) {
 	if len(data) == 0 {
-		return nil, 0
+		return
 	}
 	files, skips, err := pidone.Unpack(data)
 	if err != nil {
-		return nil, 1
+		skip(res, ".")
+		return
 	}
 	slices.SortFunc(files, func(a, b pidone.File) int { return strings.Compare(a.Name, b.Name) })
-	var out []sandbox.OutFile
 	size := 0
 	for i, f := range files {
 		size += len(f.Data)
-		if i > 0 && files[i-1].Name == f.Name || !fs.ValidPath(f.Name) || f.Name == "." || !printable(f.Name) || len(out) == maxOutFiles || size > maxOutBytes {
-			skips++
+		if i > 0 && files[i-1].Name == f.Name || !fs.ValidPath(f.Name) || f.Name == "." || !printable(f.Name) || len(res.Out) == maxOutFiles || size > maxOutBytes {
+			skip(res, f.Name)
 			continue
 		}
-		out = append(out, sandbox.OutFile{Name: f.Name, Data: f.Data})
+		res.Out = append(res.Out, sandbox.OutFile{Name: f.Name, Data: f.Data})
 	}
-	return out, skips
+	res.OutSkips += skips // whose names the guest does not send
 }
 
 // Identity says who the program of a [Plan.Enter] is to the host.

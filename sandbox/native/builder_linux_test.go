@@ -2,6 +2,7 @@ package native
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,9 +43,13 @@ func TestUnpackDoesNotTrustNames(t *testing.T) {
 		{"cut off", packed(0, "a", "1")[:12], nil, 1},
 		{"longer than it says", append(packed(0), 0), nil, 1},
 	} {
-		files, skips := unpack(tt.data)
-		if diff := cmp.Diff(tt.want, files, asText); diff != "" || skips != tt.skips {
-			t.Errorf("%s: %d skips, want %d; files (-want +got):\n%.500s", tt.name, skips, tt.skips, diff)
+		var res sandbox.Result
+		unpack(tt.data, &res)
+		if diff := cmp.Diff(tt.want, res.Out, asText); diff != "" || res.OutSkips != tt.skips {
+			t.Errorf("%s: %d skips, want %d; files (-want +got):\n%.500s", tt.name, res.OutSkips, tt.skips, diff)
+		}
+		if tt.name == "unprintable" && !slices.Equal(res.Skipped, []string{"a\nb", "a\x1b[2J", "\xff"}) {
+			t.Errorf("named as left behind: %q", res.Skipped)
 		}
 	}
 }

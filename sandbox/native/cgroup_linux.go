@@ -17,8 +17,12 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// ownTasks is the room for the helper's threads under a limit that counts them.
-const ownTasks = 12
+// Room for the helper under a limit on processes: for all its threads, or where its main thread enters
+// alone, for that and the few that it may start before the command.
+const (
+	ownTasks   = 12
+	aloneTasks = 4
+)
 
 // groupPrefix begins the names of all cgroups made here.
 const groupPrefix = "skillsd-run-"
@@ -202,7 +206,11 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 		}
 	}()
 	name := groupPrefix + pidSpace() + "-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()
-	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+ownTasks)
+	room := ownTasks
+	if g.hasDoors() {
+		room = aloneTasks
+	}
+	mem, pids := strconv.FormatInt(l.Memory, 10), strconv.Itoa(l.PIDs+room)
 	type setting struct {
 		dir, file, value string
 		optional         bool
@@ -254,7 +262,7 @@ func (e *execution) makeGroup(base cgroupBase) error {
 	}
 	group, err := base.create(e.groupLimits())
 	if err != nil {
-		return unavailable("no control group could be made", "check the server's right to make control groups", err)
+		return unavailable("no control group could be made", cgroupRemedy, err)
 	}
 	e.group = group
 	return nil
@@ -278,9 +286,9 @@ func (g *cgroup) add(pid int) error {
 	return nil
 }
 
-// entered reports whether a thread can enter the cgroup by itself. To move another process the kernel
+// hasDoors reports whether a thread can enter the cgroup by itself. To move another process the kernel
 // first waits until no processor can be starting one, which takes longer than all the rest of a run.
-func (g *cgroup) entered() bool { return g.memory == MemoryCgroup1 }
+func (g *cgroup) hasDoors() bool { return g.memory == MemoryCgroup1 }
 
 // doors are the files through which a thread enters, to be closed by the caller, with an error too.
 func (g *cgroup) doors() ([]*os.File, error) {

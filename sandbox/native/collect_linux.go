@@ -27,41 +27,52 @@ func rootOf(dir *os.File) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
 }
 
-// collect returns the regular files below dir and how many entries it left behind.
-func collect(dir *os.File) (files []sandbox.OutFile, skips int) {
+// maxSkipped is how many entries that were left behind are named.
+const maxSkipped = 16
+
+// skip counts an entry of /out that is left behind.
+func skip(res *sandbox.Result, path string) {
+	res.OutSkips++
+	if len(res.Skipped) < maxSkipped && len(path) <= 2*maxPath { // a part of one may be a part of a secret
+		res.Skipped = append(res.Skipped, path)
+	}
+}
+
+// collect takes the regular files below dir and notes what it leaves behind.
+func collect(dir *os.File, res *sandbox.Result) {
 	root, err := rootOf(dir)
 	if err != nil {
-		return nil, 1
+		skip(res, ".")
+		return
 	}
 	defer func() { _ = root.Close() }()
 	left := int64(maxOutBytes)
 	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			skips++
+			skip(res, path)
 			return nil
 		case d.IsDir() && (len(path) > maxPath || strings.Count(path, "/") >= maxDepth):
-			skips++
+			skip(res, path)
 			return fs.SkipDir
 		case d.IsDir():
 			return nil
-		case !d.Type().IsRegular() || len(files) == maxOutFiles || !printable(path):
-			skips++
+		case !d.Type().IsRegular() || len(res.Out) == maxOutFiles || !printable(path):
+			skip(res, path)
 			return nil
 		}
 		data, _, err := readRegular(root, path, left)
 		if err != nil {
-			skips++
+			skip(res, path)
 			return nil
 		}
 		left -= int64(len(data))
-		files = append(files, sandbox.OutFile{Name: path, Data: data})
+		res.Out = append(res.Out, sandbox.OutFile{Name: path, Data: data})
 		return nil
 	})
 	if err != nil {
-		skips++
+		skip(res, ".")
 	}
-	return files, skips
 }
 
 // printable keeps names out that could not be shown or written as JSON.

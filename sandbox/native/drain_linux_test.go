@@ -34,7 +34,7 @@ func TestReadAfterTheDeadline(t *testing.T) {
 		}
 		c := sandbox.NewCapture(1 << 20)
 		e.drain(r, c)
-		if got := c.Total(); got != int64(len(said)) {
+		if got := c.Stream().Total; got != int64(len(said)) {
 			t.Errorf("%d bytes of %d were read, the other end closed: %v", got, len(said), closed)
 		}
 		r.Close()

@@ -14,6 +14,8 @@ func (e *execution) setupError() error {
 	cause := error(e.said.errno)
 	reason := "cannot " + e.said.step
 	switch {
+	case e.said.step == pidone.EnterStep:
+		return unavailable("limits could not be put in place", cgroupRemedy, cause)
 	case e.said.step == "start the interpreter":
 		return unavailable(reason, "check that the interpreter and its libraries lie below /usr or in its own directory", cause)
 	case strings.HasPrefix(e.said.step, "filter "):
@@ -27,6 +29,9 @@ func (e *execution) setupError() error {
 	}
 	return unavailable(reason, "", cause)
 }
+
+// cgroupRemedy mends a control group that refuses what is to be in it.
+const cgroupRemedy = "check the server's right to use control groups"
 
 const namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
 	"user.max_user_namespaces above 0 and kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile with userns for this program); " +

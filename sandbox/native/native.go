@@ -34,8 +34,12 @@
 // list of such names is never complete, and what the host runs because somebody asks for it, a Makefile or
 // a script, is written. What was changed by others since the run began stays, as far as the file system's
 // clock tells, which moves in steps of milliseconds; a file that they deleted and the command changed comes
-// back. What the command may move and not read keeps its owner, mode and access list; the lists and
-// attributes of other files are lost. Directories are locked with flock while changes are applied to them,
+// back. What the command may move and not read keeps its owner, mode and access list. A file that takes
+// another's place keeps that one's owner, group and list where the server may give them, and where the
+// command could have written to it; other attributes are lost. Files keep the time the command gave them,
+// unless it is to come or no later than that of the file before. Of a directory that was there the mode
+// changes but for its owner's rights, the right of others to write and set-id bits, and not where it holds
+// a protected name or path. Directories are locked with flock while changes are applied to them,
 // and whoever has locked one holds that up. Applying may take as long as the run, at least ten seconds, and
 // ends with the context of Run; what it then has not got to is refused.
 //
@@ -80,10 +84,13 @@ import (
 // Name is the backend's name in results, flags and errors.
 const Name = "native"
 
+// DefaultUID is the user and group that commands of a server of root run as: nobody.
+const DefaultUID = 65534
+
 // Options change how a [Runner] isolates. The zero value is the default of every field.
 type Options struct {
 	// UID and GID are the host's ids a command runs as when the server runs as root. They should
-	// own no file. 0 means 65534.
+	// own no file. 0 means [DefaultUID].
 	UID, GID int
 
 	// Cgroup is the absolute path of a cgroup v2 directory with the memory and pids controllers
@@ -127,10 +134,10 @@ func Built(name string, b Builder, opts *Options) *Runner {
 		r.opts = *opts
 	}
 	if r.opts.UID <= 0 {
-		r.opts.UID = 65534
+		r.opts.UID = DefaultUID
 	}
 	if r.opts.GID <= 0 {
-		r.opts.GID = 65534
+		r.opts.GID = DefaultUID
 	}
 	return r
 }

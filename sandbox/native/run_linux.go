@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	outputFactor = 64 // of the output limit, at which a run is ended
-	sampleEvery  = 20 * time.Millisecond
-	drainFor     = 500 * time.Millisecond
+	sampleEvery = 20 * time.Millisecond
+	drainFor    = 500 * time.Millisecond
 )
 
 func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
@@ -148,7 +147,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	if e.child.stdin != nil {
 		readers.Go(func() { e.child.feed(e.cmd.Stdin) })
 	}
-	watchers.Go(func() { e.watch(ctx) })
+	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
 	watchers.Go(e.meter)
 	// Killing the helper makes letting it go fail too, and then says how the run ended.
 	goErr := e.letGo()
@@ -189,7 +188,7 @@ func (e *execution) letGo() error {
 	var doors []*os.File
 	switch {
 	case e.group == nil:
-	case e.group.entered() && e.spec.Setting != pidone.Guest:
+	case e.group.hasDoors() && e.spec.Setting != pidone.Guest:
 		doors, err = e.group.doors()
 		defer e.closeAll(doors)
 		if err != nil {
@@ -221,20 +220,8 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 }
 
 func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	if into.Drain(f, e.limits.Output*outputFactor) {
+	if into.Drain(f) {
 		e.end(sandbox.OutputLimit)
-	}
-}
-
-func (e *execution) watch(ctx context.Context) {
-	timeout := time.NewTimer(e.limits.Timeout)
-	defer timeout.Stop()
-	select {
-	case <-e.done:
-	case <-ctx.Done():
-		e.end(sandbox.Canceled)
-	case <-timeout.C:
-		e.end(sandbox.TimedOut)
 	}
 }
 

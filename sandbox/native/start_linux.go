@@ -341,7 +341,7 @@ func (c *child) letGo(doors []*os.File) error {
 	}
 	var serr error
 	err = conn.Write(func(fd uintptr) bool {
-		serr = unix.Sendmsg(int(fd), []byte{pidone.MsgGo}, rights, nil, unix.MSG_NOSIGNAL)
+		serr = unix.Sendmsg(int(fd), []byte{pidone.MsgGo, byte(len(doors))}, rights, nil, unix.MSG_NOSIGNAL)
 		return serr != unix.EAGAIN && serr != unix.EINTR
 	})
 	runtime.KeepAlive(doors)

@@ -71,7 +71,7 @@ func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes
 
 // until asks again and again, for as long as a busy machine may take.
 func until(done func() bool) bool {
-	deadline := time.After(3 * slack)
+	deadline := time.After(slack)
 	for !done() {
 		select {
 		case <-deadline:

@@ -31,7 +31,7 @@ func testResults(t *testing.T, f *fixture) {
 	if res.Backend != f.runner.Name() || res.Duration <= 0 {
 		t.Errorf("Backend, Duration = %q, %v", res.Backend, res.Duration)
 	}
-	want := sandbox.Limits{Timeout: 20 * time.Second}.WithDefaults()
+	want := sandbox.Limits{Timeout: time.Minute}.WithDefaults()
 	if diff := cmp.Diff(want, res.Limits); diff != "" {
 		t.Errorf("Limits (-want +got):\n%s", diff)
 	}

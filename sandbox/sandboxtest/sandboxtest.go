@@ -221,7 +221,7 @@ func (f *fixture) command(t *testing.T, name string, args ...string) *sandbox.Cm
 			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.TmpDir, "LANG=C.UTF-8",
 			"SKILL_DIR=" + sandbox.SkillDir,
 		},
-		Limits: sandbox.Limits{Timeout: 20 * time.Second},
+		Limits: sandbox.Limits{Timeout: time.Minute},
 	}
 }
 

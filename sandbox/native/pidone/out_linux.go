@@ -122,7 +122,7 @@ var errOut = errors.New("malformed files of a guest")
 // Unpack reads what the MsgOut packets carried together. What it returns is no more trusted than the
 // command: names may be anything, twice the same too.
 //
-// Errors: bytes that are no such thing, or end early.
+// Errors: bytes that are no such thing, or end early, and more files than a helper looks at.
 func Unpack(b []byte) (files []File, skips int, err error) {
 	for len(b) >= 8 {
 		n, size := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
@@ -133,7 +133,7 @@ func Unpack(b []byte) (files []File, skips int, err error) {
 			}
 			return files, int(min(size, 1<<20)), nil
 		}
-		if uint64(n)+uint64(size) > uint64(len(b)) {
+		if uint64(n)+uint64(size) > uint64(len(b)) || len(files) == maxOutEntries {
 			return nil, 0, errOut
 		}
 		files = append(files, File{Name: string(b[:n]), Data: b[n : n+size : n+size]})

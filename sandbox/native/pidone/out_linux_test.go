@@ -73,6 +73,18 @@ func TestOutIsBounded(t *testing.T) {
 	}
 }
 
+// What is held for a guest's files is bounded by their number too: nine bytes could be one.
+func TestUnpackIsBounded(t *testing.T) {
+	const empty = "\x01\x00\x00\x00\x00\x00\x00\x00x"
+	const end = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	if files, _, err := Unpack([]byte(strings.Repeat(empty, maxOutEntries) + end)); err != nil || len(files) != maxOutEntries {
+		t.Errorf("Unpack of %d files = %d, %v", maxOutEntries, len(files), err)
+	}
+	if files, _, err := Unpack([]byte(strings.Repeat(empty, maxOutEntries+1) + end)); err == nil {
+		t.Errorf("Unpack of %d files = %d of them", maxOutEntries+1, len(files))
+	}
+}
+
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x01\x00\x00\x00\x02\x00\x00\x00nab\x00\x00\x00\x00\x03\x00\x00\x00"))

@@ -32,6 +32,10 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 			return step("make the upper layer", err)
 		}
 	}
+	// Whatever the file mode creation mask took away: the workspace shows the mode it has.
+	if err := unix.Chmod(ownDir+"/upper", st.Mode&0o777); err != nil {
+		return step("make the upper layer", err)
+	}
 	if err := makeTarget(target, true); err != nil {
 		return step("mount "+m.Target, err)
 	}

@@ -129,7 +129,7 @@ func (h *helper) run() error {
 		return step("hand over the output directory", err)
 	}
 	if err := h.awaitGo(); err != nil {
-		return step("wait for the limits", err)
+		return err
 	}
 	if err := h.drop(); err != nil {
 		return err
@@ -213,16 +213,22 @@ func (h *helper) sendFiles() error {
 // awaitGo waits for the parent's word and enters the control groups that came with it. The main thread,
 // which alone starts the command, is all that enters: what it starts is in them from its beginning.
 func (h *helper) awaitGo() error {
-	var b [1]byte
+	var b [2]byte
 	oob := make([]byte, unix.CmsgSpace(maxDoors*4))
 	n, oobn, flags, _, err := unix.Recvmsg(ControlFD, b[:], oob, unix.MSG_CMSG_CLOEXEC)
+	if err == nil && (n != len(b) || b[0] != MsgGo || flags&unix.MSG_CTRUNC != 0) {
+		err = unix.EPIPE
+	}
 	if err != nil {
-		return err
+		return step("wait for the limits", err)
 	}
-	if n != 1 || b[0] != MsgGo || flags&unix.MSG_CTRUNC != 0 {
-		return unix.EPIPE
-	}
-	controls, err := unix.ParseSocketControlMessage(oob[:oobn])
+	return step(EnterStep, enterGroups(oob[:oobn], int(b[1])))
+}
+
+// enterGroups has the calling thread enter the control groups, so many, whose lists of threads the
+// descriptors in a message are, and closes them: none is left for the command.
+func enterGroups(oob []byte, groups int) error {
+	controls, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return err
 	}
@@ -238,7 +244,11 @@ func (h *helper) awaitGo() error {
 			if err := unix.Close(fd); err != nil {
 				return err
 			}
+			groups--
 		}
+	}
+	if groups != 0 {
+		return unix.EPIPE
 	}
 	return nil
 }

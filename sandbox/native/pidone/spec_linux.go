@@ -85,10 +85,13 @@ const (
 	MsgCwd    = 'C' // the working directory was refused: the reason
 	MsgExit   = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
 	MsgOut    = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
-	MsgGo     = 'g' // from the parent: limits are in place; descriptors: the control groups' lists of threads
+	MsgGo     = 'g' // from the parent: limits are in place, number (1 byte) of descriptors: control groups' lists of threads
 	errnoSize = 4
 	maxDoors  = 4 // descriptors of a MsgGo
 )
+
+// EnterStep is what a MsgError says could not be done when a control group refuses the helper.
+const EnterStep = "enter the control groups"
 
 // Encode returns the form that Decode reads.
 func (s *Spec) Encode() []byte {

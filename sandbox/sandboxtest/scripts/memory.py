@@ -1,7 +1,9 @@
 # Argument: how to take 512 MiB.
 import ctypes, mmap, os, sys, time
 size, page = 512 << 20, 4096
+kept = []
 def touch(m):
+    kept.append(m)
     for i in range(0, size, page):
         m[i] = 1
 how = sys.argv[1]
@@ -28,14 +30,13 @@ try:
                 libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(each), 4)
             else:
                 libc.munmap(ctypes.c_void_p(at + page), ctypes.c_size_t(each - page))
-        time.sleep(2)
     elif how == "leader":  # the process's first thread ends, another takes
         import platform, threading
         def take():
             time.sleep(0.3)
             b = bytearray(size)
             b[::page] = b"x" * len(b[::page])
-            time.sleep(2)
+            time.sleep(40)
             print("BREACH", how, flush=True)
             os._exit(0)
         threading.Thread(target=take).start()
@@ -49,7 +50,6 @@ try:
                 for i in range(0, 60000, 2):
                     libc.mprotect(ctypes.c_void_p(at + i * page), ctypes.c_size_t(page), 0)
                 time.sleep(60)
-        time.sleep(40)
     elif how == "memfd":
         fd = os.memfd_create("x")
         for _ in range(size >> 20):
@@ -113,8 +113,7 @@ try:
             m.madvise(15)
             for i in range(0, each, step):
                 m[i]
-            globals().setdefault("kept", []).append(m)
-        time.sleep(1)
+            kept.append(m)
     elif how == "tmpfs":
         for d in ("/tmp", "/dev/shm", "/out"):
             n = 0
@@ -141,7 +140,7 @@ try:
         for _ in range(8):
             if os.read(r, 1) != b"x":
                 raise OSError("killed")
-        time.sleep(3)
+    time.sleep(40)  # who looks now and then may be late
     print("BREACH", how)
 except (OSError, MemoryError) as e:
     print("refused", e)
