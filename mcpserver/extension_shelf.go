@@ -47,6 +47,7 @@ type shelves struct {
 	whole atomic.Pointer[shelf] // that of a scope which narrows nothing
 
 	mu   sync.Mutex
+	of   *skills.Snapshot // the one that the parts are of
 	part map[shelfKey]*shelf
 }
 
@@ -70,9 +71,9 @@ type shelf struct {
 
 // shelf returns that of what a scope sees of the registry's current snapshot.
 func (s *Server) shelf(sc scope) *shelf {
-	snapshot := s.cfg.Sessions.Visible(sc.principal, sc.profile)
+	snapshot, all := s.cfg.Sessions.Visible(sc.principal, sc.profile), s.cfg.Registry.Snapshot()
 	runs := s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile})
-	whole := snapshot == s.cfg.Registry.Snapshot() && runs == s.cfg.Policy.Offers(ToolRun)
+	whole := snapshot == all && runs == s.cfg.Policy.Offers(ToolRun)
 	if current := s.shelves.whole.Load(); whole && current != nil && current.snapshot == snapshot {
 		return current
 	}
@@ -81,14 +82,18 @@ func (s *Server) shelf(sc scope) *shelf {
 		s.shelves.whole.Store(fresh)
 		return fresh
 	}
-	return s.shelves.partOf(fresh)
+	return s.shelves.partOf(all, fresh)
 }
 
 // partOf returns the shelf that is kept in the place of one just made, which it keeps if there is none.
-func (p *shelves) partOf(fresh *shelf) *shelf {
+// Those of another snapshot than all are kept no longer.
+func (p *shelves) partOf(all *skills.Snapshot, fresh *shelf) *shelf {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := shelfKey{fresh.snapshot, fresh.runs}
+	if p.of != all {
+		p.of, p.part = all, nil
+	}
 	if kept := p.part[key]; kept != nil {
 		return kept
 	}

@@ -209,6 +209,8 @@ func (s *Server) reportProgress(ctx context.Context, call *session.Call, request
 			case <-ticker.C:
 			case <-done:
 				return
+			case <-ctx.Done(): // nobody calls stop for a handler that panicked
+				return
 			}
 		}
 	}()

@@ -23,11 +23,27 @@ func renderRun(r *session.RunResult) string {
 		out.WriteString(line)
 	}
 	b.WriteString(first + "\n")
-	b.WriteString("stdout:\n" + RenderStream(&r.Stdout) + "stderr:\n" + RenderStream(&r.Stderr) + out.String() + RenderWrites(r))
+	b.WriteString("stdout:\n" + RenderStream(&r.Stdout) + "stderr:\n" + RenderStream(&r.Stderr) + out.String() + RenderSkips(r) + RenderWrites(r))
 	if r.Stdout.Truncated || r.Stderr.Truncated {
 		b.WriteString(first + "\n")
 	}
 	return b.String()
+}
+
+// RenderSkips says what a script left in /out that was not taken, in a line; nothing when there is none.
+func RenderSkips(r *session.RunResult) string {
+	if r.OutSkips == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("out: %d left behind (no regular file, a name that is no text, unreadable or too much)", r.OutSkips)
+	if r.Stdout.Withheld == "" && len(r.Skipped) > 0 {
+		shown := r.Skipped[:min(len(r.Skipped), 5)]
+		text += ": " + oneLine(strings.Join(shown, ", "))
+		if r.OutSkips > len(shown) {
+			text += ", …"
+		}
+	}
+	return text + "\n"
 }
 
 // maxShownWrites is how many changes to a workspace an answer names.

@@ -25,6 +25,16 @@ import (
 // newTestServer serves some files as skills, without a transport.
 func newTestServer(t *testing.T, files map[string]string, opts *skills.ScanOptions, cfg Config) *Server {
 	t.Helper()
+	s := unloadedServer(t, files, opts, cfg)
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// unloadedServer is that before it has read the skills.
+func unloadedServer(t *testing.T, files map[string]string, opts *skills.ScanOptions, cfg Config) *Server {
+	t.Helper()
 	tree := fstest.MapFS{}
 	for name, content := range files {
 		tree[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o644}
@@ -48,11 +58,7 @@ func newTestServer(t *testing.T, files map[string]string, opts *skills.ScanOptio
 	}
 	cfg.Logger, cfg.Version = slog.New(slog.DiscardHandler), "test"
 	cfg.Sessions = session.New(session.Config{Registry: cfg.Registry, Policy: cfg.Policy, Trees: trees, Records: memstore.New(), Version: "test", Logger: cfg.Logger})
-	s := New(cfg)
-	if err := s.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return New(cfg)
 }
 
 // invented are n skills with descriptions of about 100 characters.

@@ -34,7 +34,6 @@ const (
 	MaxReadBytes     = 256_000
 	DefaultReadBytes = 64_000
 	MaxTimeoutMs     = 600_000
-	DefaultTimeoutMs = 60_000
 	MaxStdinBytes    = 1 << 20
 
 	// maxEnum is the most skills the name argument enumerates: validating a larger enum costs

@@ -43,15 +43,26 @@ type judge struct {
 //
 // Errors: *exitError for entries that cannot be read.
 func (a *app) judge(specs []string) (*judge, error) {
+	o, err := a.configuredServe()
+	if err != nil {
+		o = nil
+	}
+	return a.judgeFor(o, specs)
+}
+
+// judgeFor is the judge of a server with options o, nil when they are such that none would start.
+//
+// Errors: *exitError for entries that cannot be read.
+func (a *app) judgeFor(serve *serveOptions, specs []string) (*judge, error) {
 	allow, err := parseAllow(specs)
 	if err != nil {
 		return nil, err
 	}
 	j := &judge{allow: allow}
-	o, err := a.configuredServe()
-	if err != nil {
+	if serve == nil {
 		return j, nil
 	}
+	o := *serve
 	o.AllowScripts = specs
 	if a.cfg.originOf("allow-skill-script").Kind == fromFlag {
 		// Asked what would be if it were allowed; of the tool there is no question.
@@ -95,7 +106,8 @@ func (j *judge) refusal(sk *skills.Skill, path string, file, tree digest.Digest)
 	}
 }
 
-// refuses is the refusal of the script of an entry, nil when it is not there.
+// refuses is the refusal of the script of an entry. It is nil also when the script is not there or cannot be
+// read, which callers tell of themselves.
 func (j *judge) refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
@@ -121,7 +133,6 @@ func refusalText(denial *policy.Denial) string {
 func (j *judge) mark(snapshot *skills.Snapshot, rows []skillRow) {
 	for i := range rows {
 		row := &rows[i]
-		j.markReleased(row)
 		sk := snapshot.Skill(row.Path)
 		if sk == nil {
 			continue
@@ -134,28 +145,20 @@ func (j *judge) mark(snapshot *skills.Snapshot, rows []skillRow) {
 			}
 			if denial := j.refusal(sk, script.Path, row.Resources[at].Digest, row.TreeDigest); denial != nil {
 				script.Allowed, script.Reason = false, refusalText(denial)
+				if denial.Code == policy.CodeOutputNotReleased {
+					script.Reason = j.whyUnreleased(row, script.Path, row.Resources[at].Digest)
+				}
 			}
 		}
 	}
 }
 
-// markReleased takes it back for want of a release.
-func (j *judge) markReleased(row *skillRow) {
-	for k := range row.Scripts {
-		script := &row.Scripts[k]
-		at := slices.IndexFunc(row.Resources, func(r resourceRow) bool { return r.Path == script.Path })
-		if !script.Allowed || at < 0 {
-			continue
-		}
-		for _, entry := range j.allow.Find(row.Path, script.Path) {
-			if entry.Changed(row.Resources[at].Digest, row.TreeDigest) != policy.Unchanged {
-				continue
-			}
-			if !j.unreleased(entry) {
-				script.Allowed, script.Reason = true, ""
-				break
-			}
-			script.Allowed, script.Reason = false, unreleased(entry)
+// whyUnreleased says of a script that is refused for want of a release what its entry lets it reveal.
+func (j *judge) whyUnreleased(row *skillRow, path string, file digest.Digest) (reason string) {
+	for _, entry := range j.allow.Find(row.Path, path) {
+		if entry.Changed(file, row.TreeDigest) == policy.Unchanged {
+			reason = unreleased(entry)
 		}
 	}
+	return reason
 }

@@ -30,7 +30,7 @@ func newShowCmd(a *app) *cobra.Command {
 		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
 	opts.Reader.register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this script as allowed: SKILL:scripts/PATH (repeatable)")
+	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }

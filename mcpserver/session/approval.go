@@ -191,6 +191,7 @@ func (s *Session) ask(ctx context.Context, r *run, needs *policy.ApprovalRequire
 	e := &provenance.Event{Kind: provenance.KindApprovalAsked, Skill: r.skill.Path, Path: r.path, Want: state.Tree.String(),
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: approvalRequest(r, needs)}
 	if err := s.append(ctx, e); err != nil {
+		s.approver.withdraw(r.declined(), state.Nonce)
 		return err
 	}
 	return &Question{Message: s.question(r, needs), State: s.approver.seal(state), Remember: needs.Remember, Until: until}
@@ -297,6 +298,13 @@ func (a *approver) begin(key declinedKey, nonce string, until, now time.Time) bo
 	}
 	open[nonce] = until
 	return true
+}
+
+// withdraw forgets a question that was not asked.
+func (a *approver) withdraw(key declinedKey, nonce string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.pending[key], nonce)
 }
 
 // tired reports whether the user is not to be asked about a run.

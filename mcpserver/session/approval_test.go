@@ -181,3 +181,22 @@ func TestUserIsNotWornDown(t *testing.T) {
 		t.Errorf("an hour later: %v", err)
 	}
 }
+
+// A question that could not be recorded was not asked, and does not count as one that is open.
+func TestUnrecordedQuestionIsNotOpen(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	b.Current().background.Wait()
+	appends := 0
+	b.records.onAppend = func() { appends++; b.records.broken.Store(appends%2 == 0) }
+	for range maxPending {
+		if q, _, err := b.askRun([]string{"a"}, nil); q != nil || code(err) != "provenance_unavailable" {
+			t.Errorf("a question that cannot be recorded: %v", err)
+		}
+	}
+	b.records.onAppend = nil
+	b.records.broken.Store(false)
+	if q, _, err := b.askRun([]string{"a"}, nil); q == nil {
+		t.Errorf("not asked: %v", err)
+	}
+}

@@ -73,8 +73,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if err != nil {
 		return nil, err
 	}
-	// What the operator allowed and to whom is not for those who see a part of it.
-	if ses == nil || !ses.shows(name.file, call.Remote || ses.narrows(call)) {
+	if ses == nil || !ses.shows(name.file, ses.elsewhere(call)) {
 		return nil, noArtifact(name, nil)
 	}
 	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.file}); err != nil {
@@ -110,20 +109,25 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 // ArtifactNames are what may follow [ArtifactBase] for the session of a call, sorted: the files a
 // session can have, written or not, and the outputs of its runs that were released.
 func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
-	names := slices.Clone(sharedArtifacts)
-	if !call.Remote {
-		names = append(names, localArtifacts...)
-	}
+	names, elsewhere := slices.Clone(sharedArtifacts), call.Remote
 	if ses, err := s.existing(ctx, call); err == nil && ses != nil {
+		elsewhere = ses.elsewhere(call)
 		ses.mu.Lock()
 		for _, files := range ses.released {
 			names = append(names, files...)
 		}
 		ses.mu.Unlock()
 	}
+	if !elsewhere {
+		names = append(names, localArtifacts...)
+	}
 	slices.Sort(names)
 	return names
 }
+
+// elsewhere reports whether a call gets the shared artifacts alone: what the operator allowed and to whom
+// is not for those who see a part of it either.
+func (s *Session) elsewhere(call Call) bool { return call.Remote || s.narrows(call) }
 
 // existing returns the session a call belongs to, or nil when there is none yet. Calls that nothing
 // but their principal connects have none.
@@ -141,7 +145,8 @@ type artifactName struct {
 	handle string // of the activation; empty when there is none
 }
 
-// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both behind [ArtifactBase].
+// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both behind [ArtifactBase]. What a URI
+// says twice it does not say: another reader could take the other one.
 func parseArtifact(uri string) (name artifactName, ok bool) {
 	rest, ok := strings.CutPrefix(uri, ArtifactBase)
 	file, query, asks := strings.Cut(rest, "?")
@@ -149,9 +154,14 @@ func parseArtifact(uri string) (name artifactName, ok bool) {
 	if !ok || !asks {
 		return name, ok
 	}
+	given := map[string]bool{}
 	for pair := range strings.SplitSeq(query, "&") {
 		key, value, _ := strings.Cut(pair, "=")
+		again := given[key]
+		given[key] = true
 		switch {
+		case again:
+			return name, false
 		case key == "offset" && value != "":
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil || n < 0 {
@@ -218,14 +228,16 @@ func outputOf(name string) string {
 // artifact reads a file of the session, as the caller is to see it, into w.
 func (s *Session) artifact(ctx context.Context, name string, remote bool, w io.Writer) error {
 	s.starting.Lock()
-	began := s.began
+	began, written := s.began, s.awaited[name]
 	s.starting.Unlock()
 	if !began {
 		return provenance.ErrNotFound
 	}
-	if name == provenance.RegistryFile || name == provenance.CapabilitiesFile {
-		if err := s.awaitRegistry(ctx); err != nil {
-			return err
+	if written != nil {
+		select {
+		case <-written:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	file, err := s.cfg.Records.Artifact(ctx, s.id, name)
@@ -251,21 +263,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, errLarge
 	}
 	return n, err
-}
-
-// awaitRegistry waits until the registry is recorded, which begins with the session.
-func (s *Session) awaitRegistry(ctx context.Context) error {
-	recorded := make(chan struct{})
-	go func() {
-		s.background.Wait()
-		close(recorded)
-	}()
-	select {
-	case <-recorded:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func noArtifact(name artifactName, err error) *Error {

@@ -107,7 +107,7 @@ func (s *Session) projectEvent(line []byte, remote bool) ([]byte, error) {
 	if err := json.Unmarshal(line, &e); err != nil {
 		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
 	}
-	if view := viewOf(e.Kind); view != "" && len(e.Row) > 0 {
+	if view := e.Kind.View(); view != "" && len(e.Row) > 0 {
 		row, err := s.projectRow(view, e.Row, remote)
 		if err != nil {
 			return nil, err
@@ -119,19 +119,6 @@ func (s *Session) projectEvent(line []byte, remote bool) ([]byte, error) {
 		}
 	}
 	return s.projectFiles(line, e.Files)
-}
-
-// viewOf is the view that the rows of a kind of event stand in, empty when there is none to project.
-func viewOf(kind provenance.Kind) string {
-	switch kind {
-	case provenance.KindSkillActivated:
-		return provenance.ActivationsFile
-	case provenance.KindResourceRead:
-		return provenance.ResourceReadsFile
-	case provenance.KindScriptExecuted:
-		return provenance.ScriptExecutionsFile
-	}
-	return ""
 }
 
 // projectFiles leaves out of an event's line the names and digests of outputs that are withheld.
@@ -212,6 +199,7 @@ func (s *Session) isReleased(outputID string) bool {
 func sealed(x *provenance.RunExtension) *provenance.RunExtension {
 	copied := *x
 	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
+	copied.OutSkips, copied.Skipped = 0, nil
 	copied.Connections, copied.Unlisted = nil, 0
 	copied.Writes, copied.WritesUnlisted = nil, 0
 	return &copied

@@ -95,7 +95,7 @@ func TestArtifactsOfAProcess(t *testing.T) {
 		t.Error("the output is not among the names")
 	}
 	for _, name := range []string{"", "lock", "run-manifest.json", "outputs", "outputs/", output + "x", "../" + ses.ID() + "/session.json",
-		"session.json?offset=-1", "session.json?offset=", "session.json?activation=", "session.json?offset=1&", "session.json?x=1", "session.json?offset=x", "session.json?", "session.json/", "%73ession.json", strings.Replace(output, "stdout", "stderr", 1)} {
+		"session.json?offset=-1", "session.json?offset=", "session.json?activation=", "session.json?offset=1&", "session.json?offset=1&offset=1", "session.json?activation=A&offset=0&activation=B", "session.json?x=1", "session.json?offset=x", "session.json?", "session.json/", "%73ession.json", strings.Replace(output, "stdout", "stderr", 1)} {
 		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
 			t.Errorf("%q = %+v, %v", name, a, err)
 		}

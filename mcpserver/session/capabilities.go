@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -75,10 +76,16 @@ func (s *Session) awaitCapabilities(ctx context.Context) {
 
 // encodedCapabilities returns capabilities.json, which is the same for all sessions of a server. Its
 // time is that of the first of them.
+//
+// Errors: those of ctx, which also ends the wait for another session that is looking.
 func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byte, error) {
 	c := &s.snapshots
-	c.probing.Lock()
-	defer c.probing.Unlock()
+	select {
+	case c.probing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-c.probing }()
 	if c.capabilities != nil {
 		return c.capabilities, nil
 	}
@@ -115,12 +122,7 @@ func (s *Sessions) capabilitySnapshot(ctx context.Context, at time.Time) (*prove
 			return nil, err
 		}
 	}
-	slices.SortFunc(out.CFC.Mounts.HostBinds, func(a, b provenance.CapabilityMount) int {
-		if a.HostPath < b.HostPath {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out.CFC.Mounts.HostBinds, func(a, b provenance.CapabilityMount) int { return strings.Compare(a.HostPath, b.HostPath) })
 	return out, nil
 }
 

@@ -106,3 +106,18 @@ func TestCapabilitiesUnavailable(t *testing.T) {
 		t.Errorf("workspace = %+v", got.CFC.Mounts.Workspace)
 	}
 }
+
+// A session that ends does not wait for another one that looks at the machine.
+func TestCapabilitiesOfAnother(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.snapshots.probing <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.encodedCapabilities(ctx, b.cfg.Now()); !errors.Is(err, context.Canceled) {
+		t.Errorf("encodedCapabilities = %v", err)
+	}
+	<-b.snapshots.probing
+	if data, err := b.encodedCapabilities(t.Context(), b.cfg.Now()); err != nil || !json.Valid(data) {
+		t.Errorf("encodedCapabilities = %s, %v", data, err)
+	}
+}

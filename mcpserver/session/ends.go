@@ -97,21 +97,29 @@ func (s *Session) hold() (release func()) {
 	return s.running.RUnlock
 }
 
-// end records the end of the session, when it began, and waits for what is still being recorded.
+// end records the end of the session, once and when it began, and waits for what is still being recorded.
 func (s *Session) end(ctx context.Context) error {
 	s.running.Lock()
 	defer s.running.Unlock()
-	s.ended.Store(true)
+	// What a call records behind the end would open the record again, for good.
+	s.closing.Lock()
+	again := s.ended.Swap(true)
+	s.closing.Unlock()
+	if again {
+		return nil
+	}
 	s.starting.Lock()
 	began, stop := s.began, s.stop
 	s.starting.Unlock()
-	if !began || stop == nil {
+	if !began {
 		return nil
 	}
-	timer := time.AfterFunc(registryPatience, stop)
-	s.background.Wait()
-	timer.Stop()
-	stop()
+	if stop != nil {
+		timer := time.AfterFunc(registryPatience, stop)
+		s.background.Wait()
+		timer.Stop()
+		stop()
+	}
 	if err := s.settle(ctx); err != nil {
 		return err
 	}

@@ -29,8 +29,6 @@ const (
 	CodeScriptPathInvalid     Code = "script_path_invalid"
 	CodeScriptNotIndexed      Code = "script_not_indexed"
 	CodeResourceNotScript     Code = "resource_not_script"
-	CodeScriptNotFound        Code = "script_not_found"
-	CodeScriptNotFile         Code = "script_not_file"
 	CodeUnsupportedRuntime    Code = "unsupported_runtime"
 	CodeInterpreterNotFound   Code = "interpreter_not_found"
 	CodeCwdDenied             Code = "cwd_denied"

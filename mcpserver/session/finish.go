@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	result := &RunResult{
 		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
 		Backend: r.result.Backend, Stdout: stream(&r.result.Stdout), Stderr: stream(&r.result.Stderr), Out: out, Writes: r.result.Writes,
+		OutSkips: r.result.OutSkips, Skipped: quotedNames(r.result.Skipped),
 	}
 	if r.result.Outcome == sandbox.Exited {
 		r.out.ExitCode = &r.result.ExitCode
@@ -34,7 +36,7 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	if r.grant.Release == policy.ReleaseOpaque {
 		result.Stdout.withhold(r.out.OutputID + ":stdout")
 		result.Stderr.withhold(r.out.OutputID + ":stderr")
-		result.Out = nil
+		result.Out, result.OutSkips, result.Skipped = nil, 0, nil
 	}
 	cutStreams(&result.Stdout, &result.Stderr)
 	result.Stdout.describe(&r.out.Stdout, &r.out.StdoutTruncated, &r.out.StdoutOriginalLength)
@@ -49,6 +51,8 @@ func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 		return nil, s.owe(debt{event: e, run: r}, keepErr)
 	}
 	if err := s.record(ctx, r.request, e); err != nil {
+		r.notShown()
+		e.Row = s.executionRow(r)
 		return nil, s.owe(debt{event: e}, err)
 	}
 	result.Output = r.out
@@ -70,7 +74,7 @@ func (s *Session) owe(d debt, err error) error {
 		Remedy: "the operator can free space or fix permissions under --artifact-root; then call again", Err: err}
 }
 
-// settle writes the records that are owed.
+// settle writes the records that are owed, also those of a session that ends.
 func (s *Session) settle(ctx context.Context) error {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -92,7 +96,7 @@ func (s *Session) settle(ctx context.Context) error {
 		}
 		// What the store filled in for an attempt that failed is not this one's.
 		e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
-		if err := s.append(ctx, e); err != nil {
+		if err := s.write(context.WithoutCancel(ctx), e); err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -111,10 +115,10 @@ func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, f
 		files = append(files, file)
 		return err
 	}
-	if err := put(provenance.OutputName(r.out.OutputID, "stdout"), append(r.result.Stdout.Head, r.result.Stdout.Tail...)); err != nil {
+	if err := put(provenance.OutputName(r.out.OutputID, "stdout"), slices.Concat(r.result.Stdout.Head, r.result.Stdout.Tail)); err != nil {
 		return nil, nil, err
 	}
-	if err := put(provenance.OutputName(r.out.OutputID, "stderr"), append(r.result.Stderr.Head, r.result.Stderr.Tail...)); err != nil {
+	if err := put(provenance.OutputName(r.out.OutputID, "stderr"), slices.Concat(r.result.Stderr.Head, r.result.Stderr.Tail)); err != nil {
 		return nil, nil, err
 	}
 	for i, left := range r.result.Out {
@@ -127,9 +131,18 @@ func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, f
 			return nil, nil, err
 		}
 		out = append(out, provenance.OutFile{Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
-			URI: "skillsd://session/" + name})
+			URI: ArtifactBase + name})
 	}
 	return out, files, nil
+}
+
+// quotedNames makes names of any bytes text that can be shown.
+func quotedNames(names []string) []string {
+	var list []string
+	for _, name := range names {
+		list = append(list, strconv.Quote(name[:min(len(name), 200)]))
+	}
+	return list
 }
 
 // maxWrites is how many changes to a workspace a record lists.
@@ -148,7 +161,7 @@ func (r *run) extension(result *RunResult) *provenance.RunExtension {
 		Network: "none", Workspace: workspace, TreeDigest: r.index.TreeDigest,
 		Stdout: provenance.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
 		Stderr: provenance.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},
-		Out:    result.Out,
+		Out:    result.Out, OutSkips: result.OutSkips, Skipped: result.Skipped,
 		TaskID: r.in.Call.Turn,
 	}
 	for _, w := range listed(r.result.Writes) {
@@ -191,8 +204,8 @@ func listed(writes []sandbox.Write) []sandbox.Write {
 	return l
 }
 
-// runEvent is the record of a run, or of an attempt that did not start.
-func (s *Session) runEvent(r *run) *provenance.Event {
+// executionRow is the row of a run, or of an attempt that did not start.
+func (s *Session) executionRow(r *run) json.RawMessage {
 	o := r.out
 	row := provenance.ScriptExecution{
 		Type: provenance.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
@@ -201,12 +214,19 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 		DigestMatchesRegistry: o.DigestMatchesRegistry, RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
 		ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
 	}
-	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path}
-	switch {
-	case o.Error != nil:
-		e.Detail = o.Error.Code
-	default:
+	if o.Error == nil {
 		row.ResourcePath = hostPath(r.skill, r.path)
+	}
+	return encode(row)
+}
+
+// runEvent is the record of a run, or of an attempt that did not start.
+func (s *Session) runEvent(r *run) *provenance.Event {
+	o := r.out
+	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path, Row: s.executionRow(r)}
+	if o.Error != nil {
+		e.Detail = o.Error.Code
+	} else {
 		e.Detail = string(o.Skillsd.Outcome)
 		e.Want, e.Got = o.RegistryDigest.String(), o.ObservedDigest.String()
 	}
@@ -214,7 +234,6 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 		e.Decision = s.granted(r.request, r.grant)
 	}
 	e.Invocation = s.invocation(r)
-	e.Row = encode(row)
 	return e
 }
 

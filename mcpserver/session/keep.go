@@ -12,6 +12,8 @@ import (
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) keepShown(ctx context.Context, data []byte) (digest.Digest, error) {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
 	if s.ended.Load() {
 		return "", recordError(errEnded)
 	}
@@ -54,8 +56,7 @@ func (s *Session) keepStreams(ctx context.Context, r *run, result *RunResult) er
 		}
 		d, err := s.keepShown(ctx, []byte(data))
 		if err != nil {
-			// The answer is withheld whole.
-			r.out.Skillsd.Stdout.Shown = nil
+			r.notShown()
 			return err
 		}
 		text.record.Shown = &provenance.ShownText{Digest: d, Bytes: int64(len(data))}
@@ -64,4 +65,9 @@ func (s *Session) keepStreams(ctx context.Context, r *run, result *RunResult) er
 		}
 	}
 	return nil
+}
+
+// notShown takes back that output was shown: the answer is withheld whole.
+func (r *run) notShown() {
+	r.out.Skillsd.Stdout.Shown, r.out.Skillsd.Stderr.Shown = nil, nil
 }

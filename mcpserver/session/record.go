@@ -30,6 +30,8 @@ func (d *Denied) Error() string { return d.Object.Detail }
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	// A client that leaves must not leave the record of what it was shown unwritten.
 	ctx = context.WithoutCancel(ctx)
+	s.closing.RLock()
+	defer s.closing.RUnlock()
 	if s.ended.Load() {
 		return recordError(errEnded)
 	}

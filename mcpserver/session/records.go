@@ -66,7 +66,7 @@ func (s *Session) loadFailed(ctx context.Context, r *request, skill string, fail
 	if s.broken.Load() {
 		return recordError(failure)
 	}
-	e := &provenance.Event{Kind: provenance.KindSkillActivated, Skill: cmp.Or(r.skillPath(), clip(skill)), Detail: provenance.LoadError(string(failure.Code))}
+	e := loadFailure(cmp.Or(r.skillPath(), clip(skill)), failure)
 	if r.grant != nil {
 		e.Decision = s.granted(r, *r.grant)
 	}
@@ -74,4 +74,9 @@ func (s *Session) loadFailed(ctx context.Context, r *request, skill string, fail
 		return err
 	}
 	return failure
+}
+
+// loadFailure is the record of a skill that was not loaded.
+func loadFailure(skill string, failure *Error) *provenance.Event {
+	return &provenance.Event{Kind: provenance.KindSkillActivated, Skill: skill, Detail: provenance.LoadError(string(failure.Code))}
 }

@@ -26,6 +26,7 @@ func (r *redactor) result(res *sandbox.Result, given bool) (withheld []int, anew
 	}
 	anew = r.streams(&res.Stdout, &res.Stderr, res.Outcome != sandbox.Exited, given)
 	res.Mediation = r.bytes(res.Mediation)
+	res.Skipped = r.texts(res.Skipped)
 	for i := range res.Writes {
 		w := &res.Writes[i]
 		w.Path, w.Refused = r.text(w.Path), r.text(w.Refused)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"path"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -89,12 +88,9 @@ func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.Ski
 		Type: provenance.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: sandboxSkills,
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &provenance.RegistryExtension{},
 	}
-	for i, root := range snapshot.Roots {
-		if i == 0 {
-			out.SkillsRoot = root.Dir
-		}
-		out.Skillsd.Roots = append(out.Skillsd.Roots, provenance.RegistryRoot{
-			Path: root.Dir, SandboxPath: path.Join(sandboxSkills, root.Prefix), Tier: root.Tier.String(), Prefix: root.Prefix})
+	out.Skillsd.Roots = rootsOf(snapshot)
+	if len(snapshot.Roots) > 0 {
+		out.SkillsRoot = snapshot.Roots[0].Dir
 	}
 	out.Diagnostics, out.Skillsd.Diagnostics = diagnosticsOf(snapshot.Diagnostics)
 	for _, sk := range snapshot.Skills {

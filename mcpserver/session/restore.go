@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +35,14 @@ type past struct {
 	profile     string      // what the session was narrowed to
 	mode        policy.Mode // the strictest it was in
 	activations []provenance.Activation
+}
+
+// expired reports whether no handle of the session is good any more.
+func (p *past) expired(now time.Time) bool {
+	return !slices.ContainsFunc(p.activations, func(row provenance.Activation) bool {
+		_, good := sumOf(row, now)
+		return good
+	})
 }
 
 // earlier finds past sessions by what a client can show of them. It is safe for concurrent use.
@@ -106,6 +116,8 @@ func (e *earlier) look(ctx context.Context, s *Sessions, now time.Time) {
 		e.byHandle, e.byClient = map[handleSum]*past{}, map[sessionKey]*past{}
 	}
 	e.looked = now
+	maps.DeleteFunc(e.byHandle, func(_ handleSum, p *past) bool { return p.expired(now) })
+	maps.DeleteFunc(e.byClient, func(_ sessionKey, p *past) bool { return p.expired(now) })
 	each := map[string]int{}
 	for found, err := range s.cfg.Records.Sessions(ctx, since) {
 		if err == nil && found.Counts.Activations == 0 {

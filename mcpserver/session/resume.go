@@ -110,10 +110,7 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "not resumed: skills differ"})
 		return errors.Join(&DriftedError{Drifts: drifts}, err)
 	}
-	background, stop := context.WithCancel(context.Background())
-	ses.stop = stop
-	ses.background.Go(func() { ses.recordRegistry(background) })
-	ses.background.Go(func() { ses.backgroundCapabilities(background) })
+	ses.recordBeside()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process = ses
@@ -151,14 +148,11 @@ func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
 	return was, nil
 }
 
-// count takes from an event what numbering goes on from.
+// count takes from an event what numbering goes on from. A number that was taken for an event which could
+// not be recorded is missing in the record.
 func (r *resumed) count(e *provenance.Event) {
-	if len(e.Decision) > 0 {
-		r.decisions++
-	}
-	if len(e.Invocation) > 0 {
-		r.contexts++
-	}
+	r.decisions = max(r.decisions, sequenceOf(e.Decision))
+	r.contexts = max(r.contexts, sequenceOf(e.Invocation))
 	var row struct {
 		OutputID string `json:"outputId"`
 	}
@@ -170,6 +164,17 @@ func (r *resumed) count(e *provenance.Event) {
 	}
 	// Calls whose result is in no row have taken numbers too.
 	r.outputs = max(r.outputs, e.Seq)
+}
+
+// sequenceOf is the number of a row, 0 when there is none.
+func sequenceOf(raw json.RawMessage) uint64 {
+	var row struct {
+		Sequence uint64 `json:"sequence"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &row) != nil {
+		return 0
+	}
+	return row.Sequence
 }
 
 // resumeActivations makes active again what the session had loaded and is the same, records what is

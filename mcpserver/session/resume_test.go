@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,5 +154,48 @@ func TestResumeMode(t *testing.T) {
 	}
 	if err := b.Resume(t.Context(), "ses_none", "test", local, false); !errors.Is(err, provenance.ErrNotFound) {
 		t.Errorf("no such session: %v", err)
+	}
+}
+
+// A decision that took a number and could not be recorded does not make a later number come twice.
+func TestResumeNumbersDecisions(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}})
+	b.load("demo")
+	id := b.Current().ID()
+	b.Current().background.Wait()
+	read := func() error {
+		ses, call := b.call("read_skill_resource")
+		_, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
+		return err
+	}
+	b.records.broken.Store(true)
+	if err := read(); code(err) != "provenance_unavailable" {
+		t.Fatalf("read = %v", err)
+	}
+	b.records.broken.Store(false)
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	b = b.restart()
+	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, e := range events(t, b, id) {
+		for what, raw := range map[string][]byte{"decision": e.Decision, "invocation": e.Invocation} {
+			if n := sequenceOf(raw); n > 0 {
+				if key := fmt.Sprint(what, " ", n); seen[key] {
+					t.Errorf("%s was numbered twice", key)
+				} else {
+					seen[key] = true
+				}
+			}
+		}
+	}
+	if len(seen) != 3+2 {
+		t.Errorf("numbered: %v", seen)
 	}
 }

@@ -52,6 +52,8 @@ type RunResult struct {
 	Backend        string
 	Stdout, Stderr Stream
 	Out            []provenance.OutFile
+	OutSkips       int             // entries of /out that were left behind
+	Skipped        []string        // names of the first of those, quoted
 	Writes         []sandbox.Write // changes to a staged workspace, in order
 	Output         provenance.RunOutput
 }

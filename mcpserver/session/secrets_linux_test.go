@@ -89,6 +89,7 @@ func TestSecretsOfScripts(t *testing.T) {
 		"both streams":       `printf %s "${TOKEN%?????????}"; printf %s "${TOKEN#?????????}" >&2`,
 		"file":               `echo "a $TOKEN b" > /out/a.txt`,
 		"file name":          `echo x > "/out/a-$TOKEN-b.txt"`,
+		"name left behind":   `ln -s x "/out/a-$TOKEN-b"; echo x >"/out/$(printf 'a\nb')-$TOKEN"`,
 		"binary file":        `printf '\000\377%s' "$TOKEN" > /out/a.bin`,
 		"behind a mebibyte":  `i=0; while [ $i -lt 20000 ]; do printf '%s %060d\n' "$TOKEN" $i; i=$((i+1)); done`,
 		"argument":           `echo "$2"`,

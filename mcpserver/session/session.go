@@ -117,7 +117,7 @@ func New(cfg Config) *Sessions {
 		reading: newRunQueue(1), pins: map[string]digest.Digest{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	rand.Read(s.approver.key[:])
-	s.snapshots.binding = publicSlot(cfg.Facts)
+	s.snapshots.binding, s.snapshots.probing = publicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
 }
 
@@ -196,11 +196,14 @@ type Session struct {
 
 	first   sync.Once    // of what is done before the first call is served
 	running sync.RWMutex // held by runs, and by the end of the session
+	closing sync.RWMutex // held by what is recorded, and while ended is set
 
 	starting   sync.Mutex
 	began      bool // session.started is written
+	preloads   int  // how many of the skills to preload have been
 	background sync.WaitGroup
-	stop       context.CancelFunc // ends background work; nil before it began
+	stop       context.CancelFunc       // ends background work; nil before it began
+	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
 	settling sync.Mutex // held while owed records are written
 
@@ -266,6 +269,11 @@ func (s *Session) preloaded(ctx context.Context) error {
 	if len(s.preload) == 0 {
 		return nil
 	}
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.ended.Load() {
+		return recordError(errEnded)
+	}
 	if err := s.start(context.WithoutCancel(ctx)); err != nil {
 		return recordError(err)
 	}
@@ -308,8 +316,9 @@ func (s *Sessions) Current() *Session {
 func (s *Session) ID() string { return s.id }
 
 // owns reports whether handle is this session's and still good.
-func (s *Session) owns(handle string) bool {
-	sum := handleSum(sha256.Sum256([]byte(handle)))
+func (s *Session) owns(handle string) bool { return s.ownsSum(sha256.Sum256([]byte(handle))) }
+
+func (s *Session) ownsSum(sum handleSum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until, given := s.secrets[sum]

@@ -64,8 +64,11 @@ type keyedState struct {
 // calls share a session in which nothing is active. A handle counts for the principal it was given to.
 func (s *Sessions) openKeyed(ctx context.Context, call Call) (*Session, error) {
 	ses, known, err := s.find(ctx, call)
-	if err != nil {
-		return nil, &Error{Code: CodeInternal, Message: "the server has too many sessions in use", Remedy: "call again later", Err: err}
+	switch {
+	case errors.Is(err, errTooMany):
+		return nil, &Error{Code: CodeServerBusy, Message: "the server has too many sessions in use", Remedy: "call again in a while", Err: err}
+	case err != nil:
+		return nil, internalError(err)
 	}
 	ses.goOn(ctx, call)
 	if err := ses.preloaded(ctx); err != nil {
@@ -186,8 +189,10 @@ func (s *Sessions) childOf(ctx context.Context, call Call) *Session {
 
 // byHandle returns the principal's session that gave out the call's handle, or nil.
 func (s *Sessions) byHandle(call Call) *Session {
+	// Once for all sessions: what a client shows as a handle can be long.
+	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
 	for _, ses := range s.keyed.byKey {
-		if ses.principal.Name == call.Principal.Name && ses.owns(call.Handle) {
+		if ses.principal.Name == call.Principal.Name && ses.ownsSum(sum) {
 			return ses
 		}
 	}

@@ -216,7 +216,7 @@ func TestRemoteSessionsAllBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Open(ctx, remote(alice, false, "more", "", "")); code(err) != string(CodeInternal) {
+	if _, err := b.Open(ctx, remote(alice, false, "more", "", "")); code(err) != string(CodeServerBusy) {
 		t.Errorf("Open = %v", err)
 	}
 	if _, err := b.Open(ctx, remote(bob, false, "more", "", "")); err != nil {

@@ -49,8 +49,8 @@ type snapshotCache struct {
 	binding  json.RawMessage // the operator's binding as rows have it; nil for none
 	manifest []byte          // as it is kept; nil for none
 
-	probing      sync.Mutex
-	capabilities []byte // nil until they are known
+	probing      chan struct{} // holds a token while a session looks
+	capabilities []byte        // nil until they are known; guarded by probing
 }
 
 // snapshotOf returns what policy snapshots have in common; it is made once.

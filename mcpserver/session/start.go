@@ -65,17 +65,41 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 	return err
 }
 
-// Preloaded are the skills every session starts with, in the order given.
+// Preloaded are the skills every session starts with, in the order given. It must not be called before
+// Start has returned.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
-// start writes the first events of the session, once: that it started, under which policy, and what
-// was preloaded. The snapshots of the registry and of the machine follow as soon as they are known.
+// start writes the first events of the session, each once: that it started, under which policy, and what
+// was preloaded. What could not be written is by the next call. The snapshots of the registry and of the
+// machine follow as soon as they are known.
 func (s *Session) start(ctx context.Context) error {
 	s.starting.Lock()
 	defer s.starting.Unlock()
-	if s.began {
+	if s.stop != nil {
 		return nil
 	}
+	if !s.began {
+		if err := s.begin(ctx); err != nil {
+			return err
+		}
+		s.began = true
+	}
+	visible := s.Visible(s.principal, s.profile)
+	for ; s.preloads < len(s.preload); s.preloads++ {
+		sk := s.preload[s.preloads]
+		if visible.Skill(sk.Path) == nil {
+			continue
+		}
+		if err := s.preloadSkill(ctx, sk); err != nil {
+			return err
+		}
+	}
+	s.recordBeside()
+	return nil
+}
+
+// begin writes that the session started.
+func (s *Session) begin(ctx context.Context) error {
 	mode := s.cfg.Policy.Mode(policy.Mode(s.raised.Load()))
 	detail := "mode " + mode.String()
 	if s.clientID != "" {
@@ -86,34 +110,39 @@ func (s *Session) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail, Row: encode(info), Files: files}); err != nil {
-		return err
-	}
-	s.began = true
-	visible := s.Visible(s.principal, s.profile)
-	for _, sk := range s.preload {
-		if visible.Skill(sk.Path) == nil {
-			continue
-		}
-		if err := s.preloadSkill(ctx, sk); err != nil {
-			return err
-		}
-	}
-	// Not of ctx: what a call's context holds would stay in memory as long as the session.
-	background, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	s.background.Go(func() { s.recordRegistry(background) })
-	s.background.Go(func() { s.backgroundCapabilities(background) })
-	return nil
+	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail, Row: encode(info), Files: files})
 }
 
-// preloadSkill activates a skill the operator named; its instructions have not been sent yet.
+// recordBeside has the snapshots of the registry and of the machine recorded beside the calls of the
+// session, which take their time.
+func (s *Session) recordBeside() {
+	// Not of a call: what its context holds would stay in memory as long as the session.
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop, s.awaited = stop, map[string]chan struct{}{}
+	for name, record := range map[string]func(context.Context){
+		provenance.RegistryFile: s.recordRegistry, provenance.CapabilitiesFile: s.backgroundCapabilities,
+	} {
+		done := make(chan struct{})
+		s.awaited[name] = done
+		s.background.Go(func() {
+			defer close(done)
+			record(ctx)
+		})
+	}
+}
+
+// preloadSkill activates a skill the operator named; its instructions have not been sent yet. One that
+// cannot be read, as it may have changed since the server started, is recorded as that and is not active.
 func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	req := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	req.skill = sk
 	fresh, index, err := s.current(ctx, sk)
-	if err != nil {
+	if busyError(err) != nil {
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
+	}
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "skill not preloaded", slog.String("skill", sk.Path), slog.String("session", s.id), tint.Err(err))
+		return s.write(ctx, loadFailure(sk.Path, readError(err, sk.File)))
 	}
 	_, handle, until := s.activate(fresh, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_preload"}

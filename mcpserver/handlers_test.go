@@ -1,0 +1,47 @@
+package mcpserver
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+// Progress is told as long as the call lives and no longer, also of a handler that never came to stop it.
+func TestProgressEndsWithTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{mcp: server.NewMCPServer("test", "1")}
+		s.cfg.Logger = slog.New(slog.DiscardHandler)
+		ctx, cancel := context.WithCancel(t.Context())
+		var request mcp.CallToolRequest
+		request.Params.Meta = &mcp.Meta{ProgressToken: 1}
+		s.reportProgress(ctx, &session.Call{}, request)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A client that does not wait for the first scan is told of no skill that is being preloaded.
+func TestInstructionsDuringTheScan(t *testing.T) {
+	s := unloadedServer(t, map[string]string{"notes/SKILL.md": "---\nname: notes\ndescription: For tests.\n---\nBody.\n"}, nil, Config{Preload: []string{"notes"}})
+	loaded := make(chan error, 1)
+	go func() { loaded <- s.Load(context.WithoutCancel(t.Context())) }()
+	preloaded := "Preloaded for this session, load it first: notes"
+	for !s.isReady() {
+		if text := s.instructions(scope{principal: localPrincipal}); strings.Contains(text, preloaded) && !s.isReady() {
+			t.Error("a preload is told of before it is known")
+		}
+	}
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
+	if text := s.instructions(scope{principal: localPrincipal}); !strings.Contains(text, preloaded) {
+		t.Errorf("instructions: %s", text)
+	}
+}

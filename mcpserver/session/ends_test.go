@@ -1,0 +1,151 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// The outcome of a run that could not be recorded is recorded at the end, when it can be. It does not say
+// that what the script printed was shown: the answer was withheld.
+func TestOwedAtTheEnd(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	b.Current().background.Wait()
+	b.records.noResult.Store(true)
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" {
+		t.Fatalf("run = %v", err)
+	}
+	b.records.noResult.Store(false)
+	if err := b.End(t.Context()); err != nil {
+		t.Errorf("End = %v", err)
+	}
+	if got, want := b.events(), "session.started activated script_requested script_executed session.ended"; got != want {
+		t.Fatalf("events = %s, want %s", got, want)
+	}
+	if run := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil || run.ResourcePath == "" {
+		t.Errorf("output that was withheld is recorded as shown: %+v", run.Skillsd.Stdout)
+	}
+}
+
+// A session ends once, however often it is told to.
+func TestEndsOnce(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	for range 2 {
+		if err := b.End(t.Context()); err != nil {
+			t.Errorf("End = %v", err)
+		}
+	}
+	if got, want := b.events(), "session.started activated session.ended"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+}
+
+// A preloaded skill that cannot be read costs the session that skill and nothing else.
+func TestPreloadUnreadable(t *testing.T) {
+	b := newBench(t, benchOptions{preload: []string{"shy", "demo"}})
+	if err := os.RemoveAll(filepath.Join(b.root, "shy")); err != nil {
+		t.Fatal(err)
+	}
+	if loaded := b.load("demo"); string(loaded.Body) != "Do it.\n" {
+		t.Errorf("load = %+v", loaded)
+	}
+	if b.Current().activated("shy") != nil {
+		t.Error("a skill that cannot be read is active")
+	}
+	if err := b.End(t.Context()); err != nil {
+		t.Errorf("End = %v", err)
+	}
+	if got, want := b.events(), "session.started activated activated activated session.ended"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+	if got := rows[provenance.Activation](b, provenance.KindSkillActivated); len(got) != 2 || got[0].Name != "demo" {
+		t.Errorf("activations = %+v, want two of demo", got)
+	}
+}
+
+// What the start of a session could not record is recorded by the next call.
+func TestStartIsCompleted(t *testing.T) {
+	for failAt := 1; failAt <= 3; failAt++ {
+		b := newBench(t, benchOptions{preload: []string{"shy", "demo"}})
+		appends := 0
+		b.records.onAppend = func() { appends++; b.records.broken.Store(appends == failAt) }
+		if _, err := b.Open(t.Context(), Call{Method: "load_skill", Principal: local}); code(err) != "provenance_unavailable" {
+			t.Errorf("Open = %v", err)
+		}
+		b.records.onAppend = nil
+		b.records.broken.Store(false)
+		b.load("demo")
+		if err := b.End(t.Context()); err != nil {
+			t.Errorf("End = %v", err)
+		}
+		if got, want := b.events(), "session.started activated activated activated session.ended"; got != want {
+			t.Errorf("after a failure of event %d the events are %s, want %s", failAt, got, want)
+		}
+		for _, name := range []string{provenance.RegistryFile, provenance.CapabilitiesFile} {
+			b.artifact(name)
+		}
+	}
+}
+
+// A session that could not be started whole ends too.
+func TestEndOfHalfAStart(t *testing.T) {
+	b := newBench(t, benchOptions{preload: []string{"demo"}})
+	appends := 0
+	b.records.onAppend = func() { appends++; b.records.broken.Store(appends == 2) }
+	if _, err := b.Open(t.Context(), Call{Method: "load_skill", Principal: local}); code(err) != "provenance_unavailable" {
+		t.Errorf("Open = %v", err)
+	}
+	if err := b.End(t.Context()); err != nil {
+		t.Errorf("End = %v", err)
+	}
+	if got, want := b.events(), "session.started session.ended"; got != want {
+		t.Errorf("events = %s, want %s", got, want)
+	}
+}
+
+// What a call records while its session is being ended stands before the end.
+func TestNothingBehindTheEnd(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	call := remote(alice, false, "p1", "", "")
+	ses, leave := b.enter(call)
+	defer leave()
+	read := func() error {
+		_, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
+		return err
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	ses.background.Wait()
+	var hooked atomic.Bool
+	b.records.onAppend = func() {
+		if hooked.Swap(true) {
+			return
+		}
+		b.EndProtocolSession("p1")
+		for i := 0; i < 10_000 && !ses.ended.Load(); i++ {
+			runtime.Gosched()
+		}
+		if ses.ended.Load() {
+			b.ending.Wait()
+		}
+	}
+	if err := read(); err != nil {
+		t.Errorf("a read that began before the end: %v", err)
+	}
+	b.ending.Wait()
+	if kinds := b.kinds(ses); !slices.Equal(kinds, []provenance.Kind{
+		provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindResourceRead, provenance.KindSessionEnded}) {
+		t.Errorf("events = %v", kinds)
+	}
+	if err := read(); code(err) != "provenance_unavailable" {
+		t.Errorf("a read after the end: %v", err)
+	}
+}
