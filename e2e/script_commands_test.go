@@ -24,8 +24,9 @@ import (
 //	conforms FILE SCHEMA          FILE is JSON as `skillsd schema SCHEMA` describes it, or each line is
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and puts what that received into FILE
-//	typed TEXT COLUMNS FILE PROGRAM [ARG...]
-//	                              is terminal with a line typed before
+//	typed AHEAD ANSWER COLUMNS FILE PROGRAM [ARG...]
+//	                              is terminal with the line AHEAD typed before the program starts,
+//	                              unless it is empty, and the line ANSWER when it asks with [y/N]
 //
 // FILE may be stdout or stderr.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
@@ -138,18 +139,28 @@ func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: terminal COLUMNS FILE PROGRAM [ARG...]")
 	}
-	runOnTerminal(ts, "", args)
+	runOnTerminal(ts, typing{}, args)
 }
 
 func scriptTyped(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 4 {
-		ts.Fatalf("usage: typed TEXT COLUMNS FILE PROGRAM [ARG...]")
+	if neg || len(args) < 5 {
+		ts.Fatalf("usage: typed AHEAD ANSWER COLUMNS FILE PROGRAM [ARG...]")
 	}
-	runOnTerminal(ts, args[0]+"\n", args[1:])
+	keys := typing{Answer: args[1] + "\n"}
+	if args[0] != "" {
+		keys.Ahead = args[0] + "\n"
+	}
+	runOnTerminal(ts, keys, args[2:])
+}
+
+// typing is what someone types on a terminal.
+type typing struct {
+	Ahead  string // before the program starts
+	Answer string // when it asks a question
 }
 
 // runOnTerminal runs a program with the arguments of the command terminal.
-func runOnTerminal(ts *testscript.TestScript, typed string, args []string) {
+func runOnTerminal(ts *testscript.TestScript, keys typing, args []string) {
 	columns, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	var env []string
@@ -165,7 +176,7 @@ func runOnTerminal(ts *testscript.TestScript, typed string, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(program, args[3:]...)
 	cmd.Dir, cmd.Env = ts.MkAbs("."), env
-	text, err := onTerminal(cmd, columns, typed)
+	text, err := onTerminal(cmd, columns, keys)
 	ts.Check(err)
 	ts.Logf("[terminal]\n%q", text)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text, 0o600))

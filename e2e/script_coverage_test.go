@@ -158,8 +158,8 @@ func skillsdCalls(t *testing.T, file, line string) [][]string {
 		call = call[2:]
 	case call[0] == "terminal" && len(call) > 3:
 		call = call[3:]
-	case call[0] == "typed" && len(call) > 4:
-		call = call[4:]
+	case call[0] == "typed" && len(call) > 5:
+		call = call[5:]
 	default:
 		return nil
 	}

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs a program whose input, output and errors are a terminal of some columns, on which
-// something may have been typed already, and returns what the terminal received. The program's exit code
-// does not count.
-func onTerminal(cmd *exec.Cmd, columns int, typed string) ([]byte, error) {
+// onTerminal runs a program whose input, output and errors are a terminal of some columns, and returns
+// what the terminal received. The program's exit code does not count.
+func onTerminal(cmd *exec.Cmd, columns int, keys typing) ([]byte, error) {
 	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -36,7 +35,7 @@ func onTerminal(cmd *exec.Cmd, columns int, typed string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.WriteString(main, typed); err != nil {
+	if _, err := io.WriteString(main, keys.Ahead); err != nil {
 		return nil, errors.Join(err, side.Close())
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = side, side, side
@@ -44,7 +43,7 @@ func onTerminal(cmd *exec.Cmd, columns int, typed string) ([]byte, error) {
 	if err := errors.Join(cmd.Start(), side.Close()); err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
+	text := answering{w: main, answer: keys.Answer}
 	_, err = io.Copy(&text, main)
 	// Reading fails so when the last program that had the other side has ended.
 	if errors.Is(err, syscall.EIO) {
@@ -55,4 +54,28 @@ func onTerminal(cmd *exec.Cmd, columns int, typed string) ([]byte, error) {
 	}
 	// A terminal ends lines with a return.
 	return bytes.ReplaceAll(text.Bytes(), []byte("\r\n"), []byte("\n")), err
+}
+
+// answering collects what a terminal receives, and types the answer when a question stands there.
+type answering struct {
+	bytes.Buffer
+
+	w      io.Writer
+	answer string // empty when there is none, or none any more
+}
+
+func (a *answering) Write(p []byte) (int, error) {
+	a.Buffer.Write(p)
+	if a.answer != "" && bytes.HasSuffix(a.Bytes(), []byte("[y/N] ")) {
+		if _, err := io.WriteString(a.w, a.answer); err != nil {
+			return 0, err
+		}
+		a.answer = ""
+	}
+	return len(p), nil
+}
+
+// ReadFrom is not that of the buffer, which would not look at what comes.
+func (a *answering) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{a}, r)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,8 +32,9 @@ func newAllowCmd(a *app) *cobra.Command {
 		Long: "Show a script of a skill with what can be known of it without running it, and write an entry into\n" +
 			"the configuration that allows it to run: this path, with these bytes, in a skill whose other files are\n" +
 			"what they are now, since a script may load them. What changes later, in the script or beside it, does\n" +
-			"not run before it is allowed again. Comments in the configuration stay. No script runs while the tool\n" +
-			"that runs them is not offered: --offer-tool does that, too; without it a terminal is asked.\n\n" +
+			"not run before it is allowed again. Comments in the configuration stay. Models run scripts with the\n" +
+			"tool run_skill_script, which is not offered until the configuration says so: with --offer-tool that is\n" +
+			"written too, and without it you are asked on a terminal.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
 			"The list of network-looking calls is a help for reading: a script can hide what it does. What it can\n" +
@@ -182,6 +184,11 @@ const hintRuntime = "begin the script with a line such as #!/bin/sh or #!/usr/bi
 // parseScript reads SKILL:scripts/PATH.
 func parseScript(spec string) (policy.Entry, error) {
 	entry, err := policy.ParseEntry(spec)
+	for part := range strings.SplitSeq(spec, ":") {
+		if err == nil && strings.Trim(part, " ") != part {
+			err = &policy.EntryError{Spec: spec, Reason: "no skill and no script begins or ends with a blank"}
+		}
+	}
 	if err != nil {
 		return entry, usageError("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints", "%w", err)
 	}
@@ -219,10 +226,10 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	for i := range keys {
 		entry, err := keys[i].entry()
 		if err != nil {
-			return o.app.cfg.problem("allow", "%w", err)
+			return err
 		}
 		row := allowState(ctx, snapshot, entry)
-		if row.Detail == "" && verdicts.unreleased(entry) {
+		if row.State == stateAllowed && verdicts.unreleased(entry) {
 			row.State, row.Detail = stateUnreleased, unreleased(entry)+"; "+hintUnreleased
 		}
 		rows = append(rows, row)
@@ -276,12 +283,15 @@ func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	case r.Script.Runtime == "":
 		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+hintRuntime
 	case entry.Pin == "":
-		row.State, row.Detail = "unpinned", "what it is when the server starts runs; `skillsd allow "+name+"` pins it"
+		row.State, row.Detail = "unpinned", looseness(entry)+"; `skillsd allow "+name+"` pins it"
 	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
 		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
 		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + name + "`"
 	default:
 		row.State = stateAllowed
+		if entry.Tree == "" {
+			row.Detail = looseness(entry) + "; `skillsd allow " + name + "` pins them"
+		}
 	}
 	return row
 }

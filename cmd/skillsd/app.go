@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes of every command.
@@ -45,6 +46,9 @@ type exitError struct {
 	Code int
 	Err  error
 	Hint string
+	// Flag is the one whose value is refused, without its hyphens. The help of the command that ran says
+	// what it takes, unless Hint says more.
+	Flag string
 }
 
 func (e *exitError) Error() string {
@@ -81,7 +85,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		exit = &exitError{Code: exitFailure, Err: err}
 	}
 	if exit.Err != nil {
-		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err))
+		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err), flagHint(cmd.CommandPath(), cmd.Flags(), exit.Flag))
 		text, suggestion := unknownCommand(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
 		for line := range strings.SplitSeq(text, "\n") {
 			a.say("error", line)
@@ -124,6 +128,18 @@ func systemHint(err error) string {
 	return ""
 }
 
+// flagHint is where the values of a flag are told: in the help of the command that ran, or in that of serve
+// for one that it takes from environment and file alone.
+func flagHint(command string, flags *pflag.FlagSet, flag string) string {
+	switch {
+	case flag == "":
+		return ""
+	case flags.Lookup(flag) == nil:
+		command = "skillsd serve"
+	}
+	return "see `" + command + " --help`"
+}
+
 // unknownCommand takes cobra's suggestions, which stand on lines of their own, out of a message.
 func unknownCommand(text string) (message, suggestion string) {
 	message, names, ok := strings.Cut(text, "\n\nDid you mean this?\n")
@@ -158,6 +174,12 @@ func newRootCmd(a *app) *cobra.Command {
 		Long: "skillsd serves folders of Agent Skills to any MCP client. Skills are loaded on demand, every file is a\n" +
 			"resource, scripts run only when allowlisted and only in a sandbox, and each session leaves a record\n" +
 			"that can be verified.\n\n" +
+			"  skillsd install ./my-skills --all      skills of a directory, a zip or git\n" +
+			"  skillsd list                           what is served, and what is wrong\n" +
+			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
+			"  skillsd setup claude --write           connect Claude Code\n" +
+			"  skillsd doctor                         what is missing, and what mends it\n" +
+			"  skillsd session show                   what a model was shown and ran\n\n" +
 			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; more is in\n" +
 			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands and names.",
 		SilenceErrors:     true,
@@ -169,7 +191,7 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd.SetErr(a.err)
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.config, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
-	flags.StringVar(&a.state, "state", "", "`DIR` for stored skill trees (default $XDG_STATE_HOME/skillsd)")
+	flags.StringVar(&a.state, "state", "", "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else ~/.local/state/skillsd)")
 	flags.StringVar(&a.artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
 	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newExitCodesTopic(), newManCmd(cmd))
 	a.setCompletion(cmd)

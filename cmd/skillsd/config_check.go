@@ -40,7 +40,7 @@ func (d *configDecoder) checkKeys(keys *configKeys) {
 	}
 	for name, number := range map[string]int64{
 		"timeout": int64(keys.Limits.Timeout), "cpu": int64(keys.Limits.CPU), "memory": int64(keys.Limits.Memory), "files": int64(keys.Limits.Files),
-		"concurrent": int64(keys.Limits.Concurrent),
+		"pids": int64(keys.Limits.PIDs), "inodes": int64(keys.Limits.Inodes), "concurrent": int64(keys.Limits.Concurrent),
 	} {
 		if err := checkLimit(name, number); err != nil {
 			d.refuse("limits."+name, "%s", err)

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -88,65 +85,6 @@ func decodeConfig(text []byte, path func(string) string) (keys configKeys, place
 	return keys, d.places, d.problems
 }
 
-// parseYAML returns the root of the one document there may be, nil when there is none.
-func parseYAML(text []byte) (root *yaml.Node, problem *configProblem) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			root, problem = nil, &configProblem{Text: "the file cannot be read as YAML"}
-		}
-	}()
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var document, second yaml.Node
-	switch err := decoder.Decode(&document); {
-	case errors.Is(err, io.EOF):
-		return nil, nil
-	case err != nil:
-		return nil, yamlProblem(err, text)
-	}
-	switch err := decoder.Decode(&second); {
-	case err == nil:
-		return nil, &configProblem{At: configPlace{second.Line, second.Column}, Text: "a second document; a configuration is one"}
-	case !errors.Is(err, io.EOF):
-		return nil, yamlProblem(err, text)
-	}
-	root = document.Content[0]
-	if isNull(root) && root.Value == "" {
-		return nil, nil
-	}
-	return root, nil
-}
-
-// yamlProblem takes the line out of an error's text, which is all there is of it.
-func yamlProblem(err error, source []byte) *configProblem {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	problem := &configProblem{Text: text}
-	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		if number, what, ok := strings.Cut(rest, ": "); ok {
-			if line, err := strconv.Atoi(number); err == nil {
-				problem.At.Line, problem.Text = line, what
-			}
-		}
-	}
-	if at := tabNear(source, problem.At.Line); at.Line > 0 && strings.Contains(problem.Text, "cannot start any token") {
-		return &configProblem{At: at, Text: "a tab; YAML is indented with spaces"}
-	}
-	return problem
-}
-
-// tabNear finds a tab in the indentation of a line or of one beside it: the parser counts some lines
-// from zero, and does not name the first.
-func tabNear(text []byte, line int) configPlace {
-	number := 0
-	for content := range bytes.Lines(text) {
-		number++
-		indent := content[:len(content)-len(bytes.TrimLeft(content, " \t"))]
-		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 && number >= line-1 && number <= line+1 {
-			return configPlace{number, tab + 1}
-		}
-	}
-	return configPlace{}
-}
-
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func (d *configDecoder) fail(n *yaml.Node, key, format string, args ...any) {
@@ -183,13 +121,13 @@ func (d *configDecoder) decode(n *yaml.Node, v reflect.Value, key string, tag re
 		d.fail(n, key, "has no value; give one or remove the key")
 		return
 	case !slices.Contains([]string{"!!map", "!!seq", "!!str", "!!bool", "!!int", "!!float", "!!timestamp"}, n.ShortTag()):
-		d.fail(n, key, "the tag %s is not read", clipValue(n.Tag))
+		d.fail(n, key, "the tag %s is not read; write the value without it", clipValue(n.Tag))
 		return
 	}
 	d.places[key] = configPlace{n.Line, n.Column}
 	if scalar, ok := v.Addr().Interface().(fromScalar); ok {
-		if n.Kind != yaml.ScalarNode || !slices.Contains([]string{"!!str", "!!int"}, n.ShortTag()) {
-			d.fail(n, key, "is %s", kindOf(n))
+		if n.Kind != yaml.ScalarNode {
+			d.fail(n, key, "is %s, where one value is needed", kindOf(n))
 		} else if err := scalar.setScalar(n.Value); err != nil {
 			d.fail(n, key, "%s", err)
 		}
@@ -223,21 +161,33 @@ func (d *configDecoder) decodeScalar(n *yaml.Node, v reflect.Value, key string, 
 	case reflect.Bool:
 		word := strings.ToLower(n.Value)
 		if n.ShortTag() != "!!bool" || word != "true" && word != "false" {
-			d.fail(n, key, "is %s, not true or false", kindOf(n))
+			what := kindOf(n)
+			if what == "a string" && n.Style == 0 {
+				what = strconv.Quote(clipValue(n.Value))
+			}
+			d.fail(n, key, "is %s, not true or false", what)
 			return
 		}
 		v.SetBool(word == "true")
 	case reflect.Int:
-		number, err := strconv.Atoi(n.Value)
-		if n.ShortTag() != "!!int" || err != nil || number < 1 {
-			d.fail(n, key, "%q is no positive whole number", clipValue(n.Value))
+		number, err := parseCount(n.Value)
+		switch {
+		case err == nil && n.ShortTag() != "!!int":
+			d.fail(n, key, "is a string, not a number; write it without quotes")
+			return
+		case err != nil:
+			d.fail(n, key, "%s", err)
 			return
 		}
-		v.SetInt(int64(number))
+		v.SetInt(number)
 	case reflect.Float64:
 		number, err := strconv.ParseFloat(n.Value, 64)
-		if tag := n.ShortTag(); tag != "!!int" && tag != "!!float" || err != nil || number < 0 || number > 1e9 {
+		switch tag := n.ShortTag(); {
+		case err != nil || !(number >= 0 && number <= 1e9) || strings.Contains(n.Value, "_"):
 			d.fail(n, key, "%q is no number from 0 to 1000000000", clipValue(n.Value))
+			return
+		case tag != "!!int" && tag != "!!float":
+			d.fail(n, key, "is a string, not a number; write it without quotes")
 			return
 		}
 		v.SetFloat(number)
@@ -257,7 +207,7 @@ func (d *configDecoder) text(n *yaml.Node, key string, tag reflect.StructTag) st
 		return ""
 	}
 	if strings.ContainsRune(n.Value, 0) {
-		d.fail(n, key, "holds a NUL character")
+		d.fail(n, key, "holds a NUL character; remove it")
 		return ""
 	}
 	if enum := tag.Get("enum"); enum != "" {

@@ -30,6 +30,10 @@ type configuration struct {
 // them.
 const withoutConfig = "without-config"
 
+// configures annotates a command with the names of those of its flags, with blanks between, that get what
+// environment and file say before it runs; it looks after the others itself.
+const configures = "configures"
+
 // loadConfig reads the configuration and gives the flags of a command what it says.
 func (a *app) loadConfig(cmd *cobra.Command) error {
 	for c := cmd; c != nil; c = c.Parent() {
@@ -62,6 +66,14 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 		a.cfg.Keys, a.cfg.places = keys, places
 	}
 	a.warnOfVariables()
+	if names := cmd.Annotations[configures]; names != "" {
+		part := &cobra.Command{Use: cmd.Use}
+		part.Flags().AddFlagSet(cmd.InheritedFlags())
+		for name := range strings.FieldsSeq(names) {
+			part.Flags().AddFlag(cmd.Flags().Lookup(name))
+		}
+		cmd = part
+	}
 	return a.cfg.configure(cmd, a.env)
 }
 

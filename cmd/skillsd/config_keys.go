@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -232,6 +233,20 @@ func (k *sizeKey) setScalar(text string) error {
 	}
 	*k = sizeKey(n)
 	return nil
+}
+
+// parseCount reads how many there may be of something, in plain digits: what some read as octal, or as a
+// sum with a sign, is none.
+func parseCount(text string) (int64, error) {
+	const most = 1 << 50
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) && text[0] != '-', err == nil && n > most:
+		return 0, fmt.Errorf("%s is more than %d", clipValue(text), most)
+	case err != nil || n < 1 || strconv.FormatInt(n, 10) != text:
+		return 0, fmt.Errorf("%q is no positive whole number in plain digits", clipValue(text))
+	}
+	return n, nil
 }
 
 // parseSize reads a positive number of bytes with an optional unit.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 	"time"
 
@@ -55,9 +55,7 @@ func (l *runLimits) set(name, value string) error {
 		err = duration.setScalar(value)
 		number = int64(duration)
 	case "pids", "files", "inodes", "concurrent":
-		if number, err = strconv.ParseInt(value, 10, 32); err != nil || number < 1 {
-			err = fmt.Errorf("%q is no positive whole number", clipValue(value))
-		}
+		number, err = parseCount(value)
 	default:
 		number, err = parseSize(value)
 	}
@@ -102,6 +100,8 @@ func checkLimit(name string, number int64) error {
 		return fmt.Errorf("%s is less than 1s", durationKey(number))
 	case name == "files" && number < minFiles:
 		return fmt.Errorf("%d is less than %d, with which nothing starts", number, minFiles)
+	case (name == "pids" || name == "files" || name == "inodes") && number > math.MaxInt32:
+		return fmt.Errorf("%d is more than %d", number, math.MaxInt32)
 	case name == "concurrent" && number > session.MaxConcurrent:
 		return fmt.Errorf("%d is more than %d", number, session.MaxConcurrent)
 	case name == "memory" && number < 16<<20:

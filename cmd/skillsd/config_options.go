@@ -131,7 +131,7 @@ func (c *configuration) configure(cmd *cobra.Command, env func(string) (string, 
 		if err != nil && at.Kind == fromFile {
 			return c.problem(option.Key, "%w", err)
 		} else if err != nil {
-			return usageError("see `"+cmd.CommandPath()+" --help`", "%s: %w", at.Text, err)
+			return &exitError{Code: exitUsage, Err: fmt.Errorf("%s: %w", at.Text, err), Flag: option.Flag}
 		}
 		c.origins[option.Key] = at
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -23,15 +25,11 @@ func (o *serveOptions) allowlist() (policy.Allowlist, error) {
 	for i := range cfg.Keys.Allow {
 		entry, err := cfg.Keys.Allow[i].entry()
 		if err != nil {
-			return policy.Allowlist{}, cfg.problem("allow", "%w", err)
+			return policy.Allowlist{}, err
 		}
 		entries = append(entries, entry)
 	}
-	list, err := policy.NewAllowlist(entries)
-	if err != nil {
-		return list, cfg.problem("allow", "%w", err)
-	}
-	return list, nil
+	return policy.NewAllowlist(entries)
 }
 
 // profiles are those of the file, sorted by name.
@@ -63,7 +61,7 @@ func (c *configuration) principals(evidence []string) map[string]policy.Principa
 func (o *serveOptions) checkProfiles(pol *policy.Policy) error {
 	names := append(slices.Sorted(maps.Keys(o.app.cfg.Keys.Profiles)), "browser")
 	if o.Profile != "" && !pol.HasProfile(o.Profile) {
-		return flagError("profile", fmt.Errorf("no profile %q%s", clipValue(o.Profile), didYouMean(o.Profile, names)))
+		return flagError("profile", fmt.Errorf("no profile %q; %s", clipValue(o.Profile), cmp.Or(strings.TrimPrefix(didYouMean(o.Profile, names), "; "), "there are "+strings.Join(names, ", "))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.app.cfg.Keys.Principals)) {
 		if profile := o.app.cfg.Keys.Principals[name].Profile; profile != "" && !pol.HasProfile(profile) {

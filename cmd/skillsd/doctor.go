@@ -9,17 +9,18 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/sandbox/detect"
 )
 
-// doctorOptions are the flags of doctor.
+// doctorOptions are the flags of doctor: those of serve, and its own.
 type doctorOptions struct {
-	app          *app
-	Reader       readerOptions
-	AllowScripts []string
-	Sandbox      string
-	JSON         bool
+	app   *app
+	Serve serveOptions
+	Flags *pflag.FlagSet // its own
+	all   *pflag.FlagSet // those of serve
+	JSON  bool
 }
 
 // check is one line of the doctor.
@@ -40,7 +41,7 @@ const (
 )
 
 func newDoctorCmd(a *app) *cobra.Command {
-	opts := &doctorOptions{app: a}
+	opts := &doctorOptions{app: a, Serve: serveOptions{app: a}, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",
@@ -50,15 +51,22 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	opts.Reader.register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "check that this script could run: SKILL:scripts/PATH (repeatable)")
-	cmd.Flags().StringVar(&opts.Sandbox, "sandbox", "auto", "sandbox backend to check")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	opts.Serve.register(opts.all)
+	opts.Flags = cmd.Flags()
+	opts.Flags.AddFlagSet(opts.all)
+	opts.Flags.BoolVar(&opts.JSON, "json", false, "print JSON")
+	// A fault in what else serve is told is a line of what is found.
+	var first pflag.FlagSet
+	(&readerOptions{}).register(&first)
+	names := "allow-skill-script sandbox"
+	first.VisitAll(func(f *pflag.Flag) { names += " " + f.Name })
+	cmd.Annotations = map[string]string{configures: names}
 	return cmd
 }
 
 func (o *doctorOptions) run(ctx context.Context) error {
-	verdicts, err := o.app.judge(o.AllowScripts)
+	serve, wrong := o.serve()
+	verdicts, err := o.app.judgeFor(serve, o.Serve.AllowScripts)
 	if err != nil {
 		return err
 	}
@@ -66,7 +74,12 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refused := o.checkServe(ctx)
+	refused := []check{}
+	if wrong != nil {
+		refused = append(refused, o.refusal(wrong, &o.app.cfg))
+	} else {
+		refused = append(o.checkServe(ctx, serve), o.checkWorkspace(serve)...)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/sandbox/detect"
@@ -13,11 +14,14 @@ import (
 // checkSandbox tries every backend and finds the interpreters.
 func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
 	path, _ := o.app.env("PATH")
-	checks := backendChecks(detect.Survey(ctx, &detect.Options{Path: path}), o.Sandbox)
-	runner, _, err := detect.Select(ctx, o.Sandbox, &detect.Options{Path: path})
-	if err != nil {
+	checks := backendChecks(detect.Survey(ctx, &detect.Options{Path: path}), o.Serve.Sandbox)
+	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, &detect.Options{Path: path})
+	switch {
+	case !slices.Contains(sandboxWords(), o.Serve.Sandbox):
+		// What serve says of the word is enough.
+	case err != nil:
 		checks = append(checks, check{Verdict: fail, Area: "sandbox", Fact: "scripts cannot run: " + err.Error(), Hint: "mend one of the backends above; everything else works"})
-	} else {
+	default:
 		checks = append(checks, check{Verdict: ok, Area: "sandbox", Fact: "scripts run in " + runner.Name()})
 	}
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern") // not there where core files are none of Linux's

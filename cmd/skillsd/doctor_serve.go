@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,23 +12,17 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// serveOptions are those of serve with the environment, the file and the flags of doctor.
-func (o *doctorOptions) serveOptions() (*serveOptions, error) {
-	serve, err := o.app.configuredServe()
-	if err != nil {
+// serve are the options that serve would have, or why it would have none.
+func (o *doctorOptions) serve() (*serveOptions, error) {
+	if err := o.Serve.configure(o.all); err != nil {
 		return nil, err
 	}
-	serve.Roots, serve.Choice, serve.AllowScripts, serve.Sandbox = o.Reader.Roots, o.Reader.Skills, o.AllowScripts, o.Sandbox
-	return serve, nil
+	return &o.Serve, nil
 }
 
 // checkServe makes the checks that serve makes before it listens. Nothing is written, and what is
 // listened on is let go at once.
-func (o *doctorOptions) checkServe(ctx context.Context) []check {
-	serve, err := o.serveOptions()
-	if err != nil {
-		return []check{o.refusal(err, &o.app.cfg)}
-	}
+func (o *doctorOptions) checkServe(ctx context.Context, serve *serveOptions) []check {
 	var checks []check
 	for _, step := range []func(context.Context) error{
 		serve.checkPolicy, serve.checkOwnPlaces, serve.checkSigner, serve.checkPreload, serve.checkResume, serve.checkHTTP, serve.checkMetrics,
@@ -52,7 +47,7 @@ func (o *doctorOptions) refusal(err error, cfg *configuration) check {
 	}
 	c.Fact = fact
 	if exit, ok := errors.AsType[*exitError](err); ok {
-		c.Hint = exit.Hint
+		c.Hint = cmp.Or(exit.Hint, systemHint(err), flagHint("skillsd doctor", o.Flags, exit.Flag))
 	}
 	if errors.Is(err, addressTaken) {
 		c.Verdict, c.Hint = warn, "nothing is wrong if that is a server of this configuration; else: "+c.Hint

@@ -17,7 +17,7 @@ import (
 //
 // Errors: a flag that cannot be read; those of ctx.
 func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *judge) ([]check, error) {
-	roots, options, err := o.Reader.resolve(o.app)
+	roots, options, err := (&readerOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).resolve(o.app)
 	if usage, wrong := errors.AsType[*exitError](err); wrong {
 		return nil, usage
 	}
@@ -126,12 +126,27 @@ func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snaps
 			}
 		}
 		if problem == "" {
-			checks = append(checks, check{Verdict: ok, Area: "allowlist", Fact: name + " may run"})
+			c := check{Verdict: ok, Area: "allowlist", Fact: name + " may run"}
+			if loose := looseness(entry); loose != "" && o.app.cfg.originOf("allow-skill-script").Kind == fromFile {
+				c.Fact, c.Hint = c.Fact+"; "+loose, "pin what is there now, after reading it: skillsd allow "+shellLine([]string{name})
+			}
+			checks = append(checks, c)
 			continue
 		}
 		checks = append(checks, check{Verdict: warn, Area: "allowlist", Fact: name + " cannot run: " + problem, Hint: hint})
 	}
 	return checks
+}
+
+// looseness says what may change while the script of an entry goes on to run; empty when nothing may.
+func looseness(entry policy.Entry) string {
+	switch {
+	case entry.Pin == "":
+		return "it is not pinned: what it is when the server starts runs"
+	case entry.Tree == "":
+		return "its bytes are pinned, the other files of its skill are not"
+	}
+	return ""
 }
 
 func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, finder *detect.Finder) (problem, hint string) {

@@ -156,7 +156,7 @@ func writeFlag(w io.Writer, flag *pflag.Flag) {
 	if kind != "" {
 		left += " " + kind
 	}
-	if value := flag.DefValue; value != "" && value != "[]" && value != "false" && value != "-1" && !strings.Contains(text, "(default") {
+	if value := flag.DefValue; value != "" && value != "[]" && value != "false" && value != "-1" && value != "0s" && !strings.Contains(text, "(default") {
 		text += " (default " + value + ")"
 	}
 	text = hang(text, flagColumn)

@@ -20,6 +20,9 @@ func TestHelpFits(t *testing.T) {
 			if n := cells(strings.TrimSuffix(line, "\n")); n > helpWidth {
 				t.Errorf("%q: a line has %d columns: %s", args, n, line)
 			}
+			if strings.Contains(line, " STRING") || strings.Contains(line, "(default 0s)") {
+				t.Errorf("%q: the value of a flag has no name, or its default says nothing: %s", args, line)
+			}
 		}
 		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
 			if _, name, ok := strings.Cut(line, "--"); ok && strings.HasPrefix(strings.TrimLeft(line, " "), "-") {

@@ -51,7 +51,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	}
 	opts.Roots.register(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&opts.Ref, "ref", "", "branch, tag or commit of a git `REF` (default: the repository's default branch)")
+	flags.StringVar(&opts.Ref, "ref", "", "branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
 	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
 	flags.StringVar(&opts.Name, "name", "", "`NAME` to install the skill under")
 	flags.StringVar(&opts.Tier, "tier", "third-party", "how far the skills are trusted: `TIER` is builtin, org, user or third-party")
@@ -165,10 +165,11 @@ func sourceFailure(err error) error {
 	if failed, ok := errors.AsType[*install.FetchError](err); ok {
 		return &exitError{Code: exitFailure, Err: errors.New(printable(err.Error())), Hint: "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", failed.Source})}
 	}
+	text := err.Error()
 	if archive, ok := errors.AsType[*source.ArchiveError](err); ok {
-		return errors.New(printable(archive.Error()))
+		text = archive.Error()
 	}
-	return errors.New(printable(err.Error()))
+	return &exitError{Code: exitFailure, Err: errors.New(printable(text)), Hint: systemHint(err)}
 }
 
 // installer opens the installation of the state directory; taken tells what is served from elsewhere, and

@@ -27,8 +27,8 @@ func newUpdateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update [NAME...]",
 		Short: "Update installed skills from where they came from",
-		Long: "Fetch the sources of installed skills again, and replace the skills that changed there. What changes\n" +
-			"is told: instructions and scripts as a diff, other files by name, allowed-tools and signals.\n" +
+		Long: "Fetch the sources of installed skills again, those named or all, and replace the skills that changed there. What\n" +
+			"changes is told: instructions and scripts as a diff, other files by name, allowed-tools and signals.\n" +
 			"--preview tells it and changes nothing. A script that changed does not run before it is allowed\n" +
 			"again; `skillsd rollback NAME` goes back.",
 		RunE:              runE(opts.run),

@@ -36,8 +36,8 @@ func newListCmd(a *app) *cobra.Command {
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	opts.Reader.register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this script as allowed: SKILL:scripts/PATH (repeatable)")
-	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this state: enabled, hidden, disabled, unavailable or, with --json, broken")
+	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
+	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }

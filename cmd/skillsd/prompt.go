@@ -26,7 +26,7 @@ func newPromptCmd(a *app) *cobra.Command {
 	opts := &promptOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "prompt",
-		Short: "Print the catalogue of skills for a system prompt",
+		Short: "Print the catalog of skills for a system prompt",
 		Long: "Print the skills a model may see, for a system prompt: as xml an <available_skills> element with name,\n" +
 			"description and location of each, escaped, as text one line for each. Where a budget is given and not\n" +
 			"all fits, descriptions are shortened first and names are left out last.",
@@ -34,9 +34,9 @@ func newPromptCmd(a *app) *cobra.Command {
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	opts.Reader.register(cmd.Flags())
-	cmd.Flags().StringVar(&opts.Format, "format", "xml", "xml or text")
+	cmd.Flags().StringVar(&opts.Format, "format", "xml", "`FORMAT`: xml or text")
 	cmd.Flags().IntVar(&opts.Budget, "budget", 0, "most characters to print; 0 for all there are")
-	cmd.Flags().StringVar(&opts.Location, "location", "path", "what xml gives as location: path, of SKILL.md on this machine, or uri, the skill:// one")
+	cmd.Flags().StringVar(&opts.Location, "location", "path", "`PLACE` that xml gives as location: path, of SKILL.md on this machine, or uri, the skill:// one")
 	return cmd
 }
 

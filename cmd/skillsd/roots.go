@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -41,11 +40,11 @@ func (l *scanLimits) given(name string) bool { return partIn(l.String(), name) !
 func (l *scanLimits) Set(spec string) error {
 	for one := range strings.SplitSeq(spec, ",") {
 		name, value, _ := strings.Cut(one, "=")
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q is not NAME=N with a positive number", one)
+		count, err := parseCount(value)
+		if err != nil {
+			return fmt.Errorf("%q is not NAME=N with a positive number: %w", clipValue(one), err)
 		}
-		switch name {
+		switch n := int(count); name {
 		case "depth":
 			l.limit.MaxDepth = n
 		case "directories":
@@ -53,7 +52,7 @@ func (l *scanLimits) Set(spec string) error {
 		case "files":
 			l.limit.MaxFiles = n
 		case "bytes":
-			l.limit.MaxTree = int64(n)
+			l.limit.MaxTree = count
 		default:
 			return fmt.Errorf("no limit %q; there are depth, directories, files and bytes", name)
 		}
@@ -67,7 +66,7 @@ func (o *rootOptions) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "`DIR` that links inside a skills root may lead to (repeatable)")
 	flags.Var(&o.Limits, "scan-limit", "limit of the scan of one root: "+scanLimitHelp+" (repeatable)")
 	flags.BoolVar(&o.Strict, "strict-roots", false, "fail when a given skills root is missing")
-	flags.BoolVar(&o.NoDefaults, "no-default-roots", false, "without --skills-root serve nothing instead of the conventional directories")
+	flags.BoolVar(&o.NoDefaults, "no-default-roots", false, "serve neither what is installed nor, without --skills-root, the conventional directories")
 	flags.BoolVar(&o.AllowShadow, "allow-shadow", false, "let a lower trust tier take the place of a higher one at the same path")
 }
 

@@ -79,6 +79,9 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	}
 	const form = "skillsd run SKILL scripts/PATH -- ARG..."
 	switch {
+	case own == 2 && strings.Trim(args[1], " ") != args[1]:
+		// Where a tool is called, blanks around a path are overlooked.
+		return usageError("`skillsd show "+clipValue(args[0])+"` lists the scripts", "%q begins or ends with a blank, as no script does", clipValue(args[1]))
 	case own == 2:
 		return nil
 	case own > 2:
@@ -99,9 +102,11 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
 		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s", o.Timeout, durationKey(most))
 	}
-	if err := o.configure(); err != nil {
+	if err := o.Serve.configure(o.all); err != nil {
 		return err
 	}
+	// No client is served, so that it is over HTTP else does not matter.
+	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
 	facts, err := o.Serve.facts()
 	if err != nil {
 		return err
@@ -138,20 +143,6 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		defer p.detection.end()
 	}
 	return o.call(ctx, sessions, request, p.version)
-}
-
-// configure gives the flags of serve that run does not have what environment and file say.
-func (o *runOptions) configure() error {
-	own := *o.app // whose origins are those of serve
-	o.Serve.app = &own
-	cmd := &cobra.Command{Use: "serve"}
-	cmd.Flags().AddFlagSet(o.all)
-	if err := own.cfg.configure(cmd, own.env); err != nil {
-		return err
-	}
-	// No client is served, so that it is over HTTP else does not matter.
-	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
-	return nil
 }
 
 // input reads what the script is given.

@@ -39,8 +39,14 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 	}
 }
 
-// confirm asks a question on the terminal; only a clear yes is one.
+// confirm asks a question on the terminal; only a clear yes is one. What was typed before the question
+// stood there answers it no more than silence does.
 func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
+	if terminal, ok := a.in.(*os.File); ok {
+		if err := dropTyped(terminal.Fd()); err != nil {
+			return false, fmt.Errorf("ask on the terminal: %w", err)
+		}
+	}
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
 	line, err := a.await(ctx, func(in io.Reader) ([]byte, error) {
 		const most = 1 << 10

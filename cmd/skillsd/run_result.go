@@ -53,7 +53,7 @@ func (o *runOptions) ended(id string, r *session.RunResult) error {
 	for i, file := range r.Out {
 		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name, plural(int(file.Bytes), "byte"), o.kept(id, r, "out-"+strconv.Itoa(i))))
 	}
-	for line := range strings.Lines(mcpserver.RenderWrites(r)) {
+	for line := range strings.Lines(mcpserver.RenderSkips(r) + mcpserver.RenderWrites(r)) {
 		o.app.say("note", strings.TrimSuffix(line, "\n"))
 	}
 	for _, command := range report.Whole {

@@ -28,7 +28,7 @@ func newServeCmd(a *app) *cobra.Command {
 		Short: "Serve skills over stdio or HTTP",
 		Long: "Serve skills to one MCP client over stdin and stdout, or with --http or --unix to many over HTTP. Without\n" +
 			"--skills-root the conventional directories are served: ./skills, ./.agents/skills and ./.claude/skills\n" +
-			"(untrusted), ~/.agents/skills and ~/.claude/skills.\n\n" +
+			"(untrusted), ~/.agents/skills and ~/.claude/skills. What `skillsd install` installed is served as well.\n\n" +
 			"Nothing may run unless it is allowed twice, the tool and the exact script:\n\n" +
 			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
 			"    --allow-skill-script pdf:scripts/extract.py \\\n" +
@@ -127,7 +127,7 @@ func (o *serveOptions) ownPlaces(roots []skills.Root, workspace string, mode san
 	if err := o.checkPrivate(roots, workspace); err != nil {
 		return "", "", err
 	}
-	return state, artifacts, o.Records.check(roots, workspace)
+	return state, artifacts, nil
 }
 
 // openStores opens what the server writes: stored trees and records.

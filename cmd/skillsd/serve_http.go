@@ -50,7 +50,7 @@ type httpOptions struct {
 }
 
 func (o *httpOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at this address, `ADDR`, such as 127.0.0.1:8080, instead of stdio")
+	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at `ADDR`, such as 127.0.0.1:8080, instead of stdio")
 	flags.StringVar(&o.Unix, "unix", "", "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner can connect")
 	flags.StringVar(&o.Path, "http-path", "/mcp", "`PATH` of the endpoint")
 	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: `NAME` or NAME:PORT (repeatable)")
@@ -60,7 +60,7 @@ func (o *httpOptions) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.Rate, "rate-limit", -1, "`N` requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
 	flags.BoolVar(&o.NoAuth, "insecure-no-auth", false, "let everyone in who can reach an address that is not loopback")
 	flags.StringVar(&o.TokenFile, "auth-token-file", "", "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX")
-	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of this issuer, a `URL`")
+	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of the issuer at this `URL`")
 	flags.StringArrayVar(&o.Audiences, "auth-audience", nil, "`AUDIENCE` such a token must name (repeatable; default: the public URL)")
 	flags.StringVar(&o.Keys, "auth-jwks", "", "`URL` or file of the issuer's keys (default ISSUER/.well-known/jwks.json)")
 	flags.StringArrayVar(&o.Algorithms, "auth-algorithm", nil, "signature `ALGORITHM` to accept (repeatable; default RS256, ES256 and EdDSA)")
@@ -249,8 +249,19 @@ func (o *httpOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticato
 	}
 	auth, err := httpauth.New(cfg)
 	if err != nil {
-		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("authentication: %w", err),
-			Hint: "a line of the token file is `printf %s \"$TOKEN\" | sha256sum` behind PRINCIPAL:"}
+		return nil, o.authFailure(err)
 	}
 	return auth, nil
+}
+
+// authFailure says what is wrong with the token file, by its name, or with what is said of an issuer.
+func (o *httpOptions) authFailure(err error) error {
+	what, ofFile := strings.CutPrefix(err.Error(), "token file: ")
+	if !ofFile {
+		return &exitError{Code: exitUsage, Err: fmt.Errorf("authentication: %w", err), Flag: "auth-issuer"}
+	}
+	if !strings.Contains(what, o.TokenFile) {
+		what = o.TokenFile + ": " + what
+	}
+	return usageError("a line of the token file is `printf %s \"$TOKEN\" | sha256sum` behind PRINCIPAL:", "--auth-token-file: %s", what)
 }

@@ -23,7 +23,7 @@ type manifestOptions struct {
 }
 
 func (o *manifestOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Path, "run-manifest", "", "file that says which run this server belongs to; its enforcement mode and prompt slot count where nothing else is said")
+	flags.StringVar(&o.Path, "run-manifest", "", "`FILE` that says which run this server belongs to; its enforcement mode and prompt slot count where nothing else is said")
 }
 
 // decided reads the run manifest and makes the policy, in this order: the manifest may say the mode. Then
@@ -58,7 +58,11 @@ func (o *serveOptions) facts() (session.Facts, error) {
 	facts.Command = func(name string) string { return findCommand(search, name) }
 	if o.Manifest.Path != "" {
 		if err := o.readManifest(&facts); err != nil {
-			return facts, flagError("run-manifest", err)
+			failed := &exitError{Code: exitUsage, Err: fmt.Errorf("--run-manifest: %w", err)}
+			if systemHint(err) == "" {
+				failed.Hint = "have it written again by what starts the run, or leave out --run-manifest"
+			}
+			return facts, failed
 		}
 	}
 	if o.Role != "" && facts.Slot == nil {
@@ -90,7 +94,7 @@ func (o *serveOptions) readManifest(facts *session.Facts) error {
 	}
 	manifest, err := provenance.ParseRunManifest(text)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s%s: %w", path, jsonFault(text), err)
 	}
 	facts.Manifest, facts.ManifestPath = manifest, path
 	if manifest.Mode != "" && facts.ModeSource == session.ModeDefault {
@@ -101,12 +105,22 @@ func (o *serveOptions) readManifest(facts *session.Facts) error {
 	}
 	slot, err := policy.ParsePromptSlot(manifest.PromptSlot)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	if o.Role == "" {
 		o.Role, facts.Slot = string(slot.Role), slot.Raw
 	}
 	return nil
+}
+
+// jsonFault is where a text stops to be JSON; nowhere when it is.
+func jsonFault(text []byte) configPlace {
+	var whole json.RawMessage
+	fault, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &whole))
+	if !ok {
+		return configPlace{}
+	}
+	return placeOf(text, max(0, min(len(text), int(fault.Offset)-1)))
 }
 
 // ownSlot is the binding of a role that the operator gave the process.

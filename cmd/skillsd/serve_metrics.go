@@ -25,7 +25,7 @@ type metricsOptions struct {
 }
 
 func (o *metricsOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Addr, "metrics", "", "serve Prometheus metrics at http://ADDR/metrics, such as 127.0.0.1:9464; they name skills")
+	flags.StringVar(&o.Addr, "metrics", "", "serve Prometheus metrics at http://`ADDR`/metrics, such as 127.0.0.1:9464; they name skills")
 	flags.BoolVar(&o.Insecure, "metrics-insecure", false, "let --metrics be reached from other machines, which nobody asks who they are")
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/mcpserver"
@@ -64,8 +65,8 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a `TOOL` that is off by default: run_skill_script")
 	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this `SCRIPT`: SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX (repeatable)")
 	flags.BoolVar(&o.NoCatalog, "no-skill-catalog", false, "name no skills in descriptions; explicit names still load")
-	flags.StringVar(&o.Search, "search", "auto", "`WHEN` to offer search_skills: auto, when the catalogue is cut, or always")
-	flags.StringVar(&o.Drift, "drift", "report", "what to do, `WORD`, with a file that changed since its skill was loaded: report it with both digests, or refuse it; scripts are refused always")
+	flags.StringVar(&o.Search, "search", "auto", "`WHEN` to offer search_skills: auto, when the catalog is cut, or always")
+	flags.StringVar(&o.Drift, "drift", "report", "for a file that changed since its skill was loaded: `WORD` is report, with both digests, or refuse; a script is refused always")
 	flags.BoolVar(&o.Watch, "watch", true, "follow changes of the skills on disk")
 	flags.BoolVar(&o.NoWatch, "no-watch", false, "serve what was there at start")
 	flags.StringVar(&o.Workspace, "workspace", "", "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
@@ -81,6 +82,16 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox `BACKEND`: auto (native, else bwrap), native, bwrap or runsc")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	flags.StringVar(&o.LogFormat, "log-format", "auto", "`FORMAT`: auto, text or json")
+}
+
+// configure gives the flags of serve what was given to the running command, whose flags some or all of them
+// are, and else what environment and file say. The origins are then those of serve.
+func (o *serveOptions) configure(all *pflag.FlagSet) error {
+	own := *o.app
+	o.app = &own
+	cmd := &cobra.Command{Use: "serve"}
+	cmd.Flags().AddFlagSet(all)
+	return own.cfg.configure(cmd, own.env)
 }
 
 // policy builds the policy the flags describe.
@@ -136,7 +147,7 @@ func (o *serveOptions) policy() (*policy.Policy, error) {
 
 // checkWords refuses words that options do not have.
 func (o *serveOptions) checkWords() error {
-	if !slices.Contains([]string{"auto", "native", "bwrap", "runsc", "seatbelt"}, o.Sandbox) {
+	if !slices.Contains(sandboxWords(), o.Sandbox) {
 		return flagError("sandbox", fmt.Errorf("%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox", o.Sandbox))
 	}
 	if err := oneOf("search", o.Search, "auto", "always"); err != nil {
@@ -150,6 +161,9 @@ func (o *serveOptions) checkWords() error {
 	}
 	return oneOf("skill-script-execution-target", o.Target, string(policy.TargetSandbox), string(policy.TargetHost))
 }
+
+// sandboxWords are the values of --sandbox.
+func sandboxWords() []string { return []string{"auto", "native", "bwrap", "runsc", "seatbelt"} }
 
 // oneOf refuses a value that is neither of two words.
 func oneOf(flag, value, one, other string) error {
@@ -191,7 +205,7 @@ func (o *serveOptions) workspace() (ws sandbox.Workspace, path string, err error
 		return ws, "", missingWorkspace(dir)
 	}
 	if err != nil {
-		return ws, "", flagError("workspace", err)
+		return ws, "", &exitError{Code: exitUsage, Err: fmt.Errorf("--workspace: %s: %w", dir, err), Hint: cmp.Or(systemHint(err), "name another directory")}
 	}
 	dir = real
 	handle, err := os.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
@@ -269,5 +283,5 @@ func resolved(path string) string {
 }
 
 func flagError(flag string, err error) error {
-	return &exitError{Code: exitUsage, Err: fmt.Errorf("--%s: %w", flag, err), Hint: cmp.Or(systemHint(err), "see `skillsd serve --help`")}
+	return &exitError{Code: exitUsage, Err: fmt.Errorf("--%s: %w", flag, err), Flag: flag}
 }

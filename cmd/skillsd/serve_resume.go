@@ -20,8 +20,8 @@ type resumeOptions struct {
 }
 
 func (o *resumeOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Session, "resume", "", "stdio: go on with this session, or the latest; what it loaded is active again if it is still the same")
-	flags.StringVar(&o.Drift, "resume-drift", "fail", "when a skill of the resumed session has changed: fail, or reload it as it is now")
+	flags.StringVar(&o.Session, "resume", "", "stdio: go on with this `SESSION`, or latest; what it loaded is active again if it is still the same")
+	flags.StringVar(&o.Drift, "resume-drift", "fail", "when a skill of the resumed session has changed: `WORD` is fail, or reload it as it is now")
 }
 
 func (o *resumeOptions) check(http bool, cfg *configuration) error {

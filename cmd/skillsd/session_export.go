@@ -38,7 +38,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(sessionArg(args)) }),
 	}
-	cmd.Flags().StringVar(&opts.Format, "format", "json", "json or intoto")
+	cmd.Flags().StringVar(&opts.Format, "format", "json", "`FORMAT`: json or intoto")
 	return cmd
 }
 

@@ -33,7 +33,7 @@ func newSessionGCCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	cmd.Flags().StringVar(&opts.OlderThan, "older-than", "", "age, such as 30d or 12h; required")
+	cmd.Flags().StringVar(&opts.OlderThan, "older-than", "", "`AGE`, such as 30d or 12h; required")
 	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions written last, however old")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted and delete nothing")
 	return cmd

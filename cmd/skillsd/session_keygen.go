@@ -30,7 +30,7 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
 	}
-	cmd.Flags().StringVar(&opts.Name, "name", "skillsd", "name of the key in its signatures, without spaces and +")
+	cmd.Flags().StringVar(&opts.Name, "name", "skillsd", "`NAME` of the key in its signatures, without spaces and +")
 	return cmd
 }
 
@@ -87,7 +87,7 @@ func readSigner(name string) (note.Signer, error) {
 	}
 	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, flagError("sign-key", fmt.Errorf("%s holds no private key; `skillsd session keygen` makes one", name))
+		return nil, usageError("`skillsd session keygen FILE` makes one", "--sign-key: %s holds no private key", name)
 	}
 	return signer, nil
 }

@@ -89,7 +89,8 @@ func (o *sessionReplayOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	if missing > 0 {
-		return &exitError{Code: exitProblems, Err: fmt.Errorf("%d of the texts shown can no longer be found by their digest", missing)}
+		return &exitError{Code: exitProblems, Err: fmt.Errorf("%d of the texts shown can no longer be found by their digest", missing),
+			Hint: "`skillsd session verify` says what differs from the record"}
 	}
 	return nil
 }

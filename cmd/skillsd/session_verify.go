@@ -48,7 +48,7 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(sessionArg(args)) }),
 	}
-	cmd.Flags().StringVar(&opts.Key, "key", "", "file with the public key that must have signed the session, as keygen writes it")
+	cmd.Flags().StringVar(&opts.Key, "key", "", "`FILE` with the public key that must have signed the session, as skillsd session keygen makes it")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -122,7 +122,7 @@ func notesOn(report *filestore.Report) []string {
 		say("%d outputs were removed to make room, as the record says", report.Removed)
 	}
 	if report.Torn > 0 {
-		say("a torn last line of %d bytes is no part of the record", report.Torn)
+		say("a torn last line of %s is no part of the record", plural(int(report.Torn), "byte"))
 	}
 	return notes
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,8 @@ func (o *setupOptions) run(_ context.Context, args []string) error {
 		return o.print(file, entry)
 	}
 	if err := file.read(); err != nil {
-		return fmt.Errorf("reading the client's file: %w", err)
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("reading the client's file: %w", err),
+			Hint: cmp.Or(systemHint(err), "put in by hand what `skillsd setup "+o.client.Name+"` prints")}
 	}
 	if o.Remove {
 		return o.remove(file, entry)

@@ -24,7 +24,7 @@ func (o *skillOptions) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.Disabled, "disable-skill", nil, "do not serve this `SKILL`: its path or name (repeatable)")
 	flags.StringArrayVar(&o.Pinned, "pin-skill", nil, "name this `SKILL` first where room is short: its path or name (repeatable)")
 	flags.StringArrayVar(&o.NameOnly, "name-only", nil, "show this `SKILL` without its description: its path or name (repeatable)")
-	flags.StringVar(&o.Validation, "validation", "lenient", "which skills load, as `WORD`: lenient, or strict for those that validate accepts")
+	flags.StringVar(&o.Validation, "validation", "lenient", "which skills load: `WORD` is lenient, or strict for those that validate accepts")
 }
 
 // apply puts the choices into the options of a scan, and lets it look for what skills require in

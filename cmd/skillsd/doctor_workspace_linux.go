@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
+)
+
+// checkWorkspace says what scripts of a root server, which run as somebody else, may not do in the
+// workspace. Access lists are not looked at.
+func (o *doctorOptions) checkWorkspace(serve *serveOptions) []check {
+	ws, path, err := serve.workspace()
+	if err != nil || ws.Dir == nil { // the one is told by the checks of serve
+		return nil
+	}
+	defer ws.Dir.Close()
+	info, err := ws.Dir.Stat()
+	if err != nil {
+		return nil
+	}
+	st, known := info.Sys().(*syscall.Stat_t)
+	if os.Geteuid() != 0 || !known {
+		return nil
+	}
+	const read, write = 0o5, 0o2
+	may := st.Mode
+	switch {
+	case st.Uid == native.DefaultUID:
+		may >>= 6
+	case st.Gid == native.DefaultUID:
+		may >>= 3
+	}
+	const mend = "run the server as the user whose workspace it is, or let user 65534 in"
+	switch {
+	case may&read != read:
+		return []check{{Verdict: warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who cannot look into " + path, Hint: mend}}
+	case ws.Mode != sandbox.WorkspaceRO && may&write == 0:
+		return []check{{Verdict: warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who can change nothing in " + path, Hint: mend}}
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A server of root looks into a workspace with other eyes than its scripts.
+func TestDoctorWorkspace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, whose scripts run as somebody else")
+	}
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		name     string
+		mode     os.FileMode
+		owner    int
+		as, want string
+	}{
+		{"closed", 0o700, 0, ":ro", "cannot look into"},
+		{"open to look", 0o755, 0, ":ro", ""},
+		{"open to look, to be changed", 0o755, 0, ":staged", "can change nothing in"},
+		{"open", 0o777, 0, ":staged", ""},
+		{"theirs", 0o700, 65534, ":rw", ""},
+	} {
+		ws := filepath.Join(dir, tt.name)
+		if err := os.Mkdir(ws, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(ws, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(ws, tt.owner, tt.owner); err != nil {
+			t.Fatal(err)
+		}
+		a := &app{env: func(string) (string, bool) { return "", false }}
+		found := (&doctorOptions{app: a}).checkWorkspace(&serveOptions{app: a, Workspace: ws + tt.as})
+		switch {
+		case tt.want == "" && len(found) > 0:
+			t.Errorf("%s: %q", tt.name, found[0].Fact)
+		case tt.want != "" && (len(found) != 1 || !strings.Contains(found[0].Fact, tt.want)):
+			t.Errorf("%s: %+v, want %q", tt.name, found, tt.want)
+		}
+	}
+}
