@@ -80,8 +80,7 @@ func (r *killedRound) play(answers int) []string {
 	p := r.p
 	p.initialize()
 	go func() {
-		// The server goes away under the writer.
-		defer p.in.Close()
+		// The server goes away under the writer. Its input does not end, or it might leave before it is killed.
 		for id := 10; id < 10+2*answers+64; id++ {
 			if _, err := io.WriteString(p.in, r.request(id)); err != nil {
 				return

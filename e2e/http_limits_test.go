@@ -159,16 +159,20 @@ func TestHTTPBusy(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
 	c := s.open("")
 	var conns []net.Conn
-	for range 256 {
+	begin := func() {
+		t.Helper()
 		conn, err := net.Dial("tcp", s.host())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 		conns = append(conns, conn)
 	}
-	until := func(want int) http.Header {
+	for range 256 {
+		begin()
+	}
+	until := func(want int, otherwise func()) http.Header {
 		t.Helper()
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 			response, err := c.do(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
@@ -182,11 +186,13 @@ func TestHTTPBusy(t *testing.T) {
 			if response.StatusCode != 200 && response.StatusCode != 503 {
 				t.Fatalf("ping = %s", response.Status)
 			}
+			otherwise()
 		}
 		t.Fatalf("no answer is a %d", want)
 		return nil
 	}
-	if header := until(503); header.Get("Retry-After") == "" {
+	// A ping may have had the last place when the last of them came.
+	if header := until(503, begin); header.Get("Retry-After") == "" {
 		t.Error("a busy server does not say when to come back")
 	}
 	if response, err := s.client.Get("http://" + s.host() + "/healthz"); err != nil || response.StatusCode != 200 {
@@ -195,7 +201,7 @@ func TestHTTPBusy(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	until(200)
+	until(200, func() {})
 }
 
 // host is the server's address.

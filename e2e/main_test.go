@@ -50,8 +50,9 @@ func runMain(m *testing.M) int {
 	return m.Run()
 }
 
-// patience bounds every wait for the server.
-const patience = 30 * time.Second
+// patience bounds every wait for the server, and soon the wait for what would also end by itself, a minute
+// after it began.
+const patience, soon = 90 * time.Second, 30 * time.Second
 
 // process is a running `skillsd serve` with its pipes.
 type process struct {

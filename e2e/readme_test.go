@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 const readmePath = "../README.md"
@@ -78,7 +77,7 @@ func newReader(t *testing.T) *reader {
 func (r *reader) shell(at int, commands string) string {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", commands)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, patience
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

@@ -58,16 +58,19 @@ func TestReload(t *testing.T) {
 	}
 	before := p.call(3, "load_skill", map[string]any{"name": "demo"}).text()
 
-	// Many files at once, the last of which makes them skills.
+	// Each change is one rename, or a pause of the machine in the middle of it would be told of.
 	staging := tree(t, map[string]string{
-		"late-one/SKILL.md": "---\nname: late-one\ndescription: Came later.\n---\nBody one.\n", "late-one/references/a.md": "a",
-		"late-two/SKILL.md": "---\nname: late-two\ndescription: Came later too.\n---\nBody two.\n",
+		"late/late-one/SKILL.md": "---\nname: late-one\ndescription: Came later.\n---\nBody one.\n", "late/late-one/references/a.md": "a",
+		"late/late-two/SKILL.md": "---\nname: late-two\ndescription: Came later too.\n---\nBody two.\n",
+		"edited.md":              strings.Replace(demoSkill()["demo/SKILL.md"], "A skill for tests.", "Edited since.", 1),
 	})
-	for _, name := range []string{"late-one", "late-two"} {
-		if err := os.Rename(filepath.Join(staging, name), filepath.Join(root, name)); err != nil {
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)
 		}
 	}
+	move(filepath.Join(staging, "late"), filepath.Join(root, "late"))
 	p.untilNotified(toolsChanged)
 	d := p.loadDescription(4)
 	if !strings.Contains(d, "late-one: Came later.") || !strings.Contains(d, "late-two: Came later too.") {
@@ -77,10 +80,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("load of a skill that came later: %q", text)
 	}
 
-	edited := strings.Replace(demoSkill()["demo/SKILL.md"], "A skill for tests.", "Edited since.", 1)
-	if err := os.WriteFile(filepath.Join(root, "demo", "SKILL.md"), []byte(edited), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	move(filepath.Join(staging, "edited.md"), filepath.Join(root, "demo", "SKILL.md"))
 	p.untilNotified(toolsChanged)
 	if d := p.loadDescription(6); !strings.Contains(d, "demo: Edited since.") {
 		t.Errorf("description after the edit: %q", d)
@@ -94,9 +94,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("loaded again:\n%s", after)
 	}
 
-	if err := os.RemoveAll(filepath.Join(root, "late-one")); err != nil {
-		t.Fatal(err)
-	}
+	move(filepath.Join(root, "late", "late-one"), filepath.Join(staging, "late-one"))
 	p.untilNotified(toolsChanged)
 	if d := p.loadDescription(9); strings.Contains(d, "late-one") || !strings.Contains(d, "late-two") {
 		t.Errorf("description after a skill was removed: %q", d)

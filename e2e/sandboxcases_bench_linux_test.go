@@ -25,16 +25,20 @@ serve() { python3 "$CASE_TMP/serve.py" "$@" >/dev/null 2>&1 </dev/null & echo $!
 `
 
 const serveProgram = `
-import os, socket, sys
+import os, socket, sys, time
 kind, at = sys.argv[1:3]
 if kind in ("tcp", "udp"):
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     host, port = at.split(":")
-    s.bind((host, int(port)))
+    address = (host, int(port))
 else:
     s = socket.socket(socket.AF_UNIX)
-    s.bind("\0" + at if kind == "abstract" else at)
+    address = "\0" + at if kind == "abstract" else at
+bound = False
+while not bound: # until the one before has ended
+    try: s.bind(address); bound = True
+    except OSError: time.sleep(0.02)
 log = sys.argv[3] if len(sys.argv) > 3 else None
 if kind == "udp": open(log, "w").close()
 else: s.listen(8)
@@ -213,7 +217,7 @@ func (b *caseBench) unconfined() caseResult {
 		StdoutBytes: int64(out.Len()), WallMS: time.Since(begin).Milliseconds()}
 	if ctx.Err() != nil {
 		r.Outcome = "timeout"
-	} else if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+	} else if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		b.t.Fatal(err)
 	}
 	return r
@@ -222,7 +226,7 @@ func (b *caseBench) unconfined() caseResult {
 func withContext(ctx context.Context, cmd *exec.Cmd) *exec.Cmd {
 	c := exec.CommandContext(ctx, cmd.Path)
 	c.Args, c.Env, c.Dir, c.SysProcAttr = cmd.Args, cmd.Env, cmd.Dir, cmd.SysProcAttr
-	c.WaitDelay = time.Second
+	c.WaitDelay = 5 * time.Second
 	return c
 }
 

@@ -157,14 +157,15 @@ func (b *toolBench) interpreterMissing() {
 
 func (b *toolBench) parallel() {
 	b.needSandbox()
-	b.write("demo/scripts/ok.sh", "#!/bin/bash\n[ -e /tmp/mine ] && echo shared\necho $1 >/tmp/mine\nsleep 0.5\ncat /tmp/mine\n")
+	b.write("demo/scripts/ok.sh", "#!/bin/bash\n[ -e /tmp/mine ] && echo shared\necho $1 >/tmp/mine\nsleep 2\ncat /tmp/mine\n")
 	p := b.serve(exec.Command(binary, b.flags()...))
 	const calls = 20
+	// One write: a pause between them would be the client's.
+	var lines strings.Builder
 	for id := range calls {
-		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["number-%d"]}}}`, 1000+id, id))
+		lines.WriteString(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["number-%d"]}}}`+"\n", 1000+id, id))
 	}
-	p.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
-	p.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	p.send(lines.String() + `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	answered := map[int]bool{}
 	for range calls + 2 {
 		var a struct {

@@ -282,7 +282,7 @@ func eventually(t *testing.T, what string, yes func() bool) {
 	}
 }
 
-// ended starts a run of a minute, lets something happen to it, and wants all its processes gone.
+// ended starts a long run, lets something happen to it, and wants all its processes gone.
 func (b *toolBench) ended(happen func(*process)) {
 	script, mark := b.sleeper()
 	b.write("demo/scripts/ok.sh", script)
@@ -290,7 +290,7 @@ func (b *toolBench) ended(happen func(*process)) {
 	if b.backend == "runsc" {
 		b.Skip("missing capability: a host that sees the processes of gVisor's guest")
 	}
-	p := b.serve(exec.Command(binary, b.flags()...))
+	p := b.serve(exec.Command(binary, append(b.flags(), "--limit", "timeout=10m")...))
 	p.send(`{"jsonrpc":"2.0","id":50,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"}}}`)
 	eventually(b.T, "both processes of the run are there", func() bool { return len(processesWith(b.T, mark)) >= 2 })
 	happen(p)

@@ -29,7 +29,7 @@ func cancelCall(id string) string {
 // noScriptsSoon waits until no script of the tests runs.
 func noScriptsSoon(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); scriptRuns(t); runtime.Gosched() {
+	for deadline := time.Now().Add(soon); scriptRuns(t); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("a script still runs")
 		}
@@ -64,23 +64,25 @@ func TestStormOfCancels(t *testing.T) {
 		p.send(fmt.Sprintf(sleepCall, id) + "\n" + cancelCall(id))
 	}
 	p.send(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+	pinged := func(line string) bool {
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatalf("the server wrote %q", line)
+		}
+		if a.ID != nil && string(a.ID) != "7" {
+			t.Errorf("a cancelled call was answered: %s", line)
+		}
+		return string(a.ID) == "7"
+	}
+	for !pinged(p.receive()) {
+	}
 	p.in.Close()
 	out, err := io.ReadAll(p.out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pinged := false
 	for line := range strings.Lines(string(out)) {
-		var a answer
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatalf("the server wrote %q", line)
-		}
-		if pinged = pinged || string(a.ID) == "7"; a.ID != nil && string(a.ID) != "7" {
-			t.Errorf("a cancelled call was answered: %s", line)
-		}
-	}
-	if !pinged {
-		t.Error("the ping behind them is not answered")
+		pinged(line)
 	}
 	if err := p.leave(); err != nil {
 		t.Errorf("exit: %v", err)
@@ -124,14 +126,14 @@ func (c *caller) cancelAtOnce(id string) {
 	}
 }
 
-// A signal kills what runs at once: no second of the time that other calls get is spent on scripts.
-// A machine may be too busy for that once, not three times.
+// A signal kills what runs at once: the two seconds that other calls get are not spent on scripts.
+// A machine may be too busy for that a few times, not always.
 func TestSignalKillsScripts(t *testing.T) {
-	const most = time.Second
+	const most = 1900 * time.Millisecond
 	for name, started := range map[string]func(*testing.T) *process{"stdio": sleepOverStdio, "http": sleepOverHTTP} {
 		t.Run(name, func(t *testing.T) {
 			var took []time.Duration
-			for len(took) < 3 {
+			for len(took) < 6 {
 				p := started(t)
 				begin := time.Now()
 				p.cmd.Process.Signal(syscall.SIGTERM)
