@@ -29,10 +29,11 @@ type incoming struct {
 	err        error
 }
 
-func (a *applier) file(from *os.Root, to *place, name, p string) {
+func (a *applier) file(from *os.Root, to *place, name, p string, size int64) {
 	in := incoming{to: to, name: name, temp: ".skillsd-" + rand.Text(), w: sandbox.Write{Path: p, Op: "write"}}
 	if err := a.fetch(&in, from); err != nil {
 		in.w.Refused = reason(err)
+		a.lost.file(p, size)
 		a.add(in.w)
 		return
 	}
@@ -158,6 +159,7 @@ func (a *applier) place(in *incoming) {
 	}
 	if in.err != nil {
 		in.w.Refused, in.w.Digest = reason(in.err), ""
+		a.lost.file(in.w.Path, in.w.Size)
 		in.discard()
 	}
 	_ = in.f.Close() // after Sync there is nothing left to fail

@@ -70,6 +70,8 @@ type applier struct {
 	changed   bool           // the workspace was
 	unlinked  map[inode]bool // files that lost a name here, and so were changed by nobody else
 	cut       bool           // there were too many changes
+	deletions []deletion     // that wait for all else to be in place
+	lost      lost
 }
 
 // apply returns what became of each change: applied and on disk, or refused. What is left when ctx
@@ -92,6 +94,7 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 	ctx, cancel := context.WithTimeout(ctx, l.within)
 	defer cancel()
 	a := &applier{unlinked: map[inode]bool{}, layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.most}
+	a.lost.from = from
 	for _, p := range l.ws.Protected {
 		a.protected = append(a.protected, path.Clean(p))
 	}
@@ -105,6 +108,7 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 	}
 	a.dir(from, to, "", why, false)
 	a.flush()
+	a.deleteAll(to)
 	a.finish(to)
 	if a.cut {
 		a.add(sandbox.Write{Path: ".", Op: "write", Refused: "there are more changes than are applied"})
@@ -121,11 +125,13 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 // everything below it. What of the workspace's is hidden, the command had deleted.
 func (a *applier) dir(from *os.Root, to *place, dir, refused string, hidden bool) {
 	if len(dir) > maxPath || strings.Count(dir, "/") >= maxDepth {
+		a.lost.more = true
 		a.add(sandbox.Write{Path: dir, Op: "write", Refused: "what is below is too deep"})
 		return
 	}
 	entries, err := fs.ReadDir(from.FS(), ".")
 	if err != nil {
+		a.lost.more = true
 		a.add(sandbox.Write{Path: path.Join(dir, "."), Op: "write", Refused: "the changes cannot be read"})
 		return
 	}
@@ -133,7 +139,7 @@ func (a *applier) dir(from *os.Root, to *place, dir, refused string, hidden bool
 		refused = errGit.Error()
 	}
 	if hidden && to != nil {
-		a.removeHidden(from, to, dir, refused)
+		a.hide(to, dir, refused)
 	}
 	for _, e := range entries {
 		if a.full() {
@@ -146,20 +152,25 @@ func (a *applier) dir(from *os.Root, to *place, dir, refused string, hidden bool
 		}
 		info, err := from.Lstat(e.Name())
 		if err != nil {
+			a.lost.more = true
 			a.add(sandbox.Write{Path: p, Op: "write", Refused: "the change cannot be read"})
 			continue
 		}
 		switch {
 		case info.Mode().IsRegular() && why != "":
 			// Without its digest: sparse files are cheap to leave and dear to read.
+			a.lost.file(p, info.Size())
 			a.add(sandbox.Write{Path: p, Op: "write", Size: info.Size(), Refused: why})
 		case info.IsDir():
 			a.directory(from, to, e.Name(), p, why, hidden)
 		case info.Mode().IsRegular():
-			a.file(from, to, e.Name(), p)
+			a.file(from, to, e.Name(), p, info.Size())
 		case isWhiteout(info):
-			a.remove(to, e.Name(), p, why)
+			a.whiteout(to, dir, e.Name(), why)
 		default:
+			if target, err := from.Readlink(e.Name()); err == nil {
+				a.lost.link(target)
+			}
 			a.add(sandbox.Write{Path: p, Op: "write", Refused: "not a regular file or directory"})
 		}
 	}
@@ -172,7 +183,7 @@ func (a *applier) add(w sandbox.Write) {
 
 // full reports that there is no more room for what becomes of a change, and so none may be made.
 func (a *applier) full() bool {
-	a.cut = a.cut || len(a.writes)+len(a.waiting) >= maxWrites
+	a.cut = a.cut || len(a.writes)+len(a.waiting)+len(a.deletions) >= maxWrites
 	return a.cut
 }
 
@@ -216,6 +227,7 @@ func (a *applier) isOpaque(dir *os.File) bool {
 func (a *applier) directory(from *os.Root, to *place, name, p, refused string, hidden bool) {
 	sub, self, err := openLayer(from, name)
 	if err != nil {
+		a.lost.more = true
 		a.add(sandbox.Write{Path: p, Op: "mkdir", Refused: "the changes cannot be read"})
 		return
 	}

@@ -330,7 +330,7 @@ func TestApplyTellsAll(t *testing.T) {
 			t.Fatalf("%s: there %v, told as deleted %v", name, there, gone[name])
 		}
 	}
-	if last := writes[len(writes)-1]; len(gone) == 0 || last.Refused == "" || left["d/new"] != nil {
+	if last := writes[len(writes)-1]; len(gone) == 0 || last.Refused == "" || left["d/new"] == nil {
 		t.Errorf("%d were deleted, the last change is %+v, and new is there: %v", len(gone), last, left["d/new"] != nil)
 	}
 }

@@ -61,7 +61,18 @@ func (a *applier) keepsMode(target *place, p string) error {
 			return errHolds
 		}
 	}
-	entries, err := fs.ReadDir(target.root.FS(), ".")
+	return a.holds(target, 0)
+}
+
+// holds says whether something protected lies below a directory.
+func (a *applier) holds(dir *place, depth int) error {
+	if depth > maxBelow {
+		return errDeep
+	}
+	if a.ctx.Err() != nil {
+		return a.stopped()
+	}
+	entries, err := fs.ReadDir(dir.root.FS(), ".")
 	if err != nil {
 		return err
 	}
@@ -71,6 +82,18 @@ func (a *applier) keepsMode(target *place, p string) error {
 	for _, e := range entries {
 		if isProtected(e.Name()) {
 			return errHolds
+		}
+		if !e.IsDir() {
+			continue
+		}
+		sub, err := dir.enter(e.Name())
+		if err != nil {
+			return err
+		}
+		err = a.holds(sub, depth+1)
+		sub.close()
+		if err != nil {
+			return err
 		}
 	}
 	return nil

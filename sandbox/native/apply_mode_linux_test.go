@@ -69,6 +69,7 @@ func TestApplyDirectoryModes(t *testing.T) {
 		"closed to writing":   {old: 0o755, asked: 0o555, want: 0o755, refused: errShared},
 		"set-id bits":         {old: 0o755, asked: 0o6711, want: 0o711, told: true},
 		"guards":              {old: 0o700, asked: 0o755, want: 0o700, refused: errHolds, files: []string{"d/.git/HEAD"}},
+		"guards deeper":       {old: 0o700, asked: 0o755, want: 0o700, refused: errHolds, files: []string{"d/a/b/.envrc"}},
 		"guards a path":       {old: 0o700, asked: 0o755, want: 0o700, refused: errHolds, protected: "d/x/skills"},
 		"a repository":        {old: 0o700, asked: 0o755, want: 0o700, refused: errGit, files: []string{"d/HEAD", "d/refs/x", "d/objects/x"}},
 		"changed":             {old: 0o700, asked: 0o755, want: 0o700, refused: errChanged, changedSince: true},

@@ -111,6 +111,9 @@ func (a *applier) give(f *os.File, in *place, old *outgoing) (kept bool, err err
 	if err != nil {
 		return false, err
 	}
+	if old == nil && e.Mode&unix.S_ISVTX != 0 {
+		return false, f.Chown(a.owner, a.group) // there the owner tells who made a file
+	}
 	if old != nil && (old.Uid == e.Uid || a.writable(old)) {
 		kept = old.Uid != e.Uid && int(old.Uid) != a.owner
 		e = old.entry

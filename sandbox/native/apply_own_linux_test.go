@@ -133,3 +133,35 @@ func TestApplyKeepsTimes(t *testing.T) {
 		}
 	}
 }
+
+// In a sticky directory the owner says who made a file, which is not whose directory it is.
+func TestApplyOwnsInStickyDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, who can give files away")
+	}
+	upper, ws := tree(t, "d/new", "d/sub/new"), tree(t, "d/old")
+	if err := os.Chmod(filepath.Join(ws.Name(), "d"), 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(upper.Name(), "d"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	l := layerOf(upper, ws).past()
+	const someone = 65534
+	l.owner, l.group = someone, someone
+	for _, p := range []string{"d/new", "d/sub", "d/sub/new"} {
+		if err := os.Chown(filepath.Join(upper.Name(), p), someone, someone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writes := apply(t.Context(), l)
+	for _, p := range []string{"d/new", "d/sub", "d/sub/new"} {
+		info, err := os.Lstat(filepath.Join(ws.Name(), p))
+		if err != nil {
+			t.Fatalf("%v: %+v", err, writes)
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != someone || st.Gid != someone {
+			t.Errorf("%s belongs to %d:%d", p, st.Uid, st.Gid)
+		}
+	}
+}

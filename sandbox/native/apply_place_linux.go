@@ -31,6 +31,7 @@ var (
 	errLate    = errors.New("applying took longer than the run may take")
 	errCancel  = errors.New("the run was cancelled before this was applied")
 	errShared  = errors.New("a directory keeps its owner's rights and becomes writable for nobody else")
+	errMoved   = errors.New("it may be what was moved to where a change was refused")
 	errTop     = errors.New("the workspace itself keeps its mode")
 )
 
@@ -51,6 +52,8 @@ type entry struct {
 }
 
 func (e *entry) isDir() bool { return e.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+func (e *entry) isRegular() bool { return e.Mode&unix.S_IFMT == unix.S_IFREG }
 
 func (e *entry) changedSince(t time.Time) bool {
 	return time.Unix(e.Ctime.Sec, int64(e.Ctime.Nsec)).After(t)
@@ -196,7 +199,7 @@ func reason(err error) string {
 	if errors.Is(err, errTooLarge) {
 		return "all changes together are too large"
 	}
-	for _, known := range []error{errNotDir, errMounted, errChanged, errGit, errHolds, errIsDir, errDeep, errLate, errCancel, errShared, errTop} {
+	for _, known := range []error{errNotDir, errMounted, errChanged, errGit, errHolds, errIsDir, errDeep, errLate, errCancel, errShared, errTop, errMoved} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

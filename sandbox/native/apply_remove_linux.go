@@ -14,14 +14,14 @@ import (
 
 // removeHidden deletes what a directory hides that the command had replaced: as one change when all
 // of it may go, else each entry by itself.
-func (a *applier) removeHidden(from *os.Root, to *place, p, refused string) {
+func (a *applier) removeHidden(from *os.Root, to *place, p string) {
 	entries, err := fs.ReadDir(to.root.FS(), ".")
 	if err != nil {
 		a.add(sandbox.Write{Path: p, Op: "delete", Refused: reason(err)})
 		return
 	}
 	var names []string
-	whole := refused
+	whole := ""
 	for _, e := range entries {
 		if _, err := from.Lstat(e.Name()); !errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -33,8 +33,6 @@ func (a *applier) removeHidden(from *os.Root, to *place, p, refused string) {
 	}
 	switch {
 	case len(names) == 0:
-	case refused != "":
-		a.add(sandbox.Write{Path: p, Op: "delete", Refused: refused})
 	case whole != "":
 		for _, name := range names {
 			if a.full() {
@@ -131,7 +129,7 @@ func (a *applier) look(to *place, name string, depth int) error {
 
 // visit calls each with what is in a directory, after it has found nothing that forbids to delete
 // the directory or file itself.
-func (a *applier) visit(to *place, name string, depth int, each func(*place, string) error) error {
+func (a *applier) visit(to *place, name string, depth int, each func(*place, string) error) (err error) {
 	e, err := to.stat(name)
 	switch {
 	case err != nil:
@@ -148,6 +146,8 @@ func (a *applier) visit(to *place, name string, depth int, each func(*place, str
 		return errChanged
 	case a.keeps(to, e):
 		return unix.EPERM
+	case a.moved(to, name, e):
+		return errMoved
 	case !e.isDir():
 		return nil
 	}
@@ -155,7 +155,12 @@ func (a *applier) visit(to *place, name string, depth int, each func(*place, str
 	if err != nil {
 		return err
 	}
-	defer sub.close()
+	defer func() {
+		if err != nil {
+			a.finish(sub)
+		}
+		sub.close()
+	}()
 	entries, err := fs.ReadDir(sub.root.FS(), ".")
 	if err != nil {
 		return err

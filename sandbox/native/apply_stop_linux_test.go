@@ -87,7 +87,7 @@ func TestApplyStopsBeforeTheFilesAreInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	a.file(from, to, "a", "a")
+	a.file(from, to, "a", "a", 1)
 	if len(a.waiting) != 1 || a.left == l.most {
 		t.Fatalf("%d files wait", len(a.waiting))
 	}

@@ -32,9 +32,10 @@
 //
 // Changes to a staged workspace are applied but for names and directories that known tools run or trust; a
 // list of such names is never complete, and what the host runs because somebody asks for it, a Makefile or
-// a script, is written. What was changed by others since the run began stays, as far as the file system's
-// clock tells, which moves in steps of milliseconds; a file that they deleted and the command changed comes
-// back. What the command may move and not read keeps its owner, mode and access list. A file that takes
+// a script, is written. Deletions are made last, and what may be what was moved to where it is refused stays:
+// it is known by what is in it, so a file that is moved and changed is not. What was changed by others since
+// the run began stays, as far as the file system's clock tells, which moves in steps of milliseconds; a file
+// that they deleted and the command changed comes back. What the command may move and not read keeps its owner, mode and access list. A file that takes
 // another's place keeps that one's owner, group and list where the server may give them, and where the
 // command could have written to it; other attributes are lost. Files keep the time the command gave them,
 // unless it is to come or no later than that of the file before. Of a directory that was there the mode
