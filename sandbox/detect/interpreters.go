@@ -74,8 +74,8 @@ func (f *Finder) Keep(dirs ...string) { f.kept.others = append(f.kept.others, re
 
 // Find returns the interpreter called name ("bash", "sh", "python3", "node" or "deno"), or nil
 // when there is none. The first call for a name reads the whole file and may start it to learn
-// its directories and version, where root asks as the user who could replace it; answers are kept until
-// the process ends.
+// its directories and version, where root asks as the user who could replace it, or as nobody when several
+// could; answers are kept until the process ends.
 //
 // Errors: every interpreter found was refused, or ctx ended.
 func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, error) {
@@ -134,7 +134,7 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	if in.Digest, err = digest(in.Path); err != nil {
 		return nil, err
 	}
-	in.Version = f.version(ctx, in)
+	in.Version = f.version(ctx, in, path)
 	return in, nil
 }
 
@@ -147,7 +147,7 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		}
 		return f.mount(in, filepath.Dir(in.Path))
 	}
-	out, err := f.ask(ctx, path, f.homeFor(in), args...)
+	out, err := f.ask(ctx, path, path, f.homeFor(in), args...)
 	if err != nil {
 		return fmt.Errorf("ask for its directories: %w", err)
 	}
@@ -195,26 +195,26 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 	return nil
 }
 
-// ask runs an interpreter of the host on a fixed program, with nothing of the environment but the search
-// path and, unless it is empty, a home, both of which shims need. Root asks one of another user's as that
-// user.
-func (f *Finder) ask(ctx context.Context, path, home string, args ...string) (string, error) {
+// ask runs program, an interpreter of the host, on something fixed, with nothing of the environment but the
+// search path and, unless it is empty, a home, both of which shims need. Found is what led to it: whoever
+// can change that may have chosen the program.
+func (f *Finder) ask(ctx context.Context, found, program, home string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	out := &limited{left: askOutput}
-	cmd := exec.CommandContext(ctx, path, args...)
-	var err error
-	if cmd.SysProcAttr, err = asOwner(path); err != nil {
+	cmd := exec.CommandContext(ctx, program, args...)
+	dirs, home, err := asOwner(cmd, found, f.dirs, home)
+	if err != nil {
 		return "", err
 	}
-	cmd.Env = []string{"PATH=" + strings.Join(f.dirs, string(filepath.ListSeparator)), "LANG=C.UTF-8", "NO_COLOR=1"}
+	cmd.Env = []string{"PATH=" + strings.Join(dirs, string(filepath.ListSeparator)), "LANG=C.UTF-8", "NO_COLOR=1"}
 	if home != "" {
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}
 	cmd.Dir = "/"
-	cmd.Stdout = out
+	cmd.Stdout = out // the other two are /dev/null
 	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
+	if err := runAlone(cmd); err != nil {
 		return "", err
 	}
 	return out.buf.String(), nil
@@ -234,11 +234,11 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter) string {
+func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found string) string {
 	if in.Name == "sh" {
 		return "" // the standard has no option for it
 	}
-	out, err := f.ask(ctx, in.Path, "", "--version")
+	out, err := f.ask(ctx, found, in.Path, "", "--version")
 	if err != nil {
 		return ""
 	}

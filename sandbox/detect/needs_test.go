@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,6 +47,8 @@ func playInterpreter() {
 		}
 		fmt.Printf("%s\n%s\n%s\n%s\n", self, real, prefix, shared)
 		fmt.Printf("%s\n%[1]s\n%s\n%[2]s\n", filepath.Join(real, "lib/python3.12"), filepath.Join(prefix, "lib/python3.12/site-packages"))
+	case name == "showuid":
+		fmt.Println(os.Geteuid())
 	case name == "node", name == "deno":
 		fmt.Println(self)
 	default:
@@ -157,6 +160,9 @@ func TestInterpreterLayouts(t *testing.T) {
 // layOut makes a home with an interpreter that answers like one.
 func layOut(t *testing.T, program string, files []string, links, shims map[string]string) (home string) {
 	t.Helper()
+	// A program that another test starts meanwhile would hold open for writing what is written here to be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,15 @@ package detect
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ownOrRoots refuses a program, which this process starts with its own rights, that is another
@@ -24,38 +27,82 @@ func ownOrRoots(path string) error {
 	return nil
 }
 
-// asOwner has root start what another user could put in the place of a program, the file or a directory or
-// link that it is found through, as that user: to look at an interpreter must give nobody root's rights.
+// asOwner prepares cmd, whose program found led to, and returns the search path, of dirs, and the home it may
+// have. Root gives nobody its rights by looking at an interpreter: what another user could put in the place of
+// found or of the program is started as that user, with their home, and what several could as nobody. What
+// is left to root searches only where nobody else can put anything, for a shim looks for its shell there.
 //
-// Errors: those of looking at the program; there are several such users, of whom one would get the rights
-// of another.
-func asOwner(path string) (*syscall.SysProcAttr, error) {
+// Errors: those of looking at found and the program.
+func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string, string, error) {
+	// A terminal that is shared could be read and typed into by the other user.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if os.Geteuid() != 0 {
-		return nil, nil
+		return dirs, home, nil
 	}
-	owners, err := ownersOf(path)
+	owner, err := ownerOf(true, found, cmd.Path)
 	if err != nil {
-		return nil, err
-	}
-	var owner uint32
-	for _, uid := range owners {
-		if uid != 0 && owner != 0 && uid != owner {
-			return nil, errors.New("is several users'")
-		}
-		owner = max(owner, uid)
+		return nil, "", err
 	}
 	if owner == 0 {
-		return nil, nil
+		return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+			owner, err := ownerOf(false, dir)
+			return err != nil || owner != 0
+		}), home, nil
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner, Gid: groupOf(owner)}}, nil
+	gid, own := account(owner)
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner, Gid: gid}
+	if home != "" {
+		home = own
+	}
+	return dirs, home, nil
 }
 
-// maxSteps is how many names may lead to a program, those in links counted.
-const maxSteps = 500
+// runAlone runs cmd, the leader of a session, and ends what it leaves in its process group.
+func runAlone(cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// Until it is reaped, which Wait does, no other group can have its number.
+	pid := cmd.Process.Pid
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	_ = unix.Kill(-pid, unix.SIGKILL)
+	return cmd.Wait()
+}
 
-// ownersOf are the users of every directory, link and file that an absolute path leads through, but for what
-// lies in a directory that root lets nobody else into: whoever it is said to belong to cannot get there.
-func ownersOf(path string) (owners []uint32, err error) {
+const (
+	// maxSteps is how many names may lead to a program, those in links counted.
+	maxSteps = 500
+	// nobody is the user that stands for several, and the group of one who is not known here.
+	nobody = 65534
+)
+
+// ownerOf is the user whom all that paths lead through belongs to, or root: the only one besides root who could
+// change what they lead to. Where there are several it is nobody.
+func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
+	for _, path := range paths {
+		owners, err := ownersOf(sticky, path)
+		if err != nil {
+			return 0, err
+		}
+		for _, uid := range owners {
+			switch {
+			case uid == 0 || uid == owner:
+			case owner == 0:
+				owner = uid
+			default:
+				owner = nobody
+			}
+		}
+	}
+	return owner, nil
+}
+
+// ownersOf are the users of every directory, link and file that an absolute path leads through, and nobody for
+// what a group or everyone may change; sticky allows for directories where they change only what is theirs.
+// What lies in a directory that root lets nobody else into does not count: whoever it is said to belong to
+// cannot get there.
+func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 	at, rest := "/", strings.Split(path, "/")
 	var closed []string
 	for steps := 0; len(rest) > 0; steps++ {
@@ -71,13 +118,18 @@ func ownersOf(path string) (owners []uint32, err error) {
 		if !ok {
 			return nil, errors.New("has no owner")
 		}
+		mode := info.Mode()
+		link := mode&os.ModeSymlink != 0
 		if !slices.ContainsFunc(closed, func(dir string) bool { return at != dir && below(at, dir) }) {
 			owners = append(owners, st.Uid)
+			if !link && mode&0o022 != 0 && !(sticky && mode.IsDir() && mode&os.ModeSticky != 0) {
+				owners = append(owners, nobody)
+			}
 		}
-		if info.IsDir() && st.Uid == 0 && info.Mode()&0o011 == 0 {
+		if mode.IsDir() && st.Uid == 0 && mode&0o011 == 0 {
 			closed = append(closed, at)
 		}
-		if info.Mode()&os.ModeSymlink == 0 {
+		if !link {
 			continue
 		}
 		target, err := os.Readlink(at)
@@ -92,20 +144,20 @@ func ownersOf(path string) (owners []uint32, err error) {
 	return owners, nil
 }
 
-// nobody is the group of a user who is not known here.
-const nobody = 65534
-
-// groupOf is the group of a user, and never root's.
-func groupOf(uid uint32) uint32 {
+// account is the group of a user, which is never root's, and their home. Nobody has none.
+func account(uid uint32) (gid uint32, home string) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
-	if err != nil {
-		return nobody
+	if err != nil || uid == nobody {
+		return nobody, ""
 	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil || gid == 0 {
-		return nobody
+	if filepath.IsAbs(u.HomeDir) {
+		home = u.HomeDir
 	}
-	return uint32(gid)
+	id, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil || id == 0 {
+		return nobody, home
+	}
+	return uint32(id), home
 }
 
 // pidSpace identifies this process's namespace of process numbers. Where that cannot be told, the
