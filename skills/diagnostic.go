@@ -78,7 +78,7 @@ const (
 // Codes of what a file says, counted once a file, with the line of the first. They are found by
 // simple rules: they block nothing, miss what hides from them, and may be wrong.
 const (
-	CodeInvisibleText   Code = "invisible-text"   // tag characters, bidirectional controls, zero-width characters where no script or emoji needs them
+	CodeInvisibleText   Code = "invisible-text"   // tag characters, bidirectional controls, control characters, carriage returns within a line, zero-width characters where no script or emoji needs them
 	CodeHTMLComment     Code = "html-comment"     // in Markdown outside of code, of more than three words: read by a model, not shown to a person
 	CodePipeToShell     Code = "pipe-to-shell"    // a download or decoded text that is handed to a shell
 	CodeDynamicCommand  Code = "dynamic-command"  // !`command`, which other clients run while they load a skill; here it is text

@@ -64,7 +64,7 @@ func servesGood(ctx context.Context, t *testing.T, opts *skills.ScanOptions, dir
 func TestHostileArchives(t *testing.T) {
 	want := map[string][]string{
 		"boundary": {}, "include": {}, "shebangs": {},
-		"catalogue": {},
+		"catalogue": {"invisible-text SKILL.md"},
 		"grants":    {"dynamic-command SKILL.md", "hooks-ignored SKILL.md"},
 		"invisible": {"invisible-text SKILL.md"},
 		"names":     {"unportable-name references/a?b#c.md", "unportable-name references/skill:evil.md"},

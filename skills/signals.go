@@ -96,6 +96,9 @@ func (s *signals) part(tail []byte) {
 			break
 		}
 	}
+	if s.rest[cut-1] == '\r' {
+		cut-- // a line may end behind it
+	}
 	s.look(s.rest[:cut])
 	s.rest = append(s.rest[:0], s.rest[cut:]...)
 }
@@ -110,6 +113,11 @@ func (s *signals) look(line []byte) {
 		if hint := pairs.first[line[i-1]] & pairs.second[line[i]]; hint != 0 {
 			seen |= s.check(line, i-1, hint)
 		}
+	}
+	// A control character at the end has no pair; a carriage return there belongs to the line's end.
+	if last := len(line) - 1; last >= 0 && line[last] != '\r' && isControl(line[last]) {
+		s.invisible[controlCharacter]++
+		s.count(atInvisible)
 	}
 	if seen&fetches != 0 || len(s.command.text) > 0 {
 		s.shell(line)
@@ -184,6 +192,10 @@ func (s *signals) run() {
 func (s *signals) end(path string) []Diagnostic {
 	if len(s.rest) > 0 {
 		s.look(s.rest)
+		if s.left > 0 && s.rest[len(s.rest)-1] == '\r' {
+			s.invisible[lineBreak]++
+			s.count(atInvisible)
+		}
 		s.rest = s.rest[:0]
 	}
 	if len(s.command.text) > 0 {

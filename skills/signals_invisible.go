@@ -10,18 +10,35 @@ const (
 	tagCharacter = iota
 	bidiControl
 	hiddenSelector
+	lineBreak // that is none for who reads by lines, or none to the eye
+	controlCharacter
 	zeroWidth
 	invisibleKinds
 )
 
-var invisibleNames = [invisibleKinds]string{"tag character", "bidirectional control", "stray variation selector", "zero-width character"}
+var invisibleNames = [invisibleKinds]string{"tag character", "bidirectional control", "stray variation selector", "odd line break", "control character", "zero-width character"}
 
 // invisibleLeads are the first two bytes of all invisible characters, and of some others.
 var invisibleLeads = []string{"\xe2\x80", "\xe2\x81", "\xf3\xa0", "\xef\xbb", "\xef\xb8", "\xef\xbe", "\xe3\x85", "\xe1\xa0", "\xe1\x85", "\xd8\x9c"}
 
+// invisibleLatin are the first two bytes of invisible characters with a lead byte that is common in
+// text, so that they are looked for by themselves.
+func invisibleLatin() []string {
+	leads := []string{"\xc2\xad", "\xcd\x8f"}
+	for c := byte(0x80); c < 0xa0; c++ {
+		leads = append(leads, string([]byte{0xc2, c}))
+	}
+	return leads
+}
+
+// isControl reports control characters that text has no use for. Blanks are none: tabs, form feeds, and
+// what ends a line.
+func isControl(c byte) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\f' || c == 0x7f }
+
 const (
 	zeroWidthNonJoiner = '\u200c'
 	zeroWidthJoiner    = '\u200d'
+	brailleBlank       = '\u2800'
 	byteOrderMark      = '\ufeff'
 	blackFlag          = '\U0001f3f4'
 	cancelTag          = '\U000e007f'
@@ -39,6 +56,16 @@ func invisibleAt(line []byte, at int) int {
 	before, _ := utf8.DecodeLastRune(line[:at])
 	after, _ := utf8.DecodeRune(line[at+size:])
 	switch {
+	case r == '\r', r == 0x85, r == 0x2028, r == 0x2029:
+		return lineBreak
+	case r < utf8.RuneSelf && isControl(byte(r)), 0x80 <= r && r < 0xa0:
+		return controlCharacter
+	case r == 0xad, r == 0x34f:
+		return zeroWidth
+	case r == brailleBlank:
+		if !isBraille(before) && !isBraille(after) {
+			return zeroWidth
+		}
 	case 0xe0000 <= r && r <= 0xe007f:
 		if !inFlag(line[:at]) {
 			return tagCharacter
@@ -89,6 +116,8 @@ func inFlag(text []byte) bool {
 	}
 	return false
 }
+
+func isBraille(r rune) bool { return brailleBlank <= r && r <= 0x28ff }
 
 func isSelector(r rune) bool { return 0xfe00 <= r && r <= 0xfe0f || 0xe0100 <= r && r <= 0xe01ef }
 

@@ -36,7 +36,13 @@ var pairs = newPairTable()
 
 type pairTable struct{ first, second [256]uint32 }
 
-const invisibleBit = len(anchors)
+// The bits of what may be invisible, by the first bytes.
+const (
+	invisibleBit = len(anchors) + iota
+	latinBit
+	controlBit
+	maybeInvisible = 1<<invisibleBit | 1<<latinBit | 1<<controlBit
+)
 
 func newPairTable() *pairTable {
 	t := &pairTable{}
@@ -54,12 +60,22 @@ func newPairTable() *pairTable {
 		set(&t.first, lead[0], invisibleBit)
 		set(&t.second, lead[1], invisibleBit)
 	}
+	for _, lead := range invisibleLatin() {
+		t.first[lead[0]] |= 1 << latinBit
+		t.second[lead[1]] |= 1 << latinBit
+	}
+	for c := range 256 {
+		if isControl(byte(c)) {
+			t.first[c] |= 1 << controlBit
+		}
+		t.second[c] |= 1 << controlBit
+	}
 	return t
 }
 
 // match returns the groups of the anchors that are really at line[at].
 func (t *pairTable) match(line []byte, at int, hint uint32) group {
-	if hint&(1<<invisibleBit) != 0 {
+	if hint&maybeInvisible != 0 {
 		return unseen
 	}
 	for ; hint != 0; hint &= hint - 1 {

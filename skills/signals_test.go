@@ -112,7 +112,12 @@ func TestInvisible(t *testing.T) {
 		"\U000e0041\U000e0042": "2 tag characters", "\U000e0001": "1 tag character", "x\ufe00\ufe01": "2 stray variation selectors", "x\U000e0100": "1 stray variation selector",
 		"\U000e0041\u200bx\u202e":                       "1 tag character, 1 bidirectional control, 1 zero-width character",
 		"\U0001f3f4" + strings.Repeat("\U000e0067", 20): "13 tag characters",
+		"# x\rrm": "1 odd line break", "x\r": "1 odd line break", "x\r\r\n": "1 odd line break", "a\u2028b\u2029c\u0085d": "3 odd line breaks",
+		"a\bb": "1 control character", "a\x1b[2J\x7f": "2 control characters", "a\u009bb": "1 control character", "x\b\ny\b": "2 control characters",
+		"a\u00adb\u034fc": "2 zero-width characters", "a\u2800b": "1 zero-width character", "\r": "1 odd line break",
+		strings.Repeat("x", maxSignalLine-1) + "\ry": "1 odd line break", strings.Repeat("x", maxSignalLine-1) + "\by": "1 control character",
 		// needed, or not there
+		strings.Repeat("x", maxSignalLine-1) + "\r\ny": "", "x\r\ny\r\n": "", "a\tb\fc": "", "\u280b\u2800": "", "é Å ß Í": "",
 		"\ufeffat the start": "", "\U0001f469\u200d\U0001f4bb": "", "\u2764\ufe0f\u200d\U0001f525": "", "\U0001f3f4\U000e0067\U000e0062\U000e007f": "", "1\ufe0f\u20e3": "",
 		"\u0646\u0645\u06cc\u200c\u062e": "", "\u0915\u094d\u200d": "", "\u0e01\u200b\u0e02": "", "\u4e00\U000e0100": "", "\u05d0\u200f.": "", "\u1112\u1160": "",
 		"“quoted” — … ‘x’": "", "ㄱ": "", "ﾠ"[:2]: "", "\xe2\x80": "",

@@ -83,7 +83,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	}
 	if entry.Pin != "" && entry.Pin != facts.Digest {
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("the script has the digest %s, not the one given", facts.Digest),
-			Hint: "read it again before it is allowed: skillsd allow --dry-run " + scriptName(entry)}
+			Hint: "read it again before it is allowed: skillsd allow --dry-run " + shellName(entry)}
 	}
 	if facts.Runtime == "" {
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, printable(facts.Problem)),
@@ -93,20 +93,15 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	if facts.Unreleased, err = o.unreleased(entry); err != nil {
 		return err
 	}
-	if !o.JSON {
-		facts.print(o.app.out)
-	}
-	offered := o.app.offersTool()
-	if !o.DryRun {
-		if offered, err = o.write(ctx, &entry, facts); err != nil {
-			return err
-		}
-	}
-	if o.JSON {
-		return writeJSON(o.app.out, facts)
+	if err := o.show(facts); err != nil {
+		return err
 	}
 	if o.DryRun {
 		return nil
+	}
+	offered, err := o.write(ctx, &entry, facts)
+	if err != nil || o.JSON {
+		return err
 	}
 	fmt.Fprintf(o.app.out, "allowed %s in the tree %s\n", facts.Entry, facts.Tree)
 	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start\n", facts.Config)
@@ -117,6 +112,19 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	return nil
 }
 
+// show shows what is allowed next. What nobody was shown is not allowed, so it comes before.
+func (o *allowOptions) show(facts *scriptFacts) (err error) {
+	if !o.JSON {
+		return facts.print(o.app.out)
+	}
+	if !o.DryRun {
+		if facts.Config, err = o.app.allowPlace(); err != nil {
+			return err
+		}
+	}
+	return writeJSON(o.app.out, facts)
+}
+
 // write writes the entry into the configuration, and reports whether the tool that runs scripts is offered
 // then.
 func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *scriptFacts) (offered bool, err error) {
@@ -125,7 +133,7 @@ func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *sc
 		return false, err
 	}
 	offered = offer || o.app.offersTool()
-	facts.Config, err = o.app.editAllow(func(edit *allowEdit) error {
+	facts.Config, err = o.app.editAllow(ctx, func(edit *allowEdit) error {
 		if offer {
 			if err := edit.offer(); err != nil {
 				return err
@@ -146,7 +154,9 @@ func (o *allowOptions) offer(ctx context.Context) (bool, error) {
 	case o.JSON || !isTerminal(o.app.err) || !canType(o.app.in):
 		return false, nil
 	}
-	fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that none runs.\n", mcpserver.ToolRun)
+	if _, err := fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that none runs.\n", mcpserver.ToolRun); err != nil {
+		return false, fmt.Errorf("ask on the terminal: %w", err)
+	}
 	return o.app.confirm(ctx, "Offer it as well, with allow_tools in the configuration?")
 }
 
@@ -262,13 +272,16 @@ const (
 // scriptName is how an entry names its script.
 func scriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Path }
 
+// shellName is how a command line names the script of an entry: its author chose that name.
+func shellName(entry policy.Entry) string { return shellLine([]string{scriptName(entry)}) }
+
 // allowState says whether an entry still holds, and if not what to do.
 func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) allowRow {
 	name := scriptName(entry)
 	row := allowRow{Script: name, State: "missing"}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
-		row.Detail = "no skill of that path is served; to take it back: skillsd disallow " + name
+		row.Detail = "no skill of that path is served; to take it back: skillsd disallow " + shellName(entry)
 		return row
 	}
 	index, err := sk.Index(ctx)
@@ -279,18 +292,18 @@ func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	r := index.Resource(entry.Path)
 	switch {
 	case r == nil || r.Script == nil:
-		row.Detail = "the skill has no such script; to take it back: skillsd disallow " + name
+		row.Detail = "the skill has no such script; to take it back: skillsd disallow " + shellName(entry)
 	case r.Script.Runtime == "":
 		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+hintRuntime
 	case entry.Pin == "":
-		row.State, row.Detail = "unpinned", looseness(entry)+"; `skillsd allow "+name+"` pins it"
+		row.State, row.Detail = "unpinned", looseness(entry)+"; `skillsd allow "+shellName(entry)+"` pins it"
 	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
 		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
-		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + name + "`"
+		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + shellName(entry) + "`"
 	default:
 		row.State = stateAllowed
 		if entry.Tree == "" {
-			row.Detail = looseness(entry) + "; `skillsd allow " + name + "` pins them"
+			row.Detail = looseness(entry) + "; `skillsd allow " + shellName(entry) + "` pins them"
 		}
 	}
 	return row
@@ -305,20 +318,20 @@ func newDisallowCmd(a *app) *cobra.Command {
 		Use:   "disallow SKILL:scripts/PATH",
 		Short: "Remove a script from the allowlist of the configuration",
 		Args:  cobra.ExactArgs(1),
-		RunE:  runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
 }
 
 // errNotAllowed is a script without an entry.
 var errNotAllowed = errors.New("the configuration does not allow it")
 
-func (o *disallowOptions) run(spec string) error {
+func (o *disallowOptions) run(ctx context.Context, spec string) error {
 	entry, err := parseScript(spec)
 	if err != nil {
 		return err
 	}
 	name := scriptName(entry)
-	file, err := o.app.editAllow(func(edit *allowEdit) error { return edit.remove(entry.Skill, entry.Path) })
+	file, err := o.app.editAllow(ctx, func(edit *allowEdit) error { return edit.remove(entry.Skill, entry.Path) })
 	if errors.Is(err, errNotAllowed) {
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err), Hint: "`skillsd allow --list` shows what it allows"}
 	} else if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,8 +25,37 @@ type allowEdit struct {
 }
 
 // editAllow changes the allowlist in the configuration file, or makes one, and returns the file. It is
-// replaced as a whole, by one that says nothing else differently.
-func (a *app) editAllow(change func(edit *allowEdit) error) (file string, err error) {
+// replaced as a whole, by one that says nothing else differently. The change is made to what the file
+// says while no other command edits it, and may be tried on what it said before.
+func (a *app) editAllow(ctx context.Context, change func(edit *allowEdit) error) (file string, err error) {
+	place, err := a.allowPlace()
+	if err != nil {
+		return "", err
+	}
+	// What cannot be done leaves not even the directory of a configuration.
+	if _, _, err := a.editedAllow(place, change); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+		return "", err
+	}
+	unlock, err := lockEdit(ctx, place)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	text, edited, err := a.editedAllow(place, change)
+	if err != nil {
+		return "", err
+	}
+	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s changed meanwhile", place), Hint: "try again"}
+	}
+	return place, replaceFile(place, edited)
+}
+
+// allowPlace is the file that the allowlist is written to, free of links.
+func (a *app) allowPlace() (string, error) {
 	place, err := a.configPlace()
 	if err != nil {
 		return "", err
@@ -36,27 +66,29 @@ func (a *app) editAllow(change func(edit *allowEdit) error) (file string, err er
 	if real, err := filepath.EvalSymlinks(place); err == nil {
 		place = real
 	}
-	text, err := readConfig(place)
+	return place, nil
+}
+
+// editedAllow is the text of a configuration, empty when there is none, before and after a change.
+func (a *app) editedAllow(place string, change func(edit *allowEdit) error) (text, edited []byte, err error) {
+	text, err = readConfig(place)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return nil, nil, err
 	}
 	offers := false
-	edited, err := editText(text, func(edit *allowEdit) error {
+	edited, err = editText(text, func(edit *allowEdit) error {
 		err := change(edit)
 		offers = edit.offers
 		return err
 	})
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	home, _ := a.env("HOME")
 	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
-		return "", &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s: %w", place, err), Hint: "write the entry by hand: `skillsd config schema`"}
+		return nil, nil, &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s: %w", place, err), Hint: "write the entry by hand: `skillsd config schema`"}
 	}
-	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", &exitError{Code: exitFailure, Err: fmt.Errorf("configuration %s changed meanwhile", place), Hint: "try again"}
-	}
-	return place, replaceFile(place, edited)
+	return text, edited, nil
 }
 
 // editText applies a change to the text of a configuration.
@@ -135,18 +167,22 @@ func keyAt(mapping *yaml.Node, key string) int {
 	return -1
 }
 
-// offer has the tool that runs scripts offered, which it is not yet.
+// offer has the tool that runs scripts offered, unless it is.
 func (e *allowEdit) offer() error {
-	e.offers = true
 	tool := &yaml.Node{Kind: yaml.ScalarNode, Value: mcpserver.ToolRun}
 	if at := e.at("allow_tools"); at >= 0 {
 		list := e.root.Content[at+1]
 		if list.Kind != yaml.SequenceNode {
 			return errors.New("allow_tools is no list")
 		}
+		if slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return n.Value == tool.Value }) {
+			return nil
+		}
+		e.offers = true
 		list.Content = append(list.Content, tool)
 		return nil
 	}
+	e.offers = true
 	at := e.at("allow")
 	if at < 0 {
 		at = len(e.root.Content)

@@ -83,6 +83,9 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 	if r.Script.Runtime == sh.Bash || r.Script.Runtime == sh.Sh {
 		f.Includes = shellIncludes(content.Data)
 	}
+	if !r.Text {
+		f.Signals = append(f.Signals, diagnosticRow{skills.Diagnostic{Severity: skills.Warning, Code: skills.CodeInvisibleText, Path: path, Detail: "NUL, or bytes that are not UTF-8"}, skills.CodeInvisibleText.Fix()})
+	}
 	for _, d := range index.Diagnostics {
 		if d.Path == path {
 			f.Signals = append(f.Signals, diagnosticRow{d, d.Code.Fix()})
@@ -105,7 +108,7 @@ func networkCalls(text []byte) []factRow {
 	for line := range bytes.Lines(text) {
 		number++
 		if len(found) < maxFacts && networkCall.Match(line[:min(len(line), 4096)]) {
-			found = append(found, factRow{number, shorten(string(line[:min(len(line), 4096)]), 60)})
+			found = append(found, factRow{number, shorten(visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
 		}
 	}
 	return found
@@ -151,7 +154,10 @@ func shellIncludes(text []byte) (found []factRow) {
 }
 
 // print shows the facts and then the script, in a form that cannot pass for facts.
-func (f *scriptFacts) print(w io.Writer) {
+//
+// Errors: that of writing, when not all was shown.
+func (f *scriptFacts) print(to io.Writer) error {
+	w := &bytes.Buffer{}
 	fact := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%-9s %s\n", name, printable(value))
@@ -184,8 +190,13 @@ func (f *scriptFacts) print(w io.Writer) {
 		fact(d.Severity.String(), d.line())
 	}
 	fmt.Fprintln(w)
-	for line := range strings.SplitSeq(strings.TrimSuffix(f.Text, "\n"), "\n") {
-		fmt.Fprintf(w, "  | %s\n", printable(strings.ReplaceAll(strings.TrimSuffix(line, "\r"), "\t", "    ")))
+	for line := range strings.Lines(f.Text) {
+		if ended, ok := strings.CutSuffix(line, "\n"); ok {
+			line = strings.TrimSuffix(ended, "\r")
+		}
+		fmt.Fprintf(w, "  | %s\n", visible(line))
 	}
 	fmt.Fprintln(w)
+	_, err := to.Write(w.Bytes())
+	return err
 }

@@ -60,7 +60,7 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 		}
 		if w.said[name] = true; !told[name] {
 			w.logger.WarnContext(ctx, "an allowed script changed and does not run until it is allowed again",
-				slog.String("skill", c.entry.Skill), slog.String("path", c.entry.Path), slog.String("changed", string(c.what)), slog.String("remedy", "skillsd allow "+name))
+				slog.String("skill", c.entry.Skill), slog.String("path", c.entry.Path), slog.String("changed", string(c.what)), slog.String("remedy", "skillsd allow "+shellName(c.entry)))
 		}
 	}
 }
@@ -100,11 +100,11 @@ func (a *app) notePins(names []string, before, after func(name string) *install.
 	for _, name := range order {
 		switch is := found[name]; {
 		case is.gone:
-			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that back: skillsd disallow %s\n", name, name)
+			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that back: skillsd disallow %s\n", name, shellLine([]string{name}))
 		case is.changed == policy.TreeChanged && !is.holds:
-			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was allowed; read them and allow it again: skillsd allow %s\n", name, name)
+			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was allowed; read them and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
 		case !is.holds:
-			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and allow it again: skillsd allow %s\n", name, name)
+			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
 		}
 	}
 }

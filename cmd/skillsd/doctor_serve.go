@@ -32,7 +32,7 @@ func (o *doctorOptions) checkServe(ctx context.Context, serve *serveOptions) []c
 		}
 	}
 	for _, key := range serve.readableKeys() {
-		checks = append(checks, check{Verdict: warn, Area: "serve", Fact: "others can read the key " + key[1] + " of " + key[0], Hint: "run: chmod go-r " + key[1]})
+		checks = append(checks, check{Verdict: warn, Area: "serve", Fact: "others can read the key " + key[1] + " of " + key[0], Hint: "run: chmod go-r " + shellLine([]string{key[1]})})
 	}
 	return checks
 }

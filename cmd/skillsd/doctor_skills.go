@@ -170,12 +170,12 @@ func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.E
 	r := index.Resource(entry.Path)
 	switch {
 	case r == nil || r.Script == nil:
-		return "the skill has no such script", "`skillsd show " + sk.Path + "` lists its scripts"
+		return "the skill has no such script", "`skillsd show " + shellLine([]string{sk.Path}) + "` lists its scripts"
 	case entry.Changed(r.Digest, index.TreeDigest) == policy.TreeChanged:
 		return "other files of its skill changed since it was allowed: the digest of its tree is " + index.TreeDigest.String(),
-			"review the skill and allow the script again: skillsd allow " + scriptName(entry)
+			"review the skill and allow the script again: skillsd allow " + shellName(entry)
 	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
-		return "it changed since it was allowed: its digest is " + r.Digest.String(), "read the script and allow it again: skillsd allow " + scriptName(entry)
+		return "it changed since it was allowed: its digest is " + r.Digest.String(), "read the script and allow it again: skillsd allow " + shellName(entry)
 	case r.Script.Runtime == "":
 		return r.Script.Problem, hintRuntime
 	}

@@ -48,7 +48,7 @@ func withInstalled(rows []skillRow, lock *install.Lock) []skillRow {
 			continue
 		}
 		row := skillRow{
-			Path: e.Name, Name: e.Name, Tier: e.Tier.String(), Origin: originText(e), State: stateOff, Reasons: []string{fmt.Sprintf("`skillsd enable %s` serves it", e.Name)},
+			Path: e.Name, Name: e.Name, Tier: e.Tier.String(), Origin: originText(e), State: stateOff, Reasons: []string{fmt.Sprintf("`skillsd enable %s` serves it", shellLine([]string{e.Name}))},
 			TreeDigest: e.Tree, LastModified: e.InstalledAt.UTC().Format(time.RFC3339), Tags: []string{}, Resources: []resourceRow{}, Scripts: []scriptRow{},
 			Shadows: []shadowRow{}, Diagnostics: []diagnosticRow{}, Violations: []problem{},
 		}
@@ -73,7 +73,7 @@ func (a *app) offOr(name string, other error) error {
 		return other
 	}
 	if e := lock.Find(name); e != nil && !e.Enabled {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is installed and disabled (from %s)", name, printable(originText(e))), Hint: "`skillsd enable " + name + "` serves it"}
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is installed and disabled (from %s)", name, printable(originText(e))), Hint: "`skillsd enable " + shellLine([]string{name}) + "` serves it"}
 	}
 	return other
 }

@@ -164,7 +164,7 @@ func (r *installedRow) hintAllow(a *app) error {
 	}
 	for _, script := range r.Skill.Scripts {
 		if script.Runtime != "" {
-			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s:%s\n", printable(r.Lock.Name), printable(script.Path))
+			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s\n", printable(shellLine([]string{r.Lock.Name + ":" + script.Path})))
 			break
 		}
 	}

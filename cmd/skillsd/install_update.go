@@ -204,7 +204,7 @@ func (r *updateRow) print(a *app) {
 		for n, line := range strings.Split(strings.TrimRight(f.Diff, "\n"), "\n") {
 			// The first lines name the files once more.
 			if n >= diffHead {
-				fmt.Fprintf(a.out, "    %s\n", printable(line))
+				fmt.Fprintf(a.out, "    %s\n", visible(line))
 			}
 		}
 	}

@@ -61,6 +61,6 @@ func (o *serveOptions) readableKeys() [][2]string {
 
 func (o *serveOptions) warnOfKeys(ctx context.Context, logger *slog.Logger) {
 	for _, key := range o.readableKeys() {
-		logger.WarnContext(ctx, "others can read the key of "+key[0], slog.String("hint", "chmod go-r "+key[1]))
+		logger.WarnContext(ctx, "others can read the key of "+key[0], slog.String("hint", "chmod go-r "+shellLine([]string{key[1]})))
 	}
 }

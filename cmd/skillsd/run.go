@@ -81,7 +81,7 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case own == 2 && strings.Trim(args[1], " ") != args[1]:
 		// Where a tool is called, blanks around a path are overlooked.
-		return usageError("`skillsd show "+clipValue(args[0])+"` lists the scripts", "%q begins or ends with a blank, as no script does", clipValue(args[1]))
+		return usageError("`skillsd show "+shellLine([]string{clipValue(args[0])})+"` lists the scripts", "%q begins or ends with a blank, as no script does", clipValue(args[1]))
 	case own == 2:
 		return nil
 	case own > 2:
@@ -90,7 +90,7 @@ func runArgs(cmd *cobra.Command, args []string) error {
 		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
 			return usageError("skillsd run "+shellLine([]string{skill, path}), "run takes the skill and the script as two words")
 		}
-		return usageError(form+"; `skillsd show "+clipValue(args[0])+"` lists the scripts", "run takes a skill and a script")
+		return usageError(form+"; `skillsd show "+shellLine([]string{clipValue(args[0])})+"` lists the scripts", "run takes a skill and a script")
 	}
 	return usageError(form, "run takes a skill and a script")
 }

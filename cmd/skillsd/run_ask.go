@@ -39,7 +39,8 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 	}
 }
 
-// confirm asks a question on the terminal; only a clear yes is one. What was typed before the question
+// confirm asks a question on the terminal; only a clear yes is one, and none to a question
+// that could not be written. What was typed before the question
 // stood there answers it no more than silence does.
 func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
@@ -47,7 +48,9 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 			return false, fmt.Errorf("ask on the terminal: %w", err)
 		}
 	}
-	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	if _, err := fmt.Fprintf(a.err, "%s [y/N] ", question); err != nil {
+		return false, fmt.Errorf("ask on the terminal: %w", err)
+	}
 	line, err := a.await(ctx, func(in io.Reader) ([]byte, error) {
 		const most = 1 << 10
 		text, err := bufio.NewReader(io.LimitReader(in, most)).ReadBytes('\n')
@@ -65,10 +68,13 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 
 // answer puts the question of a run before who sits at the terminal.
 func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
-	for line := range strings.SplitSeq(q.Message, "\n") {
-		fmt.Fprintln(a.err, printable(line))
-	}
 	answer := &session.Answer{State: q.State, Action: "decline"}
+	for line := range strings.SplitSeq(q.Message, "\n") {
+		if _, err := fmt.Fprintln(a.err, printable(line)); err != nil {
+			answer.Action = "cancel"
+			return answer
+		}
+	}
 	switch yes, err := a.confirm(ctx, "Run it this once?"); {
 	case err != nil:
 		answer.Action = "cancel"

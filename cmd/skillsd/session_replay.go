@@ -125,7 +125,7 @@ func (o *sessionReplayOptions) print(w *bufio.Writer, item *replayItem) error {
 		fmt.Fprintf(w, "! %d bytes that are no text; --json has them\n", len(item.data))
 	default:
 		for line := range bytes.Lines(item.data) {
-			fmt.Fprintf(w, "| %s\n", printable(string(bytes.TrimSuffix(line, []byte("\n")))))
+			fmt.Fprintf(w, "| %s\n", visible(string(bytes.TrimSuffix(line, []byte("\n")))))
 		}
 	}
 	_, err := fmt.Fprintln(w)

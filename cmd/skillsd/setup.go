@@ -115,7 +115,7 @@ func newSetupClientCmd(a *app, client *setupClient) *cobra.Command {
 	return cmd
 }
 
-func (o *setupOptions) run(_ context.Context, args []string) error {
+func (o *setupOptions) run(ctx context.Context, args []string) error {
 	entry, err := o.entry(args)
 	if err != nil {
 		return err
@@ -132,9 +132,9 @@ func (o *setupOptions) run(_ context.Context, args []string) error {
 			Hint: cmp.Or(systemHint(err), "put in by hand what `skillsd setup "+o.client.Name+"` prints")}
 	}
 	if o.Remove {
-		return o.remove(file, entry)
+		return o.remove(ctx, file, entry)
 	}
-	return o.write(file, entry)
+	return o.write(ctx, file, entry)
 }
 
 var (

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -118,13 +119,18 @@ func (f *clientFile) unchanged() error {
 	return err
 }
 
-// replace puts text in the place of the file.
-func (f *clientFile) replace(text []byte) error {
+// replace puts text in the place of the file, which is what was read until then.
+func (f *clientFile) replace(ctx context.Context, text []byte) error {
 	if !f.there && !f.Shared {
 		if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 			return err
 		}
 	}
+	unlock, err := lockEdit(ctx, f.Path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := f.unchanged(); err != nil {
 		return err
 	}
@@ -133,7 +139,12 @@ func (f *clientFile) replace(text []byte) error {
 
 // restore puts back what is kept in backup, or removes the file when that is empty because nothing was
 // there before setup made it.
-func (f *clientFile) restore(text []byte, backup string) error {
+func (f *clientFile) restore(ctx context.Context, text []byte, backup string) error {
+	unlock, err := lockEdit(ctx, f.Path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := f.unchanged(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -50,7 +51,7 @@ func (o *setupOptions) print(file *clientFile, e *serverEntry) error {
 	return nil
 }
 
-func (o *setupOptions) write(file *clientFile, e *serverEntry) error {
+func (o *setupOptions) write(ctx context.Context, file *clientFile, e *serverEntry) error {
 	text, err := o.client.Dialect.write(file.text, e)
 	if err != nil {
 		return o.refused(file, err)
@@ -64,7 +65,7 @@ func (o *setupOptions) write(file *clientFile, e *serverEntry) error {
 	}
 	kept, err := o.keep(file, e)
 	if err == nil {
-		err = file.replace(text)
+		err = file.replace(ctx, text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the client's file: %w", err)
@@ -90,7 +91,7 @@ func (o *setupOptions) keep(file *clientFile, e *serverEntry) (string, error) {
 
 // remove takes the entry out. When nothing but setup changed the file since, its bytes are those from
 // before.
-func (o *setupOptions) remove(file *clientFile, e *serverEntry) error {
+func (o *setupOptions) remove(ctx context.Context, file *clientFile, e *serverEntry) error {
 	text, err := o.client.Dialect.remove(file.text, e)
 	if err != nil {
 		return o.refused(file, err)
@@ -111,9 +112,9 @@ func (o *setupOptions) remove(file *clientFile, e *serverEntry) error {
 	}
 	kept := ""
 	if before.found {
-		err = file.restore(before.text, before.path)
+		err = file.restore(ctx, before.text, before.path)
 	} else if kept, err = file.keep(); err == nil {
-		err = file.replace(text)
+		err = file.replace(ctx, text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the client's file: %w", err)

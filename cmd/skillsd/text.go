@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 	"golang.org/x/text/width"
@@ -25,6 +27,46 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// visible is a line of foreign text as it is read before it is trusted: what a terminal would not show,
+// or would act on, stands there as Go writes it in quotes. A tab is four blanks. The joiners stay beside
+// the letters and signs that need them.
+func visible(line string) string {
+	var out strings.Builder
+	before := ' '
+	for at, r := range line {
+		_, size := utf8.DecodeRuneInString(line[at:])
+		after, _ := utf8.DecodeRuneInString(line[at+size:])
+		switch {
+		case r == '\t':
+			out.WriteString("    ")
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, line[at])
+		case (r == '\u200c' || r == '\u200d') && (isJoined(before) || isJoined(after)):
+			out.WriteRune(r)
+		case !strconv.IsPrint(r) || isBlankLetter(r):
+			out.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			out.WriteRune(r)
+		}
+		before = r
+	}
+	return out.String()
+}
+
+// isJoined reports characters that may take another form beside a joiner.
+func isJoined(r rune) bool {
+	return r >= 0x250 && r != utf8.RuneError && (unicode.In(r, unicode.L, unicode.M, unicode.So, unicode.Sk)) && !isBlankLetter(r)
+}
+
+// isBlankLetter reports letters and marks that show nothing.
+func isBlankLetter(r rune) bool {
+	switch {
+	case r == 0x34f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164, r == 0xffa0:
+		return true
+	}
+	return 0xe0100 <= r && r <= 0xe01ef || 0x180b <= r && r <= 0x180f
 }
 
 // oneLine is foreign text fit for a cell: printable, with single spaces.

@@ -153,3 +153,26 @@ func TestProgress(t *testing.T) {
 		t.Errorf("progress wrote %q, want %q", out.String(), want)
 	}
 }
+
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"Grüße, 技能 → ✓":                 "Grüße, 技能 → ✓",
+		`a\n "b" 'c' \`:                 `a\n "b" 'c' \`,
+		"\ta":                           "    a",
+		"# x\rrm":                       `# x\rrm`,
+		"# x\u2028a\u2029b\u0085c":      `# x\u2028a\u2029b\u0085c`,
+		"a\bb\x00c\x1b[2Jd\x7fe\u009bf": `a\bb\x00c\x1b[2Jd\x7fe\u009bf`,
+		"a\u202eb\u00adc\u200bd\ufeff":  `a\u202eb\u00adc\u200bd\ufeff`,
+		"a\U000e0041b\u034fc\u2800d":    `a\U000e0041b\u034fc\u2800d`,
+		"a\u00a0b\u3164c":               `a\u00a0b\u3164c`,
+		"a\u200db":                      `a\u200db`,
+		"می\u200cخواهم 👩\u200d🔬":        "می\u200cخواهم 👩\u200d🔬",
+		"a\xffb\xe2\x80":                `a\xffb\xe2\x80`,
+		"a\ufffdb":                      "a\ufffdb",
+	} {
+		if got := visible(in); got != want {
+			t.Errorf("visible(%q) = %q, want %q", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gofrs/flock"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+)
+
+// brokenWriter takes a number of bytes and refuses the rest.
+type brokenWriter struct{ room int }
+
+var errFull = errors.New("no room")
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	if len(p) > w.room {
+		return 0, errFull
+	}
+	w.room -= len(p)
+	return len(p), nil
+}
+
+// allowSkill makes a skill with scripts, and returns what runs commands on it.
+func allowSkill(t *testing.T, scripts ...string) (config string, run func(out, errs io.Writer, args ...string) int) {
+	t.Helper()
+	dir := t.TempDir()
+	config = filepath.Join(dir, "config", "skillsd", "config.yaml")
+	root := filepath.Join(dir, "skills")
+	files := map[string]string{"SKILL.md": "---\nname: a\ndescription: d\n---\n"}
+	for _, name := range scripts {
+		files[name] = "#!/bin/sh\n"
+	}
+	for name, text := range files {
+		file := filepath.Join(root, "a", filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vars := map[string]string{"XDG_CONFIG_HOME": filepath.Join(dir, "config"), "HOME": dir, "SKILLSD_STATE": filepath.Join(dir, "state")}
+	return config, func(out, errs io.Writer, args ...string) int {
+		a := &app{in: strings.NewReader(""), out: out, err: errs, env: func(name string) (string, bool) {
+			value, ok := vars[name]
+			return value, ok
+		}, environ: func() []string { return nil }}
+		if args[0] == "allow" {
+			args = append(args, "--skills-root", root)
+		}
+		return a.main(t.Context(), args)
+	}
+}
+
+// TestEditAtOnce has many commands edit one configuration: each that succeeds has its effect.
+func TestEditAtOnce(t *testing.T) {
+	t.Parallel()
+	const count = 12
+	var names []string
+	for n := range count {
+		names = append(names, fmt.Sprintf("scripts/%d.sh", n))
+	}
+	config, run := allowSkill(t, names...)
+	for _, gone := range names[:count/2] {
+		if code := run(io.Discard, io.Discard, "allow", "a:"+gone); code != 0 {
+			t.Fatalf("allow answers %d", code)
+		}
+	}
+	var wait sync.WaitGroup
+	for n, name := range names {
+		wait.Go(func() {
+			command := "allow"
+			if n < count/2 {
+				command = "disallow"
+			}
+			var errs strings.Builder
+			if code := run(io.Discard, &errs, command, "a:"+name); code != 0 {
+				t.Errorf("%s %s answers %d: %s", command, name, code, errs.String())
+			}
+		})
+	}
+	wait.Wait()
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, name := range names {
+		if got, want := strings.Contains(string(text), "a:"+name+"@"), n >= count/2; got != want {
+			t.Errorf("%s is allowed: %v, want %v", name, got, want)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(config)); err != nil || len(left) != 1 {
+		t.Errorf("beside the configuration are %v, %v", left, err)
+	}
+}
+
+// TestLockEdit waits for another command no longer than its context, and for the same file under any name
+// of its directory.
+func TestLockEdit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	unlock, err := lockEdit(t.Context(), filepath.Join(dir, "config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := lockEdit(over, filepath.Join(dir, "config.yaml")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a held lock: %v", err)
+	}
+	unlock()
+	if unlock, err = lockEdit(t.Context(), filepath.Join(dir, "config.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	name := filepath.Join(dir, "gone.skillsd-lock")
+	gone := flock.New(name)
+	if _, err := gone.TryLock(); err != nil || !isNamed(gone, name) {
+		t.Errorf("a lock that has its name: %v", err)
+	}
+	defer gone.Close()
+	if runtime.GOOS == "windows" {
+		t.Skip("missing capability: to rename a file that is open")
+	}
+	if err := os.Rename(name, name+".old"); err == nil && isNamed(gone, name) {
+		t.Error("a lock has a name that was taken from it")
+	}
+	if err := os.WriteFile(name, nil, 0o600); err != nil || isNamed(gone, name) {
+		t.Errorf("a lock has the name of another file, %v", err)
+	}
+	victim := filepath.Join(dir, "victim")
+	if err := os.Symlink(victim, filepath.Join(dir, "linked.skillsd-lock")); err != nil {
+		t.Skipf("missing capability: links (%v)", err)
+	}
+	if openNoFollow != 0 {
+		if _, err := lockEdit(t.Context(), filepath.Join(dir, "linked")); err == nil || existing(victim) {
+			t.Errorf("the lock is made where a link leads: %v", err)
+		}
+	}
+}
+
+// TestAllowUnseen allows nothing that could not be shown.
+func TestAllowUnseen(t *testing.T) {
+	t.Parallel()
+	for _, format := range [][]string{nil, {"--json"}} {
+		config, run := allowSkill(t, "scripts/x.sh")
+		var errs strings.Builder
+		if code := run(&brokenWriter{}, &errs, append([]string{"allow", "a:scripts/x.sh"}, format...)...); code != exitFailure || !strings.Contains(errs.String(), errFull.Error()) {
+			t.Errorf("allow %q without room answers %d: %s", format, code, errs.String())
+		}
+		if existing(config) {
+			t.Errorf("allow %q wrote an entry for what nobody saw", format)
+		}
+	}
+}
+
+// TestConfirmUnseen takes no answer to a question that could not be written.
+func TestConfirmUnseen(t *testing.T) {
+	t.Parallel()
+	a := &app{in: strings.NewReader("y\n"), err: &brokenWriter{}}
+	if yes, err := a.confirm(t.Context(), "Really?"); yes || !errors.Is(err, errFull) {
+		t.Errorf("confirm = %v, %v", yes, err)
+	}
+	a = &app{in: strings.NewReader("y\n"), err: &brokenWriter{room: len("Run it this once? [y/N] ")}}
+	if got := a.answer(t.Context(), &session.Question{Message: "a message that is longer than there is room"}); got.Action != "cancel" {
+		t.Errorf("a run whose question was not seen whole is answered %q", got.Action)
+	}
+}
+
+// TestClientFileAtOnce has two commands that read a client's file before either wrote it: the second is
+// refused, and what the first wrote stays.
+func TestClientFileAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "client.json")
+	const count = 8
+	var wait sync.WaitGroup
+	files := make([]*clientFile, count)
+	for n := range files {
+		files[n] = &clientFile{Path: path, mode: 0o600}
+		if err := files[n].read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	errs := make([]error, count)
+	for n, file := range files {
+		wait.Go(func() { errs[n] = file.replace(t.Context(), fmt.Appendf(nil, "%d", n)) })
+	}
+	wait.Wait()
+	done := 0
+	for n, err := range errs {
+		if err == nil {
+			done++
+			if text, err := os.ReadFile(path); err != nil || string(text) != fmt.Sprint(n) {
+				t.Errorf("the file holds %q, %v, want what the command that succeeded wrote", text, err)
+			}
+		}
+	}
+	unlock, err := lockEdit(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, change := range []func() error{
+		func() error { return files[0].replace(over, nil) },
+		func() error { return files[0].restore(over, nil, "") },
+	} {
+		if err := change(); !errors.Is(err, context.Canceled) {
+			t.Errorf("a change while another command makes one: %v", err)
+		}
+	}
+	if done != 1 {
+		t.Errorf("%d commands of the %d that read no file made one, want 1", done, count)
+	}
+}
