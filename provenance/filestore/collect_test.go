@@ -140,13 +140,20 @@ func TestSessionDeletedWhileWaitedFor(t *testing.T) {
 // one that holds other things too.
 func TestCollectLeavesOthersAlone(t *testing.T) {
 	dir := t.TempDir()
-	aged(t, dir, time.Now(), map[string]int{"job": 40})
-	for _, name := range []string{"notes", "ses_notes", "empty", "odd"} {
+	const shaped = "ses_019aa6f0-7c00-7000-8000-000000000000"
+	const upper = "ses_019AA6F0-7C00-7000-8000-000000000001"
+	aged(t, dir, time.Now(), map[string]int{"job": 40, "unlocked": 40, "noted": 40})
+	for _, name := range []string{"unlocked/" + provenance.LockFile, "unlocked/" + provenance.SessionFile, "noted/" + provenance.EventsFile, "noted/" + provenance.LockFile} {
+		if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"notes", "ses_notes", "empty", "odd", shaped, "linux", upper} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"notes/todo.txt", "ses_notes/todo.txt"} {
+	for _, name := range []string{"notes/todo.txt", "ses_notes/todo.txt", shaped + "/todo.txt", "linux/" + provenance.EventsFile} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +162,8 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "odd", provenance.EventsFile, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A run id that was claimed for a session which never began, and a session that was killed at once.
+	// A run id that was claimed for a session which never began has nothing to tell it by; the name of a
+	// session that was killed at once does.
 	st := open(t, dir, nil)
 	if err := st.Claim(t.Context(), "claimed"); err != nil {
 		t.Fatal(err)
@@ -181,11 +189,11 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 			ids = append(ids, c.ID)
 		}
 		slices.Sort(ids)
-		if want := []string{"claimed", "empty", "job", began}; !slices.Equal(ids, want) {
+		if want := []string{"job", "noted", began, "unlocked"}; !slices.Equal(ids, want) {
 			t.Errorf("Collect (dry run: %v) took %v, want %v", dry, ids, want)
 		}
 	}
-	if got, want := sessions(t, dir), []string{"notes", "odd", "ses_notes", "~shown"}; !slices.Equal(got, want) {
+	if got, want := sessions(t, dir), []string{"claimed", "empty", "linux", "notes", "odd", upper, shaped, "ses_notes", "~shown"}; !slices.Equal(got, want) {
 		t.Errorf("left are %v, want %v", got, want)
 	}
 }

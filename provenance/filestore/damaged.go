@@ -65,35 +65,43 @@ func remains(dir *os.Root, id string) *provenance.Session {
 func madeAt(id string) (at time.Time, ok bool) {
 	named, ok := strings.CutPrefix(id, "ses_")
 	when, err := uuid.Parse(named)
-	if !ok || err != nil || when.Version() != 7 {
+	if !ok || err != nil || when.Version() != 7 || when.String() != named {
 		return time.Time{}, false
 	}
 	return time.Unix(when.Time().UnixTime()), true
 }
 
 // isSession reports whether a directory is one of a session, maybe of one that never began, and nothing
-// that merely lies beside them under a name that a session could have.
+// that merely lies beside them under a name that a session could have: it has a file that says so. The
+// directory of a session that was killed at once has none, but a name that nobody else gives.
 func isSession(root *os.Root, id string) bool {
-	if _, made := madeAt(id); made {
-		return true
-	}
 	dir, err := openSession(root, id)
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
-	if s, err := readSessionFile(dir); err == nil && s.ID == id {
+	if s, err := readSessionFile(dir); err == nil && s.ID == id || beginsRecord(root, id) {
 		return true
 	}
 	regular := func(name string) bool {
 		info, err := dir.Lstat(name)
 		return err == nil && info.Mode().IsRegular()
 	}
-	if regular(provenance.LockFile) && regular(provenance.EventsFile) {
+	_, made := madeAt(id)
+	locked := regular(provenance.LockFile)
+	if locked && (made || regular(provenance.EventsFile)) {
 		return true
 	}
 	entries, err := fs.ReadDir(dir.FS(), ".")
-	return err == nil && !slices.ContainsFunc(entries, func(en fs.DirEntry) bool {
+	return err == nil && (made || locked) && !slices.ContainsFunc(entries, func(en fs.DirEntry) bool {
 		return en.Name() != provenance.LockFile && !strings.HasPrefix(en.Name(), tempPrefix)
 	})
+}
+
+// beginsRecord reports whether the first line of a record is an event of the session.
+func beginsRecord(root *os.Root, id string) bool {
+	for e, err := range readEvents(root, id, -1) {
+		return err == nil && e.Session == id
+	}
+	return false
 }
