@@ -234,7 +234,10 @@ func (s *Session) answered(ctx context.Context, r *run, needs *policy.ApprovalRe
 		return s.denial(r.request, policy.CodeApprovalDeclined, "the answer to the approval does not count: "+failure.Error(),
 			"call the tool again and let the user answer"), nil
 	case answer.Action != "accept":
-		s.approver.refused(r.declined(), s.cfg.Now())
+		// A call that was cancelled took its question with it: the user has said nothing.
+		if ctx.Err() == nil {
+			s.approver.refused(r.declined(), s.cfg.Now())
+		}
 		said := "declined"
 		if answer.Action != "decline" {
 			said = "did not answer"

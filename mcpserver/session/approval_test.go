@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"strings"
@@ -198,5 +199,25 @@ func TestUnrecordedQuestionIsNotOpen(t *testing.T) {
 	b.records.broken.Store(false)
 	if q, _, err := b.askRun([]string{"a"}, nil); q == nil {
 		t.Errorf("not asked: %v", err)
+	}
+}
+
+// A call that was cancelled while the user was asked is no refusal of theirs.
+func TestCancelledIsNotDeclined(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	ses, call := b.call("run_skill_script")
+	for i := range maxDeclined + 1 {
+		q, _, err := b.askRun([]string{"a"}, nil)
+		if q == nil {
+			t.Fatalf("after %d cancelled calls: not asked: %v", i, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"a"}, Timeout: time.Second, CanAsk: true,
+			Answer: &Answer{State: q.State, Action: "cancel"}})
+		if code(err) != string(policy.CodeApprovalDeclined) {
+			t.Errorf("a cancelled call: %v", err)
+		}
 	}
 }

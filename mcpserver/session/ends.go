@@ -56,10 +56,11 @@ func (s *Sessions) EndProtocolSession(id string) {
 }
 
 // EndIdle ends the sessions of remote clients that have not been used for an hour and whose handle,
-// if they have given one out, is no longer good.
+// if they have given one out, is no longer good. It tries again what end could not be recorded.
 func (s *Sessions) EndIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.finishAgain()
 	before := s.cfg.Now().Add(-remoteIdle)
 	for _, ses := range s.keyed.byKey {
 		if ses.keyed.busy == 0 && ses.keyed.used.Before(before) && !ses.hasHandle() {
@@ -83,6 +84,7 @@ func (s *Session) hasHandle() bool {
 // endKeyed ends all sessions of remote clients and waits for the record of it.
 func (s *Sessions) endKeyed() {
 	s.mu.Lock()
+	s.finishAgain()
 	for _, ses := range s.keyed.byKey {
 		s.drop(ses)
 	}
@@ -98,14 +100,15 @@ func (s *Session) hold() (release func()) {
 }
 
 // end records the end of the session, once and when it began, and waits for what is still being recorded.
+// It can be called again when that was not possible; nothing else is recorded then.
 func (s *Session) end(ctx context.Context) error {
 	s.running.Lock()
 	defer s.running.Unlock()
 	// What a call records behind the end would open the record again, for good.
 	s.closing.Lock()
-	again := s.ended.Swap(true)
+	s.ended.Store(true)
 	s.closing.Unlock()
-	if again {
+	if s.endRecorded.Load() {
 		return nil
 	}
 	s.starting.Lock()
@@ -123,5 +126,7 @@ func (s *Session) end(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
+	err := s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
+	s.endRecorded.Store(err == nil)
+	return err
 }

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox"
 )
 
 // The outcome of a run that could not be recorded is recorded at the end, when it can be. It does not say
@@ -147,5 +149,77 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	}
 	if err := read(); code(err) != "provenance_unavailable" {
 		t.Errorf("a read after the end: %v", err)
+	}
+}
+
+// What a run left in /out is in its record also when that is written later than the run ended.
+func TestOwedOutFiles(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.runner.result.Out = []sandbox.OutFile{{Name: "report.txt", Data: []byte("report\n")}}
+	b.load("demo")
+	b.Current().background.Wait()
+	b.records.unkept.Store(true)
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" {
+		t.Fatalf("run = %v", err)
+	}
+	b.records.unkept.Store(false)
+	if err := b.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0]
+	if out := run.Skillsd.Out; len(out) != 1 || out[0].Name != "report.txt" || out[0].Bytes != 7 || out[0].URI == "" {
+		t.Errorf("the record names %+v", out)
+	}
+}
+
+// The end of a session that could not be recorded is recorded when it can be, with the outcome of the run
+// that is owed, and once.
+func TestEndIsTriedAgain(t *testing.T) {
+	for name, again := range map[string]func(*bench){
+		"while the server lives on": func(b *bench) { b.EndIdle(); b.ending.Wait() },
+		"at its end": func(b *bench) {
+			if err := b.End(b.t.Context()); err != nil {
+				b.t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, benchOptions{policy: direct})
+			call := remote(alice, true, "p1", "", "")
+			ses, leave := b.enter(call)
+			if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+				t.Fatal(err)
+			}
+			ses.background.Wait()
+			b.records.noResult.Store(true)
+			_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			if code(err) != "provenance_unavailable" {
+				t.Fatalf("run = %v", err)
+			}
+			leave()
+			b.EndProtocolSession("p1")
+			b.ending.Wait()
+			if last := b.kinds(ses); slices.Contains(last, provenance.KindSessionEnded) {
+				t.Fatalf("recorded %v", last)
+			}
+			b.EndIdle()
+			b.ending.Wait()
+			// Then there is room for the outcome, but not for the end.
+			b.records.noResult.Store(false)
+			appends := 0
+			b.records.onAppend = func() { appends++; b.records.broken.Store(appends == 2) }
+			b.EndIdle()
+			b.ending.Wait()
+			b.records.onAppend = nil
+			b.records.broken.Store(false)
+			want := []provenance.Kind{provenance.KindScriptExecuted, provenance.KindSessionEnded}
+			for _, last := range []func(*bench){again, func(b *bench) { b.EndIdle(); b.ending.Wait() }} {
+				last(b)
+				all := b.kinds(ses)
+				if !slices.Equal(all[len(all)-2:], want) || slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.keyed.unended) != 0 {
+					t.Errorf("recorded %v, %d ends are open", all, len(b.keyed.unended))
+				}
+			}
+		})
 	}
 }

@@ -88,11 +88,12 @@ func (s *Session) settle(ctx context.Context) error {
 		s.mu.Unlock()
 		e := d.event
 		if d.run != nil {
-			_, files, err := s.keep(context.WithoutCancel(ctx), d.run)
+			out, files, err := s.keep(context.WithoutCancel(ctx), d.run)
 			if err != nil {
 				return recordError(err)
 			}
-			e.Files = files
+			d.run.out.Skillsd.Out = out
+			e.Files, e.Row = files, s.executionRow(d.run)
 		}
 		// What the store filled in for an attempt that failed is not this one's.
 		e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""

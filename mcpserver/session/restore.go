@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -35,6 +36,17 @@ type past struct {
 	profile     string      // what the session was narrowed to
 	mode        policy.Mode // the strictest it was in
 	activations []provenance.Activation
+	at          time.Time // of the last of them
+	live        *Session  // of this process, while its end is being recorded
+	open        bool      // the record went on, or could, when it was read
+}
+
+// strictness is the strictest mode the session was in, also in calls whose record is still to come.
+func (p *past) strictness() policy.Mode {
+	if p.live == nil {
+		return p.mode
+	}
+	return p.mode.Stricter(policy.Mode(p.live.raised.Load()))
 }
 
 // expired reports whether no handle of the session is good any more.
@@ -51,6 +63,37 @@ type earlier struct {
 	looked   time.Time // when the records were looked through last; zero: never
 	byHandle map[handleSum]*past
 	byClient map[sessionKey]*past // the latest of each
+
+	noting  sync.Mutex
+	changed map[string]change // sessions of this process that are not read as they are now, by id
+	missed  bool              // there were too many of them
+}
+
+// change is what is known of such a session beside its record.
+type change struct {
+	live *Session // nil once it has ended
+	mode policy.Mode
+}
+
+// maxChanged bounds the sessions that are noted until the next handle is looked for.
+const maxChanged = 1_000
+
+// note has the record of a session that ends, or has ended, read before the next handle is looked for.
+func (e *earlier) note(ses *Session, over bool) {
+	e.noting.Lock()
+	defer e.noting.Unlock()
+	if e.missed = e.missed || len(e.changed) >= maxChanged; e.missed {
+		e.changed = nil
+		return
+	}
+	if e.changed == nil {
+		e.changed = map[string]change{}
+	}
+	c := change{live: ses, mode: policy.Mode(ses.raised.Load())}
+	if over {
+		c.live = nil
+	}
+	e.changed[ses.id] = c
 }
 
 // restoreHandle gives a session back what was active under the handle of a call whose session has
@@ -91,27 +134,57 @@ func (s *Session) goOn(ctx context.Context, call Call) {
 	})
 }
 
-// find looks for a past session, in the records again if it was not there when they were last looked
-// through.
+// find looks for a past session in what the records say now: those of other processes are looked
+// through again when that was not done for pastEvery. What was read while its session was open does not
+// count.
 func (e *earlier) find(ctx context.Context, s *Sessions, lookup func(*earlier) *past) *past {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p := lookup(e); p != nil {
-		return p
+	ctx = context.WithoutCancel(ctx)
+	e.noting.Lock()
+	changed, missed := e.changed, e.missed
+	e.changed, e.missed = nil, false
+	e.noting.Unlock()
+	if missed {
+		e.looked = time.Time{}
 	}
 	now := s.cfg.Now()
-	if !e.looked.IsZero() && now.Sub(e.looked) < pastEvery {
+	if e.looked.IsZero() || now.Sub(e.looked) >= pastEvery {
+		e.look(ctx, s, now)
+	}
+	for id, c := range changed {
+		e.read(ctx, s, id, c, c.live != nil, now)
+	}
+	p := lookup(e)
+	if p != nil && p.open {
+		if !e.read(ctx, s, p.id, change{live: p.live, mode: p.mode}, true, now) {
+			return nil
+		}
+		p = lookup(e)
+	}
+	if p == nil {
 		return nil
 	}
-	e.look(context.WithoutCancel(ctx), s, now)
-	return lookup(e)
+	// The caller does not hold the lock.
+	found := *p
+	return &found
+}
+
+// read adds a session and reports whether it could be read.
+func (e *earlier) read(ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time) bool {
+	err := e.add(ctx, s, id, c, open, now)
+	if err != nil && !errors.Is(err, provenance.ErrNotFound) {
+		s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", id), tint.Err(err))
+	}
+	return err == nil
 }
 
 // look reads the records of sessions that ended since it last did so, and no longer ago than a handle
 // lives.
 func (e *earlier) look(ctx context.Context, s *Sessions, now time.Time) {
-	since := e.looked
-	if since.IsZero() {
+	// File systems tell the time less exactly than clocks do.
+	since := e.looked.Add(-pastEvery)
+	if e.looked.IsZero() {
 		since = now.Add(-HandleLife)
 		e.byHandle, e.byClient = map[handleSum]*past{}, map[sessionKey]*past{}
 	}
@@ -126,41 +199,58 @@ func (e *earlier) look(ctx context.Context, s *Sessions, now time.Time) {
 		if each[found.Principal]++; each[found.Principal] > maxPast {
 			continue
 		}
-		if err == nil {
-			err = e.add(ctx, s, found.ID, now)
-		}
 		if err != nil {
 			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", found.ID), tint.Err(err))
+			continue
 		}
+		e.read(ctx, s, found.ID, change{}, found.State == provenance.StateOpen, now)
 	}
 }
 
 // add notes a session whose handles are good, so that what shows one of them finds it.
-func (e *earlier) add(ctx context.Context, s *Sessions, id string, now time.Time) error {
+func (e *earlier) add(ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time) error {
 	found, err := provenance.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		return err
 	}
-	p := &past{id: id, principal: found.Principal, profile: found.Profile, mode: strictest(found.Modes)}
+	p := &past{id: id, principal: found.Principal, profile: found.Profile, mode: strictest(found.Modes).Stricter(c.mode), live: c.live, open: open}
 	for _, row := range found.Activations {
-		if sum, ok := sumOf(row, now); ok {
+		if _, ok := sumOf(row, now); ok {
 			p.activations = append(p.activations, row)
-			if other := e.byHandle[sum]; other == nil || other.id <= id {
-				e.byHandle[sum] = p
+			if row.ActivatedAt.After(p.at) {
+				p.at = row.ActivatedAt.Time
 			}
 		}
+	}
+	for _, row := range p.activations {
+		sum, _ := sumOf(row, now)
+		e.byHandle[sum] = latestOf(e.byHandle[sum], p)
 	}
 	if found.ClientSession == "" || len(p.activations) == 0 {
 		return nil
 	}
 	var of Call
 	of.Principal.Name, of.Profile = found.Principal, found.Profile
-	// Ids of sessions sort by their time.
 	key := keyOf(of, "client", found.ClientSession)
-	if other := e.byClient[key]; other == nil || other.id <= id {
-		e.byClient[key] = p
-	}
+	e.byClient[key] = latestOf(e.byClient[key], p)
 	return nil
+}
+
+// latestOf is the one to go on with of two sessions that the same thing finds: the later, or what was
+// read later of one. It is as strict as the other was.
+func latestOf(before, p *past) *past {
+	if before == nil || before == p {
+		return p
+	}
+	mode := before.mode.Stricter(p.mode)
+	before.mode, p.mode = mode, mode
+	if before.id != p.id && before.at.After(p.at) {
+		return before
+	}
+	if before.id == p.id && p.open && p.live == nil {
+		p.live = before.live
+	}
+	return p
 }
 
 // strictest is the strictest of some modes, by their names.
@@ -192,7 +282,7 @@ func (s *Session) restore(ctx context.Context, p *past) {
 		return
 	}
 	s.restored[p.id] = true
-	s.raise(p.mode)
+	s.raise(p.strictness())
 	s.starting.Lock()
 	if !s.began && s.parent == "" {
 		s.parent = p.id

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,6 +64,7 @@ type resumed struct {
 	decisions uint64
 	contexts  uint64                              // of invocations
 	registry  map[string]provenance.RegistrySkill // by skill path
+	sent      map[string]bool                     // whether the instructions of the last activation were, by skill path
 }
 
 // Resume goes on with a recorded session as that of the process. It is called after Start and before
@@ -71,7 +73,8 @@ type resumed struct {
 // that of the record.
 //
 // Skills that differ from what was loaded are recorded, and the session is not resumed; with reload
-// they are activated anew, and their instructions are sent again.
+// they are activated anew, and their instructions are sent again. Skills to preload that the session
+// had not loaded are activated.
 //
 // Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable when another process has
 // the session.
@@ -110,6 +113,9 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "not resumed: skills differ"})
 		return errors.Join(&DriftedError{Drifts: drifts}, err)
 	}
+	if err := ses.resumePreloads(ctx); err != nil {
+		return fmt.Errorf("resume %s: %w", id, err)
+	}
 	ses.recordBeside()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +129,7 @@ func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", id, err)
 	}
-	was := &resumed{Recollection: found, mode: strictest(found.Modes), registry: map[string]provenance.RegistrySkill{}}
+	was := &resumed{Recollection: found, mode: strictest(found.Modes), registry: map[string]provenance.RegistrySkill{}, sent: map[string]bool{}}
 	for e, err := range s.cfg.Records.Events(ctx, provenance.Query{Session: id}) {
 		if err != nil {
 			return nil, fmt.Errorf("resume %s: %w", id, err)
@@ -153,6 +159,7 @@ func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
 func (r *resumed) count(e *provenance.Event) {
 	r.decisions = max(r.decisions, sequenceOf(e.Decision))
 	r.contexts = max(r.contexts, sequenceOf(e.Invocation))
+	r.noteSent(e)
 	var row struct {
 		OutputID string `json:"outputId"`
 	}
@@ -164,6 +171,18 @@ func (r *resumed) count(e *provenance.Event) {
 	}
 	// Calls whose result is in no row have taken numbers too.
 	r.outputs = max(r.outputs, e.Seq)
+}
+
+// noteSent notes whether instructions went out with an activation, and not with an earlier one or not
+// yet.
+func (r *resumed) noteSent(e *provenance.Event) {
+	var row provenance.Activation
+	if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil || row.Skillsd.Repeated {
+		return
+	}
+	var decision provenance.PolicyDecision
+	reloaded := json.Unmarshal(e.Decision, &decision) == nil && slices.Contains(decision.ReasonCodes, provenance.RuleResumeReload)
+	r.sent[row.Skillsd.Path] = row.Source != provenance.SourcePreload && e.Detail == string(row.Source) && !reloaded
 }
 
 // sequenceOf is the number of a row, 0 when there is none.
@@ -207,7 +226,7 @@ func (s *Session) resumeActivations(ctx context.Context, was *resumed, reload bo
 			}
 		}
 		if sk != nil && index.TreeDigest == row.Skillsd.TreeDigest {
-			s.active[path] = &activation{skill: sk, index: index, at: s.cfg.Now(), shown: row.Source != provenance.SourcePreload}
+			s.active[path] = &activation{skill: sk, index: index, at: s.cfg.Now(), shown: was.sent[path]}
 			continue
 		}
 		drift := s.drift(was, row, sk, index)
@@ -224,6 +243,20 @@ func (s *Session) resumeActivations(ctx context.Context, was *resumed, reload bo
 		}
 	}
 	return drifts, nil
+}
+
+// resumePreloads activates the skills the operator named that the session had not loaded.
+func (s *Session) resumePreloads(ctx context.Context) error {
+	visible := s.Visible(s.principal, s.profile)
+	for _, sk := range s.preload {
+		if visible.Skill(sk.Path) == nil || s.activated(sk.Path) != nil {
+			continue
+		}
+		if err := s.preloadSkill(ctx, sk); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reload activates a skill as it is now; its instructions have not been sent yet.

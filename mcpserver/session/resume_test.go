@@ -199,3 +199,55 @@ func TestResumeNumbersDecisions(t *testing.T) {
 		t.Errorf("numbered: %v", seen)
 	}
 }
+
+// A session that was resumed with a changed skill, and is resumed once more, was not sent the
+// instructions until the model asks for them.
+func TestResumeAfterReload(t *testing.T) {
+	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
+		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"), 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	})
+	for i, known := range []bool{false, true} {
+		if err := b.Resume(t.Context(), id, "test", local, i == 0); err != nil {
+			t.Fatal(err)
+		}
+		b = b.restart()
+		if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+			t.Fatal(err)
+		}
+		if loaded := b.load("demo"); loaded.Known != known {
+			t.Errorf("resumed %d times: told to have been sent: %v", 2*i+2, loaded.Known)
+		}
+		b = b.restart()
+	}
+}
+
+// What is to be preloaded is active in a session that is resumed, and its record says so.
+func TestResumePreloads(t *testing.T) {
+	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, nil)
+	if err := b.Start(t.Context(), []string{"demo", "narrow"}); err != nil {
+		t.Fatal(err)
+	}
+	before := len(events(t, b, id))
+	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+		t.Fatal(err)
+	}
+	b.call("read_skill_resource")
+	if b.Current().activated("narrow") == nil {
+		t.Error("what is preloaded is not active")
+	}
+	b.Current().background.Wait()
+	var preloaded []string
+	for _, e := range events(t, b, id)[before:] {
+		if e.Kind == provenance.KindSkillActivated {
+			preloaded = append(preloaded, e.Skill+" "+e.Detail)
+		}
+	}
+	if want := []string{"narrow " + string(provenance.SourcePreload)}; !slices.Equal(preloaded, want) {
+		t.Errorf("recorded %q, want %q", preloaded, want)
+	}
+	if loaded := b.load("narrow"); loaded.Known {
+		t.Error("instructions that were not sent are told to have been")
+	}
+}

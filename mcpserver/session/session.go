@@ -175,20 +175,20 @@ type ClientDir struct {
 // Session is one client's state: its activations, its numbering, its record.
 type Session struct {
 	*Sessions
-	id           string
-	principal    policy.Principal
-	client       string
-	clientID     string // the client's own id of its session; not verified
-	protocol     string
-	parent       string        // id of the session this one continues or belongs to; empty for none
-	profile      string        // what the session was narrowed to when it was opened
-	raised       atomic.Int64  // the strictest mode a client has raised it to
-	outputs      atomic.Uint64 // last output number
-	decisions    atomic.Uint64
-	invocations  atomic.Uint64
-	capabilities *capabilitiesNote
-	broken       atomic.Bool // the last append failed
-	ended        atomic.Bool // nothing is recorded any more
+	id                 string
+	principal          policy.Principal
+	client             string
+	clientID           string // the client's own id of its session; not verified
+	protocol           string
+	parent             string        // id of the session this one continues or belongs to; empty for none
+	profile            string        // what the session was narrowed to when it was opened
+	raised             atomic.Int64  // the strictest mode a client has raised it to
+	outputs            atomic.Uint64 // last output number
+	decisions          atomic.Uint64
+	invocations        atomic.Uint64
+	capabilities       *capabilitiesNote
+	broken             atomic.Bool // the last append failed
+	ended, endRecorded atomic.Bool // nothing is recorded any more; the end is
 
 	keyed     *keyedState // nil for the session of a stdio process
 	restoring sync.Mutex

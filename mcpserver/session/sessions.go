@@ -47,6 +47,8 @@ func keyOf(call Call, kind, id string) sessionKey {
 type keyedSessions struct {
 	byKey map[sessionKey]*Session
 	each  map[string]int // sessions of a principal
+
+	unended []*Session // whose end could not be recorded
 }
 
 // keyedState is what a session that is found by a key has beside the rest; guarded by Sessions.mu.
@@ -286,13 +288,33 @@ func (s *Sessions) forget(ses *Session) {
 	}
 }
 
+// finish records the end of a session in the background. One whose end cannot be recorded is kept for
+// another try. Sessions.mu is held.
 func (s *Sessions) finish(ses *Session) {
+	s.earlier.note(ses, false)
 	s.ending.Go(func() {
-		if err := ses.end(context.Background()); err != nil {
-			s.cfg.Logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
-		}
+		err := ses.end(context.Background())
+		s.earlier.note(ses, true)
 		s.unclaim(ses.id)
+		if err == nil {
+			return
+		}
+		s.cfg.Logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.keyed.unended) < maxRemote {
+			s.keyed.unended = append(s.keyed.unended, ses)
+		}
 	})
+}
+
+// finishAgain tries to record the ends that could not be. Sessions.mu is held.
+func (s *Sessions) finishAgain() {
+	unended := s.keyed.unended
+	s.keyed.unended = nil
+	for _, ses := range unended {
+		s.finish(ses)
+	}
 }
 
 // unknownHandle records and returns the refusal of a handle.
