@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -62,6 +63,19 @@ type Activation struct {
 	ActivatedAt      Timestamp            `json:"activatedAt"`
 	CFCPromptRole    string               `json:"cfcPromptRole"` // PromptRoleContext
 	Skillsd          *ActivationExtension `json:"skillsd,omitempty"`
+}
+
+// SentBy reports whether the instructions went out with e, the event of the activation. Those of an
+// activation that the server made by itself follow when the model asks.
+func (a *Activation) SentBy(e *Event) bool {
+	if a.Source == SourcePreload || a.Source == SourceInherited || e.Detail != string(a.Source) {
+		return false
+	}
+	if a.Skillsd != nil && a.Skillsd.Repeated {
+		return false
+	}
+	var decision PolicyDecision
+	return json.Unmarshal(e.Decision, &decision) != nil || !slices.Contains(decision.ReasonCodes, RuleResumeReload)
 }
 
 // ActivationExtension is the skillsd key of an Activation.

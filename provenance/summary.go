@@ -41,6 +41,9 @@ func activationSummary(e *Event) string {
 	if json.Unmarshal(e.Row, &row) != nil || row.Source == "" {
 		return oneLine(e.Detail)
 	}
+	if !row.SentBy(e) {
+		return oneLine("active, " + string(row.Source))
+	}
 	return oneLine("shown, " + string(row.Source))
 }
 

@@ -23,10 +23,7 @@ func (f *shownFinder) instructions(e *provenance.Event, item replayItem) ([]repl
 	if err != nil || row == nil {
 		return nil, err
 	}
-	if row.Skillsd != nil && row.Skillsd.Repeated {
-		return nil, nil
-	}
-	if row.Source == provenance.SourcePreload || row.Source == provenance.SourceInherited {
+	if !row.SentBy(e) {
 		return nil, nil
 	}
 	item.What, item.Digest = "instructions", row.Digest.String()

@@ -43,7 +43,7 @@ func (c *shownCheck) add(e *provenance.Event) {
 		}
 	case provenance.KindSkillActivated:
 		var row provenance.Activation
-		if json.Unmarshal(e.Row, &row) == nil && sentNow(e, &row) {
+		if json.Unmarshal(e.Row, &row) == nil && row.SentBy(e) {
 			c.note(e.Seq, row.Digest, maxInstructions)
 		}
 	case provenance.KindResourceRead:
@@ -68,22 +68,6 @@ func (c *shownCheck) add(e *provenance.Event) {
 			}
 		}
 	}
-}
-
-// sentNow reports whether instructions went out with their activation, which is what they are kept for.
-// Those of an activation that the server made by itself follow when the model asks.
-func sentNow(e *provenance.Event, row *provenance.Activation) bool {
-	if row.Source == provenance.SourcePreload || row.Source == provenance.SourceInherited || e.Detail != string(row.Source) {
-		return false
-	}
-	if row.Skillsd != nil && row.Skillsd.Repeated {
-		return false
-	}
-	var decision provenance.PolicyDecision
-	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil {
-		return true
-	}
-	return decision.Skillsd.RuleID != provenance.RuleResumeReload
 }
 
 func (c *shownCheck) note(seq uint64, d digest.Digest, bytes int64) {

@@ -83,3 +83,33 @@ func TestVerifyMissesWhatWasShown(t *testing.T) {
 		})
 	}
 }
+
+// The instructions of a skill that a server loaded anew when it resumed a session go out when the model
+// asks for them, so they are not missed before.
+func TestVerifyOfReload(t *testing.T) {
+	for rule, missed := range map[string]bool{provenance.RuleResumeReload: false, "cfc_observe_read": true} {
+		t.Run(rule, func(t *testing.T) {
+			dir := t.TempDir()
+			st := open(t, dir, nil)
+			appendRow(t, st, provenance.KindSessionStarted, "mode observe", provenance.SessionInfo{KeepsShown: 8 << 20})
+			encode := func(v any) []byte {
+				raw, err := provenance.Encode(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return raw
+			}
+			err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Session: "s", Principal: "local", Skill: "notes", Path: "SKILL.md",
+				Detail:   string(provenance.SourceModel),
+				Row:      encode(provenance.Activation{Name: "notes", Source: provenance.SourceModel, Digest: digest.FromString("not kept")}),
+				Decision: encode(provenance.PolicyDecision{Type: provenance.TypePolicyDecision, Sequence: 1, Decision: "allowed", ReasonCodes: provenance.List[string]{rule}})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			closeStore(t, st)
+			if _, err := filestore.Verify(dir, "s"); (err != nil) != missed {
+				t.Errorf("Verify: %v", err)
+			}
+		})
+	}
+}
