@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -180,9 +179,7 @@ func (r *resumed) noteSent(e *provenance.Event) {
 	if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil || row.Skillsd.Repeated {
 		return
 	}
-	var decision provenance.PolicyDecision
-	reloaded := json.Unmarshal(e.Decision, &decision) == nil && slices.Contains(decision.ReasonCodes, provenance.RuleResumeReload)
-	r.sent[row.Skillsd.Path] = row.Source != provenance.SourcePreload && e.Detail == string(row.Source) && !reloaded
+	r.sent[row.Skillsd.Path] = row.SentBy(e)
 }
 
 // sequenceOf is the number of a row, 0 when there is none.
