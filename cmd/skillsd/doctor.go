@@ -74,9 +74,9 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refused := []check{}
+	var refused []check
 	if wrong != nil {
-		refused = append(refused, o.refusal(wrong, &o.app.cfg))
+		refused = []check{o.refusal(wrong, &o.app.cfg)}
 	} else {
 		refused = append(o.checkServe(ctx, serve), o.checkWorkspace(serve)...)
 	}

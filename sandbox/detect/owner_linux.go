@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox/native"
 )
 
 // ownOrRoots refuses a program, which this process starts with its own rights, that is another
@@ -74,7 +76,7 @@ const (
 	// maxSteps is how many names may lead to a program, those in links counted.
 	maxSteps = 500
 	// nobody is the user that stands for several, and the group of one who is not known here.
-	nobody = 65534
+	nobody = native.DefaultUID
 )
 
 // ownerOf is the user whom all that paths lead through belongs to, or root: the only one besides root who could
