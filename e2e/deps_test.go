@@ -31,6 +31,7 @@ var importRules = map[string][]string{
 	"provenance/metrics":   {"provenance"},
 	"provenance/storetest": {"provenance"},
 	"provenance/schema":    {"provenance"},
+	"provenance/redact":    {"provenance"},
 
 	"sandbox":               {},
 	"sandbox/native":        {"sandbox", "sandbox/native/pidone"},
@@ -57,9 +58,9 @@ var importRules = map[string][]string{
 	"mcpserver/wire":     {},
 	"mcpserver/otlp":     {},
 	"mcpserver/httpauth": {"skills/policy"},
-	"mcpserver/session":  {"skills", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance"},
+	"mcpserver/session":  {"skills", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance", "provenance/redact"},
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
-		"skills/search", "skills/catalog", "provenance"},
+		"skills/search", "skills/catalog", "provenance", "provenance/redact"},
 
 	"cmd/skillsd":     {"*"},
 	"e2e":             {"*"},

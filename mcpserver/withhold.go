@@ -7,8 +7,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/redact"
 )
 
 // withhold is how the JSON of an error is told to a client; see [session.Secrets].
@@ -26,7 +26,7 @@ func (s *Server) tool(handle server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if result == nil || !result.IsError && showsFiles(request.Params.Name) {
 			return result, err
 		}
-		if secrets := s.cfg.Sessions.Secrets(); !secrets.None() {
+		if secrets := s.cfg.Sessions.Secrets(); secrets != nil {
 			return withoutSecrets(result, secrets)
 		}
 		return result, err
@@ -35,7 +35,7 @@ func (s *Server) tool(handle server.ToolHandlerFunc) server.ToolHandlerFunc {
 
 func showsFiles(tool string) bool { return tool == ToolLoad || tool == ToolRead }
 
-func withoutSecrets(result *mcp.CallToolResult, secrets session.Secrets) (*mcp.CallToolResult, error) {
+func withoutSecrets(result *mcp.CallToolResult, secrets *redact.Redactor) (*mcp.CallToolResult, error) {
 	for i, content := range result.Content {
 		if text, ok := content.(mcp.TextContent); ok {
 			text.Text = secrets.Text(text.Text)

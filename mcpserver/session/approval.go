@@ -200,9 +200,9 @@ func (s *Session) ask(ctx context.Context, r *run, needs *policy.ApprovalRequire
 // approvalRequest is what the user is asked about, as the record has the inputs of runs.
 func approvalRequest(r *run, needs *policy.ApprovalRequired) json.RawMessage {
 	row := provenance.ScriptRequest{Type: provenance.TypeScriptRequest, OutputID: r.out.OutputID, Args: r.out.Args,
-		CWD: r.redact.text(r.in.Cwd), Target: string(needs.Target), Digest: r.file.Digest}
+		CWD: r.redact.Text(r.in.Cwd), Target: string(needs.Target), Digest: r.file.Digest}
 	if r.in.Stdin != nil {
-		row.Stdin = provenance.SummarizeText(r.redact.bytes(r.in.Stdin))
+		row.Stdin = provenance.SummarizeText(r.redact.Bytes(r.in.Stdin))
 	}
 	return encode(row)
 }
@@ -326,10 +326,10 @@ func (s *Session) question(r *run, needs *policy.ApprovalRequired) string {
 	}
 	call := quoteArgs(r.out.Args)
 	if r.in.Cwd != "" {
-		call += "; directory: " + strconv.QuoteToASCII(clip(r.redact.text(r.in.Cwd)))
+		call += "; directory: " + strconv.QuoteToASCII(clip(r.redact.Text(r.in.Cwd)))
 	}
 	if r.in.Stdin != nil {
-		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.redact.bytes(r.in.Stdin)))
+		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.redact.Bytes(r.in.Stdin)))
 	}
 	return fmt.Sprintf("Run %s of the skill %s (%s) %s?\narguments: %s\nit can use: %s\n%s %s",
 		r.path, r.skill.Path, r.skill.Root.Tier, where, call, s.reach(r, needs), reasonToAsk(needs.Denial.Code), r.file.Digest)

@@ -20,7 +20,7 @@ import (
 func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
 	s.awaitCapabilities(ctx)
-	r.withheld, r.redacted = r.redact.result(r.result, r.secret)
+	r.withheld, r.redacted = redactResult(r.redact, r.result, r.secret)
 	out, files, keepErr := s.keep(ctx, r)
 	result := &RunResult{
 		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
@@ -241,7 +241,7 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 // runFailed records an attempt that did not start and returns its error.
 func (s *Session) runFailed(ctx context.Context, r *run, failure *Error) (*RunResult, error) {
 	o := &r.out
-	failure.Message = r.redact.text(failure.Message)
+	failure.Message = r.redact.Text(failure.Message)
 	o.Status, o.Error = provenance.StatusError, &provenance.RecordError{Code: string(failure.Code), Message: failure.Message}
 	// The target stands in records of errors only where the reference has it.
 	if failure.Code != CodeCwdDenied {

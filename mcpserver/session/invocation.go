@@ -29,7 +29,7 @@ func (s *Session) invocation(r *run) json.RawMessage {
 		InputLabels: s.inputLabels(r),
 	}
 	if r.in.Stdin != nil {
-		c.Inputs.Stdin = provenance.SummarizeText(r.redact.bytes(r.in.Stdin))
+		c.Inputs.Stdin = provenance.SummarizeText(r.redact.Bytes(r.in.Stdin))
 	}
 	return encode(c)
 }

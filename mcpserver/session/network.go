@@ -52,7 +52,7 @@ func (r *run) networked(x *provenance.RunExtension) {
 	x.Network = strings.Join(r.grant.Entry.Network, " ")
 	x.Unlisted = r.proxy.Unlisted()
 	for _, c := range r.proxy.Connections() {
-		row := provenance.Connection{Host: r.redact.text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
+		row := provenance.Connection{Host: r.redact.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
 			Refused: string(c.Refused), Ended: string(c.Ended)}
 		if c.Address.IsValid() {
 			row.Address = c.Address.String()

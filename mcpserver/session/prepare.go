@@ -66,7 +66,7 @@ func (s *Session) prepare(ctx context.Context, r *run) *Error {
 	if r.proxy != nil {
 		r.cmd.Network = sandbox.Network{Proxy: r.proxy}
 	}
-	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv, r.out.CWD = "sandbox", info.ReferenceRuntime(), r.redact.texts(r.cmd.Argv), r.redact.text(cwd(r))
+	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv, r.out.CWD = "sandbox", info.ReferenceRuntime(), r.redact.Texts(r.cmd.Argv), r.redact.Text(cwd(r))
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -61,7 +62,7 @@ func (s *Session) prepareHost(r *run, interpreter *sandbox.Interpreter) *Error {
 	}
 	shown := script.Argv(info, interpreter.Path, sandbox.SkillDir+"/"+r.path, r.grant.Args)
 	r.out.ExecutionTarget, r.out.Runtime = "host", info.ReferenceRuntime()
-	r.out.Args, r.out.Argv, r.out.CWD = r.redact.texts(r.in.Args), r.redact.texts(shown), r.redact.text(shownCwd(r))
+	r.out.Args, r.out.Argv, r.out.CWD = r.redact.Texts(r.in.Args), r.redact.Texts(shown), r.redact.Text(shownCwd(r))
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (s *Session) scrubEndpoint(r *run) *Error {
 	}
 	maps.Copy(known, r.secrets)
 	known["AGENT_BROWSER_CDP"], known["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"), endpoint.Host
-	if r.redact, err = newRedactor(known); err != nil {
+	if r.redact, err = redact.New(known); err != nil {
 		return internalError(err)
 	}
 	r.secret = true

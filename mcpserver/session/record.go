@@ -47,7 +47,7 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 		e.Parent = s.parent
 	}
 	secrets, _ := s.redaction()
-	secrets.event(e)
+	redactEvent(secrets, e)
 	err := s.cfg.Records.Append(ctx, e)
 	s.broken.Store(err != nil)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/egress"
 	"github.com/skillsd/skillsd/skills"
@@ -83,7 +84,7 @@ type run struct {
 
 	approved *approvalKey // what the user has approved the call for; nil when they were not asked
 
-	redact   *redactor         // of every declared secret; nil when there are none
+	redact   *redact.Redactor  // of every declared secret; nil when there are none
 	secrets  map[string]string // those the run is handed, by name
 	secret   bool              // the run is handed something that must not be shown
 	redacted bool              // the streams were counted anew without them
@@ -182,7 +183,7 @@ func (s *Session) newRun(in RunRequest) *run {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
 	r.out = provenance.RunOutput{Type: provenance.TypeRunOutput, OutputID: s.outputID(in.Call.Method),
-		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: r.redact.texts(in.Args)}
+		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: r.redact.Texts(in.Args)}
 	r.request.output = r.out.OutputID
 	return r
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -25,7 +26,7 @@ type knownSecrets struct {
 	mu       sync.Mutex
 	values   map[string]string // all that could be had
 	usable   map[string]string // those of them that the redactor can find
-	redactor *redactor
+	redactor *redact.Redactor
 }
 
 // CheckEntries refuses allowlist entries that no run could satisfy as they are meant, and warns of
@@ -45,7 +46,7 @@ func (s *Sessions) CheckEntries(ctx context.Context) error {
 			s.cfg.Logger.WarnContext(ctx, "allowlisted script lacks what it is to get", slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 			continue
 		}
-		if _, err := newRedactor(values); err != nil {
+		if _, err := redact.New(values); err != nil {
 			return fmt.Errorf("%s: %w", where, err)
 		}
 	}
@@ -112,7 +113,7 @@ func checkValue(value string) error {
 // values: a script can come upon what was meant for another one, and a model can pass on what it was
 // shown elsewhere. One that cannot be had at the moment is the one it was last. Those that never could
 // be had, or that cannot be found, are not among them; no script gets those.
-func (s *Sessions) redaction() (*redactor, map[string]string) {
+func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 	values, gone := map[string]string{}, map[string]bool{}
 	for _, entry := range s.cfg.Policy.Entries() {
 		for _, name := range entry.Secrets {
@@ -139,11 +140,11 @@ func (s *Sessions) redaction() (*redactor, map[string]string) {
 	}
 	k.values, k.usable = values, map[string]string{}
 	for name, value := range values {
-		if len(strings.TrimSpace(value)) >= minSecret && len(value) <= maxSecret {
+		if len(strings.TrimSpace(value)) >= redact.MinBytes && len(value) <= redact.MaxBytes {
 			k.usable[name] = value
 		}
 	}
-	k.redactor, _ = newRedactor(k.usable) // refuses sizes only
+	k.redactor, _ = redact.New(k.usable) // refuses sizes only
 	return k.redactor, k.usable
 }
 
@@ -156,7 +157,7 @@ func (s *Session) environment(r *run) *Error {
 		_, all := s.redaction()
 		all = maps.Clone(all)
 		maps.Copy(all, secrets)
-		r.redact, err = newRedactor(all)
+		r.redact, err = redact.New(all)
 		r.secret, r.secrets = true, secrets
 	}
 	if err != nil {

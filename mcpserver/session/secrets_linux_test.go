@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -105,7 +106,7 @@ func TestSecretsOfScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := b.everything(result)
-			if b.redactorOf().holds([]byte(all)) {
+			if b.Secrets().Contains([]byte(all)) {
 				t.Errorf("the secret is shown:\n%.2000s", all)
 			}
 			for i := 0; i+6 <= len(theSecret); i++ {
@@ -121,11 +122,6 @@ func TestSecretsOfScripts(t *testing.T) {
 			}
 		})
 	}
-}
-
-func (b *bench) redactorOf() *redactor {
-	r, _ := b.redaction()
-	return r
 }
 
 // What an entry names and the server has not is a refusal, never an empty variable.
@@ -154,8 +150,8 @@ func TestMissingVariables(t *testing.T) {
 func TestShortSecret(t *testing.T) {
 	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\n")
 	b.cfg.Secret = func(string) (string, error) { return "abc", nil }
-	if err := b.CheckEntries(t.Context()); err == nil || !errors.Is(err, errSecretSize) || strings.Contains(err.Error(), "abc") {
-		t.Errorf("CheckEntries = %v, want %v", err, errSecretSize)
+	if err := b.CheckEntries(t.Context()); err == nil || !errors.Is(err, redact.ErrSize) || strings.Contains(err.Error(), "abc") {
+		t.Errorf("CheckEntries = %v, want %v", err, redact.ErrSize)
 	}
 	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "env_denied" {
 		t.Errorf("RunScript = %v, want env_denied", err)

@@ -41,12 +41,12 @@ func (s *Session) waitEnded(ctx context.Context, r *run) {
 		name = interpreter.Path
 	}
 	argv := script.Argv(info, name, sandbox.SkillDir+"/"+r.path, r.grant.Args)
-	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv = "sandbox", info.ReferenceRuntime(), r.redact.texts(argv)
+	r.out.ExecutionTarget, r.out.Runtime, r.out.Argv = "sandbox", info.ReferenceRuntime(), r.redact.Texts(argv)
 	if r.grant.Target == policy.TargetHost {
 		r.out.ExecutionTarget = "host"
 	}
 	if r.in.Cwd != "" {
-		r.out.CWD = r.redact.text(clip(r.in.Cwd))
+		r.out.CWD = r.redact.Text(clip(r.in.Cwd))
 	}
 }
 
@@ -94,7 +94,7 @@ func (s *Session) allowAgain(ctx context.Context, r *run) (*RunResult, error) {
 	}
 	r.mode = s.raise(r.call.Mode)
 	r.redact, _ = s.redaction()
-	r.out.Args = r.redact.texts(r.out.Args)
+	r.out.Args = r.redact.Texts(r.out.Args)
 	before := r.approval()
 	if failed, err := s.allow(ctx, r); err != nil {
 		return failed, err

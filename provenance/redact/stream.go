@@ -1,13 +1,9 @@
-package session
+package redact
 
 import (
-	"bytes"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
-
-	"github.com/skillsd/skillsd/sandbox"
 )
 
 // longestEscape is how many bytes of an escape can be missing where a text was cut.
@@ -16,44 +12,22 @@ const longestEscape = 11
 // minCut is how many characters of a secret that was cut are hardly there by chance.
 const minCut = 4
 
-// result takes the secrets out of everything a run has brought back, before any of it is kept. What
-// is left of the streams is counted and hashed anew when the run was given secrets, or showed some,
-// since a digest of what a script printed would confirm a guess; anew says so. withheld are the files
-// of /out that cannot be shown: those that are no text and hold a secret.
-func (r *redactor) result(res *sandbox.Result, given bool) (withheld []int, anew bool) {
-	if r == nil {
-		return nil, false
-	}
-	anew = r.streams(&res.Stdout, &res.Stderr, res.Outcome != sandbox.Exited, given)
-	res.Mediation = r.bytes(res.Mediation)
-	res.Skipped = r.texts(res.Skipped)
-	for i := range res.Writes {
-		w := &res.Writes[i]
-		w.Path, w.Refused = r.text(w.Path), r.text(w.Refused)
-		if anew {
-			// What was written may be the secret.
-			w.Digest = ""
-		}
-	}
-	for i := range res.Out {
-		file := &res.Out[i]
-		file.Name = r.text(file.Name)
-		switch {
-		case utf8.Valid(file.Data) && bytes.IndexByte(file.Data, 0) < 0:
-			file.Data = r.bytes(file.Data)
-		case r.holds(file.Data):
-			file.Data = nil
-			withheld = append(withheld, i)
-		}
-	}
-	return withheld, anew
+// Stream is what is kept of an output stream: its beginning and, if it was too long, its end.
+type Stream struct {
+	Head, Tail []byte // Tail is empty unless Truncated
+	Total      int64  // bytes of the whole stream
+	Truncated  bool
+	SHA256     string // "sha256:<hex>" of the whole stream
 }
 
-// streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning
+// Streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning
 // or the end of a secret goes too; ended says that the script was stopped, which cuts its last
 // words. A secret that begins in one stream and ends in the other is found as well. A stream in which
 // nothing is found keeps its count and its digest unless given is set; anew says that one did not.
-func (r *redactor) streams(stdout, stderr *sandbox.Stream, ended, given bool) (anew bool) {
+func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool) {
+	if r == nil {
+		return false
+	}
 	parts := [...]*[]byte{&stdout.Head, &stdout.Tail, &stderr.Head, &stderr.Tail}
 	var spans [len(parts)][]span
 	for i, part := range parts {
@@ -64,7 +38,7 @@ func (r *redactor) streams(stdout, stderr *sandbox.Stream, ended, given bool) (a
 		least = 1
 	}
 	first, last := [2]int{0, 2}, [2]int{0, 2}
-	for i, s := range []*sandbox.Stream{stdout, stderr} {
+	for i, s := range []*Stream{stdout, stderr} {
 		if s.Truncated {
 			last[i]++
 			spans[first[i]] = append(spans[first[i]], r.endOf(s.Head, least)...)
@@ -79,7 +53,7 @@ func (r *redactor) streams(stdout, stderr *sandbox.Stream, ended, given bool) (a
 		a, b := r.across(*parts[before], *parts[behind])
 		spans[before], spans[behind] = append(spans[before], a...), append(spans[behind], b...)
 	}
-	for i, s := range []*sandbox.Stream{stdout, stderr} {
+	for i, s := range []*Stream{stdout, stderr} {
 		if !given && len(spans[first[i]])+len(spans[first[i]+1]) == 0 {
 			continue
 		}
@@ -104,7 +78,7 @@ func atLeast(least int, find finder) finder {
 }
 
 // endOf is the end of b from where it could be the beginning of a secret, least characters of one.
-func (r *redactor) endOf(b []byte, least int) []span {
+func (r *Redactor) endOf(b []byte, least int) []span {
 	base := max(len(b)-r.window, 0)
 	from := len(b)
 	for missing := range min(longestEscape, len(b)-base) + 1 {
@@ -119,7 +93,7 @@ func (r *redactor) endOf(b []byte, least int) []span {
 }
 
 // startOf is the start of b up to where it could be the end of a secret, least characters of one.
-func (r *redactor) startOf(b []byte, least int) []span {
+func (r *Redactor) startOf(b []byte, least int) []span {
 	part := b[:min(len(b), r.window)]
 	to := 0
 	for missing := range min(longestEscape, len(part)) + 1 {
@@ -134,7 +108,7 @@ func (r *redactor) startOf(b []byte, least int) []span {
 }
 
 // across finds the secrets that begin in a and end in b.
-func (r *redactor) across(a, b []byte) (inA, inB []span) {
+func (r *Redactor) across(a, b []byte) (inA, inB []span) {
 	if len(a) == 0 || len(b) == 0 {
 		return nil, nil
 	}

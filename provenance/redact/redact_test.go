@@ -1,4 +1,4 @@
-package session
+package redact
 
 import (
 	"bytes"
@@ -14,13 +14,11 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
-
-	"github.com/skillsd/skillsd/sandbox"
 )
 
-func redactorOf(t testing.TB, secrets map[string]string) *redactor {
+func redactorOf(t testing.TB, secrets map[string]string) *Redactor {
 	t.Helper()
-	r, err := newRedactor(secrets)
+	r, err := New(secrets)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +124,7 @@ func TestRedactForms(t *testing.T) {
 				}
 				text := "start " + encode(strings.Repeat("x", before)+secret+"yz") + " end"
 				r := redactorOf(t, map[string]string{"TOKEN": secret})
-				got := string(r.bytes([]byte(text)))
+				got := string(r.Bytes([]byte(text)))
 				if !strings.Contains(got, "[secret TOKEN]") || !strings.HasPrefix(got, "start ") || !strings.HasSuffix(got, " end") {
 					t.Errorf("%s of %q: %q became %q", name, secret, text, got)
 				}
@@ -172,11 +170,11 @@ func TestRedactRandom(t *testing.T) {
 				}
 			}
 		}
-		got := string(r.bytes([]byte(text.String())))
-		if r.holds([]byte(got)) {
+		got := string(r.Bytes([]byte(text.String())))
+		if r.Contains([]byte(got)) {
 			t.Fatalf("secret %q: %q became %q, which still holds it", secret, text.String(), got)
 		}
-		if other := random(1000, printable); string(r.bytes([]byte(other))) != other {
+		if other := random(1000, printable); string(r.Bytes([]byte(other))) != other {
 			t.Fatalf("secret %q: changed %q", secret, other)
 		}
 	}
@@ -191,7 +189,7 @@ func TestRedactLines(t *testing.T) {
 		strings.ReplaceAll(key, "\n", `\n`) + "": `[secret KEY]\n`,
 		"-----BEGIN KEY----- ok":                 "-----BEGIN KEY----- ok",
 	} {
-		if got := r.text(text); got != want {
+		if got := r.Text(text); got != want {
 			t.Errorf("text(%q) = %q, want %q", text, got, want)
 		}
 	}
@@ -206,7 +204,7 @@ func TestRedactLong(t *testing.T) {
 			copy(text[at:], form)
 			copy(text[at+33<<10:], form)
 			copy(text[len(text)-len(form):], form)
-			if n := bytes.Count(r.bytes(text), []byte("[secret TOKEN]")); n != 3 {
+			if n := bytes.Count(r.Bytes(text), []byte("[secret TOKEN]")); n != 3 {
 				t.Fatalf("%s at %d: %d of 3 found", form, at, n)
 			}
 		}
@@ -215,14 +213,14 @@ func TestRedactLong(t *testing.T) {
 
 func TestRedactSize(t *testing.T) {
 	for secret, ok := range map[string]bool{"": false, "abcde": false, "  abc \n": false, "abcdef": true,
-		strings.Repeat("x", maxSecret): true, strings.Repeat("x", maxSecret+1): false} {
-		_, err := newRedactor(map[string]string{"S": secret})
-		if (err == nil) != ok || err != nil && (!errors.Is(err, errSecretSize) || !strings.Contains(err.Error(), "secret S")) {
-			t.Errorf("newRedactor(%d bytes) = %v", len(secret), err)
+		strings.Repeat("x", MaxBytes): true, strings.Repeat("x", MaxBytes+1): false} {
+		_, err := New(map[string]string{"S": secret})
+		if (err == nil) != ok || err != nil && (!errors.Is(err, ErrSize) || !strings.Contains(err.Error(), "secret S")) {
+			t.Errorf("New(%d bytes) = %v", len(secret), err)
 		}
 	}
-	var none *redactor
-	if _, anew := none.result(&sandbox.Result{}, true); anew || none.text("abcdef") != "abcdef" || none.holds([]byte("x")) {
+	var none *Redactor
+	if anew := none.Streams(&Stream{}, &Stream{}, true, true); anew || none.Text("abcdef") != "abcdef" || none.Contains([]byte("x")) {
 		t.Error("a redactor without secrets does something")
 	}
 }
@@ -239,12 +237,12 @@ func TestRedactCuts(t *testing.T) {
 		}
 		padding := 0
 		if strings.Contains(name, "base64") || strings.Contains(name, "wrapped") {
-			padding = 9 // holds no more than two bits
+			padding = 9 // Contains no more than two bits
 		}
 		for cut := range len(form) + 1 {
-			stdout := sandbox.Stream{Head: []byte("----" + form[:cut]), Tail: []byte(form[cut:] + "----"), Total: 1 << 20, Truncated: true}
-			var stderr sandbox.Stream
-			r.streams(&stdout, &stderr, false, true)
+			stdout := Stream{Head: []byte("----" + form[:cut]), Tail: []byte(form[cut:] + "----"), Total: 1 << 20, Truncated: true}
+			var stderr Stream
+			r.Streams(&stdout, &stderr, false, true)
 			if !bytes.HasPrefix(stdout.Head, []byte("---")) || !bytes.HasSuffix(stdout.Tail, []byte("---")) {
 				t.Errorf("%s cut at %d: head %q, tail %q", name, cut, stdout.Head, stdout.Tail)
 			}
@@ -274,9 +272,9 @@ func TestRedactStreams(t *testing.T) {
 		{"its beginning, stopped", "a correct", "", true, [2]string{"a ", ""}},
 		{"both", "correct horse", "correct horse", true, [2]string{"[secret TOKEN]", "[secret TOKEN]"}},
 	} {
-		stdout := sandbox.Stream{Head: []byte(tt.stdout), Total: int64(len(tt.stdout)), SHA256: "raw"}
-		stderr := sandbox.Stream{Head: []byte(tt.stderr), Total: int64(len(tt.stderr)), SHA256: "raw"}
-		r.streams(&stdout, &stderr, tt.ended, true)
+		stdout := Stream{Head: []byte(tt.stdout), Total: int64(len(tt.stdout)), SHA256: "raw"}
+		stderr := Stream{Head: []byte(tt.stderr), Total: int64(len(tt.stderr)), SHA256: "raw"}
+		r.Streams(&stdout, &stderr, tt.ended, true)
 		if got := [2]string{string(stdout.Head), string(stderr.Head)}; got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
@@ -292,23 +290,23 @@ func FuzzRedact(f *testing.F) {
 	f.Add("aaaaaa", "aaaaaaaaaaa", uint8(2))
 	f.Add("0x0x0x0x", "%30x0x", uint8(3))
 	f.Fuzz(func(t *testing.T, secret, text string, cut uint8) {
-		r, err := newRedactor(map[string]string{"N": secret})
+		r, err := New(map[string]string{"N": secret})
 		if err != nil || r == nil {
 			return
 		}
-		got := r.bytes([]byte(text + secret + text))
-		if r.holds(got) && !r.holds([]byte("[secret N]")) && !r.joined(secret) {
+		got := r.Bytes([]byte(text + secret + text))
+		if r.Contains(got) && !r.Contains([]byte("[secret N]")) && !r.joined(secret) {
 			t.Fatalf("secret %q in %q: %q still holds it", secret, text, got)
 		}
 		at := min(int(cut), len(text))
-		stdout := sandbox.Stream{Head: []byte(text[:at]), Tail: []byte(text[at:]), Total: int64(len(text)) + 9, Truncated: true}
-		stderr := sandbox.Stream{Head: []byte(text), Total: int64(len(text))}
-		r.streams(&stdout, &stderr, cut%2 == 0, cut%3 == 0)
+		stdout := Stream{Head: []byte(text[:at]), Tail: []byte(text[at:]), Total: int64(len(text)) + 9, Truncated: true}
+		stderr := Stream{Head: []byte(text), Total: int64(len(text))}
+		r.Streams(&stdout, &stderr, cut%2 == 0, cut%3 == 0)
 	})
 }
 
 // joined reports whether a marker and what may stand beside it could look like the secret.
-func (r *redactor) joined(secret string) bool {
+func (r *Redactor) joined(secret string) bool {
 	return strings.ContainsAny(secret, "[]") || strings.Contains(strings.ToLower(secret), "secret")
 }
 
@@ -326,7 +324,7 @@ func BenchmarkRedact(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				r.bytes(text)
+				r.Bytes(text)
 			}
 		})
 	}
@@ -334,12 +332,12 @@ func BenchmarkRedact(b *testing.B) {
 
 // A secret in another case is one all the same.
 func TestRedactOtherCase(t *testing.T) {
-	r, err := newRedactor(map[string]string{"TOKEN": "S3cret-Value"})
+	r, err := New(map[string]string{"TOKEN": "S3cret-Value"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"S3cret-Value", "s3cret-value.example.com", "S3CRET-VALUE"} {
-		if got := r.text(text); strings.Contains(strings.ToLower(got), "s3cret") {
+		if got := r.Text(text); strings.Contains(strings.ToLower(got), "s3cret") {
 			t.Errorf("%q becomes %q", text, got)
 		}
 	}

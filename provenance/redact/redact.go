@@ -1,4 +1,6 @@
-package session
+// Package redact takes declared secrets out of texts, streams, JSON and log lines before they are
+// shown, recorded or logged.
+package redact
 
 import (
 	"bytes"
@@ -16,15 +18,15 @@ import (
 // Bounds of a secret's value, in bytes, without spaces around it. A shorter one would be found by
 // chance in what has nothing to do with it, and could be guessed from how often it was.
 const (
-	minSecret = 6
-	maxSecret = 32 << 10
-	minLine   = 8 // of a line of a secret, to be looked for alone
+	MinBytes = 6
+	MaxBytes = 32 << 10
+	minLine  = 8 // of a line of a secret, to be looked for alone
 )
 
-// errSecretSize is a secret that cannot be redacted.
-var errSecretSize = errors.New("a secret has from 6 to 32768 bytes")
+// ErrSize means a secret that cannot be redacted.
+var ErrSize = errors.New("a secret has from 6 to 32768 bytes")
 
-// redactor replaces declared secrets by [secret NAME] wherever they show. It finds a secret as it
+// A Redactor replaces declared secrets by [secret NAME] wherever they show. It finds a secret as it
 // is; percent-encoded, fully or in part, twice too; escaped as in JSON, HTML, a shell or a
 // programming language, twice too; in hexadecimal, with or without separators; and in base64 of
 // either alphabet, with or without padding, wherever in the encoded text the secret begins. Line
@@ -37,23 +39,23 @@ var errSecretSize = errors.New("a secret has from 6 to 32768 bytes")
 // script that is made to give one away must not be given it, or its output must stay opaque.
 //
 // Its time is linear in the bytes it looks at. A nil redactor has no secrets. It is immutable.
-type redactor struct {
+type Redactor struct {
 	plain, dense, base64, hex matcher
 	window                    int // raw bytes in which the longest form fits
 }
 
-// newRedactor returns a redactor of secrets, values by name, or nil when there are none.
+// New returns a Redactor of secrets, values by name, or nil when there are none.
 //
-// Errors: errSecretSize, with the name of the secret.
-func newRedactor(secrets map[string]string) (*redactor, error) {
+// Errors: ErrSize, with the name of the secret.
+func New(secrets map[string]string) (*Redactor, error) {
 	if len(secrets) == 0 {
 		return nil, nil
 	}
-	r := &redactor{}
+	r := &Redactor{}
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		value := strings.TrimSpace(secrets[name])
-		if len(value) < minSecret || len(value) > maxSecret {
-			return nil, fmt.Errorf("secret %s: %w", name, errSecretSize)
+		if len(value) < MinBytes || len(value) > MaxBytes {
+			return nil, fmt.Errorf("secret %s: %w", name, ErrSize)
 		}
 		r.add(name, value)
 		if lines := strings.Split(value, "\n"); len(lines) > 1 {
@@ -68,7 +70,7 @@ func newRedactor(secrets map[string]string) (*redactor, error) {
 	return r, nil
 }
 
-func (r *redactor) add(name, value string) {
+func (r *Redactor) add(name, value string) {
 	const spread = 16 // of the loosest form, of a byte
 	r.window = max(r.window, spread*len(value)+1024)
 	r.plain.add(pattern{name: name, text: value})
@@ -87,7 +89,7 @@ func (r *redactor) add(name, value string) {
 		}
 		return c
 	}, value)
-	if len(packed) >= minSecret {
+	if len(packed) >= MinBytes {
 		r.dense.add(pattern{name: name, text: packed})
 	}
 	r.hex.add(pattern{name: name, text: hex.EncodeToString([]byte(value))})
@@ -189,7 +191,7 @@ type span struct {
 type finder func(m *matcher, text []byte, hit func(from, to int, p *pattern))
 
 // spans returns what of text find finds, unsorted, as positions in text.
-func (r *redactor) spans(text []byte, find finder) []span {
+func (r *Redactor) spans(text []byte, find finder) []span {
 	var found []span
 	each := func(v view, m *matcher) {
 		find(m, v.text, func(from, to int, p *pattern) {
@@ -227,7 +229,7 @@ func inBase64(c byte) bool {
 
 // find returns where secrets show in text, unsorted. It looks at a part at a time, since a reading
 // takes much more memory than the text; parts overlap by more than a form of a secret has.
-func (r *redactor) find(text []byte) []span {
+func (r *Redactor) find(text []byte) []span {
 	const part, slack = 256 << 10, 64
 	overlap := max(r.window, 32<<10)
 	var found []span
@@ -240,33 +242,25 @@ func (r *redactor) find(text []byte) []span {
 	return found
 }
 
-// holds reports whether b shows a secret.
-func (r *redactor) holds(b []byte) bool { return r != nil && len(r.find(b)) > 0 }
+// Contains reports whether b shows a secret.
+func (r *Redactor) Contains(b []byte) bool { return r != nil && len(r.find(b)) > 0 }
 
-// bytes returns b with every secret replaced; b itself when there is none.
-func (r *redactor) bytes(b []byte) []byte {
+// Bytes returns b with every secret replaced; b itself when there is none.
+func (r *Redactor) Bytes(b []byte) []byte {
 	if r == nil {
 		return b
 	}
 	return replace(b, r.find(b))
 }
 
-// text is bytes for a string.
-func (r *redactor) text(s string) string {
-	if r == nil {
-		return s
-	}
-	return string(r.bytes([]byte(s)))
-}
-
-// texts returns a list with every secret replaced in its elements.
-func (r *redactor) texts(list []string) []string {
+// Texts returns a list with every secret replaced in its elements.
+func (r *Redactor) Texts(list []string) []string {
 	if r == nil || list == nil {
 		return list
 	}
 	clean := make([]string, len(list))
 	for i, s := range list {
-		clean[i] = r.text(s)
+		clean[i] = r.Text(s)
 	}
 	return clean
 }
