@@ -1,0 +1,2 @@
+#!/bin/bash
+echo out; echo err >&2; exit 3
