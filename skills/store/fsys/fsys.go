@@ -1,0 +1,178 @@
+// Package fsys opens, reads, writes and syncs single files with the care that files of other programs
+// need.
+//
+// Opening never waits: a named pipe that takes the place of a file between two calls does not block
+// its reader. Only regular files are read, and never more of them than the caller allows. Writing
+// replaces a file as a whole: after a crash the name has the old content or the new one.
+//
+// Functions that end in "In" take names below an open directory, and refuse a name that is a symbolic
+// link. The others take a path of the operator's, whose links are followed.
+//
+//	data, err := fsys.ReadFileIn(root, "lock.yaml", 1<<20)
+//	err = fsys.WriteFile(path, data, 0o600)
+//
+// The package does not decide who may be trusted: owners and modes are for the caller to check, on the
+// information of the open file.
+package fsys
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// TempPrefix begins the names of files that are being written. A file with such a name that nobody
+// writes is the rest of a crash and may be deleted.
+const TempPrefix = ".tmp-"
+
+// ErrNotRegular is the error of opening anything but a regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// TooLongError is the error of reading more than the caller allows.
+type TooLongError struct{ Limit int64 }
+
+func (e *TooLongError) Error() string { return fmt.Sprintf("longer than %d bytes", e.Limit) }
+
+// Open opens a regular file for reading and returns what it is. Links are followed.
+//
+// Errors: those of the system; *fs.PathError with ErrNotRegular.
+func Open(name string) (*os.File, fs.FileInfo, error) {
+	file, err := os.OpenFile(name, os.O_RDONLY|NonBlock, 0)
+	return regular(name, file, err)
+}
+
+// OpenIn opens a regular file below root for reading and returns what it is. A name that is a link is
+// refused; links in the directories before it are followed as root follows them.
+//
+// Errors: those of the system; *fs.PathError with ErrNotRegular.
+func OpenIn(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
+	}
+	// Another file may take the name here. A file that was put in its place by a rename is as good,
+	// so what is opened is examined, not compared.
+	file, err := root.OpenFile(name, os.O_RDONLY|NonBlock, 0)
+	return regular(name, file, err)
+}
+
+// regular closes an open file that is not a regular one.
+func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// ReadAll reads r to its end, which must come within limit bytes.
+//
+// Errors: those of r; *TooLongError.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = &TooLongError{Limit: limit}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// ReadFile reads a regular file of at most limit bytes. Links are followed. check, unless it is nil,
+// may refuse the open file before it is read.
+//
+// Errors: those of the system; *fs.PathError with ErrNotRegular, *TooLongError or the error of check.
+func ReadFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
+	file, info, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if check != nil {
+		if err := check(info); err != nil {
+			return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+		}
+	}
+	return read(name, file, limit)
+}
+
+// ReadFileIn reads a regular file of at most limit bytes below root. A name that is a link is refused.
+//
+// Errors: those of the system; *fs.PathError with ErrNotRegular or *TooLongError.
+func ReadFileIn(root *os.Root, name string, limit int64) ([]byte, error) {
+	file, _, err := OpenIn(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return read(name, file, limit)
+}
+
+func read(name string, file *os.File, limit int64) ([]byte, error) {
+	data, err := ReadAll(file, limit)
+	if long, ok := errors.AsType[*TooLongError](err); ok {
+		err = &fs.PathError{Op: "read", Path: name, Err: long}
+	}
+	return data, err
+}
+
+// WriteFile replaces a file by one with this content and mode, whatever the umask, and makes it
+// durable. Its directory must exist. A name that is a link is replaced, not what it names.
+//
+// Errors: those of the system.
+func WriteFile(name string, data []byte, mode fs.FileMode) error {
+	dir, err := os.OpenRoot(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := WriteFileIn(dir, filepath.Base(name), data, mode); err != nil {
+		return err
+	}
+	return SyncDir(dir, ".")
+}
+
+// WriteFileIn replaces a file below root by one with this content and mode, whatever the umask. The
+// content is on disk before the file has its name; the name is once [SyncDir] has synced its
+// directory, which must exist.
+//
+// Errors: those of the system. The file is then what it was.
+func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) (err error) {
+	temp := path.Join(path.Dir(name), TempPrefix+rand.Text())
+	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, root.Remove(temp))
+		}
+	}()
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Chmod(mode)
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return root.Rename(temp, name)
+}

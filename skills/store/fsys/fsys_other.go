@@ -1,0 +1,18 @@
+//go:build !unix
+
+package fsys
+
+import "os"
+
+// Flags for opening what is not a regular file, 0 where a system has no such thing.
+const (
+	// NonBlock keeps an open from waiting for the other end of a named pipe.
+	NonBlock = 0
+	// NoFollow makes an open fail for a symbolic link. An os.Root follows links all the same.
+	NoFollow = 0
+	// Directory makes an open fail for anything but a directory.
+	Directory = 0
+)
+
+// SyncDir does nothing: Windows cannot flush the entries of a directory by themselves.
+func SyncDir(*os.Root, string) error { return nil }

@@ -1,0 +1,158 @@
+package fsys_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+func openRoot(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return root
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	root := openRoot(t, dir)
+	write(t, filepath.Join(dir, "file"), "12345")
+	if err := os.Mkdir(filepath.Join(dir, "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	read := map[string]func(string, int64) ([]byte, error){
+		"ReadFile": func(name string, limit int64) ([]byte, error) {
+			return fsys.ReadFile(filepath.Join(dir, name), limit, nil)
+		},
+		"ReadFileIn": func(name string, limit int64) ([]byte, error) { return fsys.ReadFileIn(root, name, limit) },
+	}
+	for how, read := range read {
+		if data, err := read("file", 5); string(data) != "12345" || err != nil {
+			t.Errorf("%s at its limit = %q, %v", how, data, err)
+		}
+		data, err := read("file", 4)
+		if long, ok := errors.AsType[*fsys.TooLongError](err); data != nil || !ok || long.Limit != 4 {
+			t.Errorf("%s over its limit = %q, %v, want a *TooLongError", how, data, err)
+		} else if !strings.Contains(err.Error(), "file: longer than 4 bytes") {
+			t.Errorf("%s says %q, want the name of the file", how, err)
+		}
+		if _, err := read("dir", 5); !errors.Is(err, fsys.ErrNotRegular) {
+			t.Errorf("%s of a directory: %v, want ErrNotRegular", how, err)
+		}
+		if _, err := read("missing", 5); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s of nothing: %v, want fs.ErrNotExist", how, err)
+		}
+	}
+}
+
+func TestReadFileAsksTheCheck(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	write(t, name, "12345")
+	refused := errors.New("refused")
+	var size int64
+	_, err := fsys.ReadFile(name, 100, func(info fs.FileInfo) error {
+		size = info.Size()
+		return refused
+	})
+	if !errors.Is(err, refused) || size != 5 {
+		t.Errorf("ReadFile = %v with a size of %d, want the check's error and 5", err, size)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "text")
+	if err := os.Symlink("file", filepath.Join(dir, "link")); err != nil {
+		t.Skip(err)
+	}
+	if data, err := fsys.ReadFile(filepath.Join(dir, "link"), 10, nil); string(data) != "text" || err != nil {
+		t.Errorf("ReadFile of a link = %q, %v, want what it names", data, err)
+	}
+	if _, err := fsys.ReadFileIn(openRoot(t, dir), "link", 10); !errors.Is(err, fsys.ErrNotRegular) {
+		t.Errorf("ReadFileIn of a link: %v, want ErrNotRegular", err)
+	}
+	if err := fsys.WriteFile(filepath.Join(dir, "link"), []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "file")); string(data) != "text" || err != nil {
+		t.Errorf("writing a link changed what it names: %q, %v", data, err)
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	root := openRoot(t, dir)
+	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "below/file"} {
+		for _, text := range []string{"first", "second"} {
+			if err := fsys.WriteFileIn(root, name, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			data, err := fsys.ReadFileIn(root, name, 10)
+			if string(data) != text || err != nil {
+				t.Errorf("ReadFileIn(%q) = %q, %v, want %q", name, data, err, text)
+			}
+		}
+		info, err := root.Stat(name)
+		if err != nil || runtime.GOOS != "windows" && info.Mode() != 0o644 {
+			t.Errorf("mode of %s: %v, %v, want 0644", name, info.Mode(), err)
+		}
+	}
+	noTemps(t, dir)
+}
+
+// A write that fails leaves neither a temporary file nor another content.
+func TestWriteFileFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "taken", "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := fsys.WriteFile(filepath.Join(dir, "taken"), []byte("text"), 0o600); err == nil {
+		t.Error("a file took the place of a directory that is not empty")
+	}
+	if err := fsys.WriteFile(filepath.Join(dir, "missing", "file"), []byte("text"), 0o600); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("WriteFile below a directory that is missing: %v, want fs.ErrNotExist", err)
+	}
+	noTemps(t, dir)
+}
+
+func noTemps(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(entry.Name(), fsys.TempPrefix) {
+			t.Errorf("%s was left behind", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSyncDir(t *testing.T) {
+	root := openRoot(t, t.TempDir())
+	if err := fsys.SyncDir(root, "."); err != nil {
+		t.Error(err)
+	}
+	if err := fsys.SyncDir(root, "missing"); runtime.GOOS != "windows" && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("SyncDir of nothing: %v, want fs.ErrNotExist", err)
+	}
+}

@@ -1,0 +1,30 @@
+//go:build unix
+
+package fsys
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// Flags for opening what is not a regular file, 0 where a system has no such thing.
+const (
+	// NonBlock keeps an open from waiting for the other end of a named pipe.
+	NonBlock = syscall.O_NONBLOCK
+	// NoFollow makes an open fail for a symbolic link. An os.Root follows links all the same.
+	NoFollow = syscall.O_NOFOLLOW
+	// Directory makes an open fail for anything but a directory.
+	Directory = syscall.O_DIRECTORY
+)
+
+// SyncDir makes the entries of a directory below root durable, on systems that can do so.
+//
+// Errors: those of the system.
+func SyncDir(root *os.Root, name string) error {
+	dir, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
