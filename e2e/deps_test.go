@@ -34,7 +34,8 @@ var importRules = map[string][]string{
 	"provenance/redact":    {"provenance"},
 
 	"sandbox":               {},
-	"sandbox/native":        {"sandbox", "sandbox/native/pidone"},
+	"sandbox/staged":        {"sandbox"},
+	"sandbox/native":        {"sandbox", "sandbox/staged", "sandbox/native/pidone"},
 	"sandbox/native/pidone": {"sandbox"},
 	// Another program makes the sandbox, with native's helper in it and its supervision around it.
 	"sandbox/bwrap":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},

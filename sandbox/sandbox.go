@@ -4,7 +4,10 @@ package sandbox
 import (
 	"context"
 	"os"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A Runner is one isolation backend. Run is safe for concurrent use.
@@ -197,3 +200,9 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 type CwdError struct{ Cwd, Reason string }
 
 func (e *CwdError) Error() string { return "cwd " + e.Cwd + ": " + e.Reason }
+
+// Printable reports whether a file name can be shown and written as JSON: it is UTF-8 and has no
+// control or invisible characters.
+func Printable(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}

@@ -284,7 +284,7 @@ func unpack(data []byte, res *sandbox.Result) {
 	size := 0
 	for i, f := range files {
 		size += len(f.Data)
-		if i > 0 && files[i-1].Name == f.Name || !fs.ValidPath(f.Name) || f.Name == "." || !printable(f.Name) || len(res.Out) == maxOutFiles || size > maxOutBytes {
+		if i > 0 && files[i-1].Name == f.Name || !fs.ValidPath(f.Name) || f.Name == "." || !sandbox.Printable(f.Name) || len(res.Out) == maxOutFiles || size > maxOutBytes {
 			skip(res, f.Name)
 			continue
 		}

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +16,10 @@ import (
 const (
 	maxOutFiles = 256
 	maxOutBytes = 16 << 20 // of all files; sparse ones are larger than the file system they are in
+
+	// Inodes are bounded, but nested directories of long names still have paths of gigabytes.
+	maxPath  = 4096 // bytes
+	maxDepth = 64   // directories
 )
 
 var errTooLarge = errors.New("too large")
@@ -57,7 +59,7 @@ func collect(dir *os.File, res *sandbox.Result) {
 			return fs.SkipDir
 		case d.IsDir():
 			return nil
-		case !d.Type().IsRegular() || len(res.Out) == maxOutFiles || !printable(path):
+		case !d.Type().IsRegular() || len(res.Out) == maxOutFiles || !sandbox.Printable(path):
 			skip(res, path)
 			return nil
 		}
@@ -73,19 +75,6 @@ func collect(dir *os.File, res *sandbox.Result) {
 	if err != nil {
 		skip(res, ".")
 	}
-}
-
-// printable keeps names out that could not be shown or written as JSON.
-func printable(name string) bool {
-	if !utf8.ValidString(name) {
-		return false
-	}
-	for _, r := range name {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
 }
 
 func readRegular(root *os.Root, path string, limit int64) ([]byte, fs.FileInfo, error) {

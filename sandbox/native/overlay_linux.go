@@ -1,15 +1,18 @@
 package native
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
+	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
 // addOverlay adds the workspace with a layer above it that takes all changes. A parent that may
@@ -105,7 +108,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	}
 	list := os.NewFile(uintptr(like), "workspace")
 	defer func() { _ = list.Close() }()
-	if err := errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), copyList(upper, list), unix.Fchmod(fd, st.Mode&0o3777)); err != nil {
+	if err := errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list), unix.Fchmod(fd, st.Mode&0o3777)); err != nil {
 		return nil, nil, err
 	}
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
@@ -136,4 +139,22 @@ func newMount(fstype string, options [][2]string) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), fstype), nil
+}
+
+// leastTime is what applying may take at least: half of a script's changes is worth less than a wait.
+const leastTime = 10 * time.Second
+
+// applied applies what the run left above a staged workspace.
+func (e *execution) applied(ctx context.Context, outcome sandbox.Outcome) []sandbox.Write {
+	upper, trusted := e.upper, e.upper != nil
+	if upper == nil && len(e.said.files) > 1 {
+		upper = e.said.files[1]
+	}
+	if upper == nil {
+		return nil
+	}
+	return staged.Apply(ctx, &staged.Layer{
+		Upper: upper, Trusted: trusted, UID: e.runner.opts.UID, GID: e.runner.opts.GID, Began: e.began,
+		Workspace: e.cmd.Workspace, Outcome: outcome, MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastTime),
+	})
 }

@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"errors"
@@ -61,8 +61,8 @@ func TestApplyKeepsWhoseTheReplacedIs(t *testing.T) {
 		}
 	}
 	l := layerOf(upper, ws).past()
-	l.owner, l.group = command, command
-	for _, w := range apply(t.Context(), l) {
+	l.UID, l.GID = command, command
+	for _, w := range Apply(t.Context(), l) {
 		if w.Refused != "" {
 			t.Errorf("%+v", w)
 		}
@@ -90,7 +90,7 @@ func TestApplyKeepsLists(t *testing.T) {
 		t.Skipf("missing capability: access lists: %v", err)
 	}
 	chmod(t, upper, map[string]uint32{"listed": 0o664})
-	apply(t.Context(), layerOf(upper, ws).past())
+	Apply(t.Context(), layerOf(upper, ws).past())
 	for p, want := range map[string]string{"listed": listOf7, "plain": ""} {
 		if got := listOn(t, filepath.Join(ws.Name(), p)); got != want {
 			t.Errorf("%s: access list %q, want %q", p, got, want)
@@ -120,7 +120,7 @@ func TestApplyKeepsTimes(t *testing.T) {
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(upper.Name(), "ancient"), long, 0); err != nil {
 		t.Fatal(err)
 	}
-	apply(t.Context(), layerOf(upper, ws).past())
+	Apply(t.Context(), layerOf(upper, ws).past())
 	got := paths(t, ws)
 	for p, want := range map[string]time.Time{"new": old, "rewritten": later} {
 		if at := got[p].ModTime(); !at.Equal(want) {
@@ -148,13 +148,13 @@ func TestApplyOwnsInStickyDirectories(t *testing.T) {
 	}
 	l := layerOf(upper, ws).past()
 	const someone = 65534
-	l.owner, l.group = someone, someone
+	l.UID, l.GID = someone, someone
 	for _, p := range []string{"d/new", "d/sub", "d/sub/new"} {
 		if err := os.Chown(filepath.Join(upper.Name(), p), someone, someone); err != nil {
 			t.Fatal(err)
 		}
 	}
-	writes := apply(t.Context(), l)
+	writes := Apply(t.Context(), l)
 	for _, p := range []string{"d/new", "d/sub", "d/sub/new"} {
 		info, err := os.Lstat(filepath.Join(ws.Name(), p))
 		if err != nil {

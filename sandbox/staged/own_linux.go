@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"errors"
@@ -44,11 +44,11 @@ func (o *outgoing) close() {
 func (a *applier) wasReadable(src *os.File, info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
-	case !a.root || ok && int(st.Uid) == a.owner:
+	case !a.root || ok && int(st.Uid) == a.UID:
 		return true
 	case !ok || hasList(src):
 		return false
-	case int(st.Gid) == a.group:
+	case int(st.Gid) == a.GID:
 		return st.Mode&0o040 != 0
 	}
 	return st.Mode&0o004 != 0
@@ -63,8 +63,8 @@ func (a *applier) own(f, src *os.File, in *place, old *outgoing) error {
 	if err := errors.Join(unix.Fstat(int(src.Fd()), &st), unix.Fstat(int(f.Fd()), &made)); err != nil {
 		return err
 	}
-	if a.root && int(st.Uid) != a.owner {
-		err := errors.Join(f.Chown(int(st.Uid), int(st.Gid)), copyList(f, src))
+	if a.root && int(st.Uid) != a.UID {
+		err := errors.Join(f.Chown(int(st.Uid), int(st.Gid)), CopyAccessList(f, src))
 		return errors.Join(err, unix.Fchmod(int(f.Fd()), st.Mode&0o777|made.Mode&unix.S_ISGID))
 	}
 	kept, err := a.give(f, in, old)
@@ -82,7 +82,7 @@ func (a *applier) own(f, src *os.File, in *place, old *outgoing) error {
 		}
 		switch same := made.Uid == old.Uid && made.Gid == old.Gid; {
 		case same:
-			if err := copyList(f, old.f); err != nil {
+			if err := CopyAccessList(f, old.f); err != nil {
 				return err
 			}
 		case hasList(old.f):
@@ -112,10 +112,10 @@ func (a *applier) give(f *os.File, in *place, old *outgoing) (kept bool, err err
 		return false, err
 	}
 	if old == nil && e.Mode&unix.S_ISVTX != 0 {
-		return false, f.Chown(a.owner, a.group) // there the owner tells who made a file
+		return false, f.Chown(a.UID, a.GID) // there the owner tells who made a file
 	}
 	if old != nil && (old.Uid == e.Uid || a.writable(old)) {
-		kept = old.Uid != e.Uid && int(old.Uid) != a.owner
+		kept = old.Uid != e.Uid && int(old.Uid) != a.UID
 		e = old.entry
 	}
 	return kept, f.Chown(int(e.Uid), int(e.Gid))
@@ -125,11 +125,11 @@ func (a *applier) give(f *os.File, in *place, old *outgoing) (kept bool, err err
 // owner. No others are to look as if that owner had written them.
 func (a *applier) writable(o *outgoing) bool {
 	switch {
-	case int(o.Uid) == a.owner:
+	case int(o.Uid) == a.UID:
 		return o.Mode&0o200 != 0
 	case hasList(o.f):
 		return false
-	case int(o.Gid) == a.group:
+	case int(o.Gid) == a.GID:
 		return o.Mode&0o020 != 0
 	}
 	return o.Mode&0o002 != 0
@@ -152,9 +152,9 @@ func hasList(f *os.File) bool {
 	return err == nil && n > 0
 }
 
-// copyList carries an access list over: without it the mode's bits for the group, which are the
+// CopyAccessList carries an access list over: without it the mode's bits for the group, which are the
 // list's mask, would be the group's rights.
-func copyList(f, src *os.File) error {
+func CopyAccessList(f, src *os.File) error {
 	if !hasList(src) {
 		err := unix.Fremovexattr(int(f.Fd()), accessList)
 		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {

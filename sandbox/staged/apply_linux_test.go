@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"errors"
@@ -39,10 +39,10 @@ func tree(t *testing.T, files ...string) *os.File {
 }
 
 // layerOf is a layer of the command's own files, over a workspace that nobody changes meanwhile.
-func layerOf(upper, ws *os.File) *layer {
-	return &layer{
-		upper: upper, ws: sandbox.Workspace{Dir: ws}, outcome: sandbox.Exited, most: 1 << 20,
-		owner: os.Geteuid(), group: os.Getegid(), began: time.Now(), within: time.Minute,
+func layerOf(upper, ws *os.File) *Layer {
+	return &Layer{
+		Upper: upper, Workspace: sandbox.Workspace{Dir: ws}, Outcome: sandbox.Exited, MaxBytes: 1 << 20,
+		UID: os.Geteuid(), GID: os.Getegid(), Began: time.Now(), Timeout: time.Minute,
 	}
 }
 
@@ -100,8 +100,8 @@ func TestApplyKeepsOwners(t *testing.T) {
 	list := "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x06\x00\x07\x00\x00\x00\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\x20\x00\x04\x00\xff\xff\xff\xff"
 	lists := unix.Setxattr(listed, accessList, []byte(list), 0) == nil
 	l := layerOf(upper, ws)
-	l.owner, l.group = command, command
-	writes := apply(t.Context(), l)
+	l.UID, l.GID = command, command
+	writes := Apply(t.Context(), l)
 	digests := map[string]bool{}
 	for _, w := range writes {
 		if w.Refused != "" {
@@ -139,7 +139,7 @@ func TestApplyKeepsModes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	apply(t.Context(), layerOf(upper, ws))
+	Apply(t.Context(), layerOf(upper, ws))
 	got := paths(t, ws)
 	for name, want := range map[string]fs.FileMode{"shared": 0o775, "closed": 0o755, "new": 0o755} {
 		if got[name].Mode() != want {
@@ -190,8 +190,8 @@ func TestOnlyTrueMarksHide(t *testing.T) {
 			continue
 		}
 		l := layerOf(upper, ws)
-		l.trusted = tt.trusted
-		writes := apply(t.Context(), l)
+		l.Trusted = tt.trusted
+		writes := Apply(t.Context(), l)
 		got := paths(t, ws)
 		if gone := got["d/old"] == nil && got["d/deep"] == nil; gone != tt.hides || got["d/new"] == nil {
 			t.Errorf("%+v: left is %v, said is %+v", tt, got, writes)
@@ -205,7 +205,7 @@ func TestReplacedDirectoriesHideBelow(t *testing.T) {
 	if err := unix.Setxattr(filepath.Join(upper.Name(), "d"), "user.overlay.opaque", []byte("y"), 0); err != nil {
 		t.Skipf("missing capability: user attributes: %v", err)
 	}
-	writes := apply(t.Context(), layerOf(upper, ws))
+	writes := Apply(t.Context(), layerOf(upper, ws))
 	if got := paths(t, ws); len(got) != 4 || got["d/same/new"] == nil || got["keep"] == nil {
 		t.Errorf("left is %v, said is %+v", got, writes)
 	}
@@ -225,7 +225,7 @@ func TestApplyLosesNoUpdate(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := (&place{self: ws}).stat("fresh")
-		return err == nil && e.changedSince(l.began)
+		return err == nil && e.changedSince(l.Began)
 	}
 	for !later() {
 	}
@@ -234,7 +234,7 @@ func TestApplyLosesNoUpdate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writes := apply(t.Context(), l)
+	writes := Apply(t.Context(), l)
 	refused, want := []string{"file", "fresh", "dir-now-file", "replaced/unseen"}, map[string]string{
 		"file": "theirs", "fresh": "theirs", "dir-now-file/x": "theirs", "replaced/unseen": "theirs", "other": "other",
 		"replaced/new": "replaced/new", "replaced/seen": "",
@@ -264,14 +264,14 @@ func TestApplyLosesNoUpdate(t *testing.T) {
 	}
 }
 
-func applierOn(t *testing.T, l *layer) (*applier, *place) {
+func applierOn(t *testing.T, l *Layer) (*applier, *place) {
 	t.Helper()
-	to, err := openPlace(l.ws.Dir)
+	to, err := openPlace(l.Workspace.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(to.close)
-	return &applier{layer: l, ctx: t.Context(), left: l.most}, to
+	return &applier{Layer: l, ctx: t.Context(), left: l.MaxBytes}, to
 }
 
 // A server of root's goes into no directory that was put where the command worked in another.
@@ -287,16 +287,16 @@ func TestApplyKnowsTheDirectory(t *testing.T) {
 		t.Skipf("missing capability: owners and user attributes: %v", err)
 	}
 	l := layerOf(upper, ws)
-	l.owner = 65534
+	l.UID = 65534
 	if err := os.Rename(filepath.Join(ws.Name(), "other"), filepath.Join(ws.Name(), "replaced")); err != nil {
 		t.Fatal(err)
 	}
-	l.began = l.began.Add(-time.Second)
+	l.Began = l.Began.Add(-time.Second)
 	e, err := (&place{self: ws}).stat("replaced")
-	if err != nil || !e.changedSince(l.began) {
+	if err != nil || !e.changedSince(l.Began) {
 		t.Skipf("missing capability: a file system that marks what is renamed: %v", err)
 	}
-	writes := apply(t.Context(), l)
+	writes := Apply(t.Context(), l)
 	for p, want := range map[string]string{"theirs/new": errChanged.Error(), "ours/new": errChanged.Error(), "replaced/new": errChanged.Error(), "same/new": ""} {
 		if got := refusedAs(writes, p); got != want {
 			t.Errorf("%s: refused as %q, want %q", p, got, want)
@@ -317,7 +317,7 @@ func TestApplyTellsAll(t *testing.T) {
 	if err := unix.Setxattr(filepath.Join(upper.Name(), "d"), "user.overlay.opaque", []byte("y"), 0); err != nil {
 		t.Skipf("missing capability: user attributes: %v", err)
 	}
-	writes := apply(t.Context(), layerOf(upper, ws))
+	writes := Apply(t.Context(), layerOf(upper, ws))
 	gone := map[string]bool{}
 	for _, w := range writes {
 		if w.Op == "delete" && w.Refused == "" {

@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"path"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,42 +22,10 @@ const (
 	maxDepth  = 64   // directories
 )
 
-// leastTime is what applying may take at least: half of a script's changes is worth less than a wait.
-const leastTime = 10 * time.Second
-
-// A layer is what a run left above a staged workspace.
-type layer struct {
-	upper   *os.File
-	trusted bool // the server made the overlay, whose marks the command cannot set
-	owner   int  // the host's id that the command's own files have; of meaning to a server of root's
-	group   int
-	began   time.Time // what changed in the workspace since, somebody else changed
-	ws      sandbox.Workspace
-	outcome sandbox.Outcome
-	most    int64         // bytes
-	within  time.Duration // that applying may take
-}
-
-// applied applies what the run left above a staged workspace.
-func (e *execution) applied(ctx context.Context, outcome sandbox.Outcome) []sandbox.Write {
-	opts := &e.runner.opts
-	l := &layer{
-		upper: e.upper, trusted: e.upper != nil, owner: opts.UID, group: opts.GID, began: e.began,
-		ws: e.cmd.Workspace, outcome: outcome, most: e.limits.Scratch, within: max(e.limits.Timeout, leastTime),
-	}
-	if l.upper == nil && len(e.said.files) > 1 {
-		l.upper = e.said.files[1]
-	}
-	if l.upper == nil {
-		return nil
-	}
-	return apply(ctx, l)
-}
-
 // An applier carries the changes in an overlay's upper layer over to the workspace itself. The
 // layer is hostile; the workspace may hold links of any kind, and none is followed.
 type applier struct {
-	*layer
+	*Layer
 	ctx       context.Context
 	root      bool // the server is root, and answers for whose the files become
 	protected []string
@@ -74,16 +41,16 @@ type applier struct {
 	lost      lost
 }
 
-// apply returns what became of each change: applied and on disk, or refused. What is left when ctx
+// Apply returns what became of each change: applied and on disk, or refused. What is left when ctx
 // or the time for it ends is refused.
-func apply(ctx context.Context, l *layer) []sandbox.Write {
+func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 	nothing := func(why string) []sandbox.Write { return []sandbox.Write{{Path: ".", Op: "write", Refused: why}} }
-	from, err := rootOf(l.upper)
+	from, err := rootOf(l.Upper)
 	if err != nil {
 		return nothing("the changes cannot be read")
 	}
 	defer func() { _ = from.Close() }()
-	to, err := openPlace(l.ws.Dir)
+	to, err := openPlace(l.Workspace.Dir)
 	if errors.Is(err, unix.ENOSYS) {
 		return nothing("the kernel does not tell where file systems are mounted")
 	}
@@ -91,11 +58,11 @@ func apply(ctx context.Context, l *layer) []sandbox.Write {
 		return nothing("the workspace cannot be opened")
 	}
 	defer to.close()
-	ctx, cancel := context.WithTimeout(ctx, l.within)
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	a := &applier{unlinked: map[inode]bool{}, layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.most}
+	a := &applier{unlinked: map[inode]bool{}, Layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.MaxBytes}
 	a.lost.from = from
-	for _, p := range l.ws.Protected {
+	for _, p := range l.Workspace.Protected {
 		a.protected = append(a.protected, path.Clean(p))
 	}
 	a.top(to)
@@ -190,11 +157,11 @@ func (a *applier) full() bool {
 func (a *applier) refuse(p string) string {
 	name := path.Base(p)
 	switch {
-	case a.outcome != sandbox.Exited:
-		return "the run ended with " + string(a.outcome)
+	case a.Outcome != sandbox.Exited:
+		return "the run ended with " + string(a.Outcome)
 	case a.ctx.Err() != nil:
 		return a.stopped().Error()
-	case !printable(name):
+	case !sandbox.Printable(name):
 		return "name with control or invalid characters"
 	case isProtected(name):
 		return "protected name"
@@ -216,7 +183,7 @@ func isWhiteout(info fs.FileInfo) bool {
 // which a command sets on directories that it may not empty.
 func (a *applier) isOpaque(dir *os.File) bool {
 	mark := "user.overlay.opaque"
-	if a.trusted {
+	if a.Trusted {
 		mark = "trusted.overlay.opaque"
 	}
 	var b [1]byte
@@ -278,8 +245,8 @@ func (a *applier) refuseTarget(self *os.File, target *place, hidden bool) string
 	if err = errors.Join(err, unix.Fstat(int(self.Fd()), &st)); err != nil {
 		return reason(err)
 	}
-	same := st.Uid == e.Uid && st.Gid == e.Gid && (int(st.Uid) == a.owner || st.Mode&0o777 == uint32(e.Mode)&0o777)
-	if hidden && e.changedSince(a.began) || !hidden && !same {
+	same := st.Uid == e.Uid && st.Gid == e.Gid && (int(st.Uid) == a.UID || st.Mode&0o777 == uint32(e.Mode)&0o777)
+	if hidden && e.changedSince(a.Began) || !hidden && !same {
 		return errChanged.Error()
 	}
 	return ""

@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"errors"
@@ -33,8 +33,8 @@ func chmod(t *testing.T, dir *os.File, modes map[string]uint32) {
 }
 
 // past makes everything in the workspace older than the run.
-func (l *layer) past() *layer {
-	l.began = time.Now().Add(time.Second)
+func (l *Layer) past() *Layer {
+	l.Began = time.Now().Add(time.Second)
 	return l
 }
 
@@ -80,12 +80,12 @@ func TestApplyDirectoryModes(t *testing.T) {
 			chmod(t, upper, map[string]uint32{"d": tt.asked})
 			l := layerOf(upper, ws).past()
 			if tt.changedSince {
-				l.began = time.Time{}
+				l.Began = time.Time{}
 			}
 			if tt.protected != "" {
-				l.ws.Protected = []string{tt.protected}
+				l.Workspace.Protected = []string{tt.protected}
 			}
-			writes := apply(t.Context(), l)
+			writes := Apply(t.Context(), l)
 			got := paths(t, ws)
 			applied, refused := told(writes, "chmod", "d")
 			var why string
@@ -106,7 +106,7 @@ func TestApplyDirectoryModes(t *testing.T) {
 func TestApplyKeepsTheTopsMode(t *testing.T) {
 	upper, ws := tree(t), tree(t)
 	chmod(t, upper, map[string]uint32{".": 0o777})
-	writes := apply(t.Context(), layerOf(upper, ws).past())
+	writes := Apply(t.Context(), layerOf(upper, ws).past())
 	info, err := os.Stat(ws.Name())
 	if _, refused := told(writes, "chmod", "."); err != nil || info.Mode().Perm() != 0o755 || refused != errTop.Error() {
 		t.Errorf("mode %v, %v; told %+v", info.Mode(), err, writes)
@@ -126,7 +126,7 @@ func TestApplyInClosedDirectories(t *testing.T) {
 		t.Errorf("gone: %+v", a.writes)
 	}
 	l := layerOf(upper, ws).past()
-	writes := apply(t.Context(), l)
+	writes := Apply(t.Context(), l)
 	for _, w := range writes {
 		if w.Refused != "" {
 			t.Errorf("%+v", w)

@@ -1,10 +1,11 @@
-package native
+package staged
 
 import (
 	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -69,7 +70,7 @@ func (e *entry) inode() inode { return inode{e.Dev_major, e.Dev_minor, e.Ino} }
 
 // foreign reports whether somebody else changed an entry since the run began: taking one of its other
 // names away changes a file too.
-func (a *applier) foreign(e *entry) bool { return e.changedSince(a.began) && !a.unlinked[e.inode()] }
+func (a *applier) foreign(e *entry) bool { return e.changedSince(a.Began) && !a.unlinked[e.inode()] }
 
 // unlink notes that an entry is about to lose a name.
 func (a *applier) unlink(e *entry) {
@@ -168,7 +169,7 @@ func (p *place) has(name string) bool {
 // leave a harmless half of what both together must not make. Other servers know of the lock too, and
 // so do those of a workspace inside this one. File systems without locks are used without.
 func (a *applier) lock(dir *place) (refused string) {
-	if a.outcome != sandbox.Exited {
+	if a.Outcome != sandbox.Exited {
 		return ""
 	}
 	again := time.NewTicker(lockEvery)
@@ -212,4 +213,26 @@ func reason(err error) string {
 		return "no such file or directory"
 	}
 	return "cannot be applied"
+}
+
+var errTooLarge = errors.New("all changes together are too large")
+
+// rootOf opens a directory handle for access that cannot leave it.
+func rootOf(dir *os.File) (*os.Root, error) {
+	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
+}
+
+// gitLike reports whether the directory would look like a repository without a .git, whose
+// configuration git obeys wherever it is called in it: HEAD, and beside it either the objects and
+// references or the name of the directory that has them.
+func gitLike(from []fs.DirEntry, to *place) bool {
+	has := func(name string) bool {
+		for _, e := range from {
+			if fold(e.Name()) == fold(name) {
+				return true
+			}
+		}
+		return to != nil && to.has(name)
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }

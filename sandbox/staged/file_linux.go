@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"crypto/rand"

@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func (a *applier) settle(self *os.File, target *place, p string) {
 	}
 	target.was = e
 	old, asked := uint32(target.was.Mode), st.Mode&0o777
-	changed := target.was.changedSince(a.began)
+	changed := target.was.changedSince(a.Began)
 	if !changed {
 		a.open(target, p)
 	}
@@ -110,8 +110,8 @@ func (a *applier) open(p *place, path string) {
 
 // opens reports whether open may change the directory's mode.
 func (a *applier) opens(p *place) bool {
-	return !a.root && int(p.was.Uid) == os.Geteuid() && a.outcome == sandbox.Exited &&
-		p.was.Attributes&unchangeable == 0 && !p.was.changedSince(a.began)
+	return !a.root && int(p.was.Uid) == os.Geteuid() && a.Outcome == sandbox.Exited &&
+		p.was.Attributes&unchangeable == 0 && !p.was.changedSince(a.Began)
 }
 
 // finish gives a directory its mode.
@@ -131,7 +131,7 @@ func (a *applier) finish(p *place) {
 // top tells that the mode of the workspace itself, which is the operator's grant, does not change.
 func (a *applier) top(to *place) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(a.upper.Fd()), &st); err == nil && st.Mode&0o777 != uint32(to.was.Mode)&0o777 && !to.was.changedSince(a.began) {
+	if err := unix.Fstat(int(a.Upper.Fd()), &st); err == nil && st.Mode&0o777 != uint32(to.was.Mode)&0o777 && !to.was.changedSince(a.Began) {
 		a.chmodRefused(".", errTop)
 	}
 }

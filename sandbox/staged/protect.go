@@ -1,7 +1,6 @@
-package native
+package staged
 
 import (
-	"io/fs"
 	"strings"
 	"unicode"
 )
@@ -80,19 +79,4 @@ func shortName(part, n string) bool {
 	n, _, _ = strings.Cut(strings.TrimLeft(n, "."), ".")
 	n = strings.TrimSuffix(n, "*")
 	return head != "" && head == n[:min(len(n), 6)]
-}
-
-// gitLike reports whether the directory would look like a repository without a .git, whose
-// configuration git obeys wherever it is called in it: HEAD, and beside it either the objects and
-// references or the name of the directory that has them.
-func gitLike(from []fs.DirEntry, to *place) bool {
-	has := func(name string) bool {
-		for _, e := range from {
-			if fold(e.Name()) == fold(name) {
-				return true
-			}
-		}
-		return to != nil && to.has(name)
-	}
-	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }

@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func TestApplyStops(t *testing.T) {
 				}
 			}
 		}
-		l.began = time.Now()
+		l.Began = time.Now()
 		a, to := applierOn(t, l)
 		a.ctx = &countdown{Context: t.Context(), left: stop * 20}
 		from, err := rootOf(upper)
@@ -82,13 +82,13 @@ func TestApplyStopsBeforeTheFilesAreInPlace(t *testing.T) {
 	ws := tree(t, "a")
 	l := layerOf(tree(t, "a", "b"), ws)
 	a, to := applierOn(t, l)
-	from, err := rootOf(l.upper)
+	from, err := rootOf(l.Upper)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer from.Close()
 	a.file(from, to, "a", "a", 1)
-	if len(a.waiting) != 1 || a.left == l.most {
+	if len(a.waiting) != 1 || a.left == l.MaxBytes {
 		t.Fatalf("%d files wait", len(a.waiting))
 	}
 	left := a.left
@@ -138,13 +138,13 @@ func applyWaits(t *testing.T, locked string) {
 		t.Skipf("missing capability: locks: %v", err)
 	}
 	l := layerOf(upper, ws)
-	l.within = 10 * lockEvery
-	if got := refusedAs(apply(t.Context(), l), "d/a"); !strings.HasPrefix(got, "another run's changes are being applied") {
+	l.Timeout = 10 * lockEvery
+	if got := refusedAs(Apply(t.Context(), l), "d/a"); !strings.HasPrefix(got, "another run's changes are being applied") {
 		t.Errorf("refused as %q", got)
 	}
 	done := make(chan []sandbox.Write)
-	l.within = time.Minute
-	go func() { done <- apply(t.Context(), l) }()
+	l.Timeout = time.Minute
+	go func() { done <- Apply(t.Context(), l) }()
 	if err := unix.Flock(int(other.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}

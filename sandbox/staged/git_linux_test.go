@@ -1,4 +1,4 @@
-package native
+package staged
 
 import (
 	"os"
@@ -8,37 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestIsProtected(t *testing.T) {
-	for _, name := range []string{
-		".git", ".GIT", ".Git", ".git.", ".git ", ".git . .", "GIT~1", "git~2", ".git::$INDEX_ALLOCATION",
-		`x\.git`, `.git\config`, ".g\u200cit", ".ſsh", "commondir", "COMMONDIR", "gitdir", "config.worktree",
-		"GITMOD~1", "lefthook.yml", "lefthook-local.yml", ".pnpmfile.cjs", ".cargo", ".mvn", ".bazelrc", ".mise.toml",
-		"mise.toml", ".tool-versions", ".yarn", ".yarnrc.yml", ".gradle", ".gdbinit", ".gdbearlyinit",
-		".dir-locals.el", ".Rprofile", ".rprofile", ".irbrc", ".pdbrc", ".env", ".env.local", ".envrc",
-		".overcommit.yml", ".pre-commit-config.yaml", ".claude", ".claude.json", "CLAUDE.md", "claude.MD",
-		"AGENTS.md", "GEMINI.md", ".windsurfrules", ".windsurf", ".cursorrules", ".clinerules", ".roo",
-		".roomodes", ".continue", ".kiro", ".opencode", "opencode.json", ".zed", ".github", ".gitlab-ci.yml",
-		"CLAUDE~1.MD",
-	} {
-		if !isProtected(name) {
-			t.Errorf("isProtected(%q) = false", name)
-		}
-	}
-	for _, name := range []string{
-		"git", "HEAD", "config", "main.go", "README.md", "environment", ".gitignore", "claude.txt", "agents",
-		"backup~", "notes~1", "a b", "~1", "..x", ".dockerignore", "index.html:1", "Makefile",
-	} {
-		if isProtected(name) {
-			t.Errorf("isProtected(%q) = true", name)
-		}
-	}
-}
-
 // applied is what apply leaves of a layer's files in a workspace that has others.
 func applied(t *testing.T, has, files []string) map[string]bool {
 	t.Helper()
 	ws := tree(t, has...)
-	apply(t.Context(), layerOf(tree(t, files...), ws))
+	Apply(t.Context(), layerOf(tree(t, files...), ws))
 	left := map[string]bool{}
 	for p, info := range paths(t, ws) {
 		if !info.IsDir() {
@@ -58,7 +32,7 @@ func TestApplyDeletesNoRepository(t *testing.T) {
 		if err := unix.Setxattr(filepath.Join(upper.Name(), replaced), "user.overlay.opaque", []byte("y"), 0); err != nil {
 			t.Skipf("missing capability: user attributes: %v", err)
 		}
-		writes := apply(t.Context(), layerOf(upper, ws))
+		writes := Apply(t.Context(), layerOf(upper, ws))
 		left := paths(t, ws)
 		for _, p := range repository[:4] {
 			if left[p] == nil {
