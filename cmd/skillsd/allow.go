@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -86,7 +87,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 			Hint: "read it again before it is allowed: skillsd allow --dry-run " + shellName(entry)}
 	}
 	if facts.Runtime == "" {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, printable(facts.Problem)),
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, report.Printable(facts.Problem)),
 			Hint: "allowing it would have no effect; " + hintRuntime}
 	}
 	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
@@ -122,7 +123,7 @@ func (o *allowOptions) show(facts *scriptFacts) (err error) {
 			return err
 		}
 	}
-	return writeJSON(o.app.out, facts)
+	return report.WriteJSON(o.app.out, facts)
 }
 
 // write writes the entry into the configuration, and reports whether the tool that runs scripts is offered
@@ -151,7 +152,7 @@ func (o *allowOptions) offer(ctx context.Context) (bool, error) {
 		return false, nil
 	case o.Offer:
 		return true, nil
-	case o.JSON || !isTerminal(o.app.err) || !canType(o.app.in):
+	case o.JSON || !report.IsTerminal(o.app.err) || !canType(o.app.in):
 		return false, nil
 	}
 	if _, err := fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that none runs.\n", mcpserver.ToolRun); err != nil {
@@ -245,18 +246,18 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		rows = append(rows, row)
 	}
 	if o.JSON {
-		return writeJSON(o.app.out, rows)
+		return report.WriteJSON(o.app.out, rows)
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(o.app.out, "no script is allowed")
 		return err
 	}
 	for _, row := range rows {
-		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", pad(row.State, 11), printable(row.Script)); err != nil {
+		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", report.Pad(row.State, 11), report.Printable(row.Script)); err != nil {
 			return err
 		}
 		if row.Detail != "" {
-			fmt.Fprintf(o.app.out, "%s %s\n", pad("", 11), printable(row.Detail))
+			fmt.Fprintf(o.app.out, "%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"mvdan.cc/sh/v3/syntax"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	sh "github.com/skillsd/skillsd/skills/script"
 )
@@ -63,7 +64,7 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 		}
 		hint := "it has no scripts"
 		if len(there) > 0 {
-			hint = "it has: " + printable(strings.Join(there[:min(len(there), 10)], ", "))
+			hint = "it has: " + report.Printable(strings.Join(there[:min(len(there), 10)], ", "))
 		}
 		return nil, &exitError{Code: exitFailure, Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
 	}
@@ -108,7 +109,7 @@ func networkCalls(text []byte) []factRow {
 	for line := range bytes.Lines(text) {
 		number++
 		if len(found) < maxFacts && networkCall.Match(line[:min(len(line), 4096)]) {
-			found = append(found, factRow{number, shorten(visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
+			found = append(found, factRow{number, report.Shorten(report.Visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
 		}
 	}
 	return found
@@ -160,7 +161,7 @@ func (f *scriptFacts) print(to io.Writer) error {
 	w := &bytes.Buffer{}
 	fact := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%-9s %s\n", name, printable(value))
+			fmt.Fprintf(w, "%-9s %s\n", name, report.Printable(value))
 		}
 	}
 	fact("script", f.Skill+":"+f.Script)
@@ -194,7 +195,7 @@ func (f *scriptFacts) print(to io.Writer) error {
 		if ended, ok := strings.CutSuffix(line, "\n"); ok {
 			line = strings.TrimSuffix(ended, "\r")
 		}
-		fmt.Fprintf(w, "  | %s\n", visible(line))
+		fmt.Fprintf(w, "  | %s\n", report.Visible(line))
 	}
 	fmt.Fprintln(w)
 	_, err := to.Write(w.Bytes())

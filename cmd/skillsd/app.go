@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // Exit codes of every command.
@@ -106,7 +108,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 // say prints a line of the command itself. Its text may quote foreign names. A hint is not folded: it
 // may be a command to copy.
 func (a *app) say(kind, text string) {
-	line := "skillsd: " + kind + ": " + printable(text)
+	line := "skillsd: " + kind + ": " + report.Printable(text)
 	if kind != "hint" {
 		line = a.foldedFor(a.err, line)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -124,9 +125,9 @@ func (a *app) completeSkills(cmd *cobra.Command, _ []string, word string) ([]str
 	}
 	var names []string
 	for _, skill := range snapshot.Skills {
-		if strings.HasPrefix(skill.Path, word) && printable(skill.Path) == skill.Path {
+		if strings.HasPrefix(skill.Path, word) && report.Printable(skill.Path) == skill.Path {
 			// What a skill says of itself reaches the terminal: one line, nothing that moves its cursor.
-			names = append(names, cobra.CompletionWithDesc(skill.Path, shorten(skill.Frontmatter.Description, 60)))
+			names = append(names, cobra.CompletionWithDesc(skill.Path, report.Shorten(skill.Frontmatter.Description, 60)))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
@@ -179,7 +180,7 @@ func (a *app) scriptsOf(cmd *cobra.Command, name string) []string {
 			break
 		}
 		for _, resource := range index.Resources {
-			if resource.Kind == skills.KindScript && printable(resource.Path) == resource.Path {
+			if resource.Kind == skills.KindScript && report.Printable(resource.Path) == resource.Path {
 				scripts = append(scripts, resource.Path)
 			}
 		}
@@ -198,7 +199,7 @@ func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]stri
 	sessions, _ := filestore.List(dir)
 	ids := []string{cobra.CompletionWithDesc("latest", "the newest")}
 	for _, s := range sessions {
-		ids = append(ids, cobra.CompletionWithDesc(s.ID, s.CreatedAt.Local().Format(time.DateTime)+", "+plural(s.Counts.Runs, "run")))
+		ids = append(ids, cobra.CompletionWithDesc(s.ID, s.CreatedAt.Local().Format(time.DateTime)+", "+report.Plural(s.Counts.Runs, "run")))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
@@ -220,7 +221,7 @@ func (a *app) completeAllowed(cmd *cobra.Command, _ []string, _ string) ([]strin
 	if a.loadConfig(cmd) == nil {
 		for _, key := range a.cfg.Keys.Allow {
 			script, _, _ := strings.Cut(key.Script, "@")
-			names = append(names, printable(script))
+			names = append(names, report.Printable(script))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 func newConfigCmd(a *app) *cobra.Command {
@@ -51,7 +53,7 @@ func (o *configSchemaOptions) run() error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(o.app.out, schema)
+	return report.WriteJSON(o.app.out, schema)
 }
 
 // originOf is where the value of a flag came from.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // maxConfig is the longest configuration file, in bytes.
@@ -93,7 +95,7 @@ func (a *app) warnOfVariables() {
 			continue
 		}
 		if near := nearestWord(rest, known); near != "" {
-			fmt.Fprintf(a.err, "skillsd: warning: %s has no effect; did you mean %s?\n", printable(name), envPrefix+near)
+			fmt.Fprintf(a.err, "skillsd: warning: %s has no effect; did you mean %s?\n", report.Printable(name), envPrefix+near)
 		}
 	}
 }

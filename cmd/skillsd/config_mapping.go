@@ -8,6 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -38,7 +39,7 @@ func (d *configDecoder) entries(n *yaml.Node, key string, each func(name string,
 }
 
 func joinKey(key, name string) string {
-	name = printable(clipValue(name))
+	name = report.Printable(clipValue(name))
 	if key == "" {
 		return name
 	}

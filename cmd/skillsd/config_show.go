@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -68,7 +69,7 @@ func (o *configShowOptions) run(cmd *cobra.Command) error {
 		rows = append(rows, optionRow{Key: option.Key, Flag: option.Flag, Env: option.Env(), Value: value, Origin: string(at.Kind), Source: at.Text})
 	}
 	if o.JSON {
-		return writeJSON(o.app.out, rows)
+		return report.WriteJSON(o.app.out, rows)
 	}
 	return o.print(rows)
 }
@@ -215,7 +216,7 @@ func (o *configShowOptions) print(rows []optionRow) error {
 			if i > 0 {
 				key = ""
 			}
-			if _, err := fmt.Fprintf(o.app.out, "%-*s  %s%s\n", keys, key, printable(line), source); err != nil {
+			if _, err := fmt.Fprintf(o.app.out, "%-*s  %s%s\n", keys, key, report.Printable(line), source); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -72,5 +73,5 @@ func problemLine(place, rule, message, fix string) string {
 	if fix != "" {
 		text += " (fix: " + fix + ")"
 	}
-	return printable(text)
+	return report.Printable(text)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/sandbox/detect"
 )
 
@@ -89,7 +90,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	checks = append(checks, o.checkSandbox(ctx)...)
 	checks = append(checks, o.checkDirectories()...)
 	if o.JSON {
-		if err := writeJSON(o.app.out, checks); err != nil {
+		if err := report.WriteJSON(o.app.out, checks); err != nil {
 			return err
 		}
 	}
@@ -99,9 +100,9 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		if o.JSON {
 			continue
 		}
-		fmt.Fprintln(o.app.out, o.app.folded(c.Verdict+" "+c.Area+": "+printable(c.Fact)))
+		fmt.Fprintln(o.app.out, o.app.folded(c.Verdict+" "+c.Area+": "+report.Printable(c.Fact)))
 		if c.Hint != "" {
-			fmt.Fprintf(o.app.out, "hint: %s\n", printable(c.Hint))
+			fmt.Fprintf(o.app.out, "hint: %s\n", report.Printable(c.Hint))
 		}
 	}
 	if failed {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -73,17 +74,17 @@ func installedChecks(state string, found *install.Inspection) []check {
 		checks = append(checks, c)
 	}
 	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
-		checks = append(checks, check{Verdict: fail, Area: "installed", Fact: fmt.Sprintf("%s more", plural(more, "problem")), Hint: "run: skillsd verify"})
+		checks = append(checks, check{Verdict: fail, Area: "installed", Fact: fmt.Sprintf("%s more", report.Plural(more, "problem")), Hint: "run: skillsd verify"})
 	}
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
-		checks = append(checks, check{Verdict: warn, Area: "installed", Fact: fmt.Sprintf("%s not verified within %v", plural(left, "skill"), inspectTime), Hint: "run: skillsd verify"})
+		checks = append(checks, check{Verdict: warn, Area: "installed", Fact: fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime), Hint: "run: skillsd verify"})
 	}
 	if len(checks) == 0 {
 		files := 0
 		for _, e := range found.Lock.Skills {
 			files += len(e.Files)
 		}
-		checks = append(checks, check{Verdict: ok, Area: "installed", Fact: fmt.Sprintf("%s, %s: every byte as it was installed", plural(found.Verified, "skill"), plural(files, "file"))})
+		checks = append(checks, check{Verdict: ok, Area: "installed", Fact: fmt.Sprintf("%s, %s: every byte as it was installed", report.Plural(found.Verified, "skill"), report.Plural(files, "file"))})
 	}
 	return checks
 }

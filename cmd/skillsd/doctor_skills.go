@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -68,7 +69,7 @@ func checkRoots(snapshot *skills.Snapshot) []check {
 			checks = append(checks, check{Verdict: warn, Area: "roots", Fact: root.Dir + ": " + unreadable.Detail, Hint: unreadable.Code.Fix()})
 			continue
 		}
-		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, plural(served[root], "skill"))
+		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, report.Plural(served[root], "skill"))
 		if n := withheld[root]; n > 0 {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}

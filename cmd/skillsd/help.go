@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // Widths of help texts, in columns.
@@ -170,7 +172,7 @@ func writeFlag(w io.Writer, flag *pflag.Flag) {
 // hang breaks a text that begins at a column, so that each line ends before helpWidth and begins at
 // that column.
 func hang(text string, column int) string {
-	return strings.Join(fold(text, helpWidth-column), "\n"+strings.Repeat(" ", column))
+	return strings.Join(report.Fold(text, helpWidth-column), "\n"+strings.Repeat(" ", column))
 }
 
 // reflow breaks the paragraphs of a text. Those with lines that begin with a space are left as they
@@ -179,24 +181,8 @@ func reflow(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, paragraph := range paragraphs {
 		if !strings.HasPrefix(paragraph, " ") && !strings.Contains(paragraph, "\n ") {
-			paragraphs[i] = strings.Join(fold(paragraph, helpWidth), "\n")
+			paragraphs[i] = strings.Join(report.Fold(paragraph, helpWidth), "\n")
 		}
 	}
 	return strings.Join(paragraphs, "\n\n")
-}
-
-// fold breaks a text into lines of at most width columns, as far as its words are not longer.
-func fold(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && cells(line)+1+cells(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }

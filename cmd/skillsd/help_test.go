@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // The help of every command fits a terminal of 80 columns and names every flag that the command has.
@@ -17,7 +19,7 @@ func TestHelpFits(t *testing.T) {
 			t.Errorf("%q = %d, %q", args, code, stderr)
 		}
 		for line := range strings.Lines(stdout) {
-			if n := cells(strings.TrimSuffix(line, "\n")); n > helpWidth {
+			if n := report.Cells(strings.TrimSuffix(line, "\n")); n > helpWidth {
 				t.Errorf("%q: a line has %d columns: %s", args, n, line)
 			}
 			if strings.Contains(line, " STRING") || strings.Contains(line, "(default 0s)") {
@@ -43,21 +45,7 @@ func TestHelpFits(t *testing.T) {
 	visit(root)
 }
 
-func TestFold(t *testing.T) {
-	for _, tt := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"", 10, ""},
-		{"one two three", 7, "one two|three"},
-		{"one  two\nthree", 20, "one two three"},
-		{"averylongword b", 5, "averylongword|b"},
-	} {
-		if got := strings.Join(fold(tt.text, tt.width), "|"); got != tt.want {
-			t.Errorf("fold(%q, %d) = %q, want %q", tt.text, tt.width, got, tt.want)
-		}
-	}
+func TestReflow(t *testing.T) {
 	if got, want := reflow("a b\nc\n\n  kept as\n  it is\n\nd\ne"), "a b c\n\n  kept as\n  it is\n\nd e"; got != want {
 		t.Errorf("reflow = %q, want %q", got, want)
 	}

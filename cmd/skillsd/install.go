@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -83,24 +84,24 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 	if err != nil {
 		return o.failure(given, err)
 	}
-	report, err := o.app.newInstallReport(ctx, plan)
+	result, err := o.app.newInstallReport(ctx, plan)
 	if err == nil && !o.DryRun {
 		err = plan.Apply(ctx)
 	}
 	if err := errors.Join(err, plan.Close()); err != nil {
 		return err
 	}
-	report.DryRun = o.DryRun
+	result.DryRun = o.DryRun
 	o.app.endProgress()
 	if !o.DryRun {
 		o.app.collectTrees(ctx, installer)
 	}
 	if o.JSON {
-		err = writeJSON(o.app.out, report)
+		err = report.WriteJSON(o.app.out, result)
 	} else {
-		err = report.print(o.app)
+		err = result.print(o.app)
 	}
-	if err == nil && len(report.Refused) > 0 {
+	if err == nil && len(result.Refused) > 0 {
 		err = &exitError{Code: exitProblems}
 	}
 	return err
@@ -134,19 +135,19 @@ func (o *installOptions) failure(given string, err error) error {
 	refused, isRefused := errors.AsType[*install.RefusedError](err)
 	switch {
 	case isSeveral:
-		return &exitError{Code: exitUsage, Err: errors.New(printable(several.Error())), Hint: "name one with --subdir, or install them with --all: " + shellLine([]string{"skillsd", "install", given, "--subdir", several.Paths[0]})}
+		return &exitError{Code: exitUsage, Err: errors.New(report.Printable(several.Error())), Hint: "name one with --subdir, or install them with --all: " + shellLine([]string{"skillsd", "install", given, "--subdir", several.Paths[0]})}
 	case isRefused && o.All:
 		o.app.endProgress()
 		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
-			fmt.Fprintf(o.app.err, "error: %s\n", printable(joinPath(r.Path, "")+": "+r.Reason))
+			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(joinPath(r.Path, "")+": "+r.Reason))
 		}
-		exit := &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot be installed, so none is", plural(len(refused.Refused), "skill"))}
+		exit := &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot be installed, so none is", report.Plural(len(refused.Refused), "skill"))}
 		if refused.Others > 0 {
 			exit.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) + shellLine([]string{"skillsd", "install", given, "--all", "--keep-going"})
 		}
 		return exit
 	case isRefused:
-		return &exitError{Code: exitFailure, Err: errors.New(printable(refused.Error()))}
+		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(refused.Error()))}
 	}
 	return sourceFailure(err)
 }
@@ -154,22 +155,22 @@ func (o *installOptions) failure(given string, err error) error {
 // sourceFailure is an error of a source as a usage error with its hint.
 func sourceFailure(err error) error {
 	if refused, ok := errors.AsType[*install.SourceError](err); ok {
-		return &exitError{Code: exitUsage, Err: errors.New(printable(err.Error())), Hint: refused.Hint}
+		return &exitError{Code: exitUsage, Err: errors.New(report.Printable(err.Error())), Hint: refused.Hint}
 	}
 	if missing, ok := errors.AsType[*install.MissingError](err); ok {
 		return &exitError{Code: exitUsage, Err: missing, Hint: "`skillsd list` shows what is installed and where it came from"}
 	}
 	if errors.Is(err, install.ErrNoGit) {
-		return &exitError{Code: exitFailure, Err: errors.New(printable(err.Error())), Hint: "install git from your distribution, or give a zip archive or a directory"}
+		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(err.Error())), Hint: "install git from your distribution, or give a zip archive or a directory"}
 	}
 	if failed, ok := errors.AsType[*install.FetchError](err); ok {
-		return &exitError{Code: exitFailure, Err: errors.New(printable(err.Error())), Hint: "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", failed.Source})}
+		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(err.Error())), Hint: "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", failed.Source})}
 	}
 	text := err.Error()
 	if archive, ok := errors.AsType[*source.ArchiveError](err); ok {
 		text = archive.Error()
 	}
-	return &exitError{Code: exitFailure, Err: errors.New(printable(text)), Hint: systemHint(err)}
+	return &exitError{Code: exitFailure, Err: errors.New(report.Printable(text)), Hint: systemHint(err)}
 }
 
 // installer opens the installation of the state directory; taken tells what is served from elsewhere, and
@@ -225,7 +226,7 @@ func (a *app) gitEnv() []string {
 
 // progress shows how far a long command is, on a terminal.
 func (a *app) progress() func(what string, done, total int) {
-	if !isTerminal(a.err) {
+	if !report.IsTerminal(a.err) {
 		return nil
 	}
 	shown := time.Now()
@@ -244,7 +245,7 @@ func (a *app) progress() func(what string, done, total int) {
 
 // endProgress removes what progress shows.
 func (a *app) endProgress() {
-	if isTerminal(a.err) {
+	if report.IsTerminal(a.err) {
 		fmt.Fprint(a.err, "\r\x1b[K")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
@@ -73,7 +74,7 @@ func (a *app) offOr(name string, other error) error {
 		return other
 	}
 	if e := lock.Find(name); e != nil && !e.Enabled {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is installed and disabled (from %s)", name, printable(originText(e))), Hint: "`skillsd enable " + shellLine([]string{name}) + "` serves it"}
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is installed and disabled (from %s)", name, report.Printable(originText(e))), Hint: "`skillsd enable " + shellLine([]string{name}) + "` serves it"}
 	}
 	return other
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -76,7 +77,7 @@ func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapsho
 func (r *installReport) print(a *app) error {
 	a.printNotes(r.Notes)
 	for _, refused := range r.Refused {
-		fmt.Fprintf(a.err, "not installed: %s\n", printable(refused.Path+": "+refused.Reason))
+		fmt.Fprintf(a.err, "not installed: %s\n", report.Printable(refused.Path+": "+refused.Reason))
 	}
 	verb := "installed"
 	if r.DryRun {
@@ -99,13 +100,13 @@ func (r *installReport) print(a *app) error {
 	}
 	for i := range rows {
 		if text := rows[i].powers(); text != "" {
-			fmt.Fprintf(a.out, "  %s: %s\n", printable(rows[i].Path), printable(text))
+			fmt.Fprintf(a.out, "  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
 		}
 	}
 	if err := printDiagnostics(a.err, found, maxListed); err != nil {
 		return err
 	}
-	count := plural(len(r.Installed), "skill")
+	count := report.Plural(len(r.Installed), "skill")
 	if more := len(rows) - len(r.Installed); more > 0 {
 		count += fmt.Sprintf(" and %d nested in them", more)
 	}
@@ -120,17 +121,17 @@ func (r *skillRow) powers() string {
 		parts = append(parts, "allowed-tools "+strings.Join(r.AllowedTools, ", "))
 	}
 	if len(r.Scripts) > 0 {
-		parts = append(parts, plural(len(r.Scripts), "script"))
+		parts = append(parts, report.Plural(len(r.Scripts), "script"))
 	}
 	return strings.Join(parts, "; ")
 }
 
 // print tells of one skill what it is and what it could do.
 func (r *installedRow) print(a *app, verb string) error {
-	fmt.Fprintf(a.out, "%s %s (%s)\n", verb, printable(r.Lock.Name), r.Lock.Tier)
+	fmt.Fprintf(a.out, "%s %s (%s)\n", verb, report.Printable(r.Lock.Name), r.Lock.Tier)
 	r.facts(a.out)
 	for i := range r.Nested {
-		fmt.Fprintf(a.out, "nested skill %s (%s)\n", printable(r.Nested[i].Path), r.Lock.Tier)
+		fmt.Fprintf(a.out, "nested skill %s (%s)\n", report.Printable(r.Nested[i].Path), r.Lock.Tier)
 		r.Nested[i].printFacts(a.out)
 	}
 	all := append([]skillRow{r.Skill}, r.Nested...)
@@ -164,7 +165,7 @@ func (r *installedRow) hintAllow(a *app) error {
 	}
 	for _, script := range r.Skill.Scripts {
 		if script.Runtime != "" {
-			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s\n", printable(shellLine([]string{r.Lock.Name + ":" + script.Path})))
+			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s\n", report.Printable(shellLine([]string{r.Lock.Name + ":" + script.Path})))
 			break
 		}
 	}
@@ -188,7 +189,7 @@ func (r *installedRow) facts(w io.Writer) {
 
 func printFact(w io.Writer, name, value string) {
 	if value != "" {
-		fmt.Fprintf(w, "  %-13s %s\n", name, printable(value))
+		fmt.Fprintf(w, "  %-13s %s\n", name, report.Printable(value))
 	}
 }
 
@@ -198,7 +199,7 @@ func (r *skillRow) printFacts(w io.Writer) {
 	for _, file := range r.Resources {
 		size += file.Size
 	}
-	printFact(w, "description", shorten(r.Description, 62))
+	printFact(w, "description", report.Shorten(r.Description, 62))
 	printFact(w, "verdict", r.Verdict.word())
 	printFact(w, "files", fmt.Sprintf("%d (%d bytes beside SKILL.md)", len(r.Resources)+1, size))
 	printFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
@@ -211,14 +212,14 @@ func (r *skillRow) printFacts(w io.Writer) {
 		if runtime == "" {
 			runtime = "cannot run: " + script.Reason
 		}
-		fmt.Fprintf(w, "    %s  %s\n", pad(printable(script.Path), 30), printable(runtime))
+		fmt.Fprintf(w, "    %s  %s\n", report.Pad(report.Printable(script.Path), 30), report.Printable(runtime))
 	}
 }
 
 // printNotes prints what is worth knowing of a source, at most maxListed lines.
 func (a *app) printNotes(notes []string) {
 	for _, note := range notes[:min(len(notes), maxListed)] {
-		fmt.Fprintf(a.err, "note: %s\n", printable(note))
+		fmt.Fprintf(a.err, "note: %s\n", report.Printable(note))
 	}
 	if more := len(notes) - maxListed; more > 0 {
 		fmt.Fprintf(a.err, "note: and %d more\n", more)

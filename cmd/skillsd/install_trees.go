@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/install"
 )
@@ -32,6 +33,6 @@ func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
 		return errors.Join(filestore.DropNamed(within, records, trees), filestore.DropNamed(within, filepath.Join(state, "sessions"), trees))
 	})
 	if err == nil && n > 0 {
-		fmt.Fprintf(a.err, "skillsd: note: %s that nothing needs any more left the store\n", plural(n, "tree"))
+		fmt.Fprintf(a.err, "skillsd: note: %s that nothing needs any more left the store\n", report.Plural(n, "tree"))
 	}
 }

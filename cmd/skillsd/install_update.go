@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
@@ -128,7 +129,7 @@ func (o *updateOptions) report(rows []updateRow) error {
 		}
 	}
 	if o.JSON {
-		if err := writeJSON(o.app.out, rows); err != nil {
+		if err := report.WriteJSON(o.app.out, rows); err != nil {
 			return err
 		}
 	}
@@ -155,7 +156,7 @@ func newUpdateRows(ctx context.Context, updates *install.Updates) ([]updateRow, 
 		row := updateRow{Name: one.Before.Name, State: "unchanged", Before: &versionRow{one.Before.Origin.Commit, one.Before.Tree.String()}}
 		switch {
 		case one.Err != nil:
-			row.State, row.Error = "failed", printable(one.Err.Error())
+			row.State, row.Error = "failed", report.Printable(one.Err.Error())
 		case one.Changes():
 			row.State, row.After = "changed", &versionRow{one.After.Origin.Commit, one.After.Tree.String()}
 			row.Left = diagnosticRows(updates.Left[row.Name])
@@ -189,7 +190,7 @@ func (r *updateRow) print(a *app) {
 	fmt.Fprintf(a.out, "%s: %s -> %s\n", r.Name, shown(r.Before), shown(r.After))
 	printFactChanges(a.out, "  ", r.ToolsAdded, r.ToolsGone, r.Signals)
 	for _, one := range r.Nested {
-		fmt.Fprintf(a.out, "  nested skill %s: %s\n", one.Change, printable(one.Path))
+		fmt.Fprintf(a.out, "  nested skill %s: %s\n", one.Change, report.Printable(one.Path))
 		printFactChanges(a.out, "    ", one.ToolsAdded, one.ToolsGone, one.Signals)
 	}
 	for _, d := range r.Left {
@@ -200,11 +201,11 @@ func (r *updateRow) print(a *app) {
 		if f.Script {
 			kind = " (script)"
 		}
-		fmt.Fprintf(a.out, "  %s: %s%s\n", f.Change, printable(f.Path), kind)
+		fmt.Fprintf(a.out, "  %s: %s%s\n", f.Change, report.Printable(f.Path), kind)
 		for n, line := range strings.Split(strings.TrimRight(f.Diff, "\n"), "\n") {
 			// The first lines name the files once more.
 			if n >= diffHead {
-				fmt.Fprintf(a.out, "    %s\n", visible(line))
+				fmt.Fprintf(a.out, "    %s\n", report.Visible(line))
 			}
 		}
 	}
@@ -213,10 +214,10 @@ func (r *updateRow) print(a *app) {
 // printFactChanges tells of tools and signals.
 func printFactChanges(w io.Writer, indent string, added, gone []string, signals []diagnosticRow) {
 	for _, tool := range added {
-		fmt.Fprintf(w, "%sallowed-tools: + %s\n", indent, printable(tool))
+		fmt.Fprintf(w, "%sallowed-tools: + %s\n", indent, report.Printable(tool))
 	}
 	for _, tool := range gone {
-		fmt.Fprintf(w, "%sallowed-tools: - %s\n", indent, printable(tool))
+		fmt.Fprintf(w, "%sallowed-tools: - %s\n", indent, report.Printable(tool))
 	}
 	for _, d := range signals {
 		fmt.Fprintf(w, "%s%s: %s\n", indent, d.Severity, d.line())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 )
@@ -50,7 +51,7 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 		files += len(e.Files)
 	}
 	if o.JSON {
-		if err := writeJSON(o.app.out, append([]install.Problem{}, problems...)); err != nil {
+		if err := report.WriteJSON(o.app.out, append([]install.Problem{}, problems...)); err != nil {
 			return err
 		}
 	}
@@ -58,15 +59,15 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 		if o.JSON {
 			break
 		}
-		if _, err := fmt.Fprintln(o.app.out, printable(joinPath(p.Name, p.Path)+": "+p.What)); err != nil {
+		if _, err := fmt.Fprintln(o.app.out, report.Printable(joinPath(p.Name, p.Path)+": "+p.What)); err != nil {
 			return err
 		}
 	}
 	if len(problems) == 0 {
-		fmt.Fprintf(o.app.err, "ok: %s, %s\n", plural(len(installer.Lock().Skills), "skill"), plural(files, "file"))
+		fmt.Fprintf(o.app.err, "ok: %s, %s\n", report.Plural(len(installer.Lock().Skills), "skill"), report.Plural(files, "file"))
 		return nil
 	}
-	return &exitError{Code: exitProblems, Err: fmt.Errorf("%s with what is installed", plural(len(problems), "problem")), Hint: o.hint(problems)}
+	return &exitError{Code: exitProblems, Err: fmt.Errorf("%s with what is installed", report.Plural(len(problems), "problem")), Hint: o.hint(problems)}
 }
 
 // hint says what mends the problems.
@@ -177,7 +178,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 // report tells what was changed, or would be.
 func (o *syncOptions) report(did []install.Difference, args []string) error {
 	if o.JSON {
-		if err := writeJSON(o.app.out, append([]install.Difference{}, did...)); err != nil {
+		if err := report.WriteJSON(o.app.out, append([]install.Difference{}, did...)); err != nil {
 			return err
 		}
 	}
@@ -198,7 +199,7 @@ func (o *syncOptions) report(did []install.Difference, args []string) error {
 		if o.JSON {
 			continue
 		}
-		if _, err := fmt.Fprintln(o.app.out, printable(text)); err != nil {
+		if _, err := fmt.Fprintln(o.app.out, report.Printable(text)); err != nil {
 			return err
 		}
 	}
@@ -210,12 +211,12 @@ func (o *syncOptions) report(did []install.Difference, args []string) error {
 		if o.Frozen {
 			again = append([]string{"--frozen"}, args...)
 		}
-		return &exitError{Code: exitProblems, Err: fmt.Errorf("%s would change", plural(changed, "skill")), Hint: "to change them: " + shellLine(append([]string{"skillsd", "sync"}, again...))}
+		return &exitError{Code: exitProblems, Err: fmt.Errorf("%s would change", report.Plural(changed, "skill")), Hint: "to change them: " + shellLine(append([]string{"skillsd", "sync"}, again...))}
 	case len(lost) > 0:
-		return &exitError{Code: exitProblems, Err: fmt.Errorf("changed %s; %s cannot be rolled back", plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
+		return &exitError{Code: exitProblems, Err: fmt.Errorf("changed %s; %s cannot be rolled back", report.Plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
 			Hint: "bring the source back and `skillsd sync`, or forget the earlier version: `skillsd sync --drop-earlier`"}
 	default:
-		fmt.Fprintf(o.app.err, "changed %s\n", plural(changed, "skill"))
+		fmt.Fprintf(o.app.err, "changed %s\n", report.Plural(changed, "skill"))
 	}
 	return nil
 }

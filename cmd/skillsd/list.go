@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -75,7 +76,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	}
 	if o.JSON {
 		if err = addViolations(ctx, rows); err == nil {
-			err = writeJSON(o.app.out, o.withBroken(rows, snapshot))
+			err = report.WriteJSON(o.app.out, o.withBroken(rows, snapshot))
 		}
 	} else {
 		err = o.print(rows)
@@ -141,25 +142,25 @@ func printRows(w io.Writer, rows []skillRow, most int) error {
 	paths := len("SKILL")
 	for i := range rows {
 		facts = append(facts, rows[i].facts())
-		paths = max(paths, cells(printable(rows[i].Path)))
+		paths = max(paths, report.Cells(report.Printable(rows[i].Path)))
 	}
 	paths = min(paths, max(minPathColumn, most/3))
 	var widths [4]int
 	left := most - 2 - paths
 	for column := range widths {
 		for _, row := range facts {
-			widths[column] = max(widths[column], cells(row[column]))
+			widths[column] = max(widths[column], report.Cells(row[column]))
 		}
 		left -= len(gap) + widths[column]
 	}
 	left = max(minDescription, left-len(gap))
 	line := func(mark, path string, facts [4]string, description string) error {
-		text := mark + " " + pad(path, paths)
-		if cells(path) > paths {
-			text = mark + " " + path + "\n" + pad("", paths+2)
+		text := mark + " " + report.Pad(path, paths)
+		if report.Cells(path) > paths {
+			text = mark + " " + path + "\n" + report.Pad("", paths+2)
 		}
 		for column, fact := range facts {
-			text += gap + pad(fact, widths[column])
+			text += gap + report.Pad(fact, widths[column])
 		}
 		_, err := fmt.Fprintln(w, text+gap+description)
 		return err
@@ -169,11 +170,11 @@ func printRows(w io.Writer, rows []skillRow, most int) error {
 	}
 	for i := range rows {
 		row := &rows[i]
-		if err := line(row.mark(), printable(row.Path), facts[i+1], shorten(row.Description, left)); err != nil {
+		if err := line(row.mark(), report.Printable(row.Path), facts[i+1], report.Shorten(row.Description, left)); err != nil {
 			return err
 		}
 		for _, reason := range row.Reasons {
-			if _, err := fmt.Fprintf(w, "    %s: %s\n", row.State, printable(reason)); err != nil {
+			if _, err := fmt.Fprintf(w, "    %s: %s\n", row.State, report.Printable(reason)); err != nil {
 				return err
 			}
 		}

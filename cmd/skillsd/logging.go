@@ -3,12 +3,12 @@ package main
 import (
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
-	"golang.org/x/term"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // newLogger builds the server's logger. It writes to stderr only: stdout is the protocol.
@@ -17,7 +17,7 @@ func newLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 	if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
 		return nil, usageError("use debug, info, warn or error", "--log-level: unknown level %q", level)
 	}
-	terminal := isTerminal(w)
+	terminal := report.IsTerminal(w)
 	switch format {
 	case "auto":
 		if terminal {
@@ -38,10 +38,4 @@ func textLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 
 func jsonLogger(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
-}
-
-// isTerminal reports whether w is where a person reads.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }

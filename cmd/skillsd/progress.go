@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // progress is one counter line on a terminal, and nothing anywhere else. It is safe for concurrent
@@ -21,7 +23,7 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, what string, total int) *progress {
-	if !isTerminal(w) {
+	if !report.IsTerminal(w) {
 		w = nil
 	}
 	return &progress{w: w, what: what, total: total, shown: time.Now()}

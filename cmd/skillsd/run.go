@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
@@ -173,9 +174,9 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
-	request.CanAsk = !o.Stdin && isTerminal(o.app.err) && canType(o.app.in)
+	request.CanAsk = !o.Stdin && report.IsTerminal(o.app.err) && canType(o.app.in)
 	shown := &statusLine{}
-	if isTerminal(o.app.err) {
+	if report.IsTerminal(o.app.err) {
 		shown.w = o.app.err
 	}
 	request.Call.Progress = func(message string) { shown.set(request.Path + ": " + message) }

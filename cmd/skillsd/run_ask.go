@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
@@ -70,7 +71,7 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 	answer := &session.Answer{State: q.State, Action: "decline"}
 	for line := range strings.SplitSeq(q.Message, "\n") {
-		if _, err := fmt.Fprintln(a.err, printable(line)); err != nil {
+		if _, err := fmt.Fprintln(a.err, report.Printable(line)); err != nil {
 			answer.Action = "cancel"
 			return answer
 		}
@@ -93,7 +94,7 @@ type statusLine struct {
 func (l *statusLine) set(text string) {
 	if l.w != nil {
 		l.visible = true
-		fmt.Fprintf(l.w, "\r%s\x1b[K", shorten(text, 79))
+		fmt.Fprintf(l.w, "\r%s\x1b[K", report.Shorten(text, 79))
 	}
 }
 

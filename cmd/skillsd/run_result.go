@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
@@ -35,28 +36,28 @@ type runError struct {
 
 // ended prints what a script left, and becomes the exit code.
 func (o *runOptions) ended(id string, r *session.RunResult) error {
-	report := &runReport{Session: id, Result: &r.Output}
+	result := &runReport{Session: id, Result: &r.Output}
 	show := func(name string, s *session.Stream) {
 		if s.Truncated || s.Withheld != "" {
-			report.Whole = append(report.Whole, o.sessionCommand("show", id, "--output", strings.TrimPrefix(r.Output.OutputID, id+":")+":"+name))
+			result.Whole = append(result.Whole, o.sessionCommand("show", id, "--output", strings.TrimPrefix(r.Output.OutputID, id+":")+":"+name))
 		}
 	}
 	show("stdout", &r.Stdout)
 	show("stderr", &r.Stderr)
 	if o.JSON {
-		if err := writeJSON(o.app.out, report); err != nil {
+		if err := report.WriteJSON(o.app.out, result); err != nil {
 			return err
 		}
 	} else if err := o.printStreams(id, r); err != nil {
 		return err
 	}
 	for i, file := range r.Out {
-		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name, plural(int(file.Bytes), "byte"), o.kept(id, r, "out-"+strconv.Itoa(i))))
+		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name, report.Plural(int(file.Bytes), "byte"), o.kept(id, r, "out-"+strconv.Itoa(i))))
 	}
 	for line := range strings.Lines(mcpserver.RenderSkips(r) + mcpserver.RenderWrites(r)) {
 		o.app.say("note", strings.TrimSuffix(line, "\n"))
 	}
-	for _, command := range report.Whole {
+	for _, command := range result.Whole {
 		o.app.say("hint", "what is not shown: "+command)
 	}
 	o.summary(id, mcpserver.RunLine(r))
@@ -71,21 +72,21 @@ func (o *runOptions) ended(id string, r *session.RunResult) error {
 
 // refused says why a script was not run.
 func (o *runOptions) refused(id string, r *session.RunResult, err error) error {
-	report, exit := &runReport{Session: id}, &exitError{Code: exitFailure, Err: err}
+	result, exit := &runReport{Session: id}, &exitError{Code: exitFailure, Err: err}
 	if r != nil {
-		report.Result = &r.Output
+		result.Result = &r.Output
 	}
 	word := "not run"
 	if denied, ok := errors.AsType[*session.Denied](err); ok {
-		word, report.Denial = "refused", &denied.Object
+		word, result.Denial = "refused", &denied.Object
 		exit.Err = fmt.Errorf("refused, %s: %s (%s)", denied.Object.Code, denied.Object.Detail, denied.Object.Reason)
 		exit.Hint = remedyOf(&denied.Object)
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
-		report.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
+		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
 		exit.Err = fmt.Errorf("%s: %s%s", plain.Code, plain.Message, causeOf(plain))
 		exit.Hint = plain.Remedy
 	} else if errors.Is(err, errCanceled) {
-		word, report.Error = "canceled", &runError{"canceled", "the command was ended before the script ran", ""}
+		word, result.Error = "canceled", &runError{"canceled", "the command was ended before the script ran", ""}
 	} else {
 		return err
 	}
@@ -93,7 +94,7 @@ func (o *runOptions) refused(id string, r *session.RunResult, err error) error {
 		o.summary(id, word)
 	}
 	if o.JSON {
-		return errors.Join(exit, writeJSON(o.app.out, report))
+		return errors.Join(exit, report.WriteJSON(o.app.out, result))
 	}
 	return exit
 }
@@ -124,7 +125,7 @@ func causeOf(plain *session.Error) string {
 
 // summary is the last line of the command's own. It is not folded: its end is a command to copy.
 func (o *runOptions) summary(id, what string) {
-	fmt.Fprintf(o.app.err, "skillsd: %s; %s\n", printable(what), o.sessionCommand("show", id))
+	fmt.Fprintf(o.app.err, "skillsd: %s; %s\n", report.Printable(what), o.sessionCommand("show", id))
 }
 
 // sessionCommand is the command that finds the record where this command has put it.
@@ -158,10 +159,10 @@ func (o *runOptions) printStreams(id string, r *session.RunResult) error {
 			continue
 		}
 		last := &lastByte{w: one.w}
-		if err := o.printStream(last, isTerminal(one.w), o.kept(id, r, one.name), one.s); err != nil {
+		if err := o.printStream(last, report.IsTerminal(one.w), o.kept(id, r, one.name), one.s); err != nil {
 			return err
 		}
-		if last.b != '\n' && (one.name == "stderr" || isTerminal(one.w)) {
+		if last.b != '\n' && (one.name == "stderr" || report.IsTerminal(one.w)) {
 			// What follows there is a line of the command's own.
 			if _, err := io.WriteString(one.w, "\n"); err != nil {
 				return err
@@ -174,7 +175,7 @@ func (o *runOptions) printStreams(id string, r *session.RunResult) error {
 // printStream prints a stream: of one that is whole the bytes that were kept, which need not be text.
 func (o *runOptions) printStream(w io.Writer, terminal bool, file string, s *session.Stream) error {
 	if s.Truncated {
-		return copyShown(w, strings.NewReader(mcpserver.RenderStream(s)), terminal)
+		return report.CopyOutput(w, strings.NewReader(mcpserver.RenderStream(s)), terminal)
 	}
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +191,7 @@ func (o *runOptions) printStream(w io.Writer, terminal bool, file string, s *ses
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyShown(w, kept, terminal), kept.Close())
+	return errors.Join(report.CopyOutput(w, kept, terminal), kept.Close())
 }
 
 // lastByte remembers how a text ended.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/schema"
 )
 
@@ -44,7 +45,7 @@ func (o *schemaOptions) run(args []string) error {
 			return usageError("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q", args[0])
 		}
 	}
-	return writeJSON(o.app.out, s)
+	return report.WriteJSON(o.app.out, s)
 }
 
 // schemaNames are the names of all schemas.

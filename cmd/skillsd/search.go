@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/catalog"
 	"github.com/skillsd/skillsd/skills/search"
 )
@@ -83,7 +84,7 @@ func (o *searchOptions) run(ctx context.Context, query string) error {
 		}
 	}
 	if o.JSON {
-		return writeJSON(o.app.out, result)
+		return report.WriteJSON(o.app.out, result)
 	}
 	return o.print(&result)
 }
@@ -95,15 +96,15 @@ func (o *searchOptions) print(result *searchResult) error {
 	most := o.app.columns(o.app.out)
 	paths := 0
 	for _, hit := range result.Hits {
-		paths = max(paths, cells(printable(hit.Path)))
+		paths = max(paths, report.Cells(report.Printable(hit.Path)))
 	}
 	paths = min(paths, max(minPathColumn, most/2))
 	for _, hit := range result.Hits {
-		path := pad(printable(hit.Path), paths)
-		if cells(path) > paths {
-			path += "\n" + pad("", paths)
+		path := report.Pad(report.Printable(hit.Path), paths)
+		if report.Cells(path) > paths {
+			path += "\n" + report.Pad("", paths)
 		}
-		if _, err := fmt.Fprintln(o.app.out, path+gap+shorten(hit.Description, max(minDescription, most-paths-len(gap)))); err != nil {
+		if _, err := fmt.Fprintln(o.app.out, path+gap+report.Shorten(hit.Description, max(minDescription, most-paths-len(gap)))); err != nil {
 			return err
 		}
 	}
@@ -111,7 +112,7 @@ func (o *searchOptions) print(result *searchResult) error {
 		fmt.Fprintf(o.app.err, "%d more; --limit 0 prints all\n", rest)
 	}
 	if result.Suggestion != "" {
-		fmt.Fprintf(o.app.err, "did you mean: %s\n", printable(result.Suggestion))
+		fmt.Fprintf(o.app.err, "did you mean: %s\n", report.Printable(result.Suggestion))
 	}
 	return nil
 }

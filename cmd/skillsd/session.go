@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
@@ -56,10 +57,10 @@ func (o *sessionListOptions) run() error {
 		return err
 	}
 	if o.JSON {
-		return writeJSON(o.app.out, append([]provenance.Session{}, sessions...))
+		return report.WriteJSON(o.app.out, append([]provenance.Session{}, sessions...))
 	}
 	if len(sessions) == 0 {
-		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", printable(dir))
+		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", report.Printable(dir))
 		return err
 	}
 	return o.table(sessionRows(dir, sessions))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -38,7 +39,7 @@ func (o *sessionShowOptions) details(e *provenance.Event) []string {
 	var lines []string
 	for _, words := range []string{strings.Join(given, " "), joinWords(facts)} {
 		if words != "" {
-			lines = append(lines, detailIndent+shorten(words, max(room, 20)))
+			lines = append(lines, detailIndent+report.Shorten(words, max(room, 20)))
 		}
 	}
 	return lines

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 )
@@ -46,7 +47,7 @@ func sessionRows(dir string, sessions []provenance.Session) []sessionRow {
 			if load.Skillsd != nil {
 				name = load.Skillsd.Path
 			}
-			if name = oneLine(name); name != "" && !slices.Contains(rows[i].skills, name) {
+			if name = report.OneLine(name); name != "" && !slices.Contains(rows[i].skills, name) {
 				rows[i].skills = append(rows[i].skills, name)
 			}
 		}
@@ -71,9 +72,9 @@ func sessionLines(sessions []sessionRow, columns int, now time.Time) []string {
 	ids, wide, skill, who, client := shortIDs(sessions, columns == 0), len("SESSION"), minSkills, 0, minClient
 	local := mcpserver.LocalPrincipal().Name
 	for i, s := range sessions {
-		wide, skill, client = max(wide, cells(ids[i])), max(skill, cells(strings.Join(s.skills, ", "))), max(client, cells(oneLine(s.Client)))
+		wide, skill, client = max(wide, report.Cells(ids[i])), max(skill, report.Cells(strings.Join(s.skills, ", "))), max(client, report.Cells(report.OneLine(s.Client)))
 		if columns == 0 || s.Principal != local {
-			who = max(who, minPrincipal, cells(oneLine(s.Principal)))
+			who = max(who, minPrincipal, report.Cells(report.OneLine(s.Principal)))
 		}
 	}
 	if columns > 0 {
@@ -81,20 +82,20 @@ func sessionLines(sessions []sessionRow, columns int, now time.Time) []string {
 		skill, who, client = sessionRoom(columns-wide-others, skill, who, client)
 	}
 	row := func(id, start, skills, runs, denials, state, principal, client string) string {
-		line := fmt.Sprintf("%s  %s  %s  %s  %s  %s  ", pad(id, wide), pad(start, 11), pad(skills, skill), pad(runs, 3), pad(denials, 4), pad(state, 7))
+		line := fmt.Sprintf("%s  %s  %s  %s  %s  %s  ", report.Pad(id, wide), report.Pad(start, 11), report.Pad(skills, skill), report.Pad(runs, 3), report.Pad(denials, 4), report.Pad(state, 7))
 		if who > 0 {
-			line += pad(principal, who) + "  "
+			line += report.Pad(principal, who) + "  "
 		}
 		return strings.TrimRight(line+client, " ")
 	}
 	lines := []string{row("SESSION", "START", "SKILLS", "RUN", "DENY", "STATE", "PRINCIPAL", "CLIENT")}
 	for i, s := range sessions {
-		program := oneLine(s.Client)
-		if name, _, _ := strings.Cut(program, " "); cells(program) > client {
+		program := report.OneLine(s.Client)
+		if name, _, _ := strings.Cut(program, " "); report.Cells(program) > client {
 			program = name
 		}
 		lines = append(lines, row(ids[i], startOf(s.CreatedAt.Local(), now), fewSkills(s.skills, skill), fmt.Sprint(s.Counts.Runs), fmt.Sprint(s.Counts.Denials), string(s.State),
-			shorten(s.Principal, max(who, 1)), shorten(program, client)))
+			report.Shorten(s.Principal, max(who, 1)), report.Shorten(program, client)))
 	}
 	return lines
 }
@@ -123,11 +124,11 @@ func sessionRoom(room, skill, who, client int) (int, int, int) {
 // fewSkills names skills in so many columns, and counts those that do not fit.
 func fewSkills(names []string, columns int) string {
 	text := strings.Join(names, ", ")
-	if cells(text) <= columns || len(names) < 2 {
-		return shorten(text, columns)
+	if report.Cells(text) <= columns || len(names) < 2 {
+		return report.Shorten(text, columns)
 	}
 	rest := fmt.Sprintf(" +%d", len(names)-1)
-	return shorten(names[0], max(columns-len(rest), 1)) + rest
+	return report.Shorten(names[0], max(columns-len(rest), 1)) + rest
 }
 
 // startOf is a time of this year without the year, and of another as a day.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -34,18 +35,18 @@ func TestSessionLines(t *testing.T) {
 	}
 	same := sessionLines(sessions[1:], 80, now)
 	for _, line := range append(same, sessionLines([]sessionRow{sessions[0], sessions[2]}, 80, now)...) {
-		if cells(line) > 80 || strings.ContainsAny(line, "\x1b\n") {
-			t.Errorf("%d columns: %q", cells(line), line)
+		if report.Cells(line) > 80 || strings.ContainsAny(line, "\x1b\n") {
+			t.Errorf("%d columns: %q", report.Cells(line), line)
 		}
 	}
 	if !strings.Contains(same[1], "  cs… +2  123  ") {
 		t.Errorf("the skills are not cut to their column in %q", same[1])
 	}
-	if alone := sessionLines(sessions[:1], 80, now); strings.Contains(alone[0], "PRINCIPAL") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || cells(alone[1]) > 80 {
+	if alone := sessionLines(sessions[:1], 80, now); strings.Contains(alone[0], "PRINCIPAL") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || report.Cells(alone[1]) > 80 {
 		t.Errorf("of this machine's user alone: %q", alone)
 	}
 	sessions[0].skills = []string{"a-skill-with-a-name-that-is-longer-than-half-a-line"}
-	if alone := sessionLines(sessions[:1], 80, now); !strings.Contains(alone[1], "  a-skill-with-a…  0 ") || !strings.HasSuffix(alone[1], "  claude-code") || cells(alone[1]) > 80 {
+	if alone := sessionLines(sessions[:1], 80, now); !strings.Contains(alone[1], "  a-skill-with-a…  0 ") || !strings.HasSuffix(alone[1], "  claude-code") || report.Cells(alone[1]) > 80 {
 		t.Errorf("of this machine's user alone: %q", alone)
 	}
 	if !strings.HasPrefix(same[1], "ses_019aa6f0-7c00  ") {
@@ -88,7 +89,7 @@ func TestTimelineDetails(t *testing.T) {
 		}
 	}
 	long := provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(provenance.ScriptExecution{Args: []string{strings.Repeat("x", 500)}})}
-	if got := o.details(&long); len(got) != 1 || cells(got[0]) > 80 {
+	if got := o.details(&long); len(got) != 1 || report.Cells(got[0]) > 80 {
 		t.Errorf("%q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/store"
@@ -106,26 +107,26 @@ func (o *sessionReplayOptions) print(w *bufio.Writer, item *replayItem) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(w, "%s\n", quietJSON(raw))
+		_, err = fmt.Fprintf(w, "%s\n", report.QuietJSON(raw))
 		return err
 	}
 	subject := item.Skill
 	if item.Path != "" {
 		subject += ":" + item.Path
 	}
-	fmt.Fprintf(w, "#%d %s %s %s", item.Seq, item.Time.Local().Format("15:04:05.000"), item.What, oneLine(subject))
+	fmt.Fprintf(w, "#%d %s %s %s", item.Seq, item.Time.Local().Format("15:04:05.000"), item.What, report.OneLine(subject))
 	if item.Digest != "" {
 		fmt.Fprintf(w, " bytes %d-%d of %s", item.Offset, item.Offset+int64(item.Bytes), item.Digest)
 	}
 	fmt.Fprintln(w)
 	switch {
 	case item.Missing != "":
-		fmt.Fprintf(w, "! %s\n", oneLine(item.Missing))
+		fmt.Fprintf(w, "! %s\n", report.OneLine(item.Missing))
 	case !utf8.Valid(item.data):
 		fmt.Fprintf(w, "! %d bytes that are no text; --json has them\n", len(item.data))
 	default:
 		for line := range bytes.Lines(item.data) {
-			fmt.Fprintf(w, "| %s\n", visible(string(bytes.TrimSuffix(line, []byte("\n")))))
+			fmt.Fprintf(w, "| %s\n", report.Visible(string(bytes.TrimSuffix(line, []byte("\n")))))
 		}
 	}
 	_, err := fmt.Fprintln(w)

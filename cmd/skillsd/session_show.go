@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
@@ -59,7 +59,7 @@ func (o *sessionShowOptions) run(id string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := o.app.out.Write(quietJSON(line)); err != nil {
+		if _, err := o.app.out.Write(report.QuietJSON(line)); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (o *sessionShowOptions) timeline(dir, id string) error {
 			if e.Client != "" {
 				who += ", " + e.Client
 			}
-			fmt.Fprintf(o.app.out, "session %s (%s)\n", id, oneLine(who))
+			fmt.Fprintf(o.app.out, "session %s (%s)\n", id, report.OneLine(who))
 			first = false
 		}
 		at := e.Time.Local()
@@ -103,13 +103,13 @@ func (o *sessionShowOptions) line(e *provenance.Event) string {
 	if e.Path != "" {
 		subject += ":" + e.Path
 	}
-	subject, outcome := oneLine(subject), oneLine(provenance.Summary(e))
-	line := e.Time.Local().Format("15:04:05.000") + "  " + pad(string(e.Kind), 22) + "  "
+	subject, outcome := report.OneLine(subject), report.OneLine(provenance.Summary(e))
+	line := e.Time.Local().Format("15:04:05.000") + "  " + report.Pad(string(e.Kind), 22) + "  "
 	if columns := o.app.knownColumns(o.app.out); columns > 0 {
 		const gap, least = 2, 12
-		room := max(columns-cells(line), 2*least)
-		outcome = shorten(outcome, max(room-min(cells(subject), least)-gap, least))
-		subject = shorten(subject, room-cells(outcome)-gap)
+		room := max(columns-report.Cells(line), 2*least)
+		outcome = report.Shorten(outcome, max(room-min(report.Cells(subject), least)-gap, least))
+		subject = report.Shorten(subject, room-report.Cells(outcome)-gap)
 	}
 	if subject != "" {
 		line += subject + "  "
@@ -167,34 +167,6 @@ func (o *sessionShowOptions) printOutput(dir, id string) error {
 }
 
 // copyOutput prints what a script printed.
-func (a *app) copyOutput(r io.Reader) error { return copyShown(a.out, r, isTerminal(a.out)) }
-
-// copyShown copies what a script printed: byte for byte, but to a terminal without what a terminal
-// obeys.
-func copyShown(w io.Writer, r io.Reader, terminal bool) error {
-	if !terminal {
-		_, err := io.Copy(w, r)
-		return err
-	}
-	in := bufio.NewReader(r)
-	for {
-		line, err := in.ReadString('\n')
-		text, ended := strings.CutSuffix(line, "\n")
-		words := strings.Split(text, "\t")
-		for i := range words {
-			words[i] = printable(words[i])
-		}
-		if text = strings.Join(words, "\t"); ended {
-			text += "\n"
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			return err
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+func (a *app) copyOutput(r io.Reader) error {
+	return report.CopyOutput(a.out, r, report.IsTerminal(a.out))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
@@ -70,7 +71,7 @@ func (o *sessionVerifyOptions) run(name string) error {
 	if err != nil {
 		return err
 	}
-	report, err := filestore.Verify(dir, id, keys...)
+	found, err := filestore.Verify(dir, id, keys...)
 	verdict := sessionVerdict{ID: id, Notes: []string{}}
 	if wrong, ok := errors.AsType[*filestore.VerifyError](err); ok {
 		verdict.Problem = &recordProblem{wrong.File, wrong.Line, wrong.What}
@@ -79,50 +80,50 @@ func (o *sessionVerifyOptions) run(name string) error {
 	if err != nil {
 		return err
 	}
-	verdict.OK, verdict.Events, verdict.Files, verdict.Notes = true, report.Events, report.Files, notesOn(report)
+	verdict.OK, verdict.Events, verdict.Files, verdict.Notes = true, found.Events, found.Files, notesOn(found)
 	signed := ""
-	if report.Signed {
+	if found.Signed {
 		verdict.SignedBy = keys[0].Name()
 		signed = ", signed by " + verdict.SignedBy
 	}
-	return o.print(&verdict, fmt.Sprintf("ok %s: %d events, %d files%s", id, report.Events, report.Files, signed))
+	return o.print(&verdict, fmt.Sprintf("ok %s: %d events, %d files%s", id, found.Events, found.Files, signed))
 }
 
 // print prints a verdict, in words as one line and, on stderr, the notes.
 func (o *sessionVerifyOptions) print(verdict *sessionVerdict, line string) error {
 	if o.JSON {
-		return writeJSON(o.app.out, verdict)
+		return report.WriteJSON(o.app.out, verdict)
 	}
-	if _, err := fmt.Fprintln(o.app.out, printable(line)); err != nil {
+	if _, err := fmt.Fprintln(o.app.out, report.Printable(line)); err != nil {
 		return err
 	}
 	for _, text := range verdict.Notes {
-		fmt.Fprintf(o.app.err, "note: %s\n", printable(text))
+		fmt.Fprintf(o.app.err, "note: %s\n", report.Printable(text))
 	}
 	return nil
 }
 
 // notesOn says what is no difference and yet worth knowing.
-func notesOn(report *filestore.Report) []string {
+func notesOn(found *filestore.Report) []string {
 	notes := []string{}
 	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	for _, view := range report.Stale {
+	for _, view := range found.Stale {
 		say("%s is of an earlier moment", view)
 	}
-	for _, file := range report.Unrecorded {
+	for _, file := range found.Unrecorded {
 		say("no event names %s", file)
 	}
-	if n := len(report.Unfinished); n > 0 {
-		say("%d scripts were requested and have no outcome, the first is %s", n, report.Unfinished[0])
+	if n := len(found.Unfinished); n > 0 {
+		say("%d scripts were requested and have no outcome, the first is %s", n, found.Unfinished[0])
 	}
-	if n := report.NotKept; n > 0 {
+	if n := found.NotKept; n > 0 {
 		say("%d of the texts shown are not kept, and the record does not say that they must be", n)
 	}
-	if report.Removed > 0 {
-		say("%d outputs were removed to make room, as the record says", report.Removed)
+	if found.Removed > 0 {
+		say("%d outputs were removed to make room, as the record says", found.Removed)
 	}
-	if report.Torn > 0 {
-		say("a torn last line of %s is no part of the record", plural(int(report.Torn), "byte"))
+	if found.Torn > 0 {
+		say("a torn last line of %s is no part of the record", report.Plural(int(found.Torn), "byte"))
 	}
 	return notes
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // elided stands for what is the same on both sides.
@@ -93,7 +95,7 @@ func changedLines(text []byte, head, tail int) []string {
 	part = bytes.TrimSuffix(bytes.TrimSuffix(part, []byte("\n")), []byte("\r"))
 	var lines []string
 	for line := range bytes.SplitSeq(part, []byte("\n")) {
-		lines = append(lines, printable(strings.ReplaceAll(strings.TrimSuffix(string(line), "\r"), "\t", "    ")))
+		lines = append(lines, report.Printable(strings.ReplaceAll(strings.TrimSuffix(string(line), "\r"), "\t", "    ")))
 	}
 	if text[to-1] != '\n' {
 		lines[len(lines)-1] += "\n\\ No newline at end of file"

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
 // jsonObject is where an object stands in a text of JSON.
@@ -69,7 +71,7 @@ func readObject(text []byte, at int) (*jsonObject, error) {
 		member.end = here()
 		member.value = member.end - len(raw)
 		if seen[member.key] {
-			return nil, fmt.Errorf("line %d: %q stands twice", lineAt(text, member.start), printable(clipValue(member.key)))
+			return nil, fmt.Errorf("line %d: %q stands twice", lineAt(text, member.start), report.Printable(clipValue(member.key)))
 		}
 		seen[member.key] = true
 		object.members = append(object.members, member)

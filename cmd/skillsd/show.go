@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -68,7 +69,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 		}
 	}
 	if o.JSON {
-		return writeJSON(o.app.out, row)
+		return report.WriteJSON(o.app.out, row)
 	}
 	return printSkill(o.app.out, &row)
 }
@@ -107,15 +108,15 @@ func lookupFailure(err error) error {
 	case *skills.NotFoundError:
 		exit.Err = fmt.Errorf("no skill %q", e.Name)
 		if e.Suggestion != "" {
-			exit.Hint = "did you mean " + printable(e.Suggestion) + "?"
+			exit.Hint = "did you mean " + report.Printable(e.Suggestion) + "?"
 		} else if len(e.Nearest) > 0 {
-			exit.Hint = "skills are: " + printable(strings.Join(e.Nearest, ", "))
+			exit.Hint = "skills are: " + report.Printable(strings.Join(e.Nearest, ", "))
 		} else {
 			exit.Hint = "`skillsd list` says what is served, and what could not be read"
 		}
 	case *skills.AmbiguousError:
 		exit.Err = fmt.Errorf("%q names more than one skill", e.Name)
-		exit.Hint = "use one of: " + printable(strings.Join(e.Paths, ", "))
+		exit.Hint = "use one of: " + report.Printable(strings.Join(e.Paths, ", "))
 	}
 	return exit
 }
@@ -123,12 +124,12 @@ func lookupFailure(err error) error {
 func printSkill(w io.Writer, row *skillRow) error {
 	fact := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%-14s %s\n", name, printable(value))
+			fmt.Fprintf(w, "%-14s %s\n", name, report.Printable(value))
 		}
 	}
 	fact("skill", row.Path)
 	fact("name", row.Name)
-	fact("description", oneLine(row.Description))
+	fact("description", report.OneLine(row.Description))
 	fact("tier", row.Tier)
 	fact("root", row.Root)
 	fact("origin", row.Origin)
@@ -170,13 +171,13 @@ func printFiles(w io.Writer, row *skillRow) {
 	const most = 60
 	paths := 0
 	for _, r := range row.Resources {
-		paths = max(paths, min(cells(printable(r.Path)), most))
+		paths = max(paths, min(report.Cells(report.Printable(r.Path)), most))
 	}
 	if len(row.Resources) > 0 {
 		fmt.Fprintln(w, "files")
 	}
 	for _, r := range row.Resources {
-		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", pad(printable(r.Path), paths), r.Kind, r.Size, r.Digest)
+		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", report.Pad(report.Printable(r.Path), paths), r.Kind, r.Size, r.Digest)
 	}
 	if len(row.Scripts) > 0 {
 		fmt.Fprintln(w, "scripts")
@@ -184,8 +185,8 @@ func printFiles(w io.Writer, row *skillRow) {
 	for _, script := range row.Scripts {
 		verdict := "may run"
 		if !script.Allowed {
-			verdict = "may not run: " + printable(script.Reason)
+			verdict = "may not run: " + report.Printable(script.Reason)
 		}
-		fmt.Fprintf(w, "  %s  %-9s %s\n", pad(printable(script.Path), paths), script.Runtime, verdict)
+		fmt.Fprintf(w, "  %s  %-9s %s\n", report.Pad(report.Printable(script.Path), paths), script.Runtime, verdict)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -61,7 +62,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	if err != nil {
 		return err
 	}
-	report := &validateReport{all: []verdict{}, options: o}
+	result := &validateReport{all: []verdict{}, options: o}
 	bar := newProgress(o.app.err, "skills checked", len(found))
 	defer bar.clear()
 	if len(found) == 0 {
@@ -78,15 +79,15 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 		if err != nil {
 			return err
 		}
-		if isTerminal(o.app.out) {
+		if report.IsTerminal(o.app.out) {
 			bar.clear()
 		}
-		if err := report.add(verdicts); err != nil {
+		if err := result.add(verdicts); err != nil {
 			return err
 		}
 	}
 	bar.clear()
-	return report.end()
+	return result.end()
 }
 
 // validateReport prints verdicts and counts them.
@@ -137,26 +138,19 @@ func (r *validateReport) count(v *verdict) {
 // end prints the counts and chooses the exit code.
 func (r *validateReport) end() error {
 	if r.options.JSON {
-		if err := writeJSON(r.options.app.out, r.all); err != nil {
+		if err := report.WriteJSON(r.options.app.out, r.all); err != nil {
 			return err
 		}
 	}
-	text := fmt.Sprintf("%d of %s strictly valid; %s", r.valid, plural(r.skills, "skill"), plural(r.errors, "problem"))
+	text := fmt.Sprintf("%d of %s strictly valid; %s", r.valid, report.Plural(r.skills, "skill"), report.Plural(r.errors, "problem"))
 	if r.options.Lenient {
-		text = fmt.Sprintf("%d of %s loadable; %s, %s", r.valid, plural(r.skills, "skill"), plural(r.errors, "error"), plural(r.warnings, "warning"))
+		text = fmt.Sprintf("%d of %s loadable; %s, %s", r.valid, report.Plural(r.skills, "skill"), report.Plural(r.errors, "error"), report.Plural(r.warnings, "warning"))
 	}
 	fmt.Fprintln(r.options.app.err, text)
 	if r.errors > 0 {
 		return &exitError{Code: exitProblems}
 	}
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // joinPath puts a slash between two parts that are not empty. What the user gave stays as given.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 )
 
@@ -48,7 +49,7 @@ func newVersionCmd(a *app) *cobra.Command {
 		RunE: runE(func(context.Context, []string) error {
 			b := readBuild()
 			if asJSON {
-				return writeJSON(a.out, b)
+				return report.WriteJSON(a.out, b)
 			}
 			fmt.Fprintf(a.out, "skillsd %s\n", b.Version)
 			if b.Revision != "" {

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"unicode/utf16"
 )
 
-// writeJSON prints v as every --json does: two spaces, one newline at the end, and no character that
+// WriteJSON prints v as every --json does: two spaces, one newline at the end, and no character that
 // a terminal obeys.
-func writeJSON(w io.Writer, v any) error {
+func WriteJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
@@ -19,13 +19,13 @@ func writeJSON(w io.Writer, v any) error {
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(quietJSON(text.Bytes()))
+	_, err := w.Write(QuietJSON(text.Bytes()))
 	return err
 }
 
-// quietJSON is the same JSON with the characters escaped that move a cursor or turn the direction of
+// QuietJSON is the same JSON with the characters escaped that move a cursor or turn the direction of
 // text; JSON itself asks for those below a space only. They can stand in strings alone.
-func quietJSON(text []byte) []byte {
+func QuietJSON(text []byte) []byte {
 	loud := func(r rune) bool {
 		return r >= 0x7f && (unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029')
 	}
