@@ -1,6 +1,10 @@
 package policy
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+	"strings"
+)
 
 // Reason is why an observation is denied, one of the reference's four.
 type Reason string
@@ -13,27 +17,24 @@ const (
 	NeedsSanitizingWorker  Reason = "needs-sanitizing-worker"
 )
 
-// Code names a denial. The list is closed.
+// Code names a denial. The list is closed: a code is declared here and has one row in the table of
+// codes, from which its reason and its short text come; what each rule says is in the table of refusals.
 type Code string
 
-// The codes of denials with the reason not-authorized.
+// The codes of denials.
 const (
-	CodeToolNotAllowed        Code = "tool_not_allowed"
-	CodeDirectCommandRequired Code = "direct_command_required"
-	CodeSkillNotActivated     Code = "skill_not_activated"
-	CodeActivationUnknown     Code = "activation_unknown"
-	CodeScriptNotAllowlisted  Code = "script_not_allowlisted"
-	CodeAllowedToolsConflict  Code = "allowed_tools_conflict"
-	CodeTierDenied            Code = "tier_denied"
-	CodeApprovalRequired      Code = "approval_required"
-	CodeApprovalDeclined      Code = "approval_declined"
-	CodeProfileExcludes       Code = "profile_excludes"
-	CodePermissionDenied      Code = "permission_denied"
-	CodeLeaseInvalid          Code = "lease_invalid"
-)
-
-// The codes of denials with the reason not-observable.
-const (
+	CodeToolNotAllowed         Code = "tool_not_allowed"
+	CodeDirectCommandRequired  Code = "direct_command_required"
+	CodeSkillNotActivated      Code = "skill_not_activated"
+	CodeActivationUnknown      Code = "activation_unknown"
+	CodeScriptNotAllowlisted   Code = "script_not_allowlisted"
+	CodeAllowedToolsConflict   Code = "allowed_tools_conflict"
+	CodeTierDenied             Code = "tier_denied"
+	CodeApprovalRequired       Code = "approval_required"
+	CodeApprovalDeclined       Code = "approval_declined"
+	CodeProfileExcludes        Code = "profile_excludes"
+	CodePermissionDenied       Code = "permission_denied"
+	CodeLeaseInvalid           Code = "lease_invalid"
 	CodeResourceOutsideRoot    Code = "resource_outside_root"
 	CodeScriptOutsideRoot      Code = "script_outside_root"
 	CodeScriptSnapshotMismatch Code = "script_snapshot_mismatch"
@@ -41,14 +42,124 @@ const (
 	CodeResumeDrift            Code = "resume_drift"
 )
 
-// Reason is the reason a code stands for.
-func (c Code) Reason() Reason {
-	switch c {
-	case CodeResourceOutsideRoot, CodeScriptOutsideRoot, CodeScriptSnapshotMismatch, CodeOutputNotReleased, CodeResumeDrift:
-		return NotObservable
-	}
-	return NotAuthorized
+// codes is the table of codes: the reason each stands for, and what keeps a script from running in a few
+// words, for a list of scripts.
+var codes = map[Code]struct {
+	reason Reason
+	brief  string
+}{
+	CodeToolNotAllowed:         {NotAuthorized, "not allowlisted"},
+	CodeDirectCommandRequired:  {NotAuthorized, "nothing shows that the user wants it"},
+	CodeSkillNotActivated:      {NotAuthorized, "the skill is not loaded"},
+	CodeActivationUnknown:      {NotAuthorized, "the activation handle is unknown or has expired"},
+	CodeScriptNotAllowlisted:   {NotAuthorized, "not allowlisted"},
+	CodeAllowedToolsConflict:   {NotAuthorized, "the skill's own allowed-tools do not cover it"},
+	CodeTierDenied:             {NotAuthorized, "scripts of this tier are not run here"},
+	CodeApprovalRequired:       {NotAuthorized, "it needs an approval that this client cannot ask for"},
+	CodeApprovalDeclined:       {NotAuthorized, "the user declined it"},
+	CodeProfileExcludes:        {NotAuthorized, "the profile does not include it"},
+	CodePermissionDenied:       {NotAuthorized, "it needs the host"},
+	CodeLeaseInvalid:           {NotAuthorized, "it needs a browser lease"},
+	CodeResourceOutsideRoot:    {NotObservable, "it lies outside of its skill"},
+	CodeScriptOutsideRoot:      {NotObservable, "it lies outside of its skill"},
+	CodeScriptSnapshotMismatch: {NotObservable, "it is not what the operator allowed"},
+	CodeOutputNotReleased:      {NotObservable, "its output is not released by the operator"},
+	CodeResumeDrift:            {NotObservable, "the skill is not the one that was loaded"},
 }
+
+// Reason returns the reason a code stands for.
+func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
+
+// Brief returns what keeps a script from running in a few words, for a list of scripts.
+func (c Code) Brief() string { return cmp.Or(codes[c].brief, string(c)) }
+
+// refusal is one way in which a rule refuses a request.
+type refusal struct {
+	code           Code
+	rule           string // empty: the code
+	detail, remedy string // with the words of [Request.refuse] in braces
+}
+
+// The table of refusals, in the order of the rules.
+var (
+	toolNotOffered = refusal{code: CodeToolNotAllowed,
+		detail: "{tool} is not allowed in this run",
+		remedy: "the operator can offer it with --allow-tool {tool}"}
+	profileUnknown = refusal{code: CodeProfileExcludes, rule: ruleProfile,
+		detail: "{tool}: this session is held to a profile that does not exist",
+		remedy: "the operator can configure the profile, or choose one that exists"}
+	profileExcludes = refusal{code: CodeProfileExcludes, rule: ruleProfile,
+		detail: "{tool}: the profile {profile} does not include {what}",
+		remedy: "the operator can add it to the profile, or choose another one"}
+	modeUnknown = refusal{code: CodeDirectCommandRequired, rule: "mode_unknown",
+		detail: "{tool}: the enforcement mode is unknown",
+		remedy: "the operator can set --cfc-enforcement-mode"}
+	handleUnknown = refusal{code: CodeActivationUnknown,
+		detail: "{tool}: the activation handle is unknown or has expired",
+		remedy: "call load_skill again and use the handle it returns"}
+	notActivated = refusal{code: CodeSkillNotActivated,
+		detail: "{tool}: skill is not activated for this run: {skill}",
+		remedy: "call load_skill with this skill, then run the script again"}
+	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
+		detail: "{tool}: skill script is not exactly allowlisted: {script}",
+		remedy: "the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script {shell script}"}
+	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
+		detail: "{tool}: the skill was not there when the server started, so its entry allows nothing",
+		remedy: "the operator can review the skill and restart the server"}
+	pinnedTreeChanged = refusal{code: CodeScriptSnapshotMismatch,
+		detail: "{tool}: the skill changed since the operator allowed the script: other files of it are not what they were",
+		remedy: "the operator can review the skill, allow the script again with `skillsd allow {shell script}`, " +
+			"and restart the server"}
+	pinnedScriptChanged = refusal{code: CodeScriptSnapshotMismatch,
+		detail: "{tool}: the script's digest is not the one the operator allowed",
+		remedy: "the operator can read the script, allow it again with `skillsd allow {shell script}`, and restart the server"}
+	treeChanged = refusal{code: CodeScriptSnapshotMismatch,
+		detail: "{tool}: the skill's files differ from those that were there when the server started",
+		remedy: "the operator can review the change and restart the server"}
+	toolsConflict = refusal{code: CodeAllowedToolsConflict,
+		detail: "{tool}: the skill's own allowed-tools does not cover this script",
+		remedy: "the skill's author can add run_skill_script to allowed-tools, " +
+			"or the operator can serve with --allowed-tools advisory"}
+	tierClosed = refusal{code: CodeTierDenied,
+		detail: "{tool}: scripts of tier {tier} are not run here",
+		remedy: "the operator can serve without --tier-scripts {tier}=deny"}
+	targetUnknown = refusal{code: CodePermissionDenied,
+		detail: "{tool}: the entry's target is unknown",
+		remedy: "the operator can set it to sandbox or host"}
+	keptInSandbox = refusal{code: CodePermissionDenied,
+		detail: "{tool}: a profile of this session keeps scripts in the sandbox, and this one runs on the host",
+		remedy: "the operator can choose another profile, or set the entry's target to sandbox"}
+	hostNotEnabled = refusal{code: CodePermissionDenied,
+		detail: "{tool}: this script runs on the host, which is not enabled",
+		remedy: "the operator can start the server with --skill-script-execution-target host, " +
+			"or with a profile whose target is host"}
+	leaseInvalid = refusal{code: CodeLeaseInvalid,
+		detail: "{tool}: {cause}",
+		remedy: "the client can lease a browser on this machine and send it with the call as _meta skillsd/browser-lease"}
+	otherBrowser = refusal{code: CodeLeaseInvalid,
+		detail: "{tool}: --cdp names another browser than the lease",
+		remedy: "leave --cdp out: the script is given the leased browser"}
+	strictNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleStrictNeeds,
+		detail: "{tool} requires direct-command authorization in {mode}",
+		remedy: remedyCommand}
+	explicitNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleExplicitNeeds,
+		detail: "{tool} requires direct-command authorization in {mode}",
+		remedy: remedyCommand}
+	entryNeedsApproval = refusal{code: CodeApprovalRequired,
+		detail: "{tool}: this script needs an approval by the user for each run",
+		remedy: "use a client through which the server can ask the user, or the operator can change the entry's approve"}
+	tierNeedsApproval = refusal{code: CodeApprovalRequired,
+		detail: "{tool}: scripts of tier {tier} need an approval by the user",
+		remedy: "use a client through which the server can ask the user, or the operator can review the skill and " +
+			"set approve: never on its entry or serve its root with a higher tier: --skills-root user=DIR"}
+	notReleased = refusal{code: CodeOutputNotReleased,
+		detail: "{tool}: the run could show the model more than the skill's own files, and its output is not released",
+		remedy: "the operator can release it with --release observed, " +
+			"or --release opaque to run it without showing its output"}
+)
+
+const remedyCommand = "the operator can start the server with --prompt-slot-role direct-command, " +
+	"or the client can send a prompt slot with that role"
 
 // Denial is a refusal. Its texts are public: they hold no host path, no secret and no value of the
 // caller's longer than a name.
@@ -68,6 +179,29 @@ func NewDenial(code Code, detail, remedy string) *Denial {
 }
 
 func (d *Denial) Error() string { return d.Detail }
+
+// refuse returns the denial of a request: a row of the table of refusals with the words of the request,
+// and further ones in pairs, in the place of their names.
+func (r *Request) refuse(why refusal, more ...string) *Denial {
+	script := r.Skill + ":" + r.Path
+	// All at once: what a caller chose is not looked through for names.
+	fill := strings.NewReplacer(append([]string{"{tool}", clip(r.Tool), "{skill}", clip(r.Skill), "{script}", clip(script),
+		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
+	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail), Skill: clip(r.Skill), Path: clip(r.Path),
+		Remedy: fill.Replace(why.remedy), RuleID: cmp.Or(why.rule, string(why.code))}
+}
+
+// shellWord returns a name, clipped, as one word of a POSIX shell's command line. What a skill's author
+// chose runs nothing when an operator pastes it.
+func shellWord(name string) string {
+	name = clip(name)
+	if name != "" && !strings.ContainsFunc(name, func(c rune) bool {
+		return !strings.ContainsRune("-_./:@", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	}) {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
 
 // ApprovalRequired is a refusal that an approval by the user would lift.
 type ApprovalRequired struct {

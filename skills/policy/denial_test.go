@@ -88,7 +88,7 @@ func TestDenialObjects(t *testing.T) {
 	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot, CodeResumeDrift} {
 		got.Write(encode(t, texts(NewDenial(code, "detail", "remedy"))))
 	}
-	for _, code := range codes(t) {
+	for _, code := range declaredCodes(t) {
 		if !strings.Contains(got.String(), `"code":"`+string(code)+`"`) {
 			t.Errorf("no example of %s", code)
 		}
@@ -109,8 +109,8 @@ func TestDenialObjects(t *testing.T) {
 	}
 }
 
-// codes are the constants of type Code: the closed list.
-func codes(t *testing.T) (list []Code) {
+// declaredCodes returns the constants of type Code: the closed list.
+func declaredCodes(t *testing.T) (list []Code) {
 	t.Helper()
 	syntax, err := parser.ParseFile(token.NewFileSet(), "denial.go", nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -162,6 +162,35 @@ func TestReasonOfCode(t *testing.T) {
 				t.Errorf("NewDenial(%s) = %s, %s, want %s", code, got.Reason, got.RuleID, reason)
 			}
 		}
+	}
+}
+
+// Every code has a row in the table, and its short text fits into a line of a list of files.
+func TestTableOfCodes(t *testing.T) {
+	declared := declaredCodes(t)
+	if len(codes) != len(declared) {
+		t.Errorf("%d rows for %d codes", len(codes), len(declared))
+	}
+	for _, code := range declared {
+		row := codes[code]
+		if row.reason == "" || row.brief == "" || len(row.brief) > 60 || strings.ContainsAny(row.brief, "\n,()") {
+			t.Errorf("%s has the row %+v", code, row)
+		}
+		if code.Brief() != row.brief || code.Reason() != row.reason {
+			t.Errorf("%s: %q, %s", code, code.Brief(), code.Reason())
+		}
+	}
+	if got := Code("of_tomorrow").Brief(); got != "of_tomorrow" {
+		t.Errorf("a code without a row is %q", got)
+	}
+}
+
+// What a caller chose stands in a denial as it was, also when it looks like a name in the table.
+func TestRefusalFillsNamesOnce(t *testing.T) {
+	request := Request{Tool: "{skill}", Skill: "{tool}", Path: "{script}"}
+	got := request.refuse(profileExcludes, "{profile}", "{what}", "{what}", "{tool}")
+	if want := "{skill}: the profile {what} does not include {tool}"; got.Detail != want {
+		t.Errorf("refuse = %q, want %q", got.Detail, want)
 	}
 }
 

@@ -13,6 +13,7 @@ const (
 	ruleExplicitNeeds   = "cfc_enforce_explicit_requires_direct_command"
 	ruleStrictDirect    = "cfc_enforce_strict_direct_command"
 	ruleStrictNeeds     = "cfc_enforce_strict_requires_direct_command"
+	ruleProfile         = "subagent_profile_not_allowed"
 )
 
 // slotEvidence is the evidence of prompt slots: the call's own alone, when its principal is believed,
@@ -92,21 +93,18 @@ func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
 		return r.needsCommand(mode)
 	}
 	if entry.Approve != "" && entry.Approve != ApproveTier {
-		return r.refuse(CodeApprovalRequired, "approval_required", r.Tool+": this script needs an approval by the user for each run",
-			"use a client through which the server can ask the user, or the operator can change the entry's approve")
+		return r.refuse(entryNeedsApproval)
 	}
-	return r.refuse(CodeApprovalRequired, "approval_required", r.Tool+": scripts of tier "+r.Tier.String()+" need an approval by the user",
-		"use a client through which the server can ask the user, or the operator can review the skill and set approve: never on its entry or serve its root with a higher tier: --skills-root user=DIR")
+	return r.refuse(tierNeedsApproval)
 }
 
 // needsCommand refuses for want of evidence.
 func (r *Request) needsCommand(mode Mode) *Denial {
-	rule := ruleStrictNeeds
+	why := strictNeedsCommand
 	if mode == EnforceExplicit {
-		rule = ruleExplicitNeeds
+		why = explicitNeedsCommand
 	}
-	return r.refuse(CodeDirectCommandRequired, rule, r.Tool+" requires direct-command authorization in "+mode.String(),
-		"the operator can start the server with --prompt-slot-role direct-command, or the client can send a prompt slot with that role")
+	return r.refuse(why, "{mode}", mode.String())
 }
 
 // warn adds to the grant of a mode that does not enforce what enforcement would have said first.

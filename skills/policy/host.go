@@ -18,7 +18,7 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	case TargetHost:
 		grant.Target = TargetHost
 	default:
-		return r.refuse(CodePermissionDenied, "permission_denied", r.Tool+": the entry's target is unknown", "the operator can set it to sandbox or host")
+		return r.refuse(targetUnknown)
 	}
 	on, off := p.cfg.HostTarget, false
 	p.eachProfile(r.Principal, r.Profiles, func(profile *Profile, operators bool) {
@@ -32,11 +32,9 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	})
 	switch {
 	case off:
-		return r.refuse(CodePermissionDenied, "permission_denied", r.Tool+": a profile of this session keeps scripts in the sandbox, and this one runs on the host",
-			"the operator can choose another profile, or set the entry's target to sandbox")
+		return r.refuse(keptInSandbox)
 	case !on:
-		return r.refuse(CodePermissionDenied, "permission_denied", r.Tool+": this script runs on the host, which is not enabled",
-			"the operator can start the server with --skill-script-execution-target host, or with a profile whose target is host")
+		return r.refuse(hostNotEnabled)
 	}
 	if r.SkillName == browserSkill || r.Skill == browserSkill || strings.HasSuffix(r.Skill, "/"+browserSkill) {
 		return r.lease(grant)
@@ -47,11 +45,8 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 // lease holds a run to the browser that its client leased. The arguments that name it are dropped: the
 // endpoint reaches the script in its environment alone.
 func (r *Request) lease(grant *Grant) *Denial {
-	invalid := func(detail, remedy string) *Denial {
-		return r.refuse(CodeLeaseInvalid, "lease_invalid", r.Tool+": "+detail, remedy)
-	}
 	if err := r.Lease.check(r.Now); err != nil {
-		return invalid(err.Error(), "the client can lease a browser on this machine and send it with the call as _meta skillsd/browser-lease")
+		return r.refuse(leaseInvalid, "{cause}", err.Error())
 	}
 	args := make([]string, 0, len(r.Args))
 	for i := 0; i < len(r.Args); i++ {
@@ -67,7 +62,7 @@ func (r *Request) lease(grant *Grant) *Denial {
 		case !named:
 			args = append(args, r.Args[i])
 		case value != r.Lease.CDPURL:
-			return invalid(cdpFlag+" names another browser than the lease", "leave "+cdpFlag+" out: the script is given the leased browser")
+			return r.refuse(otherBrowser)
 		}
 	}
 	grant.Args, grant.CDP = args, r.Lease.CDPURL

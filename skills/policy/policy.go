@@ -125,14 +125,13 @@ func (p *Policy) Mode(raised Mode) Mode { return p.cfg.Mode.Stricter(raised) }
 // Errors: *Denial, *ApprovalRequired.
 func (p *Policy) Decide(r Request) (Grant, error) {
 	if !p.Offers(r.Tool) {
-		return Grant{}, r.refuse(CodeToolNotAllowed, "tool_not_allowed", clip(r.Tool)+" is not allowed in this run",
-			"the operator can offer it with --allow-tool "+clip(r.Tool))
+		return Grant{}, r.refuse(toolNotOffered)
 	}
 	if denial := p.excluded(&r); denial != nil {
 		return Grant{}, denial
 	}
 	if mode := p.Mode(r.Mode); mode < Disabled || mode > EnforceStrict {
-		return Grant{}, r.refuse(CodeDirectCommandRequired, "mode_unknown", r.Tool+": the enforcement mode is unknown", "the operator can set --cfc-enforcement-mode")
+		return Grant{}, r.refuse(modeUnknown)
 	}
 	if r.Class == Read {
 		return p.decideRead(&r)
@@ -178,8 +177,7 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 		return Grant{}, &ApprovalRequired{Denial: denial, Remember: consentFor(r.Tier, grant.Entry.Approve) != consentOfCall, Entry: grant.Entry, Target: grant.Target}
 	}
 	if unreleased {
-		return Grant{}, r.refuse(CodeOutputNotReleased, "output_not_released", r.Tool+": the run could show the model more than the skill's own files, and its output is not released",
-			"the operator can release it with --release observed, or --release opaque to run it without showing its output")
+		return Grant{}, r.refuse(notReleased)
 	}
 	return grant, nil
 }
@@ -197,14 +195,7 @@ func (p *Policy) permitted(r *Request, grant *Grant) (denial *Denial) {
 		return denial
 	}
 	if slices.Contains(p.cfg.ClosedTiers, r.Tier) {
-		return r.refuse(CodeTierDenied, "tier_denied", r.Tool+": scripts of tier "+r.Tier.String()+" are not run here",
-			"the operator can serve without --tier-scripts "+r.Tier.String()+"=deny")
+		return r.refuse(tierClosed)
 	}
 	return p.target(r, grant)
-}
-
-func (r *Request) refuse(code Code, rule, detail, remedy string) *Denial {
-	d := NewDenial(code, detail, remedy)
-	d.Skill, d.Path, d.RuleID = clip(r.Skill), clip(r.Path), rule
-	return d
 }

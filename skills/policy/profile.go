@@ -122,16 +122,12 @@ func (p *Policy) excluded(r *Request) *Denial {
 	})
 	switch {
 	case !known:
-		return r.refuse(CodeProfileExcludes, profileRule, r.Tool+": this session is held to a profile that does not exist",
-			"the operator can configure the profile, or choose one that exists")
+		return r.refuse(profileUnknown)
 	case what != "":
-		return r.refuse(CodeProfileExcludes, profileRule, r.Tool+": the profile "+clip(by)+" does not include "+what,
-			"the operator can add it to the profile, or choose another one")
+		return r.refuse(profileExcludes, "{profile}", clip(by), "{what}", what)
 	}
 	return nil
 }
-
-const profileRule = "subagent_profile_not_allowed"
 
 // HasProfile reports whether a profile, configured or built in, has that name.
 func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
