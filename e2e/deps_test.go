@@ -46,10 +46,12 @@ var importRules = map[string][]string{
 	// Choosing a backend needs to know them.
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc"},
 
+	"skills/frontmatter": {},
+
 	"skills/script":  {},
 	"skills/store":   {},
 	fsysPath:         {},
-	"skills":         {"skills/script", "skills/store"},
+	"skills":         {"skills/frontmatter", "skills/script", "skills/store", fsysPath},
 	"skills/policy":  {"skills"},
 	"skills/search":  {"skills"},
 	"skills/catalog": {"skills"},
@@ -60,7 +62,7 @@ var importRules = map[string][]string{
 	"mcpserver/wire":     {},
 	"mcpserver/otlp":     {},
 	"mcpserver/httpauth": {"skills/policy"},
-	"mcpserver/session":  {"skills", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance", "provenance/redact"},
+	"mcpserver/session":  {"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance", "provenance/redact"},
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance", "provenance/redact"},
 

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // yamlPackage is the parser that verifiers use.
@@ -140,18 +141,18 @@ func TestFrontmatterOracle(t *testing.T) {
 		var refused, repaired, differ int
 		answers := ask[answer](t, samples, "node", filepath.Join("testdata", "oracle", "oracle.mjs"), modules)
 		for i, s := range samples {
-			doc, _, err := skills.ParseFrontmatter(s.data)
+			doc, err := frontmatter.Parse(s.data)
 			switch {
 			case err != nil:
 				refused++
 				continue
-			case doc.Repaired:
+			case doc.Repaired():
 				repaired++
 				continue
 			}
-			if want := answers[i]; want.Error != "" || !reflect.DeepEqual(tokens(t, doc.Frontmatter.JSON), tokens(t, []byte(want.JSON))) {
+			if want := answers[i]; want.Error != "" || !reflect.DeepEqual(tokens(t, doc.Fields.JSON), tokens(t, []byte(want.JSON))) {
 				if differ++; differ <= 20 {
-					t.Errorf("%s:\n got %s\nwant %s %s\n%.500q", s.name, doc.Frontmatter.JSON, want.JSON, want.Error, s.data)
+					t.Errorf("%s:\n got %s\nwant %s %s\n%.500q", s.name, doc.Fields.JSON, want.JSON, want.Error, s.data)
 				}
 			}
 		}
@@ -163,7 +164,7 @@ func TestFrontmatterOracle(t *testing.T) {
 		check(t, samples)
 		read := 0
 		for _, s := range samples {
-			if doc, _, err := skills.ParseFrontmatter(s.data); err == nil && !doc.Repaired {
+			if doc, err := frontmatter.Parse(s.data); err == nil && !doc.Repaired() {
 				read++
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 	"gopkg.in/yaml.v3"
 
-	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // TestStrictOracle compares the strict verdict with a second implementation of its rules, made of
@@ -29,7 +29,7 @@ func TestStrictOracle(t *testing.T) {
 		for _, s := range samples {
 			// Collections that were flattened have other directories than their authors gave them.
 			for _, dir := range []string{s.dir, declaredName(s.data)} {
-				got, want := skills.Validate(dir, "SKILL.md", s.data), strictly(dir, s.data)
+				got, want := frontmatter.Validate(dir, "SKILL.md", s.data), strictly(dir, s.data)
 				if len(want) == 0 {
 					valid++
 				}
@@ -81,7 +81,7 @@ func TestStrictReference(t *testing.T) {
 		differ, crashes := 0, 0
 		for i, a := range ask[answer](t, samples, "python3", script) {
 			s := samples[i]
-			got := skills.Validate(s.dir, "SKILL.md", s.data)
+			got := frontmatter.Validate(s.dir, "SKILL.md", s.data)
 			if len(a.Errors) > 0 && strings.HasPrefix(a.Errors[0], "crash: ") {
 				crashes++
 				if len(got) > 0 {
@@ -106,7 +106,7 @@ func TestStrictReference(t *testing.T) {
 // recorded returns the cases whose verdicts are recorded.
 func recorded(t *testing.T) []sample {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "skills", "testdata", "skills-ref.json"))
+	raw, err := os.ReadFile(filepath.Join("..", "skills", "frontmatter", "testdata", "skills-ref.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func recorded(t *testing.T) []sample {
 	return samples
 }
 
-func rulesOf(found []skills.Violation) []string {
+func rulesOf(found []frontmatter.Violation) []string {
 	rules := []string{}
 	for _, v := range found {
 		rules = append(rules, v.Rule)
@@ -147,7 +147,7 @@ func gist(message string) string {
 	return quotedText.ReplaceAllString(strings.ReplaceAll(message, "\n", " "), "$1")
 }
 
-func gistsOf(found []skills.Violation) []string {
+func gistsOf(found []frontmatter.Violation) []string {
 	gists := []string{}
 	for _, v := range found {
 		gists = append(gists, gist(v.Message))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // TestProjectLinks scans the directories that clients use, full of links to a folder beside them.
@@ -187,7 +188,7 @@ func TestDefaultLimits(t *testing.T) {
 		t.Parallel()
 		head := "name: a\ndescription: d\nx: "
 		for extra, loads := range map[int]bool{0: true, 1: false} {
-			fill := strings.Repeat("x", skills.MaxFrontmatter-len(head)-1+extra)
+			fill := strings.Repeat("x", frontmatter.MaxSize-len(head)-1+extra)
 			sk := scanOne(t, "---\n"+head+fill+"\n---\nBody.\n")
 			if (sk != nil) != loads {
 				t.Errorf("%d bytes over the limit: loaded %v", extra, sk != nil)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // Severity says how much a diagnostic matters.
@@ -100,7 +102,7 @@ type Diagnostic struct {
 
 // quoted shows a name that may hold anything, on one line.
 func quoted(name string) string {
-	return strconv.QuoteToASCII(clip(strings.ToValidUTF8(name, "\ufffd"), maxName))
+	return strconv.QuoteToASCII(frontmatter.Clip(strings.ToValidUTF8(name, "\ufffd"), frontmatter.MaxName))
 }
 
 func diagnose(severity Severity, code Code, path, format string, args ...any) Diagnostic {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // NotFoundError is a name or path no skill has.
@@ -18,9 +20,9 @@ type NotFoundError struct {
 
 func (e *NotFoundError) Error() string {
 	if e.Suggestion != "" {
-		return fmt.Sprintf("no skill %q, did you mean %q", clip(e.Name, 64), e.Suggestion)
+		return fmt.Sprintf("no skill %q, did you mean %q", frontmatter.Clip(e.Name, 64), e.Suggestion)
 	}
-	return fmt.Sprintf("no skill %q", clip(e.Name, 64))
+	return fmt.Sprintf("no skill %q", frontmatter.Clip(e.Name, 64))
 }
 
 // AmbiguousError is a name that several skills of one tier have.
@@ -30,7 +32,7 @@ type AmbiguousError struct {
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%q names more than one skill: %s", clip(e.Name, 64), strings.Join(e.Paths, ", "))
+	return fmt.Sprintf("%q names more than one skill: %s", frontmatter.Clip(e.Name, 64), strings.Join(e.Paths, ", "))
 }
 
 // Skill returns the skill of exactly that path, or nil.
@@ -114,7 +116,7 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 		label    string
 		distance int
 	}
-	missing := strings.ToLower(clip(name, maxCompare))
+	missing := strings.ToLower(frontmatter.Clip(name, maxCompare))
 	e := &NotFoundError{Name: name}
 	candidates := make([]candidate, 0, len(s.Skills))
 	for _, sk := range s.Skills {
@@ -122,7 +124,7 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 			continue
 		}
 		// Paths always work and stand in the catalogue; a mistyped name is compared too.
-		missed := min(distance(missing, strings.ToLower(clip(sk.Path, maxCompare))), distance(missing, strings.ToLower(clip(sk.name, maxCompare))))
+		missed := min(distance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare))), distance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare))))
 		candidates = append(candidates, candidate{sk.Path, missed})
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -125,37 +124,10 @@ func FuzzParseURI(f *testing.F) {
 	})
 }
 
-func FuzzParseFrontmatter(f *testing.F) {
-	for _, seed := range []string{document("a", "b"), "---\n{{},<<}\n---\n", "---\na: &a [*a]\n---\n", "---\nname: a: b\ndescription: > x\n---\ny", "\xef\xbb\xbf---\r\nname: 1\r\n---\r\nt", "text", "---\n? a\n: b\n---\n",
-		"---\na: !!str 1\nb: 0x1F\n\"\\0\": |\n  x\n---\n", "---\ndescription: [x] y\n---\n"} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		doc, diagnostics, err := skills.ParseFrontmatter(data)
-		if err != nil {
-			return
-		}
-		if !json.Valid(doc.Frontmatter.JSON) || !json.Valid(doc.Frontmatter.Plain()) {
-			t.Errorf("JSON %q, plain %q", doc.Frontmatter.JSON, doc.Frontmatter.Plain())
-		}
-		if doc.Frontmatter.Description == "" || !utf8.ValidString(doc.Frontmatter.Description) {
-			t.Errorf("description %q", doc.Frontmatter.Description)
-		}
-		if doc.BodyOffset != skills.BodyOffset(data) || string(data[doc.BodyOffset:]) != string(doc.Body) {
-			t.Errorf("body at %d, %d", doc.BodyOffset, skills.BodyOffset(data))
-		}
-		for _, d := range diagnostics {
-			if strings.ContainsAny(d.Detail, "\n\r") {
-				t.Errorf("diagnostic %q", d.Detail)
-			}
-		}
-	})
-}
-
 // The recorded verdicts of the reference validator are those of a scan.
 func TestStrictParity(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("testdata/skills-ref.json")
+	raw, err := os.ReadFile("frontmatter/testdata/skills-ref.json")
 	if err != nil {
 		t.Fatal(err)
 	}

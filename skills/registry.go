@@ -113,7 +113,7 @@ func (r *Registry) swap(old *Snapshot, assemble func() *Snapshot, force bool) *S
 
 // RescanSkill reads one skill again and swaps it in. When it cannot be loaded the snapshot stays.
 //
-// Errors: *FrontmatterError and those of [Skill.Read]; ErrNotFound also when the skill as it is now
+// Errors: *frontmatter.Error and those of [Skill.Read]; ErrNotFound also when the skill as it is now
 // is not served, because it requires what is missing or is not strictly valid.
 func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {

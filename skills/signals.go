@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // Limits of the search for signals. What lies beyond them is served all the same.
@@ -137,7 +139,7 @@ func (s *signals) may(line []byte) bool {
 func (s *signals) check(line []byte, at int, hint uint32) group {
 	switch found := pairs.match(line, at, hint); found {
 	case unseen:
-		if kind := invisibleAt(line, at); kind >= 0 && !(s.line == 1 && at == 0 && bytes.HasPrefix(line, bom)) {
+		if kind := invisibleAt(line, at); kind >= 0 && !(s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))) {
 			s.invisible[kind]++
 			s.count(atInvisible)
 		}
@@ -254,14 +256,5 @@ func (s *Skill) hooks(data []byte) int {
 	if !bytes.Contains(s.Frontmatter.JSON, []byte(`"hooks":`)) || s.Frontmatter.Value("hooks") == nil {
 		return 0
 	}
-	p := split(data)
-	number := p.line
-	for line := range bytes.Lines(p.block) {
-		key, _, found := bytes.Cut(line, []byte(":"))
-		if found && string(bytes.Trim(key, " \t\"'")) == "hooks" && bytes.IndexByte([]byte(" \t"), key[0]) < 0 {
-			return number
-		}
-		number++
-	}
-	return p.line
+	return frontmatter.LineOf(data, "hooks")
 }

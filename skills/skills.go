@@ -31,14 +31,18 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // Limits that hold where no option says otherwise, in bytes.
 const (
-	MaxSkillFile   = 1 << 20  // of a SKILL.md
-	MaxFrontmatter = 64 << 10 // of the block between the --- lines
-	MaxFile        = 64 << 20 // of any other file of a skill
+	MaxSkillFile = 1 << 20  // of a SKILL.md
+	MaxFile      = 64 << 20 // of any other file of a skill
 )
+
+// Frontmatter is the YAML block of a SKILL.md.
+type Frontmatter = frontmatter.Fields
 
 // Skill is one skill as a scan found it. It is immutable: all methods are safe for concurrent use,
 // and describe the snapshot the skill belongs to, not the disk, unless they say so.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // State says whether a skill is offered.
@@ -115,11 +117,11 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 const maxMissing = 20
 
 // missing lists what a skill requires and the host has not.
-func (o *ScanOptions) missing(r *Requires) (missing []string) {
+func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
 	need := func(names []string, has func(string) bool, format string) {
 		for _, name := range names {
 			if has != nil && len(missing) < maxMissing && isName(name) && !has(name) {
-				missing = append(missing, fmt.Sprintf(format, clip(name, maxName)))
+				missing = append(missing, fmt.Sprintf(format, frontmatter.Clip(name, frontmatter.MaxName)))
 			}
 		}
 	}
@@ -131,7 +133,7 @@ func (o *ScanOptions) missing(r *Requires) (missing []string) {
 // isName reports what can be the name of a command or a variable; lists of them in real skills hold
 // sentences too, which nothing can meet.
 func isName(name string) bool {
-	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
+	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= utf8.RuneSelf || strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
 	})
 }

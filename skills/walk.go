@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // area is a directory tree that is walked: a root, or what a link in one leads to.
@@ -245,15 +247,15 @@ func readLinked(at place, name string, buf []byte) ([]byte, facts, error) {
 
 // parse fills the skill from the bytes of its file.
 func (s *Skill) parse(data []byte, facts facts) error {
-	doc, repairs, err := ParseFrontmatter(data)
+	doc, err := frontmatter.Parse(data)
 	if err != nil {
 		return err
 	}
-	s.Frontmatter, s.Digest, s.Size = doc.Frontmatter, digest.FromBytes(data), int64(len(data))
+	s.Frontmatter, s.Digest, s.Size = doc.Fields, digest.FromBytes(data), int64(len(data))
 	s.LastModified, s.mark = facts.modified, facts.mark.readAt(s.limits.now())
-	for _, repair := range repairs {
-		repair.Path = s.File
-		s.Diagnostics = append(s.Diagnostics, repair)
+	for _, r := range doc.Repairs {
+		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,
+			Path: s.File, Detail: r.Reason, Line: r.Line})
 	}
 	s.judge(doc)
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // instructions is the SKILL.md of an activation without its frontmatter. What was preloaded, or had
@@ -32,7 +33,7 @@ func (f *shownFinder) instructions(e *provenance.Event, item replayItem) ([]repl
 		item.Missing = err.Error()
 		return []replayItem{item}, nil
 	}
-	item.Offset = skills.BodyOffset(data)
+	item.Offset = frontmatter.BodyOffset(data)
 	item.data = data[item.Offset:]
 	item.Bytes = len(item.data)
 	return []replayItem{item}, nil

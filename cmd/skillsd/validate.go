@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // validateOptions are the flags of validate.
@@ -162,7 +163,7 @@ func joinPath(dir, name string) string {
 }
 
 // strictProblems are violations as problems.
-func strictProblems(violations []skills.Violation) []problem {
+func strictProblems(violations []frontmatter.Violation) []problem {
 	problems := make([]problem, len(violations))
 	for i, v := range violations {
 		problems[i] = problem{Rule: v.Rule, Line: v.Line, Message: v.Message, Fix: v.Fix}

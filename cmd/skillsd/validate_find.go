@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/source"
 )
 
@@ -225,18 +226,18 @@ func (c *candidate) check(ctx context.Context, lenient bool) verdict {
 }
 
 // violations applies the strict rules.
-func (c *candidate) violations(ctx context.Context) []skills.Violation {
+func (c *candidate) violations(ctx context.Context) []frontmatter.Violation {
 	if c.fsys == nil {
 		return skills.ValidateDir(ctx, c.dir)
 	}
 	if c.file == "" {
-		return []skills.Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
+		return []frontmatter.Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
 	}
 	data, err := readAll(c.fsys, path.Join(c.dir, c.file))
 	if err != nil {
-		return []skills.Violation{{Rule: "V3", Message: fmt.Sprintf("%s cannot be read: %v", c.file, err), Fix: skills.CodeUnreadableSkill.Fix()}}
+		return []frontmatter.Violation{{Rule: "V3", Message: fmt.Sprintf("%s cannot be read: %v", c.file, err), Fix: skills.CodeUnreadableSkill.Fix()}}
 	}
-	return skills.Validate(c.name, c.file, data)
+	return frontmatter.Validate(c.name, c.file, data)
 }
 
 func readAll(fsys fs.FS, name string) ([]byte, error) {

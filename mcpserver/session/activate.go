@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -166,7 +167,7 @@ func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offs
 	if !content.Matches {
 		return nil, 0, &skills.DriftError{Want: sk.Digest, Got: content.Digest, Path: sk.File}
 	}
-	return content.Data, skills.BodyOffset(content.Data), nil
+	return content.Data, frontmatter.BodyOffset(content.Data), nil
 }
 
 // activationEvent is the record of an activation. Instructions that were sent before and are not

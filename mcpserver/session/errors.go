@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // Code names a plain error: one that is neither a denial nor a failure of the server's own.
@@ -121,7 +122,7 @@ func unserved(diagnostics []skills.Diagnostic, path string) string {
 // permission is a denial and is mapped by the caller.
 func readError(err error, path string) *Error {
 	path = clip(path)
-	if invalid, ok := errors.AsType[*skills.FrontmatterError](err); ok {
+	if invalid, ok := errors.AsType[*frontmatter.Error](err); ok {
 		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed and cannot be loaded: %s", path, clip(invalid.Error())),
 			Remedy: "use another skill; its author finds what is wrong with `skillsd validate`", Err: err}
 	}

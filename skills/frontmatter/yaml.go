@@ -1,4 +1,4 @@
-package skills
+package frontmatter
 
 import (
 	"fmt"
@@ -77,7 +77,7 @@ var lineInError = regexp.MustCompile(`^yaml: line (\d+): `)
 func parseYAML(block []byte, line int) (root *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			root, err = nil, &FrontmatterError{Code: CodeInvalidFrontmatter, Line: line, Reason: "the YAML cannot be parsed"}
+			root, err = nil, &Error{Kind: Syntax, Line: line, Reason: "the YAML cannot be parsed"}
 		}
 	}()
 	var document yaml.Node
@@ -89,7 +89,7 @@ func parseYAML(block []byte, line int) (root *yaml.Node, err error) {
 			}
 			reason = strings.TrimPrefix(err.Error(), match[0])
 		}
-		return nil, &FrontmatterError{Code: CodeInvalidFrontmatter, Line: at, Reason: clip(reason, 200)}
+		return nil, &Error{Kind: Syntax, Line: at, Reason: Clip(reason, 200)}
 	}
 	return &document, nil
 }
@@ -102,7 +102,7 @@ type walker struct {
 }
 
 func (w *walker) refuse(node *yaml.Node, reason string) error {
-	return &FrontmatterError{Code: CodeInvalidFrontmatter, Line: w.offset + node.Line, Reason: reason}
+	return &Error{Kind: Syntax, Line: w.offset + node.Line, Reason: reason}
 }
 
 // root returns the mapping at the top of a document.

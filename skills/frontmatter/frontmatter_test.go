@@ -1,13 +1,14 @@
-package skills_test
+package frontmatter_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // The values are those the JavaScript package yaml 2.8 gives, which verifiers use.
@@ -26,7 +27,7 @@ func TestFrontmatterJSON(t *testing.T) {
 		{"a: ünï", `"ünï"`}, {"a: <&>", `"<&>"`},
 	}
 	for _, test := range tests {
-		doc, _, err := skills.ParseFrontmatter([]byte("---\n" + test.yaml + "\n---\nbody\n"))
+		doc, err := frontmatter.Parse([]byte("---\n" + test.yaml + "\n---\nbody\n"))
 		if test.yaml == "a: -" {
 			continue // the library reads a sequence there, and JavaScript refuses it
 		}
@@ -34,10 +35,10 @@ func TestFrontmatterJSON(t *testing.T) {
 			t.Errorf("%q: %v", test.yaml, err)
 			continue
 		}
-		if got := string(doc.Frontmatter.JSON); got != `{"a":`+test.want+`}` {
+		if got := string(doc.Fields.JSON); got != `{"a":`+test.want+`}` {
 			t.Errorf("%q = %s, want the value %s", test.yaml, got, test.want)
 		}
-		if got := string(doc.Frontmatter.Value("a")); got != test.want {
+		if got := string(doc.Fields.Value("a")); got != test.want {
 			t.Errorf("Value of %q = %s, want %s", test.yaml, got, test.want)
 		}
 	}
@@ -45,7 +46,7 @@ func TestFrontmatterJSON(t *testing.T) {
 
 func TestFrontmatterFields(t *testing.T) {
 	t.Parallel()
-	doc, diagnostics, err := skills.ParseFrontmatter([]byte(`---
+	doc, err := frontmatter.Parse([]byte(`---
 name: pdf
 description: >
   Reads
@@ -68,26 +69,26 @@ mixed: [1, null]
 ---
 # Title
 `))
-	if err != nil || len(diagnostics) > 0 {
-		t.Fatalf("ParseFrontmatter: %v, %v", diagnostics, err)
+	if err != nil || doc.Repaired() {
+		t.Fatalf("Parse = %v, %v", doc, err)
 	}
-	f := doc.Frontmatter
+	f := doc.Fields
 	f.JSON = nil
-	want := skills.Frontmatter{
+	want := frontmatter.Fields{
 		Name: "pdf", Description: "Reads PDF.", License: "MIT", Compatibility: "12", WhenToUse: "often",
 		AllowedTools: []string{"Bash(git add:*, x)", "Read", "Write"}, AllowedToolsDeclared: true,
 		DisableModelInvocation: true, UserInvocable: false, Author: "someone", Version: "1.0", Tags: []string{"x", "y"},
-		Requires: skills.Requires{Commands: []string{"jq", "git", "curl"}, Env: []string{"TOKEN"}},
+		Requires: frontmatter.Requires{Commands: []string{"jq", "git", "curl"}, Env: []string{"TOKEN"}},
 	}
 	if diff := cmp.Diff(want, f); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
 	}
 	const plain = `{"name":"pdf","description":"Reads PDF.\n","license":"MIT","when_to_use":"often","allowed-tools":"Bash(git add:*, x), Read  Write",` +
 		`"disable-model-invocation":"yes","user-invocable":"no","triggers":["a","b"]}`
-	if got := string(doc.Frontmatter.Plain()); got != plain {
+	if got := string(doc.Fields.Plain()); got != plain {
 		t.Errorf("Plain = %s\nwant %s", got, plain)
 	}
-	if got := doc.Frontmatter.Value("missing"); got != nil {
+	if got := doc.Fields.Value("missing"); got != nil {
 		t.Errorf("Value(missing) = %s, want nil", got)
 	}
 }
@@ -99,8 +100,8 @@ func TestAllowedTools(t *testing.T) {
 		"allowed-tools: a b": {"a", "b"}, "allowed-tools: a,b": {"a", "b"}, "allowed-tools: [a, B(c d)]": {"a", "B(c d)"}, "allowed-tools: A(b c) d": {"A(b c)", "d"},
 		"allowed-tools: 'A(b c'": {"A(b c"}, "allowed-tools: 'A) b'": {"A)", "b"},
 	} {
-		doc, _, err := skills.ParseFrontmatter([]byte("---\n" + yaml + "\n---\nbody\n"))
-		if err != nil || !cmp.Equal(doc.Frontmatter.AllowedTools, want) || doc.Frontmatter.AllowedToolsDeclared != (want != nil) {
+		doc, err := frontmatter.Parse([]byte("---\n" + yaml + "\n---\nbody\n"))
+		if err != nil || !cmp.Equal(doc.Fields.AllowedTools, want) || doc.Fields.AllowedToolsDeclared != (want != nil) {
 			t.Errorf("%q = %#v, %v; want %#v", yaml, doc, err, want)
 		}
 	}
@@ -159,24 +160,21 @@ func TestFrontmatterRepairs(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			doc, diagnostics, err := skills.ParseFrontmatter([]byte(test.data))
+			doc, err := frontmatter.Parse([]byte(test.data))
 			if err != nil {
 				t.Fatal(err)
 			}
 			var lines []int
-			for _, d := range diagnostics {
-				if d.Code != skills.CodeFrontmatterRepaired {
-					t.Errorf("diagnostic %v", d)
-				}
-				lines = append(lines, d.Line)
+			for _, r := range doc.Repairs {
+				lines = append(lines, r.Line)
 			}
-			if doc.Frontmatter.Description != test.description || string(doc.Body) != test.body || !cmp.Equal(lines, test.lines) {
-				t.Errorf("description %q, body %q, repairs at %v; want %q, %q, %v", doc.Frontmatter.Description, doc.Body, lines, test.description, test.body, test.lines)
+			if doc.Fields.Description != test.description || string(doc.Body) != test.body || !cmp.Equal(lines, test.lines) {
+				t.Errorf("description %q, body %q, repairs at %v; want %q, %q, %v", doc.Fields.Description, doc.Body, lines, test.description, test.body, test.lines)
 			}
-			if doc.Repaired != (len(test.lines) > 0) {
-				t.Errorf("Repaired = %v", doc.Repaired)
+			if doc.Repaired() != (len(test.lines) > 0) {
+				t.Errorf("Repaired = %v", doc.Repaired())
 			}
-			if got := skills.BodyOffset([]byte(test.data)); got != doc.BodyOffset || test.data[got:] != test.body {
+			if got := frontmatter.BodyOffset([]byte(test.data)); got != doc.BodyOffset || test.data[got:] != test.body {
 				t.Errorf("BodyOffset = %d, want %d", got, doc.BodyOffset)
 			}
 		})
@@ -192,45 +190,45 @@ func TestFrontmatterRefused(t *testing.T) {
 	}
 	tests := []struct {
 		name, block string
-		code        skills.Code
+		kind        frontmatter.Kind
 		line        int
 	}{
-		{"map as a key", "{{},<<}", skills.CodeInvalidFrontmatter, 2},
-		{"alias bomb", bomb.String(), skills.CodeInvalidFrontmatter, 2},
-		{"alias to itself", "a: &a [*a]", skills.CodeInvalidFrontmatter, 2},
-		{"anchor", "name: a\nb: &x y", skills.CodeInvalidFrontmatter, 3},
-		{"merge key", "a: 1\n<<: {b: 1}", skills.CodeInvalidFrontmatter, 3},
-		{"tag", "a: !!binary aGk=", skills.CodeInvalidFrontmatter, 2},
-		{"own tag", "a: !x y", skills.CodeInvalidFrontmatter, 2},
-		{"python tag", "a: !!python/object:os.system x", skills.CodeInvalidFrontmatter, 2},
-		{"list", "- a\n- b", skills.CodeInvalidFrontmatter, 2},
-		{"tools that are broken", "name: a\ndescription: d\nallowed-tools: [a", skills.CodeInvalidFrontmatter, 3},
-		{"a flag that is broken", "name: a\ndescription: d\ndisable-model-invocation: {", skills.CodeInvalidFrontmatter, 4},
-		{"deep", "a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300), skills.CodeInvalidFrontmatter, 2},
-		{"very deep", "a: " + strings.Repeat("{a: ", 15_000), skills.CodeInvalidFrontmatter, 2},
-		{"many values", "a: [" + strings.Repeat("1,", 12_000) + "]", skills.CodeInvalidFrontmatter, 2},
-		{"keys of 1 MiB", manyKeys(1 << 20), skills.CodeInvalidFrontmatter, 2},
-		{"one key of 1 MiB", strings.Repeat("k", 1<<20) + ": v", skills.CodeInvalidFrontmatter, 2},
-		{"tab and nothing clear", "a:\n\t- b\n\t c d\n\te: f", skills.CodeInvalidFrontmatter, 3},
+		{"map as a key", "{{},<<}", frontmatter.Syntax, 2},
+		{"alias bomb", bomb.String(), frontmatter.Syntax, 2},
+		{"alias to itself", "a: &a [*a]", frontmatter.Syntax, 2},
+		{"anchor", "name: a\nb: &x y", frontmatter.Syntax, 3},
+		{"merge key", "a: 1\n<<: {b: 1}", frontmatter.Syntax, 3},
+		{"tag", "a: !!binary aGk=", frontmatter.Syntax, 2},
+		{"own tag", "a: !x y", frontmatter.Syntax, 2},
+		{"python tag", "a: !!python/object:os.system x", frontmatter.Syntax, 2},
+		{"list", "- a\n- b", frontmatter.Syntax, 2},
+		{"tools that are broken", "name: a\ndescription: d\nallowed-tools: [a", frontmatter.Syntax, 3},
+		{"a flag that is broken", "name: a\ndescription: d\ndisable-model-invocation: {", frontmatter.Syntax, 4},
+		{"deep", "a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300), frontmatter.Syntax, 2},
+		{"very deep", "a: " + strings.Repeat("{a: ", 15_000), frontmatter.Syntax, 2},
+		{"many values", "a: [" + strings.Repeat("1,", 12_000) + "]", frontmatter.Syntax, 2},
+		{"keys of 1 MiB", manyKeys(1 << 20), frontmatter.Syntax, 2},
+		{"one key of 1 MiB", strings.Repeat("k", 1<<20) + ": v", frontmatter.Syntax, 2},
+		{"tab and nothing clear", "a:\n\t- b\n\t c d\n\te: f", frontmatter.Syntax, 3},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var err error
-			quick(t, func() { _, _, err = skills.ParseFrontmatter([]byte("---\n" + test.block + "\n---\nbody\n")) })
-			invalid, ok := errors.AsType[*skills.FrontmatterError](err)
-			if !ok || invalid.Code != test.code || invalid.Line != test.line {
-				t.Errorf("ParseFrontmatter = %#v, want code %s at line %d", err, test.code, test.line)
+			quick(t, func() { _, err = frontmatter.Parse([]byte("---\n" + test.block + "\n---\nbody\n")) })
+			invalid, ok := errors.AsType[*frontmatter.Error](err)
+			if !ok || invalid.Kind != test.kind || invalid.Line != test.line {
+				t.Errorf("Parse = %#v, want kind %d at line %d", err, test.kind, test.line)
 			}
 		})
 	}
-	for data, want := range map[string]skills.Code{
-		"---\nname: a\n": skills.CodeInvalidFrontmatter, "---": skills.CodeInvalidFrontmatter, "": skills.CodeMissingDescription, "# Only\n## headings\n": skills.CodeMissingDescription,
-		"---\nname: a\n---\n": skills.CodeMissingDescription, "text\x00": skills.CodeInvalidEncoding, "\xff\xfe": skills.CodeInvalidEncoding,
+	for data, want := range map[string]frontmatter.Kind{
+		"---\nname: a\n": frontmatter.Syntax, "---": frontmatter.Syntax, "": frontmatter.NoDescription, "# Only\n## headings\n": frontmatter.NoDescription,
+		"---\nname: a\n---\n": frontmatter.NoDescription, "text\x00": frontmatter.Encoding, "\xff\xfe": frontmatter.Encoding,
 	} {
-		_, _, err := skills.ParseFrontmatter([]byte(data))
-		if invalid, ok := errors.AsType[*skills.FrontmatterError](err); !ok || invalid.Code != want {
-			t.Errorf("ParseFrontmatter(%q) = %v, want %s", data, err, want)
+		_, err := frontmatter.Parse([]byte(data))
+		if invalid, ok := errors.AsType[*frontmatter.Error](err); !ok || invalid.Kind != want {
+			t.Errorf("Parse(%q) = %v, want kind %d", data, err, want)
 		}
 	}
 }
@@ -248,10 +246,26 @@ func manyKeys(size int) string {
 func TestRepairIsBounded(t *testing.T) {
 	t.Parallel()
 	block := strings.Repeat("a: b: c\n", 8_000)
-	if _, diagnostics, err := skills.ParseFrontmatter([]byte("---\n" + block + "---\nbody\n")); err == nil || len(diagnostics) > 0 {
-		t.Errorf("ParseFrontmatter = %d diagnostics, %v; want an error", len(diagnostics), err)
+	if doc, err := frontmatter.Parse([]byte("---\n" + block + "---\nbody\n")); err == nil {
+		t.Errorf("Parse = %d repairs, want an error", len(doc.Repairs))
 	}
-	if _, diagnostics, err := skills.ParseFrontmatter([]byte("---\n" + strings.Repeat("a: b: c\n", 150) + "---\nbody\n")); err != nil || len(diagnostics) == 0 || len(diagnostics) > 50 {
-		t.Errorf("ParseFrontmatter = %d diagnostics, %v; want repairs", len(diagnostics), err)
+	doc, err := frontmatter.Parse([]byte("---\n" + strings.Repeat("a: b: c\n", 150) + "---\nbody\n"))
+	if err != nil || !doc.Repaired() || len(doc.Repairs) > 50 {
+		t.Errorf("Parse = %+v, %v; want repairs", doc, err)
 	}
+}
+
+// quick fails unless do is done in a few seconds. The machine may stand still in one of the tries, but
+// not in each.
+func quick(t *testing.T, do func()) {
+	t.Helper()
+	var took [3]time.Duration
+	for i := range took {
+		start := time.Now()
+		do()
+		if took[i] = time.Since(start); took[i] <= 5*time.Second {
+			return
+		}
+	}
+	t.Errorf("it took %v", took)
 }

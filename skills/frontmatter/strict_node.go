@@ -1,4 +1,4 @@
-package skills
+package frontmatter
 
 import "fmt"
 
@@ -241,7 +241,7 @@ func (n *strictNode) add(key, item strictNode, seen map[string]int, column *int)
 		return &strictError{line: key.line, reason: "a key is a list or a mapping", fix: "use plain words for keys"}
 	}
 	if first, twice := seen[key.text]; twice {
-		return &strictError{line: key.line, reason: fmt.Sprintf("the key '%s' stands at line %d already", shown(key.text), first+1), fix: "keep one of them"}
+		return &strictError{line: key.line, reason: fmt.Sprintf("the key '%s' stands at line %d already", Shown(key.text), first+1), fix: "keep one of them"}
 	}
 	seen[key.text] = key.line
 	if item.kind == mapping {

@@ -1,7 +1,8 @@
-package skills
+package frontmatter
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -51,7 +52,7 @@ func (f strictFields) check(dirName string) []Violation {
 	if len(unexpected) > 0 {
 		slices.Sort(unexpected)
 		report("V8", first, "remove them or move them into metadata", "Unexpected fields in frontmatter: %s. Only [%s] are allowed.",
-			shown(strings.Join(unexpected, ", ")), "'"+strings.Join(strictKeys, "', '")+"'")
+			Shown(strings.Join(unexpected, ", ")), "'"+strings.Join(strictKeys, "', '")+"'")
 	}
 	if name, ok := f.find("name"); ok {
 		checkName(name, dirName, report)
@@ -65,8 +66,8 @@ func (f strictFields) check(dirName string) []Violation {
 		report("V16", 1, "add a line description: that says what the skill does and when to use it", "Missing required field in frontmatter: description")
 	case description.nest || strip(description.text) == "":
 		report("V16", description.line, "say what the skill does and when to use it", "Field 'description' must be a non-empty string")
-	case size > maxDescription:
-		report("V17", description.line, "shorten it; details belong in the body", "Description exceeds %d character limit (%d chars)", maxDescription, size)
+	case size > MaxDescription:
+		report("V17", description.line, "shorten it; details belong in the body", "Description exceeds %d character limit (%d chars)", MaxDescription, size)
 	}
 	compatibility, ok := f.find("compatibility")
 	size = utf8.RuneCountInString(compatibility.text)
@@ -87,11 +88,11 @@ func checkName(field strictField, dirName string, report func(rule string, line 
 		return
 	}
 	name := norm.NFKC.String(trimmed)
-	if size := utf8.RuneCountInString(name); size > maxName {
-		report("V10", field.line, "shorten the name and that of the directory", "Skill name '%s' exceeds %d character limit (%d chars)", shown(name), maxName, size)
+	if size := utf8.RuneCountInString(name); size > MaxName {
+		report("V10", field.line, "shorten the name and that of the directory", "Skill name '%s' exceeds %d character limit (%d chars)", Shown(name), MaxName, size)
 	}
 	if strings.ToLower(name) != name {
-		report("V11", field.line, "write it in lower case", "Skill name '%s' must be lowercase", shown(name))
+		report("V11", field.line, "write it in lower case", "Skill name '%s' must be lowercase", Shown(name))
 	}
 	if strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-") {
 		report("V12", field.line, "remove that hyphen", "Skill name cannot start or end with a hyphen")
@@ -100,10 +101,10 @@ func checkName(field strictField, dirName string, report func(rule string, line 
 		report("V13", field.line, "leave one hyphen of each row", "Skill name cannot contain consecutive hyphens")
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }) {
-		report("V14", field.line, "use hyphens for anything else", "Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.", shown(name))
+		report("V14", field.line, "use hyphens for anything else", "Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.", Shown(name))
 	}
 	if norm.NFKC.String(dirName) != name {
-		report("V15", field.line, "rename the directory or the skill", "Directory name '%s' must match skill name '%s'", shown(dirName), shown(name))
+		report("V15", field.line, "rename the directory or the skill", "Directory name '%s' must match skill name '%s'", Shown(dirName), Shown(name))
 	}
 }
 
@@ -112,3 +113,8 @@ func checkName(field strictField, dirName string, report func(rule string, line 
 func strip(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f })
 }
+
+var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// Publishable reports whether a name is one that the skills extension accepts.
+func Publishable(name string) bool { return len(name) <= MaxName && publishedName.MatchString(name) }

@@ -1,13 +1,8 @@
-package skills
+package frontmatter
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -45,8 +40,8 @@ func (v Violation) String() string { return v.Rule + ": " + v.Message }
 // The reference sets no bound to the size of a file, nor does Validate: its time and memory are
 // proportional to it.
 func Validate(dirName, fileName string, data []byte) []Violation {
-	if fileName != upperFile && fileName != lowerFile {
-		return missingFile()
+	if fileName != "SKILL.md" && fileName != "skill.md" {
+		return MissingFile()
 	}
 	block, failed := strictBlock(data)
 	if failed != nil {
@@ -59,50 +54,8 @@ func Validate(dirName, fileName string, data []byte) []Violation {
 	return fields.check(dirName)
 }
 
-// ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
-// path. Only a regular file of at most MaxSkillFile bytes is read, or one in the directory that a
-// link there names; anything else breaks V3, as does the end of ctx.
-func ValidateDir(ctx context.Context, dir string) []Violation {
-	broken := func(rule, message, fix string) []Violation {
-		return []Violation{{Rule: rule, Message: message, Fix: fix}}
-	}
-	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return broken("V1", "Path does not exist: "+shown(dir), "name an existing directory")
-	}
-	switch info, err := os.Stat(absolute); {
-	case errors.Is(err, fs.ErrNotExist):
-		return broken("V1", "Path does not exist: "+shown(dir), "name an existing directory")
-	case err != nil:
-		return broken("V1", "Path cannot be read: "+shown(dir), "allow this user to read it")
-	case !info.IsDir():
-		return broken("V2", "Not a directory: "+shown(dir), "name the directory that holds SKILL.md")
-	}
-	root, err := os.OpenRoot(absolute)
-	if err != nil {
-		return broken("V3", "The directory cannot be read", "allow this user to read it")
-	}
-	t := osTree{root}
-	defer t.close()
-	for _, name := range []string{upperFile, lowerFile} {
-		if err := ctx.Err(); err != nil {
-			return broken("V3", fmt.Sprintf("%s was not read: %v", name, err), "try again")
-		}
-		data, _, err := readTree(t, name, MaxSkillFile, nil)
-		switch {
-		case errors.Is(err, ErrNotFound):
-			continue
-		case errors.Is(err, ErrTooLarge):
-			return broken("V3", fmt.Sprintf("%s has more than %d bytes", name, MaxSkillFile), "move parts of it into files it refers to")
-		case err != nil:
-			return broken("V3", fmt.Sprintf("%s cannot be read: %v", name, err), "make it a regular file of this directory")
-		}
-		return Validate(filepath.Base(absolute), name, data)
-	}
-	return missingFile()
-}
-
-func missingFile() []Violation {
+// MissingFile returns what a directory without a skill file breaks.
+func MissingFile() []Violation {
 	return []Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
 }
 
@@ -158,10 +111,10 @@ func strictName(data, block []byte, plain *value) string {
 // maxShown bounds what a message quotes.
 const maxShown = 200
 
-// shown makes foreign text fit for one line of a terminal.
-func shown(s string) string {
+// Shown makes foreign text fit for one line of a terminal.
+func Shown(s string) string {
 	var b strings.Builder
-	for _, r := range clip(s, maxShown) {
+	for _, r := range Clip(s, maxShown) {
 		if unicode.IsPrint(r) {
 			b.WriteRune(r)
 		} else {

@@ -1,4 +1,4 @@
-package skills
+package frontmatter
 
 import (
 	"bytes"
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Frontmatter is the YAML block of a SKILL.md: typed where a field has a meaning here, and whole as
+// Fields is the YAML block of a SKILL.md: typed where a field has a meaning here, and whole as
 // JSON. Texts are as they were written and may hold anything; they are trimmed of space around
 // them. Scalars of any type stand for their text.
-type Frontmatter struct {
+type Fields struct {
 	Name          string // empty when missing
 	Description   string
 	License       string
@@ -38,7 +38,7 @@ type Requires struct {
 }
 
 // Value returns the JSON of a top-level field, nil when there is none.
-func (f *Frontmatter) Value(key string) json.RawMessage {
+func (f *Fields) Value(key string) json.RawMessage {
 	for name, raw := range f.fields() {
 		if name == key {
 			return raw
@@ -48,7 +48,7 @@ func (f *Frontmatter) Value(key string) json.RawMessage {
 }
 
 // Plain returns an object of the fields that are texts, booleans or lists of texts, in order.
-func (f *Frontmatter) Plain() json.RawMessage {
+func (f *Fields) Plain() json.RawMessage {
 	out := []byte{'{'}
 	for key, raw := range f.fields() {
 		var texts []string
@@ -78,7 +78,7 @@ func decodeList(raw json.RawMessage) (items []any) {
 }
 
 // fields iterates over the top-level fields of JSON.
-func (f *Frontmatter) fields() func(yield func(string, json.RawMessage) bool) {
+func (f *Fields) fields() func(yield func(string, json.RawMessage) bool) {
 	return func(yield func(string, json.RawMessage) bool) {
 		decoder := json.NewDecoder(bytes.NewReader(f.JSON))
 		if _, err := decoder.Token(); err != nil {
@@ -97,9 +97,9 @@ func (f *Frontmatter) fields() func(yield func(string, json.RawMessage) bool) {
 	}
 }
 
-// newFrontmatter fills the typed fields from a mapping.
-func newFrontmatter(whole *value) Frontmatter {
-	f := Frontmatter{
+// newFields fills the typed fields from a mapping.
+func newFields(whole *value) Fields {
+	f := Fields{
 		Name: whole.text("name"), Description: whole.text("description"), License: whole.text("license"),
 		Compatibility: whole.text("compatibility"), WhenToUse: whole.text("when_to_use"),
 		DisableModelInvocation: whole.flag("disable-model-invocation", false),

@@ -1,4 +1,4 @@
-package skills
+package frontmatter
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -21,37 +22,56 @@ func FuzzVerdicts(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		violations := Validate("x", upperFile, data)
+		violations := Validate("x", "SKILL.md", data)
 		for _, v := range violations {
 			if v.Message == "" || v.Fix == "" || v.Line < 0 || v.Line > 2+bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte("\r")) {
 				t.Errorf("violation %+v", v)
 			}
 		}
-		doc, diagnostics, err := ParseFrontmatter(data)
+		doc, err := Parse(data)
 		if err != nil {
 			// The reference has no limits, takes null for a word, and lets the body hold anything.
-			excused := len(data) > MaxFrontmatter || bytes.IndexByte(data, 0) >= 0 || err.(*FrontmatterError).Code == CodeMissingDescription
+			excused := len(data) > MaxSize || bytes.IndexByte(data, 0) >= 0 || err.(*Error).Kind == NoDescription
 			if len(violations) == 0 && !excused && !strings.Contains(err.Error(), "no closing line") {
 				t.Errorf("strict, but not loaded: %v", err)
 			}
 			return
 		}
-		if doc.Repaired != (len(diagnostics) > 0) {
-			t.Errorf("Repaired = %v with %d diagnostics", doc.Repaired, len(diagnostics))
+		if strict := doc.StrictName == "x"; strict != (len(violations) == 0) {
+			t.Errorf("strict in %q, Validate says %v", doc.StrictName, violations)
 		}
-		if strict := doc.strictName == "x"; strict != (len(violations) == 0) {
-			t.Errorf("strict in %q, Validate says %v", doc.strictName, violations)
-		}
-		if !json.Valid(doc.Frontmatter.JSON) {
-			t.Errorf("JSON %s", doc.Frontmatter.JSON)
-		}
-		sk := &Skill{Path: "x", Dir: "x", File: upperFile, Frontmatter: doc.Frontmatter}
-		sk.judge(doc)
-		if sk.Verdict.Publishable && (len(diagnostics) > 0 || doc.Frontmatter.Name != "x") {
-			t.Errorf("published with name %q and %v", doc.Frontmatter.Name, diagnostics)
+		if !json.Valid(doc.Fields.JSON) {
+			t.Errorf("JSON %s", doc.Fields.JSON)
 		}
 		if doc.BodyOffset != BodyOffset(data) || !bytes.Equal(data[doc.BodyOffset:], doc.Body) {
 			t.Errorf("body at %d and %d", doc.BodyOffset, BodyOffset(data))
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"---\nname: a\ndescription: b\n---\nBody.\n", "---\n{{},<<}\n---\n", "---\na: &a [*a]\n---\n", "---\nname: a: b\ndescription: > x\n---\ny", "\xef\xbb\xbf---\r\nname: 1\r\n---\r\nt", "text", "---\n? a\n: b\n---\n",
+		"---\na: !!str 1\nb: 0x1F\n\"\\0\": |\n  x\n---\n", "---\ndescription: [x] y\n---\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		doc, err := Parse(data)
+		if err != nil {
+			return
+		}
+		if !json.Valid(doc.Fields.JSON) || !json.Valid(doc.Fields.Plain()) {
+			t.Errorf("JSON %q, plain %q", doc.Fields.JSON, doc.Fields.Plain())
+		}
+		if doc.Fields.Description == "" || !utf8.ValidString(doc.Fields.Description) {
+			t.Errorf("description %q", doc.Fields.Description)
+		}
+		if doc.BodyOffset != BodyOffset(data) || string(data[doc.BodyOffset:]) != string(doc.Body) {
+			t.Errorf("body at %d, %d", doc.BodyOffset, BodyOffset(data))
+		}
+		for _, d := range doc.Repairs {
+			if strings.ContainsAny(d.Reason, "\n\r") {
+				t.Errorf("repair %q", d.Reason)
+			}
 		}
 	})
 }
@@ -64,7 +84,7 @@ func FuzzName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, dir string) {
 		var rules []string
 		checkName(strictField{key: "name", line: 2, text: name}, dir, func(rule string, _ int, _, _ string, _ ...any) { rules = append(rules, rule) })
-		plain := publishedName.MatchString(name) && len(name) <= maxName
+		plain := Publishable(name)
 		if plain && dir == name && len(rules) > 0 {
 			t.Errorf("%q breaks %v", name, rules)
 		}
@@ -72,7 +92,7 @@ func FuzzName(f *testing.F) {
 			return
 		}
 		n := norm.NFKC.String(strip(name))
-		if n == "" || len([]rune(n)) > maxName || strings.ToLower(n) != n || strings.ContainsAny(n, "/\\. \x00") || norm.NFKC.String(dir) != n {
+		if n == "" || len([]rune(n)) > MaxName || strings.ToLower(n) != n || strings.ContainsAny(n, "/\\. \x00") || norm.NFKC.String(dir) != n {
 			t.Errorf("%q is a name in %q", name, dir)
 		}
 	})
@@ -85,11 +105,11 @@ func FuzzJSON(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, block string) {
-		doc, _, err := ParseFrontmatter([]byte("---\n" + block + "\n---\nText.\n"))
+		doc, err := Parse([]byte("---\n" + block + "\n---\nText.\n"))
 		if err != nil {
 			return
 		}
-		raw := doc.Frontmatter.JSON
+		raw := doc.Fields.JSON
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, raw); err != nil || compact.String() != string(raw) {
 			t.Fatalf("%s is no compact JSON: %v", raw, err)
@@ -110,8 +130,8 @@ func FuzzJSON(f *testing.F) {
 			t.Errorf("%s becomes %s, %v", once, twice, err)
 		}
 		var keys []string
-		for key, value := range doc.Frontmatter.fields() {
-			if slices.Contains(keys, key) || !bytes.Equal(value, doc.Frontmatter.Value(key)) {
+		for key, value := range doc.Fields.fields() {
+			if slices.Contains(keys, key) || !bytes.Equal(value, doc.Fields.Value(key)) {
 				t.Errorf("%s has %q twice", raw, key)
 			}
 			keys = append(keys, key)

@@ -1,4 +1,4 @@
-package skills
+package frontmatter
 
 import (
 	"strings"
@@ -112,7 +112,7 @@ func isItem(line string) bool { return strings.HasPrefix(line, "- ") }
 // cutKey splits a line into a key, which is a word, and what stands behind its colon.
 func cutKey(line string) (key, rest string, ok bool) {
 	key, rest, ok = strings.Cut(line, ":")
-	if !ok || key == "" || len(key) > maxName || rest != "" && rest[0] != ' ' {
+	if !ok || key == "" || len(key) > MaxName || rest != "" && rest[0] != ' ' {
 		return "", "", false
 	}
 	for i := range len(key) {

@@ -1,7 +1,6 @@
-package skills_test
+package frontmatter_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // The recorded verdicts of the reference validator, message by message. What a parser says about YAML
@@ -31,10 +30,10 @@ func TestValidateParity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range cases {
-		got := skills.Validate(filepath.Base(c.Dir), c.File, c.Content)
+		got := frontmatter.Validate(filepath.Base(c.Dir), c.File, c.Content)
 		if c.Crash {
-			if len(got) != 1 || got[0].Rule != skills.RuleEncoding {
-				t.Errorf("%s: %v, want %s", c.Label, got, skills.RuleEncoding)
+			if len(got) != 1 || got[0].Rule != frontmatter.RuleEncoding {
+				t.Errorf("%s: %v, want %s", c.Label, got, frontmatter.RuleEncoding)
 			}
 			continue
 		}
@@ -48,7 +47,7 @@ func TestValidateParity(t *testing.T) {
 			if !same && c.Label != "slash" {
 				t.Errorf("%s: %q, the reference says %q", c.Label, v.Message, c.Errors[i])
 			}
-			if v.Fix == "" || v.Line == 0 && v.Rule != skills.RuleEncoding {
+			if v.Fix == "" || v.Line == 0 && v.Rule != frontmatter.RuleEncoding {
 				t.Errorf("%s: %+v has no fix or line", c.Label, v)
 			}
 		}
@@ -106,18 +105,18 @@ func TestValidateRules(t *testing.T) {
 	for _, test := range tests {
 		data := []byte("---\n" + test.block + "---\nbody\n")
 		var got []string
-		for _, v := range skills.Validate(test.dir, "SKILL.md", data) {
+		for _, v := range frontmatter.Validate(test.dir, "SKILL.md", data) {
 			got = append(got, fmt.Sprintf("%s %d", v.Rule, v.Line))
 		}
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
-		crlf := skills.Validate(test.dir, "skill.md", []byte(strings.ReplaceAll(string(data), "\n", "\r\n")))
+		crlf := frontmatter.Validate(test.dir, "skill.md", []byte(strings.ReplaceAll(string(data), "\n", "\r\n")))
 		if len(crlf) != len(test.want) {
 			t.Errorf("%s with CRLF: %v, want %q", test.name, crlf, test.want)
 		}
 	}
-	if got := skills.Validate("x", "Skill.md", []byte("---\nname: x\ndescription: d\n---\n")); len(got) != 1 || got[0].Rule != "V3" {
+	if got := frontmatter.Validate("x", "Skill.md", []byte("---\nname: x\ndescription: d\n---\n")); len(got) != 1 || got[0].Rule != "V3" {
 		t.Errorf("Skill.md: %v, want V3", got)
 	}
 }
@@ -126,7 +125,7 @@ func TestValidateRules(t *testing.T) {
 func TestViolationsArePrintable(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"\\e[31mred", "a\\nb", "\\u202ertl", strings.Repeat("x", 100_000)} {
-		for _, v := range skills.Validate("d\x1b]", "SKILL.md", []byte("---\nname: \""+name+"\"\n\""+name[:min(len(name), 1000)]+"\": x\n---\n")) {
+		for _, v := range frontmatter.Validate("d\x1b]", "SKILL.md", []byte("---\nname: \""+name+"\"\n\""+name[:min(len(name), 1000)]+"\": x\n---\n")) {
 			if strings.ContainsFunc(v.String(), func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u202e' }) || len(v.Message) > 2_000 {
 				t.Errorf("%q", v.Message)
 			}
@@ -150,53 +149,8 @@ func TestValidateHostile(t *testing.T) {
 		"colons":  strings.Repeat(": ", size/2),
 		"deeper":  strings.Repeat("? ", size/2),
 	} {
-		if got := skills.Validate("x", "SKILL.md", []byte("---\n"+block+"\n---\n")); len(got) == 0 {
+		if got := frontmatter.Validate("x", "SKILL.md", []byte("---\n"+block+"\n---\n")); len(got) == 0 {
 			t.Errorf("%s: valid", name)
 		}
-	}
-}
-
-func TestValidateDir(t *testing.T) {
-	t.Parallel()
-	valid := "---\nname: x\ndescription: d\n---\n"
-	tests := []struct {
-		name string
-		tree map[string]string
-		dir  string
-		want string // rule
-	}{
-		{"valid", map[string]string{"x/SKILL.md": valid}, "x", ""},
-		{"lower case", map[string]string{"x/skill.md": valid}, "x", ""},
-		{"upper case wins", map[string]string{"x/SKILL.md": valid, "x/skill.md": "text"}, "x", ""},
-		{"trailing slash", map[string]string{"x/SKILL.md": valid}, "x/", ""},
-		{"other name", map[string]string{"y/SKILL.md": valid}, "y", "V15"},
-		{"missing", nil, "x", "V1"},
-		{"file", map[string]string{"x": valid}, "x", "V2"},
-		{"no SKILL.md", map[string]string{"x/README.md": valid}, "x", "V3"},
-		{"mixed case", map[string]string{"x/Skill.MD": valid}, "x", "V3"},
-		{"directory", map[string]string{"x/SKILL.md": "/"}, "x", "V3"},
-		{"largest", map[string]string{"x/SKILL.md": valid + strings.Repeat("x", skills.MaxSkillFile-len(valid))}, "x", ""},
-		{"too large", map[string]string{"x/SKILL.md": valid + strings.Repeat("x", skills.MaxSkillFile)}, "x", "V3"},
-		{"encoding", map[string]string{"x/SKILL.md": "\xff"}, "x", "invalid-encoding"},
-		{"link within", map[string]string{"x/SKILL.md": "-> doc/s.md", "x/doc/s.md": valid}, "x", ""},
-		{"link outside", map[string]string{"x/SKILL.md": "-> ../s.md", "s.md": valid}, "x", "V3"},
-		{"link to nothing", map[string]string{"x/SKILL.md": "-> s.md", "x/skill.md": valid}, "x", ""},
-		{"link to itself", map[string]string{"x/SKILL.md": "-> SKILL.md"}, "x", "V3"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			root := t.TempDir()
-			writeTree(t, root, test.tree)
-			got := skills.ValidateDir(context.Background(), filepath.Join(root, test.dir))
-			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || got[0].Rule != test.want) {
-				t.Errorf("ValidateDir = %v, want %q", got, test.want)
-			}
-		})
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if got := skills.ValidateDir(ctx, t.TempDir()); len(got) != 1 || got[0].Rule != "V3" {
-		t.Errorf("ValidateDir with an ended context = %v, want V3", got)
 	}
 }

@@ -1,4 +1,4 @@
-package skills
+package frontmatter
 
 import (
 	"strings"
@@ -127,7 +127,7 @@ func BenchmarkParseFrontmatter(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := ParseFrontmatter(data); err != nil {
+				if _, err := Parse(data); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,0 +1,293 @@
+// Package frontmatter reads the SKILL.md of a skill: the YAML between two lines ---, and the
+// instructions below it.
+//
+// One reader gives three verdicts. [Parse] accepts whatever its author can only have meant in one
+// way, and lists a [Repair] for each place that YAML does not accept as it is, or that parsers of
+// YAML read differently. A document without repairs has the JSON that a parser of the YAML 1.2 core
+// schema gives. [Validate] applies the rules of the reference validator (skills-ref), message by
+// message.
+//
+// Every file is foreign. The package opens none, bounds what it keeps, and never decodes YAML into
+// Go values.
+package frontmatter
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of a SKILL.md.
+const (
+	MaxSize          = 64 << 10 // bytes of the block between the --- lines
+	MaxName          = 64       // characters
+	MaxDescription   = 1024     // characters of a description that is published
+	maxCompatibility = 500      // characters
+)
+
+var bom = []byte("\xef\xbb\xbf")
+
+// Document is a parsed SKILL.md.
+type Document struct {
+	Fields     Fields
+	Body       []byte // shares the data that was parsed
+	BodyOffset int64  // of Body in the file
+	Repairs    []Repair
+	// StrictName is the name of the directory in which the reference validator accepts the file; it is
+	// empty if there is none.
+	StrictName string
+}
+
+// Repaired reports whether the frontmatter did not parse, or lacked a field, as it is.
+func (d *Document) Repaired() bool { return len(d.Repairs) > 0 }
+
+// Repair is a place of the frontmatter that is not read as it is written.
+type Repair struct {
+	Line   int // in the file, from 1
+	Reason string
+}
+
+// Kind is why a SKILL.md cannot be loaded.
+type Kind int
+
+// The kinds of errors.
+const (
+	Encoding      Kind = iota + 1 // not UTF-8 text
+	Syntax                        // the block cannot be understood, not even with repairs
+	NoDescription                 // and no paragraph to use instead
+)
+
+// Error says why a SKILL.md cannot be loaded.
+type Error struct {
+	Kind   Kind
+	Line   int // in the file, from 1; 0 if it is not about a line
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
+	}
+	return e.Reason
+}
+
+// Parse parses a SKILL.md leniently, with a repair for each place it does not read as written. A
+// missing description is replaced by the first paragraph of the body, a missing name is left empty;
+// a block without a closing line ends where the keys do. The document keeps no part of data but Body.
+//
+// Errors: *Error.
+func Parse(data []byte) (*Document, error) {
+	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+		return nil, &Error{Kind: Encoding, Reason: "the file is not UTF-8 text"}
+	}
+	p := split(data)
+	doc := &Document{Body: data[p.body:], BodyOffset: int64(p.body)}
+	var notes notes
+	if p.fault != "" {
+		notes.repaired(p.faultLine, p.fault)
+	}
+	switch {
+	case !p.fenced:
+		doc.Fields = newFields(&value{kind: mapping})
+		notes.repaired(1, "there is no frontmatter")
+	case len(p.block) > MaxSize:
+		return nil, &Error{Kind: Syntax, Line: p.line,
+			Reason: fmt.Sprintf("the frontmatter has %d bytes, the most is %d", len(p.block), MaxSize)}
+	default:
+		whole, err := parseBlock(p.block, p.line, &notes)
+		if err != nil {
+			if whole = asReference(data, &notes); whole == nil {
+				return nil, err
+			}
+		}
+		doc.Fields = newFields(whole)
+	}
+	if doc.Fields.Description == "" {
+		if doc.Fields.Description = firstParagraph(doc.Body); doc.Fields.Description == "" {
+			if p.open {
+				return nil, &Error{Kind: Syntax, Line: 1, Reason: "the frontmatter has no closing line ---"}
+			}
+			return nil, &Error{Kind: NoDescription, Reason: "there is no description and no paragraph to use instead"}
+		}
+		notes.repaired(1, "there is no description; the first paragraph is used")
+	}
+	doc.Repairs = notes.repairs
+	if p.fault != "" {
+		notes.plain = nil
+	}
+	doc.StrictName = strictName(data, p.block, notes.plain)
+	return doc, nil
+}
+
+// BodyOffset returns where the instructions of a SKILL.md begin, in bytes.
+func BodyOffset(data []byte) int64 { return int64(split(data).body) }
+
+// LineOf returns the line of a field at the top of the frontmatter: that of its key, or the first of
+// the block if the key is written in another way.
+func LineOf(data []byte, field string) int {
+	p := split(data)
+	number := p.line
+	for line := range bytes.Lines(p.block) {
+		key, _, found := bytes.Cut(line, []byte(":"))
+		if found && string(bytes.Trim(key, " \t\"'")) == field && bytes.IndexByte([]byte(" \t"), key[0]) < 0 {
+			return number
+		}
+		number++
+	}
+	return p.line
+}
+
+// notes are what is found while a block is read.
+type notes struct {
+	repairs []Repair
+	plain   *value // the block, if parsePlain read it
+}
+
+// maxRepairs bounds the repairs of one block, which has space for thousands of faults.
+const maxRepairs = 20
+
+func (n *notes) repaired(line int, reason string) {
+	switch {
+	case len(n.repairs) == maxRepairs:
+		return
+	case len(n.repairs) == maxRepairs-1:
+		reason = "there are more repairs than are listed"
+	}
+	n.repairs = append(n.repairs, Repair{Line: line, Reason: reason})
+}
+
+// parts says where the frontmatter and the body of a SKILL.md are.
+type parts struct {
+	block     []byte // between the two --- lines
+	line      int    // of the first line of block
+	body      int    // offset of the body
+	fenced    bool   // the first --- line is present, and so is the second or a place for it
+	open      bool   // the first is present, the second is not
+	fault     string // of the second
+	faultLine int
+}
+
+// split finds the frontmatter: a line --- at the start, after at most a byte order mark, and the
+// next line ---. Trailing blanks and CRLF are tolerated. If text follows the second ---, the body
+// starts with it. Without a second, the first line that no frontmatter has ends the block. Lines ---
+// around text without any key are rules, and part of the body.
+func split(data []byte) parts {
+	start := 0
+	if bytes.HasPrefix(data, bom) {
+		start = len(bom)
+	}
+	first, rest, _ := bytes.Cut(data[start:], []byte("\n"))
+	if !isFence(first) {
+		return parts{body: start}
+	}
+	begin := min(start+len(first)+1, len(data))
+	whole := parts{line: 2, fenced: true}
+	for offset := begin; len(rest) > 0; whole.faultLine++ {
+		line, after, _ := bytes.Cut(rest, []byte("\n"))
+		if bytes.HasPrefix(line, []byte("---")) {
+			whole.block, whole.body = data[begin:offset], min(offset+len(line)+1, len(data))
+			if isProse(whole.block) {
+				return parts{body: start}
+			}
+			if isFence(line) {
+				return whole
+			}
+			whole.faultLine += 2
+			whole.fault = "the line that closes the frontmatter has more than ---"
+			if len(bytes.Trim(line, "- \t\r")) > 0 {
+				whole.body = offset + 3
+			}
+			return whole
+		}
+		rest, offset = after, min(offset+len(line)+1, len(data))
+	}
+	size, ok := unclosed(data[begin:])
+	if !ok {
+		return parts{body: start, open: true}
+	}
+	whole.open = true
+	whole.block, whole.body = data[begin:begin+size], begin+size
+	whole.faultLine = 2 + bytes.Count(whole.block, []byte("\n"))
+	whole.fault = "the frontmatter has no closing line ---; it ends above this line"
+	return whole
+}
+
+// isProse reports whether a block is text in which nothing can be a key, and which does not begin as
+// a list does.
+func isProse(block []byte) bool {
+	written := false
+	for line := range bytes.Lines(block) {
+		text := bytes.TrimRight(line, " \t\r\n")
+		if len(text) == 0 {
+			continue
+		}
+		if bytes.IndexByte(text, ':') >= 0 || !written && bytes.IndexByte([]byte("-[{?<\"'&!|>"), text[0]) >= 0 {
+			return false
+		}
+		written = true
+	}
+	return written
+}
+
+// unclosed returns the size of a frontmatter without a closing line: up to the first heading, or the
+// first line that is neither indented nor a key nor an entry of a list. Text without a key is not one.
+func unclosed(data []byte) (size int, ok bool) {
+	for line := range bytes.Lines(data) {
+		text := strings.TrimRight(string(line[:min(len(line), 4*MaxDescription)]), "\r\n")
+		key := entryLine.MatchString(text)
+		indented := strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t")
+		if ok = ok || key; size > MaxSize || !key && text != "" && !indented && !isEntry(text) {
+			break
+		}
+		size += len(line)
+	}
+	return size, ok
+}
+
+func isFence(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("---")) && len(bytes.TrimRight(line[3:], " \t\r")) == 0
+}
+
+// firstParagraph returns the first text of a body that is not a heading, comment or code, on one line.
+func firstParagraph(body []byte) string {
+	var words []string
+	until := "" // what ends the block that is being skipped
+	size := 0
+	for line := range bytes.Lines(body) {
+		text := strings.TrimSpace(string(line[:min(len(line), 4*MaxDescription)]))
+		switch {
+		case until != "":
+			if strings.Contains(text, until) {
+				until = ""
+			}
+			continue
+		case len(words) == 0 && strings.HasPrefix(text, "<!--"):
+			if !strings.Contains(text, "-->") {
+				until = "-->"
+			}
+			continue
+		case len(words) == 0 && strings.HasPrefix(text, "```"):
+			until = "```"
+			continue
+		case text == "" || strings.HasPrefix(text, "#") || isFence([]byte(text)):
+			if len(words) > 0 {
+				return Clip(strings.Join(words, " "), MaxDescription)
+			}
+			continue
+		}
+		words = append(words, strings.ToValidUTF8(text, ""))
+		if size += len(text); size > 4*MaxDescription {
+			break
+		}
+	}
+	return Clip(strings.Join(words, " "), MaxDescription)
+}
+
+// Clip bounds foreign text to n characters, the last one an ellipsis if some are left out.
+func Clip(s string, n int) string {
+	if len(s) <= n || utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
