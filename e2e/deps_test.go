@@ -43,8 +43,8 @@ var importRules = map[string][]string{
 	"sandbox/egress":      {"sandbox"},
 	"sandbox/host":        {"sandbox"},
 	"sandbox/sandboxtest": {"sandbox"},
-	// Choosing a backend needs to know them.
-	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc"},
+	// Choosing a backend needs to know them, and finding interpreters the table of those there are.
+	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},
 
 	"skills/frontmatter": {},
 

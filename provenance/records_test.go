@@ -139,7 +139,7 @@ func policyRecords() []record {
 			},
 		}},
 		{"capabilities", provenance.CapabilitySnapshot{
-			Type: provenance.TypeCapabilities, At: at, Commands: provenance.CapabilityCommands{Bash: provenance.CapabilityCommand{Present: true, Path: "/bin/bash", Version: "5"}},
+			Type: provenance.TypeCapabilities, At: at, Commands: capabilityCommands("bash", "sh", "node", "deno", "python", "python3", "git"),
 			CFC: provenance.CapabilityCFC{
 				Mode: "observe", AbsenceBehavior: "observe-only", SubstrateStatus: "missing", RunManifest: provenance.CapabilityManifest{Present: true, Type: "t", Path: "/m"},
 				Sandbox: provenance.SandboxDescription{Kind: "none", DefaultWorkingDirectory: "/tmp", Skillsd: &provenance.SandboxExtension{Reason: "r"}},
@@ -299,4 +299,14 @@ func TestNames(t *testing.T) {
 	if !bytes.Equal([]byte(provenance.FirstPrev), bytes.Repeat([]byte("0"), 64)) {
 		t.Errorf("FirstPrev = %q", provenance.FirstPrev)
 	}
+}
+
+// capabilityCommands are commands of which the first is there.
+func capabilityCommands(names ...string) provenance.CapabilityCommands {
+	var all provenance.CapabilityCommands
+	for _, name := range names {
+		all = append(all, provenance.NamedCommand{Name: name})
+	}
+	all[0].CapabilityCommand = provenance.CapabilityCommand{Present: true, Path: "/bin/bash", Version: "5"}
+	return all
 }

@@ -1,7 +1,10 @@
 package provenance
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -184,15 +187,49 @@ type CapabilitySnapshot struct {
 	CFC      CapabilityCFC      `json:"cfc"`
 }
 
-// CapabilityCommands are the interpreters and tools looked for.
-type CapabilityCommands struct {
-	Bash    CapabilityCommand `json:"bash"`
-	Sh      CapabilityCommand `json:"sh"`
-	Node    CapabilityCommand `json:"node"`
-	Deno    CapabilityCommand `json:"deno"`
-	Python  CapabilityCommand `json:"python"`
-	Python3 CapabilityCommand `json:"python3"`
-	Git     CapabilityCommand `json:"git"`
+// CapabilityCommands are the interpreters and tools looked for, by name. In JSON they are an object
+// whose keys keep this order.
+type CapabilityCommands []NamedCommand
+
+// NamedCommand is a command with its name.
+type NamedCommand struct {
+	Name string
+	CapabilityCommand
+}
+
+// MarshalJSON writes an object with a key for each command.
+func (c CapabilityCommands) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, command := range c {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(command.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(command.CapabilityCommand)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(append(append(name, ':'), value...))
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// UnmarshalJSON reads an object with a key for each command.
+func (c *CapabilityCommands) UnmarshalJSON(data []byte) error {
+	var byName map[string]CapabilityCommand
+	if err := json.Unmarshal(data, &byName); err != nil {
+		return err
+	}
+	*c = make(CapabilityCommands, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		*c = append(*c, NamedCommand{name, byName[name]})
+	}
+	return nil
 }
 
 // CapabilityCommand is one command.

@@ -81,7 +81,7 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime), Problem: r.Script.Problem, Shebang: r.Script.Shebang,
 		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []diagnosticRow{}, Text: string(content.Data),
 	}
-	if r.Script.Runtime == sh.Bash || r.Script.Runtime == sh.Sh {
+	if in := r.Script.Runtime.Interpreter(); in != nil && in.Shell {
 		f.Includes = shellIncludes(content.Data)
 	}
 	if !r.Text {
@@ -183,7 +183,7 @@ func (f *scriptFacts) print(to io.Writer) error {
 			fact(name, text)
 		}
 	}
-	if f.Runtime == string(sh.Bash) || f.Runtime == string(sh.Sh) {
+	if in := sh.Runtime(f.Runtime).Interpreter(); in != nil && in.Shell {
 		lines("includes", f.Includes)
 	}
 	lines("network", f.Network)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/native"
+	sh "github.com/skillsd/skillsd/skills/script"
 )
 
 // checkSandbox tries every backend and finds the interpreters.
@@ -28,8 +29,8 @@ func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
 	checks = append(checks, coreChecks(string(pattern))...)
 	finder := detect.Interpreters(path)
 	finder.Keep(o.app.ownPaths()...)
-	for _, name := range []string{"bash", "sh", "python3", "node", "deno"} {
-		checks = append(checks, interpreterCheck(ctx, finder, name))
+	for _, in := range sh.Interpreters() {
+		checks = append(checks, interpreterCheck(ctx, finder, string(in.Runtime)))
 	}
 	return checks
 }

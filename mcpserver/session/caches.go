@@ -65,8 +65,6 @@ const (
 	cacheTimeout = 10 * time.Second
 	// maxCachedTree is the largest tree that is stored once more, in bytes.
 	maxCachedTree = 32 << 20
-	// denoCache is where deno looks for what it translated.
-	denoCache = sandbox.TmpDir + "/.cache/deno/gen"
 )
 
 func newCaches() *caches {
@@ -141,12 +139,12 @@ func (s *Session) findCache(ctx context.Context, r *run, interpreter *sandbox.In
 	}
 	c := &cacheRun{info: info, interpreter: interpreter}
 	c.key = cacheKey{tree: r.index.TreeDigest, interpreter: interpreter.Digest + " " + interpreter.Version}
-	switch info.Runtime {
-	case script.Python3:
-	case script.Deno:
-		c.key.script = r.path
-	default:
+	row := info.Runtime.Interpreter()
+	if !row.Caches() {
 		return
+	}
+	if row.CacheDir != "" {
+		c.key.script = r.path // what lies apart from the tree is of what one script loads
 	}
 	r.cache = c
 	found, ok := s.caches.get(c.key)
@@ -172,8 +170,8 @@ func (r *run) mountCache() {
 		return
 	}
 	r.cache.used = r.cache.ready.Digest
-	if r.cache.info.Runtime == script.Deno {
-		r.cmd.Cache = sandbox.Cache{Dir: handle, At: denoCache}
+	if dir := r.cache.info.Runtime.Interpreter().CacheDir; dir != "" {
+		r.cmd.Cache = sandbox.Cache{Dir: handle, At: sandbox.TmpDir + "/" + dir}
 		return
 	}
 	r.cmd.Tree.Close()
@@ -224,7 +222,7 @@ func (s *Sessions) compile(ctx context.Context, c *cacheRun, tree *store.Tree, p
 		return made, nil
 	}
 	base := tree
-	if c.info.Runtime == script.Deno {
+	if c.info.Runtime.Interpreter().CacheDir != "" {
 		base = nil
 	} else if size > maxCachedTree {
 		return made, fmt.Errorf("the tree has %d bytes, the most is %d", size, maxCachedTree)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // capabilitiesNote is whether a session's capabilities.json is recorded.
@@ -113,14 +114,13 @@ func (s *Sessions) capabilitySnapshot(ctx context.Context, at time.Time) (*prove
 		return nil, err
 	}
 	out.CFC.Sandbox = *description
-	commands, needed := &out.Commands, s.neededRuntimes(ctx)
-	for name, dst := range map[string]*provenance.CapabilityCommand{
-		"bash": &commands.Bash, "sh": &commands.Sh, "node": &commands.Node, "deno": &commands.Deno,
-		"python": &commands.Python, "python3": &commands.Python3, "git": &commands.Git,
-	} {
-		if err := s.probe(ctx, name, needed[name], dst, &out.CFC.Mounts); err != nil {
+	needed := s.neededRuntimes(ctx)
+	for _, name := range commandNames() {
+		command, err := s.probe(ctx, name, needed[name], &out.CFC.Mounts)
+		if err != nil {
 			return nil, err
 		}
+		out.Commands = append(out.Commands, provenance.NamedCommand{Name: name, CapabilityCommand: command})
 	}
 	slices.SortFunc(out.CFC.Mounts.HostBinds, func(a, b provenance.CapabilityMount) int { return strings.Compare(a.HostPath, b.HostPath) })
 	return out, nil
@@ -157,36 +157,48 @@ func (s *Sessions) describeSandbox(ctx context.Context) (*provenance.SandboxDesc
 	return d, nil
 }
 
-// probe notes one command: of an interpreter that an allowlisted script needs what is known of it, which
-// may mean to read and to start it, of any other only whether it is there. What the sandbox mounts for
-// it beside /usr is a mount, once.
+// commandNames returns the commands of capabilities.json: the reference's, in its order, then the
+// interpreters that it does not know.
+func commandNames() []string {
+	names := []string{"bash", "sh", "node", "deno", "python", "python3", "git"}
+	for _, in := range script.Interpreters() {
+		if name := string(in.Runtime); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// probe describes one command. Of an interpreter that an allowlisted script needs it finds out all that
+// can be known, which may mean to read and to start it; of any other command only whether it is there.
+// Directories that the sandbox mounts for the interpreter besides /usr are added to mounts once.
 //
 // Errors: those of ctx.
-func (s *Sessions) probe(ctx context.Context, name string, needed bool, dst *provenance.CapabilityCommand, mounts *provenance.CapabilityMounts) error {
+func (s *Sessions) probe(ctx context.Context, name string, needed bool, mounts *provenance.CapabilityMounts) (provenance.CapabilityCommand, error) {
+	var absent provenance.CapabilityCommand
 	if needed {
 		found, err := s.cfg.Interpreter(ctx, name)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return absent, ctx.Err()
 		}
 		if err != nil || found == nil {
-			return nil
+			return absent, nil
 		}
-		*dst = provenance.CapabilityCommand{Present: true, Path: found.Path, Version: found.Version}
 		for _, dir := range found.Mounts {
 			mount := provenance.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), HostPath: dir, SandboxPath: dir}
 			if !slices.Contains(mounts.HostBinds, mount) {
 				mounts.HostBinds = append(mounts.HostBinds, mount)
 			}
 		}
-		return nil
+		return provenance.CapabilityCommand{Present: true, Path: found.Path, Version: found.Version}, nil
 	}
 	if s.cfg.Facts.Command == nil {
-		return nil
+		return absent, nil
 	}
-	if found := s.cfg.Facts.Command(name); found != "" {
-		*dst = provenance.CapabilityCommand{Present: true, Path: found}
+	if path := s.cfg.Facts.Command(name); path != "" {
+		return provenance.CapabilityCommand{Present: true, Path: path}, nil
 	}
-	return nil
+	return absent, nil
 }
 
 // neededRuntimes are those of the scripts that may run.

@@ -58,7 +58,7 @@ func TestCapabilities(t *testing.T) {
 	}
 	got := b.capabilities()
 	want := provenance.CapabilityCommand{Present: true, Path: "/opt/x/bin/sh", Version: "1.2"}
-	if c := got.Commands; c.Sh != want || c.Deno.Present || c.Git.Path != "/usr/bin/git" || c.Python3.Version != "" {
+	if c := byName(got); c["sh"] != want || c["deno"].Present || c["git"].Path != "/usr/bin/git" || c["python3"].Version != "" {
 		t.Errorf("commands = %+v", c)
 	}
 	if x := got.CFC.Sandbox.Skillsd; x.Memory != "cgroup v1" || x.Processes != "resource limit" {
@@ -84,7 +84,7 @@ func TestCapabilitiesWithoutScripts(t *testing.T) {
 	}
 	b.Sessions = New(cfg)
 	b.load("demo")
-	if got := b.capabilities(); got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason == "" || got.Commands.Bash.Present {
+	if got := b.capabilities(); got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason == "" || byName(got)["bash"].Present {
 		t.Errorf("capabilities = %+v", got)
 	}
 }
@@ -120,4 +120,13 @@ func TestCapabilitiesOfAnother(t *testing.T) {
 	if data, err := b.encodedCapabilities(t.Context(), b.cfg.Now()); err != nil || !json.Valid(data) {
 		t.Errorf("encodedCapabilities = %s, %v", data, err)
 	}
+}
+
+// byName returns the commands of a snapshot by their names.
+func byName(snapshot provenance.CapabilitySnapshot) map[string]provenance.CapabilityCommand {
+	all := map[string]provenance.CapabilityCommand{}
+	for _, c := range snapshot.Commands {
+		all[c.Name] = c.CapabilityCommand
+	}
+	return all
 }

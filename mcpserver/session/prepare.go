@@ -16,7 +16,7 @@ func (s *Session) prepare(ctx context.Context, r *run) *Error {
 	info := *r.file.Script
 	if info.Runtime == "" {
 		return &Error{Code: CodeUnsupportedRuntime, Message: "the script cannot be run: " + info.Problem,
-			Remedy: "bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
+			Remedy: script.Names() + " scripts run, with the shebang flags the documentation lists"}
 	}
 	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), string(info.Runtime))
 	if err != nil {

@@ -84,6 +84,18 @@ func closed(properties map[string]*jsonschema.Schema, needs ...string) *jsonsche
 	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
 }
 
+// commands has the keys that the reference names; others may follow.
+func commands() *jsonschema.Schema {
+	text := &jsonschema.Schema{Type: "string"}
+	return &jsonschema.Schema{
+		Type:     "object",
+		Required: []string{"bash", "sh", "node", "deno", "python", "python3", "git"},
+		AdditionalProperties: closed(map[string]*jsonschema.Schema{
+			"present": {Type: "boolean"}, "path": text, "version": text.CloneSchemas(),
+		}, "present"),
+	}
+}
+
 func inputLabels() *jsonschema.Schema {
 	list := &jsonschema.Schema{Type: "array"}
 	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}}, PrefixItems: []*jsonschema.Schema{words(provenance.LabelledInputs()...)}, MinItems: new(1)}

@@ -32,16 +32,17 @@ type refinement struct {
 // scalars are the schemas of types that marshal themselves, or are any JSON.
 func scalars() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[provenance.Timestamp]():    pattern(timePattern),
-		reflect.TypeFor[time.Time]():               pattern(timePattern),
-		reflect.TypeFor[digest.Digest]():           pattern(sha256Pattern),
-		reflect.TypeFor[json.RawMessage]():         {},
-		reflect.TypeFor[provenance.Source]():       words("cli-preload", "model-tool", "user-explicit", "subagent-inherit"),
-		reflect.TypeFor[provenance.State]():        words("open", "ended", "crashed", "damaged"),
-		reflect.TypeFor[provenance.Outcome]():      words("exited", "signaled", "timeout", "memory_limit", "pids_limit", "output_limit", "canceled"),
-		reflect.TypeFor[provenance.Kind]():         pattern(`^[a-z]+\.[a-z_]+$`),
-		reflect.TypeFor[provenance.InputLabels]():  inputLabels(),
-		reflect.TypeFor[provenance.OpaqueHandle](): opaqueHandle(),
+		reflect.TypeFor[provenance.Timestamp]():          pattern(timePattern),
+		reflect.TypeFor[time.Time]():                     pattern(timePattern),
+		reflect.TypeFor[digest.Digest]():                 pattern(sha256Pattern),
+		reflect.TypeFor[json.RawMessage]():               {},
+		reflect.TypeFor[provenance.Source]():             words("cli-preload", "model-tool", "user-explicit", "subagent-inherit"),
+		reflect.TypeFor[provenance.State]():              words("open", "ended", "crashed", "damaged"),
+		reflect.TypeFor[provenance.Outcome]():            words("exited", "signaled", "timeout", "memory_limit", "pids_limit", "output_limit", "canceled"),
+		reflect.TypeFor[provenance.Kind]():               pattern(`^[a-z]+\.[a-z_]+$`),
+		reflect.TypeFor[provenance.InputLabels]():        inputLabels(),
+		reflect.TypeFor[provenance.OpaqueHandle]():       opaqueHandle(),
+		reflect.TypeFor[provenance.CapabilityCommands](): commands(),
 	}
 }
 

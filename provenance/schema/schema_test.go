@@ -82,6 +82,10 @@ func TestOwnSchemas(t *testing.T) {
 
 // sample returns a valid instance of each schema.
 func samples(t *testing.T) map[string]any {
+	var commands provenance.CapabilityCommands
+	for _, name := range []string{"bash", "sh", "node", "deno", "python", "python3", "git"} {
+		commands = append(commands, provenance.NamedCommand{Name: name})
+	}
 	matches, size, code, text, count := true, int64(1), 0, "", 1
 	read := provenance.ResourceRead{Type: provenance.TypeResourceRead, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: provenance.StatusRead, ReadAt: at,
 		CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches,
@@ -121,7 +125,7 @@ func samples(t *testing.T) map[string]any {
 			Subagents: provenance.SnapshotSubagents{ProfileConfigs: []provenance.ProfileConfig{{Profile: "p", ExecutionTarget: "host"}}},
 			Substrate: &provenance.SnapshotSubstrate{ProtectedXattrs: &provenance.ProtectedXattrs{SandboxVisibility: "not-probed"}},
 			Skillsd:   &provenance.PolicyExtension{Release: "none", AllowedTools: "enforce"}},
-		"capabilities": provenance.CapabilitySnapshot{Type: provenance.TypeCapabilities, At: at, CFC: provenance.CapabilityCFC{Mode: "observe", AbsenceBehavior: "observe-only",
+		"capabilities": provenance.CapabilitySnapshot{Type: provenance.TypeCapabilities, At: at, Commands: commands, CFC: provenance.CapabilityCFC{Mode: "observe", AbsenceBehavior: "observe-only",
 			SubstrateStatus: "missing", ProtectedXattrs: provenance.ProtectedXattrs{SandboxVisibility: "not-probed"}}},
 		"run-manifest": json.RawMessage(`{"type":"cf-harness.loom-run-manifest","version":1,"source":"loom","cfc":{"enforcementMode":"observe"},"own":1}`),
 		"session":      provenance.Session{ID: "r", CreatedAt: at, State: provenance.StateOpen, Head: provenance.Head{Seq: 1, Hash: strings.Repeat("a", 64)}},

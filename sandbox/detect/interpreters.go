@@ -18,23 +18,13 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 const (
 	askLimit  = 20 * time.Second
 	askOutput = 64 << 10
 )
-
-// asking are the programs that make an interpreter print its own path and then, for python3, its two
-// prefixes, where the library it is linked with lies, if it is, and where its modules lie. An
-// interpreter that is not here needs only what is below /usr and the directory it is in.
-var asking = map[string][]string{
-	"python3": {"-E", "-s", "-c", "import os, sys, sysconfig as c\nprint(os.path.realpath(sys.executable))\nprint(sys.base_prefix)\nprint(sys.prefix)\n" +
-		"print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else '')\n" +
-		"for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))"},
-	"node": {"-e", "console.log(process.execPath)"},
-	"deno": {"eval", "--no-config", "console.log(Deno.execPath())"},
-}
 
 // A Finder finds interpreters and remembers them. It is safe for concurrent use.
 type Finder struct {
@@ -61,8 +51,8 @@ func Interpreters(path string) *Finder {
 			f.dirs = append(f.dirs, d)
 		}
 	}
-	for _, name := range []string{"bash", "sh", "python3", "node", "deno"} {
-		f.slots[name] = &slot{}
+	for _, in := range script.Interpreters() {
+		f.slots[string(in.Runtime)] = &slot{}
 	}
 	return f
 }
@@ -72,8 +62,8 @@ func Interpreters(path string) *Finder {
 // is called before the first Find.
 func (f *Finder) Keep(dirs ...string) { f.kept.others = append(f.kept.others, resolved(dirs)...) }
 
-// Find returns the interpreter called name ("bash", "sh", "python3", "node" or "deno"), or nil
-// when there is none. The first call for a name reads the whole file and may start it to learn
+// Find returns the interpreter called name, one of [script.Interpreters], or nil if there is none. The
+// first call for a name reads the whole file and may start it to learn
 // its directories and version, where root asks as the user who could replace it, or as nobody when several
 // could; answers are kept until the process ends.
 //
@@ -140,14 +130,14 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 
 // locate asks a shim, or an interpreter outside /usr, where it really is and what it needs.
 func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path string) error {
-	args, ok := asking[in.Name]
-	if !ok {
+	row := script.Runtime(in.Name).Interpreter()
+	if row.Ask == nil {
 		if shim, err := isScript(in.Path); err != nil || shim {
 			return errors.New("is a script")
 		}
 		return f.mount(in, filepath.Dir(in.Path))
 	}
-	out, err := f.ask(ctx, path, path, f.homeFor(in), args...)
+	out, err := f.ask(ctx, path, path, f.homeFor(in), row.Ask...)
 	if err != nil {
 		return fmt.Errorf("ask for its directories: %w", err)
 	}
@@ -166,7 +156,7 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		return err
 	}
 	in.Path = real
-	needs, err := f.needs(in, lines[1:])
+	needs, err := f.needs(in, row.Layout, lines[1:])
 	if err != nil {
 		return err
 	}
@@ -235,10 +225,11 @@ func (l *limited) Write(p []byte) (int, error) {
 }
 
 func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found string) string {
-	if in.Name == "sh" {
-		return "" // the standard has no option for it
+	args := script.Runtime(in.Name).Interpreter().Version
+	if args == nil {
+		return ""
 	}
-	out, err := f.ask(ctx, found, in.Path, "", "--version")
+	out, err := f.ask(ctx, found, in.Path, "", args...)
 	if err != nil {
 		return ""
 	}

@@ -12,16 +12,17 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // needs returns the directories an interpreter outside /usr needs mounted: the one it was installed into
 // when that is its own, else the parts of it that are. said is what it printed behind its path.
-func (f *Finder) needs(in *sandbox.Interpreter, said []string) ([]string, error) {
+func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, said []string) ([]string, error) {
 	dir := filepath.Dir(in.Path)
-	switch in.Name {
-	case "python3":
+	switch layout {
+	case script.Prefixes:
 		return f.pythonNeeds(in.Path, said)
-	case "node":
+	case script.Prefix:
 		if filepath.Base(dir) != "bin" {
 			break
 		}

@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,23 +19,9 @@ const (
 // Argv returns the command that runs a script: interpreter is its absolute path, file the script's
 // absolute path where it runs, so that no interpreter can take it for a flag; args are passed as
 // they are. info must have a Runtime.
-//
-// Python gets -E -s -B: no environment, no user packages and no bytecode, but the script's own
-// directory stays importable. Deno gets no prompt, no configuration and no remote code.
 func Argv(info Info, interpreter, file string, args []string) []string {
-	argv := []string{interpreter}
-	switch info.Runtime {
-	case Python3:
-		argv = append(argv, "-E", "-s", "-B")
-	case Deno:
-		argv = append(argv, denoRun...)
-	}
-	argv = append(argv, info.Flags...)
-	return append(append(argv, file), args...)
+	return slices.Concat([]string{interpreter}, info.Runtime.Interpreter().options, info.Flags, []string{file}, args)
 }
-
-// denoRun runs a script that is asked nothing, configured by nothing and loads no remote code.
-var denoRun = []string{"run", "--no-prompt", "--cached-only", "--no-config", "--no-lock"}
 
 // CheckArgs reports arguments that no command can be given: too many or too long, a NUL byte, or
 // text that is not UTF-8.

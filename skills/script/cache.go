@@ -27,28 +27,33 @@ type CacheJob struct {
 // maxCompiled is how many modules of a tree are looked at.
 const maxCompiled = 1_000
 
-// NewCacheJob returns the job for a run of script, in the tree whose files are given and which lies at
-// dir while it is compiled and when it runs; what the job makes is left below out. interpreter is an
-// absolute path. It is nil when there is nothing to gain: for other runtimes than python3 and deno, for a
-// tree without a module beside the one script, and for more modules than 1,000.
+// A cacheForm is how an interpreter's modules are compiled ahead of a run.
+type cacheForm struct {
+	suffixes []string // of modules
+	least    int      // modules that make it worth while: the script itself may never be compiled
+	job      func(interpreter, dir, out, script string, modules []string) *CacheJob
+}
+
+// NewCacheJob returns the job for a run of script in the tree that has files. The tree lies at dir
+// while it is compiled and when it runs; the job leaves what it makes below out. interpreter is an
+// absolute path.
+//
+// It returns nil if there is nothing to gain: the runtime compiles nothing ahead of a run, or the tree
+// has too few modules, or more than 1,000.
 func NewCacheJob(info Info, interpreter, dir, out, script string, files []string) *CacheJob {
-	var job *CacheJob
-	var modules []string
-	switch info.Runtime {
-	case Python3:
-		if modules = withSuffix(files, ".py"); len(modules) > 1 {
-			job = pythonJob(interpreter, dir, out, modules)
-		}
-	case Deno:
-		if modules = withSuffix(files, ".ts", ".tsx", ".mts", ".jsx"); len(modules) > 0 {
-			job = denoJob(interpreter, dir, out, script, modules)
-		}
-	}
-	if len(modules) > maxCompiled {
+	in := info.Runtime.Interpreter()
+	if in == nil || in.cache == nil {
 		return nil
 	}
-	return job
+	modules := withSuffix(files, in.cache.suffixes...)
+	if len(modules) < in.cache.least || len(modules) > maxCompiled {
+		return nil
+	}
+	return in.cache.job(interpreter, dir, out, script, modules)
 }
+
+// Caches reports whether anything is compiled ahead of runs of a script with this interpreter.
+func (in *Interpreter) Caches() bool { return in.cache != nil }
 
 func withSuffix(files []string, suffixes ...string) (found []string) {
 	for _, f := range files {
@@ -122,7 +127,7 @@ with open(os.path.join(out, "tag"), "w") as f:
     f.write(sys.implementation.cache_tag)
 `
 
-func pythonJob(interpreter, dir, out string, modules []string) *CacheJob {
+func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	return &CacheJob{
 		// -s and -S: nothing of the host's own packages is started.
 		Argv: []string{interpreter, "-s", "-S", "-B", "-c", pythonProgram, dir, out},

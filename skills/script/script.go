@@ -13,18 +13,6 @@ import (
 	"strings"
 )
 
-// Runtime is an interpreter family. The zero value is none: the script cannot be run.
-type Runtime string
-
-// The runtimes there are.
-const (
-	Bash    Runtime = "bash"
-	Sh      Runtime = "sh"
-	Python3 Runtime = "python3"
-	Node    Runtime = "node"
-	Deno    Runtime = "deno"
-)
-
 // MaxHead is how many of a script's first bytes Inspect looks at. A shebang that is not over by
 // then is a problem: what follows could change its meaning.
 const MaxHead = 4096
@@ -66,26 +54,22 @@ func Inspect(name string, head []byte, executable bool) Info {
 }
 
 func byExtension(name string) Runtime {
-	switch strings.ToLower(path.Ext(name)) {
-	case ".sh", ".bash":
-		return Bash
-	case ".py":
-		return Python3
-	case ".js", ".mjs", ".cjs":
-		return Node
-	case ".ts", ".tsx", ".mts":
-		return Deno
+	extension := strings.ToLower(path.Ext(name))
+	for _, in := range interpreters {
+		if slices.Contains(in.extensions, extension) {
+			return in.Runtime
+		}
 	}
 	return ""
 }
 
-// ReferenceRuntime is the runtime in the words of the reference's registry: deno, shebang or
+// ReferenceRuntime returns the runtime in the words of the reference's registry: deno, shebang or
 // unknown.
 func (i Info) ReferenceRuntime() string {
-	switch {
-	case i.Runtime == Deno:
-		return "deno"
-	case i.Shebang != "":
+	if in := i.Runtime.Interpreter(); in != nil && in.reference != "" {
+		return in.reference
+	}
+	if i.Shebang != "" {
 		return "shebang"
 	}
 	return "unknown"
@@ -136,102 +120,13 @@ func shebangWords(line string) (words []string, problem string) {
 // interpret maps an interpreter and its flags to a runtime.
 func interpret(words []string) (runtime Runtime, flags []string, problem string) {
 	name := path.Base(words[0])
-	switch {
-	case name == "bash" || name == "sh" || name == "dash":
-		runtime = Sh
-		if name == "bash" {
-			runtime = Bash
-		}
-		flags, problem = shellFlags(words[1:])
-	case isPython(name):
-		runtime = Python3
-		flags, problem = plainFlags(words[1:], "-u")
-	case name == "node" || name == "nodejs":
-		runtime = Node
-		flags, problem = plainFlags(words[1:])
-	case name == "deno":
-		runtime = Deno
-		flags, problem = denoFlags(words[1:])
-	default:
-		problem = fmt.Sprintf("interpreter %q is not supported", clip(name))
-	}
-	return runtime, flags, problem
-}
-
-// isPython accepts python, python3 and python3.N.
-func isPython(name string) bool {
-	version, ok := strings.CutPrefix(name, "python")
-	if !ok || version == "" || version == "3" {
-		return ok
-	}
-	minor, ok := strings.CutPrefix(version, "3.")
-	return ok && minor != "" && strings.Trim(minor, "0123456789") == ""
-}
-
-// shellFlags keeps -e -u -x -f, alone or together, and -o pipefail.
-func shellFlags(words []string) (kept []string, problem string) {
-	for i := 0; i < len(words); i++ {
-		letters, ok := strings.CutPrefix(words[i], "-")
-		if !ok || letters == "" || strings.Trim(letters, "euxfo") != "" || strings.Count(letters, "o") > 1 {
-			return nil, unknownFlag(words[i])
-		}
-		kept = append(kept, words[i])
-		if !strings.Contains(letters, "o") {
-			continue
-		}
-		if !strings.HasSuffix(letters, "o") || i+1 == len(words) || words[i+1] != "pipefail" {
-			return nil, unknownFlag(words[i])
-		}
-		i++
-		kept = append(kept, words[i])
-	}
-	return kept, ""
-}
-
-func plainFlags(words []string, allowed ...string) (kept []string, problem string) {
-	for _, word := range words {
-		if !slices.Contains(allowed, word) {
-			return nil, unknownFlag(word)
-		}
-		kept = append(kept, word)
-	}
-	return kept, ""
-}
-
-// denoFlags keeps the permissions of a `deno run` shebang. The sandbox bounds all of them; --allow-net
-// is dropped because no network is there to allow. Flags that take a value must carry it after "=",
-// since what follows could otherwise be read as the script.
-func denoFlags(words []string) (kept []string, problem string) {
-	if len(words) == 0 {
-		return nil, ""
-	}
-	if words[0] != "run" {
-		return nil, fmt.Sprintf("deno subcommand %q is not run", clip(words[0]))
-	}
-	for _, word := range words[1:] {
-		name, _, _ := strings.Cut(word, "=")
-		switch name {
-		case "--allow-read", "--allow-write", "--allow-env", "--allow-run", "--allow-ffi", "--allow-sys":
-			kept = append(kept, word)
-		case "-A", "--allow-all":
-			if word != name {
-				return nil, unknownFlag(word)
-			}
-			kept = append(kept, "--allow-read", "--allow-write", "--allow-env")
-		case "--allow-net":
-		case "--no-prompt", "--quiet", "-q":
-			if word != name {
-				return nil, unknownFlag(word)
-			}
-		default:
-			return nil, unknownFlag(word)
+	for i := range interpreters {
+		if in := &interpreters[i]; in.isProgram(name) {
+			flags, problem = in.flags(words[1:])
+			return in.Runtime, flags, problem
 		}
 	}
-	return kept, ""
-}
-
-func unknownFlag(word string) string {
-	return fmt.Sprintf("flag %q in the shebang is not supported", clip(word))
+	return "", nil, fmt.Sprintf("interpreter %q is not supported", clip(name))
 }
 
 // clip bounds a word of the script's before it is repeated.

@@ -1,0 +1,268 @@
+package script
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Runtime is an interpreter family, and the name of its program. The zero value is none: the script
+// cannot be run.
+type Runtime string
+
+// The runtimes.
+const (
+	Bash    Runtime = "bash"
+	Sh      Runtime = "sh"
+	Python3 Runtime = "python3"
+	Node    Runtime = "node"
+	Deno    Runtime = "deno"
+)
+
+// An Interpreter is one row of the table of interpreters. Whatever depends on which interpreter a
+// script wants is derived from its row: adding a row adds an interpreter.
+type Interpreter struct {
+	Runtime Runtime
+	Shell   bool     // it reads shell syntax
+	Ask     []string // arguments that make it print what Layout says; nil if it cannot be asked
+	Layout  Layout
+	Version []string // arguments that make it print its version; nil if it has none
+
+	// CacheDir is where the interpreter looks for what it compiled, below its home directory. It is
+	// empty if it looks next to the sources, or compiles nothing.
+	CacheDir string
+
+	reference  string     // its name in the reference's records; "" is "shebang"
+	programs   []string   // base names in a shebang; "*" at the end stands for digits
+	extensions []string   // in small letters
+	flags      flagRule   // of a shebang
+	options    []string   // that every run gets, before the flags of the shebang
+	stdin      *stdinForm // nil if it runs scripts from their files only
+	cache      *cacheForm // nil if nothing is compiled ahead of a run
+
+	// network returns the flags that give a script the part of granted that the words of its shebang
+	// ask for. It is nil if the interpreter needs no flag to use the network.
+	network func(words, granted []string) []string
+}
+
+// A flagRule returns the flags of a shebang that are kept, or why the script is not run.
+type flagRule func(words []string) (kept []string, problem string)
+
+// A stdinForm is how an interpreter reads a script from standard input.
+type stdinForm struct {
+	operands  []string       // between the interpreter's options and the script's arguments
+	keepFlags bool           // flags of the shebang can be given in this form
+	relative  *regexp.Regexp // finds includes by a relative path
+}
+
+// Layout says which directories an interpreter outside /usr needs, and what [Interpreter.Ask] makes it
+// print: first the absolute path of its program, one fact on a line.
+type Layout int
+
+// The layouts.
+const (
+	// OwnDirectory needs the directory of the program.
+	OwnDirectory Layout = iota
+
+	// Prefix needs PREFIX, or PREFIX/lib/node_modules and PREFIX/bin, if the program lies in PREFIX/bin.
+	Prefix
+
+	// Prefixes prints two prefixes, the directory of the library that the program is linked with, or
+	// an empty line, and then the directories of modules.
+	Prefixes
+)
+
+// interpreters is the table, in the order in which reports list them.
+var interpreters = []Interpreter{
+	{
+		Runtime: Bash, Shell: true, Version: []string{"--version"},
+		programs: []string{"bash"}, extensions: []string{".sh", ".bash"},
+		flags: shellFlags, stdin: shellStdin,
+	},
+	{
+		Runtime: Sh, Shell: true, // the standard has no option for a version
+		programs: []string{"sh", "dash"},
+		flags:    shellFlags, stdin: shellStdin,
+	},
+	{
+		Runtime: Python3, Version: []string{"--version"},
+		Layout: Prefixes,
+		Ask: []string{"-E", "-s", "-c", `import os, sys, sysconfig as c
+print(os.path.realpath(sys.executable))
+print(sys.base_prefix)
+print(sys.prefix)
+print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else '')
+for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
+		programs: []string{"python", "python3", "python3.*"}, extensions: []string{".py"},
+		flags: onlyFlags("-u"),
+		// No environment, no user packages and no bytecode, but not -I: the script's own directory
+		// stays importable.
+		options: []string{"-E", "-s", "-B"},
+		cache:   &cacheForm{suffixes: []string{".py"}, least: 2, job: pythonJob},
+	},
+	{
+		Runtime: Node, Version: []string{"--version"},
+		Layout: Prefix, Ask: []string{"-e", "console.log(process.execPath)"},
+		programs: []string{"node", "nodejs"}, extensions: []string{".js", ".mjs", ".cjs"},
+		flags: onlyFlags(),
+	},
+	{
+		Runtime: Deno, Version: []string{"--version"},
+		Ask:       []string{"eval", "--no-config", "console.log(Deno.execPath())"},
+		CacheDir:  ".cache/deno/gen",
+		reference: "deno",
+		programs:  []string{"deno"}, extensions: []string{".ts", ".tsx", ".mts"},
+		flags: denoFlags,
+		// It is asked nothing, configured by nothing and loads no remote code.
+		options: []string{"run", "--no-prompt", "--cached-only", "--no-config", "--no-lock"},
+		stdin:   &stdinForm{operands: []string{"-"}, keepFlags: true, relative: moduleImport},
+		network: denoNetwork,
+		cache:   &cacheForm{suffixes: []string{".ts", ".tsx", ".mts", ".jsx"}, least: 1, job: denoJob},
+	},
+}
+
+var shellStdin = &stdinForm{operands: []string{"-s", "--"}, relative: shellInclude}
+
+// Interpreters returns the table of interpreters, in the order in which reports list them. The caller
+// must not change what it points to.
+func Interpreters() []Interpreter { return interpreters }
+
+// Interpreter returns the row of a runtime, or nil if there is none.
+func (r Runtime) Interpreter() *Interpreter {
+	i := slices.IndexFunc(interpreters, func(in Interpreter) bool { return in.Runtime == r })
+	if i < 0 {
+		return nil
+	}
+	return &interpreters[i]
+}
+
+// Names returns the names of all interpreters as a phrase: "bash, sh and python3".
+func Names() string {
+	var names []string
+	for _, in := range interpreters {
+		names = append(names, string(in.Runtime))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// isProgram reports whether the base name of a shebang's program means this interpreter.
+func (in *Interpreter) isProgram(name string) bool {
+	return slices.ContainsFunc(in.programs, func(pattern string) bool {
+		before, any := strings.CutSuffix(pattern, "*")
+		rest, ok := strings.CutPrefix(name, before)
+		if !any || !ok {
+			return name == pattern
+		}
+		return rest != "" && strings.Trim(rest, "0123456789") == ""
+	})
+}
+
+// shellFlags keeps -e -u -x -f, alone or together, and -o pipefail.
+func shellFlags(words []string) (kept []string, problem string) {
+	for i := 0; i < len(words); i++ {
+		letters, ok := strings.CutPrefix(words[i], "-")
+		if !ok || letters == "" || strings.Trim(letters, "euxfo") != "" || strings.Count(letters, "o") > 1 {
+			return nil, unknownFlag(words[i])
+		}
+		kept = append(kept, words[i])
+		if !strings.Contains(letters, "o") {
+			continue
+		}
+		// Other options change how the rest of the script is read.
+		if !strings.HasSuffix(letters, "o") || i+1 == len(words) || words[i+1] != "pipefail" {
+			return nil, unknownFlag(words[i])
+		}
+		i++
+		kept = append(kept, words[i])
+	}
+	return kept, ""
+}
+
+// onlyFlags returns a rule that keeps the allowed words and refuses all others.
+func onlyFlags(allowed ...string) flagRule {
+	return func(words []string) (kept []string, problem string) {
+		for _, word := range words {
+			if !slices.Contains(allowed, word) {
+				return nil, unknownFlag(word)
+			}
+			kept = append(kept, word)
+		}
+		return kept, ""
+	}
+}
+
+// denoFlags keeps the permissions of a `deno run` shebang. The sandbox bounds all of them; --allow-net
+// is dropped, since there is no network unless the entry grants one. Flags that take a value must have
+// it after "=", or the next word could be read as the script.
+func denoFlags(words []string) (kept []string, problem string) {
+	if len(words) == 0 {
+		return nil, ""
+	}
+	if words[0] != "run" {
+		return nil, fmt.Sprintf("deno subcommand %q is not run", clip(words[0]))
+	}
+	for _, word := range words[1:] {
+		name, _, hasValue := strings.Cut(word, "=")
+		refused := hasValue
+		switch name {
+		case "--allow-read", "--allow-write", "--allow-env", "--allow-run", "--allow-ffi", "--allow-sys":
+			kept, refused = append(kept, word), false
+		case "--allow-net":
+			refused = false
+		case "-A", "--allow-all":
+			kept = append(kept, "--allow-read", "--allow-write", "--allow-env")
+		case "--no-prompt", "--quiet", "-q":
+		default:
+			refused = true
+		}
+		if refused {
+			return nil, unknownFlag(word)
+		}
+	}
+	return kept, ""
+}
+
+func unknownFlag(word string) string {
+	return fmt.Sprintf("flag %q in the shebang is not supported", clip(word))
+}
+
+// NetFlags returns the flags, besides those of info, that let a script use the network: what its
+// shebang asks for, cut to granted, each HOST:PORT. It returns none if the interpreter needs none, if
+// nothing is granted and if nothing is asked for.
+func NetFlags(info Info, granted []string) []string {
+	in := info.Runtime.Interpreter()
+	if in == nil || in.network == nil || len(granted) == 0 || info.Shebang == "" {
+		return nil
+	}
+	words, problem := shebangWords(info.Shebang)
+	if problem != "" {
+		return nil
+	}
+	return in.network(words, granted)
+}
+
+func denoNetwork(words, granted []string) []string {
+	all, asked := false, []string{}
+	for _, word := range words {
+		name, hosts, some := strings.Cut(word, "=")
+		switch {
+		case name == "--allow-net" && some:
+			asked = append(asked, strings.Split(hosts, ",")...)
+		case name == "--allow-net":
+			all = true
+		}
+	}
+	var both []string
+	for _, target := range granted {
+		host := target[:max(strings.LastIndexByte(target, ':'), 0)]
+		if all || slices.Contains(asked, target) || slices.Contains(asked, host) {
+			both = append(both, target)
+		}
+	}
+	if both == nil {
+		return nil
+	}
+	return []string{"--allow-net=" + strings.Join(both, ",")}
+}
