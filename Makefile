@@ -89,7 +89,7 @@ clients:
 	rm -rf $(CLIENTS) && mkdir -p $(CLIENTS) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --prefix $(CLIENTS) $(CLIENTS_NPM) && \
 	echo "$(CLIENTS_NPM)" >$(CLIENTS)/installed; }
-	go test -count=1 -v -run='^TestSetupRealClients$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+	go test -count=1 -v -run='^TestSetupRealClients$$|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
 
 # Into GOBIN, else the bin of GOPATH.
 install:

@@ -66,12 +66,13 @@ var importRules = map[string][]string{
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance", "provenance/redact"},
 
-	"cmd/skillsd":        {"*"},
-	"cmd/skillsd/report": {"provenance", "skills", "skills/policy"},
-	"e2e":                {"*"},
-	"e2e/conformance":    {"*"},
-	"e2e/demo":           {"*"},
-	"e2e/screens":        {},
+	"cmd/skillsd":         {"*"},
+	"cmd/skillsd/report":  {"provenance", "skills", "skills/policy"},
+	"cmd/skillsd/clients": {"cmd/skillsd/report", "skills/store/fsys"},
+	"e2e":                 {"*"},
+	"e2e/conformance":     {"*"},
+	"e2e/demo":            {"*"},
+	"e2e/screens":         {},
 }
 
 // fsysPath is a leaf that every package may import: files are opened, read, written and synced in one

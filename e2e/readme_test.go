@@ -69,7 +69,11 @@ func newReader(t *testing.T) *reader {
 			t.Fatal(err)
 		}
 	}
-	r.env = []string{"HOME=" + r.home, "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	path := filepath.Dir(program) + ":" + os.Getenv("PATH")
+	if *clients != "" {
+		path = clientPath(t, "claude") + ":" + clientPath(t, "codex") + ":" + path
+	}
+	r.env = []string{"HOME=" + r.home, "PATH=" + path, "TMPDIR=" + os.TempDir()}
 	return r
 }
 
@@ -136,11 +140,14 @@ func (r *reader) use() {
 
 const inspector = "npx @modelcontextprotocol/inspector"
 
-// here is a line as it is run, or nothing where it cannot: the Inspector is there after `make
-// conformance`, what curl asks is another terminal's server.
+// setsUp matches commands that need the client itself.
+var setsUp = regexp.MustCompile(`^skillsd setup (claude|codex) .*--(write|remove)`)
+
+// here returns a line as it is run, or nothing if it cannot be run: the Inspector is installed by `make
+// conformance`, the other clients by `make clients`, and curl asks another terminal's server.
 func (r *reader) here(line string) string {
 	switch {
-	case strings.HasPrefix(line, "curl "):
+	case strings.HasPrefix(line, "curl "), setsUp.MatchString(line) && *clients == "":
 		return ""
 	case strings.HasPrefix(line, "npx ") && *suites == "":
 		return ""
@@ -220,7 +227,7 @@ func (r *reader) console(f fence) (commands int) {
 		if strings.Contains(command, "skillsd session") {
 			r.use()
 		}
-		got := strings.ReplaceAll(r.shell(f.line, command), r.home, "/home/me")
+		got := strings.ReplaceAll(r.shell(f.line, r.here(command)), r.home, "/home/me")
 		if want = strings.TrimSpace(want); want != "" && strings.TrimSpace(got) != want {
 			r.t.Errorf("README.md:%d: %s prints\n%s\nnot\n%s", f.line, command, got, want)
 		}

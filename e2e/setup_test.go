@@ -15,24 +15,29 @@ import (
 // clients is where make clients installed Claude Code and Codex; the Makefile pins their versions.
 var clients = flag.String("clients", "", "directory where npm installed Claude Code and Codex")
 
-// clientCommand returns the command of an installed client, without arguments.
-func clientCommand(t *testing.T, name string) []string {
+// clientPath returns a directory in which an installed client has the name of its command.
+func clientPath(t *testing.T, name string) string {
 	t.Helper()
 	if *clients == "" {
 		t.Skipf("%s is not installed: make clients does", name)
 	}
+	pattern := filepath.Join(*clients, "node_modules", "@anthropic-ai", "claude-code-*", "claude")
 	if name == "codex" {
-		return []string{"node", filepath.Join(*clients, "node_modules", "@openai", "codex", "bin", "codex.js")}
+		pattern = filepath.Join(*clients, "node_modules", "@openai", "codex", "bin", "codex.js")
 	}
-	found, err := filepath.Glob(filepath.Join(*clients, "node_modules", "@anthropic-ai", "claude-code-*", "claude"))
+	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) == 0 {
-		t.Fatalf("no program of Claude Code below %s: %v", *clients, err)
+		t.Fatalf("no program of %s below %s: %v", name, *clients, err)
 	}
-	return found[:1]
+	dir := t.TempDir()
+	if err := os.Symlink(found[0], filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
-// TestSetupRealClients lets the clients themselves read what setup wrote: they list the server, and
-// Claude Code starts it and connects as well.
+// TestSetupRealClients sets up the clients themselves: they list the servers, and Claude Code starts the
+// one and connects to both. What is listed survives a change of the entry.
 func TestSetupRealClients(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte("alice: "+fmt.Sprintf("%x", sha256.Sum256([]byte("sesame")))+"\n"), 0o600); err != nil {
@@ -43,40 +48,67 @@ func TestSetupRealClients(t *testing.T) {
 		client        string
 		flags         []string
 		stdio, listed string // what is listed of a server the client starts, and of one at a URL
+		file, holds   string // its file below the home directory, and what that holds
+		foreign       []string
 	}{
-		{"claude", nil, "✔ Connected", "✔ Connected"},
-		{"codex", []string{"--approve-scripts"}, "enabled", "SETUP_TEST_TOKEN"},
+		{"claude", nil, "✔ Connected", "✔ Connected", ".claude.json", "Bearer ${SETUP_TEST_TOKEN}",
+			[]string{"mcp", "add", "--scope", "user", "other", "--", "npx", "serve"}},
+		{"codex", []string{"--approve-scripts"}, "enabled", "SETUP_TEST_TOKEN", ".codex/config.toml", `approval_mode = "approve"`,
+			[]string{"mcp", "add", "other", "--", "npx", "serve"}},
 	} {
 		t.Run(tt.client, func(t *testing.T) {
-			command := clientCommand(t, tt.client)
-			home := t.TempDir()
-			if err := os.Mkdir(filepath.Join(home, ".codex"), 0o700); err != nil {
-				t.Fatal(err)
+			path, home := clientPath(t, tt.client), t.TempDir()
+			try := func(words ...string) (string, error) {
+				cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+				cmd.Dir = home
+				cmd.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "HOME=" + home, "SETUP_TEST_TOKEN=sesame", "DISABLE_TELEMETRY=1",
+					"DISABLE_AUTOUPDATER=1", "DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+				out, err := cmd.CombinedOutput()
+				return string(out), err
 			}
 			run := func(words ...string) string {
 				t.Helper()
-				cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
-				cmd.Dir = home
-				cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "SETUP_TEST_TOKEN=sesame", "DISABLE_TELEMETRY=1",
-					"DISABLE_AUTOUPDATER=1", "DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
-				out, err := cmd.CombinedOutput()
+				out, err := try(words...)
 				if err != nil {
 					t.Fatalf("%q: %v\n%s", words, err, out)
 				}
-				return string(out)
+				return out
 			}
-			setup := func(words ...string) { run(slices.Concat([]string{binary, "setup", tt.client}, words)...) }
-			list := func() string { return run(slices.Concat(command, []string{"mcp", "list"})...) }
+			setup := func(words ...string) string {
+				t.Helper()
+				return run(slices.Concat([]string{binary, "setup", tt.client}, words)...)
+			}
+			list := func() string { return run(filepath.Join(path, tt.client), "mcp", "list") }
+			local := []string{"--", "--skills-root", exampleSkills(t), "--state", stateDir(t)}
 
-			setup(slices.Concat(tt.flags, []string{"--write", "--", "--skills-root", exampleSkills(t), "--state", stateDir(t)})...)
+			if out := setup(slices.Concat(tt.flags, []string{"--write"}, local)...); !strings.Contains(out, "running: "+tt.client+" mcp add") {
+				t.Errorf("setup ran no command of %s:\n%s", tt.client, out)
+			}
 			setup("--write", "--name", "team", "--http", remote, "--token-env", "SETUP_TEST_TOKEN")
 			listed := list()
 			if !listedAs(listed, "skills", tt.stdio) || !listedAs(listed, "team", tt.listed) || strings.Contains(listed, "sesame") {
 				t.Errorf("%s lists\n%s", tt.client, listed)
 			}
+
+			if out := setup(slices.Concat([]string{"--write"}, local)...); !strings.Contains(out, "is up to date") {
+				t.Errorf("the second setup says\n%s", out)
+			}
+			setup(slices.Concat([]string{"--write"}, local, []string{"--no-watch"})...)
+			if listed := list(); !listedAs(listed, "skills", tt.stdio) {
+				t.Errorf("after a change %s lists\n%s", tt.client, listed)
+			}
+			text, err := os.ReadFile(filepath.Join(home, tt.file))
+			if err != nil || !strings.Contains(string(text), tt.holds) || !strings.Contains(string(text), "--no-watch") {
+				t.Errorf("%s holds %v\n%s", tt.file, err, text)
+			}
+			run(slices.Concat([]string{filepath.Join(path, tt.client)}, tt.foreign)...)
+			if out, err := try(binary, "setup", tt.client, "--name", "other", "--write"); err == nil || !strings.Contains(out, "other exists and is not skillsd's") {
+				t.Errorf("setup of another server's name: %v\n%s", err, out)
+			}
+
 			setup("--remove")
 			setup("--remove", "--name", "team", "--http", remote)
-			if listed := list(); listedAs(listed, "skills", "") || listedAs(listed, "team", "") {
+			if listed := list(); listedAs(listed, "skills", "") || listedAs(listed, "team", "") || !listedAs(listed, "other", "") {
 				t.Errorf("after --remove %s lists\n%s", tt.client, listed)
 			}
 		})

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,13 +14,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
 // setupOptions are the flags of setup.
 type setupOptions struct {
 	app      *app
-	client   *setupClient
+	client   *clients.Client
 	Name     string
 	URL      string
 	TokenEnv string
@@ -30,64 +32,36 @@ type setupOptions struct {
 	Remove   bool
 }
 
-// setupClient is a client that setup knows.
-type setupClient struct {
-	Name, Title string
-	Dialect     dialect
-	// Place is the file of the client.
-	Place func(*setupOptions) (*clientFile, error)
-	// Command is the client's own command for the same; empty when it has none.
-	Command func(*setupOptions, *serverEntry) []string
-	// Project, Approve and TokenEnv say which flags the client has.
-	Project, Approve, TokenEnv bool
-	// Expands is a client that puts variables in the place of ${NAME}, in commands too.
-	Expands bool
-}
-
-// dialect edits the files of a client. An empty text is a file that is not there.
-type dialect interface {
-	// write puts the entry into a file, or changes the one that is there.
-	write(text []byte, e *serverEntry) ([]byte, error)
-	// remove takes the entry out, if there is one.
-	remove(text []byte, e *serverEntry) ([]byte, error)
-	// reinsert puts the entry of one file, as it stands there, into another that holds none.
-	reinsert(from, into []byte, e *serverEntry) ([]byte, error)
-	// empty reports whether a file says nothing.
-	empty(text []byte) bool
-}
-
 func newSetupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup",
 		Short: "Connect a client: print or write its configuration",
-		Long: "Print what a client must be told to use skillsd, for its file and as its own command. What stands behind\n" +
-			"-- are the flags of `skillsd serve`; they are checked, and relative paths in them become absolute unless the\n" +
-			"file is a project's:\n\n" +
+		Long: "Print what a client needs to use skillsd: the block for its file, and its own command. The words behind -- are " +
+			"flags of `skillsd serve`. They are checked, and relative paths in them become absolute, except in the file of " +
+			"a project:\n\n" +
 			"  skillsd setup claude -- --skills-root ~/skills\n" +
 			"  skillsd setup claude --write -- --skills-root ~/skills\n" +
 			"  skillsd setup codex --http https://skills.example.com/mcp \\\n" +
 			"    --token-env SKILLS_TOKEN --write\n\n" +
-			"--write edits the client's file after printing the difference. The file as it was is kept beside it, as\n" +
-			"FILE.skillsd-backup, and never written over: what differs from it by more than the entry is kept as\n" +
-			"FILE.skillsd-backup-2 and so on. --remove takes out the entry of that name and nothing else, and puts the file\n" +
-			"back byte for byte where nothing else changed it. An entry of the same name that leads elsewhere is never\n" +
-			"touched, and no secret is ever written.",
+			"--write runs the client's own command and shows what it prints; what no command of the client does is written " +
+			"into its file. A copy of the file is kept as FILE.skillsd-backup. --remove removes the entry of that name. " +
+			"An entry of the same name that does not lead to skillsd is never changed, and no secret is ever written.",
 		Annotations: map[string]string{withoutConfig: "true"},
 		Args:        cobra.NoArgs,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, client := range []*setupClient{claudeClient(), codexClient(), inspectorClient()} {
+	for _, client := range clients.All() {
 		cmd.AddCommand(newSetupClientCmd(a, client))
 	}
 	return cmd
 }
 
-func newSetupClientCmd(a *app, client *setupClient) *cobra.Command {
+func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	opts := &setupOptions{app: a, client: client}
 	cmd := &cobra.Command{
 		Use:   client.Name + " [flags] [-- SERVE-FLAGS]",
 		Short: "Connect " + client.Title,
-		Long:  "Print what " + client.Title + " must be told to use skillsd, or write it into its file. See `skillsd setup --help`.",
+		Long:  "Print what " + client.Title + " needs to use skillsd, or set it up. See `skillsd setup --help`.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return fmt.Errorf("unexpected %q; the flags of serve come after --", args[0])
@@ -101,16 +75,20 @@ func newSetupClientCmd(a *app, client *setupClient) *cobra.Command {
 	flags.StringVar(&opts.Name, "name", "skills", "`NAME` of the server in the client")
 	flags.StringVar(&opts.URL, "http", "", "connect to a server that runs at this `URL`, instead of starting one")
 	if client.TokenEnv {
-		flags.StringVar(&opts.TokenEnv, "token-env", "", "with --http: send the token that the variable `NAME` of the client's environment holds")
+		flags.StringVar(&opts.TokenEnv, "token-env", "",
+			"with --http: send the token in the variable `NAME` of the client's environment")
 	}
 	if client.Project {
-		flags.StringVar(&opts.Project, "project", "", "use the .mcp.json of the project in `DIR`, which all who work in it share, instead of the user's file")
+		flags.StringVar(&opts.Project, "project", "",
+			"use the .mcp.json of the project in `DIR`, which everyone who works in it shares, instead of the user's file")
 	}
 	if client.Approve {
-		flags.BoolVar(&opts.Approve, "approve-scripts", false, "let the client run allowlisted scripts without asking, which it must to run any without a terminal; never taken back")
+		flags.BoolVar(&opts.Approve, "approve-scripts", false,
+			"let the client run allowlisted scripts without asking, which it needs to run any without a terminal; "+
+				"stays until --remove")
 	}
-	flags.BoolVar(&opts.Write, "write", false, "print the difference and edit the file")
-	flags.BoolVar(&opts.Remove, "remove", false, "print the difference and take the entry out of the file")
+	flags.BoolVar(&opts.Write, "write", false, "set up the client")
+	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
 	cmd.MarkFlagsMutuallyExclusive("write", "remove")
 	return cmd
 }
@@ -120,21 +98,23 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	file, err := o.client.Place(o)
-	if err != nil {
-		return err
+	setup := &clients.Setup{
+		Client: o.client, Entry: *entry, Project: o.Project,
+		Env: o.app.env, Out: o.app.out, Err: o.app.err,
+		Lock: lockEdit,
 	}
-	if !o.Write && !o.Remove {
-		return o.print(file, entry)
+	switch {
+	case o.Write:
+		err = setup.Write(ctx)
+	case o.Remove:
+		err = setup.Remove(ctx)
+	default:
+		err = setup.Print()
 	}
-	if err := file.read(); err != nil {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("reading the client's file: %w", err),
-			Hint: cmp.Or(systemHint(err), "put in by hand what `skillsd setup "+o.client.Name+"` prints")}
+	if failed, ok := errors.AsType[*clients.Error](err); ok {
+		return &exitError{Code: exitFailure, Err: failed, Hint: failed.Hint}
 	}
-	if o.Remove {
-		return o.remove(ctx, file, entry)
-	}
-	return o.write(ctx, file, entry)
+	return err
 }
 
 var (
@@ -142,9 +122,9 @@ var (
 	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// entry is what the flags say.
-func (o *setupOptions) entry(args []string) (*serverEntry, error) {
-	e := &serverEntry{Name: o.Name, Approve: o.Approve}
+// entry returns the entry that the flags describe.
+func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
+	e := &clients.Entry{Name: o.Name, Approve: o.Approve}
 	if !entryName.MatchString(o.Name) {
 		return nil, usageError("use letters, digits, _ and -", "--name: %q cannot name a server", o.Name)
 	}
@@ -161,9 +141,9 @@ func (o *setupOptions) entry(args []string) (*serverEntry, error) {
 	if e.Args, err = o.serveArgs(args); err != nil {
 		return nil, err
 	}
-	for _, arg := range e.commandLine() {
+	for _, arg := range e.CommandLine() {
 		if strings.ToValidUTF8(arg, "") != arg || strings.ContainsAny(arg, "\x00\r\n") {
-			return nil, usageError("leave out the line break or the byte that is no text", "%q cannot stand in the client's file", arg)
+			return nil, usageError("leave out the line break or the byte that is not text", "%q cannot be in the client's file", arg)
 		}
 		if o.client.Expands && strings.Contains(arg, "${") {
 			return nil, usageError("use a path without ${", "%s would put a variable into %q", o.client.Title, arg)
@@ -172,8 +152,33 @@ func (o *setupOptions) entry(args []string) (*serverEntry, error) {
 	return e, nil
 }
 
-// command is the program that the client starts: as it is found in PATH when that is this one, since
-// an update may move the file that a link there leads to. A project's file names no place.
+// remote completes the entry of a server that runs at a URL.
+func (o *setupOptions) remote(e *clients.Entry, args []string) error {
+	if len(args) > 0 {
+		return usageError("give them where that server is started", "flags of serve have no effect on a server at a URL")
+	}
+	at, err := url.Parse(o.URL)
+	switch {
+	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+		return usageError("for example http://127.0.0.1:8080/mcp", "--http: %q is not an http or https URL", clipValue(o.URL))
+	case at.User != nil || at.RawQuery != "" || at.Fragment != "":
+		return usageError("give a token with --token-env",
+			"--http: a URL with a user, a query or a fragment may hold a secret, which would be written into a file")
+	case strings.Contains(o.URL, "${"):
+		return usageError("write it out", "--http: the URL holds a variable")
+	}
+	if at.Path == "" {
+		at.Path = "/mcp"
+	}
+	if o.TokenEnv != "" && !envName.MatchString(o.TokenEnv) {
+		return usageError("give the name of a variable, never the token", "--token-env cannot name a variable")
+	}
+	e.URL, e.TokenEnv = at.String(), o.TokenEnv
+	return nil
+}
+
+// command returns the program that the client starts. A link in PATH that leads to this program is better than
+// its target, which an update may move. The file of a project names no place on this machine.
 func (o *setupOptions) command() (string, error) {
 	if o.Project != "" {
 		return "skillsd", nil
@@ -194,15 +199,16 @@ func (o *setupOptions) command() (string, error) {
 	return self, nil
 }
 
-// serveArgs are the arguments after the command: serve with the flags that were given, each checked.
+// serveArgs returns the arguments after the command: serve with the flags that were given, each checked.
 func (o *setupOptions) serveArgs(args []string) ([]string, error) {
-	given := *o.app // --config and its like may stand on both sides of --
+	given := *o.app // --config and its like may be on both sides of --
 	serve, flags := &serveOptions{app: &given}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	serve.register(flags)
 	flags.StringVar(&given.config, "config", "", "")
 	flags.StringVar(&given.state, "state", "", "")
 	flags.StringVar(&given.artifacts, "artifact-root", "", "")
-	for _, outer := range [][2]string{{"artifact-root", o.app.artifacts}, {"state", o.app.state}, {"config", o.app.config}} {
+	outside := [][2]string{{"artifact-root", o.app.artifacts}, {"state", o.app.state}, {"config", o.app.config}}
+	for _, outer := range outside {
 		if outer[1] != "" {
 			args = append([]string{"--" + outer[0], outer[1]}, args...)
 		}
@@ -235,12 +241,14 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		_, err = serve.allowlist()
 	}
 	if err != nil {
-		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err), Hint: "see `skillsd serve --help`; they come after --: skillsd setup " + o.client.Name + " -- --skills-root DIR"}
+		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err),
+			Hint: "see `skillsd serve --help`; they come after --: skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
 	return words, nil
 }
 
-// absolute makes a path that is the value of a flag absolute: the client starts the server anywhere.
+// absolute makes a path that is the value of a flag absolute, because the client starts the server in any
+// directory.
 func (o *setupOptions) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
 	for _, option := range configOptions() {
@@ -266,4 +274,13 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	}
 	whole, err := filepath.Abs(path)
 	return before + whole, err
+}
+
+// shellLine returns a command line for a POSIX shell.
+func shellLine(words []string) string { return report.ShellLine(words...) }
+
+// existing reports whether there is a file.
+func existing(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

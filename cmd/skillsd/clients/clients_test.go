@@ -1,0 +1,362 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var (
+	stdio  = &Entry{Name: "skills", Command: "/opt/skillsd", Args: []string{"serve"}}
+	remote = &Entry{Name: "skills", URL: "https://example.com/mcp", TokenEnv: "TOKEN"}
+	bare   = &Entry{Name: "skills", URL: "https://example.com/mcp"}
+)
+
+// newSetup returns a setup of a client whose files are below home.
+func newSetup(client *Client, e *Entry, home string) (*Setup, *bytes.Buffer) {
+	var out bytes.Buffer
+	return &Setup{
+		Client: client, Entry: *e, Out: &out, Err: io.Discard,
+		Env:  func(name string) (string, bool) { return home, name == "HOME" },
+		Lock: func(context.Context, string) (func(), error) { return func() {}, nil },
+	}, &out
+}
+
+// catalog is the Inspector's file below home.
+func catalog(home string) string { return filepath.Join(home, ".mcp-inspector", "mcp.json") }
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// An entry that is added and removed leaves the rest of the file as it was, and the second write changes
+// nothing.
+func TestAddAndRemove(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "{}", "{\n}\n", `{"mcpServers": {}}`, "{\n  \"mcpServers\": {\n  }\n}\n",
+		`{"a":1,"mcpServers":{"other":{"command":"x"}},"z":[1,2]}`,
+		"{\n\t\"b\": 1.0e2,\n\t\"a\": \"\\u00e9\",\n\n\t\"mcpServers\": {\n\t\t\"other\": {\"url\": \"u\"},\n\t\t\"skill\": {}\n\t}\n}\n",
+		"{\r\n    \"mcpServers\": {\r\n        \"other\": {}\r\n    },\r\n    \"x\": null\r\n}\r\n",
+		"  {\"x\": 12345678901234567890}  \n\n",
+	} {
+		for _, e := range []*Entry{stdio, remote, bare, {Name: "7", Command: `C:\a "b"` + "\tü<", Args: []string{"serve"}}} {
+			home := t.TempDir()
+			if text != "" {
+				write(t, catalog(home), text)
+			}
+			setup, _ := newSetup(inspector(), e, home)
+			if err := setup.Write(t.Context()); err != nil {
+				t.Errorf("write to %q: %v", text, err)
+				continue
+			}
+			written := read(t, catalog(home))
+			if text != "" && read(t, catalog(home)+".skillsd-backup") != text {
+				t.Errorf("the copy of %q holds %q", text, read(t, catalog(home)+".skillsd-backup"))
+			}
+			if err := setup.Write(t.Context()); err != nil || read(t, catalog(home)) != written {
+				t.Errorf("the second write of %q made %q of %q, %v", text, read(t, catalog(home)), written, err)
+			}
+			if err := setup.Remove(t.Context()); err != nil {
+				t.Errorf("remove from %q: %v", written, err)
+			}
+			if got, want := withoutServers(read(t, catalog(home))), withoutServers(text); got != want {
+				t.Errorf("%q became %q, want %q", text, got, want)
+			}
+		}
+	}
+}
+
+// withoutServers returns a JSON text without white space and without an empty list of servers.
+func withoutServers(text string) string {
+	if text == "" {
+		text = "{}"
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		return err.Error()
+	}
+	return strings.NewReplacer(`,"mcpServers":{}`, "", `"mcpServers":{}`, "").Replace(b.String())
+}
+
+// Settings of an entry that the user added stay when it changes, and the mode of the file stays, too.
+func TestChange(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name        string
+		entry       *Entry
+		there, want string
+	}{
+		{"args", stdio, `{"command":"skillsd","args":["serve","--old"],"env":{"A":"b"}}`,
+			`{"command":"/opt/skillsd","args":["serve"],"env":{"A":"b"},"type":"stdio"}`},
+		{"to a URL", remote, `{"timeout":12345678901234567890,"command":"skillsd","args":["serve"]}`,
+			`{"timeout":12345678901234567890,"type":"streamable-http","url":"https://example.com/mcp","headers":{"Authorization":"Bearer ${TOKEN}"}}`},
+		{"another header", remote, `{"type":"http","url":"https://example.com/mcp","headers":{"X":"y"}}`,
+			`{"type":"streamable-http","url":"https://example.com/mcp","headers":{"X":"y","Authorization":"Bearer ${TOKEN}"}}`},
+		{"no token", bare, `{"url":"https://example.com/mcp","headers":{"Authorization":"Bearer ${OLD}"}}`,
+			`{"type":"streamable-http","url":"https://example.com/mcp"}`},
+		{"a header of the user", bare, `{"url":"https://example.com/mcp","headers":{"Authorization":"Basic x"}}`,
+			`{"type":"streamable-http","url":"https://example.com/mcp","headers":{"Authorization":"Basic x"}}`},
+	} {
+		home := t.TempDir()
+		write(t, catalog(home), `{"mcpServers":{"skills":`+tt.there+`}}`)
+		setup, _ := newSetup(inspector(), tt.entry, home)
+		if err := setup.Write(t.Context()); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		got, want := decode(t, read(t, catalog(home))), decode(t, `{"mcpServers":{"skills":`+tt.want+`}}`)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: the file holds %v, want %v", tt.name, got, want)
+		}
+		info, err := os.Stat(catalog(home))
+		if err != nil || info.Mode().Perm() != 0o640 && os.PathSeparator == '/' {
+			t.Errorf("%s: the mode is %v, %v", tt.name, info.Mode(), err)
+		}
+	}
+}
+
+func decode(t *testing.T, text string) map[string]any {
+	t.Helper()
+	file, err := jsonFormat{}.decode([]byte(text))
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return file
+}
+
+// An entry of somebody else and a file that cannot be read are left alone.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		client  *Client
+		text    string
+		foreign bool
+	}{
+		{inspector(), `{"mcpServers":{"skills":{"command":"npx","args":["serve"]}}}`, true},
+		{inspector(), `{"mcpServers":{"skills":{"command":"skillsd","args":["version"]}}}`, true},
+		{inspector(), `{"mcpServers":{"skills":{"command":"skillsd","args":["serve"],"url":"http://x"}}}`, true},
+		{inspector(), `{"mcpServers":{"skills":{"command":["skillsd"]}}}`, true},
+		{inspector(), `{"mcpServers":{"skills":[]}}`, false},
+		{inspector(), `{"mcpServers":[]}`, false},
+		// The entry of the last one counts, but the first one would be changed.
+		{inspector(), `{"mcpServers":{},"mcpServers":{"skills":{"command":"skillsd","args":["serve"]}}}`, false},
+		{inspector(), "[]", false},
+		{inspector(), "null", false},
+		{inspector(), "{\n // comment\n}", false},
+		{inspector(), "{\"a\": 1,}", false},
+		{inspector(), "\ufeff{}", false},
+		{codex(), "[mcp_servers.skills]\ncommand = \"npx\"\nargs = [\"serve\"]\n", true},
+		{codex(), "[mcp_servers.skills]\nurl = \"http://x\"\n", true},
+		{codex(), "[mcp_servers.skills.env]\nA = \"b\"\n", true},
+		{codex(), "mcp_servers = 1\n", false},
+		{codex(), "[[mcp_servers]]\n", false},
+		{codex(), "[[mcp_servers.skills]]\n", false},
+		{codex(), "[mcp_servers.skills]\ncommand = \"skillsd\"\ncommand = \"skillsd\"\nargs = [\"serve\"]\n", false},
+		{codex(), "a = \"unfinished\n", false},
+		{codex(), "a = 1 b = 2\n", false},
+		{codex(), "[a\n", false},
+		{codex(), "a = \xff\n", false},
+	} {
+		home := t.TempDir()
+		setup, _ := newSetup(tt.client, stdio, home)
+		path, err := tt.client.path(setup.Env, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, tt.text)
+		for name, change := range map[string]func(context.Context) error{"write": setup.Write, "remove": setup.Remove} {
+			err := change(t.Context())
+			if tt.text == "null" && name == "remove" {
+				continue // which names no server
+			}
+			if err == nil || errors.Is(err, ErrForeign) != tt.foreign {
+				t.Errorf("%s(%q): %v, want an error, foreign: %v", name, tt.text, err, tt.foreign)
+			}
+			if got := read(t, path); got != tt.text {
+				t.Errorf("%s made %q of %q", name, got, tt.text)
+			}
+		}
+	}
+}
+
+// An entry that only needs the approval gets it as a table at the end of the file, however the file is
+// written; what cannot be appended is printed.
+func TestApprove(t *testing.T) {
+	t.Parallel()
+	const header = "[mcp_servers.skills]\ncommand = \"/opt/skillsd\"\nargs = [\"serve\"]\n"
+	const table = "\n[mcp_servers.skills.tools.run_skill_script]\napproval_mode = \"approve\"\n"
+	for _, tt := range []struct{ text, want string }{
+		{header, header + table},
+		{header + "startup_timeout_sec = 3 # three\n[b]\nc = 1", header + "startup_timeout_sec = 3 # three\n[b]\nc = 1\n" + table},
+		{header + table + "# end\n", header + table + "# end\n"},
+		{"[mcp_servers.'skills'] # mine\ncommand = '/opt/skillsd'\nargs = ['serve',]\ntools.run_skill_script.approval_mode = 'approve'\n", ""},
+		{header + "[mcp_servers.skills.tools]\nload_skill = { approval_mode = \"auto\" }\n",
+			header + "[mcp_servers.skills.tools]\nload_skill = { approval_mode = \"auto\" }\n" + table},
+		// A table in braces cannot be extended, and a table cannot be written twice.
+		{"[mcp_servers]\nskills = { command = \"/opt/skillsd\", args = [\"serve\"] }\n", "print"},
+		{header + "\n[mcp_servers.skills.tools.run_skill_script]\napproval_mode = \"auto\"\n", "print"},
+		{header + "tools = { }\n", "print"},
+	} {
+		home := t.TempDir()
+		path := filepath.Join(home, ".codex", "config.toml")
+		write(t, path, tt.text)
+		entry := *stdio
+		entry.Approve = true
+		setup, out := newSetup(codex(), &entry, home)
+		err := setup.Write(t.Context())
+		printed := strings.HasSuffix(out.String(), table)
+		switch got := read(t, path); {
+		case tt.want == "print":
+			if err == nil || !printed || got != tt.text {
+				t.Errorf("%q became %q, %v, and %q was printed", tt.text, got, err, out)
+			}
+		case err != nil || printed || got != tt.want && tt.want != "" || tt.want == "" && got != tt.text:
+			t.Errorf("%q became %q, %v, want %q", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+// Setups that run at once each hold the lock from reading to writing, so all entries are in the file.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	var lock sync.Mutex
+	var wait sync.WaitGroup
+	const count = 16
+	for n := range count {
+		wait.Go(func() {
+			setup, _ := newSetup(inspector(), &Entry{Name: fmt.Sprint("s", n), Command: "skillsd", Args: []string{"serve"}}, home)
+			setup.Lock = func(_ context.Context, file string) (func(), error) {
+				if file != catalog(home) {
+					t.Errorf("%s is locked", file)
+				}
+				lock.Lock()
+				return lock.Unlock, nil
+			}
+			if err := setup.Write(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if servers := decode(t, read(t, catalog(home)))["mcpServers"].(map[string]any); len(servers) != count {
+		t.Errorf("%d entries are in the file, want %d", len(servers), count)
+	}
+}
+
+// What is printed to be pasted is what the client's format says about the entry.
+func TestBlock(t *testing.T) {
+	t.Parallel()
+	odd := &Entry{Name: "skills", Command: `C:\a "b"`, Args: []string{"serve", "--skills-root", "ü€😀 \x01\t'", strings.Repeat("x", 200)}}
+	for _, f := range []format{jsonFormat{http: "http"}, tomlFormat{}} {
+		for _, e := range []*Entry{stdio, remote, bare, odd} {
+			text, err := f.block(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			there, err := server(f, text, e.Name)
+			want, errWant := plain(f.settings(e))
+			if err != nil || errWant != nil || !reflect.DeepEqual(there, want) {
+				t.Errorf("%s\nholds %v, %v, want %v", text, there, err, want)
+			}
+		}
+	}
+}
+
+// FuzzPut checks that every file that can be changed at all is changed in the entry only, and that
+// everything in it is found again.
+func FuzzPut(f *testing.F) {
+	for _, text := range []string{
+		"{}", `{"mcpServers":{"skills":{"command":"skillsd","args":["serve"]}}}`, "{\n \"a\": [{}],\n \"mcpServers\": {\"x\": {}}}\n",
+		`{"mcpServers":{"skills":{"headers":{"Authorization":"Bearer ${A}","X":1e400}}},"mcpServers":{}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		format := jsonFormat{http: "http"}
+		before, err := server(format, text, "skills")
+		if err != nil {
+			return
+		}
+		want, err := plain(format.settings(remote))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := format.put(text, "skills", merge(before, want))
+		if err != nil {
+			return
+		}
+		after, err := format.decode(changed)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", text, changed, err)
+		}
+		old := map[string]any{}
+		if len(bytes.TrimSpace(text)) > 0 {
+			if old, err = format.decode(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, file := range []map[string]any{old, after} {
+			if servers, ok := file["mcpServers"].(map[string]any); ok {
+				delete(servers, "skills")
+				if len(servers) == 0 {
+					delete(file, "mcpServers")
+				}
+			}
+		}
+		if !reflect.DeepEqual(old, after) {
+			t.Errorf("%q became %q", text, changed)
+		}
+	})
+}
+
+// FuzzTOML checks that what is appended to Codex's file is found there or refused.
+func FuzzTOML(f *testing.F) {
+	for _, text := range []string{
+		"", "a = 1\n[mcp_servers.skills]\ncommand = 'skillsd'\nargs = ['serve', \"\\u0041\"]\n",
+		"[a.\"b c\"]\nd = \"\"\"\n x \\\n\"\"\"\ne = { f = [1979-05-27 07:32:00Z, +1.5e3, inf], }\r\n", "s = '''",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		before, err := tomlFormat{}.decode(text)
+		if err != nil {
+			return
+		}
+		entry, err := server(tomlFormat{}, tomlFormat{}.appendApproval(text, stdio), stdio.Name)
+		if err != nil {
+			return
+		}
+		if !isApproved(entry) {
+			t.Errorf("%q: the approval was appended and is not found", text)
+		}
+		if keys := others(entry); slices.Contains(keys, "tools") && before["mcp_servers"] == nil {
+			t.Errorf("%q: the approval alone counts as the user's: %q", text, keys)
+		}
+	})
+}

@@ -1,0 +1,357 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+const (
+	// maxFile is the longest file of a client that is read, in bytes. Claude Code keeps a history in its own.
+	maxFile = 64 << 20
+	// maxWait is how long a client's command may take. Codex asks a URL whether it wants a login.
+	maxWait = 2 * time.Minute
+)
+
+// Error is an error with a hint for the user.
+type Error struct {
+	Err  error
+	Hint string
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+var errNoHome = errors.New("no home directory to find the client's file in")
+
+// errNotInstalled means that the client's command is not in PATH.
+var errNotInstalled = errors.New("not in PATH")
+
+// ErrForeign means that there is an entry of the same name that does not lead to skillsd.
+var ErrForeign = errors.New("exists and is not skillsd's")
+
+// Setup is one client to connect, and the entry that it gets.
+type Setup struct {
+	Client  *Client
+	Entry   Entry
+	Project string // directory whose .mcp.json is used; empty: the user's own file
+
+	Env environment
+	Out io.Writer // the block to paste, and what the client's command prints
+	Err io.Writer
+	// Lock keeps other commands from editing a file until unlock is called.
+	Lock func(ctx context.Context, file string) (unlock func(), err error)
+}
+
+// file is a client's file as it was read.
+type file struct {
+	path  string
+	text  []byte // nil: there is no file
+	mode  fs.FileMode
+	entry map[string]any // nil: the file does not name the server
+	kept  bool           // there is a copy from before the first change
+}
+
+// Print prints what the client's file must say and where, and the client's own command for it.
+func (s *Setup) Print() error {
+	path, err := s.Client.path(s.Env, s.Project)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "for %s, or let --write set it up:\n", path)
+	if err := s.printBlock(); err != nil {
+		return err
+	}
+	if s.Entry.Approve {
+		return nil // which no command sets
+	}
+	_, err = fmt.Fprintf(s.Err, "or run:\n  %s\n", report.ShellLine(s.Client.add(&s.Entry, s.Project != "")...))
+	return err
+}
+
+func (s *Setup) printBlock() error {
+	block, err := s.Client.format.block(&s.Entry)
+	if err == nil {
+		_, err = s.Out.Write(block)
+	}
+	return err
+}
+
+// Write adds the entry to the client, or changes the one that skillsd added before.
+//
+// Errors: ErrForeign; *Error if the client's command is missing or fails, or if its file cannot be
+// read, locked or changed. If the entry has to be pasted, it was printed.
+func (s *Setup) Write(ctx context.Context) error {
+	f, unlock, err := s.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	want, err := plain(s.Client.format.settings(&s.Entry))
+	if err != nil {
+		return err
+	}
+	// An approval that was given stays when the entry changes.
+	s.Entry.Approve = s.Entry.Approve || isApproved(f.entry)
+	upToDate := f.entry != nil && reflect.DeepEqual(merge(f.entry, want), f.entry)
+	if upToDate && isApproved(f.entry) == s.Entry.Approve {
+		fmt.Fprintf(s.Err, "%s is up to date\n", f.path)
+		return nil
+	}
+	if !upToDate {
+		if err := s.add(ctx, f, want); err != nil {
+			return err
+		}
+	}
+	if s.Entry.Approve {
+		if err := s.approve(f); err != nil {
+			return err
+		}
+	}
+	// Clients change; so it is the file that says whether the entry is there.
+	if err := s.read(f); err != nil {
+		return err
+	}
+	if f.entry == nil || !reflect.DeepEqual(merge(f.entry, want), f.entry) || isApproved(f.entry) != s.Entry.Approve {
+		return s.paste(f, errors.New("the entry is not in the file as it should be"))
+	}
+	return nil
+}
+
+// add makes the client's file name the server.
+func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
+	value := merge(f.entry, want)
+	text, err := s.Client.format.put(f.text, s.Entry.Name, value)
+	canPatch := !errors.Is(err, errors.ErrUnsupported)
+	if canPatch && err == nil {
+		// Where a key occurs twice, the one that was changed may not be the one that counts.
+		var entry map[string]any
+		if entry, err = server(s.Client.format, text, s.Entry.Name); err == nil && !reflect.DeepEqual(entry, value) {
+			err = errors.New("the entry would have no effect there; look for a duplicate key")
+		}
+	}
+	switch {
+	case canPatch && err != nil:
+		return s.paste(f, err)
+	case canPatch && s.Client.program == "" && f.text == nil:
+		if text, err = s.Client.format.block(&s.Entry); err != nil {
+			return err
+		}
+		return s.replace(f, text)
+	// A client's command would drop the settings of an entry that the user added.
+	case canPatch && (f.entry != nil || s.Client.program == ""):
+		return s.replace(f, text)
+	case f.entry != nil && len(others(f.entry)) > 0:
+		return s.paste(f, fmt.Errorf("%s.%s also has %s, which `%s mcp add` would drop", s.Client.format.servers(), s.Entry.Name,
+			strings.Join(others(f.entry), ", "), s.Client.program))
+	}
+	err = s.command(ctx, f, s.Client.add(&s.Entry, s.Project != ""))
+	if errors.Is(err, errNotInstalled) {
+		return s.paste(f, err)
+	}
+	return err
+}
+
+// approve appends the approval of scripts to Codex's file, if it is not there.
+func (s *Setup) approve(f *file) error {
+	if err := s.read(f); err != nil || isApproved(f.entry) {
+		return err
+	}
+	format, ok := s.Client.format.(tomlFormat)
+	if !ok {
+		return nil
+	}
+	text := format.appendApproval(f.text, &s.Entry)
+	// The table may exist in another notation; then the file with a second one is not valid.
+	entry, err := server(format, text, s.Entry.Name)
+	if err == nil && !isApproved(entry) {
+		err = errors.New("the approval of scripts has no effect there")
+	}
+	if err != nil {
+		return s.paste(f, err)
+	}
+	return s.replace(f, text)
+}
+
+// Remove removes the entry, which may be missing, from the client.
+//
+// Errors: as Write.
+func (s *Setup) Remove(ctx context.Context) error {
+	f, unlock, err := s.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if f.entry == nil {
+		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
+		return nil
+	}
+	if s.Client.program != "" {
+		words := s.Client.remove(&s.Entry, s.Project != "")
+		if err = s.command(ctx, f, words); errors.Is(err, errNotInstalled) {
+			err = &Error{Err: fmt.Errorf("%s was not changed: %w", f.path, err),
+				Hint: "remove " + s.Client.format.servers() + "." + s.Entry.Name + " by hand, or run where the client is: " + report.ShellLine(words...)}
+		}
+	} else {
+		var text []byte
+		if text, err = s.Client.format.put(f.text, s.Entry.Name, nil); err == nil {
+			err = s.replace(f, text)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.read(f); err != nil || f.entry == nil {
+		return err
+	}
+	return &Error{Err: fmt.Errorf("%s still has the server %q", f.path, s.Entry.Name), Hint: "remove it by hand"}
+}
+
+// open reads and locks the client's file and refuses an entry of somebody else. If the file is to be written,
+// its directory is made, unless it is a project's.
+func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
+	path, err := s.Client.path(s.Env, s.Project)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &file{path: path, mode: 0o600}
+	dir := filepath.Dir(path)
+	if s.Project != "" {
+		f.mode = 0o644
+	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if !write || !s.installed() {
+			return f, func() {}, nil
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, nil, fmt.Errorf("make the directory of the client's file: %w", err)
+		}
+	}
+	unlock, err := s.Lock(ctx, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = s.read(f)
+	if err == nil && f.entry != nil && !s.Entry.leadsToUs(f.entry) {
+		err = &Error{
+			Err:  fmt.Errorf("%s: %s.%s %w; nothing was changed", f.path, s.Client.format.servers(), s.Entry.Name, ErrForeign),
+			Hint: "choose another --name; to change or remove an entry with a URL give its --http",
+		}
+	}
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return f, unlock, nil
+}
+
+// read reads the file. A link is followed to the file that it leads to, but not in a project, which may be
+// somebody else's: a link there could lead anywhere.
+func (s *Setup) read(f *file) error {
+	f.text, f.entry = nil, nil
+	info, err := os.Lstat(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if s.Project != "" {
+			return fmt.Errorf("%s is a link, which is not followed in a project", f.path)
+		}
+		f.path, err = filepath.EvalSymlinks(f.path)
+	}
+	if err == nil {
+		f.text, err = fsys.ReadFile(f.path, maxFile, func(info fs.FileInfo) error {
+			f.mode = info.Mode().Perm()
+			return nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("read the client's file: %w", err)
+	}
+	if f.entry, err = server(s.Client.format, f.text, s.Entry.Name); err != nil {
+		return &Error{
+			Err:  fmt.Errorf("%s: %w; nothing was changed", f.path, err),
+			Hint: "repair the file, or paste by hand what `skillsd setup " + s.Client.Name + "` prints",
+		}
+	}
+	return nil
+}
+
+// installed reports whether the client's command can be run, if the client has one.
+func (s *Setup) installed() bool {
+	_, err := exec.LookPath(s.Client.program)
+	return err == nil || s.Client.program == ""
+}
+
+// command runs the client's own command and shows what it prints.
+func (s *Setup) command(ctx context.Context, f *file, words []string) error {
+	line := report.ShellLine(words...)
+	program, err := exec.LookPath(s.Client.program)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Client.program, errNotInstalled)
+	}
+	if err := s.keep(f); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "running: %s\n", line)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, words[1:]...)
+	cmd.Dir = s.Project // where Claude Code looks for the project's file
+	cmd.WaitDelay = time.Second
+	printed, err := cmd.CombinedOutput()
+	for text := range strings.Lines(string(bytes.TrimSpace(printed))) {
+		fmt.Fprintln(s.Out, report.Printable(strings.TrimRight(text, "\r\n")))
+	}
+	if err != nil {
+		return &Error{Err: fmt.Errorf("%s: %w", line, err), Hint: "see what it printed; or paste by hand what `skillsd setup " + s.Client.Name + "` prints"}
+	}
+	return nil
+}
+
+// replace writes the file as a whole.
+func (s *Setup) replace(f *file, text []byte) error {
+	if err := s.keep(f); err != nil {
+		return err
+	}
+	if err := fsys.WriteFile(f.path, text, f.mode); err != nil {
+		return fmt.Errorf("write the client's file: %w", err)
+	}
+	fmt.Fprintf(s.Err, "wrote %s\n", f.path)
+	return nil
+}
+
+// keep copies the file as it was before the first change.
+func (s *Setup) keep(f *file) error {
+	if f.text == nil || f.kept {
+		return nil
+	}
+	f.kept = true
+	copied := f.path + ".skillsd-backup"
+	if err := fsys.WriteFile(copied, f.text, f.mode); err != nil {
+		return fmt.Errorf("keep a copy of the client's file: %w", err)
+	}
+	fmt.Fprintf(s.Err, "a copy of the file is %s\n", copied)
+	return nil
+}
+
+// paste prints the block to paste and returns why it was not written.
+func (s *Setup) paste(f *file, cause error) error {
+	if err := s.printBlock(); err != nil {
+		return err
+	}
+	return &Error{Err: fmt.Errorf("%s was not changed: %w", f.path, cause), Hint: "paste the block above into the file, or run where the client is: " +
+		report.ShellLine(s.Client.add(&s.Entry, s.Project != "")...)}
+}
