@@ -47,11 +47,12 @@ var importRules = map[string][]string{
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},
 
 	"skills/frontmatter": {},
+	"skills/signal":      {},
 
 	"skills/script":  {},
 	"skills/store":   {},
 	fsysPath:         {},
-	"skills":         {"skills/frontmatter", "skills/script", "skills/store", fsysPath},
+	"skills":         {"skills/frontmatter", "skills/script", "skills/signal", "skills/store", fsysPath},
 	"skills/policy":  {"skills"},
 	"skills/search":  {"skills"},
 	"skills/catalog": {"skills"},

@@ -12,7 +12,9 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/signal"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -204,7 +206,7 @@ type indexer struct {
 	hint    *Index // an earlier index; nil for none
 	budget  int64  // bytes that may still be hashed
 	unseen  int    // bytes that may still be searched for signals
-	signals signals
+	signals signal.Scanner
 	found   []Diagnostic // signals
 	buf     []byte
 }
@@ -253,15 +255,17 @@ func (in *indexer) self() error {
 	if err != nil || !s.mark.vouches(markOf(info)) && digest.FromBytes(data) != s.Digest {
 		return nil
 	}
-	in.signals.begin(s.File, in.unseen)
-	in.signals.add(data)
+	in.signals.Begin(s.File, in.unseen)
+	in.signals.Add(data)
 	in.unseen -= min(len(data), in.unseen)
-	found := in.signals.end(s.File)
+	found := diagnostics(s.File, in.signals.End())
 	if !slices.ContainsFunc(found, isInvisible) {
 		found = append(found, in.escaped(data)...)
 	}
 	in.found = append(in.found, found...)
-	if line := s.hooks(data); line > 0 {
+	// Most skills have no hooks; only those that may are parsed once more.
+	if bytes.Contains(s.Frontmatter.JSON, []byte(`"hooks":`)) && s.Frontmatter.Value("hooks") != nil {
+		line := frontmatter.LineOf(data, "hooks")
 		in.found = append(in.found, Diagnostic{Severity: Info, Code: CodeHooksIgnored, Path: s.File, Line: line, Detail: "the hooks that the frontmatter declares never run"})
 	}
 	return nil
@@ -272,9 +276,9 @@ func (in *indexer) escaped(data []byte) []Diagnostic {
 	if !bytes.Contains(data, []byte(`\u`)) && !bytes.Contains(data, []byte(`\U`)) && !bytes.Contains(data, []byte(`\x`)) {
 		return nil
 	}
-	in.signals.begin(in.skill.File, maxSignalFile)
-	in.signals.add(in.skill.Frontmatter.JSON)
-	found := slices.DeleteFunc(in.signals.end(in.skill.File), func(d Diagnostic) bool { return !isInvisible(d) })
+	in.signals.Begin(in.skill.File, signal.MaxFile)
+	in.signals.Add(in.skill.Frontmatter.JSON)
+	found := slices.DeleteFunc(diagnostics(in.skill.File, in.signals.End()), func(d Diagnostic) bool { return !isInvisible(d) })
 	for i := range found {
 		found[i].Line = 1
 	}
@@ -294,15 +298,15 @@ func (in *indexer) add(name string) error {
 	if info.Size() > smallBuffer && len(in.buf) == smallBuffer {
 		in.buf = make([]byte, hashBuffer)
 	}
-	in.signals.begin(name, in.unseen)
+	in.signals.Begin(name, in.unseen)
 	read, err := searchFile(file, info, min(in.budget, MaxFile), in.buf, &in.signals)
 	if err != nil {
 		return err
 	}
 	in.budget -= read.size
 	if read.text {
-		in.unseen -= int(min(read.size, int64(in.unseen), maxSignalFile))
-		in.found = append(in.found, in.signals.end(name)...)
+		in.unseen -= int(min(read.size, int64(in.unseen), signal.MaxFile))
+		in.found = append(in.found, diagnostics(name, in.signals.End())...)
 	}
 	r := Resource{Path: name, Kind: kindOf(name), Size: read.size, Digest: read.digest, Text: read.text, MIMEType: mimeType(name, read.head, read.text)}
 	executable := info.Mode()&0o111 != 0
@@ -335,11 +339,11 @@ type hashed struct {
 //
 // Errors: ErrTooLarge.
 func digestFile(file fs.File, info fs.FileInfo, limit int64, buf []byte) (hashed, error) {
-	return searchFile(file, info, limit, buf, &signals{})
+	return searchFile(file, info, limit, buf, &signal.Scanner{})
 }
 
 // searchFile is digestFile, and searches what it reads for signals while that is text.
-func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signals) (hashed, error) {
+func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signal.Scanner) (hashed, error) {
 	if info.Size() > limit {
 		return hashed{}, ErrTooLarge
 	}
@@ -354,7 +358,7 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 		}
 		sum.Write(chunk)
 		if scan.add(chunk); scan.text {
-			search.add(chunk)
+			search.Add(chunk)
 		}
 		if h.size += int64(n); h.size > limit {
 			return hashed{}, ErrTooLarge
@@ -368,4 +372,35 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 	}
 	h.digest, h.text = digest.NewDigest(digest.SHA256, sum), scan.end()
 	return h, nil
+}
+
+// Limits of the search for signals in a skill. What is beyond them is served all the same.
+const (
+	maxSignalSkill = 4 << 20 // bytes of all files
+	maxSignals     = 50      // diagnostics
+)
+
+// signalCodes are the codes of signals.
+var signalCodes = map[signal.Kind]struct {
+	severity Severity
+	code     Code
+}{
+	signal.Invisible: {Warning, CodeInvisibleText},
+	signal.Comment:   {Info, CodeHTMLComment},
+	signal.Pipe:      {Warning, CodePipeToShell},
+	signal.Dynamic:   {Info, CodeDynamicCommand},
+	signal.Phrase:    {Warning, CodeInjectionPhrase},
+}
+
+// diagnostics returns the signals found in a file as diagnostics.
+func diagnostics(path string, found []signal.Signal) []Diagnostic {
+	var out []Diagnostic
+	for _, s := range found {
+		known := signalCodes[s.Kind]
+		if s.Minor {
+			known.severity = Info
+		}
+		out = append(out, Diagnostic{Severity: known.severity, Code: known.code, Path: path, Detail: s.Detail, Line: s.Line})
+	}
+	return out
 }

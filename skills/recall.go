@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/skills/signal"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -16,7 +17,7 @@ func (in *indexer) recall(name string) bool {
 		return false
 	}
 	info, err := in.tree.stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > min(in.budget, MaxFile) || info.Size() > int64(in.unseen) && in.unseen < maxSignalFile {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > min(in.budget, MaxFile) || info.Size() > int64(in.unseen) && in.unseen < signal.MaxFile {
 		return false
 	}
 	known, ok := in.lookUp(name, info)
@@ -56,7 +57,7 @@ func (in *indexer) recallSelf() bool {
 
 // sawSignals counts a text as searched.
 func (in *indexer) sawSignals(size int64, found []Diagnostic) {
-	in.unseen -= int(min(size, int64(in.unseen), maxSignalFile))
+	in.unseen -= int(min(size, int64(in.unseen), signal.MaxFile))
 	in.found = append(in.found, found...)
 }
 

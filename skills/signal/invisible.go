@@ -1,0 +1,187 @@
+package signal
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// The classes of invisible characters.
+const (
+	tagCharacter = iota
+	bidiControl
+	straySelector
+	lineBreak // that only some programs take for one, or that is not seen
+	controlCharacter
+	zeroWidth
+	classes
+)
+
+var classNames = [classes]string{
+	tagCharacter:     "tag character",
+	bidiControl:      "bidirectional control",
+	straySelector:    "stray variation selector",
+	lineBreak:        "odd line break",
+	controlCharacter: "control character",
+	zeroWidth:        "zero-width character",
+}
+
+const (
+	blackFlag    = '\U0001f3f4'
+	cancelTag    = '\U000e007f'
+	brailleBlank = '\u2800'
+)
+
+const (
+	maxRegion  = 6  // tag characters of a flag, without the last one
+	maxContext = 64 // bytes around a direction mark in which its script is looked for
+)
+
+// invisibles are the characters that are not seen, in the order in which they are compared; the first
+// range that has a character decides. A character is no signal where the text around it needs it.
+var invisibles = []struct {
+	low, high rune
+	class     int
+	needed    func(c context) bool // nil: never
+}{
+	{'\r', '\r', lineBreak, nil},
+	{'\t', '\t', controlCharacter, always},
+	{'\f', '\f', controlCharacter, always},
+	{0, 0x1f, controlCharacter, nil},
+	{0x85, 0x85, lineBreak, nil},
+	{0x7f, 0x9f, controlCharacter, nil},
+	{0xad, 0xad, zeroWidth, nil},                          // soft hyphen
+	{0x34f, 0x34f, zeroWidth, nil},                        // combining grapheme joiner
+	{0x61c, 0x61c, bidiControl, context.rightToLeft},      // Arabic letter mark
+	{0x115f, 0x1160, zeroWidth, context.besideHangul},     // Hangul fillers
+	{0x180e, 0x180e, zeroWidth, nil},                      // Mongolian vowel separator
+	{0x200b, 0x200b, zeroWidth, context.withoutSpaces},    // zero-width space
+	{0x200c, 0x200d, zeroWidth, context.joined},           // zero-width joiners
+	{0x200e, 0x200f, bidiControl, context.rightToLeft},    // direction marks
+	{0x2028, 0x2029, lineBreak, nil},                      // line and paragraph separator
+	{0x202a, 0x202e, bidiControl, nil},                    // embeddings and overrides
+	{0x2060, 0x2064, zeroWidth, nil},                      // word joiner, invisible operators
+	{0x2066, 0x2069, bidiControl, nil},                    // isolates
+	{0x206a, 0x206f, zeroWidth, nil},                      // deprecated format characters
+	{0x2800, 0x2800, zeroWidth, context.besideBraille},    // blank pattern
+	{0x3164, 0x3164, zeroWidth, nil},                      // Hangul filler
+	{0xfe00, 0xfe0f, straySelector, context.takesVariant}, // variation selectors
+	{0xfeff, 0xfeff, zeroWidth, nil},                      // byte order mark
+	{0xffa0, 0xffa0, zeroWidth, nil},                      // half-width Hangul filler
+	{0xe0000, 0xe007f, tagCharacter, context.inFlag},
+	{0xe0100, 0xe01ef, straySelector, context.afterHan},
+}
+
+func always(context) bool { return true }
+
+// invisibleAt returns the class of the character at line[at], or -1 if it can be seen or is needed.
+func invisibleAt(line []byte, at int) int {
+	r, size := utf8.DecodeRune(line[at:])
+	for i := range invisibles {
+		rule := &invisibles[i]
+		if r < rule.low || r > rule.high {
+			continue
+		}
+		if rule.needed != nil && rule.needed(context{line, at, at + size}) {
+			return -1
+		}
+		return rule.class
+	}
+	return -1
+}
+
+// isControl reports whether text has no use for a control character. It has for blanks: tabs, form
+// feeds, and what ends a line.
+func isControl(c byte) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\f' || c == 0x7f }
+
+// context is a character of a line, from start to end, and the text around it.
+type context struct {
+	line       []byte
+	start, end int
+}
+
+func (c context) before() rune {
+	r, _ := utf8.DecodeLastRune(c.line[:c.start])
+	return r
+}
+
+func (c context) after() rune {
+	r, _ := utf8.DecodeRune(c.line[c.end:])
+	return r
+}
+
+// either reports whether a neighbour of the character is one of some.
+func (c context) either(is func(rune) bool) bool { return is(c.before()) || is(c.after()) }
+
+func (c context) besideBraille() bool {
+	return c.either(func(r rune) bool { return brailleBlank <= r && r <= 0x28ff })
+}
+
+func (c context) besideHangul() bool {
+	return c.either(func(r rune) bool { return unicode.Is(unicode.Hangul, r) })
+}
+
+func (c context) afterHan() bool { return unicode.Is(unicode.Han, c.before()) }
+
+// joined reports whether a neighbour is changed by a joiner: characters of emoji, and of scripts
+// whose letters take their form from their neighbours.
+func (c context) joined() bool {
+	return c.either(func(r rune) bool {
+		switch {
+		case r < 0x250 || r == utf8.RuneError:
+			return false
+		case isSelector(r), unicode.Is(unicode.So, r), unicode.Is(unicode.Sk, r):
+			return true
+		}
+		return unicode.In(r, unicode.Arabic, unicode.Syriac, unicode.Nko, unicode.Mongolian, unicode.Devanagari,
+			unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu,
+			unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan)
+	})
+}
+
+// withoutSpaces reports whether a neighbour is of a script that writes words without spaces, in which
+// a zero-width space says where a line may end.
+func (c context) withoutSpaces() bool {
+	return c.either(func(r rune) bool {
+		return r >= 0x250 && unicode.In(r, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
+			unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Tibetan)
+	})
+}
+
+// takesVariant reports whether the character before may have variants: another selector has none, nor
+// has a Latin letter.
+func (c context) takesVariant() bool {
+	before := c.before()
+	return !isSelector(before) && (before >= 0x250 || !unicode.IsLetter(before))
+}
+
+// rightToLeft reports whether the text is in a script whose numbers and punctuation need direction
+// marks.
+func (c context) rightToLeft() bool {
+	text := c.line[max(0, c.start-maxContext):min(len(c.line), c.start+maxContext)]
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if r >= 0x590 && unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana) {
+			return true
+		}
+		text = text[size:]
+	}
+	return false
+}
+
+// inFlag reports whether the tag characters before spell the region of a flag.
+func (c context) inFlag() bool {
+	text := c.line[:c.start]
+	for range maxRegion + 1 {
+		r, size := utf8.DecodeLastRune(text)
+		if r == blackFlag {
+			return true
+		}
+		if r < 0xe0020 || r >= cancelTag {
+			return false
+		}
+		text = text[:len(text)-size]
+	}
+	return false
+}
+
+func isSelector(r rune) bool { return 0xfe00 <= r && r <= 0xfe0f || 0xe0100 <= r && r <= 0xe01ef }

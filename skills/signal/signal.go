@@ -1,0 +1,291 @@
+// Package signal searches the text of a skill for what its reader should know: invisible characters,
+// comments that only a model sees, downloads that are run, commands that other clients run while
+// they load a skill, and phrases known from attempts to take over a model.
+//
+// The rules are simple. They block nothing, they miss what hides from them, and they may be wrong.
+// A text is searched in one pass, in time proportional to its size, whatever it holds.
+package signal
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxFile is how many bytes of one file are searched.
+const MaxFile = 1 << 20
+
+const (
+	maxLine   = 4096    // bytes of a line that are searched together
+	maxCloser = 1 << 16 // bytes of lines of a file that expressions are matched with
+)
+
+// Kind is what a signal is about.
+type Kind int
+
+// The kinds of signals, in the order in which [Scanner.End] returns them.
+const (
+	Invisible Kind = iota // characters that are not seen
+	Comment               // HTML comments in Markdown
+	Pipe                  // commands that run what they download or decode
+	Dynamic               // commands that other clients run while they load a skill
+	Phrase                // words known from attempts to take over a model
+	kinds
+)
+
+// Signal is what was found of one kind in a file.
+type Signal struct {
+	Kind   Kind
+	Line   int    // the first line with it, from 1
+	Detail string // one line, without text of the file
+	Minor  bool   // of Invisible: only characters of zero width
+}
+
+// Scanner searches text that comes in pieces, line by line. Where the pieces are cut makes no
+// difference. The zero value must be prepared by [Scanner.Begin].
+type Scanner struct {
+	markdown bool
+	left     int // bytes that may still be searched
+	closer   int // bytes of lines that may still be matched with expressions
+
+	line      int    // the number of the line being read, from 1
+	rest      []byte // its beginning, from earlier pieces
+	found     [kinds]finding
+	invisible [classes]int
+	fence     fence
+	command   command
+	lower     []byte // a buffer
+}
+
+// finding is how often something was found in a file, and in which line first.
+type finding struct{ count, line int }
+
+// Begin discards what was found and prepares for a file, of which at most limit bytes are searched.
+func (s *Scanner) Begin(file string, limit int) {
+	name := strings.ToLower(file)
+	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") || strings.HasSuffix(name, ".mdx")
+	*s = Scanner{
+		markdown: markdown,
+		left:     min(limit, MaxFile),
+		closer:   maxCloser,
+		line:     1,
+		rest:     s.rest[:0],
+		command:  command{text: s.command.text[:0]},
+		lower:    s.lower[:0],
+	}
+}
+
+// Add searches the next piece. It keeps no part of it.
+func (s *Scanner) Add(piece []byte) {
+	piece = piece[:min(len(piece), s.left)]
+	s.left -= len(piece)
+	for len(piece) > 0 {
+		room := maxLine - len(s.rest)
+		end := bytes.IndexByte(piece[:min(len(piece), room)], '\n')
+		switch {
+		case end >= 0:
+			if len(s.rest) == 0 {
+				s.search(piece[:end])
+			} else {
+				s.rest = append(s.rest, piece[:end]...)
+				s.search(s.rest)
+				s.rest = s.rest[:0]
+			}
+			s.line++
+			piece = piece[end+1:]
+		case len(piece) < room:
+			s.rest = append(s.rest, piece...)
+			return
+		default:
+			s.searchPart(piece[:room])
+			piece = piece[room:]
+		}
+	}
+}
+
+// searchPart searches a line that is too long as far as it is known, up to its last whole character.
+func (s *Scanner) searchPart(tail []byte) {
+	s.rest = append(s.rest, tail...)
+	cut := len(s.rest)
+	for back := 1; back < utf8.UTFMax; back++ {
+		if at := cut - back; utf8.RuneStart(s.rest[at]) {
+			if !utf8.FullRune(s.rest[at:]) {
+				cut = at
+			}
+			break
+		}
+	}
+	if s.rest[cut-1] == '\r' {
+		cut-- // it may belong to the end of the line
+	}
+	s.search(s.rest[:cut])
+	s.rest = append(s.rest[:0], s.rest[cut:]...)
+}
+
+// search searches a line, or a part of one.
+func (s *Scanner) search(line []byte) {
+	if s.markdown && s.fence.line(line) {
+		s.count(Dynamic)
+	}
+	seen := group(0)
+	for i := 1; i < len(line); i++ {
+		// Nearly all pairs of bytes of nearly all texts end here: this is what the time goes into.
+		if hint := pairs.first[line[i-1]] & pairs.second[line[i]]; hint != 0 {
+			seen |= s.check(line, i-1, hint)
+		}
+	}
+	// A control character at the end has no pair; a carriage return there belongs to the line's end.
+	if last := len(line) - 1; last >= 0 && line[last] != '\r' && isControl(line[last]) {
+		s.invisible[controlCharacter]++
+		s.count(Invisible)
+	}
+	if seen&fetches != 0 || len(s.command.text) > 0 {
+		s.searchCommand(line)
+	}
+	if seen&phrases != 0 && s.spend(line) && s.hasPhrase(line) {
+		s.count(Phrase)
+	}
+}
+
+// spend takes the cost of matching a line from what is left, and reports whether there was enough.
+func (s *Scanner) spend(line []byte) bool {
+	s.closer -= len(line)
+	return s.closer >= 0
+}
+
+// check decides about what begins with the pair of bytes at line[at]. It returns the group of an
+// anchor that is left to expressions.
+func (s *Scanner) check(line []byte, at int, hint uint32) group {
+	switch found := pairs.match(line, at, hint); found {
+	case unseen:
+		atStart := s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))
+		if class := invisibleAt(line, at); class >= 0 && !atStart {
+			s.invisible[class]++
+			s.count(Invisible)
+		}
+		return 0
+	case comments:
+		if s.markdown && !s.fence.open() && !inCode(line[:at]) && !isMarker(line[at+len("<!--"):]) {
+			s.count(Comment)
+		}
+		return 0
+	case dynamic:
+		if s.markdown && isDynamic(line, at) {
+			s.count(Dynamic)
+		}
+		return 0
+	default:
+		return found
+	}
+}
+
+func (s *Scanner) count(kind Kind) { s.countAt(kind, s.line) }
+
+func (s *Scanner) countAt(kind Kind, line int) {
+	if s.found[kind].count++; s.found[kind].line == 0 {
+		s.found[kind].line = line
+	}
+}
+
+// searchCommand searches for a download that is passed to a shell, in a command that may continue in
+// the next line. The cells of a table are separate commands.
+func (s *Scanner) searchCommand(line []byte) {
+	if row := bytes.TrimLeft(line, " \t"); s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
+		for cell := range cells(row) {
+			s.command.add(cell, s.line)
+			s.endCommand()
+		}
+		return
+	}
+	if more := s.command.add(line, s.line); !more {
+		s.endCommand()
+	}
+}
+
+// endCommand decides about the command that was collected.
+func (s *Scanner) endCommand() {
+	if s.spend(s.command.text) && pipeToShell.Match(s.command.text) {
+		s.countAt(Pipe, s.command.line)
+	}
+	s.command.text = s.command.text[:0]
+}
+
+// hasPhrase reports whether a line matches one of the phrases.
+func (s *Scanner) hasPhrase(line []byte) bool {
+	s.lower = s.lower[:0]
+	for _, c := range line {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		s.lower = append(s.lower, c)
+	}
+	// Where case does not matter, two other letters count as s and k.
+	folded := bytes.Contains(line, []byte("\u017f")) || bytes.Contains(line, []byte("\u212a"))
+	for i := range injections {
+		if (folded || injections[i].possible(s.lower)) && injections[i].expression.Match(line) {
+			return true
+		}
+	}
+	return false
+}
+
+// End returns what was found in the file, at most one signal of each kind.
+func (s *Scanner) End() []Signal {
+	if len(s.rest) > 0 {
+		s.search(s.rest)
+		if s.left > 0 && s.rest[len(s.rest)-1] == '\r' {
+			s.invisible[lineBreak]++
+			s.count(Invisible)
+		}
+		s.rest = s.rest[:0]
+	}
+	if len(s.command.text) > 0 {
+		s.endCommand()
+	}
+	var out []Signal
+	for kind, found := range s.found {
+		if found.count == 0 {
+			continue
+		}
+		signal := Signal{Kind: Kind(kind), Line: found.line}
+		if signal.Kind == Invisible {
+			signal.Detail, signal.Minor = s.countsOfInvisible()
+		} else {
+			signal.Detail = plural(found.count, wordings[kind].noun) + wordings[kind].rest
+		}
+		if found.count > 1 {
+			signal.Detail += "; this is the first"
+		}
+		out = append(out, signal)
+	}
+	return out
+}
+
+// wordings say what was found of each kind: a noun that is counted, and the rest of the phrase.
+var wordings = [kinds]struct{ noun, rest string }{
+	Comment: {"HTML comment", " with more than a mark for programs"},
+	Pipe:    {"command", " to run what is downloaded or decoded"},
+	Dynamic: {"command", " that some clients run while they load a skill; they are text here"},
+	Phrase:  {"line", " with words known from attempts to take over a model"},
+}
+
+// countsOfInvisible returns the number of characters of each class.
+func (s *Scanner) countsOfInvisible() (detail string, minor bool) {
+	minor = true
+	var counts []string
+	for class, n := range s.invisible {
+		if n > 0 {
+			counts = append(counts, plural(n, classNames[class]))
+			minor = minor && class == zeroWidth
+		}
+	}
+	return strings.Join(counts, ", "), minor
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
