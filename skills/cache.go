@@ -2,8 +2,6 @@ package skills
 
 import (
 	"bytes"
-	"cmp"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -12,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Cache remembers the digests of files from one process to the next, by what changes whenever a
@@ -61,16 +60,7 @@ func (c *Cache) load() {
 
 // read returns the bytes of the file; none when it is no regular file of a fitting size.
 func (c *Cache) read() []byte {
-	file, err := os.OpenFile(c.file, os.O_RDONLY|nonblock, 0)
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	data, err := readLimited(file, info.Size(), int64(maxCacheFile), nil)
+	data, err := fsys.ReadFile(c.file, int64(maxCacheFile), nil)
 	if err != nil {
 		return nil
 	}
@@ -133,29 +123,8 @@ func (c *Cache) Save(s *Snapshot) error {
 	if bytes.Equal(c.read(), data) {
 		return nil
 	}
-	return replaceFile(c.file, data)
-}
-
-// replaceFile writes a file that is there in whole or as it was.
-func replaceFile(name string, data []byte) (err error) {
-	dir := filepath.Dir(name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, ".digests-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
-		}
-	}()
-	_, err = io.Copy(file, bytes.NewReader(data))
-	err = cmp.Or(err, file.Sync())
-	err = cmp.Or(err, file.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), name)
+	return fsys.WriteFile(c.file, data, 0o600)
 }

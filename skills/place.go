@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Errors of reading a file of a skill. They carry no place of this machine.
@@ -130,11 +132,11 @@ func (t osTree) stat(name string) (fs.FileInfo, error) { return t.root.Stat(file
 func (t osTree) close()                                { t.root.Close() }
 
 func (t osTree) open(name string) (fs.File, error) {
-	return t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|nonblock, 0)
+	return t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
 func (t osTree) list(name string) ([]fs.DirEntry, error) {
-	dir, err := t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|nonblock|directory, 0)
+	dir, err := t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock|fsys.Directory, 0)
 	if err != nil {
 		return nil, err
 	}
