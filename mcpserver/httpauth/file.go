@@ -2,9 +2,10 @@ package httpauth
 
 import (
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // file is a configuration file that is read again when it changed.
@@ -33,23 +34,16 @@ func (f *file) read() (data []byte, fresh bool, err error) {
 		return nil, false, nil
 	}
 	f.info = nil
-	open, err := os.OpenFile(f.path, os.O_RDONLY|nonblock, 0)
+	open, info, err := fsys.Open(f.path)
 	if err != nil {
 		return nil, true, err
 	}
 	defer open.Close()
-	if info, err = open.Stat(); err != nil {
-		return nil, true, err
-	}
 	if err := f.check(info); err != nil {
 		return nil, true, err
 	}
-	data, err = io.ReadAll(io.LimitReader(open, f.most+1))
-	if err != nil {
-		return nil, true, err
-	}
-	if int64(len(data)) > f.most {
-		return nil, true, fmt.Errorf("%s is longer than %d bytes", f.path, f.most)
+	if data, err = fsys.ReadAll(open, f.most); err != nil {
+		return nil, true, fmt.Errorf("%s: %w", f.path, err)
 	}
 	f.info = info
 	return data, true, nil

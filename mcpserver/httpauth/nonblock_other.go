@@ -1,5 +1,0 @@
-//go:build !unix
-
-package httpauth
-
-const nonblock = 0
