@@ -16,6 +16,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // trashPrefix begins the name of a session's directory that is being deleted; no session has it.
@@ -150,7 +151,7 @@ func collect(root *os.Root, base, id string, dry bool) (size int64, err error) {
 	if err := root.Rename(id, trash); err != nil {
 		return 0, cause(err)
 	}
-	if err := syncDir(root, "."); err != nil {
+	if err := fsys.SyncDir(root, "."); err != nil {
 		return 0, cause(err)
 	}
 	return size, cause(root.RemoveAll(trash))

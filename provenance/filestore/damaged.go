@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // listed returns a session as List has it, or nil for a directory that is none.
@@ -94,7 +95,7 @@ func isSession(root *os.Root, id string) bool {
 	}
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	return err == nil && (made || locked) && !slices.ContainsFunc(entries, func(en fs.DirEntry) bool {
-		return en.Name() != provenance.LockFile && !strings.HasPrefix(en.Name(), tempPrefix)
+		return en.Name() != provenance.LockFile && !strings.HasPrefix(en.Name(), fsys.TempPrefix)
 	})
 }
 

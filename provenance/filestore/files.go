@@ -2,26 +2,20 @@ package filestore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"strings"
-	"syscall"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-const (
-	tempPrefix = ".tmp-"
-	fileMode   = 0o600
-)
-
-var errNotRegular = errors.New("not a regular file")
+const fileMode = 0o600
 
 // put writes a file of the session durably.
 func (s *session) put(ctx context.Context, name string, data []byte) (provenance.File, error) {
@@ -56,7 +50,7 @@ func (s *session) put(ctx context.Context, name string, data []byte) (provenance
 func makeSession(root *os.Root, id string) (*os.Root, error) {
 	err := root.Mkdir(id, 0o700)
 	if err == nil {
-		err = syncDir(root, ".")
+		err = fsys.SyncDir(root, ".")
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, unavailable("create session directory", err)
@@ -91,25 +85,10 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 			return err
 		}
 	}
-	temp := path.Join(parent, tempPrefix+rand.Text())
-	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
+	if err := fsys.WriteFileIn(dir, name, data, mode); err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = dir.Rename(temp, name)
-	}
-	if err != nil {
-		return errors.Join(err, dir.Remove(temp))
-	}
-	return syncDir(dir, parent)
+	return fsys.SyncDir(dir, parent)
 }
 
 func makeDir(dir *os.Root, name string) error {
@@ -120,7 +99,7 @@ func makeDir(dir *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(dir, ".")
+	return fsys.SyncDir(dir, ".")
 }
 
 // removeTemps deletes what writeFile left behind in a crash. The session must be locked.
@@ -134,7 +113,7 @@ func removeTemps(dir *os.Root) error {
 			return err
 		}
 		for _, en := range entries {
-			if strings.HasPrefix(en.Name(), tempPrefix) {
+			if strings.HasPrefix(en.Name(), fsys.TempPrefix) {
 				if err := dir.Remove(path.Join(parent, en.Name())); err != nil {
 					return err
 				}
@@ -153,37 +132,17 @@ func checkRegular(dir *os.Root, name string) error {
 	case err != nil:
 		return cause(err)
 	case !info.Mode().IsRegular():
-		return errNotRegular
+		return fsys.ErrNotRegular
 	}
 	return nil
 }
 
-// openRegular opens a regular file for reading; links and devices are refused and a FIFO put in
-// its place meanwhile does not block. Errors: provenance.ErrNotFound, errNotRegular.
+// openRegular opens a regular file for reading; links and devices are refused and a named pipe put in
+// its place meanwhile does not block. Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
 func openRegular(dir *os.Root, name string) (*os.File, error) {
-	info, err := dir.Lstat(name)
+	f, _, err := fsys.OpenIn(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, provenance.ErrNotFound
 	}
-	if err != nil {
-		return nil, cause(err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errNotRegular
-	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, cause(err)
-	}
-	opened, err := f.Stat()
-	if err == nil && !os.SameFile(info, opened) {
-		// The file was replaced by rename between the two calls; the one opened is as good.
-		if !opened.Mode().IsRegular() {
-			err = errNotRegular
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(cause(err), f.Close())
-	}
-	return f, nil
+	return f, cause(err)
 }

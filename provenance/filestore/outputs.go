@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 const (
@@ -142,7 +143,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, room int64) e
 		}
 	}
 	s.outputs.bytes, s.outputs.files = left, files
-	return syncDir(dir, provenance.OutputsDir)
+	return fsys.SyncDir(dir, provenance.OutputsDir)
 }
 
 // keptOutputs returns the outputs that events name and none removed, the oldest first.

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // maxSessionFile bounds what is read of a session.json, in bytes.
@@ -93,9 +94,9 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s is over %d bytes", name, limit)
+	data, err := fsys.ReadAll(f, limit)
+	if long, ok := errors.AsType[*fsys.TooLongError](err); ok {
+		err = fmt.Errorf("%s is %w", name, long)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, cause(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // errReleased means that the session was let go of before it took a request.
@@ -147,7 +148,7 @@ func open(st *Store, id string) (_ *session, err error) {
 // load reads the record and drops a torn last line, whose length it returns.
 func (s *session) load(dir *os.Root) (torn int64, err error) {
 	switch err := checkRegular(dir, provenance.EventsFile); {
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, fsys.ErrNotRegular):
 		return 0, fmt.Errorf("%w: %s: %v", provenance.ErrCorrupt, provenance.EventsFile, err)
 	case err != nil:
 		return 0, unavailable("open record", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 const (
@@ -77,7 +78,7 @@ func linkFile(root *os.Root, k share, id string, dir *os.Root, f provenance.File
 	if err != nil {
 		return err
 	}
-	temp := tempPrefix + rand.Text()
+	temp := fsys.TempPrefix + rand.Text()
 	if err := root.Link(path.Join(k.session, k.Name), path.Join(id, temp)); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func linkFile(root *os.Root, k share, id string, dir *os.Root, f provenance.File
 	if err != nil {
 		return err
 	}
-	return syncDir(dir, ".")
+	return fsys.SyncDir(dir, ".")
 }
 
 // checkShare returns what file k is when its bytes are those that were put there.

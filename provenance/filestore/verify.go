@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Report is what Verify found in a session whose record and files agree.
@@ -159,7 +160,7 @@ func (v *verifier) readDerived(name string, limit int64) (derived, error) {
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return derived{missing: true}, nil
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, fsys.ErrNotRegular):
 		return derived{}, &VerifyError{name, 1, "not a regular file"}
 	case err != nil:
 		return derived{}, fmt.Errorf("read %s: %w", name, err)
@@ -174,7 +175,7 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return at, "", &VerifyError{provenance.EventsFile, 1, "missing"}
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, fsys.ErrNotRegular):
 		return at, "", &VerifyError{provenance.EventsFile, 1, "not a regular file"}
 	case err != nil:
 		return at, "", err

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 func (v *verifier) checkFile(want provenance.File) error {
@@ -19,7 +20,7 @@ func (v *verifier) checkFile(want provenance.File) error {
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return &VerifyError{want.Name, 1, "missing"}
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, fsys.ErrNotRegular):
 		return &VerifyError{want.Name, 1, "not a regular file"}
 	case err != nil:
 		return fmt.Errorf("read %s: %w", want.Name, err)
@@ -72,7 +73,7 @@ func (v *verifier) listUnrecorded() error {
 		for _, en := range entries {
 			name := path.Join(parent, en.Name())
 			_, ok := v.recorded[name]
-			if !ok && !slices.Contains(own, name) && !strings.HasPrefix(en.Name(), tempPrefix) {
+			if !ok && !slices.Contains(own, name) && !strings.HasPrefix(en.Name(), fsys.TempPrefix) {
 				v.report.Unrecorded = append(v.report.Unrecorded, name)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // shownCheck follows what models were shown and whether the session was to keep it. What a record says
@@ -100,7 +101,7 @@ func (v *verifier) checkShown() error {
 	for _, en := range entries {
 		f := provenance.File{Name: path.Join(provenance.ShownDir, en.Name()), Size: -1}
 		switch {
-		case strings.HasPrefix(en.Name(), tempPrefix):
+		case strings.HasPrefix(en.Name(), fsys.TempPrefix):
 			continue
 		case !provenance.IsShown(f.Name):
 			v.report.Unrecorded = append(v.report.Unrecorded, f.Name)

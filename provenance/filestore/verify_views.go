@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // viewCheck compares a view with the events, without holding either.
@@ -42,7 +43,7 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return c, nil
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, fsys.ErrNotRegular):
 		return nil, &VerifyError{name, 1, "not a regular file"}
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)

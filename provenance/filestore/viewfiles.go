@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // viewRate is how many bytes of views a session that goes on writes in a second, on average.
@@ -170,7 +171,7 @@ func (w *viewWriter) open(dir *os.Root, old viewFile, tally *provenance.Tally) (
 			w.from, w.lists = old.end, old.lists
 		}
 	}
-	temp := tempPrefix + rand.Text()
+	temp := fsys.TempPrefix + rand.Text()
 	if w.file, err = dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode); err != nil {
 		return errors.Join(err, w.discard(dir))
 	}
@@ -240,7 +241,7 @@ func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
 		return viewFile{}, err
 	}
 	w.temp = ""
-	return viewFile{rows: w.rows, info: info, lists: w.spans}, syncDir(dir, ".")
+	return viewFile{rows: w.rows, info: info, lists: w.spans}, fsys.SyncDir(dir, ".")
 }
 
 // discard lets go of what the writer holds, and of a version that was not finished.
