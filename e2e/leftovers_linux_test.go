@@ -98,7 +98,7 @@ func nothingIn(t *testing.T, b *toolBench, temp, ws string) {
 		}
 	}
 	err := filepath.WalkDir(filepath.Join(b.root, "state"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && (strings.HasPrefix(d.Name(), "tmp-") || strings.HasSuffix(d.Name(), ".tmp")) {
+		if err == nil && (strings.HasPrefix(d.Name(), "tmp-") || strings.HasPrefix(d.Name(), ".tmp-")) {
 			t.Errorf("the state directory holds %s", d.Name())
 		}
 		return err

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // change is one skill before and after a command; nil: it is not installed.
@@ -79,7 +80,7 @@ func (s *stage) commit(ctx context.Context, changes []change) (err error) {
 		}
 	}
 	for _, tier := range tiers() {
-		if err := syncDir(s.i.root, installedDir+"/"+tier.String()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := fsys.SyncDir(s.i.root, installedDir+"/"+tier.String()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -87,13 +88,19 @@ func (s *stage) commit(ctx context.Context, changes []change) (err error) {
 		return err
 	}
 	lock := s.i.lock.with(entries)
-	if err := writeFile(s.i.root, lockName, lock.encode()); err != nil {
+	// Written in workDir, where the next command removes what a crash leaves.
+	const written = workDir + "/" + lockName
+	err = fsys.WriteFileIn(s.i.root, written, lock.encode(), 0o600)
+	if err == nil {
+		err = s.i.root.Rename(written, lockName)
+	}
+	if err != nil {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
 	s.i.lock = lock
 	// From here on the change is made. What is left behind is for the next command to remove, which
 	// also undoes the change should the lock file of before come back after a power failure.
-	if syncDir(s.i.root, ".") != nil {
+	if fsys.SyncDir(s.i.root, ".") != nil {
 		return nil
 	}
 	_ = s.i.root.Remove(workDir + "/" + journalName)
@@ -107,10 +114,10 @@ func (s *stage) journal(names []string) error {
 	if err := s.i.before("journal"); err != nil {
 		return err
 	}
-	if err := writeFile(s.i.root, workDir+"/"+journalName, []byte(strings.Join(names, "\n")+"\n")); err != nil {
+	if err := fsys.WriteFileIn(s.i.root, workDir+"/"+journalName, []byte(strings.Join(names, "\n")+"\n"), 0o600); err != nil {
 		return err
 	}
-	if err := syncDir(s.i.root, workDir); err != nil {
+	if err := fsys.SyncDir(s.i.root, workDir); err != nil {
 		return errors.Join(err, s.i.root.Remove(workDir+"/"+journalName))
 	}
 	return nil
@@ -154,26 +161,4 @@ func (s *stage) move(c change, done *[]moved) error {
 		return fmt.Errorf("%s is in the way", is)
 	}
 	return rename(s.placed(c.name()), is)
-}
-
-// writeFile replaces a file with one that is complete. That it is there is durable only after syncDir.
-func writeFile(root *os.Root, name string, data []byte) (err error) {
-	temp := name + ".tmp"
-	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, root.Remove(temp))
-		}
-	}()
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return root.Rename(temp, name)
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // maxHeldList is the most entries of one directory.
@@ -21,7 +23,7 @@ func (h heldDir) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	return h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|nonblock, 0)
+	return h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
 func (h heldDir) Stat(name string) (fs.FileInfo, error) {

@@ -41,6 +41,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Names below the state directory.
@@ -165,7 +166,7 @@ func (i *Installer) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	data, err := readFile(i.root, workDir+"/"+journalName, maxLock)
+	data, err := fsys.ReadFileIn(i.root, workDir+"/"+journalName, maxLock)
 	if err == nil {
 		for name := range strings.Lines(string(data)) {
 			if err := i.restore(ctx, strings.TrimSuffix(name, "\n")); err != nil {
@@ -179,7 +180,7 @@ func (i *Installer) recover(ctx context.Context) error {
 		return err
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), stagePrefix) {
+		if strings.HasPrefix(entry.Name(), stagePrefix) || strings.HasPrefix(entry.Name(), fsys.TempPrefix) {
 			// A git that outlived its command may still write there; what stays costs space only.
 			_ = i.root.RemoveAll(workDir + "/" + entry.Name())
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Kind is what a source is.
@@ -201,7 +201,7 @@ func ReadLock(file string) (*Lock, error) {
 		return nil, err
 	}
 	defer root.Close()
-	data, err := readFile(root, filepath.Base(file), maxLock)
+	data, err := fsys.ReadFileIn(root, filepath.Base(file), maxLock)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Lock{}, nil
 	} else if err != nil {
@@ -212,29 +212,6 @@ func ReadLock(file string) (*Lock, error) {
 		problem.File = file
 	}
 	return lock, err
-}
-
-// readFile reads a regular file of at most limit bytes.
-func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
-	info, err := root.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
-	}
-	file, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("longer than %d bytes", limit)}
-	}
-	return data, nil
 }
 
 // check returns why an entry cannot be used.

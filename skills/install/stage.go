@@ -17,6 +17,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // stage is the directory of one command's work, below install/ of the state directory.
@@ -172,7 +173,7 @@ func (s *stage) copy(ctx context.Context, tree *store.Tree, top string) error {
 		}
 	}
 	for dir := range dirs {
-		if err := syncDir(to, dir); err != nil {
+		if err := fsys.SyncDir(to, dir); err != nil {
 			return err
 		}
 	}
@@ -182,15 +183,11 @@ func (s *stage) copy(ctx context.Context, tree *store.Tree, top string) error {
 // copyFile copies a file that must have its digest. It becomes read-only, and a program when the
 // stored one is.
 func copyFile(from, to *os.Root, file store.File) (err error) {
-	in, err := from.OpenFile(file.Path, os.O_RDONLY|nonblock, 0)
+	in, info, err := fsys.OpenIn(from, file.Path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
 	out, err := to.OpenFile(file.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -208,17 +205,4 @@ func copyFile(from, to *os.Root, file store.File) (err error) {
 		return err
 	}
 	return out.Sync()
-}
-
-// syncDir makes the entries of a directory durable, where a system can.
-func syncDir(root *os.Root, dir string) error {
-	handle, err := root.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = handle.Sync()
-	if !canSyncDirs {
-		err = nil
-	}
-	return errors.Join(err, handle.Close())
 }

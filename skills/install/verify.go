@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Problem is a difference between the lock file and what is on disk.
@@ -180,15 +181,12 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 
 // hashFile is the digest of a regular file, empty when it cannot be read.
 func hashFile(root *os.Root, name string) digest.Digest {
-	file, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	file, _, err := fsys.OpenIn(root, name)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
 	sum := sha256.New()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
 	if _, err := io.Copy(sum, file); err != nil {
 		return ""
 	}

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"sync/atomic"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // errChanged says that an archive is no longer the one whose directory was read.
@@ -29,7 +31,7 @@ type archive struct {
 //
 // Errors: those of the system; *ArchiveError.
 func openArchive(path string) (a *archive, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	file, info, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -38,13 +40,6 @@ func openArchive(path string) (a *archive, err error) {
 			file.Close()
 		}
 	}()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
 	a = &archive{file: file, info: info}
 	if a.reader, err = check(file, info.Size()); err == nil {
 		err = a.unchanged()

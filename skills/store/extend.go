@@ -10,6 +10,8 @@ import (
 	"path"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Extend stores a tree of its own with the files of base, checked against their digests and with their
@@ -47,7 +49,7 @@ func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) 
 
 // open opens a file of the tree, whose content the caller checks.
 func (t *Tree) open(name string) (*os.File, error) {
-	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|nonBlocking, 0)
+	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
 // withModes returns the files of the tree with what is stored of their modes.

@@ -4,15 +4,9 @@ package store
 
 import (
 	"io/fs"
-	"os"
 	"syscall"
 	"time"
 )
-
-// nonBlocking keeps an open from waiting for the other end of a FIFO.
-const nonBlocking = syscall.O_NONBLOCK
-
-func syncDir(dir *os.File) error { return dir.Sync() }
 
 func fingerprintOf(info fs.FileInfo) fingerprint {
 	mark := fingerprint{size: info.Size(), mtime: info.ModTime().UnixNano()}

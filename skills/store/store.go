@@ -36,6 +36,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Errors that callers branch on.
@@ -226,7 +228,7 @@ func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*
 		if err := s.remove(temp); err != nil {
 			return nil, err
 		}
-	} else if err := s.sync(treesDir); err != nil {
+	} else if err := fsys.SyncDir(s.root, treesDir); err != nil {
 		return nil, err
 	}
 	tree, err := s.Tree(ctx, want)
@@ -287,7 +289,7 @@ func (s *Store) write(ctx context.Context, dir string, files []File, open func(s
 		if err := s.root.Chmod(name, 0o555); err != nil {
 			return err
 		}
-		if err := s.sync(name); err != nil {
+		if err := fsys.SyncDir(s.root, name); err != nil {
 			return err
 		}
 	}
@@ -339,15 +341,6 @@ func (p *prefix) Write(b []byte) (int, error) {
 // program reports whether the kernel would try to execute a file that begins like this.
 func (p *prefix) program() bool {
 	return bytes.HasPrefix(p.bytes[:p.n], []byte("#!")) || string(p.bytes[:p.n]) == "\x7fELF"
-}
-
-// sync makes the entries of a directory durable.
-func (s *Store) sync(dir string) error {
-	handle, err := s.root.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(syncDir(handle), handle.Close())
 }
 
 // sortFiles returns files in byte order of their paths.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // File is one file of a tree.
@@ -200,7 +202,7 @@ func (c *check) visit(dir, name string, entry fs.DirEntry) error {
 
 // hash reads the file that info describes.
 func (c *check) hash(name, rel string, info fs.FileInfo) (digest.Digest, error) {
-	file, err := c.store.root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
+	file, err := c.store.root.OpenFile(name, os.O_RDONLY|fsys.NonBlock, 0)
 	if err != nil {
 		return "", err
 	}
@@ -249,7 +251,7 @@ func (t *Tree) ReadFile(name string) ([]byte, error) {
 	if !ok {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: fs.ErrNotExist}
 	}
-	file, err := t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|nonBlocking, 0)
+	file, err := t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
 	if err != nil {
 		return nil, err
 	}

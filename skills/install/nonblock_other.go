@@ -1,5 +1,0 @@
-//go:build !unix
-
-package install
-
-const nonblock = 0
