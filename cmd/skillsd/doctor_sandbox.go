@@ -55,7 +55,7 @@ func backendChecks(reports []detect.Report, want string) []check {
 	usable := map[string]bool{}
 	for _, r := range reports {
 		usable[r.Name] = r.OK
-		usable[detect.Auto] = usable[detect.Auto] || r.OK && r.Name != detect.Runsc
+		usable[detect.Auto] = usable[detect.Auto] || r.OK && r.Automatic
 	}
 	for _, r := range reports {
 		c := check{Verdict: ok, Area: "sandbox", Fact: r.Name + ": " + r.Fact, Hint: r.Hint, Backend: r.Name, Enforces: r.Enforces}

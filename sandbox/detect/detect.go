@@ -12,9 +12,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/bwrap"
@@ -22,76 +24,130 @@ import (
 	"github.com/skillsd/skillsd/sandbox/runsc"
 )
 
-// Names that [Select] takes.
+// Words that [Select] takes besides the names of backends.
 const (
-	Auto     = "auto"
-	Native   = native.Name
-	Bwrap    = bwrap.Name
-	Runsc    = runsc.Name
-	Seatbelt = "seatbelt"
-	None     = "none"
+	Auto = "auto"
+	None = "none"
 )
 
-// automatic are the backends that [Auto] tries, in this order. gVisor is left to be asked for: it
-// takes twenty times as long to start.
-var automatic = [...]string{Native, Bwrap}
+// A backend is one row of the table of backends: adding a row adds a backend.
+type backend struct {
+	name      string
+	automatic bool // [Auto] tries it
+	program   bool // it needs a program of its name
+
+	// new makes a runner, with the path of the program if it needs one. It is nil if this version has
+	// no such backend.
+	new func(path string, opts *native.Options) *native.Runner
+
+	// differ changes what is enforced where that is not what package native enforces.
+	differ func(e *Enforces, root bool)
+}
+
+// backends is the table, in the order in which [Auto] tries them and reports list them.
+var backends = []backend{
+	{
+		name: native.Name, automatic: true,
+		new: func(_ string, opts *native.Options) *native.Runner { return native.New(opts) },
+	},
+	{
+		name: bwrap.Name, automatic: true, program: true,
+		new: bwrap.New,
+		differ: func(e *Enforces, root bool) {
+			e.Files = "bounded by memory"
+			if !root {
+				e.Workspaces = []string{string(sandbox.WorkspaceRO), string(sandbox.WorkspaceRW)}
+			}
+		},
+	},
+	{
+		// It is not tried unasked: it takes twenty times as long to start.
+		name: runsc.Name, program: true,
+		new: runsc.New,
+		differ: func(e *Enforces, root bool) {
+			e.Files, e.Processes = "bounded by memory", "bounded by memory"
+			e.Network, e.Kernel = "none", "gVisor's"
+			if !root {
+				e.Workspaces = []string{string(sandbox.WorkspaceRO)}
+			}
+		},
+	},
+	{name: "seatbelt"},
+}
+
+// Names returns the words that [Select] takes: [Auto] and the name of every backend, of which this
+// version may lack some.
+func Names() []string {
+	names := []string{Auto}
+	for _, b := range backends {
+		names = append(names, b.name)
+	}
+	return names
+}
+
+// Usage describes the words that choose a backend of this version, for the help of an option.
+func Usage() string {
+	var automatic, names []string
+	for _, b := range backends {
+		if b.automatic {
+			automatic = append(automatic, b.name)
+		}
+		if b.new != nil {
+			names = append(names, b.name)
+		}
+	}
+	last := len(names) - 1
+	return Auto + " (" + strings.Join(automatic, ", else ") + "), " + strings.Join(names[:last], ", ") + " or " + names[last]
+}
 
 // Options change what [Select] tries. The zero value is the default of every field.
 type Options struct {
 	Native  *native.Options // of every backend
-	TempDir string          // where the self-test puts its files; "" is [os.TempDir]
+	TempDir string          // for the files of the self-test; "" is [os.TempDir]
 
-	// Path lists the directories, as in PATH, in which bwrap and runsc are looked for, before
+	// Path lists the directories, as in PATH, in which the programs of backends are looked for, before
 	// /usr/bin, /usr/local/bin and /bin.
 	Path string
 }
 
 // A Report is one fact for the operator. It never goes to a client.
 type Report struct {
-	Name     string // the backend
-	OK       bool
-	Fact     string
-	Hint     string    // what would mend it; empty when OK
-	Enforces *Enforces // nil unless OK
+	Name      string // of the backend
+	Automatic bool   // [Auto] tries it
+	OK        bool
+	Fact      string
+	Hint      string    // what would mend it; empty if OK
+	Enforces  *Enforces // nil unless OK
 }
 
-// Enforces says by what means a backend bounds a command on this machine.
-type Enforces struct {
-	Memory     native.Memory `json:"memory"`
-	Processes  string        `json:"processes"`
-	Network    string        `json:"network"`
-	Workspaces []string      `json:"workspaces"`
-	Files      string        `json:"files"`
-	Kernel     string        `json:"kernel"`
-}
-
-// Select returns the backend that want names, or with [Auto] (or "") the first one that passes
-// its self-test. The reports say what was found of each candidate, also on success. It takes
-// about 0.2 s, with gVisor a second, and is safe for concurrent use.
+// Select returns the backend that want names, or with [Auto] or "" the first one that passes its
+// self-test. The reports say what was found of each candidate, also on success. It takes about 0.2 s,
+// with gVisor a second, and is safe for concurrent use.
 //
-// Errors: *[sandbox.UnavailableError] when no candidate is usable, with the reason of each; an
-// unknown name is another error.
+// Errors: *[sandbox.UnavailableError] if no candidate is usable, with the reason of each; an unknown
+// name is another error.
 func Select(ctx context.Context, want string, opts *Options) (sandbox.Runner, []Report, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	names := automatic[:]
-	switch want {
-	case "", Auto:
-	case Native, Bwrap, Runsc:
-		names = []string{want}
-	case Seatbelt:
-		return refuse(want, "this version has no such backend", "use --sandbox native")
-	case None:
+	var candidates []backend
+	for _, b := range backends {
+		if b.name == want || b.automatic && (want == "" || want == Auto) {
+			candidates = append(candidates, b)
+		}
+	}
+	switch {
+	case want == None:
 		return refuse(want, "this version does not run scripts without a sandbox", "use --sandbox auto")
-	default:
-		return nil, nil, fmt.Errorf("unknown sandbox %q: want one of %s", want,
-			strings.Join([]string{Auto, Native, Bwrap, Runsc, Seatbelt, None}, ", "))
+	case len(candidates) == 0:
+		return nil, nil, fmt.Errorf("unknown sandbox %q: want one of %s", want, strings.Join(append(Names(), None), ", "))
+	case candidates[0].new == nil:
+		return refuse(want, "this version has no such backend", "use --sandbox native")
 	}
 	var reports []Report
 	var refusals []*sandbox.UnavailableError
-	for _, name := range names {
-		r, report, err := opts.try(ctx, name)
+	for _, b := range candidates {
+		r, report, err := opts.try(ctx, b)
 		reports = append(reports, report)
 		if err == nil {
 			return r, reports, nil
@@ -101,21 +157,18 @@ func Select(ctx context.Context, want string, opts *Options) (sandbox.Runner, []
 	return nil, reports, together(refusals)
 }
 
-// Survey tries every backend, at the same time, and reports on each in the order of preference.
+// Survey tries every backend, all at the same time, and reports on each in the order of the table.
 func Survey(ctx context.Context, opts *Options) []Report {
 	if opts == nil {
 		opts = &Options{}
 	}
-	names := []string{Native, Bwrap, Runsc}
-	reports := make([]Report, len(names))
-	var g errgroup.Group
-	for i, name := range names {
-		g.Go(func() error {
-			_, reports[i], _ = opts.try(ctx, name) // the report says why
-			return nil
-		})
+	tried := slices.DeleteFunc(slices.Clone(backends), func(b backend) bool { return b.new == nil })
+	reports := make([]Report, len(tried))
+	var g sync.WaitGroup
+	for i, b := range tried {
+		g.Go(func() { _, reports[i], _ = opts.try(ctx, b) }) // the report holds the error
 	}
-	_ = g.Wait()
+	g.Wait()
 	return reports
 }
 
@@ -124,49 +177,28 @@ func refuse(name, reason, remedy string) (sandbox.Runner, []Report, error) {
 		&sandbox.UnavailableError{Backend: name, Reason: reason, Remedy: remedy}
 }
 
-func (o *Options) backend(name string) (*native.Runner, error) {
-	if name == Native {
-		return native.New(o.Native), nil
+// try makes a runner of one backend and has it pass the self-test.
+func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *sandbox.UnavailableError) {
+	path, err := "", error(nil)
+	if b.program {
+		path, err = o.program(b.name)
 	}
-	path, err := o.program(name)
-	if err != nil {
-		return nil, err
-	}
-	if name == Bwrap {
-		return bwrap.New(path, o.Native), nil
-	}
-	return runsc.New(path, o.Native), nil
-}
-
-// program finds a backend's program, or returns "" when there is none.
-func (o *Options) program(name string) (string, error) {
-	var refused error
-	for _, path := range candidates(o.Path, name) {
-		if err := errors.Join(trusted(path), ownOrRoots(path)); err != nil {
-			refused = &sandbox.UnavailableError{
-				Backend: name, Reason: "its program could be changed by others", Err: fmt.Errorf("%s: %w", path, err),
-				Remedy: "install it where only its owner may write",
-			}
-			continue
-		}
-		return path, nil
-	}
-	return "", refused
-}
-
-func (o *Options) try(ctx context.Context, name string) (sandbox.Runner, Report, *sandbox.UnavailableError) {
-	r, err := o.backend(name)
+	var r *native.Runner
 	if err == nil {
+		r = b.new(path, o.Native)
 		err = Check(ctx, r, o.TempDir)
 	}
 	if err == nil {
-		e := enforcement(name, r.Memory(), r.Processes())
-		return r, Report{Name: name, OK: true, Fact: "self-test passed; " + e.String(), Enforces: e}, nil
+		e := enforcement(r.Memory(), r.Processes())
+		if b.differ != nil {
+			b.differ(e, os.Geteuid() == 0)
+		}
+		return r, Report{Name: b.name, Automatic: b.automatic, OK: true, Fact: "self-test passed; " + e.String(), Enforces: e}, nil
 	}
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)
 	if !ok {
 		u = &sandbox.UnavailableError{
-			Backend: name, Reason: "the self-test failed", Err: err,
+			Backend: b.name, Reason: "the self-test failed", Err: err,
 			Remedy: "run the doctor command and check this machine's sandbox settings",
 		}
 		if c, ok := errors.AsType[*CheckError](err); ok {
@@ -177,10 +209,57 @@ func (o *Options) try(ctx context.Context, name string) (sandbox.Runner, Report,
 	if u.Err != nil && !strings.Contains(u.Err.Error(), u.Reason) {
 		fact += ": " + u.Err.Error()
 	}
-	return nil, Report{Name: name, Fact: fact, Hint: u.Remedy}, u
+	return nil, Report{Name: b.name, Automatic: b.automatic, Fact: fact, Hint: u.Remedy}, u
 }
 
-// together is one error with the reason and the cause of each.
+// program returns the path of a backend's program, or "" if there is none, which the backend reports.
+//
+// Errors: *[sandbox.UnavailableError] if every program of that name could be replaced by somebody who
+// is neither root nor this process's user.
+func (o *Options) program(name string) (string, error) {
+	var refused error
+	for _, path := range executables(o.Path, name) {
+		err := errors.Join(trusted(path), ownOrRoots(path))
+		if err == nil {
+			return path, nil
+		}
+		refused = &sandbox.UnavailableError{
+			Backend: name, Reason: "its program could be changed by others", Err: fmt.Errorf("%s: %w", path, err),
+			Remedy: "install it where only its owner may write",
+		}
+	}
+	return "", refused
+}
+
+// searchPath returns the absolute directories of path, a list as in PATH, and those of the system. A
+// relative directory would depend on where the server was started.
+func searchPath(path string) (dirs []string) {
+	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
+		if filepath.IsAbs(d) && !slices.Contains(dirs, d) {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+// executables returns the executable files called name in the directories of path and of the system,
+// with links resolved.
+func executables(path, name string) (found []string) {
+	for _, d := range searchPath(path) {
+		real, err := filepath.EvalSymlinks(filepath.Join(d, name))
+		if err == nil && isExecutable(real) && !slices.Contains(found, real) {
+			found = append(found, real)
+		}
+	}
+	return found
+}
+
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// together returns one error with the reason and the cause of each refusal.
 func together(refusals []*sandbox.UnavailableError) *sandbox.UnavailableError {
 	if len(refusals) == 1 {
 		return refusals[0]

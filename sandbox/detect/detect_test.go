@@ -34,7 +34,7 @@ func TestSelectNative(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Select = %v, reports %v", err, reports)
 	}
-	if r.Name() != Native || len(reports) != 1 || !reports[0].OK || !strings.Contains(reports[0].Fact, "memory") {
+	if r.Name() != native.Name || len(reports) != 1 || !reports[0].OK || !strings.Contains(reports[0].Fact, "memory") {
 		t.Errorf("Select = %s, %v", r.Name(), reports)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -43,7 +43,7 @@ func TestSelectNative(t *testing.T) {
 }
 
 func TestSelectRefuses(t *testing.T) {
-	for _, want := range []string{Seatbelt, None} {
+	for _, want := range []string{"seatbelt", None} {
 		r, reports, err := Select(t.Context(), want, nil)
 		var u *sandbox.UnavailableError
 		if r != nil || !errors.As(err, &u) || u.Backend != want || u.Remedy == "" {

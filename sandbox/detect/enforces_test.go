@@ -16,7 +16,7 @@ func TestEnforcementOfProcesses(t *testing.T) {
 		{native.MemoryCgroup1, native.MemorySampled, "resource limit"},
 		{native.MemorySampled, native.MemorySampled, "resource limit"},
 	} {
-		e := enforcement(Native, tt.memory, tt.processes)
+		e := enforcement(tt.memory, tt.processes)
 		if e.Memory != tt.memory || e.Processes != tt.want {
 			t.Errorf("enforcement(%q, %q) = memory %q, processes %q; want %q", tt.memory, tt.processes, e.Memory, e.Processes, tt.want)
 		}

@@ -24,7 +24,7 @@ exec unshare --user --map-root-user --pid --fork --mount-proc "$@"`,
 
 func TestSelectRefusesFakes(t *testing.T) {
 	sandboxtest.Need(t, "userns")
-	for _, backend := range []string{Bwrap, Runsc} {
+	for _, backend := range []string{"bwrap", "runsc"} {
 		for name, script := range fakes {
 			t.Run(backend+" "+name, func(t *testing.T) {
 				dir := fake(t, backend, script)
@@ -63,12 +63,12 @@ func fake(t *testing.T, name, script string) (dir string) {
 func TestSelectRefusesForeignProgram(t *testing.T) {
 	sandboxtest.Need(t, "linux")
 	mark := filepath.Join(t.TempDir(), "ran")
-	dir := fake(t, Bwrap, "touch "+mark)
-	if err := os.Chmod(filepath.Join(dir, Bwrap), 0o777); err != nil {
+	dir := fake(t, "bwrap", "touch "+mark)
+	if err := os.Chmod(filepath.Join(dir, "bwrap"), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	o := &Options{Path: dir}
-	if path, err := o.program(Bwrap); path == filepath.Join(dir, Bwrap) || path == "" && err == nil {
+	if path, err := o.program("bwrap"); path == filepath.Join(dir, "bwrap") || path == "" && err == nil {
 		t.Errorf("program = %q, %v", path, err)
 	}
 	if _, err := os.Stat(mark); err == nil {
@@ -78,8 +78,8 @@ func TestSelectRefusesForeignProgram(t *testing.T) {
 
 func TestSelectSaysWhyOfEach(t *testing.T) {
 	all := together([]*sandbox.UnavailableError{
-		{Backend: Native, Reason: "no namespaces", Remedy: "allow them", Err: errors.New("private 1")},
-		{Backend: Bwrap, Reason: "not there", Remedy: "install it", Err: errors.New("private 2")},
+		{Backend: "native", Reason: "no namespaces", Remedy: "allow them", Err: errors.New("private 1")},
+		{Backend: "bwrap", Reason: "not there", Remedy: "install it", Err: errors.New("private 2")},
 	})
 	for _, want := range []string{"native: no namespaces", "bwrap: not there"} {
 		if !strings.Contains(all.Error(), want) {
@@ -101,7 +101,7 @@ func TestSurvey(t *testing.T) {
 	if len(reports) != 3 {
 		t.Fatalf("reports = %+v", reports)
 	}
-	for i, name := range []string{Native, Bwrap, Runsc} {
+	for i, name := range []string{"native", "bwrap", "runsc"} {
 		r := reports[i]
 		if r.Name != name || r.OK != (r.Enforces != nil) || r.Fact == "" || r.OK == (r.Hint != "") {
 			t.Errorf("report %d = %+v", i, r)

@@ -44,13 +44,7 @@ type slot struct {
 // Interpreters returns a Finder for the directories of path, a list as in PATH, and then
 // /usr/bin, /usr/local/bin and /bin. It looks at nothing yet.
 func Interpreters(path string) *Finder {
-	f := &Finder{home: ownHome(), kept: private{homes: resolved(homes())}, slots: map[string]*slot{}}
-	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
-		// A relative directory would depend on where the server was started.
-		if filepath.IsAbs(d) && !slices.Contains(f.dirs, d) {
-			f.dirs = append(f.dirs, d)
-		}
-	}
+	f := &Finder{dirs: searchPath(path), home: ownHome(), kept: private{homes: resolved(homes())}, slots: map[string]*slot{}}
 	for _, in := range script.Interpreters() {
 		f.slots[string(in.Runtime)] = &slot{}
 	}
@@ -90,8 +84,7 @@ func (f *Finder) search(ctx context.Context, name string) (*sandbox.Interpreter,
 	var refused []error
 	for _, d := range f.dirs {
 		path := filepath.Join(d, name)
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		if !isExecutable(path) {
 			continue
 		}
 		in, err := f.resolve(ctx, name, path)
