@@ -15,6 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // schemas are those that the binary prints.
@@ -186,7 +187,7 @@ func (s schemas) checkResult(t *testing.T, tool string, result toolResult) {
 		switch of.Type {
 		case "":
 			output = "failed-output"
-		case provenance.TypeReadOutput:
+		case cfharness.TypeReadOutput:
 			output = "read-skill-resource-output"
 		}
 		s.check(t, output, made)
@@ -232,7 +233,7 @@ func TestRunManifestMode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got provenance.PolicySnapshot
+		var got cfharness.PolicySnapshot
 		if err := json.Unmarshal(text, &got); err != nil || got.CFC.Mode != tt.mode || got.CFC.ModeSource != tt.source || got.RunManifest.Present != (tt.args != nil) {
 			t.Errorf("%q %q: %s, %v", tt.args, tt.env, text, err)
 		}

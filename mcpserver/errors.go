@@ -11,6 +11,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // codeDenied is the JSON-RPC error code of a denial outside of a tool call.
@@ -41,7 +42,7 @@ func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mc
 	}
 	plain := s.plain(ctx, err)
 	if output == nil {
-		output = provenance.FailedOutput{Status: provenance.StatusError, Error: provenance.RecordError{Code: string(plain.Code), Message: plain.Message}}
+		output = cfharness.FailedOutput{Status: cfharness.StatusError, Error: cfharness.RecordError{Code: string(plain.Code), Message: plain.Message}}
 	}
 	text, err := provenance.Encode(plainText{plain.Code, plain.Message, plain.Remedy})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
-	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -139,7 +139,7 @@ func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[s
 		}
 		return nil, nil, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(name)), Remedy: "prompts/list has the names"}
 	}
-	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: p.skill.Path, Force: true, Source: provenance.SourceUser})
+	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: p.skill.Path, Force: true, Source: cfharness.SourceUser})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 const (
@@ -43,7 +44,7 @@ func asksRecords(ctx context.Context, meta map[string]any) (context.Context, *se
 }
 
 // recorded returns what was collected, or nil.
-func (s *Server) recorded(ctx context.Context, r *session.Recorder) *provenance.CallRecords {
+func (s *Server) recorded(ctx context.Context, r *session.Recorder) *cfharness.CallRecords {
 	_, remote := principalOf(ctx)
 	records, err := r.Records(remote)
 	if err != nil {
@@ -103,7 +104,7 @@ func (s *Server) methodWithRecords(handle wire.Method) wire.Method {
 }
 
 // addRecords puts the records behind the other keys of an error's data.
-func (s *Server) addRecords(ctx context.Context, failure *wire.Error, records *provenance.CallRecords) {
+func (s *Server) addRecords(ctx context.Context, failure *wire.Error, records *cfharness.CallRecords) {
 	data, err := provenance.Encode(failure.Data)
 	if err != nil || len(data) < len(`{"a":0}`) || data[0] != '{' {
 		return
@@ -129,7 +130,7 @@ func believe(call *session.Call, meta map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if call.InputLabels, err = provenance.ParseInputLabels(raw); err != nil {
+	if call.InputLabels, err = cfharness.ParseInputLabels(raw); err != nil {
 		return invalidArguments(err.Error(), "send {version: 1, entries: [{path, label}]} in _meta, or none")
 	}
 	return nil

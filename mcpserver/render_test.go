@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -121,7 +121,7 @@ func TestRenderRun(t *testing.T) {
 		{"cut", session.RunResult{Outcome: "exited", Backend: "b", Stdout: session.Stream{Head: "first\n", Tail: "last\n", Truncated: true, Total: 1011, Digest: "sha256:x"}, Stderr: session.Stream{Head: "err\n", Total: 4}},
 			[]string{"stdout:\nfirst\n[… 1000 bytes omitted, whole stream sha256:x]\nlast\nstderr:\nerr\n"}, ""},
 		{"withheld", session.RunResult{Outcome: "exited", Stdout: session.Stream{Withheld: "r:t:1:stdout", Total: 9}}, []string{"[withheld; handle r:t:1:stdout]"}, "(backend )\nexit"},
-		{"secret", session.RunResult{Outcome: "exited", Out: []provenance.OutFile{{Name: "a.bin", Withheld: "needs-sanitizing-worker"}, {Name: "b.txt", Bytes: 3, Digest: "sha256:x", URI: "skillsd://y"}}},
+		{"secret", session.RunResult{Outcome: "exited", Out: []cfharness.OutFile{{Name: "a.bin", Withheld: "needs-sanitizing-worker"}, {Name: "b.txt", Bytes: 3, Digest: "sha256:x", URI: "skillsd://y"}}},
 			[]string{"out: a.bin withheld: it is no text and holds a secret (needs-sanitizing-worker)\nout: b.txt 3 sha256:x skillsd://y\n"}, "a.bin 0"},
 		{"left behind", session.RunResult{Outcome: "exited", OutSkips: 7, Skipped: []string{`"a\nb"`, `"link"`}}, []string{"out: 7 left behind (no regular file, a name that is no text, unreadable or too much): \"a\\nb\", \"link\", …\n"}, "/out"},
 		{"left behind and withheld", session.RunResult{Outcome: "exited", OutSkips: 1, Skipped: []string{`"link"`}, Stdout: session.Stream{Withheld: "handle"}}, []string{"out: 1 left behind"}, "link"},
@@ -155,7 +155,7 @@ func TestRenderWrites(t *testing.T) {
 		t.Errorf("withheld: %q", got)
 	}
 	many := &session.RunResult{Outcome: "exited", Writes: make([]sandbox.Write, 1000)}
-	many.Output.Skillsd = &provenance.RunExtension{WritesUnlisted: 500}
+	many.Output.Skillsd = &cfharness.RunExtension{WritesUnlisted: 500}
 	if got, want := RenderWrites(many), "… 480 more in the session's record, and 500 that it counts and does not name\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("of many changes RenderWrites ends with %q, want %q", got[len(got)-min(len(got), 120):], want)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // Attributes of spans. There are no others: a span holds no text of a skill, no argument, no output and
@@ -192,9 +193,9 @@ func (t *tracedRecords) tell(s *span, e *provenance.Event) {
 		s.set(attrSkill.String(e.Skill))
 	}
 	var row struct {
-		Denied  provenance.ObservationDenied `json:"observationDenied"`
-		Error   provenance.RecordError       `json:"error"`
-		Skillsd provenance.RunExtension      `json:"skillsd"`
+		Denied  cfharness.ObservationDenied `json:"observationDenied"`
+		Error   cfharness.RecordError       `json:"error"`
+		Skillsd cfharness.RunExtension      `json:"skillsd"`
 	}
 	switch e.Kind {
 	case provenance.KindPolicyDenied, provenance.KindScriptExecuted:

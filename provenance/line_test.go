@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 func full() *provenance.Event {
@@ -150,7 +151,7 @@ func FuzzDecodeLine(f *testing.F) {
 			if bytes.ContainsAny(line, "\n\r") || !utf8.Valid(line) {
 				t.Errorf("DecodeLine accepted a line break or what is not UTF-8 in %q", line)
 			}
-			_ = provenance.Summary(e)
+			_ = cfharness.Summary(e)
 		}
 	})
 }

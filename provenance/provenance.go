@@ -131,7 +131,9 @@ func (e *Event) ErrorCode() string {
 		return code
 	case KindResourceRead, KindScriptExecuted:
 		var row struct {
-			Error RecordError `json:"error"`
+			Error struct {
+				Code string `json:"code"`
+			} `json:"error"`
 		}
 		if len(e.Row) > 0 && json.Unmarshal(e.Row, &row) == nil {
 			return row.Error.Code

@@ -77,9 +77,6 @@ type SessionInfo struct {
 // with the number of events. The zero Tally is ready; it is not safe for concurrent use.
 type Tally struct {
 	Session Session
-
-	info  SessionInfo
-	views [4]viewHead // in the order of ViewNames
 }
 
 // Add folds e, which must be the event that follows the last one added. After an error the Tally
@@ -120,8 +117,7 @@ func (t *Tally) Add(e *Event) error {
 			s.Counts.Runs++
 		}
 	}
-	// Last, for it changes t.
-	if err := t.addRows(e, nil); err != nil {
+	if _, err := e.Decided(); err != nil {
 		return err
 	}
 	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
@@ -156,15 +152,52 @@ func (s *Session) follow(e *Event) error {
 
 func (s *Session) start(e *Event) error {
 	s.EndedAt, s.State = nil, StateOpen
-	if len(e.Row) == 0 {
-		return nil
+	info, err := e.SessionInfo()
+	if info != nil {
+		s.Server = info.Server
+	}
+	return err
+}
+
+// SessionInfo returns the row of an event that starts or resumes a session, nil for other events and for one
+// without a row. Errors: ErrInvalid.
+func (e *Event) SessionInfo() (*SessionInfo, error) {
+	if e.Kind != KindSessionStarted && e.Kind != KindSessionResumed || len(e.Row) == 0 {
+		return nil, nil
 	}
 	var info SessionInfo
 	if err := json.Unmarshal(e.Row, &info); err != nil {
-		return fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
+		return nil, fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
 	}
-	s.Server = info.Server
-	return nil
+	return &info, nil
+}
+
+// The outcomes of a decision.
+const (
+	DecisionAllowed = "allowed"
+	DecisionWarned  = "warned"
+	DecisionDenied  = "denied"
+)
+
+// Decided is what every reader of a record must know of a decision.
+type Decided struct {
+	Outcome string `json:"decision"` // one of the Decision constants
+	Mode    string `json:"cfcEnforcementMode"`
+}
+
+// Decided returns what the Decision of an event says; without one it is the zero value. Errors: ErrInvalid.
+func (e *Event) Decided() (d Decided, err error) {
+	if len(e.Decision) == 0 {
+		return d, nil
+	}
+	if err := json.Unmarshal(e.Decision, &d); err != nil {
+		return d, fmt.Errorf("%w: decision: %v", ErrInvalid, err)
+	}
+	switch d.Outcome {
+	case DecisionAllowed, DecisionWarned, DecisionDenied:
+		return d, nil
+	}
+	return d, fmt.Errorf("%w: decision %.20q", ErrInvalid, d.Outcome)
 }
 
 func rowFailed(e *Event) (bool, error) {
@@ -172,10 +205,10 @@ func rowFailed(e *Event) (bool, error) {
 		return false, nil
 	}
 	var row struct {
-		Status Status `json:"status"`
+		Status string `json:"status"`
 	}
 	if err := json.Unmarshal(e.Row, &row); err != nil {
 		return false, fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
 	}
-	return row.Status == StatusError, nil
+	return row.Status == "error", nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // runOptions are the flags of run.
@@ -169,7 +169,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	if err != nil {
 		return o.refused("", nil, err)
 	}
-	if _, err := ses.Activate(ctx, session.ActivateRequest{Call: load, Skill: request.Skill, Source: provenance.SourceUser}); err != nil {
+	if _, err := ses.Activate(ctx, session.ActivateRequest{Call: load, Skill: request.Skill, Source: cfharness.SourceUser}); err != nil {
 		return o.refused(ses.ID(), nil, o.canceled(ctx, err))
 	}
 	request.Call = load

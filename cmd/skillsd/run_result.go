@@ -14,17 +14,18 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // runReport is what run --json prints: what the tool answers, and where the record is.
 type runReport struct {
-	Session string                        `json:"session,omitempty"` // id
-	Result  *provenance.RunOutput         `json:"result,omitempty"`  // the tool's _meta["skillsd/result"]
-	Denial  *provenance.ObservationDenied `json:"denial,omitempty"`  // the tool's structured content
-	Error   *runError                     `json:"error,omitempty"`   // the tool's text, when it was neither refused nor run
-	Whole   []string                      `json:"whole,omitempty"`   // commands that print the streams that are not whole in result
+	Session string                       `json:"session,omitempty"` // id
+	Result  *cfharness.RunOutput         `json:"result,omitempty"`  // the tool's _meta["skillsd/result"]
+	Denial  *cfharness.ObservationDenied `json:"denial,omitempty"`  // the tool's structured content
+	Error   *runError                    `json:"error,omitempty"`   // the tool's text, when it was neither refused nor run
+	Whole   []string                     `json:"whole,omitempty"`   // commands that print the streams that are not whole in result
 }
 
 // runError is why a run could not be made.
@@ -100,7 +101,7 @@ func (o *runOptions) refused(id string, r *session.RunResult, err error) error {
 }
 
 // remedyOf is the remedy of a denial, for who has called no tool but is the operator.
-func remedyOf(d *provenance.ObservationDenied) string {
+func remedyOf(d *cfharness.ObservationDenied) string {
 	switch policy.Code(d.Code) {
 	case policy.CodeApprovalDeclined:
 		return "" // who was asked knows

@@ -13,6 +13,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -88,11 +89,11 @@ func (o *serveOptions) readManifest(facts *session.Facts) error {
 	if err != nil {
 		return err
 	}
-	text, err := readInput(path, provenance.MaxRunManifest)
+	text, err := readInput(path, cfharness.MaxRunManifest)
 	if err != nil {
 		return err
 	}
-	manifest, err := provenance.ParseRunManifest(text)
+	manifest, err := cfharness.ParseRunManifest(text)
 	if err != nil {
 		return fmt.Errorf("%s%s: %w", path, jsonFault(text), err)
 	}
@@ -125,14 +126,14 @@ func jsonFault(text []byte) configPlace {
 
 // ownSlot is the binding of a role that the operator gave the process.
 func ownSlot(role, manifest string) (json.RawMessage, error) {
-	source := provenance.OperatorSource(manifest)
+	source := cfharness.OperatorSource(manifest)
 	return provenance.Encode(struct {
-		Type       string                `json:"type"`
-		Source     provenance.SlotSource `json:"source"`
-		Role       string                `json:"role"`
-		KernelName string                `json:"kernelName"`
-		Surface    string                `json:"surface"`
-	}{provenance.TypePromptSlot, source, role, "skillsd", provenance.SurfaceCLI})
+		Type       string               `json:"type"`
+		Source     cfharness.SlotSource `json:"source"`
+		Role       string               `json:"role"`
+		KernelName string               `json:"kernelName"`
+		Surface    string               `json:"surface"`
+	}{cfharness.TypePromptSlot, source, role, "skillsd", cfharness.SurfaceCLI})
 }
 
 // readInput reads a file the operator names, which may not be longer than most bytes.

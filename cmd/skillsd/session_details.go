@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // detailIndent is where the lines below that of an event begin.
@@ -20,7 +21,7 @@ func (o *sessionShowOptions) details(e *provenance.Event) []string {
 	var given, facts []string
 	switch e.Kind {
 	case provenance.KindApprovalAsked:
-		row, err := rowOf[provenance.ScriptRequest](e)
+		row, err := rowOf[cfharness.ScriptRequest](e)
 		if err != nil || row == nil {
 			return nil
 		}
@@ -29,7 +30,7 @@ func (o *sessionShowOptions) details(e *provenance.Event) []string {
 			given = append(given, "stdin "+strconv.FormatInt(row.Stdin.Bytes, 10)+" bytes "+shortDigest(row.Stdin.Digest))
 		}
 	case provenance.KindScriptExecuted:
-		row, err := rowOf[provenance.ScriptExecution](e)
+		row, err := rowOf[cfharness.ScriptExecution](e)
 		if err != nil || row == nil {
 			return nil
 		}
@@ -59,7 +60,7 @@ func inputs(args []string, dir string) []string {
 
 // evidenceOf is what showed that a user wants the run: prompt-slot, approval or operator.
 func evidenceOf(e *provenance.Event) string {
-	var row provenance.PolicyDecision
+	var row cfharness.PolicyDecision
 	if len(e.Decision) == 0 || json.Unmarshal(e.Decision, &row) != nil || row.Skillsd == nil {
 		return ""
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/intoto"
 )
 
 // sessionExportOptions are the flags of session export.
@@ -34,7 +35,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was shown), or for each\n" +
 			"run one unsigned in-toto Statement a line (intoto), with the run's outputs as the subject and skill tree,\n" +
 			"script, arguments, sandbox, policy decision and place in the record as the predicate of type\n" +
-			provenance.ExecutionType + ".\nA record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
+			intoto.ExecutionType + ".\nA record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(sessionArg(args)) }),
 	}
@@ -60,13 +61,13 @@ func (o *sessionExportOptions) run(name string) error {
 }
 
 func exportStatements(w io.Writer, dir, id string) error {
-	var approvals provenance.Approvals
+	var approvals intoto.Approvals
 	for e, err := range filestore.ReadEvents(dir, id) {
 		if err != nil {
 			return err
 		}
 		approvals.Add(e)
-		st, err := provenance.NewStatement(e)
+		st, err := intoto.NewStatement(e)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // The columns of session list; what is left of the line has skills, principal and client.
@@ -38,7 +39,7 @@ func sessionRows(dir string, sessions []provenance.Session) []sessionRow {
 		if err != nil {
 			continue
 		}
-		_, loads, err := provenance.ParseActivations(text)
+		_, loads, err := cfharness.ParseActivations(text)
 		if err != nil {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 func TestSessionLines(t *testing.T) {
@@ -67,7 +68,7 @@ func TestTimelineDetails(t *testing.T) {
 		return raw
 	}
 	sum := digest.FromString("script")
-	decision := encode(provenance.PolicyDecision{Skillsd: &provenance.DecisionExtension{Evidence: "approval"}})
+	decision := encode(cfharness.PolicyDecision{Skillsd: &cfharness.DecisionExtension{Evidence: "approval"}})
 	o := &sessionShowOptions{app: &app{out: new(bytes.Buffer), env: func(string) (string, bool) { return "", false }}}
 	head := detailIndent + sum.String()[:len("sha256:")+12] + ", "
 	for _, tc := range []struct {
@@ -75,12 +76,12 @@ func TestTimelineDetails(t *testing.T) {
 		e    provenance.Event
 		want []string
 	}{
-		{"asked", provenance.Event{Kind: provenance.KindApprovalAsked, Row: encode(provenance.ScriptRequest{OutputID: "ses_a:run_skill_script:3", Args: []string{"a b", "\n\x1b"}, CWD: "d", Target: "host", Digest: sum})},
+		{"asked", provenance.Event{Kind: provenance.KindApprovalAsked, Row: encode(cfharness.ScriptRequest{OutputID: "ses_a:run_skill_script:3", Args: []string{"a b", "\n\x1b"}, CWD: "d", Target: "host", Digest: sum})},
 			[]string{detailIndent + `"a b" "\n\x1b" in "d"`, head + "host, run_skill_script:3"}},
-		{"ran", provenance.Event{Kind: provenance.KindScriptExecuted, Decision: decision, Row: encode(provenance.ScriptExecution{OutputID: "ses_a:run_skill_script:3", Args: []string{"x"}, ObservedDigest: sum})},
+		{"ran", provenance.Event{Kind: provenance.KindScriptExecuted, Decision: decision, Row: encode(cfharness.ScriptExecution{OutputID: "ses_a:run_skill_script:3", Args: []string{"x"}, ObservedDigest: sum})},
 			[]string{detailIndent + `"x"`, head + "approval, run_skill_script:3"}},
-		{"without arguments", provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(provenance.ScriptExecution{OutputID: "other:1"})}, []string{detailIndent + "other:1"}},
-		{"no script", provenance.Event{Kind: provenance.KindResourceRead, Row: encode(provenance.ResourceRead{OutputID: "x"})}, nil},
+		{"without arguments", provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(cfharness.ScriptExecution{OutputID: "other:1"})}, []string{detailIndent + "other:1"}},
+		{"no script", provenance.Event{Kind: provenance.KindResourceRead, Row: encode(cfharness.ResourceRead{OutputID: "x"})}, nil},
 		{"no row", provenance.Event{Kind: provenance.KindApprovalAsked}, nil},
 	} {
 		tc.e.Session = "ses_a"
@@ -88,7 +89,7 @@ func TestTimelineDetails(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
-	long := provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(provenance.ScriptExecution{Args: []string{strings.Repeat("x", 500)}})}
+	long := provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(cfharness.ScriptExecution{Args: []string{strings.Repeat("x", 500)}})}
 	if got := o.details(&long); len(got) != 1 || report.Cells(got[0]) > 80 {
 		t.Errorf("%q", got)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
@@ -103,7 +104,7 @@ func (o *sessionShowOptions) line(e *provenance.Event) string {
 	if e.Path != "" {
 		subject += ":" + e.Path
 	}
-	subject, outcome := report.OneLine(subject), report.OneLine(provenance.Summary(e))
+	subject, outcome := report.OneLine(subject), report.OneLine(cfharness.Summary(e))
 	line := e.Time.Local().Format("15:04:05.000") + "  " + report.Pad(string(e.Kind), 22) + "  "
 	if columns := o.app.knownColumns(o.app.out); columns > 0 {
 		const gap, least = 2, 12

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
@@ -20,7 +21,7 @@ import (
 // instructions is the SKILL.md of an activation without its frontmatter. What was preloaded, or had
 // been shown before, was not shown by it.
 func (f *shownFinder) instructions(e *provenance.Event, item replayItem) ([]replayItem, error) {
-	row, err := rowOf[provenance.Activation](e)
+	row, err := rowOf[cfharness.Activation](e)
 	if err != nil || row == nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func (f *shownFinder) instructions(e *provenance.Event, item replayItem) ([]repl
 // file is a file, or a part of one, that was read. A binary file asked for by its path was named
 // and not shown.
 func (f *shownFinder) file(e *provenance.Event, item replayItem) ([]replayItem, error) {
-	row, err := rowOf[provenance.ResourceRead](e)
+	row, err := rowOf[cfharness.ResourceRead](e)
 	if err != nil || row == nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func (f *shownFinder) file(e *provenance.Event, item replayItem) ([]replayItem, 
 }
 
 // part is the part of a file that was shown: of its own digest, or cut from the whole.
-func (f *shownFinder) part(skill string, row *provenance.ResourceRead) ([]byte, error) {
+func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, error) {
 	x := row.Skillsd
 	if x.Shown != "" {
 		if data, err := f.kept(x.Shown); err == nil {
@@ -96,7 +97,7 @@ func slice(data []byte, offset, n int64) ([]byte, error) {
 
 // streams are the released output of a run, as much of it as was shown.
 func (f *shownFinder) streams(e *provenance.Event, base replayItem) ([]replayItem, error) {
-	row, err := rowOf[provenance.ScriptExecution](e)
+	row, err := rowOf[cfharness.ScriptExecution](e)
 	if err != nil || row == nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (f *shownFinder) streams(e *provenance.Event, base replayItem) ([]replayIte
 	var items []replayItem
 	for _, stream := range []struct {
 		name    string
-		summary provenance.StreamSummary
+		summary cfharness.StreamSummary
 	}{{"stdout", row.Skillsd.Stdout}, {"stderr", row.Skillsd.Stderr}} {
 		shown := stream.summary.Shown
 		if shown == nil {
@@ -141,7 +142,7 @@ func (f *shownFinder) gather(ctx context.Context, dir, id string) {
 		if e.Kind != provenance.KindSkillActivated {
 			continue
 		}
-		row, err := rowOf[provenance.Activation](e)
+		row, err := rowOf[cfharness.Activation](e)
 		if err != nil || row == nil || row.Skillsd == nil || seen[row.Skillsd.TreeDigest] {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -20,9 +21,9 @@ type ActivateRequest struct {
 	Call  Call
 	Skill string // path or unique name
 	Force bool   // send the instructions although the session has them
-	// Source is recorded; empty is provenance.SourceModel. A user's own choice also opens a skill that
+	// Source is recorded; empty is cfharness.SourceModel. A user's own choice also opens a skill that
 	// hides itself from models.
-	Source provenance.Source
+	Source cfharness.Source
 }
 
 // Loaded is an activated skill with its instructions.
@@ -36,7 +37,7 @@ type Loaded struct {
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
 	Rescanned  bool   // the skill had changed on disk and was read anew
-	Output     provenance.LoadOutput
+	Output     cfharness.LoadOutput
 
 	file    []byte // SKILL.md, which Body is the end of
 	renewed bool   // the handle is in no row of this activation yet
@@ -49,7 +50,7 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	req := s.newRequest(r.Call, policy.Read)
 	req.summary.Skill = new(clip(r.Skill))
 	sk, err := s.lookup(r.Call, r.Skill)
-	if err != nil && r.Source == provenance.SourceUser {
+	if err != nil && r.Source == cfharness.SourceUser {
 		sk, err = s.visible(r.Call).Lookup(r.Skill)
 	}
 	if excluded := s.excludes(req, r.Skill, err); excluded != nil {
@@ -78,7 +79,7 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 			return nil, err
 		}
 	}
-	if err := s.record(ctx, req, s.activationEvent(req, loaded, grant, cmp.Or(r.Source, provenance.SourceModel))); err != nil {
+	if err := s.record(ctx, req, s.activationEvent(req, loaded, grant, cmp.Or(r.Source, cfharness.SourceModel))); err != nil {
 		return nil, err
 	}
 	if loaded.Known {
@@ -87,9 +88,9 @@ func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, err
 	if ctx.Err() == nil {
 		s.markShown(a)
 	}
-	loaded.Output = provenance.LoadOutput{
-		Type: provenance.TypeLoadOutput, OutputID: s.outputID(r.Call.Method), Skill: fresh.Path, Name: fresh.Name(), Status: "loaded",
-		CFCPromptRole: provenance.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File), SandboxSkillDir: sandboxPath(fresh, ""),
+	loaded.Output = cfharness.LoadOutput{
+		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(r.Call.Method), Skill: fresh.Path, Name: fresh.Name(), Status: "loaded",
+		CFCPromptRole: cfharness.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File), SandboxSkillDir: sandboxPath(fresh, ""),
 		Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle, ExpiresAt: provenance.Stamp(until),
 	}
 	return loaded, nil
@@ -172,7 +173,7 @@ func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offs
 
 // activationEvent is the record of an activation. Instructions that were sent before and are not
 // sent again make no row, unless a new handle came with them.
-func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, source provenance.Source) *provenance.Event {
+func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, source cfharness.Source) *provenance.Event {
 	e := &provenance.Event{
 		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File, Got: l.Index.TreeDigest.String(),
 		Detail: string(source), Decision: s.granted(r, grant),
@@ -183,12 +184,12 @@ func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, sou
 	if l.Known && !l.renewed {
 		return e
 	}
-	e.Row = encode(provenance.Activation{
+	e.Row = encode(cfharness.Activation{
 		Name: l.Skill.Name(), Source: source, RunID: s.id,
 		SkillPath: hostPath(l.Skill, l.Skill.File), SkillDir: hostPath(l.Skill, ""),
 		SandboxSkillPath: sandboxPath(l.Skill, l.Skill.File), SandboxSkillDir: sandboxPath(l.Skill, ""),
-		Digest: l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: provenance.PromptRoleContext,
-		Skillsd: &provenance.ActivationExtension{
+		Digest: l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: cfharness.PromptRoleContext,
+		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn, HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Known,
 		},

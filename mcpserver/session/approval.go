@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -199,10 +200,10 @@ func (s *Session) ask(ctx context.Context, r *run, needs *policy.ApprovalRequire
 
 // approvalRequest is what the user is asked about, as the record has the inputs of runs.
 func approvalRequest(r *run, needs *policy.ApprovalRequired) json.RawMessage {
-	row := provenance.ScriptRequest{Type: provenance.TypeScriptRequest, OutputID: r.out.OutputID, Args: r.out.Args,
+	row := cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.out.OutputID, Args: r.out.Args,
 		CWD: r.redact.Text(r.in.Cwd), Target: string(needs.Target), Digest: r.file.Digest}
 	if r.in.Stdin != nil {
-		row.Stdin = provenance.SummarizeText(r.redact.Bytes(r.in.Stdin))
+		row.Stdin = cfharness.SummarizeText(r.redact.Bytes(r.in.Stdin))
 	}
 	return encode(row)
 }
@@ -220,7 +221,7 @@ func (s *Session) answered(ctx context.Context, r *run, needs *policy.ApprovalRe
 	case failure != nil:
 		detail = "not accepted: " + failure.Error()
 	case answer.Action == "accept" && answer.Remember && needs.Remember:
-		detail = provenance.ApprovalRemembered
+		detail = cfharness.ApprovalRemembered
 	}
 	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Skill: r.skill.Path, Path: r.path, Want: r.approval().tree.String(),
 		Detail: detail, Row: scriptRequest(r)})

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -43,7 +44,7 @@ func TestQuestionIsRecorded(t *testing.T) {
 	if err := run(&Answer{State: q.State, Action: "decline"}); code(err) != string(policy.CodeApprovalDeclined) {
 		t.Fatalf("declined: %v", err)
 	}
-	var asked, answered provenance.ScriptRequest
+	var asked, answered cfharness.ScriptRequest
 	index := b.Current().activated("demo").index
 	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: b.Current().ID()}) {
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // project writes the content of a file as a caller is to see it. What needs no change stays byte for
@@ -33,11 +34,11 @@ func (s *Session) project(name string, r io.Reader, remote bool, w io.Writer) er
 			data, err = sandboxRegistry(data)
 		}
 	case provenance.ActivationsFile:
-		data, err = projectView(s, name, data, remote, func(v *provenance.Activations) []json.RawMessage { return v.Activations })
+		data, err = projectView(s, name, data, remote, func(v *cfharness.Activations) []json.RawMessage { return v.Activations })
 	case provenance.ResourceReadsFile:
-		data, err = projectView(s, name, data, remote, func(v *provenance.ResourceReads) []json.RawMessage { return v.Reads })
+		data, err = projectView(s, name, data, remote, func(v *cfharness.ResourceReads) []json.RawMessage { return v.Reads })
 	default:
-		data, err = projectView(s, name, data, remote, func(v *provenance.ScriptExecutions) []json.RawMessage { return v.Executions })
+		data, err = projectView(s, name, data, remote, func(v *cfharness.ScriptExecutions) []json.RawMessage { return v.Executions })
 	}
 	if err != nil {
 		return err
@@ -158,17 +159,17 @@ func (s *Session) projectRow(view string, raw json.RawMessage, remote bool) (jso
 	)
 	switch view {
 	case provenance.ActivationsFile:
-		var a provenance.Activation
+		var a cfharness.Activation
 		err = json.Unmarshal(raw, &a)
 		changed, a.SkillPath, a.SkillDir = remote, a.SandboxSkillPath, a.SandboxSkillDir
 		row = a
 	case provenance.ResourceReadsFile:
-		var r provenance.ResourceRead
+		var r cfharness.ResourceRead
 		err = json.Unmarshal(raw, &r)
 		changed, r.ResourcePath = remote && r.ResourcePath != "", r.SandboxResourcePath
 		row = r
 	default:
-		var x provenance.ScriptExecution
+		var x cfharness.ScriptExecution
 		err = json.Unmarshal(raw, &x)
 		if remote && x.ResourcePath != "" {
 			changed, x.ResourcePath = true, x.SandboxResourcePath
@@ -196,7 +197,7 @@ func (s *Session) isReleased(outputID string) bool {
 
 // sealed leaves out what would tell withheld output apart from other output: a digest of a short
 // text is as good as the text, and so is the name of a host that a script chose.
-func sealed(x *provenance.RunExtension) *provenance.RunExtension {
+func sealed(x *cfharness.RunExtension) *cfharness.RunExtension {
 	copied := *x
 	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
 	copied.OutSkips, copied.Skipped = 0, nil
@@ -207,7 +208,7 @@ func sealed(x *provenance.RunExtension) *provenance.RunExtension {
 
 // sandboxRegistry puts sandbox paths in the place of host paths.
 func sandboxRegistry(data []byte) ([]byte, error) {
-	registry, err := provenance.ParseSkillRegistry(data)
+	registry, err := cfharness.ParseSkillRegistry(data)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/script"
 )
@@ -99,15 +100,15 @@ func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byt
 }
 
 // capabilitySnapshot waits for the detection of the sandbox where scripts can run at all.
-func (s *Sessions) capabilitySnapshot(ctx context.Context, at time.Time) (*provenance.CapabilitySnapshot, error) {
+func (s *Sessions) capabilitySnapshot(ctx context.Context, at time.Time) (*cfharness.CapabilitySnapshot, error) {
 	mode, facts := s.cfg.Policy.Mode(0), s.cfg.Facts
-	out := &provenance.CapabilitySnapshot{Type: provenance.TypeCapabilities, At: provenance.Stamp(at), CFC: provenance.CapabilityCFC{
+	out := &cfharness.CapabilitySnapshot{Type: cfharness.TypeCapabilities, At: provenance.Stamp(at), CFC: cfharness.CapabilityCFC{
 		Mode: mode.String(), AbsenceBehavior: absenceBehavior(mode), SubstrateStatus: s.substrateStatus(mode),
-		Mounts:          provenance.CapabilityMounts{Workspace: s.workspaceMount()},
-		ProtectedXattrs: provenance.ProtectedXattrs{SandboxVisibility: "not-probed"},
+		Mounts:          cfharness.CapabilityMounts{Workspace: s.workspaceMount()},
+		ProtectedXattrs: cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"},
 	}}
 	if facts.Manifest != nil {
-		out.CFC.RunManifest = provenance.CapabilityManifest{Present: true, Type: provenance.TypeRunManifest, Path: facts.ManifestPath}
+		out.CFC.RunManifest = cfharness.CapabilityManifest{Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath}
 	}
 	description, err := s.describeSandbox(ctx)
 	if err != nil {
@@ -120,18 +121,18 @@ func (s *Sessions) capabilitySnapshot(ctx context.Context, at time.Time) (*prove
 		if err != nil {
 			return nil, err
 		}
-		out.Commands = append(out.Commands, provenance.NamedCommand{Name: name, CapabilityCommand: command})
+		out.Commands = append(out.Commands, cfharness.NamedCommand{Name: name, CapabilityCommand: command})
 	}
-	slices.SortFunc(out.CFC.Mounts.HostBinds, func(a, b provenance.CapabilityMount) int { return strings.Compare(a.HostPath, b.HostPath) })
+	slices.SortFunc(out.CFC.Mounts.HostBinds, func(a, b cfharness.CapabilityMount) int { return strings.Compare(a.HostPath, b.HostPath) })
 	return out, nil
 }
 
 // describeSandbox describes the isolation that scripts get.
 //
 // Errors: those of ctx.
-func (s *Sessions) describeSandbox(ctx context.Context) (*provenance.SandboxDescription, error) {
+func (s *Sessions) describeSandbox(ctx context.Context) (*cfharness.SandboxDescription, error) {
 	limits := s.cfg.Limits.WithDefaults()
-	d := &provenance.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.TmpDir, Skillsd: &provenance.SandboxExtension{Limits: limitsOf(limits)}}
+	d := &cfharness.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.TmpDir, Skillsd: &cfharness.SandboxExtension{Limits: limitsOf(limits)}}
 	if s.workspaceMount().Present {
 		d.DefaultWorkingDirectory = sandbox.WorkspaceDir
 	}
@@ -174,8 +175,8 @@ func commandNames() []string {
 // Directories that the sandbox mounts for the interpreter besides /usr are added to mounts once.
 //
 // Errors: those of ctx.
-func (s *Sessions) probe(ctx context.Context, name string, needed bool, mounts *provenance.CapabilityMounts) (provenance.CapabilityCommand, error) {
-	var absent provenance.CapabilityCommand
+func (s *Sessions) probe(ctx context.Context, name string, needed bool, mounts *cfharness.CapabilityMounts) (cfharness.CapabilityCommand, error) {
+	var absent cfharness.CapabilityCommand
 	if needed {
 		found, err := s.cfg.Interpreter(ctx, name)
 		if ctx.Err() != nil {
@@ -185,18 +186,18 @@ func (s *Sessions) probe(ctx context.Context, name string, needed bool, mounts *
 			return absent, nil
 		}
 		for _, dir := range found.Mounts {
-			mount := provenance.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), HostPath: dir, SandboxPath: dir}
+			mount := cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), HostPath: dir, SandboxPath: dir}
 			if !slices.Contains(mounts.HostBinds, mount) {
 				mounts.HostBinds = append(mounts.HostBinds, mount)
 			}
 		}
-		return provenance.CapabilityCommand{Present: true, Path: found.Path, Version: found.Version}, nil
+		return cfharness.CapabilityCommand{Present: true, Path: found.Path, Version: found.Version}, nil
 	}
 	if s.cfg.Facts.Command == nil {
 		return absent, nil
 	}
 	if path := s.cfg.Facts.Command(name); path != "" {
-		return provenance.CapabilityCommand{Present: true, Path: path}, nil
+		return cfharness.CapabilityCommand{Present: true, Path: path}, nil
 	}
 	return absent, nil
 }
@@ -221,8 +222,8 @@ func (s *Sessions) neededRuntimes(ctx context.Context) map[string]bool {
 }
 
 // limitsOf are limits as records have them.
-func limitsOf(l sandbox.Limits) provenance.RunLimits {
-	return provenance.RunLimits{
+func limitsOf(l sandbox.Limits) cfharness.RunLimits {
+	return cfharness.RunLimits{
 		TimeoutMS: l.Timeout.Milliseconds(), MemoryBytes: l.Memory, PIDs: l.PIDs, FileBytes: l.File, OutputBytes: l.Output,
 		CPUMS: l.CPU.Milliseconds(), Files: l.Files, ScratchBytes: l.Scratch, Inodes: l.Inodes,
 	}

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // capabilities returns what the session of the process recorded of the machine, once.
-func (b *bench) capabilities() (got provenance.CapabilitySnapshot) {
+func (b *bench) capabilities() (got cfharness.CapabilitySnapshot) {
 	b.t.Helper()
 	ses := b.Current()
 	ses.background.Wait()
@@ -57,7 +58,7 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 	got := b.capabilities()
-	want := provenance.CapabilityCommand{Present: true, Path: "/opt/x/bin/sh", Version: "1.2"}
+	want := cfharness.CapabilityCommand{Present: true, Path: "/opt/x/bin/sh", Version: "1.2"}
 	if c := byName(got); c["sh"] != want || c["deno"].Present || c["git"].Path != "/usr/bin/git" || c["python3"].Version != "" {
 		t.Errorf("commands = %+v", c)
 	}
@@ -101,7 +102,7 @@ func TestCapabilitiesUnavailable(t *testing.T) {
 	if got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason != "no user namespaces" || got.CFC.Sandbox.DefaultWorkingDirectory != "/workspace" {
 		t.Errorf("sandbox = %+v", got.CFC.Sandbox)
 	}
-	want := provenance.CapabilityMount{Present: true, Mode: "ro", HostPath: "/home/someone/work", SandboxPath: "/workspace"}
+	want := cfharness.CapabilityMount{Present: true, Mode: "ro", HostPath: "/home/someone/work", SandboxPath: "/workspace"}
 	if got.CFC.Mounts.Workspace != want {
 		t.Errorf("workspace = %+v", got.CFC.Mounts.Workspace)
 	}
@@ -123,8 +124,8 @@ func TestCapabilitiesOfAnother(t *testing.T) {
 }
 
 // byName returns the commands of a snapshot by their names.
-func byName(snapshot provenance.CapabilitySnapshot) map[string]provenance.CapabilityCommand {
-	all := map[string]provenance.CapabilityCommand{}
+func byName(snapshot cfharness.CapabilitySnapshot) map[string]cfharness.CapabilityCommand {
+	all := map[string]cfharness.CapabilityCommand{}
 	for _, c := range snapshot.Commands {
 		all[c.Name] = c.CapabilityCommand
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 )
 
@@ -30,7 +31,7 @@ func TestOwedAtTheEnd(t *testing.T) {
 	if got, want := b.events(), "session.started activated script_requested script_executed session.ended"; got != want {
 		t.Fatalf("events = %s, want %s", got, want)
 	}
-	if run := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil || run.ResourcePath == "" {
+	if run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil || run.ResourcePath == "" {
 		t.Errorf("output that was withheld is recorded as shown: %+v", run.Skillsd.Stdout)
 	}
 }
@@ -67,7 +68,7 @@ func TestPreloadUnreadable(t *testing.T) {
 	if got, want := b.events(), "session.started activated activated activated session.ended"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
-	if got := rows[provenance.Activation](b, provenance.KindSkillActivated); len(got) != 2 || got[0].Name != "demo" {
+	if got := rows[cfharness.Activation](b, provenance.KindSkillActivated); len(got) != 2 || got[0].Name != "demo" {
 		t.Errorf("activations = %+v, want two of demo", got)
 	}
 }
@@ -166,7 +167,7 @@ func TestOwedOutFiles(t *testing.T) {
 	if err := b.End(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	run := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0]
+	run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]
 	if out := run.Skillsd.Out; len(out) != 1 || out[0].Name != "report.txt" || out[0].Bytes != 7 || out[0].URI == "" {
 		t.Errorf("the record names %+v", out)
 	}

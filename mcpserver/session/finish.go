@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -107,7 +108,7 @@ func (s *Session) settle(ctx context.Context) error {
 }
 
 // keep writes the streams and the files left in /out into the session's records.
-func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, files []provenance.File, err error) {
+func (s *Session) keep(ctx context.Context, r *run) (out []cfharness.OutFile, files []provenance.File, err error) {
 	put := func(name string, data []byte) error {
 		if len(data) == 0 {
 			return nil
@@ -124,14 +125,14 @@ func (s *Session) keep(ctx context.Context, r *run) (out []provenance.OutFile, f
 	}
 	for i, left := range r.result.Out {
 		if slices.Contains(r.withheld, i) {
-			out = append(out, provenance.OutFile{Name: left.Name, Withheld: string(policy.NeedsSanitizingWorker)})
+			out = append(out, cfharness.OutFile{Name: left.Name, Withheld: string(policy.NeedsSanitizingWorker)})
 			continue
 		}
 		name := provenance.OutputName(r.out.OutputID, "out-"+strconv.Itoa(i))
 		if err := put(name, left.Data); err != nil {
 			return nil, nil, err
 		}
-		out = append(out, provenance.OutFile{Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
+		out = append(out, cfharness.OutFile{Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
 			URI: ArtifactBase + name})
 	}
 	return out, files, nil
@@ -150,23 +151,23 @@ func quotedNames(names []string) []string {
 const maxWrites = 500
 
 // extension is the part of a run's record that the reference's shapes have no place for.
-func (r *run) extension(result *RunResult) *provenance.RunExtension {
+func (r *run) extension(result *RunResult) *cfharness.RunExtension {
 	limits := r.result.Limits
 	workspace := string(r.cmd.Workspace.Mode)
 	if workspace == "" {
 		workspace = string(sandbox.WorkspaceNone)
 	}
-	x := &provenance.RunExtension{
-		Outcome: provenance.Outcome(result.Outcome), Signal: result.Signal, DurationMS: result.Duration.Milliseconds(), Backend: result.Backend,
+	x := &cfharness.RunExtension{
+		Outcome: cfharness.Outcome(result.Outcome), Signal: result.Signal, DurationMS: result.Duration.Milliseconds(), Backend: result.Backend,
 		Limits:  limitsOf(limits),
 		Network: "none", Workspace: workspace, TreeDigest: r.index.TreeDigest,
-		Stdout: provenance.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
-		Stderr: provenance.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},
+		Stdout: cfharness.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
+		Stderr: cfharness.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},
 		Out:    result.Out, OutSkips: result.OutSkips, Skipped: result.Skipped,
 		TaskID: r.in.Call.Turn,
 	}
 	for _, w := range listed(r.result.Writes) {
-		x.Writes = append(x.Writes, provenance.WorkspaceWrite{Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
+		x.Writes = append(x.Writes, cfharness.WorkspaceWrite{Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
 	}
 	x.WritesUnlisted = len(r.result.Writes) - len(x.Writes)
 	x.Stdout.Redacted, x.Stderr.Redacted = r.redacted, r.redacted
@@ -208,8 +209,8 @@ func listed(writes []sandbox.Write) []sandbox.Write {
 // executionRow is the row of a run, or of an attempt that did not start.
 func (s *Session) executionRow(r *run) json.RawMessage {
 	o := r.out
-	row := provenance.ScriptExecution{
-		Type: provenance.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
+	row := cfharness.ScriptExecution{
+		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
 		ExecutedAt: provenance.Stamp(r.at), ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
 		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
 		DigestMatchesRegistry: o.DigestMatchesRegistry, RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
@@ -242,7 +243,7 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 func (s *Session) runFailed(ctx context.Context, r *run, failure *Error) (*RunResult, error) {
 	o := &r.out
 	failure.Message = r.redact.Text(failure.Message)
-	o.Status, o.Error = provenance.StatusError, &provenance.RecordError{Code: string(failure.Code), Message: failure.Message}
+	o.Status, o.Error = cfharness.StatusError, &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
 	// The target stands in records of errors only where the reference has it.
 	if failure.Code != CodeCwdDenied {
 		o.ExecutionTarget = ""

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -19,27 +20,27 @@ func (s *Session) invocation(r *run) json.RawMessage {
 	if !given || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
 		return nil
 	}
-	c := provenance.InvocationContext{
-		Type: provenance.TypeInvocationContext, Version: 1, Sequence: int(s.invocations.Add(1)), RunID: s.id, CreatedAt: provenance.Stamp(r.at),
-		ToolID: r.call.Method, ToolOutputID: r.out.OutputID, Operation: provenance.OperationCommand,
+	c := cfharness.InvocationContext{
+		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.invocations.Add(1)), RunID: s.id, CreatedAt: provenance.Stamp(r.at),
+		ToolID: r.call.Method, ToolOutputID: r.out.OutputID, Operation: cfharness.OperationCommand,
 		Mode: r.mode.String(), CWD: r.out.CWD, PromptSlot: r.slot(), RunManifest: s.invocationManifest(),
-		Inputs: provenance.InvocationInputs{
-			Argv: provenance.SummarizeSequence(r.out.Argv), Args: provenance.SummarizeSequence(r.out.Args), Env: provenance.SummarizeEnv(r.cmd.Env),
+		Inputs: cfharness.InvocationInputs{
+			Argv: cfharness.SummarizeSequence(r.out.Argv), Args: cfharness.SummarizeSequence(r.out.Args), Env: cfharness.SummarizeEnv(r.cmd.Env),
 		},
 		InputLabels: s.inputLabels(r),
 	}
 	if r.in.Stdin != nil {
-		c.Inputs.Stdin = provenance.SummarizeText(r.redact.Bytes(r.in.Stdin))
+		c.Inputs.Stdin = cfharness.SummarizeText(r.redact.Bytes(r.in.Stdin))
 	}
 	return encode(c)
 }
 
-func (s *Session) invocationManifest() provenance.InvocationManifest {
+func (s *Session) invocationManifest() cfharness.InvocationManifest {
 	m := s.cfg.Facts.Manifest
 	if m == nil {
-		return provenance.InvocationManifest{}
+		return cfharness.InvocationManifest{}
 	}
-	return provenance.InvocationManifest{Present: true, Path: provenance.RunManifestFile, Source: provenance.RunManifestSource,
+	return cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile, Source: cfharness.RunManifestSource,
 		WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode, PromptSlotPresent: new(m.PromptSlot != nil)}
 }
 
@@ -72,19 +73,19 @@ func (s *Session) influenceOf(slot json.RawMessage) json.RawMessage {
 		return nil
 	}
 	atom := influence{
-		Type: provenance.TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"], Surface: of["surface"], Subject: of["subject"],
+		Type: cfharness.TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"], Surface: of["surface"], Subject: of["subject"],
 		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"], SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
 	}
 	if m := s.cfg.Facts.Manifest; m != nil {
-		atom.RunManifest = &influenceManifest{Source: provenance.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass}
+		atom.RunManifest = &influenceManifest{Source: cfharness.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass}
 	}
 	return encode(atom)
 }
 
 // inputLabels are the labels the caller gave, and the influence of the words behind the call on every
 // input that it determines.
-func (s *Session) inputLabels(r *run) *provenance.InputLabels {
-	labels := &provenance.InputLabels{Version: 1}
+func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
+	labels := &cfharness.InputLabels{Version: 1}
 	has := func(input any) bool { return input != "cwd" || r.in.Cwd != "" }
 	if given := r.call.InputLabels; given != nil {
 		for _, entry := range given.Entries {
@@ -94,14 +95,14 @@ func (s *Session) inputLabels(r *run) *provenance.InputLabels {
 		}
 	}
 	atom := s.influenceOf(r.slot())
-	for _, input := range provenance.LabelledInputs() {
+	for _, input := range cfharness.LabelledInputs() {
 		if atom == nil || !has(input) {
 			continue
 		}
-		i := slices.IndexFunc(labels.Entries, func(e provenance.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
+		i := slices.IndexFunc(labels.Entries, func(e cfharness.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
 		if i < 0 {
 			i = len(labels.Entries)
-			labels.Entries = append(labels.Entries, provenance.InputLabel{Path: provenance.List[any]{input}})
+			labels.Entries = append(labels.Entries, cfharness.InputLabel{Path: provenance.List[any]{input}})
 		}
 		label := &labels.Entries[i].Label
 		label.Confidentiality = append(slices.Clip(label.Confidentiality), atom)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
@@ -48,7 +48,7 @@ func (s *Session) keepPart(ctx context.Context, out *ReadResult, whole []byte) e
 func (s *Session) keepStreams(ctx context.Context, r *run, result *RunResult) error {
 	for _, text := range []struct {
 		shown  *Stream
-		record *provenance.StreamSummary
+		record *cfharness.StreamSummary
 	}{{&result.Stdout, &r.out.Skillsd.Stdout}, {&result.Stderr, &r.out.Skillsd.Stderr}} {
 		data := text.shown.Head + text.shown.Tail
 		if text.shown.Withheld != "" || data == "" {
@@ -59,7 +59,7 @@ func (s *Session) keepStreams(ctx context.Context, r *run, result *RunResult) er
 			r.notShown()
 			return err
 		}
-		text.record.Shown = &provenance.ShownText{Digest: d, Bytes: int64(len(data))}
+		text.record.Shown = &cfharness.ShownText{Digest: d, Bytes: int64(len(data))}
 		if text.shown.Truncated {
 			text.record.Shown.Head = new(int64(len(text.shown.Head)))
 		}

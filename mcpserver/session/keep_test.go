@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -56,7 +57,7 @@ func TestShownIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	loaded := b.load("demo")
-	activations := rows[provenance.Activation](b, provenance.KindSkillActivated)
+	activations := rows[cfharness.Activation](b, provenance.KindSkillActivated)
 	if got := b.kept(activations[0].Digest); !bytes.HasSuffix(got, loaded.Body) || len(loaded.Body) == 0 {
 		t.Errorf("the instructions %q are not the end of %q", loaded.Body, got)
 	}
@@ -66,7 +67,7 @@ func TestShownIsKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reads := rows[provenance.ResourceRead](b, provenance.KindResourceRead)
+		reads := rows[cfharness.ResourceRead](b, provenance.KindResourceRead)
 		row := reads[len(reads)-1]
 		if path == "large.txt" {
 			if part := b.kept(row.Skillsd.Shown); !bytes.Equal(part, got.Data) {
@@ -81,7 +82,7 @@ func TestShownIsKept(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 		t.Fatal(err)
 	}
-	run := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0]
+	run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]
 	if got := b.kept(run.Skillsd.Stdout.Shown.Digest); string(got) != "secret output\n" || run.Skillsd.Stderr.Shown != nil {
 		t.Errorf("of the output %q is kept, and of nothing %+v", got, run.Skillsd.Stderr.Shown)
 	}
@@ -96,7 +97,7 @@ func TestWithheldIsNotShown(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 		t.Fatal(err)
 	}
-	if run := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil {
+	if run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil {
 		t.Errorf("withheld output is recorded as shown: %+v", run.Skillsd.Stdout)
 	}
 	r, err := b.records.Artifact(t.Context(), b.Current().ID(), provenance.ShownName(digest.FromString("secret output\n")))
@@ -115,7 +116,7 @@ func TestCutOutputIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := rows[provenance.ScriptExecution](b, provenance.KindScriptExecuted)[0].Skillsd.Stdout.Shown
+	shown := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0].Skillsd.Stdout.Shown
 	if got := b.kept(shown.Digest); string(got) != result.Stdout.Head+result.Stdout.Tail || *shown.Head != int64(len(result.Stdout.Head)) {
 		t.Errorf("%d bytes are kept, the first part of %d; %d and %d were shown", len(got), *shown.Head, len(result.Stdout.Head), len(result.Stdout.Tail))
 	}

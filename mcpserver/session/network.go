@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox/egress"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -41,7 +41,7 @@ func (s *Session) network(r *run) (granted []string, failure *Error) {
 
 // networked notes in a run's record what it could reach and what it tried to. What a script asks for
 // is its own words, in which a secret may stand.
-func (r *run) networked(x *provenance.RunExtension) {
+func (r *run) networked(x *cfharness.RunExtension) {
 	if r.grant.Target == policy.TargetHost {
 		x.Network = "host"
 		return
@@ -52,7 +52,7 @@ func (r *run) networked(x *provenance.RunExtension) {
 	x.Network = strings.Join(r.grant.Entry.Network, " ")
 	x.Unlisted = r.proxy.Unlisted()
 	for _, c := range r.proxy.Connections() {
-		row := provenance.Connection{Host: r.redact.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
+		row := cfharness.Connection{Host: r.redact.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
 			Refused: string(c.Refused), Ended: string(c.Ended)}
 		if c.Address.IsValid() {
 			row.Address = c.Address.String()

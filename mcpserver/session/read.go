@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -38,7 +39,7 @@ type ReadResult struct {
 	Want, Got digest.Digest // of the file when the session loaded the skill, and now
 	Changed   bool          // Want and Got differ
 	Rescanned bool          // the registry was brought up to date because of a change
-	Output    provenance.ReadOutput
+	Output    cfharness.ReadOutput
 
 	shown digest.Digest // of Data, when that is not the whole file
 }
@@ -140,9 +141,9 @@ func (s *Session) ReadURI(ctx context.Context, r ReadRequest) (*ReadResult, erro
 
 func (s *Session) newRead(r ReadRequest) *ReadResult {
 	out := &ReadResult{Path: clip(r.Path), Offset: r.Offset}
-	out.Output = provenance.ReadOutput{
-		Type: provenance.TypeReadOutput, OutputID: s.outputID(r.Call.Method), Skill: clip(r.Skill), Path: out.Path,
-		Status: provenance.StatusRead, CFCPromptRole: provenance.PromptRoleContext,
+	out.Output = cfharness.ReadOutput{
+		Type: cfharness.TypeReadOutput, OutputID: s.outputID(r.Call.Method), Skill: clip(r.Skill), Path: out.Path,
+		Status: cfharness.StatusRead, CFCPromptRole: cfharness.PromptRoleContext,
 	}
 	return out
 }
@@ -168,10 +169,10 @@ func (s *Session) fetch(ctx context.Context, out *ReadResult) error {
 	o.RegistrySizeBytes, o.ObservedSizeBytes = &size, &out.Size
 	o.ContentKind = "text"
 	if !out.Text {
-		o.ContentKind, o.Status = "binary", provenance.StatusBinary
+		o.ContentKind, o.Status = "binary", cfharness.StatusBinary
 	}
 	if out.Changed {
-		o.Diagnostics = append(o.Diagnostics, provenance.RegistryDiagnostic{Severity: "warning", Code: "skill-resource-snapshot-mismatch",
+		o.Diagnostics = append(o.Diagnostics, cfharness.RegistryDiagnostic{Severity: "warning", Code: "skill-resource-snapshot-mismatch",
 			Detail: "the file changed since it was indexed", Path: out.Path})
 	}
 	return nil
@@ -203,13 +204,13 @@ func (r *ReadResult) slice(most int64, chars int) {
 // readEvent is the record of a read; every attempt has one, errors included.
 func (s *Session) readEvent(req *request, out *ReadResult) *provenance.Event {
 	o := out.Output
-	row := provenance.ResourceRead{
-		Type: provenance.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
+	row := cfharness.ResourceRead{
+		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
 		ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind, SandboxResourcePath: o.SandboxResourcePath,
 		RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest, DigestMatchesRegistry: o.DigestMatchesRegistry,
 		RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes, ContentKind: o.ContentKind,
 		MaxBytes: o.MaxBytes, Truncated: o.Truncated, Diagnostics: o.Diagnostics, Error: o.Error,
-		Skillsd: &provenance.ReadExtension{Via: req.call.Method, TaskID: req.call.Turn},
+		Skillsd: &cfharness.ReadExtension{Via: req.call.Method, TaskID: req.call.Turn},
 	}
 	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path, Detail: string(o.Status)}
 	if o.Error != nil {
@@ -246,7 +247,7 @@ func (s *Session) fetchFailed(ctx context.Context, req *request, out *ReadResult
 // readFailed records a failed read and returns its error.
 func (s *Session) readFailed(ctx context.Context, req *request, out *ReadResult, failure *Error) (*ReadResult, error) {
 	o := &out.Output
-	o.Status, o.Error = provenance.StatusError, &provenance.RecordError{Code: string(failure.Code), Message: failure.Message}
+	o.Status, o.Error = cfharness.StatusError, &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
 	o.Content = nil
 	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
 		return nil, err

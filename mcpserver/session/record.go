@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -18,7 +19,7 @@ const sandboxSkills = "/workspace/skills"
 
 // Denied is a refusal by policy that has been recorded. Object is what the client is shown.
 type Denied struct {
-	Object provenance.ObservationDenied
+	Object cfharness.ObservationDenied
 }
 
 func (d *Denied) Error() string { return d.Object.Detail }
@@ -67,8 +68,8 @@ func (s *Session) plain(err *Error) *Error {
 
 // deny records a denial and returns it as the client is to see it.
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
-	object := provenance.ObservationDenied{
-		Type: provenance.TypeObservationDenied, Reason: string(denial.Reason), Detail: denial.Detail,
+	object := cfharness.ObservationDenied{
+		Type: cfharness.TypeObservationDenied, Reason: string(denial.Reason), Detail: denial.Detail,
 		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy, RuleID: denial.RuleID,
 	}
 	secrets := s.Secrets()
@@ -76,13 +77,13 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 		*text = secrets.Text(*text)
 	}
 	at := provenance.Stamp(s.cfg.Now())
-	row := encode(provenance.PolicyEvent{
-		Type: provenance.TypePolicyEvent, Severity: provenance.SeverityDenied, Mode: r.mode.String(), ToolID: r.call.Method,
+	row := encode(cfharness.PolicyEvent{
+		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied, Mode: r.mode.String(), ToolID: r.call.Method,
 		Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
 	})
 	e := &provenance.Event{
 		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path, Detail: string(denial.Code) + ": " + denial.Detail, Row: row,
-		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial.Detail, &provenance.DecisionExtension{
+		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial.Detail, &cfharness.DecisionExtension{
 			Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID, Skill: denial.Skill, Path: denial.Path, OutputID: r.output}),
 	}
 	if err := s.record(ctx, r, e); err != nil {
@@ -94,10 +95,10 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 }
 
 // decision is the row of policy-trace.json for one call.
-func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule, detail string, x *provenance.DecisionExtension) json.RawMessage {
+func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule, detail string, x *cfharness.DecisionExtension) json.RawMessage {
 	n := int(s.decisions.Add(1))
-	row := provenance.PolicyDecision{
-		Type: provenance.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
+	row := cfharness.PolicyDecision{
+		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(), Mode: r.mode.String(),
 		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
 		SubagentProfile: cmp.Or(r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile), Skillsd: x,
@@ -107,9 +108,9 @@ func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule, d
 
 // granted is the trace row of an allowed or warned call.
 func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
-	var x *provenance.DecisionExtension
+	var x *cfharness.DecisionExtension
 	if grant.Evidence != "" || grant.WouldBe != "" {
-		x = &provenance.DecisionExtension{Evidence: grant.Evidence, WouldBe: string(grant.WouldBe)}
+		x = &cfharness.DecisionExtension{Evidence: grant.Evidence, WouldBe: string(grant.WouldBe)}
 	}
 	return s.decision(r, provenance.Stamp(s.cfg.Now()), string(grant.Decision), grant.RuleID, "", x)
 }
@@ -119,8 +120,8 @@ func (s *Session) warn(ctx context.Context, r *request, grant policy.Grant) erro
 	if grant.Warning == "" {
 		return nil
 	}
-	row := encode(provenance.PolicyEvent{
-		Type: provenance.TypePolicyEvent, Severity: provenance.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
+	row := encode(cfharness.PolicyEvent{
+		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
 		Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()), ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
 	})
 	return s.record(ctx, r, &provenance.Event{Kind: provenance.KindPolicyWarned, Skill: r.skillPath(), Path: r.path, Detail: string(grant.WouldBe) + ": " + grant.Warning, Row: row})
@@ -131,7 +132,7 @@ type request struct {
 	call    Call
 	class   policy.Class
 	mode    policy.Mode
-	summary provenance.ToolInputSummary
+	summary cfharness.ToolInputSummary
 	skill   *skills.Skill
 	path    string
 	grant   *policy.Grant   // of a read that was allowed
@@ -141,7 +142,7 @@ type request struct {
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
 	return &request{call: call, class: class, mode: s.raise(call.Mode), binding: s.snapshots.binding,
-		summary: provenance.ToolInputSummary{Type: provenance.TypeToolInputSummary, ToolID: call.Method}}
+		summary: cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: call.Method}}
 }
 
 // raise returns the mode of a call. A client that raises it raises it for the rest of the session, but

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/memstore"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -103,7 +104,7 @@ func TestRecorderSeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	validator{}.check(t, "records", encode(records))
-	var row provenance.ScriptExecution
+	var row cfharness.ScriptExecution
 	if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Digest != "" || row.Skillsd.TreeDigest == "" {
 		t.Errorf("record = %s, %v", records.Record, err)
 	}
@@ -210,7 +211,7 @@ func TestInvocationHidesSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(records.Invocation)
-	for _, guess := range []string{secret, string(provenance.SummarizeText([]byte(secret)).Digest), string(provenance.SummarizeSequence([]string{secret}).Digest)} {
+	for _, guess := range []string{secret, string(cfharness.SummarizeText([]byte(secret)).Digest), string(cfharness.SummarizeSequence([]string{secret}).Digest)} {
 		if strings.Contains(text, guess) {
 			t.Errorf("%s is in %s", guess, text)
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // Recorder collects what one call leaves in the record of its session. The zero value is ready. It is
@@ -33,13 +34,13 @@ func (r *Recorder) note(s *Session, e *provenance.Event) {
 // nothing.
 //
 // Errors: that of a row which is none.
-func (r *Recorder) Records(remote bool) (*provenance.CallRecords, error) {
+func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.session == nil {
 		return nil, nil
 	}
-	return provenance.NewCallRecords(r.session.id, r.events, func(view string, row json.RawMessage) (json.RawMessage, error) {
+	return cfharness.NewCallRecords(r.session.id, r.events, func(view string, row json.RawMessage) (json.RawMessage, error) {
 		seen, err := r.session.projectRow(view, row, remote)
 		if err != nil || seen == nil {
 			return row, err

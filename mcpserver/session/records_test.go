@@ -13,6 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
@@ -81,7 +82,7 @@ func (b *bench) validateSession(v validator, ses *Session) (names []string) {
 		}
 	}
 	for _, f := range last {
-		if data, err := b.read(ses, f.Name); err != nil || provenance.SummarizeText(data).Digest != f.Digest {
+		if data, err := b.read(ses, f.Name); err != nil || cfharness.SummarizeText(data).Digest != f.Digest {
 			b.t.Errorf("%s is not the file its event names: %v", f.Name, err)
 		}
 	}
@@ -105,7 +106,7 @@ const slotText = `{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound","s
 // described gives a bench the facts of a server that was started with a run manifest.
 func described(b *bench) *bench {
 	b.t.Helper()
-	manifest, err := provenance.ParseRunManifest([]byte(manifestText))
+	manifest, err := cfharness.ParseRunManifest([]byte(manifestText))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -179,17 +180,17 @@ func TestPolicySnapshot(t *testing.T) {
 		t.Fatal("there is no snapshot although the session answers: ", err)
 	}
 	_ = call
-	var got provenance.PolicySnapshot
+	var got cfharness.PolicySnapshot
 	if err := json.Unmarshal(first, &got); err != nil {
 		t.Fatal(err)
 	}
 	x := got.Skillsd
 	for name, ok := range map[string]bool{
-		"mode":      got.CFC == provenance.SnapshotCFC{Mode: "enforce-explicit", ModeSource: "run-manifest", AbsenceBehavior: "permissive-if-absent", SubstrateStatus: "manifest-present"},
+		"mode":      got.CFC == cfharness.SnapshotCFC{Mode: "enforce-explicit", ModeSource: "run-manifest", AbsenceBehavior: "permissive-if-absent", SubstrateStatus: "manifest-present"},
 		"manifest":  got.RunManifest.Present && got.RunManifest.Path == "/etc/manifest.json" && got.RunManifest.WishID == "w-1" && *got.RunManifest.PromptSlotPresent,
 		"slot":      got.PromptSlot.BindingSource == "run-options" && strings.Contains(string(got.PromptSlot.Binding), "/home/someone"),
 		"tools":     got.ParentTools.Allowance == "all-builtins" && slices.Contains(got.ParentTools.AllowedToolIDs, "run_skill_script"),
-		"scripts":   len(got.SkillScripts.AllowedScripts) == 2 && got.SkillScripts.AllowedScripts[0] == provenance.AllowedScript{Skill: "demo", Path: "scripts/ok.sh"},
+		"scripts":   len(got.SkillScripts.AllowedScripts) == 2 && got.SkillScripts.AllowedScripts[0] == cfharness.AllowedScript{Skill: "demo", Path: "scripts/ok.sh"},
 		"profiles":  slices.Equal(got.Subagents.AllowedProfiles, []string{"browser", "p"}) && len(got.Subagents.ProfileConfigs) == 2 && got.Subagents.ProfileConfigs[0].ExecutionTarget == "host",
 		"roots":     len(x.SkillsRoots) == 1 && x.SkillsRoots[0].Path == b.root,
 		"loaded":    len(x.LoadedSkills) == 1 && x.LoadedSkills[0].Path == "narrow" && x.LoadedSkills[0].ActivationSource == "cli-preload" && x.LoadedSkills[0].TreeDigest != "" && !x.LoadedSkills[0].InjectedAsContext,
@@ -201,11 +202,11 @@ func TestPolicySnapshot(t *testing.T) {
 		}
 	}
 	b.load("demo")
-	var trace provenance.PolicyTrace
+	var trace cfharness.PolicyTrace
 	if err := json.Unmarshal([]byte(b.artifact(provenance.PolicyTraceFile)), &trace); err != nil {
 		t.Fatal(err)
 	}
-	digest, err := provenance.CompactDigest(first)
+	digest, err := cfharness.CompactDigest(first)
 	if err != nil || trace.PolicySnapshotDigest != digest || trace.PolicySnapshotPath != provenance.PolicySnapshotFile {
 		t.Errorf("the trace names %s %s, want %s, %v", trace.PolicySnapshotPath, trace.PolicySnapshotDigest, digest, err)
 	}
@@ -234,7 +235,7 @@ func TestInvocationContexts(t *testing.T) {
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	var err error
-	if call.InputLabels, err = provenance.ParseInputLabels([]byte(`{"version":1,"entries":[{"path":["args"],"label":{"confidentiality":["mine"],"integrity":["i"]}},{"path":["cwd"],"label":{"confidentiality":["gone"]}},{"path":["env","HOME"],"label":{}}]}`)); err != nil {
+	if call.InputLabels, err = cfharness.ParseInputLabels([]byte(`{"version":1,"entries":[{"path":["args"],"label":{"confidentiality":["mine"],"integrity":["i"]}},{"path":["cwd"],"label":{"confidentiality":["gone"]}},{"path":["env","HOME"],"label":{}}]}`)); err != nil {
 		t.Fatal(err)
 	}
 	const private = "a private argument"
@@ -250,7 +251,7 @@ func TestInvocationContexts(t *testing.T) {
 	if strings.Contains(text, private) || strings.Contains(text, "private input") || strings.Contains(text, "/home/someone") {
 		t.Errorf("the contexts hold content: %s", text)
 	}
-	var trace provenance.PolicyTrace
+	var trace cfharness.PolicyTrace
 	if err := json.Unmarshal([]byte(text), &trace); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func TestInvocationContexts(t *testing.T) {
 		t.Fatalf("%d contexts: %s", len(trace.InvocationContexts), text)
 	}
 	for i, want := range [][]string{{"args mine+influence/i", "env.HOME /", "argv influence/", "env influence/"}, {"args mine+influence/i", "cwd gone+influence/", "env.HOME /", "argv influence/", "env influence/"}} {
-		var c provenance.InvocationContext
+		var c cfharness.InvocationContext
 		if err := json.Unmarshal(trace.InvocationContexts[i], &c); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +274,7 @@ func TestInvocationContexts(t *testing.T) {
 }
 
 // labelsOf puts labels in words.
-func labelsOf(labels *provenance.InputLabels) (out []string) {
+func labelsOf(labels *cfharness.InputLabels) (out []string) {
 	word := func(atoms []json.RawMessage) string {
 		var all []string
 		for _, atom := range atoms {
@@ -323,7 +324,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 	if !slices.Equal(failed, want) {
 		t.Errorf("failed = %q, want %q", failed, want)
 	}
-	var activations provenance.Activations
+	var activations cfharness.Activations
 	if err := json.Unmarshal([]byte(b.artifact(provenance.ActivationsFile)), &activations); err != nil || len(activations.Activations) != 1 {
 		t.Errorf("activations = %+v, %v", activations, err)
 	}
@@ -349,12 +350,12 @@ func TestResumedRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.validateSession(validator{}, b.Current())
-	var trace provenance.PolicyTrace
+	var trace cfharness.PolicyTrace
 	if err := json.Unmarshal([]byte(b.artifact(provenance.PolicyTraceFile)), &trace); err != nil {
 		t.Fatal(err)
 	}
 	snapshot := b.artifact(provenance.PolicySnapshotFile)
-	if digest, err := provenance.CompactDigest([]byte(snapshot)); err != nil || trace.PolicySnapshotDigest != digest || !strings.Contains(snapshot, "wish") {
+	if digest, err := cfharness.CompactDigest([]byte(snapshot)); err != nil || trace.PolicySnapshotDigest != digest || !strings.Contains(snapshot, "wish") {
 		t.Errorf("the trace names %s, not %s, %v", trace.PolicySnapshotDigest, snapshot, err)
 	}
 	if len(trace.InvocationContexts) != 2 || !strings.Contains(string(trace.InvocationContexts[1]), `"sequence": 2`) {
@@ -368,7 +369,7 @@ func TestModesAgree(t *testing.T) {
 	for _, mode := range []policy.Mode{policy.Disabled, policy.Observe, policy.EnforceExplicit, policy.EnforceStrict} {
 		all = append(all, mode.String())
 	}
-	if !slices.Equal(all, provenance.Modes()) {
-		t.Errorf("modes are %q and %q", all, provenance.Modes())
+	if !slices.Equal(all, cfharness.Modes()) {
+		t.Errorf("modes are %q and %q", all, cfharness.Modes())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -83,10 +84,10 @@ func (c *registryCache) drop(of *skills.Snapshot) {
 }
 
 // registryOf is the snapshot in the reference's shape.
-func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.SkillRegistry, error) {
-	out := &provenance.SkillRegistry{
-		Type: provenance.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: sandboxSkills,
-		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &provenance.RegistryExtension{},
+func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillRegistry, error) {
+	out := &cfharness.SkillRegistry{
+		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: sandboxSkills,
+		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &cfharness.RegistryExtension{},
 	}
 	out.Skillsd.Roots = rootsOf(snapshot)
 	if len(snapshot.Roots) > 0 {
@@ -108,7 +109,7 @@ func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*provenance.Ski
 		out.Skills = append(out.Skills, registrySkill(sk, index))
 	}
 	for _, sk := range snapshot.Shadowed {
-		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed, provenance.RegistrySkillShadow{Path: sk.Path, SkillDir: hostPath(sk, ""), Digest: sk.Digest})
+		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed, cfharness.RegistrySkillShadow{Path: sk.Path, SkillDir: hostPath(sk, ""), Digest: sk.Digest})
 	}
 	return out, nil
 }
@@ -129,15 +130,15 @@ func frontmatterOf(sk *skills.Skill) (plain, whole json.RawMessage) {
 	}{sk.Frontmatter.Name, clip(sk.Frontmatter.Description)}), nil
 }
 
-func registrySkill(sk *skills.Skill, index *skills.Index) provenance.RegistrySkill {
+func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkill {
 	plain, whole := frontmatterOf(sk)
-	out := provenance.RegistrySkill{
+	out := cfharness.RegistrySkill{
 		Name: sk.Name(), Description: sk.Description(), SkillPath: hostPath(sk, sk.File), SkillDir: hostPath(sk, ""),
 		SandboxPath: sandboxPath(sk, sk.File), SandboxSkillDir: sandboxPath(sk, ""), Digest: sk.Digest,
 		Frontmatter: plain,
-		Skillsd: &provenance.RegistrySkillExtension{
+		Skillsd: &cfharness.RegistrySkillExtension{
 			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: whole,
-			Verdict: &provenance.RegistryVerdict{Strict: sk.Verdict.Strict, Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
+			Verdict: &cfharness.RegistryVerdict{Strict: sk.Verdict.Strict, Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
 		},
 	}
 	all := append(append([]skills.Diagnostic{}, sk.Diagnostics...), index.Diagnostics...)
@@ -148,16 +149,16 @@ func registrySkill(sk *skills.Skill, index *skills.Index) provenance.RegistrySki
 	return out
 }
 
-func registryResource(sk *skills.Skill, r *skills.Resource) provenance.RegistryResource {
-	out := provenance.RegistryResource{
+func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryResource {
+	out := cfharness.RegistryResource{
 		Path: r.Path, Kind: string(r.Kind), ResourcePath: hostPath(sk, r.Path), SandboxResourcePath: sandboxPath(sk, r.Path),
-		SizeBytes: r.Size, Digest: r.Digest, ContentKind: "binary", Skillsd: &provenance.RegistryResourceExtension{MIMEType: r.MIMEType},
+		SizeBytes: r.Size, Digest: r.Digest, ContentKind: "binary", Skillsd: &cfharness.RegistryResourceExtension{MIMEType: r.MIMEType},
 	}
 	if r.Text {
 		out.ContentKind = "text"
 	}
 	if r.Script != nil {
-		out.Script = &provenance.RegistryScript{Executable: r.Script.Executable, Runtime: r.Script.ReferenceRuntime()}
+		out.Script = &cfharness.RegistryScript{Executable: r.Script.Executable, Runtime: r.Script.ReferenceRuntime()}
 		if r.Script.Shebang != "" {
 			out.Script.Shebang = "#!" + r.Script.Shebang
 		}
@@ -169,14 +170,14 @@ func registryResource(sk *skills.Skill, r *skills.Resource) provenance.RegistryR
 
 // diagnosticsOf divides diagnostics into those of the reference's shape and those it has no place
 // for: infos, and lines.
-func diagnosticsOf(all []skills.Diagnostic) (plain provenance.List[provenance.RegistryDiagnostic], extended []provenance.ExtendedDiagnostic) {
+func diagnosticsOf(all []skills.Diagnostic) (plain provenance.List[cfharness.RegistryDiagnostic], extended []cfharness.ExtendedDiagnostic) {
 	for _, d := range all {
 		severity := d.Severity.String()
 		if severity != "info" {
-			plain = append(plain, provenance.RegistryDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path})
+			plain = append(plain, cfharness.RegistryDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path})
 		}
 		if severity == "info" || d.Line > 0 {
-			extended = append(extended, provenance.ExtendedDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
+			extended = append(extended, cfharness.ExtendedDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
 		}
 	}
 	return plain, extended

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -35,7 +36,7 @@ type past struct {
 	principal   string
 	profile     string      // what the session was narrowed to
 	mode        policy.Mode // the strictest it was in
-	activations []provenance.Activation
+	activations []cfharness.Activation
 	at          time.Time // of the last of them
 	live        *Session  // of this process, while its end is being recorded
 	open        bool      // the record went on, or could, when it was read
@@ -51,7 +52,7 @@ func (p *past) strictness() policy.Mode {
 
 // expired reports whether no handle of the session is good any more.
 func (p *past) expired(now time.Time) bool {
-	return !slices.ContainsFunc(p.activations, func(row provenance.Activation) bool {
+	return !slices.ContainsFunc(p.activations, func(row cfharness.Activation) bool {
 		_, good := sumOf(row, now)
 		return good
 	})
@@ -209,7 +210,7 @@ func (e *earlier) look(ctx context.Context, s *Sessions, now time.Time) {
 
 // add notes a session whose handles are good, so that what shows one of them finds it.
 func (e *earlier) add(ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time) error {
-	found, err := provenance.Recall(ctx, s.cfg.Records, id)
+	found, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func strictest(names []string) (mode policy.Mode) {
 }
 
 // sumOf is the hash of the handle of an activation that is still good.
-func sumOf(row provenance.Activation, now time.Time) (sum handleSum, ok bool) {
+func sumOf(row cfharness.Activation, now time.Time) (sum handleSum, ok bool) {
 	x := row.Skillsd
 	if x == nil || x.ExpiresAt == nil || !now.Before(x.ExpiresAt.Time) || x.HandleDigest.Validate() != nil || x.HandleDigest.Algorithm() != digest.SHA256 {
 		return sum, false
@@ -295,7 +296,7 @@ func (s *Session) restore(ctx context.Context, p *past) {
 	}
 }
 
-func (s *Session) restoreActivation(ctx context.Context, p *past, row provenance.Activation) error {
+func (s *Session) restoreActivation(ctx context.Context, p *past, row cfharness.Activation) error {
 	x := *row.Skillsd
 	sum, ok := sumOf(row, s.cfg.Now())
 	if !ok {

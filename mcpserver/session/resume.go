@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -57,13 +58,13 @@ var errNotLocal = errors.New("the session belongs to another principal")
 
 // resumed is what a session was, as its events tell.
 type resumed struct {
-	*provenance.Recollection
+	*cfharness.Recollection
 	mode      policy.Mode
 	outputs   uint64
 	decisions uint64
-	contexts  uint64                              // of invocations
-	registry  map[string]provenance.RegistrySkill // by skill path
-	sent      map[string]bool                     // whether the instructions of the last activation were, by skill path
+	contexts  uint64                             // of invocations
+	registry  map[string]cfharness.RegistrySkill // by skill path
+	sent      map[string]bool                    // whether the instructions of the last activation were, by skill path
 }
 
 // Resume goes on with a recorded session as that of the process. It is called after Start and before
@@ -124,11 +125,11 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 
 // recall reads what a session was.
 func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
-	found, err := provenance.Recall(ctx, s.cfg.Records, id)
+	found, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		return nil, fmt.Errorf("resume %s: %w", id, err)
 	}
-	was := &resumed{Recollection: found, mode: strictest(found.Modes), registry: map[string]provenance.RegistrySkill{}, sent: map[string]bool{}}
+	was := &resumed{Recollection: found, mode: strictest(found.Modes), registry: map[string]cfharness.RegistrySkill{}, sent: map[string]bool{}}
 	for e, err := range s.cfg.Records.Events(ctx, provenance.Query{Session: id}) {
 		if err != nil {
 			return nil, fmt.Errorf("resume %s: %w", id, err)
@@ -141,7 +142,7 @@ func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
 		return was, nil
 	}
 	defer file.Close()
-	var registry provenance.SkillRegistry
+	var registry cfharness.SkillRegistry
 	if err := json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&registry); err != nil {
 		return was, nil
 	}
@@ -175,7 +176,7 @@ func (r *resumed) count(e *provenance.Event) {
 // noteSent notes whether instructions went out with an activation, and not with an earlier one or not
 // yet.
 func (r *resumed) noteSent(e *provenance.Event) {
-	var row provenance.Activation
+	var row cfharness.Activation
 	if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil || row.Skillsd.Repeated {
 		return
 	}
@@ -196,7 +197,7 @@ func sequenceOf(raw json.RawMessage) uint64 {
 // resumeActivations makes active again what the session had loaded and is the same, records what is
 // not, and with reload activates that as it is now.
 func (s *Session) resumeActivations(ctx context.Context, was *resumed, reload bool) ([]Drift, error) {
-	latest := map[string]provenance.Activation{}
+	latest := map[string]cfharness.Activation{}
 	var order []string
 	for _, row := range was.Activations {
 		if row.Skillsd == nil {
@@ -257,17 +258,17 @@ func (s *Session) resumePreloads(ctx context.Context) error {
 }
 
 // reload activates a skill as it is now; its instructions have not been sent yet.
-func (s *Session) reload(ctx context.Context, sk *skills.Skill, index *skills.Index, source provenance.Source) error {
+func (s *Session) reload(ctx context.Context, sk *skills.Skill, index *skills.Index, source cfharness.Source) error {
 	req := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	req.skill = sk
 	a, handle, until := s.activate(sk, index)
 	s.renews(a, handle)
-	grant := policy.Grant{Decision: policy.Allowed, RuleID: provenance.RuleResumeReload}
+	grant := policy.Grant{Decision: policy.Allowed, RuleID: cfharness.RuleResumeReload}
 	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}, grant, source))
 }
 
 // drift says what of a skill differs from what the session loaded: the most telling file of it.
-func (s *Session) drift(was *resumed, row provenance.Activation, sk *skills.Skill, index *skills.Index) Drift {
+func (s *Session) drift(was *resumed, row cfharness.Activation, sk *skills.Skill, index *skills.Index) Drift {
 	d := Drift{Code: driftSkillMissing, Skill: row.Skillsd.Path, Want: row.Skillsd.TreeDigest}
 	if sk == nil {
 		if !s.servesRoot(row) {
@@ -280,7 +281,7 @@ func (s *Session) drift(was *resumed, row provenance.Activation, sk *skills.Skil
 		return Drift{Code: driftSkillDigest, Skill: d.Skill, File: sk.File, Want: row.Digest, Got: sk.Digest}
 	}
 	d.Code = driftResource
-	before := map[string]provenance.RegistryResource{}
+	before := map[string]cfharness.RegistryResource{}
 	for _, r := range was.registry[d.Skill].Resources {
 		before[r.Path] = r
 	}
@@ -305,7 +306,7 @@ func (s *Session) drift(was *resumed, row provenance.Activation, sk *skills.Skil
 }
 
 // servesRoot reports whether the root that an activated skill was in is there.
-func (s *Session) servesRoot(row provenance.Activation) bool {
+func (s *Session) servesRoot(row cfharness.Activation) bool {
 	snapshot := s.cfg.Registry.Snapshot()
 	for _, d := range snapshot.Diagnostics {
 		if d.Code == skills.CodeUnreadableRoot {

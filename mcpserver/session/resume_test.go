@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -244,7 +245,7 @@ func TestResumePreloads(t *testing.T) {
 			preloaded = append(preloaded, e.Skill+" "+e.Detail)
 		}
 	}
-	if want := []string{"narrow " + string(provenance.SourcePreload)}; !slices.Equal(preloaded, want) {
+	if want := []string{"narrow " + string(cfharness.SourcePreload)}; !slices.Equal(preloaded, want) {
 		t.Errorf("recorded %q, want %q", preloaded, want)
 	}
 	if loaded := b.load("narrow"); loaded.Known {

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/egress"
@@ -52,11 +53,11 @@ type RunResult struct {
 	Duration       time.Duration
 	Backend        string
 	Stdout, Stderr Stream
-	Out            []provenance.OutFile
+	Out            []cfharness.OutFile
 	OutSkips       int             // entries of /out that were left behind
 	Skipped        []string        // names of the first of those, quoted
 	Writes         []sandbox.Write // changes to a staged workspace, in order
-	Output         provenance.RunOutput
+	Output         cfharness.RunOutput
 }
 
 // OutputObject is the reference's output object, also of a run that failed.
@@ -72,7 +73,7 @@ type run struct {
 	*request
 	in     RunRequest
 	at     time.Time
-	out    provenance.RunOutput
+	out    cfharness.RunOutput
 	grant  policy.Grant
 	index  *skills.Index
 	file   *skills.Resource
@@ -182,8 +183,8 @@ func (s *Session) newRun(in RunRequest) *run {
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
-	r.out = provenance.RunOutput{Type: provenance.TypeRunOutput, OutputID: s.outputID(in.Call.Method),
-		Skill: clip(in.Skill), Path: clip(in.Path), Status: provenance.StatusExecuted, Args: r.redact.Texts(in.Args)}
+	r.out = cfharness.RunOutput{Type: cfharness.TypeRunOutput, OutputID: s.outputID(in.Call.Method),
+		Skill: clip(in.Skill), Path: clip(in.Path), Status: cfharness.StatusExecuted, Args: r.redact.Texts(in.Args)}
 	r.request.output = r.out.OutputID
 	return r
 }
@@ -200,7 +201,7 @@ func (s *Session) requested(r *run) *provenance.Event {
 
 // scriptRequest names a request in the events that tell of it.
 func scriptRequest(r *run) json.RawMessage {
-	return encode(provenance.ScriptRequest{Type: provenance.TypeScriptRequest, OutputID: r.out.OutputID})
+	return encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.out.OutputID})
 }
 
 // decideRun asks the policy with the facts of the activated tree, not of what lies on disk now, and

@@ -33,6 +33,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -149,9 +150,9 @@ type Call struct {
 	// Lease is of the browser that the client lets a script drive; nil when the call has none.
 	Lease *policy.Lease
 
-	RunID       string                  // what the caller wants a session it opens to be called; empty for nothing
-	InputLabels *provenance.InputLabels // of the inputs of a run; nil for none
-	Records     *Recorder               // told what the call leaves in the record; nil when nobody asks
+	RunID       string                 // what the caller wants a session it opens to be called; empty for nothing
+	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
+	Records     *Recorder              // told what the call leaves in the record; nil when nobody asks
 
 	// Turn is the client's own id of the model's turn the call belongs to.
 	Turn string

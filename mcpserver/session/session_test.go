@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/memstore"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
@@ -238,7 +239,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Stdout.Head != "secret output\n" || result.Output.Status != provenance.StatusExecuted || *result.Output.ExitCode != 0 {
+	if result.Stdout.Head != "secret output\n" || result.Output.Status != cfharness.StatusExecuted || *result.Output.ExitCode != 0 {
 		t.Errorf("RunScript = %+v", result)
 	}
 	cmd := b.runner.cmd.Load()

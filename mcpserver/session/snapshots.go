@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -27,12 +28,12 @@ const (
 
 // Facts are what the records say of a server beside its policy. The zero value says nothing.
 type Facts struct {
-	ModeSource    string                  // of the configured mode; empty is ModeDefault
-	Manifest      *provenance.RunManifest // nil when the server was started without one
-	ManifestPath  string                  // where it was read from, on this machine
-	Slot          json.RawMessage         // the operator's binding for the whole process; nil for none
-	WorkspacePath string                  // of the granted workspace, on this machine
-	KeepsShown    int64                   // bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
+	ModeSource    string                 // of the configured mode; empty is ModeDefault
+	Manifest      *cfharness.RunManifest // nil when the server was started without one
+	ManifestPath  string                 // where it was read from, on this machine
+	Slot          json.RawMessage        // the operator's binding for the whole process; nil for none
+	WorkspacePath string                 // of the granted workspace, on this machine
+	KeepsShown    int64                  // bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
 	// Command returns the path of a command of this machine, empty when there is none. Optional.
 	Command func(name string) string
 	// Enforces says, once there is a sandbox, how it enforces the limits of memory and of processes. Optional.
@@ -45,7 +46,7 @@ const maxTrust = 500
 // snapshotCache is what the snapshots of all sessions of a server have in common.
 type snapshotCache struct {
 	once     sync.Once
-	policy   provenance.PolicySnapshot
+	policy   cfharness.PolicySnapshot
 	binding  json.RawMessage // the operator's binding as rows have it; nil for none
 	manifest []byte          // as it is kept; nil for none
 
@@ -59,33 +60,33 @@ func (s *Sessions) snapshotOf(ctx context.Context) *snapshotCache {
 	c.once.Do(func() {
 		cfg, facts := s.cfg.Policy.Config(), s.cfg.Facts
 		p := &c.policy
-		p.Type, p.Version = provenance.TypePolicySnapshot, 1
+		p.Type, p.Version = cfharness.TypePolicySnapshot, 1
 		p.RunManifest = manifestFacts(facts)
 		if facts.Manifest != nil {
 			c.manifest = pretty(facts.Manifest.Raw)
 		}
 		p.PromptSlot.BindingSource = "absent"
 		if facts.Slot != nil {
-			p.PromptSlot = provenance.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: stringify(facts.Slot)}
+			p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: stringify(facts.Slot)}
 		}
 		p.Subagents = subagents(s.cfg.Policy.Profiles())
 		for _, entry := range cfg.Allowlist.Entries() {
-			script := provenance.AllowedScript{Skill: entry.Skill, Path: entry.Path}
+			script := cfharness.AllowedScript{Skill: entry.Skill, Path: entry.Path}
 			if !slices.Contains(p.SkillScripts.AllowedScripts, script) {
 				p.SkillScripts.AllowedScripts = append(p.SkillScripts.AllowedScripts, script)
 			}
 		}
-		p.Substrate = &provenance.SnapshotSubstrate{ProtectedXattrs: &provenance.ProtectedXattrs{SandboxVisibility: "not-probed"}}
+		p.Substrate = &cfharness.SnapshotSubstrate{ProtectedXattrs: &cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"}}
 		p.Skillsd = s.policyExtension(ctx, cfg)
 	})
 	return c
 }
 
 // policySnapshot is the policy under which a session starts.
-func (s *Session) policySnapshot(ctx context.Context, mode policy.Mode) *provenance.PolicySnapshot {
+func (s *Session) policySnapshot(ctx context.Context, mode policy.Mode) *cfharness.PolicySnapshot {
 	snapshot := s.snapshotOf(ctx).policy
 	snapshot.RunID, snapshot.GeneratedAt = s.id, provenance.Stamp(s.cfg.Now())
-	snapshot.CFC = provenance.SnapshotCFC{Mode: mode.String(), ModeSource: cmp.Or(s.cfg.Facts.ModeSource, ModeDefault),
+	snapshot.CFC = cfharness.SnapshotCFC{Mode: mode.String(), ModeSource: cmp.Or(s.cfg.Facts.ModeSource, ModeDefault),
 		AbsenceBehavior: absenceBehavior(mode), SubstrateStatus: s.substrateStatus(mode)}
 	if mode != s.cfg.Policy.Mode(0) {
 		snapshot.CFC.ModeSource = ModeOverride
@@ -102,7 +103,7 @@ func (s *Session) policySnapshot(ctx context.Context, mode policy.Mode) *provena
 func (s *Session) putSnapshots(ctx context.Context, mode policy.Mode, info *provenance.SessionInfo) (files []provenance.File, err error) {
 	compact := encode(s.policySnapshot(ctx, mode))
 	info.PolicySnapshotPath = provenance.PolicySnapshotFile
-	if info.PolicySnapshotDigest, err = provenance.CompactDigest(compact); err != nil {
+	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
 		return nil, err
 	}
 	file, err := s.cfg.Records.Put(ctx, s.id, provenance.PolicySnapshotFile, pretty(compact))
@@ -145,13 +146,13 @@ func (s *Sessions) substrateStatus(mode policy.Mode) string {
 	return "not-attested"
 }
 
-func manifestFacts(facts Facts) provenance.SnapshotManifest {
+func manifestFacts(facts Facts) cfharness.SnapshotManifest {
 	m := facts.Manifest
 	if m == nil {
-		return provenance.SnapshotManifest{}
+		return cfharness.SnapshotManifest{}
 	}
-	return provenance.SnapshotManifest{
-		Present: true, Type: provenance.TypeRunManifest, Path: facts.ManifestPath, Source: provenance.RunManifestSource,
+	return cfharness.SnapshotManifest{
+		Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath, Source: cfharness.RunManifestSource,
 		WishID: m.WishID, ParentWishID: m.ParentWishID, DispatchClass: m.DispatchClass, CapabilityProfile: m.CapabilityProfile,
 		Mode: m.Mode, LabelSource: m.LabelSource, PromptSlotPresent: new(m.PromptSlot != nil),
 	}
@@ -172,22 +173,22 @@ func publicSlot(facts Facts) json.RawMessage {
 		manifest = provenance.RunManifestFile
 	}
 	return encode(struct {
-		Type           string                `json:"type"`
-		Source         provenance.SlotSource `json:"source"`
-		Role           json.RawMessage       `json:"role"`
-		KernelName     json.RawMessage       `json:"kernelName"`
-		Surface        json.RawMessage       `json:"surface"`
-		EventID        json.RawMessage       `json:"eventId,omitempty"`
-		ValueDigest    json.RawMessage       `json:"valueDigest,omitempty"`
-		SlotDigest     json.RawMessage       `json:"slotDigest,omitempty"`
-		SnapshotDigest json.RawMessage       `json:"snapshotDigest,omitempty"`
-	}{provenance.TypePromptSlot, provenance.OperatorSource(manifest), slot["role"], slot["kernelName"], slot["surface"],
+		Type           string               `json:"type"`
+		Source         cfharness.SlotSource `json:"source"`
+		Role           json.RawMessage      `json:"role"`
+		KernelName     json.RawMessage      `json:"kernelName"`
+		Surface        json.RawMessage      `json:"surface"`
+		EventID        json.RawMessage      `json:"eventId,omitempty"`
+		ValueDigest    json.RawMessage      `json:"valueDigest,omitempty"`
+		SlotDigest     json.RawMessage      `json:"slotDigest,omitempty"`
+		SnapshotDigest json.RawMessage      `json:"snapshotDigest,omitempty"`
+	}{cfharness.TypePromptSlot, cfharness.OperatorSource(manifest), slot["role"], slot["kernelName"], slot["surface"],
 		slot["eventId"], slot["valueDigest"], slot["slotDigest"], slot["snapshotDigest"]})
 }
 
 // parentTools are the tools and methods that the session may use.
-func (s *Session) parentTools() provenance.SnapshotTools {
-	tools := provenance.SnapshotTools{Allowance: "restricted"}
+func (s *Session) parentTools() cfharness.SnapshotTools {
+	tools := cfharness.SnapshotTools{Allowance: "restricted"}
 	for _, tool := range s.cfg.Policy.Config().Tools {
 		if s.cfg.Policy.OffersTo(tool, s.principal, []string{s.profile}) {
 			tools.AllowedToolIDs = append(tools.AllowedToolIDs, tool)
@@ -203,15 +204,15 @@ func (s *Session) parentTools() provenance.SnapshotTools {
 const toolRun = "run_skill_script"
 
 // subagents are the profiles that sessions may narrow themselves to.
-func subagents(profiles []policy.Profile) (out provenance.SnapshotSubagents) {
+func subagents(profiles []policy.Profile) (out cfharness.SnapshotSubagents) {
 	for _, p := range profiles {
 		out.AllowedProfiles = append(out.AllowedProfiles, p.Name)
-		config := provenance.ProfileConfig{Profile: p.Name, AllowedToolIDs: listOf(p.Tools), AllowedSkills: listOf(p.Skills), ExecutionTarget: string(p.Target)}
+		config := cfharness.ProfileConfig{Profile: p.Name, AllowedToolIDs: listOf(p.Tools), AllowedSkills: listOf(p.Skills), ExecutionTarget: string(p.Target)}
 		if p.Scripts != nil {
-			scripts := provenance.List[provenance.AllowedScript]{}
+			scripts := provenance.List[cfharness.AllowedScript]{}
 			for _, spec := range p.Scripts {
 				skill, file, _ := strings.Cut(spec, ":")
-				scripts = append(scripts, provenance.AllowedScript{Skill: skill, Path: file})
+				scripts = append(scripts, cfharness.AllowedScript{Skill: skill, Path: file})
 			}
 			config.AllowedScripts = &scripts
 		}
@@ -229,8 +230,8 @@ func listOf(list []string) *provenance.List[string] {
 }
 
 // policyExtension is what the reference's snapshot has no place for.
-func (s *Sessions) policyExtension(ctx context.Context, cfg policy.Config) *provenance.PolicyExtension {
-	x := &provenance.PolicyExtension{
+func (s *Sessions) policyExtension(ctx context.Context, cfg policy.Config) *cfharness.PolicyExtension {
+	x := &cfharness.PolicyExtension{
 		OperatorProfile: cfg.Profile, Release: string(cfg.Release), AllowedTools: "enforce", HostTarget: cfg.HostTarget, PromptSlotRole: string(cfg.Role),
 	}
 	if cfg.AllowedToolsAdvisory {
@@ -243,7 +244,7 @@ func (s *Sessions) policyExtension(ctx context.Context, cfg policy.Config) *prov
 	x.SkillsRoots = rootsOf(snapshot)
 	about := slices.Clone(s.preload)
 	for _, sk := range s.preload {
-		loaded := provenance.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest, ActivationSource: provenance.SourcePreload}
+		loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest, ActivationSource: cfharness.SourcePreload}
 		if index, err := sk.Index(ctx); err == nil {
 			loaded.TreeDigest = index.TreeDigest
 		}
@@ -259,8 +260,8 @@ func (s *Sessions) policyExtension(ctx context.Context, cfg policy.Config) *prov
 	return x
 }
 
-func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) provenance.AllowlistEntry {
-	return provenance.AllowlistEntry{
+func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) cfharness.AllowlistEntry {
+	return cfharness.AllowlistEntry{
 		Skill: e.Skill, Path: e.Path, Pin: e.Pin, Tree: e.Tree, StartTree: tree, Network: e.Network, Env: e.Env, Secrets: e.Secrets,
 		Release: string(cmp.Or(e.Release, cfg.Release)), Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
 		Target: string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution), Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
@@ -268,9 +269,9 @@ func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) prove
 }
 
 // rootsOf are the configured roots.
-func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[provenance.RegistryRoot]) {
+func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.RegistryRoot]) {
 	for _, root := range snapshot.Roots {
-		roots = append(roots, provenance.RegistryRoot{
+		roots = append(roots, cfharness.RegistryRoot{
 			Path: root.Dir, SandboxPath: path.Join(sandboxSkills, root.Prefix), Tier: root.Tier.String(), Prefix: root.Prefix})
 	}
 	return roots
@@ -278,11 +279,11 @@ func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[provenance.Regist
 
 // trustDiagnostics are what a scan found that bears on trust: of the roots, such as a skill that lost
 // its place to another, and of the skills that are preloaded or may run.
-func trustDiagnostics(ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill) (out provenance.List[provenance.TrustDiagnostic]) {
+func trustDiagnostics(ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill) (out provenance.List[cfharness.TrustDiagnostic]) {
 	add := func(skill string, diagnostics []skills.Diagnostic) {
 		for _, d := range diagnostics {
 			if len(out) < maxTrust {
-				out = append(out, provenance.TrustDiagnostic{Skill: skill, Severity: d.Severity.String(), Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
+				out = append(out, cfharness.TrustDiagnostic{Skill: skill, Severity: d.Severity.String(), Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
 			}
 		}
 	}
@@ -298,7 +299,7 @@ func trustDiagnostics(ctx context.Context, snapshot *skills.Snapshot, about []*s
 
 // stringify brings foreign JSON, known to be valid, into the form its digest is taken of.
 func stringify(raw json.RawMessage) json.RawMessage {
-	out, err := provenance.Stringify(raw)
+	out, err := cfharness.Stringify(raw)
 	if err != nil {
 		return raw
 	}
@@ -315,13 +316,13 @@ func pretty(raw json.RawMessage) []byte {
 }
 
 // workspaceMount describes what the operator grants to scripts.
-func (s *Sessions) workspaceMount() provenance.CapabilityMount {
+func (s *Sessions) workspaceMount() cfharness.CapabilityMount {
 	ws := s.cfg.Workspace
 	if ws.Mode != "" && ws.Mode != sandbox.WorkspaceNone {
-		return provenance.CapabilityMount{Present: true, Mode: string(ws.Mode), HostPath: s.cfg.Facts.WorkspacePath, SandboxPath: sandbox.WorkspaceDir}
+		return cfharness.CapabilityMount{Present: true, Mode: string(ws.Mode), HostPath: s.cfg.Facts.WorkspacePath, SandboxPath: sandbox.WorkspaceDir}
 	}
 	if s.cfg.ClientWorkspace != nil {
-		return provenance.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), SandboxPath: sandbox.WorkspaceDir}
+		return cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), SandboxPath: sandbox.WorkspaceDir}
 	}
-	return provenance.CapabilityMount{}
+	return cfharness.CapabilityMount{}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -146,7 +147,7 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	}
 	_, handle, until := s.activate(fresh, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_preload"}
-	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, provenance.SourcePreload))
+	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, cfharness.SourcePreload))
 }
 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that

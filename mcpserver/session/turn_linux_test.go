@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -127,7 +128,7 @@ func TestWaitedRunKeepsItsApproval(t *testing.T) {
 		t.Fatalf("RunScript = %v, want a question", err)
 	}
 	decisions := func() int {
-		return strings.Count(b.artifact(provenance.PolicyTraceFile), `"`+provenance.TypePolicyDecision+`"`)
+		return strings.Count(b.artifact(provenance.PolicyTraceFile), `"`+cfharness.TypePolicyDecision+`"`)
 	}
 	before := decisions()
 	result, err := b.runAfter(t.Context(), RunRequest{CanAsk: true, Answer: &Answer{State: question.State, Action: "accept"}}, func() {})

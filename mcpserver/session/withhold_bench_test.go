@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
 )
 
@@ -16,7 +17,7 @@ func BenchmarkSecretsOfEvents(b *testing.B) {
 		b.Fatal(err)
 	}
 	for name, arg := range map[string]string{"usual": "--verbose", "worst": strings.Repeat(strings.Repeat("Zq7", 680)+"…", 50)} {
-		row := encode(provenance.ScriptExecution{Type: provenance.TypeScriptExecution, Args: []string{arg}, Path: "scripts/ok.sh", CWD: "/workspace"})
+		row := encode(cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, Args: []string{arg}, Path: "scripts/ok.sh", CWD: "/workspace"})
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(row)))
 			for b.Loop() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/provenance/storetest"
 )
@@ -51,7 +52,7 @@ func TestViewsGrow(t *testing.T) {
 	// What was changed is made again when the view has a row more, and when the session is opened.
 	storetest.Append(t, st, "s", kinds...)
 	closeStore(t, st)
-	var views provenance.Views
+	var views cfharness.Views
 	for e, err := range filestore.ReadEvents(dir, "s") {
 		if err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ const maxIdle = 64 << 10
 type log struct {
 	file     file
 	now      func() time.Time
-	tally    provenance.Tally
+	tally    fold
 	offset   int64  // end of the acknowledged lines
 	synced   int64  // end of the lines on stable storage
 	unsynced []byte // the lines between the two
@@ -56,7 +56,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	return errs
 }
 
-func (l *log) encode(tally *provenance.Tally, e *provenance.Event) ([]byte, error) {
+func (l *log) encode(tally *fold, e *provenance.Event) ([]byte, error) {
 	if e.Time.IsZero() {
 		e.Time = l.now()
 	}

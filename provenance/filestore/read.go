@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -107,7 +108,7 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 // foldArtifact renders a derived file of a session that this store does not hold.
 func foldArtifact(root *os.Root, session, name string) (io.ReadCloser, error) {
 	var (
-		views provenance.Views
+		views cfharness.Views
 		tally provenance.Tally
 	)
 	for e, err := range readEvents(root, session, -1) {

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -84,7 +85,7 @@ type markRequest struct {
 // mark is a point of the record.
 type mark struct {
 	offset int64
-	tally  provenance.Tally
+	tally  fold
 	err    error
 }
 
@@ -160,10 +161,14 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	s.record, s.log = f, log{file: s.opts.wrap(f), now: s.opts.Now}
 	removed := make(map[string]bool)
 	sc := provenance.NewScanner(f)
+	var heads cfharness.Heads
 	for {
 		e, err := sc.Next()
 		if errors.Is(err, io.EOF) || errors.Is(err, provenance.ErrTorn) {
 			break
+		}
+		if err == nil {
+			err = heads.Add(e)
 		}
 		if err == nil && e.Session != s.id {
 			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
@@ -178,7 +183,7 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	if err := finishRemoval(dir, removed); err != nil {
 		return 0, unavailable("remove outputs", err)
 	}
-	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, sc.Tally
+	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, fold{sc.Tally, heads}
 	if sc.Torn > 0 {
 		if err := s.log.file.Truncate(sc.Offset); err != nil {
 			return 0, unavailable("drop torn line", err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -59,7 +60,7 @@ type verifier struct {
 	id       string
 	report   Report
 	views    []*viewCheck
-	pending  provenance.Pending
+	pending  cfharness.Pending
 	shown    shownCheck
 	recorded map[string]provenance.File // the last record of each Put file that was not removed
 	names    []string                   // of recorded, in order
@@ -184,13 +185,17 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 	v.report.Files++
 	at = provenance.NoEvents(v.id)
 	sc := provenance.NewScanner(f)
+	var heads cfharness.Heads
 	for {
 		e, err := sc.Next()
+		if err == nil {
+			err = heads.Add(e)
+		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, provenance.ErrTorn):
 			v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, v.pending.IDs()
 			for _, c := range v.views {
-				if err := c.finish(&sc.Tally, sc.Offset); err != nil {
+				if err := c.finish(&heads, sc.Offset); err != nil {
 					return at, "", err
 				}
 			}
@@ -204,7 +209,7 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 			return at, "", &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
 		}
 		for _, c := range v.views {
-			if err := c.follow(&sc.Tally, e.Seq, sc.Offset); err != nil {
+			if err := c.follow(&heads, e.Seq, sc.Offset); err != nil {
 				return at, "", err
 			}
 		}

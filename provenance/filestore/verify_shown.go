@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -43,12 +44,12 @@ func (c *shownCheck) add(e *provenance.Event) {
 			c.limit = info.KeepsShown
 		}
 	case provenance.KindSkillActivated:
-		var row provenance.Activation
+		var row cfharness.Activation
 		if json.Unmarshal(e.Row, &row) == nil && row.SentBy(e) {
 			c.note(e.Seq, row.Digest, maxInstructions)
 		}
 	case provenance.KindResourceRead:
-		var row provenance.ResourceRead
+		var row cfharness.ResourceRead
 		x := &row.Skillsd
 		if json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil || *(*x).Bytes == 0 {
 			return
@@ -59,11 +60,11 @@ func (c *shownCheck) add(e *provenance.Event) {
 			c.note(e.Seq, row.ObservedDigest, *row.ObservedSizeBytes)
 		}
 	case provenance.KindScriptExecuted:
-		var row provenance.ScriptExecution
+		var row cfharness.ScriptExecution
 		if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
 			return
 		}
-		for _, text := range []*provenance.ShownText{row.Skillsd.Stdout.Shown, row.Skillsd.Stderr.Shown} {
+		for _, text := range []*cfharness.ShownText{row.Skillsd.Stdout.Shown, row.Skillsd.Stderr.Shown} {
 			if text != nil {
 				c.note(e.Seq, text.Digest, text.Bytes)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
@@ -38,18 +39,18 @@ func TestVerifyMissesWhatWasShown(t *testing.T) {
 		for _, text := range texts {
 			keep(t, st, "s", text)
 		}
-		appendRow(t, st, provenance.KindSkillActivated, string(provenance.SourceModel), provenance.Activation{Name: "notes", Source: provenance.SourceModel, Digest: sum("instructions")})
-		appendRow(t, st, provenance.KindResourceRead, "read", provenance.ResourceRead{Path: "a.md", Status: provenance.StatusRead, ObservedDigest: sum("whole file"),
-			ObservedSizeBytes: size("whole file"), Skillsd: &provenance.ReadExtension{Bytes: size("whole file")}})
-		appendRow(t, st, provenance.KindResourceRead, "read", provenance.ResourceRead{Path: "b.md", Status: provenance.StatusRead, ObservedDigest: digest.FromString("large"),
-			ObservedSizeBytes: new(int64(2 << 20)), Skillsd: &provenance.ReadExtension{Bytes: size("part of a file"), Shown: sum("part of a file")}})
-		appendRow(t, st, provenance.KindScriptExecuted, "ok", provenance.ScriptExecution{Path: "x.sh", Status: provenance.StatusExecuted,
-			Skillsd: &provenance.RunExtension{Stdout: provenance.StreamSummary{Shown: &provenance.ShownText{Digest: sum("output"), Bytes: *size("output")}}}})
+		appendRow(t, st, provenance.KindSkillActivated, string(cfharness.SourceModel), cfharness.Activation{Name: "notes", Source: cfharness.SourceModel, Digest: sum("instructions")})
+		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "a.md", Status: cfharness.StatusRead, ObservedDigest: sum("whole file"),
+			ObservedSizeBytes: size("whole file"), Skillsd: &cfharness.ReadExtension{Bytes: size("whole file")}})
+		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "b.md", Status: cfharness.StatusRead, ObservedDigest: digest.FromString("large"),
+			ObservedSizeBytes: new(int64(2 << 20)), Skillsd: &cfharness.ReadExtension{Bytes: size("part of a file"), Shown: sum("part of a file")}})
+		appendRow(t, st, provenance.KindScriptExecuted, "ok", cfharness.ScriptExecution{Path: "x.sh", Status: cfharness.StatusExecuted,
+			Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{Shown: &cfharness.ShownText{Digest: sum("output"), Bytes: *size("output")}}}})
 		// Sent with none of these: they were sent before, or not yet.
-		for source, detail := range map[provenance.Source]string{
-			provenance.SourcePreload: string(provenance.SourcePreload), provenance.SourceModel: string(provenance.SourceModel) + ", restored from ses_x",
+		for source, detail := range map[cfharness.Source]string{
+			cfharness.SourcePreload: string(cfharness.SourcePreload), cfharness.SourceModel: string(cfharness.SourceModel) + ", restored from ses_x",
 		} {
-			appendRow(t, st, provenance.KindSkillActivated, detail, provenance.Activation{Name: "notes", Source: source, Digest: digest.FromString("not shown")})
+			appendRow(t, st, provenance.KindSkillActivated, detail, cfharness.Activation{Name: "notes", Source: source, Digest: digest.FromString("not shown")})
 		}
 	}
 	const room = 8 << 20
@@ -87,7 +88,7 @@ func TestVerifyMissesWhatWasShown(t *testing.T) {
 // The instructions of a skill that a server loaded anew when it resumed a session go out when the model
 // asks for them, so they are not missed before.
 func TestVerifyOfReload(t *testing.T) {
-	for rule, missed := range map[string]bool{provenance.RuleResumeReload: false, "cfc_observe_read": true} {
+	for rule, missed := range map[string]bool{cfharness.RuleResumeReload: false, "cfc_observe_read": true} {
 		t.Run(rule, func(t *testing.T) {
 			dir := t.TempDir()
 			st := open(t, dir, nil)
@@ -100,9 +101,9 @@ func TestVerifyOfReload(t *testing.T) {
 				return raw
 			}
 			err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Session: "s", Principal: "local", Skill: "notes", Path: "SKILL.md",
-				Detail:   string(provenance.SourceModel),
-				Row:      encode(provenance.Activation{Name: "notes", Source: provenance.SourceModel, Digest: digest.FromString("not kept")}),
-				Decision: encode(provenance.PolicyDecision{Type: provenance.TypePolicyDecision, Sequence: 1, Decision: "allowed", ReasonCodes: provenance.List[string]{rule}})})
+				Detail:   string(cfharness.SourceModel),
+				Row:      encode(cfharness.Activation{Name: "notes", Source: cfharness.SourceModel, Digest: digest.FromString("not kept")}),
+				Decision: encode(cfharness.PolicyDecision{Type: cfharness.TypePolicyDecision, Sequence: 1, Decision: "allowed", ReasonCodes: provenance.List[string]{rule}})})
 			if err != nil {
 				t.Fatal(err)
 			}

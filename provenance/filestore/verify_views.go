@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -26,8 +27,8 @@ type viewCheck struct {
 
 // viewPoint is a view as it was at some event.
 type viewPoint struct {
-	frame *provenance.Frame // nil when it did not exist
-	end   int64             // of the record
+	frame *cfharness.Frame // nil when it did not exist
+	end   int64            // of the record
 }
 
 func (c *viewCheck) close() error {
@@ -107,23 +108,23 @@ func skipObject(dec *json.Decoder) error {
 }
 
 // follow notes the view as it is after event seq, which ends at an offset of the record.
-func (c *viewCheck) follow(tally *provenance.Tally, seq uint64, offset int64) (err error) {
-	n := tally.Rows(c.name)
+func (c *viewCheck) follow(heads *cfharness.Heads, seq uint64, offset int64) (err error) {
+	n := heads.Rows(c.name)
 	if n > max(c.rows, 0) && c.next == 0 {
 		c.next = seq
 	}
 	if n > 0 && n == c.rows && c.prefix.frame == nil {
 		c.prefix.end = offset
-		c.prefix.frame, err = tally.Frame(c.name)
+		c.prefix.frame, err = heads.Frame(c.name)
 	}
 	return err
 }
 
 // finish notes the view as it is at the end of the record.
-func (c *viewCheck) finish(tally *provenance.Tally, offset int64) (err error) {
-	if tally.Rows(c.name) > 0 {
+func (c *viewCheck) finish(heads *cfharness.Heads, offset int64) (err error) {
+	if heads.Rows(c.name) > 0 {
 		c.whole.end = offset
-		c.whole.frame, err = tally.Frame(c.name)
+		c.whole.frame, err = heads.Frame(c.name)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -22,8 +23,8 @@ const viewRate = 1 << 20
 // into the next version, so that writing them again reads the later events only. It is not safe for
 // concurrent use.
 type viewFiles struct {
-	tally  provenance.Tally // of the events in all of the views
-	offset int64            // end of those events in the record
+	tally  fold  // of the events in all of the views
+	offset int64 // end of those events in the record
 	files  map[string]viewFile
 }
 
@@ -96,7 +97,7 @@ func (v *viewFiles) write(dir *os.Root, m mark) (err error) {
 
 // scanPoint is a place between two events of a record.
 type scanPoint struct {
-	tally  provenance.Tally
+	tally  fold
 	offset int64
 }
 
@@ -120,7 +121,7 @@ func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, e
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sc := provenance.NewScanner(io.NewSectionReader(f, from.offset, end-from.offset))
-	sc.Tally = from.tally
+	sc.Tally = from.tally.Tally
 	for {
 		at := from.offset + sc.Offset
 		e, err := sc.Next()
@@ -150,7 +151,7 @@ type viewWriter struct {
 	until int64 // events from this offset on are not in it; 0 when all are
 	old   *os.File
 	lists []span // of old
-	frame *provenance.Frame
+	frame *cfharness.Frame
 
 	temp  string // empty once it has taken the place of the old
 	file  *os.File
@@ -160,7 +161,7 @@ type viewWriter struct {
 	buf   bytes.Buffer
 }
 
-func (w *viewWriter) open(dir *os.Root, old viewFile, tally *provenance.Tally) (err error) {
+func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
 	if w.frame, err = tally.Frame(w.name); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 var _ provenance.Store = (*Store)(nil)
@@ -260,7 +261,7 @@ func (st *Store) Artifact(_ context.Context, id, name string) (io.ReadCloser, er
 }
 
 func render(lines [][]byte, name string) ([]byte, error) {
-	var views provenance.Views
+	var views cfharness.Views
 	for _, line := range lines {
 		e, err := provenance.DecodeLine(line[:len(line)-1])
 		if err == nil {

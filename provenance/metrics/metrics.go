@@ -29,6 +29,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // Bounds of label values.
@@ -119,7 +120,7 @@ func (c *Counters) Add(e *provenance.Event) {
 	case provenance.KindSkillActivated:
 		c.activated(e)
 	case provenance.KindResourceRead:
-		if text(member(e.Row, "status")) != string(provenance.StatusError) {
+		if text(member(e.Row, "status")) != string(cfharness.StatusError) {
 			c.mu.Lock()
 			c.reads.add(c.skill(e.Skill), "")
 			c.mu.Unlock()
@@ -166,7 +167,7 @@ func (c *Counters) executed(e *provenance.Event) {
 			break // it is the last one
 		}
 	}
-	if text(status) == string(provenance.StatusError) {
+	if text(status) == string(cfharness.StatusError) {
 		code, served := text(member(failed, "code")), c.serves(e)
 		c.mu.Lock()
 		c.runFailures.add(c.named(e, served), c.code(code))
@@ -175,7 +176,7 @@ func (c *Counters) executed(e *provenance.Event) {
 	}
 	outcome := text(member(ours, "outcome"))
 	failure := outcome
-	if outcome == string(provenance.OutcomeExited) {
+	if outcome == string(cfharness.OutcomeExited) {
 		failure = ""
 		if exit != nil && string(exit) != "0" {
 			failure = exitNonzero

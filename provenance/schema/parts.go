@@ -8,6 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // pattern is a text of a form.
@@ -74,7 +75,7 @@ func byConst(key string) func(a, b *jsonschema.Schema) int {
 
 func opaqueHandle() *jsonschema.Schema {
 	return closed(map[string]*jsonschema.Schema{
-		"type": fixed(provenance.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`), "scope": fixed("run"),
+		"type": fixed(cfharness.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`), "scope": fixed("run"),
 		"createdAt": pattern(timePattern), "passThrough": fixed(true),
 	}, "type", "handleId", "scope", "createdAt", "passThrough")
 }
@@ -98,7 +99,7 @@ func commands() *jsonschema.Schema {
 
 func inputLabels() *jsonschema.Schema {
 	list := &jsonschema.Schema{Type: "array"}
-	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}}, PrefixItems: []*jsonschema.Schema{words(provenance.LabelledInputs()...)}, MinItems: new(1)}
+	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}}, PrefixItems: []*jsonschema.Schema{words(cfharness.LabelledInputs()...)}, MinItems: new(1)}
 	label := closed(map[string]*jsonschema.Schema{"confidentiality": list, "integrity": list.CloneSchemas()})
 	entry := closed(map[string]*jsonschema.Schema{"path": path, "label": label}, "path", "label")
 	return closed(map[string]*jsonschema.Schema{"version": fixed(1), "entries": {Type: "array", Items: entry}}, "version", "entries")
@@ -108,7 +109,7 @@ func inputLabels() *jsonschema.Schema {
 func promptSlot() *jsonschema.Schema {
 	filled := &jsonschema.Schema{Type: "string", MinLength: new(1)}
 	return &jsonschema.Schema{Type: "object", Required: []string{"type", "source", "role", "kernelName", "surface"}, Properties: map[string]*jsonschema.Schema{
-		"type": fixed(provenance.TypePromptSlot), "role": words("direct-command", "context", "quote"), "kernelName": filled, "surface": filled.CloneSchemas(),
+		"type": fixed(cfharness.TypePromptSlot), "role": words("direct-command", "context", "quote"), "kernelName": filled, "surface": filled.CloneSchemas(),
 		"source": {AnyOf: []*jsonschema.Schema{filled.CloneSchemas(), {Type: "object", MinProperties: new(1)}}},
 	}}
 }
@@ -121,7 +122,7 @@ func runManifest(*builder) *jsonschema.Schema {
 		Type: "object", Required: []string{"type", "version", "source"},
 		Description: "In the file given with --run-manifest type, version and source may be absent.",
 		Properties: map[string]*jsonschema.Schema{
-			"type": fixed(provenance.TypeRunManifest), "version": fixed(1), "source": fixed(provenance.RunManifestSource),
+			"type": fixed(cfharness.TypeRunManifest), "version": fixed(1), "source": fixed(cfharness.RunManifestSource),
 			"instanceId": text(), "wishId": text(), "parentWishId": text(), "dispatchClass": text(), "capabilityProfile": text(), "model": text(),
 			"modelProvider":   words("openai-compatible-gateway", "openai-codex"),
 			"modelAuthSource": words("api-key", "none", "owner-bound-oauth", "cf-harness-local-store"),
@@ -131,7 +132,7 @@ func runManifest(*builder) *jsonschema.Schema {
 			"workspace":           {Type: "object", Properties: map[string]*jsonschema.Schema{"hostPath": text(), "sandboxPath": text(), "cwd": text()}},
 			"promptSlot":          promptSlot(),
 			"cfc": {Type: "object", Properties: map[string]*jsonschema.Schema{
-				"enforcementMode": words(provenance.Modes()...), "labelSource": fixed(provenance.RunManifestLabelSource)}},
+				"enforcementMode": words(cfharness.Modes()...), "labelSource": fixed(cfharness.RunManifestLabelSource)}},
 			"extra": object(),
 		},
 	}
@@ -141,7 +142,7 @@ func runManifest(*builder) *jsonschema.Schema {
 func event(b *builder) *jsonschema.Schema {
 	s := b.plain(reflect.TypeFor[provenance.Event]())
 	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern), "row", object(),
-		"decision", b.of(reflect.TypeFor[provenance.PolicyDecision]()), "invocation", b.of(reflect.TypeFor[provenance.InvocationContext]()))(b, s)
+		"decision", b.of(reflect.TypeFor[cfharness.PolicyDecision]()), "invocation", b.of(reflect.TypeFor[cfharness.InvocationContext]()))(b, s)
 	s.Properties["seq"].Minimum = new(1.0)
 	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: skill-registry.json has what a scan found."
 	needs := []provenance.Kind{provenance.KindSessionStarted, provenance.KindPolicyDenied, provenance.KindPolicyWarned, provenance.KindResourceRead, provenance.KindScriptExecuted}
@@ -151,12 +152,12 @@ func event(b *builder) *jsonschema.Schema {
 		typ  reflect.Type
 	}{
 		{provenance.KindSessionStarted, info}, {provenance.KindSessionResumed, info},
-		{provenance.KindSkillActivated, reflect.TypeFor[provenance.Activation]()},
-		{provenance.KindResourceRead, reflect.TypeFor[provenance.ResourceRead]()},
-		{provenance.KindScriptRequested, reflect.TypeFor[provenance.ScriptRequest]()},
-		{provenance.KindScriptExecuted, reflect.TypeFor[provenance.ScriptExecution]()},
-		{provenance.KindPolicyDenied, reflect.TypeFor[provenance.PolicyEvent]()},
-		{provenance.KindPolicyWarned, reflect.TypeFor[provenance.PolicyEvent]()},
+		{provenance.KindSkillActivated, reflect.TypeFor[cfharness.Activation]()},
+		{provenance.KindResourceRead, reflect.TypeFor[cfharness.ResourceRead]()},
+		{provenance.KindScriptRequested, reflect.TypeFor[cfharness.ScriptRequest]()},
+		{provenance.KindScriptExecuted, reflect.TypeFor[cfharness.ScriptExecution]()},
+		{provenance.KindPolicyDenied, reflect.TypeFor[cfharness.PolicyEvent]()},
+		{provenance.KindPolicyWarned, reflect.TypeFor[cfharness.PolicyEvent]()},
 		{provenance.KindOutputsRemoved, reflect.TypeFor[provenance.OutputsRemoved]()},
 	} {
 		then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"row": b.of(row.typ)}}

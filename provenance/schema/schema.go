@@ -22,6 +22,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // ErrUnknown means that there is no schema of that name.
@@ -39,22 +40,22 @@ type document struct {
 
 func documents() []document {
 	return []document{
-		{name: "skill-registry", title: provenance.RegistryFile, typ: reflect.TypeFor[provenance.SkillRegistry]()},
-		{name: "skill-activations", title: provenance.ActivationsFile, typ: reflect.TypeFor[provenance.Activations]()},
-		{name: "skill-resource-reads", title: provenance.ResourceReadsFile, typ: reflect.TypeFor[provenance.ResourceReads]()},
-		{name: "skill-script-executions", title: provenance.ScriptExecutionsFile, typ: reflect.TypeFor[provenance.ScriptExecutions]()},
-		{name: "policy-trace", title: provenance.PolicyTraceFile, typ: reflect.TypeFor[provenance.PolicyTrace]()},
-		{name: "policy-snapshot", title: provenance.PolicySnapshotFile, typ: reflect.TypeFor[provenance.PolicySnapshot]()},
-		{name: "capabilities", title: provenance.CapabilitiesFile, typ: reflect.TypeFor[provenance.CapabilitySnapshot]()},
+		{name: "skill-registry", title: provenance.RegistryFile, typ: reflect.TypeFor[cfharness.SkillRegistry]()},
+		{name: "skill-activations", title: provenance.ActivationsFile, typ: reflect.TypeFor[cfharness.Activations]()},
+		{name: "skill-resource-reads", title: provenance.ResourceReadsFile, typ: reflect.TypeFor[cfharness.ResourceReads]()},
+		{name: "skill-script-executions", title: provenance.ScriptExecutionsFile, typ: reflect.TypeFor[cfharness.ScriptExecutions]()},
+		{name: "policy-trace", title: provenance.PolicyTraceFile, typ: reflect.TypeFor[cfharness.PolicyTrace]()},
+		{name: "policy-snapshot", title: provenance.PolicySnapshotFile, typ: reflect.TypeFor[cfharness.PolicySnapshot]()},
+		{name: "capabilities", title: provenance.CapabilitiesFile, typ: reflect.TypeFor[cfharness.CapabilitySnapshot]()},
 		{name: "run-manifest", title: provenance.RunManifestFile + " as a session keeps it", make: runManifest},
 		{name: "session", title: provenance.SessionFile, typ: reflect.TypeFor[provenance.Session]()},
 		{name: "event", title: "A line of " + provenance.EventsFile, make: event},
-		{name: "observation-denied", title: "A denial, as text and structured content", typ: reflect.TypeFor[provenance.ObservationDenied]()},
-		{name: "load-skill-output", title: "_meta[\"skillsd/result\"] of load_skill", typ: reflect.TypeFor[provenance.LoadOutput]()},
-		{name: "read-skill-resource-output", title: "_meta[\"skillsd/result\"] of a read", typ: reflect.TypeFor[provenance.ReadOutput]()},
-		{name: "run-skill-script-output", title: "_meta[\"skillsd/result\"] of a run", typ: reflect.TypeFor[provenance.RunOutput]()},
-		{name: "failed-output", title: "_meta[\"skillsd/result\"] of a call that failed early", typ: reflect.TypeFor[provenance.FailedOutput]()},
-		{name: "records", title: "_meta[\"skillsd/records\"]", typ: reflect.TypeFor[provenance.CallRecords]()},
+		{name: "observation-denied", title: "A denial, as text and structured content", typ: reflect.TypeFor[cfharness.ObservationDenied]()},
+		{name: "load-skill-output", title: "_meta[\"skillsd/result\"] of load_skill", typ: reflect.TypeFor[cfharness.LoadOutput]()},
+		{name: "read-skill-resource-output", title: "_meta[\"skillsd/result\"] of a read", typ: reflect.TypeFor[cfharness.ReadOutput]()},
+		{name: "run-skill-script-output", title: "_meta[\"skillsd/result\"] of a run", typ: reflect.TypeFor[cfharness.RunOutput]()},
+		{name: "failed-output", title: "_meta[\"skillsd/result\"] of a call that failed early", typ: reflect.TypeFor[cfharness.FailedOutput]()},
+		{name: "records", title: "_meta[\"skillsd/records\"]", typ: reflect.TypeFor[cfharness.CallRecords]()},
 	}
 }
 

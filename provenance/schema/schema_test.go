@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 var (
@@ -82,62 +83,62 @@ func TestOwnSchemas(t *testing.T) {
 
 // sample returns a valid instance of each schema.
 func samples(t *testing.T) map[string]any {
-	var commands provenance.CapabilityCommands
+	var commands cfharness.CapabilityCommands
 	for _, name := range []string{"bash", "sh", "node", "deno", "python", "python3", "git"} {
-		commands = append(commands, provenance.NamedCommand{Name: name})
+		commands = append(commands, cfharness.NamedCommand{Name: name})
 	}
 	matches, size, code, text, count := true, int64(1), 0, "", 1
-	read := provenance.ResourceRead{Type: provenance.TypeResourceRead, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: provenance.StatusRead, ReadAt: at,
+	read := cfharness.ResourceRead{Type: cfharness.TypeResourceRead, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusRead, ReadAt: at,
 		CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches,
 		RegistrySizeBytes: &size, ObservedSizeBytes: &size, ContentKind: "text", MaxBytes: &size, Truncated: &matches,
-		Diagnostics: []provenance.RegistryDiagnostic{{Severity: "warning", Code: "c", Detail: "d"}}, Skillsd: &provenance.ReadExtension{Via: "load_skill"}}
-	ran := &provenance.RunExtension{Outcome: provenance.OutcomeExited, Backend: "native", Network: "none", Workspace: "none", TreeDigest: sum, CacheDigest: sum,
-		Stdout: provenance.StreamSummary{Digest: sum}, Stderr: provenance.StreamSummary{Digest: sum}}
-	execution := provenance.ScriptExecution{Type: provenance.TypeScriptExecution, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: provenance.StatusExecuted,
+		Diagnostics: []cfharness.RegistryDiagnostic{{Severity: "warning", Code: "c", Detail: "d"}}, Skillsd: &cfharness.ReadExtension{Via: "load_skill"}}
+	ran := &cfharness.RunExtension{Outcome: cfharness.OutcomeExited, Backend: "native", Network: "none", Workspace: "none", TreeDigest: sum, CacheDigest: sum,
+		Stdout: cfharness.StreamSummary{Digest: sum}, Stderr: cfharness.StreamSummary{Digest: sum}}
+	execution := cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusExecuted,
 		ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "deno", Argv: []string{"a"}, Args: []string{}, CWD: "/w", ResourcePath: "/h", SandboxResourcePath: "/s",
 		RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size, ExitCode: &code, Skillsd: ran}
-	activation := provenance.Activation{Name: "n", Source: provenance.SourceModel, RunID: "r", Digest: sum, ActivatedAt: at, CFCPromptRole: "context",
-		Skillsd: &provenance.ActivationExtension{TreeDigest: sum}}
-	summary := &provenance.ToolInputSummary{Type: provenance.TypeToolInputSummary, ToolID: "t", Skill: &text, ArgsCount: &count}
-	denied := provenance.ObservationDenied{Type: provenance.TypeObservationDenied, Reason: "not-authorized", Detail: "d", Code: "tier_denied", Remedy: "r", RuleID: "x",
-		Handle: &provenance.OpaqueHandle{Type: provenance.TypeOpaqueHandle, HandleID: "o:stdout", Scope: "run", CreatedAt: at, PassThrough: true}}
-	decision := provenance.PolicyDecision{Type: provenance.TypePolicyDecision, Sequence: 1, RunID: "r", At: at, ToolActivitySequence: 1, ToolCallID: "1", ToolID: "t",
+	activation := cfharness.Activation{Name: "n", Source: cfharness.SourceModel, RunID: "r", Digest: sum, ActivatedAt: at, CFCPromptRole: "context",
+		Skillsd: &cfharness.ActivationExtension{TreeDigest: sum}}
+	summary := &cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: "t", Skill: &text, ArgsCount: &count}
+	denied := cfharness.ObservationDenied{Type: cfharness.TypeObservationDenied, Reason: "not-authorized", Detail: "d", Code: "tier_denied", Remedy: "r", RuleID: "x",
+		Handle: &cfharness.OpaqueHandle{Type: cfharness.TypeOpaqueHandle, HandleID: "o:stdout", Scope: "run", CreatedAt: at, PassThrough: true}}
+	decision := cfharness.PolicyDecision{Type: cfharness.TypePolicyDecision, Sequence: 1, RunID: "r", At: at, ToolActivitySequence: 1, ToolCallID: "1", ToolID: "t",
 		EffectClass: "read", Mode: "observe", Decision: "allowed", ReasonCodes: []string{"cfc_observe_read"}, PromptSlot: slot, ToolInputSummary: summary,
-		Skillsd: &provenance.DecisionExtension{Code: "c"}}
-	invocation := provenance.InvocationContext{Type: provenance.TypeInvocationContext, Version: 1, Sequence: 1, RunID: "r", CreatedAt: at, ToolID: "t", ToolOutputID: "o",
+		Skillsd: &cfharness.DecisionExtension{Code: "c"}}
+	invocation := cfharness.InvocationContext{Type: cfharness.TypeInvocationContext, Version: 1, Sequence: 1, RunID: "r", CreatedAt: at, ToolID: "t", ToolOutputID: "o",
 		Operation: "command", Mode: "observe", CWD: "/tmp", PromptSlot: slot,
-		Inputs: provenance.InvocationInputs{Argv: provenance.SummarizeSequence([]string{"a"}), Stdin: provenance.SummarizeText(nil), Env: provenance.SummarizeEnv([]string{"A=1"})},
-		InputLabels: &provenance.InputLabels{Version: 1, Entries: []provenance.InputLabel{{Path: provenance.List[any]{"args", 0, "x"},
-			Label: provenance.Label{Confidentiality: []json.RawMessage{json.RawMessage(`"c"`)}}}}}}
+		Inputs: cfharness.InvocationInputs{Argv: cfharness.SummarizeSequence([]string{"a"}), Stdin: cfharness.SummarizeText(nil), Env: cfharness.SummarizeEnv([]string{"A=1"})},
+		InputLabels: &cfharness.InputLabels{Version: 1, Entries: []cfharness.InputLabel{{Path: provenance.List[any]{"args", 0, "x"},
+			Label: cfharness.Label{Confidentiality: []json.RawMessage{json.RawMessage(`"c"`)}}}}}}
 	return map[string]any{
-		"skill-registry": provenance.SkillRegistry{Type: provenance.TypeSkillRegistry, Version: 1, GeneratedAt: at, Skills: []provenance.RegistrySkill{{
-			Name: "n", Digest: sum, Frontmatter: json.RawMessage(`{"name":"n","tags":["a"],"b":true}`), Skillsd: &provenance.RegistrySkillExtension{Path: "n", Tier: "user", TreeDigest: sum},
-			Resources: []provenance.RegistryResource{{Path: "scripts/x", Kind: "script", Digest: sum, ContentKind: "text", Script: &provenance.RegistryScript{Runtime: "shebang"}}}}},
-			Skillsd: &provenance.RegistryExtension{Roots: []provenance.RegistryRoot{{Path: "/r", SandboxPath: "/s", Tier: "org"}}}},
-		"skill-activations":       provenance.Activations{Type: provenance.TypeActivations, Version: 1, GeneratedAt: at, Activations: []json.RawMessage{encode(t, activation)}},
-		"skill-resource-reads":    provenance.ResourceReads{Type: provenance.TypeResourceReads, Version: 1, GeneratedAt: at, Reads: []json.RawMessage{encode(t, read)}},
-		"skill-script-executions": provenance.ScriptExecutions{Type: provenance.TypeScriptExecutions, Version: 1, GeneratedAt: at, Executions: []json.RawMessage{encode(t, execution)}},
-		"policy-trace": provenance.PolicyTrace{Type: provenance.TypePolicyTrace, Version: 1, GeneratedAt: at, RunID: "r", Mode: "observe", PolicySnapshotPath: "p",
+		"skill-registry": cfharness.SkillRegistry{Type: cfharness.TypeSkillRegistry, Version: 1, GeneratedAt: at, Skills: []cfharness.RegistrySkill{{
+			Name: "n", Digest: sum, Frontmatter: json.RawMessage(`{"name":"n","tags":["a"],"b":true}`), Skillsd: &cfharness.RegistrySkillExtension{Path: "n", Tier: "user", TreeDigest: sum},
+			Resources: []cfharness.RegistryResource{{Path: "scripts/x", Kind: "script", Digest: sum, ContentKind: "text", Script: &cfharness.RegistryScript{Runtime: "shebang"}}}}},
+			Skillsd: &cfharness.RegistryExtension{Roots: []cfharness.RegistryRoot{{Path: "/r", SandboxPath: "/s", Tier: "org"}}}},
+		"skill-activations":       cfharness.Activations{Type: cfharness.TypeActivations, Version: 1, GeneratedAt: at, Activations: []json.RawMessage{encode(t, activation)}},
+		"skill-resource-reads":    cfharness.ResourceReads{Type: cfharness.TypeResourceReads, Version: 1, GeneratedAt: at, Reads: []json.RawMessage{encode(t, read)}},
+		"skill-script-executions": cfharness.ScriptExecutions{Type: cfharness.TypeScriptExecutions, Version: 1, GeneratedAt: at, Executions: []json.RawMessage{encode(t, execution)}},
+		"policy-trace": cfharness.PolicyTrace{Type: cfharness.TypePolicyTrace, Version: 1, GeneratedAt: at, RunID: "r", Mode: "observe", PolicySnapshotPath: "p",
 			PolicySnapshotDigest: sum, Decisions: []json.RawMessage{encode(t, decision)}, InvocationContexts: []json.RawMessage{encode(t, invocation)}},
-		"policy-snapshot": provenance.PolicySnapshot{Type: provenance.TypePolicySnapshot, Version: 1, GeneratedAt: at, RunID: "r",
-			CFC:        provenance.SnapshotCFC{Mode: "observe", ModeSource: "override", AbsenceBehavior: "observe-only", SubstrateStatus: "missing"},
-			PromptSlot: provenance.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: slot}, ParentTools: provenance.SnapshotTools{Allowance: "restricted"},
-			Subagents: provenance.SnapshotSubagents{ProfileConfigs: []provenance.ProfileConfig{{Profile: "p", ExecutionTarget: "host"}}},
-			Substrate: &provenance.SnapshotSubstrate{ProtectedXattrs: &provenance.ProtectedXattrs{SandboxVisibility: "not-probed"}},
-			Skillsd:   &provenance.PolicyExtension{Release: "none", AllowedTools: "enforce"}},
-		"capabilities": provenance.CapabilitySnapshot{Type: provenance.TypeCapabilities, At: at, Commands: commands, CFC: provenance.CapabilityCFC{Mode: "observe", AbsenceBehavior: "observe-only",
-			SubstrateStatus: "missing", ProtectedXattrs: provenance.ProtectedXattrs{SandboxVisibility: "not-probed"}}},
+		"policy-snapshot": cfharness.PolicySnapshot{Type: cfharness.TypePolicySnapshot, Version: 1, GeneratedAt: at, RunID: "r",
+			CFC:        cfharness.SnapshotCFC{Mode: "observe", ModeSource: "override", AbsenceBehavior: "observe-only", SubstrateStatus: "missing"},
+			PromptSlot: cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: slot}, ParentTools: cfharness.SnapshotTools{Allowance: "restricted"},
+			Subagents: cfharness.SnapshotSubagents{ProfileConfigs: []cfharness.ProfileConfig{{Profile: "p", ExecutionTarget: "host"}}},
+			Substrate: &cfharness.SnapshotSubstrate{ProtectedXattrs: &cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"}},
+			Skillsd:   &cfharness.PolicyExtension{Release: "none", AllowedTools: "enforce"}},
+		"capabilities": cfharness.CapabilitySnapshot{Type: cfharness.TypeCapabilities, At: at, Commands: commands, CFC: cfharness.CapabilityCFC{Mode: "observe", AbsenceBehavior: "observe-only",
+			SubstrateStatus: "missing", ProtectedXattrs: cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"}}},
 		"run-manifest": json.RawMessage(`{"type":"cf-harness.loom-run-manifest","version":1,"source":"loom","cfc":{"enforcementMode":"observe"},"own":1}`),
 		"session":      provenance.Session{ID: "r", CreatedAt: at, State: provenance.StateOpen, Head: provenance.Head{Seq: 1, Hash: strings.Repeat("a", 64)}},
 		"event": line(t, &provenance.Event{Seq: 1, Time: at.Time, Kind: provenance.KindScriptExecuted, Session: "r", Principal: "p", Detail: "d", Row: encode(t, execution),
 			Decision: encode(t, decision), Invocation: encode(t, invocation), Files: []provenance.File{{Name: "n", Digest: sum}}, Prev: provenance.FirstPrev}),
 		"observation-denied":         denied,
-		"load-skill-output":          provenance.LoadOutput{Type: provenance.TypeLoadOutput, Status: "loaded", CFCPromptRole: "context", Digest: sum, TreeDigest: sum, ExpiresAt: at},
-		"read-skill-resource-output": provenance.ReadOutput{Type: provenance.TypeReadOutput, Status: provenance.StatusRead, CFCPromptRole: "context", SandboxResourcePath: "/s", ObservedDigest: sum, Content: &text},
-		"run-skill-script-output":    provenance.RunOutput{Type: provenance.TypeRunOutput, Status: provenance.StatusExecuted, Argv: []string{"a"}, ExecutionTarget: "sandbox", Stdout: &text, Skillsd: ran},
-		"failed-output":              provenance.FailedOutput{Status: provenance.StatusError, Error: provenance.RecordError{Code: "internal", Message: "m"}},
-		"records": provenance.CallRecords{Type: provenance.TypeCallRecords, Version: 1, RunID: "r", File: provenance.ResourceReadsFile, Record: encode(t, read), Decision: encode(t, decision),
-			PolicyEvents: []json.RawMessage{encode(t, provenance.PolicyEvent{Type: provenance.TypePolicyEvent, Severity: "denied", Mode: "observe", ToolID: "t", At: at, ObservationDenied: &denied})},
+		"load-skill-output":          cfharness.LoadOutput{Type: cfharness.TypeLoadOutput, Status: "loaded", CFCPromptRole: "context", Digest: sum, TreeDigest: sum, ExpiresAt: at},
+		"read-skill-resource-output": cfharness.ReadOutput{Type: cfharness.TypeReadOutput, Status: cfharness.StatusRead, CFCPromptRole: "context", SandboxResourcePath: "/s", ObservedDigest: sum, Content: &text},
+		"run-skill-script-output":    cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Argv: []string{"a"}, ExecutionTarget: "sandbox", Stdout: &text, Skillsd: ran},
+		"failed-output":              cfharness.FailedOutput{Status: cfharness.StatusError, Error: cfharness.RecordError{Code: "internal", Message: "m"}},
+		"records": cfharness.CallRecords{Type: cfharness.TypeCallRecords, Version: 1, RunID: "r", File: provenance.ResourceReadsFile, Record: encode(t, read), Decision: encode(t, decision),
+			PolicyEvents: []json.RawMessage{encode(t, cfharness.PolicyEvent{Type: cfharness.TypePolicyEvent, Severity: "denied", Mode: "observe", ToolID: "t", At: at, ObservationDenied: &denied})},
 			Invocation:   encode(t, invocation), EventIDs: []string{"r:1"}},
 	}
 }

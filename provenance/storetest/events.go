@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 var epoch = time.Date(2026, 11, 21, 8, 0, 0, 123456789, time.UTC)
@@ -25,12 +26,12 @@ func Event(session string, k provenance.Kind, n int) *provenance.Event {
 			Server: provenance.Server{Version: "v1", Protocol: "2025-11-25"}, Mode: "enforce-explicit",
 		})
 	case provenance.KindSkillActivated:
-		e.Row = encode(provenance.Activation{Name: "pdf", Source: provenance.SourceModel, RunID: session, ActivatedAt: at, CFCPromptRole: provenance.PromptRoleContext})
+		e.Row = encode(cfharness.Activation{Name: "pdf", Source: cfharness.SourceModel, RunID: session, ActivatedAt: at, CFCPromptRole: cfharness.PromptRoleContext})
 	case provenance.KindResourceRead:
-		e.Row = encode(provenance.ResourceRead{Type: provenance.TypeResourceRead, OutputID: output, RunID: session, Status: provenance.StatusRead, ReadAt: at})
+		e.Row = encode(cfharness.ResourceRead{Type: cfharness.TypeResourceRead, OutputID: output, RunID: session, Status: cfharness.StatusRead, ReadAt: at})
 		e.Decision = decision(session, at, n, provenance.DecisionAllowed)
 	case provenance.KindScriptExecuted:
-		e.Row = encode(provenance.ScriptExecution{Type: provenance.TypeScriptExecution, OutputID: output, RunID: session, Status: provenance.StatusExecuted, ExecutedAt: at, Args: []string{"<a>"}})
+		e.Row = encode(cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, OutputID: output, RunID: session, Status: cfharness.StatusExecuted, ExecutedAt: at, Args: []string{"<a>"}})
 	case provenance.KindPolicyDenied:
 		e.Decision = decision(session, at, n, provenance.DecisionDenied)
 	}
@@ -38,8 +39,8 @@ func Event(session string, k provenance.Kind, n int) *provenance.Event {
 }
 
 func decision(session string, at provenance.Timestamp, n int, outcome string) json.RawMessage {
-	return encode(provenance.PolicyDecision{
-		Type: provenance.TypePolicyDecision, Sequence: n, RunID: session, At: at, ToolID: "run_skill_script",
+	return encode(cfharness.PolicyDecision{
+		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: session, At: at, ToolID: "run_skill_script",
 		Mode: "enforce-explicit", Decision: outcome, ReasonCodes: []string{"tool_not_allowed"},
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 func testSessions(t *testing.T, st provenance.Store) {
@@ -52,7 +53,7 @@ func testRecall(t *testing.T, st provenance.Store) {
 	for i, path := range []string{"pdf", "xlsx", "pdf"} {
 		e := Event("s", provenance.KindSkillActivated, i+2)
 		e.Skill = path
-		e.Row = encode(provenance.Activation{Name: path, Source: provenance.SourceModel, Skillsd: &provenance.ActivationExtension{
+		e.Row = encode(cfharness.Activation{Name: path, Source: cfharness.SourceModel, Skillsd: &cfharness.ActivationExtension{
 			Path: path, TreeDigest: digest.FromString(string(rune('a' + i))), HandleDigest: digest.FromString("handle"),
 		}})
 		events = append(events, e)
@@ -63,7 +64,7 @@ func testRecall(t *testing.T, st provenance.Store) {
 			t.Fatal(err)
 		}
 	}
-	got, err := provenance.Recall(t.Context(), st, "s")
+	got, err := cfharness.Recall(t.Context(), st, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func testRecall(t *testing.T, st provenance.Store) {
 	if len(got.Activations) != 2 || got.Activations[0].Skillsd.TreeDigest != digest.FromString("c") || got.Activations[1].Name != "xlsx" {
 		t.Errorf("Recall gave activations %+v, want the last of each skill", got.Activations)
 	}
-	if _, err := provenance.Recall(t.Context(), st, "other"); !errors.Is(err, provenance.ErrNotFound) {
+	if _, err := cfharness.Recall(t.Context(), st, "other"); !errors.Is(err, provenance.ErrNotFound) {
 		t.Errorf("Recall of an unknown session = %v, want ErrNotFound", err)
 	}
 }
@@ -103,7 +104,7 @@ func testKeep(t *testing.T, st provenance.Store) {
 
 // Invocation contexts stand beside the decisions and come and go with no other row.
 func testInvocations(t *testing.T, st provenance.Store) {
-	var views provenance.Views
+	var views cfharness.Views
 	for i, k := range []provenance.Kind{provenance.KindSessionStarted, provenance.KindScriptRequested, provenance.KindResourceRead, provenance.KindScriptRequested, provenance.KindPolicyDenied} {
 		e := Event("s", k, i)
 		if k == provenance.KindScriptRequested {

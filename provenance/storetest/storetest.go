@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // Run checks stores made by open, which must be empty and independent of each other. Run closes
@@ -167,7 +168,7 @@ func testViews(t *testing.T, st provenance.Store) {
 	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptExecuted, provenance.KindPolicyDenied}
 	sent = append(sent, Append(t, st, "s", kinds...)...)
 	for _, name := range provenance.ViewNames() {
-		var views provenance.Views
+		var views cfharness.Views
 		for _, e := range sent {
 			if err := views.Add(e); err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package provenance
+package cfharness
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // MaxRunManifest is the most bytes of a run manifest.
@@ -38,7 +40,7 @@ type RunManifest struct {
 // Errors: ErrInvalid, with the key.
 func ParseRunManifest(data []byte) (*RunManifest, error) {
 	if len(data) > MaxRunManifest {
-		return nil, fmt.Errorf("run manifest: %w: longer than %d bytes", ErrInvalid, MaxRunManifest)
+		return nil, fmt.Errorf("run manifest: %w: longer than %d bytes", provenance.ErrInvalid, MaxRunManifest)
 	}
 	keys, fields, err := parseObject(data)
 	if err != nil {
@@ -48,7 +50,7 @@ func ParseRunManifest(data []byte) (*RunManifest, error) {
 	for _, check := range manifestChecks(m) {
 		raw, present := fields[check.key]
 		if present && !check.accept(raw) {
-			return nil, fmt.Errorf("run manifest: %w: %q does not have its form", ErrInvalid, check.key)
+			return nil, fmt.Errorf("run manifest: %w: %q does not have its form", provenance.ErrInvalid, check.key)
 		}
 	}
 	if m.Raw, err = keptManifest(keys, fields); err != nil {
@@ -113,7 +115,7 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMes
 		if _, present := fields[f.key]; present {
 			continue
 		}
-		raw, err := Encode(f.value)
+		raw, err := provenance.Encode(f.value)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +127,7 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMes
 		if i > 0 {
 			buf.WriteByte(',')
 		}
-		name, err := Encode(key)
+		name, err := provenance.Encode(key)
 		if err != nil {
 			return nil, err
 		}
@@ -142,25 +144,25 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMes
 // Errors: ErrInvalid.
 func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
 	if !utf8.Valid(data) || !json.Valid(data) {
-		return nil, nil, fmt.Errorf("%w: not JSON in UTF-8", ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: not JSON in UTF-8", provenance.ErrInvalid)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, nil, fmt.Errorf("%w: not an object", ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
 	}
 	fields = make(map[string]json.RawMessage)
 	for dec.More() {
 		token, err := dec.Token()
 		key, ok := token.(string)
 		if err != nil || !ok {
-			return nil, nil, fmt.Errorf("%w: not an object", ErrInvalid)
+			return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
 		}
 		if _, twice := fields[key]; twice {
-			return nil, nil, fmt.Errorf("%w: key %.40q stands twice", ErrInvalid, key)
+			return nil, nil, fmt.Errorf("%w: key %.40q stands twice", provenance.ErrInvalid, key)
 		}
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
-			return nil, nil, fmt.Errorf("%w: value of %.40q", ErrInvalid, key)
+			return nil, nil, fmt.Errorf("%w: value of %.40q", provenance.ErrInvalid, key)
 		}
 		keys, fields[key] = append(keys, key), raw
 	}

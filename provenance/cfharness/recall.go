@@ -1,10 +1,12 @@
-package provenance
+package cfharness
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // Recollection is what a server needs of a recorded session to know its client again.
@@ -23,18 +25,18 @@ type Recollection struct {
 // Recall reads what session id of st was, from its events.
 //
 // Errors: those of Store.Events, ErrCorrupt for a row that is none.
-func Recall(ctx context.Context, st Store, id string) (*Recollection, error) {
+func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection, error) {
 	var r Recollection
 	type key struct{ path, handle string }
 	at := make(map[key]int)
-	for e, err := range st.Events(ctx, Query{Session: id}) {
+	for e, err := range st.Events(ctx, provenance.Query{Session: id}) {
 		if err != nil {
 			return nil, err
 		}
 		if err := r.addMode(e); err != nil {
 			return nil, err
 		}
-		if e.Kind != KindSessionStarted && e.Kind != KindSessionResumed && e.Kind != KindSkillActivated {
+		if e.Kind != provenance.KindSessionStarted && e.Kind != provenance.KindSessionResumed && e.Kind != provenance.KindSkillActivated {
 			continue
 		}
 		r.Principal = e.Principal
@@ -44,17 +46,17 @@ func Recall(ctx context.Context, st Store, id string) (*Recollection, error) {
 		if len(e.Row) == 0 {
 			continue
 		}
-		if e.Kind != KindSkillActivated {
-			var info SessionInfo
+		if e.Kind != provenance.KindSkillActivated {
+			var info provenance.SessionInfo
 			if err := json.Unmarshal(e.Row, &info); err != nil {
-				return nil, fmt.Errorf("%w: row of event %s: %v", ErrCorrupt, e.ID(), err)
+				return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 			}
 			r.ClientSession, r.Profile = info.ClientSession, info.Profile
 			continue
 		}
 		var row Activation
 		if err := json.Unmarshal(e.Row, &row); err != nil {
-			return nil, fmt.Errorf("%w: row of event %s: %v", ErrCorrupt, e.ID(), err)
+			return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 		}
 		k := key{path: e.Skill}
 		if row.Skillsd != nil {
@@ -71,9 +73,9 @@ func Recall(ctx context.Context, st Store, id string) (*Recollection, error) {
 }
 
 // addMode notes the mode that an event tells of. A client raises it with any call.
-func (r *Recollection) addMode(e *Event) error {
+func (r *Recollection) addMode(e *provenance.Event) error {
 	raw := e.Decision
-	if e.Kind == KindSessionStarted || e.Kind == KindSessionResumed {
+	if e.Kind == provenance.KindSessionStarted || e.Kind == provenance.KindSessionResumed {
 		raw = e.Row
 	}
 	if len(raw) == 0 {
@@ -83,7 +85,7 @@ func (r *Recollection) addMode(e *Event) error {
 		Mode string `json:"cfcEnforcementMode"`
 	}
 	if err := json.Unmarshal(raw, &row); err != nil {
-		return fmt.Errorf("%w: row of event %s: %v", ErrCorrupt, e.ID(), err)
+		return fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 	}
 	if row.Mode != "" && !slices.Contains(r.Modes, row.Mode) {
 		r.Modes = append(r.Modes, row.Mode)

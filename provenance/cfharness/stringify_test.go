@@ -1,4 +1,4 @@
-package provenance_test
+package cfharness_test
 
 import (
 	"bytes"
@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 var stringifyCases = []struct{ in, want string }{
@@ -28,12 +31,12 @@ var stringifyCases = []struct{ in, want string }{
 
 func TestStringify(t *testing.T) {
 	for _, tc := range stringifyCases {
-		if got, err := provenance.Stringify([]byte(tc.in)); err != nil || string(got) != tc.want {
+		if got, err := cfharness.Stringify([]byte(tc.in)); err != nil || string(got) != tc.want {
 			t.Errorf("Stringify(%s) = %s, %v, want %s", tc.in, got, err, tc.want)
 		}
 	}
 	for _, bad := range []string{"", "{", "{}{}", "nul", "\"\xff\"", "[1,]", strings.Repeat("[", 20000)} {
-		if got, err := provenance.Stringify([]byte(bad)); !errors.Is(err, provenance.ErrInvalid) {
+		if got, err := cfharness.Stringify([]byte(bad)); !errors.Is(err, provenance.ErrInvalid) {
 			t.Errorf("Stringify(%.20q) = %s, %v", bad, got, err)
 		}
 	}
@@ -62,17 +65,17 @@ func TestStringifyIsJavaScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
-		want, err := provenance.Stringify([]byte(line)) // the text of a string, in the same form
+		want, err := cfharness.Stringify([]byte(line)) // the text of a string, in the same form
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := provenance.Stringify([]byte(stringifyCases[i].in))
+		got, err := cfharness.Stringify([]byte(stringifyCases[i].in))
 		if err != nil {
 			t.Fatal(err)
 		}
 		quoted := bytes.NewBufferString("")
 		quoted.Write(raw(t, string(got)))
-		again, err := provenance.Stringify(quoted.Bytes())
+		again, err := cfharness.Stringify(quoted.Bytes())
 		if err != nil || !bytes.Equal(want, again) {
 			t.Errorf("%s: %s, JavaScript has %s (%v)", stringifyCases[i].in, again, want, err)
 		}
@@ -85,14 +88,14 @@ func FuzzStringify(f *testing.F) {
 		f.Add([]byte(tc.in))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		out, err := provenance.Stringify(data)
+		out, err := cfharness.Stringify(data)
 		if err != nil {
 			if json.Valid(data) && bytes.Equal(data, bytes.ToValidUTF8(data, nil)) {
 				t.Fatalf("Stringify(%q) = %v", data, err)
 			}
 			return
 		}
-		if again, err := provenance.Stringify(out); err != nil || !bytes.Equal(again, out) {
+		if again, err := cfharness.Stringify(out); err != nil || !bytes.Equal(again, out) {
 			t.Fatalf("Stringify(%q) = %q, and of that %q, %v", data, out, again, err)
 		}
 		if len(data) > 1<<16 {
@@ -102,10 +105,18 @@ func FuzzStringify(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, _ := provenance.CompactDigest(data); a == "" {
+		if a, _ := cfharness.CompactDigest(data); a == "" {
 			t.Fatal("no digest")
-		} else if b, _ := provenance.CompactDigest(pretty); a != b {
+		} else if b, _ := cfharness.CompactDigest(pretty); a != b {
 			t.Fatalf("digests of %q and %q differ", data, pretty)
 		}
 	})
+}
+
+func TestCompactDigest(t *testing.T) {
+	a, errA := cfharness.CompactDigest([]byte("{\n  \"a\": 1\n}\n"))
+	b, errB := cfharness.CompactDigest([]byte(`{"a":1}`))
+	if a != b || a != digest.FromString(`{"a":1}`) || errA != nil || errB != nil {
+		t.Errorf("CompactDigest = %v and %v (%v, %v)", a, b, errA, errB)
+	}
 }

@@ -1,9 +1,11 @@
-package provenance
+package cfharness
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // Frame is a view without its rows, so that they can be written one by one: for each list Before,
@@ -18,20 +20,20 @@ type FrameList struct {
 	Before []byte
 
 	id  int
-	row func(*Event) json.RawMessage
+	row func(*provenance.Event) json.RawMessage
 }
 
 // Frame returns the frame of a view of the events added. Errors: ErrNotFound for a name that is no
 // view, or a view of no rows.
-func (t *Tally) Frame(name string) (*Frame, error) {
-	if !IsView(name) || t.Rows(name) == 0 {
-		return nil, fmt.Errorf("view %.60q: %w", name, ErrNotFound)
+func (t *Heads) Frame(name string) (*Frame, error) {
+	if !provenance.IsView(name) || t.Rows(name) == 0 {
+		return nil, fmt.Errorf("view %.60q: %w", name, provenance.ErrNotFound)
 	}
-	return newFrame(name, t.Session.ID, t.view(name))
+	return newFrame(name, t.session, t.view(name))
 }
 
 // Row returns the row that e adds to the list, or nil.
-func (l *FrameList) Row(e *Event) json.RawMessage { return l.row(e) }
+func (l *FrameList) Row(e *provenance.Event) json.RawMessage { return l.row(e) }
 
 // Append writes a row; first says that none of the list stands before it. Errors: ErrInvalid for
 // what is not JSON.
@@ -41,7 +43,7 @@ func (l *FrameList) Append(buf *bytes.Buffer, row json.RawMessage, first bool) e
 	}
 	buf.WriteString("\n    ")
 	if err := json.Indent(buf, bytes.TrimSpace(row), "    ", "  "); err != nil {
-		return fmt.Errorf("%w: row: %v", ErrInvalid, err)
+		return fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func (l *FrameList) After(rows bool) []byte {
 }
 
 func newFrame(name, session string, h *viewHead) (*Frame, error) {
-	data, err := EncodePretty(h.shell(name, session))
+	data, err := provenance.EncodePretty(h.shell(name, session))
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +79,13 @@ func newFrame(name, session string, h *viewHead) (*Frame, error) {
 
 // shell is the view without rows.
 func (h *viewHead) shell(name, session string) any {
-	at := Stamp(h.at)
+	at := provenance.Stamp(h.at)
 	switch name {
-	case ActivationsFile:
+	case provenance.ActivationsFile:
 		return Activations{TypeActivations, 1, at, nil}
-	case ResourceReadsFile:
+	case provenance.ResourceReadsFile:
 		return ResourceReads{TypeResourceReads, 1, at, nil}
-	case ScriptExecutionsFile:
+	case provenance.ScriptExecutionsFile:
 		return ScriptExecutions{TypeScriptExecutions, 1, at, nil}
 	}
 	trace := PolicyTrace{

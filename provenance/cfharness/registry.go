@@ -1,9 +1,11 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // Values of the type key of the records of this package.
@@ -38,21 +40,21 @@ const (
 // SkillRegistry is the content of skill-registry.json, the snapshot a session started from.
 // SkillsRoot and SandboxSkillsRoot are those of the first root; all stand in the extension.
 type SkillRegistry struct {
-	Type              string                   `json:"type"`
-	Version           int                      `json:"version"`
-	SkillsRoot        string                   `json:"skillsRoot"` // host path
-	SandboxSkillsRoot string                   `json:"sandboxSkillsRoot"`
-	GeneratedAt       Timestamp                `json:"generatedAt"`
-	Skills            List[RegistrySkill]      `json:"skills"`
-	Diagnostics       List[RegistryDiagnostic] `json:"diagnostics"`
-	Skillsd           *RegistryExtension       `json:"skillsd,omitempty"`
+	Type              string                              `json:"type"`
+	Version           int                                 `json:"version"`
+	SkillsRoot        string                              `json:"skillsRoot"` // host path
+	SandboxSkillsRoot string                              `json:"sandboxSkillsRoot"`
+	GeneratedAt       provenance.Timestamp                `json:"generatedAt"`
+	Skills            provenance.List[RegistrySkill]      `json:"skills"`
+	Diagnostics       provenance.List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd           *RegistryExtension                  `json:"skillsd,omitempty"`
 }
 
 // RegistryExtension is the skillsd key of a SkillRegistry.
 type RegistryExtension struct {
-	Roots       List[RegistryRoot]    `json:"roots"`
-	Diagnostics []ExtendedDiagnostic  `json:"diagnostics,omitempty"`
-	Shadowed    []RegistrySkillShadow `json:"shadowed,omitempty"`
+	Roots       provenance.List[RegistryRoot] `json:"roots"`
+	Diagnostics []ExtendedDiagnostic          `json:"diagnostics,omitempty"`
+	Shadowed    []RegistrySkillShadow         `json:"shadowed,omitempty"`
 }
 
 // RegistryRoot is one configured root.
@@ -72,17 +74,17 @@ type RegistrySkillShadow struct {
 
 // RegistrySkill is one skill of a SkillRegistry.
 type RegistrySkill struct {
-	Name            string                   `json:"name"`
-	Description     string                   `json:"description"`
-	SkillPath       string                   `json:"skillPath"` // host path of SKILL.md
-	SkillDir        string                   `json:"skillDir"`  // host path
-	SandboxPath     string                   `json:"sandboxSkillPath"`
-	SandboxSkillDir string                   `json:"sandboxSkillDir"`
-	Digest          digest.Digest            `json:"digest"` // of SKILL.md
-	Resources       List[RegistryResource]   `json:"resources"`
-	Frontmatter     json.RawMessage          `json:"frontmatter"` // object of strings, booleans and lists of strings
-	Diagnostics     List[RegistryDiagnostic] `json:"diagnostics"`
-	Skillsd         *RegistrySkillExtension  `json:"skillsd,omitempty"`
+	Name            string                              `json:"name"`
+	Description     string                              `json:"description"`
+	SkillPath       string                              `json:"skillPath"` // host path of SKILL.md
+	SkillDir        string                              `json:"skillDir"`  // host path
+	SandboxPath     string                              `json:"sandboxSkillPath"`
+	SandboxSkillDir string                              `json:"sandboxSkillDir"`
+	Digest          digest.Digest                       `json:"digest"` // of SKILL.md
+	Resources       provenance.List[RegistryResource]   `json:"resources"`
+	Frontmatter     json.RawMessage                     `json:"frontmatter"` // object of strings, booleans and lists of strings
+	Diagnostics     provenance.List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd         *RegistrySkillExtension             `json:"skillsd,omitempty"`
 }
 
 // RegistrySkillExtension is the skillsd key of a RegistrySkill.
@@ -104,16 +106,16 @@ type RegistryVerdict struct {
 
 // RegistryResource is one file of a skill besides SKILL.md.
 type RegistryResource struct {
-	Path                string                     `json:"path"`
-	Kind                string                     `json:"kind"`         // reference, asset, template, script or other
-	ResourcePath        string                     `json:"resourcePath"` // host path
-	SandboxResourcePath string                     `json:"sandboxResourcePath"`
-	SizeBytes           int64                      `json:"sizeBytes"`
-	Digest              digest.Digest              `json:"digest"`
-	ContentKind         string                     `json:"contentKind"` // text or binary
-	Script              *RegistryScript            `json:"script,omitempty"`
-	Diagnostics         List[RegistryDiagnostic]   `json:"diagnostics"`
-	Skillsd             *RegistryResourceExtension `json:"skillsd,omitempty"`
+	Path                string                              `json:"path"`
+	Kind                string                              `json:"kind"`         // reference, asset, template, script or other
+	ResourcePath        string                              `json:"resourcePath"` // host path
+	SandboxResourcePath string                              `json:"sandboxResourcePath"`
+	SizeBytes           int64                               `json:"sizeBytes"`
+	Digest              digest.Digest                       `json:"digest"`
+	ContentKind         string                              `json:"contentKind"` // text or binary
+	Script              *RegistryScript                     `json:"script,omitempty"`
+	Diagnostics         provenance.List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd             *RegistryResourceExtension          `json:"skillsd,omitempty"`
 }
 
 // RegistryScript describes a resource of kind script; other resources have none.

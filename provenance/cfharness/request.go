@@ -1,9 +1,11 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // TypeScriptRequest is the type of a ScriptRequest.
@@ -38,15 +40,15 @@ type Pending struct {
 }
 
 // Add follows e.
-func (p *Pending) Add(e *Event) {
+func (p *Pending) Add(e *provenance.Event) {
 	var id string
 	switch e.Kind {
-	case KindScriptRequested, KindScriptExecuted, KindApprovalAsked:
+	case provenance.KindScriptRequested, provenance.KindScriptExecuted, provenance.KindApprovalAsked:
 		var row ScriptRequest
 		if json.Unmarshal(e.Row, &row) == nil {
 			id = row.OutputID
 		}
-	case KindPolicyDenied:
+	case provenance.KindPolicyDenied:
 		var row PolicyDecision
 		if json.Unmarshal(e.Decision, &row) == nil && row.Skillsd != nil {
 			id = row.Skillsd.OutputID
@@ -55,7 +57,7 @@ func (p *Pending) Add(e *Event) {
 	if id == "" {
 		return
 	}
-	if e.Kind == KindScriptRequested {
+	if e.Kind == provenance.KindScriptRequested {
 		p.order = append(p.order, id)
 		return
 	}

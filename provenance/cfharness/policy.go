@@ -1,31 +1,26 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
 
 	"github.com/opencontainers/go-digest"
-)
 
-// The outcomes of a decision.
-const (
-	DecisionAllowed = "allowed"
-	DecisionWarned  = "warned"
-	DecisionDenied  = "denied"
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // PolicyEvent is a warning or a refusal. Those made after execution have neither PromptSlot nor
 // ToolInputSummary.
 type PolicyEvent struct {
-	Type              string             `json:"type"`
-	Severity          string             `json:"severity"` // SeverityWarning or SeverityDenied
-	Mode              string             `json:"mode"`
-	ToolID            string             `json:"toolId"`
-	Detail            string             `json:"detail"`
-	At                Timestamp          `json:"at"`
-	ToolCallID        string             `json:"toolCallId,omitempty"`
-	PromptSlot        json.RawMessage    `json:"promptSlot,omitempty"`
-	ToolInputSummary  *ToolInputSummary  `json:"toolInputSummary,omitempty"`
-	ObservationDenied *ObservationDenied `json:"observationDenied,omitempty"`
+	Type              string               `json:"type"`
+	Severity          string               `json:"severity"` // SeverityWarning or SeverityDenied
+	Mode              string               `json:"mode"`
+	ToolID            string               `json:"toolId"`
+	Detail            string               `json:"detail"`
+	At                provenance.Timestamp `json:"at"`
+	ToolCallID        string               `json:"toolCallId,omitempty"`
+	PromptSlot        json.RawMessage      `json:"promptSlot,omitempty"`
+	ToolInputSummary  *ToolInputSummary    `json:"toolInputSummary,omitempty"`
+	ObservationDenied *ObservationDenied   `json:"observationDenied,omitempty"`
 }
 
 // The severities of a PolicyEvent.
@@ -41,23 +36,23 @@ const (
 // The server leaves PolicyEventIndexes out: they point into a list of policy events that no file of a
 // session holds. Policy events are the rows of policy.denied and policy.warned events.
 type PolicyDecision struct {
-	Type                 string             `json:"type"`
-	Sequence             int                `json:"sequence"`
-	RunID                string             `json:"runId"`
-	At                   Timestamp          `json:"at"`
-	ToolActivitySequence int                `json:"toolActivitySequence"`
-	ToolCallID           string             `json:"toolCallId"`
-	ToolID               string             `json:"toolId"`
-	EffectClass          string             `json:"effectClass,omitempty"` // read, write or side-effect
-	Mode                 string             `json:"cfcEnforcementMode"`
-	Decision             string             `json:"decision"` // one of the Decision constants
-	ReasonCodes          List[string]       `json:"reasonCodes"`
-	Detail               string             `json:"detail,omitempty"`
-	PromptSlot           json.RawMessage    `json:"promptSlot,omitempty"`
-	ToolInputSummary     *ToolInputSummary  `json:"toolInputSummary,omitempty"`
-	PolicyEventIndexes   []int              `json:"policyEventIndexes,omitempty"`
-	SubagentProfile      string             `json:"subagentProfile,omitempty"`
-	Skillsd              *DecisionExtension `json:"skillsd,omitempty"`
+	Type                 string                  `json:"type"`
+	Sequence             int                     `json:"sequence"`
+	RunID                string                  `json:"runId"`
+	At                   provenance.Timestamp    `json:"at"`
+	ToolActivitySequence int                     `json:"toolActivitySequence"`
+	ToolCallID           string                  `json:"toolCallId"`
+	ToolID               string                  `json:"toolId"`
+	EffectClass          string                  `json:"effectClass,omitempty"` // read, write or side-effect
+	Mode                 string                  `json:"cfcEnforcementMode"`
+	Decision             string                  `json:"decision"` // one of the Decision constants
+	ReasonCodes          provenance.List[string] `json:"reasonCodes"`
+	Detail               string                  `json:"detail,omitempty"`
+	PromptSlot           json.RawMessage         `json:"promptSlot,omitempty"`
+	ToolInputSummary     *ToolInputSummary       `json:"toolInputSummary,omitempty"`
+	PolicyEventIndexes   []int                   `json:"policyEventIndexes,omitempty"`
+	SubagentProfile      string                  `json:"subagentProfile,omitempty"`
+	Skillsd              *DecisionExtension      `json:"skillsd,omitempty"`
 }
 
 // DecisionExtension is the skillsd key of a PolicyDecision.
@@ -78,16 +73,16 @@ type DecisionExtension struct {
 
 // PolicyTrace is the content of policy-trace.json; Decisions are [PolicyDecision].
 type PolicyTrace struct {
-	Type                 string                `json:"type"`
-	Version              int                   `json:"version"`
-	GeneratedAt          Timestamp             `json:"generatedAt"`
-	RunID                string                `json:"runId"`
-	Mode                 string                `json:"cfcEnforcementMode"`
-	PolicySnapshotPath   string                `json:"cfcPolicySnapshotPath,omitempty"`
-	PolicySnapshotDigest digest.Digest         `json:"cfcPolicySnapshotDigest,omitempty"` // of its compact JSON
-	DecisionCounts       DecisionCounts        `json:"decisionCounts"`
-	Decisions            List[json.RawMessage] `json:"decisions"`
-	InvocationContexts   []json.RawMessage     `json:"cfcInvocationContexts,omitempty"`
+	Type                 string                           `json:"type"`
+	Version              int                              `json:"version"`
+	GeneratedAt          provenance.Timestamp             `json:"generatedAt"`
+	RunID                string                           `json:"runId"`
+	Mode                 string                           `json:"cfcEnforcementMode"`
+	PolicySnapshotPath   string                           `json:"cfcPolicySnapshotPath,omitempty"`
+	PolicySnapshotDigest digest.Digest                    `json:"cfcPolicySnapshotDigest,omitempty"` // of its compact JSON
+	DecisionCounts       DecisionCounts                   `json:"decisionCounts"`
+	Decisions            provenance.List[json.RawMessage] `json:"decisions"`
+	InvocationContexts   []json.RawMessage                `json:"cfcInvocationContexts,omitempty"`
 }
 
 // DecisionCounts counts the decisions of a trace.
@@ -101,11 +96,11 @@ type DecisionCounts struct {
 func (c *DecisionCounts) add(outcome string) {
 	c.Total++
 	switch outcome {
-	case DecisionAllowed:
+	case provenance.DecisionAllowed:
 		c.Allowed++
-	case DecisionWarned:
+	case provenance.DecisionWarned:
 		c.Warned++
-	case DecisionDenied:
+	case provenance.DecisionDenied:
 		c.Denied++
 	}
 }
@@ -139,9 +134,9 @@ type ObservationDenied struct {
 
 // OpaqueHandle stands for output that was withheld.
 type OpaqueHandle struct {
-	Type        string    `json:"type"`
-	HandleID    string    `json:"handleId"` // "<outputId>:stdout" or "<outputId>:stderr"
-	Scope       string    `json:"scope"`    // run
-	CreatedAt   Timestamp `json:"createdAt"`
-	PassThrough bool      `json:"passThrough"`
+	Type        string               `json:"type"`
+	HandleID    string               `json:"handleId"` // "<outputId>:stdout" or "<outputId>:stderr"
+	Scope       string               `json:"scope"`    // run
+	CreatedAt   provenance.Timestamp `json:"createdAt"`
+	PassThrough bool                 `json:"passThrough"`
 }

@@ -1,9 +1,11 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
 	"fmt"
 	"path"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // ParseSkillRegistry reads a skill-registry.json, also one of the older form: with one path for each
@@ -14,10 +16,10 @@ import (
 func ParseSkillRegistry(data []byte) (*SkillRegistry, error) {
 	var r SkillRegistry
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("%s: %w: %v", RegistryFile, ErrInvalid, err)
+		return nil, fmt.Errorf("%s: %w: %v", provenance.RegistryFile, provenance.ErrInvalid, err)
 	}
 	if r.Type != TypeSkillRegistry || r.Version != 1 {
-		return nil, fmt.Errorf("%s: %w: type %.60q, version %d", RegistryFile, ErrInvalid, r.Type, r.Version)
+		return nil, fmt.Errorf("%s: %w: type %.60q, version %d", provenance.RegistryFile, provenance.ErrInvalid, r.Type, r.Version)
 	}
 	older(&r.SandboxSkillsRoot, r.SkillsRoot)
 	for i := range r.Skills {
@@ -38,18 +40,18 @@ func ParseSkillRegistry(data []byte) (*SkillRegistry, error) {
 // the time is that of the last activation.
 //
 // Errors: ErrInvalid.
-func ParseActivations(data []byte) (at Timestamp, rows []Activation, err error) {
+func ParseActivations(data []byte) (at provenance.Timestamp, rows []Activation, err error) {
 	var file struct {
-		Type        string       `json:"type"`
-		Version     int          `json:"version"`
-		GeneratedAt *Timestamp   `json:"generatedAt"`
-		Activations []Activation `json:"activations"`
+		Type        string                `json:"type"`
+		Version     int                   `json:"version"`
+		GeneratedAt *provenance.Timestamp `json:"generatedAt"`
+		Activations []Activation          `json:"activations"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return at, nil, fmt.Errorf("%s: %w: %v", ActivationsFile, ErrInvalid, err)
+		return at, nil, fmt.Errorf("%s: %w: %v", provenance.ActivationsFile, provenance.ErrInvalid, err)
 	}
 	if file.Type != TypeActivations || file.Version != 1 {
-		return at, nil, fmt.Errorf("%s: %w: type %.60q, version %d", ActivationsFile, ErrInvalid, file.Type, file.Version)
+		return at, nil, fmt.Errorf("%s: %w: type %.60q, version %d", provenance.ActivationsFile, provenance.ErrInvalid, file.Type, file.Version)
 	}
 	for i := range file.Activations {
 		a := &file.Activations[i]

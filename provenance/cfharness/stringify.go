@@ -1,4 +1,4 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // Stringify returns a JSON text in the one form that JavaScript's JSON.stringify gives what its
@@ -20,7 +22,7 @@ import (
 // Errors: ErrInvalid when data is not JSON in UTF-8.
 func Stringify(data []byte) (json.RawMessage, error) {
 	if !utf8.Valid(data) || !json.Valid(data) {
-		return nil, fmt.Errorf("stringify: %w: not JSON", ErrInvalid)
+		return nil, fmt.Errorf("stringify: %w: not JSON", provenance.ErrInvalid)
 	}
 	s := stringifier{in: data, out: make([]byte, 0, len(data))}
 	s.value()

@@ -1,4 +1,4 @@
-package provenance_test
+package cfharness_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 const fullManifest = `{"own":{"a":1.0},"source":"loom","version":1,"type":"cf-harness.loom-run-manifest","instanceId":"i","wishId":"w","parentWishId":"p",
@@ -19,25 +20,25 @@ const fullManifest = `{"own":{"a":1.0},"source":"loom","version":1,"type":"cf-ha
 	"cfc":{"enforcementMode":"observe","labelSource":"loom-run-manifest"},"extra":{"any":[]}}`
 
 func TestParseRunManifest(t *testing.T) {
-	m, err := provenance.ParseRunManifest([]byte(fullManifest))
+	m, err := cfharness.ParseRunManifest([]byte(fullManifest))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var same json.RawMessage
-	if same, err = provenance.Stringify([]byte(fullManifest)); err != nil {
+	if same, err = cfharness.Stringify([]byte(fullManifest)); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := provenance.Stringify(m.Raw)
+	kept, err := cfharness.Stringify(m.Raw)
 	if err != nil || string(kept) != string(same) {
 		t.Errorf("kept %s, want %s", kept, same)
 	}
 	m.Raw = nil
-	want := &provenance.RunManifest{InstanceID: "i", WishID: "w", ParentWishID: "p", DispatchClass: "d", CapabilityProfile: "c",
+	want := &cfharness.RunManifest{InstanceID: "i", WishID: "w", ParentWishID: "p", DispatchClass: "d", CapabilityProfile: "c",
 		PromptSlot: json.RawMessage(`{"role":"context"}`), Mode: "observe", LabelSource: "loom-run-manifest"}
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	m, err = provenance.ParseRunManifest([]byte(`{"WishID":"no","cfc":{}}`))
+	m, err = cfharness.ParseRunManifest([]byte(`{"WishID":"no","cfc":{}}`))
 	if err != nil || string(m.Raw) != `{"type":"cf-harness.loom-run-manifest","version":1,"source":"loom","WishID":"no","cfc":{}}` || m.WishID != "" || m.Mode != "" || m.PromptSlot != nil {
 		t.Errorf("sparse = %s, %+v, %v", m.Raw, m, err)
 	}
@@ -53,9 +54,9 @@ func TestRunManifestRefused(t *testing.T) {
 		`{"credentialOwner":{"type":"cf-harness.credential-owner-ref","version":1,"ownerKey":1}}`, `{"credentialOwner":"k"}`,
 		`{"harnessHomeIdentity":"sha256:x"}`, `{"harnessHomeIdentity":"abc"}`, `{"workspace":{"hostPath":1}}`, `{"workspace":[]}`,
 		`{"promptSlot":"direct-command"}`, `{"promptSlot":null}`, `{"cfc":{"enforcementMode":"off"}}`, `{"cfc":{"enforcementMode":null}}`, `{"cfc":{"labelSource":"x"}}`, `{"cfc":[]}`, `{"extra":1}`,
-		`{"x":"` + strings.Repeat("a", provenance.MaxRunManifest) + `"}`, strings.Repeat(`{"x":`, 20000),
+		`{"x":"` + strings.Repeat("a", cfharness.MaxRunManifest) + `"}`, strings.Repeat(`{"x":`, 20000),
 	} {
-		if m, err := provenance.ParseRunManifest([]byte(text)); !errors.Is(err, provenance.ErrInvalid) {
+		if m, err := cfharness.ParseRunManifest([]byte(text)); !errors.Is(err, provenance.ErrInvalid) {
 			t.Errorf("ParseRunManifest(%.60s) = %+v, %v", text, m, err)
 		}
 	}
@@ -67,17 +68,17 @@ func FuzzParseRunManifest(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"type":"cf-harness.loom-run-manifest","promptSlot":{"role":"quote"},"cfc":{"enforcementMode":"disabled"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := provenance.ParseRunManifest(data)
+		m, err := cfharness.ParseRunManifest(data)
 		if err != nil {
 			if !errors.Is(err, provenance.ErrInvalid) || m != nil {
 				t.Fatalf("ParseRunManifest(%q) = %v, %v", data, m, err)
 			}
 			return
 		}
-		if len(m.Raw) > provenance.MaxRunManifest {
+		if len(m.Raw) > cfharness.MaxRunManifest {
 			return // what was filled in made it too long
 		}
-		again, err := provenance.ParseRunManifest(m.Raw)
+		again, err := cfharness.ParseRunManifest(m.Raw)
 		if err != nil {
 			t.Fatalf("%q is kept as %q: %v", data, m.Raw, err)
 		}

@@ -1,4 +1,4 @@
-package provenance_test
+package cfharness_test
 
 import (
 	"encoding/json"
@@ -9,19 +9,20 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 func TestSummaries(t *testing.T) {
-	if s := provenance.SummarizeSequence([]string{"a\u2028<", "é\xff"}); s.Count != 2 || s.TotalBytes != 8 || s.Digest != digest.FromString("[\"a\u2028<\",\"é\uFFFD\"]") {
+	if s := cfharness.SummarizeSequence([]string{"a\u2028<", "é\xff"}); s.Count != 2 || s.TotalBytes != 8 || s.Digest != digest.FromString("[\"a\u2028<\",\"é\uFFFD\"]") {
 		t.Errorf("sequence = %+v", s)
 	}
-	if s := provenance.SummarizeSequence(nil); s.Count != 0 || s.Digest != digest.FromString("[]") {
+	if s := cfharness.SummarizeSequence(nil); s.Count != 0 || s.Digest != digest.FromString("[]") {
 		t.Errorf("no sequence = %+v", s)
 	}
-	if s := provenance.SummarizeText([]byte("secret")); s.Bytes != 6 || s.Digest != digest.FromString("secret") {
+	if s := cfharness.SummarizeText([]byte("secret")); s.Bytes != 6 || s.Digest != digest.FromString("secret") {
 		t.Errorf("text = %+v", s)
 	}
-	env := provenance.SummarizeEnv([]string{"TOKEN=secret=1", "A=secret", "EMPTY=", "NONE"})
+	env := cfharness.SummarizeEnv([]string{"TOKEN=secret=1", "A=secret", "EMPTY=", "NONE"})
 	if text := string(raw(t, env)); text != `{"type":"cf-harness.env-summary","count":4,"names":["A","EMPTY","NONE","TOKEN"]}` {
 		t.Errorf("env = %s", text)
 	}
@@ -29,7 +30,7 @@ func TestSummaries(t *testing.T) {
 
 func TestParseInputLabels(t *testing.T) {
 	const good = `{"version":1,"entries":[{"path":["args",0,"x"],"label":{"confidentiality":["c",{"any":1}],"integrity":[]}},{"path":["cwd"],"label":{}}]}`
-	labels, err := provenance.ParseInputLabels([]byte(good))
+	labels, err := cfharness.ParseInputLabels([]byte(good))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +43,9 @@ func TestParseInputLabels(t *testing.T) {
 		entry(`"path":["args",1.5],"label":{}`), entry(`"path":["args",null],"label":{}`), entry(`"path":"args","label":{}`), entry(`"path":["args"]`), entry(`"label":{}`),
 		entry(`"path":["args"],"label":[]`), entry(`"path":["args"],"label":{"trust":[]}`), entry(`"path":["args"],"label":{"confidentiality":"c"}`), entry(`"path":["args"],"label":{"integrity":null}`),
 		entry(`"path":["args"` + strings.Repeat(`,0`, 40) + `],"label":{}`), `{"version":1,"entries":[` + strings.Repeat(`{"path":["env"],"label":{}},`, 300) + `{"path":["env"],"label":{}}]}`,
-		entry(`"path":["args"],"label":{"integrity":["` + strings.Repeat("x", provenance.MaxInputLabels) + `"]}`),
+		entry(`"path":["args"],"label":{"integrity":["` + strings.Repeat("x", cfharness.MaxInputLabels) + `"]}`),
 	} {
-		if labels, err := provenance.ParseInputLabels([]byte(text)); !errors.Is(err, provenance.ErrInvalid) {
+		if labels, err := cfharness.ParseInputLabels([]byte(text)); !errors.Is(err, provenance.ErrInvalid) {
 			t.Errorf("ParseInputLabels(%.80s) = %+v, %v", text, labels, err)
 		}
 	}
@@ -57,7 +58,7 @@ func FuzzParseInputLabels(f *testing.F) {
 	f.Add([]byte(`{"version":1,"entries":[{"path":["args",0],"label":{"confidentiality":["c"]}}]}`))
 	f.Add([]byte(`{"version":1,"entries":[]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		labels, err := provenance.ParseInputLabels(data)
+		labels, err := cfharness.ParseInputLabels(data)
 		if err != nil {
 			return
 		}
@@ -70,8 +71,8 @@ func FuzzParseInputLabels(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := provenance.ParseInputLabels(written)
-		if len(written) > provenance.MaxInputLabels {
+		again, err := cfharness.ParseInputLabels(written)
+		if len(written) > cfharness.MaxInputLabels {
 			return
 		}
 		if err != nil {

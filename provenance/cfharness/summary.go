@@ -1,34 +1,36 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // Summary returns the outcome of e in a few words for a timeline, such as "exited 0",
 // "error resource_not_found" or "script_not_allowlisted". It holds no newline, argument or output.
-func Summary(e *Event) string {
+func Summary(e *provenance.Event) string {
 	switch e.Kind {
-	case KindSkillActivated:
+	case provenance.KindSkillActivated:
 		return activationSummary(e)
-	case KindResourceRead:
+	case provenance.KindResourceRead:
 		return readSummary(e)
-	case KindScriptExecuted:
+	case provenance.KindScriptExecuted:
 		return executionSummary(e)
-	case KindPolicyWarned, KindPolicyDenied:
+	case provenance.KindPolicyWarned, provenance.KindPolicyDenied:
 		return decisionSummary(e)
-	case KindDriftDetected:
+	case provenance.KindDriftDetected:
 		if e.Want != "" || e.Got != "" {
 			return oneLine(fmt.Sprintf("%s: %s -> %s", e.Detail, e.Want, e.Got))
 		}
-	case KindApprovalAsked:
+	case provenance.KindApprovalAsked:
 		// What follows names the call by a digest, which tells a reader nothing.
 		code, _, _ := strings.Cut(e.Detail, "; call ")
 		return oneLine(code)
-	case KindSessionStarted, KindSessionResumed:
-		var info SessionInfo
+	case provenance.KindSessionStarted, provenance.KindSessionResumed:
+		var info provenance.SessionInfo
 		if json.Unmarshal(e.Row, &info) == nil && info.Mode != "" && !strings.Contains(e.Detail, info.Mode) {
 			return oneLine(e.Detail + " (" + info.Mode + ")")
 		}
@@ -36,7 +38,7 @@ func Summary(e *Event) string {
 	return oneLine(e.Detail)
 }
 
-func activationSummary(e *Event) string {
+func activationSummary(e *provenance.Event) string {
 	var row Activation
 	if json.Unmarshal(e.Row, &row) != nil || row.Source == "" {
 		return oneLine(e.Detail)
@@ -47,7 +49,7 @@ func activationSummary(e *Event) string {
 	return oneLine("shown, " + string(row.Source))
 }
 
-func readSummary(e *Event) string {
+func readSummary(e *provenance.Event) string {
 	var row ResourceRead
 	if json.Unmarshal(e.Row, &row) != nil || row.Status == "" {
 		return oneLine(e.Detail)
@@ -65,7 +67,7 @@ func readSummary(e *Event) string {
 	return oneLine(out)
 }
 
-func executionSummary(e *Event) string {
+func executionSummary(e *provenance.Event) string {
 	var row ScriptExecution
 	if json.Unmarshal(e.Row, &row) != nil || row.Status == "" {
 		return oneLine(e.Detail)
@@ -84,7 +86,7 @@ func executionSummary(e *Event) string {
 	return oneLine(string(row.Status))
 }
 
-func decisionSummary(e *Event) string {
+func decisionSummary(e *provenance.Event) string {
 	var row PolicyDecision
 	if json.Unmarshal(e.Decision, &row) != nil {
 		return oneLine(e.Detail)

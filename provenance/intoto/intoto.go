@@ -1,4 +1,5 @@
-package provenance
+// Package intoto describes a recorded run of a script as an in-toto statement.
+package intoto
 
 import (
 	"encoding/json"
@@ -6,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // The types of a [Statement] and of its predicate.
@@ -33,19 +37,19 @@ type Subject struct {
 // ScriptPredicate is the predicate of type ExecutionType. Arguments are as they were recorded, with
 // declared secrets redacted.
 type ScriptPredicate struct {
-	Skill     PredicateSkill   `json:"skill"`
-	Script    PredicateScript  `json:"script"`
-	Argv      List[string]     `json:"argv"`
-	Args      List[string]     `json:"args"`
-	CWD       string           `json:"cwd,omitempty"`
-	Stdin     *TextSummary     `json:"stdin,omitempty"` // nil also when the record does not say
-	StartedAt Timestamp        `json:"startedAt"`
-	Result    PredicateResult  `json:"result"`
-	Sandbox   PredicateSandbox `json:"sandbox"`
-	Policy    json.RawMessage  `json:"policy"` // the PolicyDecision with its evidence, or null
-	Approval  *Approval        `json:"approval,omitempty"`
-	Record    PredicateRecord  `json:"record"`
-	Files     List[File]       `json:"files"` // of the session directory, as they were kept
+	Skill     PredicateSkill                   `json:"skill"`
+	Script    PredicateScript                  `json:"script"`
+	Argv      provenance.List[string]          `json:"argv"`
+	Args      provenance.List[string]          `json:"args"`
+	CWD       string                           `json:"cwd,omitempty"`
+	Stdin     *cfharness.TextSummary           `json:"stdin,omitempty"` // nil also when the record does not say
+	StartedAt provenance.Timestamp             `json:"startedAt"`
+	Result    PredicateResult                  `json:"result"`
+	Sandbox   PredicateSandbox                 `json:"sandbox"`
+	Policy    json.RawMessage                  `json:"policy"` // the [cfharness.PolicyDecision] with its evidence, or null
+	Approval  *Approval                        `json:"approval,omitempty"`
+	Record    PredicateRecord                  `json:"record"`
+	Files     provenance.List[provenance.File] `json:"files"` // of the session directory, as they were kept
 }
 
 // Approval is the answer of a user that let the script run.
@@ -69,19 +73,19 @@ type PredicateScript struct {
 
 // PredicateResult is how the run ended.
 type PredicateResult struct {
-	Outcome    Outcome `json:"outcome"`
-	ExitCode   *int    `json:"exitCode,omitempty"`
-	Signal     string  `json:"signal,omitempty"`
-	DurationMS int64   `json:"durationMs"`
+	Outcome    cfharness.Outcome `json:"outcome"`
+	ExitCode   *int              `json:"exitCode,omitempty"`
+	Signal     string            `json:"signal,omitempty"`
+	DurationMS int64             `json:"durationMs"`
 }
 
 // PredicateSandbox is what the run was held to.
 type PredicateSandbox struct {
-	Target    string    `json:"target"` // sandbox or host
-	Backend   string    `json:"backend"`
-	Limits    RunLimits `json:"limits"`
-	Network   string    `json:"network"`
-	Workspace string    `json:"workspace"`
+	Target    string              `json:"target"` // sandbox or host
+	Backend   string              `json:"backend"`
+	Limits    cfharness.RunLimits `json:"limits"`
+	Network   string              `json:"network"`
+	Workspace string              `json:"workspace"`
 }
 
 // PredicateRecord is where the run stands in the record of its session. The hash covers the event
@@ -100,16 +104,16 @@ type PredicateRecord struct {
 // none or tells of a script that did not start.
 //
 // Errors: ErrInvalid for a row that is none.
-func NewStatement(e *Event) (*Statement, error) {
-	if e.Kind != KindScriptExecuted {
+func NewStatement(e *provenance.Event) (*Statement, error) {
+	if e.Kind != provenance.KindScriptExecuted {
 		return nil, nil
 	}
-	var row ScriptExecution
+	var row cfharness.ScriptExecution
 	if err := json.Unmarshal(e.Row, &row); err != nil {
-		return nil, fmt.Errorf("%w: row of event %s: %v", ErrInvalid, e.ID(), err)
+		return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrInvalid, e.ID(), err)
 	}
 	x := row.Skillsd
-	if row.Status != StatusExecuted || x == nil || row.ObservedDigest == "" {
+	if row.Status != cfharness.StatusExecuted || x == nil || row.ObservedDigest == "" {
 		return nil, nil
 	}
 	st := &Statement{Type: StatementType, PredicateType: ExecutionType, Subject: subjects(&row)}
@@ -122,7 +126,7 @@ func NewStatement(e *Event) (*Statement, error) {
 		Policy:  e.Decision, Files: e.Files,
 		Record: PredicateRecord{Session: e.Session, Seq: e.Seq, Hash: e.Hash, Principal: e.Principal, Client: e.Client, Parent: e.Parent, OutputID: row.OutputID},
 	}
-	var given InvocationContext
+	var given cfharness.InvocationContext
 	if len(e.Invocation) > 0 && json.Unmarshal(e.Invocation, &given) == nil {
 		st.Predicate.Stdin = given.Inputs.Stdin
 	}
@@ -140,27 +144,27 @@ type Approvals struct {
 }
 
 // Add follows an event of the session, all of which come in order.
-func (a *Approvals) Add(e *Event) {
-	if e.Kind != KindApprovalAnswered || e.Detail != ApprovalAccepted && e.Detail != ApprovalRemembered {
+func (a *Approvals) Add(e *provenance.Event) {
+	if e.Kind != provenance.KindApprovalAnswered || e.Detail != cfharness.ApprovalAccepted && e.Detail != cfharness.ApprovalRemembered {
 		return
 	}
 	if a.calls == nil {
 		a.calls, a.remembered = make(map[string]Approval), make(map[[3]string]uint64)
 	}
-	if e.Detail == ApprovalRemembered {
+	if e.Detail == cfharness.ApprovalRemembered {
 		a.remembered[[3]string{e.Skill, e.Path, e.Want}] = e.Seq
 	}
-	var row ScriptRequest
+	var row cfharness.ScriptRequest
 	if json.Unmarshal(e.Row, &row) == nil && row.OutputID != "" {
-		a.calls[row.OutputID] = Approval{Seq: e.Seq, Remembered: e.Detail == ApprovalRemembered}
+		a.calls[row.OutputID] = Approval{Seq: e.Seq, Remembered: e.Detail == cfharness.ApprovalRemembered}
 	}
 }
 
 // Of returns the answer that let the script of a skill.script_executed event run, or nil for none:
 // when the evidence of its decision is not an approval, or the record does not have the answer.
-func (a *Approvals) Of(e *Event) *Approval {
-	var row ScriptExecution
-	var decision PolicyDecision
+func (a *Approvals) Of(e *provenance.Event) *Approval {
+	var row cfharness.ScriptExecution
+	var decision cfharness.PolicyDecision
 	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil || decision.Skillsd.Evidence != "approval" {
 		return nil
 	}
@@ -176,7 +180,7 @@ func (a *Approvals) Of(e *Event) *Approval {
 	return nil
 }
 
-func subjects(row *ScriptExecution) []Subject {
+func subjects(row *cfharness.ScriptExecution) []Subject {
 	x := row.Skillsd
 	list := []Subject{
 		{row.OutputID + ":stdout", digestSet(x.Stdout.Digest)},

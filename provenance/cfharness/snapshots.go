@@ -1,4 +1,4 @@
-package provenance
+package cfharness
 
 import (
 	"bytes"
@@ -7,13 +7,15 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // PolicySnapshot is the content of policy-snapshot.json, the policy a session started under.
 type PolicySnapshot struct {
 	Type         string               `json:"type"`
 	Version      int                  `json:"version"`
-	GeneratedAt  Timestamp            `json:"generatedAt"`
+	GeneratedAt  provenance.Timestamp `json:"generatedAt"`
 	RunID        string               `json:"runId"`
 	CFC          SnapshotCFC          `json:"cfc"`
 	RunManifest  SnapshotManifest     `json:"runManifest"`
@@ -27,19 +29,19 @@ type PolicySnapshot struct {
 
 // PolicyExtension is the skillsd key of a PolicySnapshot.
 type PolicyExtension struct {
-	Principal        string                `json:"principal"`
-	SessionProfile   string                `json:"sessionProfile,omitempty"` // what the session narrowed itself to
-	OperatorProfile  string                `json:"operatorProfile,omitempty"`
-	PrincipalProfile string                `json:"principalProfile,omitempty"`
-	SkillsRoots      List[RegistryRoot]    `json:"skillsRoots"`
-	LoadedSkills     List[LoadedSkill]     `json:"loadedSkills"` // before the first call
-	TrustDiagnostics List[TrustDiagnostic] `json:"trustDiagnostics"`
-	Allowlist        List[AllowlistEntry]  `json:"allowlist"`
-	ClosedTiers      List[string]          `json:"closedTiers"`
-	Release          string                `json:"release"`      // of entries that do not say
-	AllowedTools     string                `json:"allowedTools"` // enforce or advisory
-	HostTarget       bool                  `json:"hostTarget"`   // entries with that target may run on the host
-	PromptSlotRole   string                `json:"promptSlotRole,omitempty"`
+	Principal        string                           `json:"principal"`
+	SessionProfile   string                           `json:"sessionProfile,omitempty"` // what the session narrowed itself to
+	OperatorProfile  string                           `json:"operatorProfile,omitempty"`
+	PrincipalProfile string                           `json:"principalProfile,omitempty"`
+	SkillsRoots      provenance.List[RegistryRoot]    `json:"skillsRoots"`
+	LoadedSkills     provenance.List[LoadedSkill]     `json:"loadedSkills"` // before the first call
+	TrustDiagnostics provenance.List[TrustDiagnostic] `json:"trustDiagnostics"`
+	Allowlist        provenance.List[AllowlistEntry]  `json:"allowlist"`
+	ClosedTiers      provenance.List[string]          `json:"closedTiers"`
+	Release          string                           `json:"release"`      // of entries that do not say
+	AllowedTools     string                           `json:"allowedTools"` // enforce or advisory
+	HostTarget       bool                             `json:"hostTarget"`   // entries with that target may run on the host
+	PromptSlotRole   string                           `json:"promptSlotRole,omitempty"`
 }
 
 // LoadedSkill is a skill that a session starts with.
@@ -66,21 +68,21 @@ type TrustDiagnostic struct {
 // AllowlistEntry is one entry of the script allowlist with all its options. It holds the names of
 // secrets, never their values.
 type AllowlistEntry struct {
-	Skill       string        `json:"skill"`
-	Path        string        `json:"path"`
-	Pin         digest.Digest `json:"pin,omitempty"`       // of the script
-	Tree        digest.Digest `json:"tree,omitempty"`      // of all files of the skill, pinned beside the script
-	StartTree   digest.Digest `json:"startTree,omitempty"` // of the skill when the server started; absent when it was not there
-	Network     List[string]  `json:"network"`
-	Env         List[string]  `json:"env"`
-	Secrets     List[string]  `json:"secrets"`
-	Release     string        `json:"release"`
-	Approve     string        `json:"approve"`
-	Target      string        `json:"target"`
-	Execution   string        `json:"execution,omitempty"` // stdin: the script is read from its standard input
-	Workspace   string        `json:"workspace,omitempty"`
-	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
-	MemoryBytes int64         `json:"memoryBytes,omitempty"`
+	Skill       string                  `json:"skill"`
+	Path        string                  `json:"path"`
+	Pin         digest.Digest           `json:"pin,omitempty"`       // of the script
+	Tree        digest.Digest           `json:"tree,omitempty"`      // of all files of the skill, pinned beside the script
+	StartTree   digest.Digest           `json:"startTree,omitempty"` // of the skill when the server started; absent when it was not there
+	Network     provenance.List[string] `json:"network"`
+	Env         provenance.List[string] `json:"env"`
+	Secrets     provenance.List[string] `json:"secrets"`
+	Release     string                  `json:"release"`
+	Approve     string                  `json:"approve"`
+	Target      string                  `json:"target"`
+	Execution   string                  `json:"execution,omitempty"` // stdin: the script is read from its standard input
+	Workspace   string                  `json:"workspace,omitempty"`
+	TimeoutMS   int64                   `json:"timeoutMs,omitempty"`
+	MemoryBytes int64                   `json:"memoryBytes,omitempty"`
 }
 
 // SnapshotCFC is the enforcement mode and where it came from.
@@ -134,13 +136,13 @@ func OperatorSource(path string) SlotSource {
 
 // SnapshotTools is the tools offered.
 type SnapshotTools struct {
-	Allowance      string       `json:"allowance"` // all-builtins or restricted
-	AllowedToolIDs List[string] `json:"allowedToolIds"`
+	Allowance      string                  `json:"allowance"` // all-builtins or restricted
+	AllowedToolIDs provenance.List[string] `json:"allowedToolIds"`
 }
 
 // SnapshotSkillScripts is the script allowlist.
 type SnapshotSkillScripts struct {
-	AllowedScripts List[AllowedScript] `json:"allowedScripts"`
+	AllowedScripts provenance.List[AllowedScript] `json:"allowedScripts"`
 }
 
 // AllowedScript is one entry of the script allowlist.
@@ -151,18 +153,18 @@ type AllowedScript struct {
 
 // SnapshotSubagents is the profiles a session may be narrowed to.
 type SnapshotSubagents struct {
-	AllowedProfiles List[string]        `json:"allowedProfiles"`
-	ProfileConfigs  List[ProfileConfig] `json:"profileConfigs"`
+	AllowedProfiles provenance.List[string]        `json:"allowedProfiles"`
+	ProfileConfigs  provenance.List[ProfileConfig] `json:"profileConfigs"`
 }
 
 // ProfileConfig is what a profile leaves. A nil pointer narrows nothing, an empty list leaves
 // nothing.
 type ProfileConfig struct {
-	Profile         string               `json:"profile"`
-	AllowedToolIDs  *List[string]        `json:"allowedToolIds,omitempty"`
-	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"`
-	AllowedScripts  *List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
-	ExecutionTarget string               `json:"skillScriptExecutionTarget,omitempty"`
+	Profile         string                          `json:"profile"`
+	AllowedToolIDs  *provenance.List[string]        `json:"allowedToolIds,omitempty"`
+	AllowedSkills   *provenance.List[string]        `json:"allowedSkills,omitempty"`
+	AllowedScripts  *provenance.List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
+	ExecutionTarget string                          `json:"skillScriptExecutionTarget,omitempty"`
 }
 
 // SnapshotSubstrate is what is known of the sandbox.
@@ -180,11 +182,11 @@ type ProtectedXattrs struct {
 // CapabilitySnapshot is the content of capabilities.json: what the machine offers. Unlike other
 // records it has no version.
 type CapabilitySnapshot struct {
-	Type     string             `json:"type"`
-	At       Timestamp          `json:"at"`
-	Commands CapabilityCommands `json:"commands"`
-	Model    *CapabilityModel   `json:"model,omitempty"`
-	CFC      CapabilityCFC      `json:"cfc"`
+	Type     string               `json:"type"`
+	At       provenance.Timestamp `json:"at"`
+	Commands CapabilityCommands   `json:"commands"`
+	Model    *CapabilityModel     `json:"model,omitempty"`
+	CFC      CapabilityCFC        `json:"cfc"`
 }
 
 // CapabilityCommands are the interpreters and tools looked for, by name. In JSON they are an object
@@ -280,9 +282,9 @@ type SandboxExtension struct {
 
 // CapabilityMounts are the mounts of the sandbox. There is no fabric.
 type CapabilityMounts struct {
-	Workspace CapabilityMount       `json:"workspace"`
-	Fabric    CapabilityMount       `json:"fabric"`
-	HostBinds List[CapabilityMount] `json:"hostBinds"`
+	Workspace CapabilityMount                  `json:"workspace"`
+	Fabric    CapabilityMount                  `json:"fabric"`
+	HostBinds provenance.List[CapabilityMount] `json:"hostBinds"`
 }
 
 // CapabilityMount is one mount.

@@ -1,4 +1,4 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
@@ -7,25 +7,27 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // InvocationContext describes the inputs of one command in the sandbox by size and digest, never by
 // content. It is the Invocation of a skill.script_executed event.
 type InvocationContext struct {
-	Type         string             `json:"type"`
-	Version      int                `json:"version"`
-	Sequence     int                `json:"sequence"` // counts those of a run from 1
-	RunID        string             `json:"runId"`
-	CreatedAt    Timestamp          `json:"createdAt"`
-	ToolID       string             `json:"toolId"`
-	ToolOutputID string             `json:"toolOutputId,omitempty"`
-	Operation    string             `json:"operation"` // command
-	Mode         string             `json:"cfcEnforcementMode"`
-	CWD          string             `json:"cwd"`
-	PromptSlot   json.RawMessage    `json:"promptSlot,omitempty"`
-	RunManifest  InvocationManifest `json:"runManifest"`
-	Inputs       InvocationInputs   `json:"inputs"`
-	InputLabels  *InputLabels       `json:"cfcInputLabels,omitempty"`
+	Type         string               `json:"type"`
+	Version      int                  `json:"version"`
+	Sequence     int                  `json:"sequence"` // counts those of a run from 1
+	RunID        string               `json:"runId"`
+	CreatedAt    provenance.Timestamp `json:"createdAt"`
+	ToolID       string               `json:"toolId"`
+	ToolOutputID string               `json:"toolOutputId,omitempty"`
+	Operation    string               `json:"operation"` // command
+	Mode         string               `json:"cfcEnforcementMode"`
+	CWD          string               `json:"cwd"`
+	PromptSlot   json.RawMessage      `json:"promptSlot,omitempty"`
+	RunManifest  InvocationManifest   `json:"runManifest"`
+	Inputs       InvocationInputs     `json:"inputs"`
+	InputLabels  *InputLabels         `json:"cfcInputLabels,omitempty"`
 }
 
 // OperationCommand is the operation of an [InvocationContext]: an argv, without a shell.
@@ -67,9 +69,9 @@ type SequenceSummary struct {
 
 // EnvSummary stands for an environment: the names, sorted, and nothing of the values.
 type EnvSummary struct {
-	Type  string       `json:"type"`
-	Count int          `json:"count"`
-	Names List[string] `json:"names"`
+	Type  string                  `json:"type"`
+	Count int                     `json:"count"`
+	Names provenance.List[string] `json:"names"`
 }
 
 // SummarizeText returns the summary of a text.
@@ -81,12 +83,12 @@ func SummarizeText(text []byte) *TextSummary {
 // as U+FFFD in the digest.
 func SummarizeSequence(list []string) *SequenceSummary {
 	s := &SequenceSummary{Type: TypeSequenceSummary, Count: len(list)}
-	valid := make(List[string], len(list))
+	valid := make(provenance.List[string], len(list))
 	for i, text := range list {
 		s.TotalBytes += int64(len(text))
 		valid[i] = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	raw, err := Encode(valid)
+	raw, err := provenance.Encode(valid)
 	if err == nil {
 		s.Digest, err = CompactDigest(raw)
 	}
@@ -109,14 +111,14 @@ func SummarizeEnv(env []string) *EnvSummary {
 
 // InputLabels are labels of the inputs of a command.
 type InputLabels struct {
-	Version int              `json:"version"` // 1
-	Entries List[InputLabel] `json:"entries"`
+	Version int                         `json:"version"` // 1
+	Entries provenance.List[InputLabel] `json:"entries"`
 }
 
 // InputLabel labels one input, or a part of it.
 type InputLabel struct {
-	Path  List[any] `json:"path"` // an input, then strings and whole numbers
-	Label Label     `json:"label"`
+	Path  provenance.List[any] `json:"path"` // an input, then strings and whole numbers
+	Label Label                `json:"label"`
 }
 
 // Label holds atoms of any form.
@@ -142,7 +144,7 @@ const (
 // Errors: ErrInvalid.
 func ParseInputLabels(raw []byte) (*InputLabels, error) {
 	fail := func(reason string) (*InputLabels, error) {
-		return nil, fmt.Errorf("input labels: %w: %s", ErrInvalid, reason)
+		return nil, fmt.Errorf("input labels: %w: %s", provenance.ErrInvalid, reason)
 	}
 	if len(raw) > MaxInputLabels {
 		return fail(fmt.Sprintf("longer than %d bytes", MaxInputLabels))
@@ -189,18 +191,18 @@ func parseInputLabel(raw []byte) (*InputLabel, error) {
 			continue
 		}
 		if err := json.Unmarshal(value, dst); err != nil || *dst == nil {
-			return nil, fmt.Errorf("%w: %s is not a list", ErrInvalid, key)
+			return nil, fmt.Errorf("%w: %s is not a list", provenance.ErrInvalid, key)
 		}
 	}
 	return out, nil
 }
 
-func parseLabelPath(raw []byte) (List[any], error) {
+func parseLabelPath(raw []byte) (provenance.List[any], error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 || len(parts) > maxLabelPath {
-		return nil, fmt.Errorf("%w: path is not a list of 1 to %d", ErrInvalid, maxLabelPath)
+		return nil, fmt.Errorf("%w: path is not a list of 1 to %d", provenance.ErrInvalid, maxLabelPath)
 	}
-	var path List[any]
+	var path provenance.List[any]
 	for i, part := range parts {
 		var text *string
 		var number *int64
@@ -210,7 +212,7 @@ func parseLabelPath(raw []byte) (List[any], error) {
 		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
 			path = append(path, *number)
 		default:
-			return nil, fmt.Errorf("%w: path does not name one of %s", ErrInvalid, strings.Join(LabelledInputs(), ", "))
+			return nil, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, strings.Join(LabelledInputs(), ", "))
 		}
 	}
 	return path, nil
@@ -224,7 +226,7 @@ func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
 	}
 	for _, key := range keys {
 		if !slices.Contains(known, key) {
-			return nil, fmt.Errorf("%w: unknown key %.40q", ErrInvalid, key)
+			return nil, fmt.Errorf("%w: unknown key %.40q", provenance.ErrInvalid, key)
 		}
 	}
 	return fields, nil

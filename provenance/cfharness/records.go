@@ -1,10 +1,12 @@
-package provenance
+package cfharness
 
 import (
 	"encoding/json"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // Source says how a skill came to be activated.
@@ -44,10 +46,10 @@ type RecordError struct {
 
 // Activations is the content of skill-activations.json; its rows are [Activation].
 type Activations struct {
-	Type        string                `json:"type"`
-	Version     int                   `json:"version"`
-	GeneratedAt Timestamp             `json:"generatedAt"`
-	Activations List[json.RawMessage] `json:"activations"`
+	Type        string                           `json:"type"`
+	Version     int                              `json:"version"`
+	GeneratedAt provenance.Timestamp             `json:"generatedAt"`
+	Activations provenance.List[json.RawMessage] `json:"activations"`
 }
 
 // Activation is the row of a skill.activated event: a skill whose instructions were shown.
@@ -60,14 +62,14 @@ type Activation struct {
 	SandboxSkillPath string               `json:"sandboxSkillPath"`
 	SandboxSkillDir  string               `json:"sandboxSkillDir"`
 	Digest           digest.Digest        `json:"digest"` // of the SKILL.md that was shown
-	ActivatedAt      Timestamp            `json:"activatedAt"`
+	ActivatedAt      provenance.Timestamp `json:"activatedAt"`
 	CFCPromptRole    string               `json:"cfcPromptRole"` // PromptRoleContext
 	Skillsd          *ActivationExtension `json:"skillsd,omitempty"`
 }
 
 // SentBy reports whether the instructions went out with e, the event of the activation. Those of an
 // activation that the server made by itself follow when the model asks.
-func (a *Activation) SentBy(e *Event) bool {
+func (a *Activation) SentBy(e *provenance.Event) bool {
 	if a.Source == SourcePreload || a.Source == SourceInherited || e.Detail != string(a.Source) {
 		return false
 	}
@@ -80,46 +82,46 @@ func (a *Activation) SentBy(e *Event) bool {
 
 // ActivationExtension is the skillsd key of an Activation.
 type ActivationExtension struct {
-	Path         string        `json:"path,omitempty"` // skill path
-	TreeDigest   digest.Digest `json:"treeDigest,omitempty"`
-	TaskID       string        `json:"taskId,omitempty"`       // the turn, when the client names one
-	HandleDigest digest.Digest `json:"handleDigest,omitempty"` // of the activation handle, never the handle
-	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
-	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
+	Path         string                `json:"path,omitempty"` // skill path
+	TreeDigest   digest.Digest         `json:"treeDigest,omitempty"`
+	TaskID       string                `json:"taskId,omitempty"`       // the turn, when the client names one
+	HandleDigest digest.Digest         `json:"handleDigest,omitempty"` // of the activation handle, never the handle
+	ExpiresAt    *provenance.Timestamp `json:"expiresAt,omitempty"`
+	Repeated     bool                  `json:"repeated,omitempty"` // the same tree had been shown before
 }
 
 // ResourceReads is the content of skill-resource-reads.json; its rows are [ResourceRead].
 type ResourceReads struct {
-	Type        string                `json:"type"`
-	Version     int                   `json:"version"`
-	GeneratedAt Timestamp             `json:"generatedAt"`
-	Reads       List[json.RawMessage] `json:"reads"`
+	Type        string                           `json:"type"`
+	Version     int                              `json:"version"`
+	GeneratedAt provenance.Timestamp             `json:"generatedAt"`
+	Reads       provenance.List[json.RawMessage] `json:"reads"`
 }
 
 // ResourceRead is the row of a skill.resource_read event. Pointers are nil where the key is absent.
 type ResourceRead struct {
-	Type                  string                   `json:"type"`
-	OutputID              string                   `json:"outputId"`
-	RunID                 string                   `json:"runId"`
-	SkillName             string                   `json:"skillName"`
-	Path                  string                   `json:"path"`
-	Status                Status                   `json:"status"`
-	ReadAt                Timestamp                `json:"readAt"`
-	CFCPromptRole         string                   `json:"cfcPromptRole"`
-	Kind                  string                   `json:"kind,omitempty"`
-	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path, not on errors
-	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
-	ContentKind           string                   `json:"contentKind,omitempty"` // text or binary
-	MaxBytes              *int64                   `json:"maxBytes,omitempty"`    // status read only
-	Truncated             *bool                    `json:"truncated,omitempty"`
-	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError             `json:"error,omitempty"`
-	Skillsd               *ReadExtension           `json:"skillsd,omitempty"`
+	Type                  string                              `json:"type"`
+	OutputID              string                              `json:"outputId"`
+	RunID                 string                              `json:"runId"`
+	SkillName             string                              `json:"skillName"`
+	Path                  string                              `json:"path"`
+	Status                Status                              `json:"status"`
+	ReadAt                provenance.Timestamp                `json:"readAt"`
+	CFCPromptRole         string                              `json:"cfcPromptRole"`
+	Kind                  string                              `json:"kind,omitempty"`
+	ResourcePath          string                              `json:"resourcePath,omitempty"` // host path, not on errors
+	SandboxResourcePath   string                              `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest                       `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest                       `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool                               `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64                              `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64                              `json:"observedSizeBytes,omitempty"`
+	ContentKind           string                              `json:"contentKind,omitempty"` // text or binary
+	MaxBytes              *int64                              `json:"maxBytes,omitempty"`    // status read only
+	Truncated             *bool                               `json:"truncated,omitempty"`
+	Diagnostics           provenance.List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                 *RecordError                        `json:"error,omitempty"`
+	Skillsd               *ReadExtension                      `json:"skillsd,omitempty"`
 }
 
 // ReadExtension is the skillsd key of a ResourceRead and a ReadOutput.
@@ -135,38 +137,38 @@ type ReadExtension struct {
 
 // ScriptExecutions is the content of skill-script-executions.json; its rows are [ScriptExecution].
 type ScriptExecutions struct {
-	Type        string                `json:"type"`
-	Version     int                   `json:"version"`
-	GeneratedAt Timestamp             `json:"generatedAt"`
-	Executions  List[json.RawMessage] `json:"executions"`
+	Type        string                           `json:"type"`
+	Version     int                              `json:"version"`
+	GeneratedAt provenance.Timestamp             `json:"generatedAt"`
+	Executions  provenance.List[json.RawMessage] `json:"executions"`
 }
 
 // ScriptExecution is the row of a skill.script_executed event. Pointers and slices are nil where
 // the key is absent; an empty non-nil slice is written as [].
 type ScriptExecution struct {
-	Type                  string                   `json:"type"`
-	OutputID              string                   `json:"outputId"`
-	RunID                 string                   `json:"runId"`
-	SkillName             string                   `json:"skillName"`
-	Path                  string                   `json:"path"`
-	Status                Status                   `json:"status"`
-	ExecutedAt            Timestamp                `json:"executedAt"`                // start of the call
-	ExecutionTarget       string                   `json:"executionTarget,omitempty"` // sandbox or host
-	Runtime               string                   `json:"runtime,omitempty"`
-	Argv                  []string                 `json:"argv,omitzero"`
-	Args                  []string                 `json:"args,omitzero"` // declared secrets redacted
-	CWD                   string                   `json:"cwd,omitempty"`
-	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path
-	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
-	ExitCode              *int                     `json:"exitCode,omitempty"`
-	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError             `json:"error,omitempty"`
-	Skillsd               *RunExtension            `json:"skillsd,omitempty"`
+	Type                  string                              `json:"type"`
+	OutputID              string                              `json:"outputId"`
+	RunID                 string                              `json:"runId"`
+	SkillName             string                              `json:"skillName"`
+	Path                  string                              `json:"path"`
+	Status                Status                              `json:"status"`
+	ExecutedAt            provenance.Timestamp                `json:"executedAt"`                // start of the call
+	ExecutionTarget       string                              `json:"executionTarget,omitempty"` // sandbox or host
+	Runtime               string                              `json:"runtime,omitempty"`
+	Argv                  []string                            `json:"argv,omitzero"`
+	Args                  []string                            `json:"args,omitzero"` // declared secrets redacted
+	CWD                   string                              `json:"cwd,omitempty"`
+	ResourcePath          string                              `json:"resourcePath,omitempty"` // host path
+	SandboxResourcePath   string                              `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest                       `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest                       `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool                               `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64                              `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64                              `json:"observedSizeBytes,omitempty"`
+	ExitCode              *int                                `json:"exitCode,omitempty"`
+	Diagnostics           provenance.List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                 *RecordError                        `json:"error,omitempty"`
+	Skillsd               *RunExtension                       `json:"skillsd,omitempty"`
 }
 
 // Outcome is how a script that started ended.
@@ -198,10 +200,10 @@ type RunExtension struct {
 	// which the run found beside the tree's files; empty when it found none.
 	CacheDigest digest.Digest `json:"cacheDigest,omitempty"`
 
-	Stdout StreamSummary `json:"stdout"`
-	Stderr StreamSummary `json:"stderr"`
-	Out    List[OutFile] `json:"out"`
-	TaskID string        `json:"taskId,omitempty"`
+	Stdout StreamSummary            `json:"stdout"`
+	Stderr StreamSummary            `json:"stderr"`
+	Out    provenance.List[OutFile] `json:"out"`
+	TaskID string                   `json:"taskId,omitempty"`
 
 	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were left behind
 	Skipped  []string `json:"skipped,omitempty"`  // names of the first of those, quoted as a Go string
