@@ -30,7 +30,6 @@ var importRules = map[string][]string{
 	"provenance/cfharness": {"provenance"},
 	"provenance/intoto":    {"provenance", "provenance/cfharness"},
 	"provenance/filestore": {"provenance", "provenance/cfharness"},
-	"provenance/memstore":  {"provenance", "provenance/cfharness"},
 	"provenance/metrics":   {"provenance", "provenance/cfharness"},
 	"provenance/storetest": {"provenance", "provenance/cfharness"},
 	"provenance/schema":    {"provenance", "provenance/cfharness"},

@@ -17,7 +17,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/memstore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
@@ -39,7 +38,7 @@ type probeOptions struct {
 
 func newProbe(t testing.TB, files map[string]string, o probeOptions) *probe {
 	t.Helper()
-	p := &probe{t: t, root: t.TempDir(), records: memstore.New()}
+	p := &probe{t: t, root: t.TempDir(), records: newRecords(t)}
 	p.write(files)
 	state := t.TempDir()
 	t.Cleanup(func() {

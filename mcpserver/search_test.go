@@ -16,7 +16,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/provenance/memstore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
@@ -57,7 +56,7 @@ func unloadedServer(t *testing.T, files map[string]string, opts *skills.ScanOpti
 		cfg.Policy = policy.New(policy.Config{Tools: ReadMethods()})
 	}
 	cfg.Logger, cfg.Version = slog.New(slog.DiscardHandler), "test"
-	cfg.Sessions = session.New(session.Config{Registry: cfg.Registry, Policy: cfg.Policy, Trees: trees, Records: memstore.New(), Version: "test", Logger: cfg.Logger})
+	cfg.Sessions = session.New(session.Config{Registry: cfg.Registry, Policy: cfg.Policy, Trees: trees, Records: newRecords(t), Version: "test", Logger: cfg.Logger})
 	return New(cfg)
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/otlp"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/memstore"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
@@ -132,7 +132,7 @@ func tracedServer(t testing.TB, endpoint string) (s *Server, end func()) {
 	}
 	registry := skills.NewRegistry([]skills.Root{{Dir: root}}, nil)
 	pol, logger := policy.New(policy.Config{Tools: ReadMethods()}), slog.New(slog.DiscardHandler)
-	var records provenance.Store = memstore.New()
+	var records provenance.Store = newRecords(t)
 	var provider trace.TracerProvider
 	end = func() {}
 	if endpoint != "" {
@@ -334,4 +334,15 @@ func BenchmarkTraces(b *testing.B) {
 			}
 		})
 	}
+}
+
+// newRecords returns a store of sessions in a directory of the test.
+func newRecords(t testing.TB) *filestore.Store {
+	t.Helper()
+	records, err := filestore.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { records.Close() })
+	return records
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/provenance/memstore"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -165,7 +165,7 @@ func TestRunID(t *testing.T) {
 	}
 	// Nor one that another process left a record of.
 	old := &provenance.Event{Session: "earlier", Kind: provenance.KindSessionStarted, Principal: "x", Detail: "d"}
-	if err := b.records.Store.(*memstore.Store).Append(t.Context(), old); err != nil {
+	if err := b.records.Store.(*filestore.Store).Append(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	if ses := named("earlier", far); !strings.HasPrefix(ses.ID(), "ses_") {

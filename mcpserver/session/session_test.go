@@ -19,7 +19,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/provenance/memstore"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -140,7 +140,7 @@ func newBench(t testing.TB, o benchOptions) *bench {
 		}
 		t.Cleanup(func() { workspace.Dir.Close() })
 	}
-	b := &bench{t: t, root: root, records: &failingStore{Store: memstore.New()}, runner: &fakeRunner{}}
+	b := &bench{t: t, root: root, records: &failingStore{Store: newRecords(t)}, runner: &fakeRunner{}}
 	b.runner.result = sandbox.Result{Outcome: sandbox.Exited, Duration: time.Millisecond,
 		Stdout: sandbox.Stream{Head: []byte("secret output\n"), Total: 14, SHA256: "sha256:" + strings.Repeat("0", 64)}}
 	registry := skills.NewRegistry([]skills.Root{{Dir: root, Tier: o.tier}}, nil)
@@ -615,4 +615,15 @@ func TestCanceledBeforeStart(t *testing.T) {
 	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, `"outcome": "canceled"`) {
 		t.Errorf("executions:\n%s", rows)
 	}
+}
+
+// newRecords returns a store of sessions in a directory of the test.
+func newRecords(t testing.TB) *filestore.Store {
+	t.Helper()
+	records, err := filestore.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { records.Close() })
+	return records
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/memstore"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/provenance/storetest"
 )
 
@@ -117,10 +117,10 @@ func TestReplayedSession(t *testing.T) {
 
 // The wrapped store is a store, and counts what it accepted only.
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) provenance.Store { return Count(memstore.New(), New(nil)) })
+	storetest.Run(t, func(t *testing.T) provenance.Store { return Count(newRecords(t), New(nil)) })
 
 	counters := New(nil)
-	inner := memstore.New()
+	inner := newRecords(t)
 	store := Count(inner, counters)
 	read := func() *provenance.Event {
 		return &provenance.Event{Kind: provenance.KindResourceRead, Session: "s", Principal: "local", Skill: "demo", Row: []byte(`{"status":"read"}`)}
@@ -309,4 +309,15 @@ func BenchmarkAdd(b *testing.B) {
 			}
 		})
 	}
+}
+
+// newRecords returns a store of sessions in a directory of the test.
+func newRecords(t testing.TB) *filestore.Store {
+	t.Helper()
+	records, err := filestore.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { records.Close() })
+	return records
 }
