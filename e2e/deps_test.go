@@ -70,6 +70,9 @@ var importRules = map[string][]string{
 		"skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact"},
 
 	"cmd/skillsd":         {"*"},
+	"cmd/skillsd/exit":    {},
+	"cmd/skillsd/config":  {"*"},
+	"cmd/skillsd/serve":   {"*"},
 	"cmd/skillsd/report":  {"provenance", "provenance/cfharness", "skills", "skills/policy"},
 	"cmd/skillsd/clients": {"cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                 {"*"},

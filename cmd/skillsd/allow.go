@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -18,7 +21,7 @@ import (
 // allowOptions are the flags of allow.
 type allowOptions struct {
 	app    *app
-	Reader readerOptions
+	Reader config.ReaderOptions
 	List   bool
 	DryRun bool
 	JSON   bool
@@ -43,7 +46,7 @@ func newAllowCmd(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
-	opts.Reader.register(cmd.Flags())
+	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.List, "list", false, "list the entries of the configuration and whether each still holds")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
 	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false, "also offer the tool that runs scripts, when the configuration does not: allow_tools: [run_skill_script]")
@@ -55,7 +58,7 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 	if o.List != (len(args) == 0) {
 		return usageError("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
 	}
-	snapshot, err := o.Reader.scan(ctx, o.app)
+	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
 	}
@@ -84,11 +87,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	}
 	if entry.Pin != "" && entry.Pin != facts.Digest {
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("the script has the digest %s, not the one given", facts.Digest),
-			Hint: "read it again before it is allowed: skillsd allow --dry-run " + shellName(entry)}
+			Hint: "read it again before it is allowed: skillsd allow --dry-run " + serve.ShellName(entry)}
 	}
 	if facts.Runtime == "" {
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, report.Printable(facts.Problem)),
-			Hint: "allowing it would have no effect; " + hintRuntime}
+			Hint: "allowing it would have no effect; " + serve.HintRuntime}
 	}
 	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
 	if facts.Unreleased, err = o.unreleased(entry); err != nil {
@@ -107,9 +110,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	fmt.Fprintf(o.app.out, "allowed %s in the tree %s\n", facts.Entry, facts.Tree)
 	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start\n", facts.Config)
 	if facts.Unreleased != "" {
-		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n", facts.Unreleased, hintUnreleased)
+		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n", facts.Unreleased, serve.HintUnreleased)
 	}
-	o.app.noteAllow(offered, scriptName(entry))
+	o.app.noteAllow(offered, serve.ScriptName(entry))
 	return nil
 }
 
@@ -119,7 +122,7 @@ func (o *allowOptions) show(facts *scriptFacts) (err error) {
 		return facts.print(o.app.out)
 	}
 	if !o.DryRun {
-		if facts.Config, err = o.app.allowPlace(); err != nil {
+		if facts.Config, err = o.app.AllowPlace(); err != nil {
 			return err
 		}
 	}
@@ -134,13 +137,13 @@ func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *sc
 		return false, err
 	}
 	offered = offer || o.app.offersTool()
-	facts.Config, err = o.app.editAllow(ctx, func(edit *allowEdit) error {
+	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		if offer {
-			if err := edit.offer(); err != nil {
+			if err := edit.Offer(); err != nil {
 				return err
 			}
 		}
-		return edit.set(entry.Skill, entry.Path, facts.Entry, facts.Tree.String())
+		return edit.Set(entry.Skill, entry.Path, facts.Entry, facts.Tree.String())
 	})
 	return offered, err
 }
@@ -163,34 +166,31 @@ func (o *allowOptions) offer(ctx context.Context) (bool, error) {
 
 // offersTool reports whether a server of this configuration offers the tool that runs scripts.
 func (a *app) offersTool() bool {
-	if value, ok := a.env(envOf("allow-tool")); ok && value != "" {
+	if value, ok := a.Env(config.EnvOf("allow-tool")); ok && value != "" {
 		return true
 	}
-	return slices.Contains(a.cfg.Keys.AllowTools, mcpserver.ToolRun)
+	return slices.Contains(a.Cfg.Keys.AllowTools, mcpserver.ToolRun)
 }
 
 // unreleased says why no run of a script would be let through once it is allowed, if so. What an entry
 // that there is says beside its digest stays.
 func (o *allowOptions) unreleased(entry policy.Entry) (string, error) {
-	verdicts, err := o.app.judge(nil)
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
 	if err != nil {
 		return "", err
 	}
-	keys := o.app.cfg.Keys.Allow
+	keys := o.app.Cfg.Keys.Allow
 	for i := range keys {
-		if known, err := keys[i].entry(); err == nil && known.Skill == entry.Skill && known.Path == entry.Path {
+		if known, err := keys[i].Entry(); err == nil && known.Skill == entry.Skill && known.Path == entry.Path {
 			entry = known
 			break
 		}
 	}
-	if verdicts.unreleased(entry) {
-		return unreleased(entry), nil
+	if verdicts.Unreleased(entry) {
+		return serve.Unreleased(entry), nil
 	}
 	return "", nil
 }
-
-// hintRuntime mends a script without a runtime.
-const hintRuntime = "begin the script with a line such as #!/bin/sh or #!/usr/bin/env python3"
 
 // parseScript reads SKILL:scripts/PATH.
 func parseScript(spec string) (policy.Entry, error) {
@@ -208,8 +208,8 @@ func parseScript(spec string) (policy.Entry, error) {
 
 // noteAllow says what else keeps the entry of a script from having an effect.
 func (a *app) noteAllow(offered bool, script string) {
-	name := envOf("allow-skill-script")
-	if value, ok := a.env(name); ok && value != "" {
+	name := config.EnvOf("allow-skill-script")
+	if value, ok := a.Env(name); ok && value != "" {
 		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n", name)
 	}
 	if !offered {
@@ -218,30 +218,21 @@ func (a *app) noteAllow(offered bool, script string) {
 	}
 }
 
-// allowRow is an entry of the allowlist as allow --list prints it.
-type allowRow struct {
-	Script string `json:"script"`
-	State  string `json:"state"` // allowed, unpinned, changed, missing, unsupported or unreleased
-	Detail string `json:"detail,omitempty"`
-	// Changed says what is no longer what was allowed.
-	Changed policy.Change `json:"changed,omitempty"`
-}
-
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
-	rows := []allowRow{}
-	verdicts, err := o.app.judge(nil)
+	rows := []serve.AllowRow{}
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
 	if err != nil {
 		return err
 	}
-	keys := o.app.cfg.Keys.Allow
+	keys := o.app.Cfg.Keys.Allow
 	for i := range keys {
-		entry, err := keys[i].entry()
+		entry, err := keys[i].Entry()
 		if err != nil {
 			return err
 		}
-		row := allowState(ctx, snapshot, entry)
-		if row.State == stateAllowed && verdicts.unreleased(entry) {
-			row.State, row.Detail = stateUnreleased, unreleased(entry)+"; "+hintUnreleased
+		row := serve.AllowState(ctx, snapshot, entry)
+		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
+			row.State, row.Detail = serve.StateUnreleased, serve.Unreleased(entry)+"; "+serve.HintUnreleased
 		}
 		rows = append(rows, row)
 	}
@@ -263,53 +254,6 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	return nil
 }
 
-// The states of entries that a program looks for.
-const (
-	stateAllowed    = "allowed"
-	stateChanged    = "changed"
-	stateUnreleased = "unreleased" // no run of it is let through
-)
-
-// scriptName is how an entry names its script.
-func scriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Path }
-
-// shellName is how a command line names the script of an entry: its author chose that name.
-func shellName(entry policy.Entry) string { return shellLine([]string{scriptName(entry)}) }
-
-// allowState says whether an entry still holds, and if not what to do.
-func allowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) allowRow {
-	name := scriptName(entry)
-	row := allowRow{Script: name, State: "missing"}
-	sk := snapshot.Skill(entry.Skill)
-	if sk == nil {
-		row.Detail = "no skill of that path is served; to take it back: skillsd disallow " + shellName(entry)
-		return row
-	}
-	index, err := sk.Index(ctx)
-	if err != nil {
-		row.Detail = "the files of the skill cannot be read"
-		return row
-	}
-	r := index.Resource(entry.Path)
-	switch {
-	case r == nil || r.Script == nil:
-		row.Detail = "the skill has no such script; to take it back: skillsd disallow " + shellName(entry)
-	case r.Script.Runtime == "":
-		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+hintRuntime
-	case entry.Pin == "":
-		row.State, row.Detail = "unpinned", looseness(entry)+"; `skillsd allow "+shellName(entry)+"` pins it"
-	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
-		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
-		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + shellName(entry) + "`"
-	default:
-		row.State = stateAllowed
-		if entry.Tree == "" {
-			row.Detail = looseness(entry) + "; `skillsd allow " + shellName(entry) + "` pins them"
-		}
-	}
-	return row
-}
-
 // disallowOptions are the flags of disallow, of which there are none.
 type disallowOptions struct{ app *app }
 
@@ -323,17 +267,14 @@ func newDisallowCmd(a *app) *cobra.Command {
 	}
 }
 
-// errNotAllowed is a script without an entry.
-var errNotAllowed = errors.New("the configuration does not allow it")
-
 func (o *disallowOptions) run(ctx context.Context, spec string) error {
 	entry, err := parseScript(spec)
 	if err != nil {
 		return err
 	}
-	name := scriptName(entry)
-	file, err := o.app.editAllow(ctx, func(edit *allowEdit) error { return edit.remove(entry.Skill, entry.Path) })
-	if errors.Is(err, errNotAllowed) {
+	name := serve.ScriptName(entry)
+	file, err := o.app.EditAllow(ctx, func(edit *config.AllowEdit) error { return edit.Remove(entry.Skill, entry.Path) })
+	if errors.Is(err, config.ErrNotAllowed) {
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err), Hint: "`skillsd allow --list` shows what it allows"}
 	} else if err != nil {
 		return err

@@ -1,69 +1,19 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
 )
-
-// pinWarner says which allowed scripts do not run because they are no longer what was allowed, and what
-// to do: at start, and when a skill changes while the server runs.
-type pinWarner struct {
-	serve  *serveOptions
-	logger *slog.Logger
-	said   map[string]bool // of scripts that do not hold, so that each change is told once
-}
-
-// warn compares the entries with a snapshot. It is for one goroutine at a time.
-func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
-	list, err := w.serve.allowlist()
-	if err != nil {
-		return // the start has refused it
-	}
-	// Several pins of one script allow any of these contents.
-	holds := map[string]bool{}
-	type change struct {
-		entry policy.Entry
-		what  policy.Change
-	}
-	var changed []change
-	for _, entry := range list.Entries() {
-		if ctx.Err() != nil {
-			return
-		}
-		if entry.Pin == "" {
-			continue
-		}
-		switch row := allowState(ctx, snapshot, entry); row.State {
-		case stateAllowed:
-			holds[scriptName(entry)] = true
-		case stateChanged:
-			changed = append(changed, change{entry, row.Changed})
-		}
-	}
-	told := w.said
-	w.said = map[string]bool{}
-	for _, c := range changed {
-		name := scriptName(c.entry)
-		if holds[name] || w.said[name] {
-			continue
-		}
-		if w.said[name] = true; !told[name] {
-			w.logger.WarnContext(ctx, "an allowed script changed and does not run until it is allowed again",
-				slog.String("skill", c.entry.Skill), slog.String("path", c.entry.Path), slog.String("changed", string(c.what)), slog.String("remedy", "skillsd allow "+shellName(c.entry)))
-		}
-	}
-}
 
 // notePins says which entries of the configuration no longer fit skills that a command changed. before
 // and after return what is installed under a name, or nil.
@@ -74,8 +24,8 @@ func (a *app) notePins(names []string, before, after func(name string) *install.
 	}
 	var order []string
 	found := map[string]*state{}
-	for i := range a.cfg.Keys.Allow {
-		entry, err := a.cfg.Keys.Allow[i].entry()
+	for i := range a.Cfg.Keys.Allow {
+		entry, err := a.Cfg.Keys.Allow[i].Entry()
 		if err != nil {
 			continue
 		}
@@ -83,7 +33,7 @@ func (a *app) notePins(names []string, before, after func(name string) *install.
 		if !slices.Contains(names, owner) || nested && !hasNested(before(owner), dir) && !hasNested(after(owner), dir) {
 			continue
 		}
-		name := scriptName(entry)
+		name := serve.ScriptName(entry)
 		if found[name] == nil {
 			found[name] = &state{}
 			order = append(order, name)

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/gofrs/flock"
-
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
@@ -31,27 +28,27 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 }
 
 // allowSkill makes a skill with scripts, and returns what runs commands on it.
-func allowSkill(t *testing.T, scripts ...string) (config string, run func(out, errs io.Writer, args ...string) int) {
+func allowSkill(t *testing.T, scripts ...string) (file string, run func(out, errs io.Writer, args ...string) int) {
 	t.Helper()
 	dir := t.TempDir()
-	config = filepath.Join(dir, "config", "skillsd", "config.yaml")
+	file = filepath.Join(dir, "config", "skillsd", "config.yaml")
 	root := filepath.Join(dir, "skills")
 	files := map[string]string{"SKILL.md": "---\nname: a\ndescription: d\n---\n"}
 	for _, name := range scripts {
 		files[name] = "#!/bin/sh\n"
 	}
 	for name, text := range files {
-		file := filepath.Join(root, "a", filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+		name := filepath.Join(root, "a", filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	vars := map[string]string{"XDG_CONFIG_HOME": filepath.Join(dir, "config"), "HOME": dir, "SKILLSD_STATE": filepath.Join(dir, "state")}
-	return config, func(out, errs io.Writer, args ...string) int {
-		a := &app{in: strings.NewReader(""), out: out, err: errs, env: func(name string) (string, bool) {
+	return file, func(out, errs io.Writer, args ...string) int {
+		a := &app{in: strings.NewReader(""), out: out, err: errs, Process: config.Process{Env: func(name string) (string, bool) {
 			value, ok := vars[name]
 			return value, ok
-		}, environ: func() []string { return nil }}
+		}, Environ: func() []string { return nil }}}
 		if args[0] == "allow" {
 			args = append(args, "--skills-root", root)
 		}
@@ -98,51 +95,6 @@ func TestEditAtOnce(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Dir(config)); err != nil || len(left) != 1 {
 		t.Errorf("beside the configuration are %v, %v", left, err)
-	}
-}
-
-// TestLockEdit waits for another command no longer than its context, and for the same file under any name
-// of its directory.
-func TestLockEdit(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	unlock, err := lockEdit(t.Context(), filepath.Join(dir, "config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := lockEdit(over, filepath.Join(dir, "config.yaml")); !errors.Is(err, context.Canceled) {
-		t.Errorf("a held lock: %v", err)
-	}
-	unlock()
-	if unlock, err = lockEdit(t.Context(), filepath.Join(dir, "config.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	unlock()
-	name := filepath.Join(dir, "gone.skillsd-lock")
-	gone := flock.New(name)
-	if _, err := gone.TryLock(); err != nil || !isNamed(gone, name) {
-		t.Errorf("a lock that has its name: %v", err)
-	}
-	defer gone.Close()
-	if runtime.GOOS == "windows" {
-		t.Skip("missing capability: to rename a file that is open")
-	}
-	if err := os.Rename(name, name+".old"); err == nil && isNamed(gone, name) {
-		t.Error("a lock has a name that was taken from it")
-	}
-	if err := os.WriteFile(name, nil, 0o600); err != nil || isNamed(gone, name) {
-		t.Errorf("a lock has the name of another file, %v", err)
-	}
-	victim := filepath.Join(dir, "victim")
-	if err := os.Symlink(victim, filepath.Join(dir, "linked.skillsd-lock")); err != nil {
-		t.Skipf("missing capability: links (%v)", err)
-	}
-	if openNoFollow != 0 {
-		if _, err := lockEdit(t.Context(), filepath.Join(dir, "linked")); err == nil || existing(victim) {
-			t.Errorf("the lock is made where a link leads: %v", err)
-		}
 	}
 }
 

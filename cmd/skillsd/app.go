@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,55 +19,13 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// Exit codes of every command.
-const (
-	exitOK       = 0
-	exitFailure  = 1
-	exitUsage    = 2
-	exitProblems = 3 // the command worked and found problems
-)
-
 // app is what every command is given of the process it runs in.
 type app struct {
 	in  io.Reader
 	out io.Writer // results, and on stdio the protocol; nothing else
 	err io.Writer // everything else
-	env func(string) (string, bool)
-	// environ is the whole environment, to find misspelt variables in; nil looks for none.
-	environ func() []string
 
-	config    string // --config
-	state     string // --state
-	artifacts string // --artifact-root
-
-	cfg configuration // set before a command runs
-}
-
-// exitError is an error that chooses the exit code. A nil Err prints nothing: the command has
-// already said what it found.
-type exitError struct {
-	Code int
-	Err  error
-	Hint string
-	// Flag is the one whose value is refused, without its hyphens. The help of the command that ran says
-	// what it takes, unless Hint says more.
-	Flag string
-}
-
-func (e *exitError) Error() string {
-	if e.Err == nil {
-		return "problems were found"
-	}
-	return e.Err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.Err }
-
-// ExitCode is the process's exit status for this error.
-func (e *exitError) ExitCode() int { return e.Code }
-
-func usageError(hint, format string, args ...any) error {
-	return &exitError{Code: exitUsage, Err: fmt.Errorf(format, args...), Hint: hint}
+	config.Process
 }
 
 // main runs one command line and returns the exit code.
@@ -95,7 +54,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		if suggestion != "" {
 			exit.Hint = suggestion + "; " + exit.Hint
 		}
-		for _, note := range a.cfg.notes(exit.Err.Error()) {
+		for _, note := range a.Cfg.Notes(exit.Err.Error()) {
 			a.say("note", note)
 		}
 		if exit.Hint != "" {
@@ -113,21 +72,6 @@ func (a *app) say(kind, text string) {
 		line = a.foldedFor(a.err, line)
 	}
 	fmt.Fprintln(a.err, line)
-}
-
-// systemHint says what to do about what the system refused; empty where that is not known.
-func systemHint(err error) string {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return "look who owns it and what its mode is, or name another place"
-	case errors.Is(err, fs.ErrNotExist):
-		return "look whether the path is the one you mean"
-	case errors.Is(err, syscall.ENOTDIR):
-		return "a part of the path is a file; name another place"
-	case errors.Is(err, syscall.ENOSPC):
-		return "make room, or name another place"
-	}
-	return ""
 }
 
 // flagHint is where the values of a flag are told: in the help of the command that ran, or in that of serve
@@ -192,9 +136,9 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&a.config, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
-	flags.StringVar(&a.state, "state", "", "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else ~/.local/state/skillsd)")
-	flags.StringVar(&a.artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
+	flags.StringVar(&a.File, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
+	flags.StringVar(&a.State, "state", "", "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else ~/.local/state/skillsd)")
+	flags.StringVar(&a.Artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
 	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newExitCodesTopic(), newManCmd(cmd))
 	a.setCompletion(cmd)
 	documentOutputs(cmd)
@@ -202,28 +146,41 @@ func newRootCmd(a *app) *cobra.Command {
 }
 
 // stateDir is --state or its default.
-func (a *app) stateDir() (string, error) {
-	if a.state != "" {
-		return filepath.Abs(a.state)
-	}
-	if dir, ok := a.env("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
-		return filepath.Join(dir, "skillsd"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", &exitError{Code: exitUsage, Err: errors.New("no home directory to keep state in"), Hint: "give --state DIR"}
-	}
-	return filepath.Join(home, ".local", "state", "skillsd"), nil
-}
+func (a *app) stateDir() (string, error) { return a.StateDir() }
 
 // artifactDir is --artifact-root or its default.
-func (a *app) artifactDir() (string, error) {
-	if a.artifacts != "" {
-		return filepath.Abs(a.artifacts)
+func (a *app) artifactDir() (string, error) { return a.ArtifactDir() }
+
+// withoutConfig annotates commands that need no configuration, so that a broken one does not stop
+// them.
+const withoutConfig = "without-config"
+
+// configures annotates a command with the names of those of its flags, with blanks between, that get what
+// environment and file say before it runs; it looks after the others itself.
+const configures = "configures"
+
+// loadConfig reads the configuration and gives the flags of a command what it says.
+func (a *app) loadConfig(cmd *cobra.Command) error {
+	for c := cmd; c != nil; c = c.Parent() {
+		if c.Annotations[withoutConfig] != "" || slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, c.Name()) {
+			return nil
+		}
 	}
-	state, err := a.stateDir()
-	if err != nil {
-		return "", err
+	if err := a.Load(a.err); err != nil {
+		return err
 	}
-	return filepath.Join(state, "sessions"), nil
+	own := cmd.Flags()
+	if names := cmd.Annotations[configures]; names != "" {
+		own = pflag.NewFlagSet("", pflag.ContinueOnError)
+		own.AddFlagSet(cmd.InheritedFlags())
+		for name := range strings.FieldsSeq(names) {
+			own.AddFlag(cmd.Flags().Lookup(name))
+		}
+	}
+	return a.Cfg.Configure(config.Flags{All: cmd.Root().PersistentFlags(), Own: own}, a.Env)
+}
+
+// serveOptions returns the options of a server in this process.
+func (a *app) serveOptions() *serve.Options {
+	return &serve.Options{Process: &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version, FindSession: a.findSession}
 }

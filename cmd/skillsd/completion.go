@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -40,13 +42,13 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"skill": a.completeSkills, "pin-skill": a.completeSkills, "name-only": a.completeSkills, "disable-skill": a.completeSkills,
 		"allow-skill-script": a.completeScripts, "resume": a.completeSessions, "profile": a.completeProfiles,
 	}
-	for _, option := range configOptions() {
-		if words := option.tag.Get("enum"); option.Flag != "" && option.tag.Get("keys") == "" && words != "" {
+	for _, option := range config.Options() {
+		if words := option.Tag.Get("enum"); option.Flag != "" && option.Tag.Get("keys") == "" && words != "" {
 			flags[option.Flag] = fixed(strings.Split(words, "|"))
 		}
 	}
-	for _, option := range configOptions() {
-		if path := option.tag.Get("path"); path == "" && flags[option.Flag] == nil && option.Flag != "skills-root" {
+	for _, option := range config.Options() {
+		if path := option.Tag.Get("path"); path == "" && flags[option.Flag] == nil && option.Flag != "skills-root" {
 			flags[option.Flag] = cobra.NoFileCompletions
 		}
 	}
@@ -100,16 +102,16 @@ func (a *app) completionSnapshot(ctx context.Context, cmd *cobra.Command) (*skil
 	if err := a.loadConfig(cmd); err != nil {
 		return nil, err
 	}
-	roots := rootOptions{}
+	roots := config.RootOptions{}
 	if specs, err := cmd.Flags().GetStringArray("skills-root"); err == nil {
 		roots.Specs = specs
 	}
 	roots.NoDefaults, _ = cmd.Flags().GetBool("no-default-roots")
-	found, err := roots.resolve(a)
+	found, err := roots.Resolve(&a.Process)
 	if err != nil {
 		return nil, err
 	}
-	scan := roots.scanOptions()
+	scan := roots.ScanOptions()
 	if state, err := a.stateDir(); err == nil {
 		scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	}
@@ -209,7 +211,7 @@ func (a *app) completeProfiles(cmd *cobra.Command, _ []string, _ string) ([]stri
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
-	for _, profile := range a.cfg.Keys.profiles() {
+	for _, profile := range a.Cfg.Keys.PolicyProfiles() {
 		names = append(names, profile.Name)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
@@ -219,7 +221,7 @@ func (a *app) completeProfiles(cmd *cobra.Command, _ []string, _ string) ([]stri
 func (a *app) completeAllowed(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if a.loadConfig(cmd) == nil {
-		for _, key := range a.cfg.Keys.Allow {
+		for _, key := range a.Cfg.Keys.Allow {
 			script, _, _ := strings.Cut(key.Script, "@")
 			names = append(names, report.Printable(script))
 		}

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"regexp"
-	"slices"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -49,45 +49,18 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 }
 
 func (o *configSchemaOptions) run() error {
-	schema, err := configSchema()
+	all := newRootCmd(&app{}).PersistentFlags()
+	all.AddFlagSet(serveFlags())
+	schema, err := config.Schema(all)
 	if err != nil {
 		return err
 	}
 	return report.WriteJSON(o.app.out, schema)
 }
 
-// originOf is where the value of a flag came from.
-func (c *configuration) originOf(flag string) origin {
-	for _, option := range configOptions() {
-		if at, ok := c.origins[option.Key]; ok && option.Flag == flag {
-			return at
-		}
-	}
-	return origin{Kind: fromDefault, Text: "default"}
-}
-
-var flagName = regexp.MustCompile(`--[a-z][a-z-]*[a-z]`)
-
-// notes say of the flags that a message names where their values came from, when that was not the
-// command line.
-func (c *configuration) notes(message string) []string {
-	var notes []string
-	for _, name := range flagName.FindAllString(message, -1) {
-		at := c.originOf(name[2:])
-		note := fmt.Sprintf("%s is set by %s (%s)", name, at.Text, at.Key)
-		if at.Kind == fromEnv {
-			note = fmt.Sprintf("%s is set by the environment variable %s", name, at.Text)
-		}
-		if (at.Kind == fromFile || at.Kind == fromEnv) && !slices.Contains(notes, note) {
-			notes = append(notes, note)
-		}
-	}
-	return notes
-}
-
 // serveFlags are the flags of serve with the defaults they have.
-func serveFlags(a *app) *pflag.FlagSet {
+func serveFlags() *pflag.FlagSet {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	(&serveOptions{app: a}).register(flags)
+	(&serve.Options{}).Register(flags)
 	return flags
 }

@@ -2,14 +2,15 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -30,7 +31,7 @@ func TestConfigFileRefused(t *testing.T) {
 	for _, tt := range []struct{ name, path, want string }{
 		{"missing", filepath.Join(dir, "none.yaml"), "none.yaml: "},
 		{"directory", dir, "is no regular file"},
-		{"long", file("long.yaml", "#"+strings.Repeat(" ", maxConfig), 0o600), "is longer than 1048576 bytes"},
+		{"long", file("long.yaml", "#"+strings.Repeat(" ", config.MaxFile), 0o600), "is longer than 1048576 bytes"},
 		{"unknown key", file("unknown.yaml", "rots: []\n", 0o600), "unknown.yaml:1:1: unknown key rots"},
 		{"value of a flag", file("value.yaml", "http: {path: mcp}\n", 0o600), `--http-path "mcp"`},
 	} {
@@ -39,7 +40,7 @@ func TestConfigFileRefused(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, want %d with %q", tt.name, code, stderr, exitUsage, tt.want)
 		}
 	}
-	if code, _, stderr := run(t, "config", "show", "--config", file("good.yaml", "# "+strings.Repeat(" ", maxConfig-3)+"\n", 0o600)); code != exitOK {
+	if code, _, stderr := run(t, "config", "show", "--config", file("good.yaml", "# "+strings.Repeat(" ", config.MaxFile-3)+"\n", 0o600)); code != exitOK {
 		t.Errorf("a file of the most bytes: exit %d, %s", code, stderr)
 	}
 }
@@ -47,9 +48,9 @@ func TestConfigFileRefused(t *testing.T) {
 // The variable of a flag that is nearly named is told, once, and nothing else is.
 func TestConfigEnvironmentTypo(t *testing.T) {
 	var out, errs bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs, env: func(string) (string, bool) { return "", false }, environ: func() []string {
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(string) (string, bool) { return "", false }, Environ: func() []string {
 		return []string{"SKILLSD_LOGLEVEL=debug", "SKILLSD_LOG_LEVEL=", "SKILLSD_CONFIG=", "SKILLSD_OF_SOMEONE_ELSE=1", "SKILLSD_REQUIRE_SANDBOX=1", "SKILLSD_CORPUS=/x", "LOG_LEVL=x"}
-	}}
+	}}}
 	if code := a.main(t.Context(), []string{"config", "show"}); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
@@ -65,7 +66,7 @@ func TestConfigAllowlist(t *testing.T) {
 	entries := func(env map[string]string, args ...string) []policy.Entry {
 		t.Helper()
 		opts := loaded(t, file, env, args...)
-		pol, err := opts.policy()
+		pol, err := opts.Policy()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,28 +103,28 @@ func TestConfigPrincipals(t *testing.T) {
 			"alice": {Name: "alice"}, "bob": {Name: "bob", Evidence: true, Profile: "p"}, "carol": {Name: "carol", Profile: "p"}, "dave": {Name: "dave", Evidence: true}}},
 	} {
 		opts := loaded(t, file, nil, tt.args...)
-		if got := opts.app.cfg.principals(opts.HTTP.Evidence); !reflect.DeepEqual(got, tt.want) {
+		if got := opts.Process.Cfg.Principals(opts.HTTP.Evidence); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%v: principals = %v, want %v", tt.args, got, tt.want)
 		}
 	}
 }
 
 // loaded are the options of serve with a configuration file.
-func loaded(t *testing.T, file string, env map[string]string, args ...string) *serveOptions {
+func loaded(t *testing.T, file string, env map[string]string, args ...string) *serve.Options {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, file)
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &app{config: path, env: func(name string) (string, bool) {
+	a := &app{Process: config.Process{File: path, Env: func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
-	}}
-	opts := &serveOptions{app: a}
+	}}}
+	opts := a.serveOptions()
 	cmd := newServeCmd(a)
 	cmd.ResetFlags()
-	opts.register(cmd.Flags())
+	opts.Register(cmd.Flags())
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
@@ -133,74 +134,39 @@ func loaded(t *testing.T, file string, env map[string]string, args ...string) *s
 	return opts
 }
 
-func TestSecret(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{"plain": "s3cret", "line": "s3cret\n", "windows": "s3cret\r\n", "lines": "a\nb\n", "empty": "\n", "nul": "a\x00b", "long": strings.Repeat("x", maxSecret+1)} {
-		write(t, filepath.Join(dir, name), text)
-		if err := os.Chmod(filepath.Join(dir, name), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a := &app{env: func(name string) (string, bool) {
-		value, ok := map[string]string{"SOURCE": "from env", "EMPTY": ""}[name]
-		return value, ok
-	}}
-	a.cfg.Keys.Secrets = map[string]secretKey{"ENV": {Env: "SOURCE"}, "UNSET": {Env: "NONE"}, "EMPTY": {Env: "EMPTY"}, "dir": {File: dir}, "missing": {File: filepath.Join(dir, "x")}}
-	for _, name := range []string{"plain", "line", "windows", "lines", "empty", "nul", "long"} {
-		a.cfg.Keys.Secrets[name] = secretKey{File: filepath.Join(dir, name)}
-	}
-	for name, want := range map[string]string{
-		"ENV": "from env", "UNSET": "", "EMPTY": "", "other": "", "dir": "", "missing": "",
-		"plain": "s3cret", "line": "s3cret", "windows": "s3cret", "lines": "a\nb", "empty": "", "nul": "", "long": "",
-	} {
-		got, err := a.secret(name)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("secret(%s) = %.20q, %v, want %q", name, got, err, want)
-		}
-	}
-	if _, err := a.secret("missing"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
-	}
-	// A secret that is replaced counts at its next use.
-	write(t, filepath.Join(dir, "plain"), "another")
-	if got, err := a.secret("plain"); got != "another" || err != nil {
-		t.Errorf("a secret that was replaced = %q, %v", got, err)
-	}
-}
-
 // sample returns a value of an option as the file, the environment and the flag have it; they differ
 // by n.
-func sample(t *testing.T, option *configOption, n int) (yaml, text string) {
+func sample(t *testing.T, option *config.Option, n int) (yaml, text string) {
 	t.Helper()
 	word := fmt.Sprintf("w%d", n)
-	if enum := option.tag.Get("enum"); enum != "" {
+	if enum := option.Tag.Get("enum"); enum != "" {
 		words := strings.Split(enum, "|")
 		word = words[n%len(words)]
 	}
-	if option.tag.Get("path") != "" {
+	if option.Tag.Get("path") != "" {
 		word = "/" + word
 	}
-	switch option.typ {
+	switch option.Type {
 	case reflect.TypeFor[bool]():
 		text = fmt.Sprint(n%2 == 0)
 	case reflect.TypeFor[float64]():
 		text = fmt.Sprint(n + 10)
 	case reflect.TypeFor[int]():
 		text = fmt.Sprint(n + 100)
-	case reflect.TypeFor[sizeKey]():
+	case reflect.TypeFor[config.Size]():
 		text = fmt.Sprint(n + 1<<24)
-	case reflect.TypeFor[durationKey]():
+	case reflect.TypeFor[config.Duration]():
 		text = fmt.Sprintf("%ds", n+1)
 	case reflect.TypeFor[[]string]():
 		return "[" + word + "]", word
-	case reflect.TypeFor[[]rootKey]():
+	case reflect.TypeFor[[]config.RootKey]():
 		return "[{dir: /" + word + "}]", "user=/" + word
-	case reflect.TypeFor[[]allowKey]():
+	case reflect.TypeFor[[]config.AllowKey]():
 		return "[{script: \"" + word + ":scripts/x.sh\"}]", word + ":scripts/x.sh"
 	case reflect.TypeFor[map[string]string]():
 		tier := []string{"builtin", "org", "user"}[n%3]
 		return "{" + tier + ": deny}", tier + "=deny"
-	case reflect.TypeFor[map[string]principalKey]():
+	case reflect.TypeFor[map[string]config.PrincipalKey]():
 		return "{" + word + ": {evidence: true}, other: {}}", word
 	default:
 		text = word
@@ -211,7 +177,7 @@ func sample(t *testing.T, option *configOption, n int) (yaml, text string) {
 // Every option that has a flag is told by each of the three, and the order of precedence is the same
 // for all.
 func TestConfigEveryOption(t *testing.T) {
-	for _, option := range configOptions() {
+	for _, option := range config.Options() {
 		if option.Flag == "" {
 			continue
 		}
@@ -232,21 +198,21 @@ func TestConfigEveryOption(t *testing.T) {
 			}
 			env := map[string]string{option.Env(): envText}
 			for _, tt := range []struct {
-				want originKind
+				want config.Kind
 				text string
 				env  map[string]string
 				args []string
 			}{
-				{fromFile, fileText, nil, nil},
-				{fromEnv, envText, env, nil},
-				{fromFlag, flagText, env, []string{"--" + option.Flag + "=" + flagText}},
+				{config.FromFile, fileText, nil, nil},
+				{config.FromEnv, envText, env, nil},
+				{config.FromFlag, flagText, env, []string{"--" + option.Flag + "=" + flagText}},
 			} {
 				got, kind := valueIn(t, file, tt.env, tt.args, &option)
 				if kind != tt.want || strings.Trim(got, "[]") != tt.text && !sameSize(got, tt.text) {
 					t.Errorf("--%s = %s from %s, want %s from %s", option.Flag, got, kind, tt.text, tt.want)
 				}
 			}
-			if _, kind := valueIn(t, "{}", nil, nil, &option); kind != fromDefault {
+			if _, kind := valueIn(t, "{}", nil, nil, &option); kind != config.FromDefault {
 				t.Errorf("an option that nobody tells comes from %s", kind)
 			}
 		})
@@ -254,17 +220,17 @@ func TestConfigEveryOption(t *testing.T) {
 }
 
 // valueIn is the text of an option's flag and where it came from.
-func valueIn(t *testing.T, file string, env map[string]string, args []string, option *configOption) (string, originKind) {
+func valueIn(t *testing.T, file string, env map[string]string, args []string, option *config.Option) (string, config.Kind) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, file)
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &app{env: func(name string) (string, bool) {
+	a := &app{Process: config.Process{Env: func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
-	}}
+	}}}
 	root := newRootCmd(a)
 	cmd, _, err := root.Find([]string{"serve"})
 	if err != nil {
@@ -276,14 +242,14 @@ func valueIn(t *testing.T, file string, env map[string]string, args []string, op
 	if err := a.loadConfig(cmd); err != nil {
 		t.Fatal(err)
 	}
-	return flagOf(cmd, option.Flag).Value.String(), a.cfg.origins[option.Key].Kind
+	return config.Flags{All: root.PersistentFlags(), Own: cmd.Flags()}.Lookup(option.Flag).Value.String(), a.Cfg.Origins[option.Key].Kind
 }
 
 // sameSize reports whether two NAME=SIZE mean the same.
 func sameSize(a, b string) bool {
 	_, a, _ = strings.Cut(a, "=")
 	_, b, _ = strings.Cut(b, "=")
-	n, err := parseSize(a)
-	m, other := parseSize(b)
+	n, err := config.ParseSize(a)
+	m, other := config.ParseSize(b)
 	return err == nil && other == nil && n == m
 }

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -19,13 +22,13 @@ import (
 // configShowOptions are the flags of config show beside those of serve.
 type configShowOptions struct {
 	app   *app
-	Serve serveOptions
+	Serve serve.Options
 	Given bool
 	JSON  bool
 }
 
-// optionRow is one option as config show prints it.
-type optionRow struct {
+// Row is one option as config show prints it.
+type Row struct {
 	Key    string `json:"key"`
 	Flag   string `json:"flag,omitempty"`
 	Env    string `json:"env,omitempty"`
@@ -35,7 +38,7 @@ type optionRow struct {
 }
 
 func newConfigShowCmd(a *app) *cobra.Command {
-	opts := &configShowOptions{app: a, Serve: serveOptions{app: a}}
+	opts := &configShowOptions{app: a, Serve: *a.serveOptions()}
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show every option, its value and where that came from",
@@ -46,7 +49,7 @@ func newConfigShowCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = runE(func(context.Context, []string) error { return opts.run(cmd) })
-	opts.Serve.register(cmd.Flags())
+	opts.Serve.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Given, "given", false, "leave out what has its default")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
@@ -56,17 +59,18 @@ func (o *configShowOptions) run(cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	rows := []optionRow{}
-	for _, option := range configOptions() {
-		at := o.app.cfg.origins[option.Key]
-		if o.Given && at.Kind == fromDefault {
+	flags := config.Flags{All: cmd.Root().PersistentFlags(), Own: cmd.Flags()}
+	rows := []Row{}
+	for _, option := range config.Options() {
+		at := o.app.Cfg.Origins[option.Key]
+		if o.Given && at.Kind == config.FromDefault {
 			continue
 		}
-		value, err := o.value(&option, at, flagOf(cmd, option.Flag))
+		value, err := o.value(&option, at, flags.Lookup(option.Flag))
 		if err != nil {
 			return err
 		}
-		rows = append(rows, optionRow{Key: option.Key, Flag: option.Flag, Env: option.Env(), Value: value, Origin: string(at.Kind), Source: at.Text})
+		rows = append(rows, Row{Key: option.Key, Flag: option.Flag, Env: option.Env(), Value: value, Origin: string(at.Kind), Source: at.Text})
 	}
 	if o.JSON {
 		return report.WriteJSON(o.app.out, rows)
@@ -76,29 +80,29 @@ func (o *configShowOptions) run(cmd *cobra.Command) error {
 
 // check refuses what serve would refuse before it looks at skills.
 func (o *configShowOptions) check() error {
-	if _, err := newLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
+	if _, err := serve.NewLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
 		return err
 	}
 	mode, role := o.Serve.Mode, o.Serve.Role
-	if _, _, err := o.Serve.decided(); err != nil {
+	if _, _, err := o.Serve.Decided(); err != nil {
 		return err
 	}
 	for key, changed := range map[string]bool{"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role} {
 		if changed {
-			o.app.cfg.origins[key] = origin{Kind: fromManifest, Text: o.Serve.Manifest.Path, Key: key}
+			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest.Path, Key: key}
 		}
 	}
-	return o.Serve.Choice.apply(&skills.ScanOptions{}, o.app)
+	return o.Serve.Choice.Apply(&skills.ScanOptions{}, &o.app.Process)
 }
 
 // value is the value of an option. What its flag can tell is read off the flag.
-func (o *configShowOptions) value(option *configOption, at origin, flag *pflag.Flag) (any, error) {
+func (o *configShowOptions) value(option *config.Option, at config.Origin, flag *pflag.Flag) (any, error) {
 	if option.Part != "" {
 		return o.limit(option.Key), nil
 	}
 	switch option.Key {
 	case "allow", "principals":
-		if at.Kind == fromFile {
+		if at.Kind == config.FromFile {
 			flag = nil
 		}
 	case "state":
@@ -106,21 +110,21 @@ func (o *configShowOptions) value(option *configOption, at origin, flag *pflag.F
 	case "artifacts":
 		return o.app.artifactDir()
 	case "roots":
-		if at.Kind == fromDefault {
+		if at.Kind == config.FromDefault {
 			return o.roots()
 		}
 	case "http.rate_limit":
-		return o.Serve.HTTP.rate(), nil
+		return o.Serve.HTTP.RequestRate(), nil
 	}
 	if flag == nil {
-		return reflect.ValueOf(&o.app.cfg.Keys).Elem().FieldByIndex(option.index).Interface(), nil
+		return reflect.ValueOf(&o.app.Cfg.Keys).Elem().FieldByIndex(option.Index).Interface(), nil
 	}
 	return flagValue(flag), nil
 }
 
 // roots are the conventional directories that would be served.
 func (o *configShowOptions) roots() (any, error) {
-	roots, err := o.Serve.Roots.resolve(o.app)
+	roots, err := o.Serve.Roots.Resolve(&o.app.Process)
 	texts := []string{}
 	for _, root := range roots {
 		texts = append(texts, root.Tier.String()+"="+root.Dir)
@@ -147,7 +151,7 @@ func flagValue(flag *pflag.Flag) any {
 
 // limit is one of the limits with its default.
 func (o *configShowOptions) limit(key string) any {
-	run, scan := o.Serve.Limits.limit.WithDefaults(), o.Serve.Roots.Limits.limit
+	run, scan := o.Serve.Limits.Limit.WithDefaults(), o.Serve.Roots.Limits.Limit
 	or := func(n, byDefault int) int {
 		if n > 0 {
 			return n
@@ -156,25 +160,25 @@ func (o *configShowOptions) limit(key string) any {
 	}
 	switch key {
 	case "limits.timeout":
-		return durationKey(run.Timeout)
+		return config.Duration(run.Timeout)
 	case "limits.memory":
-		return sizeKey(run.Memory)
+		return config.Size(run.Memory)
 	case "limits.pids":
 		return run.PIDs
 	case "limits.cpu":
-		return durationKey(run.CPU)
+		return config.Duration(run.CPU)
 	case "limits.files":
 		return run.Files
 	case "limits.scratch":
-		return sizeKey(run.Scratch)
+		return config.Size(run.Scratch)
 	case "limits.inodes":
 		return run.Inodes
 	case "limits.file":
-		return sizeKey(run.File)
+		return config.Size(run.File)
 	case "limits.output":
-		return sizeKey(run.Output)
+		return config.Size(run.Output)
 	case "limits.concurrent":
-		return or(o.Serve.Limits.concurrent, session.DefaultConcurrent())
+		return or(o.Serve.Limits.Concurrent, session.DefaultConcurrent())
 	case "scan.limits.depth":
 		return or(scan.MaxDepth, 8)
 	case "scan.limits.directories":
@@ -188,25 +192,25 @@ func (o *configShowOptions) limit(key string) any {
 }
 
 // print prints a table: the source stands behind what is short, and above what has lines of its own.
-func (o *configShowOptions) print(rows []optionRow) error {
+func (o *configShowOptions) print(rows []Row) error {
 	file := "none"
-	if o.app.cfg.File != "" {
-		file = o.app.cfg.File
+	if o.app.Cfg.File != "" {
+		file = o.app.Cfg.File
 	}
-	rows = append([]optionRow{{Key: "configuration file", Value: file}}, rows...)
+	rows = append([]Row{{Key: "configuration file", Value: file}}, rows...)
 	keys := 0
 	for _, row := range rows {
 		keys = max(keys, len(row.Key))
 	}
 	for _, row := range rows {
 		source := ""
-		switch originKind(row.Origin) {
-		case fromFile:
+		switch config.Kind(row.Origin) {
+		case config.FromFile:
 			source = "  (" + filepath.Base(row.Source) + ")"
-		case fromEnv, fromFlag, fromManifest:
+		case config.FromEnv, config.FromFlag, config.FromManifest:
 			source = "  (" + row.Source + ")"
 		}
-		lines := valueLines(reflect.ValueOf(row.Value))
+		lines := config.ValueLines(reflect.ValueOf(row.Value))
 		if len(lines) > 1 && source != "" {
 			lines = append([]string{strings.TrimSpace(source)}, lines...)
 			source = ""

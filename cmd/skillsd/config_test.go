@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,7 +34,7 @@ func TestConfigCoversServe(t *testing.T) {
 	}
 	byFlag := map[string]int{}
 	keys := map[string]bool{}
-	for _, option := range configOptions() {
+	for _, option := range config.Options() {
 		byFlag[option.Flag]++
 		if keys[option.Key] {
 			t.Errorf("the key %s is there twice", option.Key)
@@ -79,7 +81,7 @@ func TestConfigSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	example, err := os.ReadFile("testdata/config.yaml")
+	example, err := os.ReadFile("config/testdata/config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func TestConfigSchema(t *testing.T) {
 		if err := resolved.Validate(value); (err == nil) != good {
 			t.Errorf("the schema says %v of %.80s", err, text)
 		}
-		if _, _, problems := decodeText(text); (problems == "") != good {
+		if problems := refused(t, text); (problems == "") != good {
 			t.Errorf("the loader says %q of %.80s", problems, text)
 		}
 	}
@@ -144,28 +146,28 @@ func configured(t *testing.T, file string, env map[string]string, args ...string
 		}
 	}
 	var out, errs bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs, env: func(name string) (string, bool) {
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(name string) (string, bool) {
 		if name == "HOME" {
 			return home, true
 		}
 		value, ok := env[name]
 		return value, ok
-	}}
+	}}}
 	code = a.main(t.Context(), args)
 	return code, out.String(), errs.String()
 }
 
-func shown(t *testing.T, file string, env map[string]string, args ...string) map[string]optionRow {
+func shown(t *testing.T, file string, env map[string]string, args ...string) map[string]Row {
 	t.Helper()
 	code, stdout, stderr := configured(t, file, env, append([]string{"config", "show", "--json"}, args...)...)
 	if code != exitOK {
 		t.Fatalf("config show = %d\n%s", code, stderr)
 	}
-	var rows []optionRow
+	var rows []Row
 	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
-	byKey := map[string]optionRow{}
+	byKey := map[string]Row{}
 	for _, row := range rows {
 		byKey[row.Key] = row
 	}
@@ -193,7 +195,7 @@ func TestConfigPrecedence(t *testing.T) {
 		t.Run(tt.key, func(t *testing.T) {
 			option := optionOf(t, tt.key)
 			env := map[string]string{option.Env(): tt.env}
-			for i, row := range []optionRow{
+			for i, row := range []Row{
 				shown(t, tt.file, env, tt.args...)[tt.key],
 				shown(t, tt.file, env)[tt.key],
 				shown(t, tt.file, nil)[tt.key],
@@ -210,15 +212,15 @@ func TestConfigPrecedence(t *testing.T) {
 	}
 }
 
-func optionOf(t *testing.T, key string) configOption {
+func optionOf(t *testing.T, key string) config.Option {
 	t.Helper()
-	for _, option := range configOptions() {
+	for _, option := range config.Options() {
 		if option.Key == key {
 			return option
 		}
 	}
 	t.Fatalf("no option %s", key)
-	return configOption{}
+	return config.Option{}
 }
 
 // Limits are told apart by name: one from each place.
@@ -233,20 +235,6 @@ func TestConfigLimitsMerge(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
-	for text, want := range map[string]int64{"1": 1, "512MiB": 512 << 20, "1GiB": 1 << 30, "3KiB": 3 << 10, "1048577": 1<<20 + 1} {
-		got, err := parseSize(text)
-		if err != nil || got != want || formatSize(got) != text {
-			t.Errorf("parseSize(%q) = %d, %v; back: %s", text, got, err, formatSize(got))
-		}
-	}
-	for _, text := range []string{"", "0", "-1", "+1", "1.5GiB", "MiB", "1 MiB", "1MB", "1048576GiB1", "99999999999999999999", "2097152GiB"} {
-		if n, err := parseSize(text); err == nil {
-			t.Errorf("parseSize(%q) = %d", text, n)
-		}
-	}
-}
-
 // A flag of another command that has the name of an option means the same, but for two that the
 // configuration leaves alone.
 func TestConfigFlagsMeanTheSame(t *testing.T) {
@@ -257,7 +245,7 @@ func TestConfigFlagsMeanTheSame(t *testing.T) {
 	}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
-		for _, option := range configOptions() {
+		for _, option := range config.Options() {
 			flag, own := cmd.LocalNonPersistentFlags().Lookup(option.Flag), serve.Flags().Lookup(option.Flag)
 			if flag == nil || slices.Contains([]string{"skillsd list --state", "skillsd search --limit"}, cmd.CommandPath()+" --"+option.Flag) {
 				continue
@@ -283,4 +271,13 @@ func TestConfigLeavesOtherFlagsAlone(t *testing.T) {
 			t.Errorf("%q = %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
+}
+
+// refused is what is said of a configuration that is not read, empty for one that is.
+func refused(t *testing.T, text string) string {
+	t.Helper()
+	if code, _, stderr := configured(t, text, nil, "config", "show"); code != exitOK {
+		return stderr
+	}
+	return ""
 }

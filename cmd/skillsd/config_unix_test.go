@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 )
 
 // What others can write, or own, says nothing here.
@@ -22,7 +24,7 @@ func TestConfigOwner(t *testing.T) {
 		if want := map[bool]int{true: exitOK, false: exitUsage}[good]; code != want {
 			t.Errorf("mode %o: exit %d, want %d: %s", mode, code, want, stderr)
 		}
-		if _, err := readSecret(path); (err == nil) != good {
+		if _, err := secretIn(path); (err == nil) != good {
 			t.Errorf("a secret of mode %o: %v", mode, err)
 		}
 	}
@@ -44,7 +46,7 @@ func TestConfigOwner(t *testing.T) {
 			t.Errorf("a file of another user: exit %d, %s", code, stderr)
 		}
 	}
-	if _, err := readSecret(path); err == nil {
+	if _, err := secretIn(path); err == nil {
 		t.Error("a secret of another user is read")
 	}
 }
@@ -58,7 +60,14 @@ func TestConfigPipe(t *testing.T) {
 	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exitUsage || !strings.Contains(stderr, "is no regular file") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if _, err := readSecret(pipe); err == nil {
+	if _, err := secretIn(pipe); err == nil {
 		t.Error("a secret is read from a pipe")
 	}
+}
+
+// secretIn reads a secret whose source is a file.
+func secretIn(path string) (string, error) {
+	p := &config.Process{}
+	p.Cfg.Keys.Secrets = map[string]config.SecretKey{"S": {File: path}}
+	return p.Secret("S")
 }

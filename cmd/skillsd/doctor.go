@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -18,7 +21,7 @@ import (
 // doctorOptions are the flags of doctor: those of serve, and its own.
 type doctorOptions struct {
 	app   *app
-	Serve serveOptions
+	Serve serve.Options
 	Flags *pflag.FlagSet // its own
 	all   *pflag.FlagSet // those of serve
 	JSON  bool
@@ -42,7 +45,7 @@ const (
 )
 
 func newDoctorCmd(a *app) *cobra.Command {
-	opts := &doctorOptions{app: a, Serve: serveOptions{app: a}, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
+	opts := &doctorOptions{app: a, Serve: *a.serveOptions(), all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",
@@ -52,13 +55,13 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	opts.Serve.register(opts.all)
+	opts.Serve.Register(opts.all)
 	opts.Flags = cmd.Flags()
 	opts.Flags.AddFlagSet(opts.all)
 	opts.Flags.BoolVar(&opts.JSON, "json", false, "print JSON")
 	// A fault in what else serve is told is a line of what is found.
 	var first pflag.FlagSet
-	(&readerOptions{}).register(&first)
+	(&config.ReaderOptions{}).Register(&first)
 	names := "allow-skill-script sandbox"
 	first.VisitAll(func(f *pflag.Flag) { names += " " + f.Name })
 	cmd.Annotations = map[string]string{configures: names}
@@ -66,8 +69,8 @@ func newDoctorCmd(a *app) *cobra.Command {
 }
 
 func (o *doctorOptions) run(ctx context.Context) error {
-	serve, wrong := o.serve()
-	verdicts, err := o.app.judgeFor(serve, o.Serve.AllowScripts)
+	options, wrong := o.serve()
+	verdicts, err := serve.JudgeFor(&o.app.Process, options, o.Serve.AllowScripts)
 	if err != nil {
 		return err
 	}
@@ -77,9 +80,9 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	var refused []check
 	if wrong != nil {
-		refused = []check{o.refusal(wrong, &o.app.cfg)}
+		refused = []check{o.refusal(wrong, &o.app.Cfg)}
 	} else {
-		refused = append(o.checkServe(ctx, serve), o.checkWorkspace(serve)...)
+		refused = append(o.checkServe(ctx, options), o.checkWorkspace(options)...)
 	}
 	if err := ctx.Err(); err != nil {
 		return err

@@ -29,7 +29,7 @@ func (o *doctorOptions) checkInstalled(ctx context.Context) []check {
 	if err != nil {
 		return []check{lockCheck(install.LockFile(state), err)}
 	}
-	if len(lock.Skills) == 0 && len(o.app.installedRoots()) == 0 {
+	if len(lock.Skills) == 0 && len(o.app.InstalledRoots()) == 0 {
 		return []check{{Verdict: ok, Area: "installed", Fact: "no skill is installed"}}
 	}
 	trees, err := store.Open(state)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/native"
 	sh "github.com/skillsd/skillsd/skills/script"
@@ -14,11 +16,11 @@ import (
 
 // checkSandbox tries every backend and finds the interpreters.
 func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
-	path, _ := o.app.env("PATH")
+	path, _ := o.app.Env("PATH")
 	checks := backendChecks(detect.Survey(ctx, &detect.Options{Path: path}), o.Serve.Sandbox)
 	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, &detect.Options{Path: path})
 	switch {
-	case !slices.Contains(sandboxWords(), o.Serve.Sandbox):
+	case !slices.Contains(serve.SandboxWords(), o.Serve.Sandbox):
 		// What serve says of the word is enough.
 	case err != nil:
 		checks = append(checks, check{Verdict: fail, Area: "sandbox", Fact: "scripts cannot run: " + err.Error(), Hint: "mend one of the backends above; everything else works"})
@@ -28,7 +30,7 @@ func (o *doctorOptions) checkSandbox(ctx context.Context) []check {
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern") // not there where core files are none of Linux's
 	checks = append(checks, coreChecks(string(pattern))...)
 	finder := detect.Interpreters(path)
-	finder.Keep(o.app.ownPaths()...)
+	finder.Keep(o.app.OwnPaths()...)
 	for _, in := range sh.Interpreters() {
 		checks = append(checks, interpreterCheck(ctx, finder, string(in.Runtime)))
 	}

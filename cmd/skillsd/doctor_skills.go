@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
@@ -17,8 +20,8 @@ import (
 // checkSkills checks roots, the skills in them and what is allowed to run.
 //
 // Errors: a flag that cannot be read; those of ctx.
-func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *judge) ([]check, error) {
-	roots, options, err := (&readerOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).resolve(o.app)
+func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *serve.Judge) ([]check, error) {
+	roots, options, err := (&config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).Resolve(&o.app.Process)
 	if usage, wrong := errors.AsType[*exitError](err); wrong {
 		return nil, usage
 	}
@@ -26,7 +29,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *judge) ([]che
 		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "give --skills-root DIR"}}, nil
 	}
 	if len(roots) == 0 {
-		return []check{{Verdict: warn, Area: "roots", Fact: errNoRoots().Error(), Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
+		return []check{{Verdict: warn, Area: "roots", Fact: config.ErrNoRoots().Error(), Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
 	}
 	snapshot, err := skills.Scan(ctx, roots, options)
 	if err := ctx.Err(); err != nil {
@@ -35,7 +38,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *judge) ([]che
 	if err != nil {
 		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "mend or leave out the root"}}, nil
 	}
-	rows, err := newSkillRows(ctx, snapshot, verdicts.allow, o.app.err)
+	rows, err := newSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
 	if err != nil {
 		return nil, err
 	}
@@ -109,26 +112,26 @@ func diagnosticChecks(rows []diagnosticRow) []check {
 }
 
 // checkAllowed says of every entry of the allowlist whether its script could be run.
-func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *judge) []check {
-	path, _ := o.app.env("PATH")
+func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []check {
+	path, _ := o.app.Env("PATH")
 	finder := detect.Interpreters(path)
-	finder.Keep(o.app.ownPaths()...)
+	finder.Keep(o.app.OwnPaths()...)
 	var checks []check
-	for _, entry := range verdicts.allow.Entries() {
+	for _, entry := range verdicts.Allow.Entries() {
 		name := entry.Skill + ":" + entry.Path
 		problem, hint := allowProblem(ctx, snapshot, entry, finder)
-		if problem == "" && verdicts.unreleased(entry) {
-			problem, hint = unreleased(entry), hintUnreleased
+		if problem == "" && verdicts.Unreleased(entry) {
+			problem, hint = serve.Unreleased(entry), serve.HintUnreleased
 		}
-		if denial := verdicts.refuses(ctx, snapshot, entry); problem == "" && denial != nil {
-			problem, hint = refusalText(denial), denial.Remedy
+		if denial := verdicts.Refuses(ctx, snapshot, entry); problem == "" && denial != nil {
+			problem, hint = serve.RefusalText(denial), denial.Remedy
 			if denial.Code == policy.CodeToolNotAllowed {
 				problem, hint = "the tool that runs scripts is not offered", "run: skillsd allow --offer-tool "+shellLine([]string{name})
 			}
 		}
 		if problem == "" {
 			c := check{Verdict: ok, Area: "allowlist", Fact: name + " may run"}
-			if loose := looseness(entry); loose != "" && o.app.cfg.originOf("allow-skill-script").Kind == fromFile {
+			if loose := serve.Looseness(entry); loose != "" && o.app.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile {
 				c.Fact, c.Hint = c.Fact+"; "+loose, "pin what is there now, after reading it: skillsd allow "+shellLine([]string{name})
 			}
 			checks = append(checks, c)
@@ -137,17 +140,6 @@ func (o *doctorOptions) checkAllowed(ctx context.Context, snapshot *skills.Snaps
 		checks = append(checks, check{Verdict: warn, Area: "allowlist", Fact: name + " cannot run: " + problem, Hint: hint})
 	}
 	return checks
-}
-
-// looseness says what may change while the script of an entry goes on to run; empty when nothing may.
-func looseness(entry policy.Entry) string {
-	switch {
-	case entry.Pin == "":
-		return "it is not pinned: what it is when the server starts runs"
-	case entry.Tree == "":
-		return "its bytes are pinned, the other files of its skill are not"
-	}
-	return ""
 }
 
 func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, finder *detect.Finder) (problem, hint string) {
@@ -174,11 +166,11 @@ func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.E
 		return "the skill has no such script", "`skillsd show " + shellLine([]string{sk.Path}) + "` lists its scripts"
 	case entry.Changed(r.Digest, index.TreeDigest) == policy.TreeChanged:
 		return "other files of its skill changed since it was allowed: the digest of its tree is " + index.TreeDigest.String(),
-			"review the skill and allow the script again: skillsd allow " + shellName(entry)
+			"review the skill and allow the script again: skillsd allow " + serve.ShellName(entry)
 	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
-		return "it changed since it was allowed: its digest is " + r.Digest.String(), "read the script and allow it again: skillsd allow " + shellName(entry)
+		return "it changed since it was allowed: its digest is " + r.Digest.String(), "read the script and allow it again: skillsd allow " + serve.ShellName(entry)
 	case r.Script.Runtime == "":
-		return r.Script.Problem, hintRuntime
+		return r.Script.Problem, serve.HintRuntime
 	}
 	if found, err := finder.Find(ctx, string(r.Script.Runtime)); found == nil || err != nil {
 		return "there is no usable " + string(r.Script.Runtime), "install " + string(r.Script.Runtime) + " from your distribution"

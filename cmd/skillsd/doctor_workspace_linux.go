@@ -4,14 +4,16 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
 // checkWorkspace says what scripts of a root server, which run as somebody else, may not do in the
 // workspace. Access lists are not looked at.
-func (o *doctorOptions) checkWorkspace(serve *serveOptions) []check {
-	ws, path, err := serve.workspace()
+func (o *doctorOptions) checkWorkspace(serve *serve.Options) []check {
+	ws, path, err := serve.OpenWorkspace()
 	if err != nil || ws.Dir == nil { // the one is told by the checks of serve
 		return nil
 	}

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 )
 
 // A server of root looks into a workspace with other eyes than its scripts.
@@ -35,8 +38,8 @@ func TestDoctorWorkspace(t *testing.T) {
 		if err := os.Chown(ws, tt.owner, tt.owner); err != nil {
 			t.Fatal(err)
 		}
-		a := &app{env: func(string) (string, bool) { return "", false }}
-		found := (&doctorOptions{app: a}).checkWorkspace(&serveOptions{app: a, Workspace: ws + tt.as})
+		a := &app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
+		found := (&doctorOptions{app: a}).checkWorkspace(&serve.Options{Process: &a.Process, Workspace: ws + tt.as})
 		switch {
 		case tt.want == "" && len(found) > 0:
 			t.Errorf("%s: %q", tt.name, found[0].Fact)

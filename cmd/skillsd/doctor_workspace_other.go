@@ -2,5 +2,7 @@
 
 package main
 
+import "github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 // checkWorkspace has nothing to say where no script runs.
-func (o *doctorOptions) checkWorkspace(*serveOptions) []check { return nil }
+func (o *doctorOptions) checkWorkspace(*serve.Options) []check { return nil }

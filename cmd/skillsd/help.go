@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -104,7 +106,7 @@ func writeFlags(w io.Writer, flags *pflag.FlagSet) {
 	count, headed := 0, map[string]string{}
 	flags.VisitAll(func(*pflag.Flag) { count++ })
 	if count >= manyFlags {
-		for _, option := range configOptions() {
+		for _, option := range config.Options() {
 			section, _, _ := strings.Cut(option.Key, ".")
 			headed[option.Flag] = section
 		}

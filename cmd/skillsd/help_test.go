@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -39,7 +41,7 @@ func TestHelpFits(t *testing.T) {
 			}
 		}
 	}
-	root := newRootCmd(&app{env: func(string) (string, bool) { return "", false }})
+	root := newRootCmd(&app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}})
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	visit(root)

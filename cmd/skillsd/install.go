@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ import (
 // installOptions are the flags of install.
 type installOptions struct {
 	app      *app
-	Roots    rootOptions
+	Roots    config.RootOptions
 	Ref      string
 	Subdir   string
 	Name     string
@@ -50,7 +51,7 @@ func newInstallCmd(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Roots.Register(cmd.Flags())
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Ref, "ref", "", "branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
 	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
@@ -69,7 +70,7 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 	if err != nil {
 		return flagError("tier", err)
 	}
-	taken, err := o.Roots.taken(ctx, o.app)
+	taken, err := o.app.taken(ctx, &o.Roots)
 	if err != nil {
 		return err
 	}
@@ -108,8 +109,8 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 }
 
 // taken tells what else is served under a path. What is installed is known to the installer.
-func (o *rootOptions) taken(ctx context.Context, a *app) (func(path string) string, error) {
-	roots, err := o.given(a)
+func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path string) string, error) {
+	roots, err := o.Given(&a.Process)
 	if len(o.Specs) == 0 {
 		// Those of the working directory are served in this directory only.
 		roots = slices.DeleteFunc(roots, func(root skills.Root) bool { return root.Tier == skills.TierThirdParty })
@@ -117,7 +118,7 @@ func (o *rootOptions) taken(ctx context.Context, a *app) (func(path string) stri
 	if err != nil || len(roots) == 0 {
 		return nil, err
 	}
-	snapshot, err := skills.Scan(ctx, roots, o.scanOptions())
+	snapshot, err := skills.Scan(ctx, roots, o.ScanOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +218,7 @@ func (a *app) gitEnv() []string {
 	var env []string
 	for _, name := range []string{"PATH", "SSH_AUTH_SOCK", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
 		"SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT", "TEMP"} {
-		if value, ok := a.env(name); ok {
+		if value, ok := a.Env(name); ok {
 			env = append(env, name+"="+value)
 		}
 	}
@@ -263,22 +264,6 @@ func originText(e *install.Entry) string {
 		text += " (" + e.Origin.Ref + ")"
 	}
 	return text
-}
-
-// installedRoots are the directories of installed skills that exist, each at its tier.
-func (a *app) installedRoots() []skills.Root {
-	state, err := a.stateDir()
-	if err != nil {
-		return nil
-	}
-	var roots []skills.Root
-	for _, tier := range []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty} {
-		dir := install.RootDir(state, tier)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			roots = append(roots, skills.Root{Dir: dir, Tier: tier})
-		}
-	}
-	return roots
 }
 
 // noScripts is the allowlist of commands that only tell what could be allowed.

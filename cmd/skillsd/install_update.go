@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -17,7 +19,7 @@ import (
 // updateOptions are the flags of update.
 type updateOptions struct {
 	app      *app
-	Roots    rootOptions
+	Roots    config.RootOptions
 	Preview  bool
 	Insecure bool
 	JSON     bool
@@ -35,7 +37,7 @@ func newUpdateCmd(a *app) *cobra.Command {
 		RunE:              runE(opts.run),
 		ValidArgsFunction: a.completeInstalled,
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "tell what would change, and change nothing")
 	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -81,7 +83,7 @@ type fileChange struct {
 }
 
 func (o *updateOptions) run(ctx context.Context, names []string) (err error) {
-	taken, err := o.Roots.taken(ctx, o.app)
+	taken, err := o.app.taken(ctx, &o.Roots)
 	if err != nil {
 		return err
 	}

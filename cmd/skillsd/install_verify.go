@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -94,7 +96,7 @@ func (o *verifyOptions) hint(problems []install.Problem) string {
 // syncOptions are the flags of sync.
 type syncOptions struct {
 	app      *app
-	Roots    rootOptions
+	Roots    config.RootOptions
 	Frozen   bool
 	Check    bool
 	Trust    bool
@@ -121,7 +123,7 @@ func newSyncCmd(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Frozen, "frozen", false, "remove what is not in the lock file")
 	cmd.Flags().BoolVar(&opts.Check, "check", false, "only tell what would change")
 	cmd.Flags().BoolVar(&opts.Drop, "drop-earlier", false, "forget the version to roll back to where it is damaged and cannot be had again")
@@ -138,7 +140,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 			return &exitError{Code: exitUsage, Err: fmt.Errorf("lock file: %w", err), Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; without one the installation's own counts: skillsd sync"}
 		}
 	}
-	taken, err := o.Roots.taken(ctx, o.app)
+	taken, err := o.app.taken(ctx, &o.Roots)
 	if err != nil {
 		return err
 	}

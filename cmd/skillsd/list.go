@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -17,7 +20,7 @@ import (
 // listOptions are the flags of list.
 type listOptions struct {
 	app          *app
-	Reader       readerOptions
+	Reader       config.ReaderOptions
 	AllowScripts []string
 	State        string
 	JSON         bool
@@ -36,7 +39,7 @@ func newListCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	opts.Reader.register(cmd.Flags())
+	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -51,19 +54,19 @@ func (o *listOptions) run(ctx context.Context) error {
 	if !slices.Contains(states, skills.State(o.State)) {
 		return usageError("use enabled, hidden, disabled, unavailable or broken", "--state: unknown state %q", o.State)
 	}
-	verdicts, err := o.app.judge(o.AllowScripts)
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
 	if err != nil {
 		return err
 	}
-	snapshot, err := o.Reader.scan(ctx, o.app)
+	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
 	}
-	rows, err := newSkillRows(ctx, snapshot, verdicts.allow, o.app.err)
+	rows, err := newSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
 	if err != nil {
 		return err
 	}
-	verdicts.mark(snapshot, rows)
+	markRefused(verdicts, snapshot, rows)
 	lock, err := o.app.markInstalled(rows)
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
@@ -22,7 +24,7 @@ func main() {
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, environ: os.Environ}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, Process: config.Process{Env: os.LookupEnv, Environ: os.Environ}}
 	code := a.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 
@@ -28,8 +30,8 @@ type output struct {
 func outputs() []output {
 	return []output{
 		{command: "allow", typ: reflect.TypeFor[scriptFacts]()},
-		{command: "allow --list", typ: reflect.TypeFor[[]allowRow]()},
-		{command: "config show", typ: reflect.TypeFor[[]optionRow]()},
+		{command: "allow --list", typ: reflect.TypeFor[[]serve.AllowRow]()},
+		{command: "config show", typ: reflect.TypeFor[[]Row]()},
 		{command: "doctor", typ: reflect.TypeFor[[]check]()},
 		{command: "install", typ: reflect.TypeFor[installReport]()},
 		{command: "list", typ: reflect.TypeFor[[]skillRow]()},

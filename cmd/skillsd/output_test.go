@@ -4,13 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // TestOutputSchemas wants a schema for every --json there is, and none for what has none.
 func TestOutputSchemas(t *testing.T) {
 	t.Parallel()
-	root := newRootCmd(&app{env: func(string) (string, bool) { return "", false }})
+	root := newRootCmd(&app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}})
 	known := map[string]bool{}
 	for _, o := range outputs() {
 		known[strings.Split(o.command, " --")[0]] = true

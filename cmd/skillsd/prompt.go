@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/skills"
@@ -16,7 +18,7 @@ import (
 // promptOptions are the flags of prompt.
 type promptOptions struct {
 	app      *app
-	Reader   readerOptions
+	Reader   config.ReaderOptions
 	Format   string
 	Budget   int
 	Location string
@@ -33,7 +35,7 @@ func newPromptCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
-	opts.Reader.register(cmd.Flags())
+	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Format, "format", "xml", "`FORMAT`: xml or text")
 	cmd.Flags().IntVar(&opts.Budget, "budget", 0, "most characters to print; 0 for all there are")
 	cmd.Flags().StringVar(&opts.Location, "location", "path", "`PLACE` that xml gives as location: path, of SKILL.md on this machine, or uri, the skill:// one")
@@ -50,7 +52,7 @@ func (o *promptOptions) run(ctx context.Context) error {
 	case o.Location != "path" && o.Location != "uri":
 		return usageError("use path or uri", "--location: unknown location %q", o.Location)
 	}
-	snapshot, err := o.Reader.scan(ctx, o.app)
+	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
 	}

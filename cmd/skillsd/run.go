@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -21,7 +24,7 @@ import (
 // runOptions are the flags of run.
 type runOptions struct {
 	app   *app
-	Serve *serveOptions
+	Serve *serve.Options
 	Flags *pflag.FlagSet // its own, to ask what was given
 	all   *pflag.FlagSet // those of serve, of which run has some
 
@@ -60,8 +63,8 @@ func newRunCmd(a *app) *cobra.Command {
 		Args: runArgs,
 		RunE: runE(opts.run),
 	}
-	opts.Flags, opts.Serve = cmd.Flags(), &serveOptions{app: a}
-	opts.Serve.register(opts.all)
+	opts.Flags, opts.Serve = cmd.Flags(), a.serveOptions()
+	opts.Serve.Register(opts.all)
 	for _, name := range runFlags() {
 		cmd.Flags().AddFlag(opts.all.Lookup(name))
 	}
@@ -82,16 +85,16 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case own == 2 && strings.Trim(args[1], " ") != args[1]:
 		// Where a tool is called, blanks around a path are overlooked.
-		return usageError("`skillsd show "+shellLine([]string{clipValue(args[0])})+"` lists the scripts", "%q begins or ends with a blank, as no script does", clipValue(args[1]))
+		return usageError("`skillsd show "+shellLine([]string{config.Clip(args[0])})+"` lists the scripts", "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
 	case own == 2:
 		return nil
 	case own > 2:
-		return usageError("what the script is given stands behind --: "+form, "run takes a skill and a script, and %q beside", clipValue(args[2]))
+		return usageError("what the script is given stands behind --: "+form, "run takes a skill and a script, and %q beside", config.Clip(args[2]))
 	case own == 1:
 		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
 			return usageError("skillsd run "+shellLine([]string{skill, path}), "run takes the skill and the script as two words")
 		}
-		return usageError(form+"; `skillsd show "+shellLine([]string{clipValue(args[0])})+"` lists the scripts", "run takes a skill and a script")
+		return usageError(form+"; `skillsd show "+shellLine([]string{config.Clip(args[0])})+"` lists the scripts", "run takes a skill and a script")
 	}
 	return usageError(form, "run takes a skill and a script")
 }
@@ -101,18 +104,18 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	request := session.RunRequest{Skill: args[0], Path: args[1], Args: args[2:], Cwd: o.Cwd, Timeout: o.Timeout}
 	const most = mcpserver.MaxTimeoutMs * time.Millisecond
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
-		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s", o.Timeout, durationKey(most))
+		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s", o.Timeout, config.Duration(most))
 	}
-	if err := o.Serve.configure(o.all); err != nil {
+	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
 	// No client is served, so that it is over HTTP else does not matter.
 	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
-	facts, err := o.Serve.facts()
+	facts, err := o.Serve.Facts()
 	if err != nil {
 		return err
 	}
-	pol, err := o.Serve.policy()
+	pol, err := o.Serve.Policy()
 	if err != nil {
 		return err
 	}
@@ -122,35 +125,35 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	// What is refused is said anyway; the log has causes that no answer names.
-	logger := textLogger(o.app.err, slog.LevelError, true)
-	p, err := o.Serve.prepare(pol, facts, logger)
+	logger := serve.TextLogger(o.app.err, slog.LevelError, true)
+	p, err := o.Serve.Prepare(pol, facts, logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close(ctx)) }()
-	sessions, err := o.Serve.sessions(ctx, p, p.records, logger)
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	sessions, err := o.Serve.Sessions(ctx, p, p.Records, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	if _, err := p.registry.Rescan(ctx); err != nil {
+	if _, err := p.Registry.Rescan(ctx); err != nil {
 		return err
 	}
 	if err := sessions.Start(ctx, nil); err != nil {
 		return err
 	}
 	if pol.Offers(mcpserver.ToolRun) {
-		p.detection.start(ctx, logger)
-		defer p.detection.end()
+		p.Detection.Start(ctx, logger)
+		defer p.Detection.End()
 	}
-	return o.call(ctx, sessions, request, p.version)
+	return o.call(ctx, sessions, request, p.Version)
 }
 
 // input reads what the script is given.
 func (o *runOptions) input(ctx context.Context) ([]byte, error) {
 	text, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1)) })
 	if err == nil && len(text) > mcpserver.MaxStdinBytes {
-		err = usageError("pass less, or let the script read a file of the workspace", "--stdin: the input is longer than %s", formatSize(mcpserver.MaxStdinBytes))
+		err = usageError("pass less, or let the script read a file of the workspace", "--stdin: the input is longer than %s", config.FormatSize(mcpserver.MaxStdinBytes))
 	}
 	return text, err
 }

@@ -132,7 +132,7 @@ func (o *runOptions) summary(id, what string) {
 // sessionCommand is the command that finds the record where this command has put it.
 func (o *runOptions) sessionCommand(words ...string) string {
 	words = append([]string{"skillsd", "session"}, words...)
-	for _, flag := range []struct{ name, value string }{{"config", o.app.config}, {"state", o.app.state}, {"artifact-root", o.app.artifacts}} {
+	for _, flag := range []struct{ name, value string }{{"config", o.app.File}, {"state", o.app.State}, {"artifact-root", o.app.Artifacts}} {
 		if given := o.Flags.Lookup(flag.name); given != nil && given.Changed {
 			words = append(words, "--"+flag.name, flag.value)
 		}

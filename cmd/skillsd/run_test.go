@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -17,7 +19,7 @@ import (
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs, env: func(string) (string, bool) { return "", false }}
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
 	code = a.main(t.Context(), args)
 	return code, out.String(), errs.String()
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -15,7 +17,7 @@ import (
 // searchOptions are the flags of search.
 type searchOptions struct {
 	app    *app
-	Reader readerOptions
+	Reader config.ReaderOptions
 	Limit  int
 	JSON   bool
 }
@@ -47,7 +49,7 @@ func newSearchCmd(a *app) *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, strings.Join(args, " ")) }),
 	}
-	opts.Reader.register(cmd.Flags())
+	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().IntVar(&opts.Limit, "limit", 20, "most skills to print; 0 for all")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
@@ -57,7 +59,7 @@ func (o *searchOptions) run(ctx context.Context, query string) error {
 	if o.Limit < 0 {
 		return usageError("give a number from 0", "--limit: %d is negative", o.Limit)
 	}
-	snapshot, err := o.Reader.scan(ctx, o.app)
+	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
 	}

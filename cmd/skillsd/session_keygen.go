@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
@@ -74,20 +73,4 @@ func writeKey(name, key string, mode fs.FileMode) error {
 	}
 	_, err = file.WriteString(key + "\n")
 	return errors.Join(err, file.Sync(), file.Close())
-}
-
-// readSigner reads the key of --sign-key; an empty name is none.
-func readSigner(name string) (note.Signer, error) {
-	if name == "" {
-		return nil, nil
-	}
-	text, err := readOperatorFile("sign-key", name, maxKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
-	if err != nil {
-		return nil, usageError("`skillsd session keygen FILE` makes one", "--sign-key: %s holds no private key", name)
-	}
-	return signer, nil
 }

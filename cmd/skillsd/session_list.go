@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
@@ -35,7 +37,7 @@ func sessionRows(dir string, sessions []provenance.Session) []sessionRow {
 	rows := make([]sessionRow, len(sessions))
 	for i, s := range sessions {
 		rows[i].Session = s
-		text, err := readInput(filepath.Join(dir, s.ID, provenance.ActivationsFile), maxActivations)
+		text, err := config.ReadFile(filepath.Join(dir, s.ID, provenance.ActivationsFile), maxActivations)
 		if err != nil {
 			continue
 		}

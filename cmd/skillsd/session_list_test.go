@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -69,7 +71,7 @@ func TestTimelineDetails(t *testing.T) {
 	}
 	sum := digest.FromString("script")
 	decision := encode(cfharness.PolicyDecision{Skillsd: &cfharness.DecisionExtension{Evidence: "approval"}})
-	o := &sessionShowOptions{app: &app{out: new(bytes.Buffer), env: func(string) (string, bool) { return "", false }}}
+	o := &sessionShowOptions{app: &app{out: new(bytes.Buffer), Process: config.Process{Env: func(string) (string, bool) { return "", false }}}}
 	head := detailIndent + sum.String()[:len("sha256:")+12] + ", "
 	for _, tc := range []struct {
 		name string

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
@@ -128,11 +131,8 @@ func notesOn(found *filestore.Report) []string {
 	return notes
 }
 
-// maxKeyFile bounds a key file, in bytes.
-const maxKeyFile = 4 << 10
-
 // readKey reads the line of a key file.
 func readKey(name string) (string, error) {
-	data, err := readInput(name, maxKeyFile)
+	data, err := config.ReadFile(name, serve.MaxKeyFile)
 	return strings.TrimSpace(string(data)), err
 }

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -100,8 +102,8 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	}
 	setup := &clients.Setup{
 		Client: o.client, Entry: *entry, Project: o.Project,
-		Env: o.app.env, Out: o.app.out, Err: o.app.err,
-		Lock: lockEdit,
+		Env: o.app.Env, Out: o.app.out, Err: o.app.err,
+		Lock: config.LockEdit,
 	}
 	switch {
 	case o.Write:
@@ -160,7 +162,7 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	at, err := url.Parse(o.URL)
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-		return usageError("for example http://127.0.0.1:8080/mcp", "--http: %q is not an http or https URL", clipValue(o.URL))
+		return usageError("for example http://127.0.0.1:8080/mcp", "--http: %q is not an http or https URL", config.Clip(o.URL))
 	case at.User != nil || at.RawQuery != "" || at.Fragment != "":
 		return usageError("give a token with --token-env",
 			"--http: a URL with a user, a query or a fragment may hold a secret, which would be written into a file")
@@ -202,12 +204,12 @@ func (o *setupOptions) command() (string, error) {
 // serveArgs returns the arguments after the command: serve with the flags that were given, each checked.
 func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	given := *o.app // --config and its like may be on both sides of --
-	serve, flags := &serveOptions{app: &given}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	serve.register(flags)
-	flags.StringVar(&given.config, "config", "", "")
-	flags.StringVar(&given.state, "state", "", "")
-	flags.StringVar(&given.artifacts, "artifact-root", "", "")
-	outside := [][2]string{{"artifact-root", o.app.artifacts}, {"state", o.app.state}, {"config", o.app.config}}
+	serve, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	serve.Register(flags)
+	flags.StringVar(&given.File, "config", "", "")
+	flags.StringVar(&given.State, "state", "", "")
+	flags.StringVar(&given.Artifacts, "artifact-root", "", "")
+	outside := [][2]string{{"artifact-root", o.app.Artifacts}, {"state", o.app.State}, {"config", o.app.File}}
 	for _, outer := range outside {
 		if outer[1] != "" {
 			args = append([]string{"--" + outer[0], outer[1]}, args...)
@@ -238,7 +240,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		err = fmt.Errorf("unexpected %q", flags.Arg(0))
 	}
 	if err == nil {
-		_, err = serve.allowlist()
+		_, err = serve.Allowlist()
 	}
 	if err != nil {
 		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err),
@@ -251,8 +253,8 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 // directory.
 func (o *setupOptions) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
-	for _, option := range configOptions() {
-		how := option.tag.Get("path")
+	for _, option := range config.Options() {
+		how := option.Tag.Get("path")
 		isPath = isPath || option.Flag == flag && (how == "true" || how == "or-url" && !strings.Contains(value, "://"))
 	}
 	before, path := "", value

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -17,7 +20,7 @@ import (
 // showOptions are the flags of show.
 type showOptions struct {
 	app          *app
-	Reader       readerOptions
+	Reader       config.ReaderOptions
 	AllowScripts []string
 	JSON         bool
 }
@@ -30,18 +33,18 @@ func newShowCmd(a *app) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
-	opts.Reader.register(cmd.Flags())
+	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (o *showOptions) run(ctx context.Context, name string) error {
-	verdicts, err := o.app.judge(o.AllowScripts)
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
 	if err != nil {
 		return err
 	}
-	snapshot, err := o.Reader.scan(ctx, o.app)
+	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
 		return err
 	}
@@ -49,8 +52,8 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return o.app.offOr(name, lookupFailure(err))
 	}
-	rows := []skillRow{newSkillRow(ctx, snapshot, sk, verdicts.allow)}
-	verdicts.mark(snapshot, rows)
+	rows := []skillRow{newSkillRow(ctx, snapshot, sk, verdicts.Allow)}
+	markRefused(verdicts, snapshot, rows)
 	if err := addViolations(ctx, rows); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // knownColumns is report.Columns for this process: 0 for a file or a pipe.
-func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.env, w) }
+func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.Env, w) }
 
 // columns is how wide a line of w may be; 80 where that is not known.
 func (a *app) columns(w io.Writer) int { return cmp.Or(a.knownColumns(w), 80) }

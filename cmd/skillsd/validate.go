@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -15,7 +17,7 @@ import (
 // validateOptions are the flags of validate.
 type validateOptions struct {
 	app     *app
-	Roots   rootOptions
+	Roots   config.RootOptions
 	Lenient bool
 	JSON    bool
 }
@@ -32,7 +34,7 @@ func newValidateCmd(a *app) *cobra.Command {
 			"invalid, with --lenient when one would not load.",
 		RunE: runE(opts.run),
 	}
-	opts.Roots.register(cmd.Flags())
+	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Lenient, "lenient", false, "say what would not load or is repaired, instead of the strict rules")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/source"
@@ -41,7 +43,7 @@ func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate,
 	if err != nil {
 		return nil, err
 	}
-	options := o.Roots.scanOptions()
+	options := o.Roots.ScanOptions()
 	options.MaxDepth = cmp.Or(options.MaxDepth, boundlessDepth)
 	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, boundlessDirs), cmp.Or(options.MaxFiles, boundlessDirs)
 	var found []candidate
@@ -70,9 +72,9 @@ func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate,
 // validateRoots returns the roots to check, with the words of the user as their origin.
 func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 	if len(dirs) == 0 {
-		roots, err := o.Roots.resolve(o.app)
+		roots, err := o.Roots.Resolve(&o.app.Process)
 		if err == nil && len(roots) == 0 {
-			err = errNoRoots()
+			err = config.ErrNoRoots()
 		}
 		for i := range roots {
 			roots[i].Origin = roots[i].Dir
@@ -102,7 +104,7 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 			shown = "/"
 		}
 		root := skills.Root{Dir: absolute, Tier: skills.TierUser, Origin: shown}
-		if isArchive(absolute) {
+		if config.IsArchive(absolute) {
 			root.FS, root.Name = source.NewZip(absolute), strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
 		}
 		roots = append(roots, root)

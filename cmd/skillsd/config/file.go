@@ -1,0 +1,170 @@
+// Package config reads the options of the server: what each is called on the command line, in the environment
+// and in the configuration file, which of them counts, and where its value came from. It also edits the allowlist
+// of a configuration file.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+)
+
+// maxConfig is the longest configuration file, in bytes.
+const MaxFile = 1 << 20
+
+// Configuration is the configuration file of the process and where each option came from. The zero
+// value is that of a process without one.
+type Configuration struct {
+	File string // as it was given, or its default place; empty when there is none
+	Keys Keys
+
+	places  map[string]Place
+	Origins map[string]Origin // by key
+}
+
+// Load reads the configuration, and warns on stderr of variables that have no effect.
+//
+// Errors: *exitError.
+func (p *Process) Load(stderr io.Writer) error {
+	file, explicit, err := p.configPath()
+	if err != nil {
+		return err
+	}
+	text, err := readConfig(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !explicit, file == "":
+		file = ""
+	case err != nil:
+		return err
+	}
+	p.Cfg = Configuration{File: file}
+	if file != "" {
+		absolute, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		home, _ := p.Env("HOME")
+		keys, places, problems := decode(text, pathOf(filepath.Dir(absolute), home))
+		if len(problems) > 0 {
+			return &exit.Error{Code: exit.Usage, Err: &Error{File: file, Problems: problems}, Hint: "see `skillsd config schema`"}
+		}
+		p.Cfg.Keys, p.Cfg.places = keys, places
+	}
+	p.warnOfVariables(stderr)
+	return nil
+}
+
+// warnOfVariables names variables that are nearly those of an option. Others may be someone else's.
+func (p *Process) warnOfVariables(stderr io.Writer) {
+	if p.Environ == nil {
+		return
+	}
+	known := []string{"CONFIG"}
+	for _, option := range Options() {
+		known = append(known, strings.TrimPrefix(option.Env(), envPrefix))
+	}
+	for _, variable := range p.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		rest, ok := strings.CutPrefix(name, envPrefix)
+		if !ok || slices.Contains(known, rest) {
+			continue
+		}
+		if near := nearestWord(rest, known); near != "" {
+			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n", report.Printable(name), envPrefix+near)
+		}
+	}
+}
+
+// configPath is the place of the configuration file: --config, SKILLSD_CONFIG, or the default, which
+// may not exist. It is never looked for in the working directory, which may be a cloned repository.
+// An empty path means that there is no place for one, or that none is wanted: the null device says so.
+func (p *Process) configPath() (path string, explicit bool, err error) {
+	if p.File == os.DevNull {
+		return "", true, nil
+	}
+	if p.File != "" {
+		return p.File, true, nil
+	}
+	if path, ok := p.Env("SKILLSD_CONFIG"); ok && path != "" {
+		if path == os.DevNull {
+			return "", true, nil
+		}
+		if !filepath.IsAbs(path) {
+			return "", true, exit.Usagef("give an absolute path", "SKILLSD_CONFIG: %q would hang on the directory the server is started in", Clip(path))
+		}
+		return path, true, nil
+	}
+	if dir, ok := p.Env("XDG_CONFIG_HOME"); ok && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "skillsd", "config.yaml"), false, nil
+	}
+	if home, ok := p.Env("HOME"); ok && filepath.IsAbs(home) {
+		return filepath.Join(home, ".config", "skillsd", "config.yaml"), false, nil
+	}
+	return "", false, nil
+}
+
+// ConfigPlace is the absolute path at which this server looks for its configuration, also when there
+// is none yet; empty when it looks nowhere.
+func (p *Process) ConfigPlace() (string, error) {
+	path, _, err := p.configPath()
+	if err != nil || path == "" {
+		return "", err
+	}
+	return filepath.Abs(path)
+}
+
+// readConfig reads a configuration file that only its owner can write. The checks are of the file
+// that is read, not of its name.
+//
+// Errors: *exitError; one that wraps fs.ErrNotExist when it is not there.
+func readConfig(path string) ([]byte, error) {
+	if path == "" {
+		return nil, fs.ErrNotExist
+	}
+	wrong := func(hint string, err error) ([]byte, error) {
+		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err), Hint: hint}
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|OpenNonblock, 0)
+	if err != nil {
+		if cause, ok := errors.AsType[*fs.PathError](err); ok {
+			err = cause.Err
+		}
+		return wrong("give --config a file that can be read", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return wrong("give --config a file that can be read", err)
+	}
+	if !info.Mode().IsRegular() {
+		return wrong("give --config a file", errors.New("is no regular file"))
+	}
+	if hint, err := CheckOwner(path, info); err != nil {
+		return wrong(hint, err)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
+	if err != nil {
+		return wrong("give --config a file that can be read", err)
+	}
+	if len(text) > MaxFile {
+		return wrong("a configuration is short", fmt.Errorf("is longer than %d bytes", MaxFile))
+	}
+	return text, nil
+}
+
+// Problem is a usage error at the place of a key of the file.
+func (c *Configuration) Problem(key, format string, args ...any) error {
+	return &exit.Error{
+		Code: exit.Usage, Hint: "see `skillsd config schema`",
+		Err: &Error{File: c.File, Problems: []Problem{{At: c.places[key], Text: key + ": " + fmt.Errorf(format, args...).Error()}}},
+	}
+}

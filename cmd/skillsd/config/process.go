@@ -1,0 +1,79 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// Process is what the configuration takes from the process it runs in.
+type Process struct {
+	Env func(string) (string, bool)
+	// Environ is the whole environment, to find misspelt variables in; nil looks for none.
+	Environ func() []string
+
+	File      string // --config
+	State     string // --state
+	Artifacts string // --artifact-root
+
+	Cfg Configuration // set by load
+}
+
+// StateDir is --state or its default.
+func (p *Process) StateDir() (string, error) {
+	if p.State != "" {
+		return filepath.Abs(p.State)
+	}
+	if dir, ok := p.Env("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "skillsd"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &exit.Error{Code: exit.Usage, Err: errors.New("no home directory to keep state in"), Hint: "give --state DIR"}
+	}
+	return filepath.Join(home, ".local", "state", "skillsd"), nil
+}
+
+// ArtifactDir is --artifact-root or its default.
+func (p *Process) ArtifactDir() (string, error) {
+	if p.Artifacts != "" {
+		return filepath.Abs(p.Artifacts)
+	}
+	state, err := p.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(state, "sessions"), nil
+}
+
+// InstalledRoots are the directories of installed skills that exist, each at its tier.
+func (p *Process) InstalledRoots() []skills.Root {
+	state, err := p.StateDir()
+	if err != nil {
+		return nil
+	}
+	var roots []skills.Root
+	for _, tier := range []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty} {
+		dir := install.RootDir(state, tier)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			roots = append(roots, skills.Root{Dir: dir, Tier: tier})
+		}
+	}
+	return roots
+}
+
+// OwnPaths are where state, records and configuration lie, and the given files: what no script may read,
+// an interpreter beside it or not.
+func (p *Process) OwnPaths(private ...string) (own []string) {
+	for _, place := range []func() (string, error){p.StateDir, p.ArtifactDir, p.ConfigPlace} {
+		if path, err := place(); err == nil && path != "" {
+			own = append(own, path)
+		}
+	}
+	return append(own, private...)
+}

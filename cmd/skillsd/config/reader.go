@@ -1,0 +1,57 @@
+package config
+
+import (
+	"context"
+	"errors"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// ReaderOptions are the flags of every command that shows what would be served.
+type ReaderOptions struct {
+	Roots  RootOptions
+	Skills SkillOptions
+}
+
+// Register adds the flags to a command.
+func (o *ReaderOptions) Register(flags *pflag.FlagSet) {
+	o.Roots.Register(flags)
+	o.Skills.Register(flags)
+}
+
+// Resolve returns the roots and the options with which a server of these flags would scan them.
+func (o *ReaderOptions) Resolve(p *Process) ([]skills.Root, *skills.ScanOptions, error) {
+	scan := o.Roots.ScanOptions()
+	if err := o.Skills.Apply(scan, p); err != nil {
+		return nil, nil, err
+	}
+	roots, err := o.Roots.Resolve(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return roots, scan, nil
+}
+
+// Scan reads all roots once. None at all is an error.
+func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot, error) {
+	roots, options, err := o.Resolve(p)
+	if err != nil {
+		return nil, err
+	}
+	if len(roots) == 0 {
+		return nil, ErrNoRoots()
+	}
+	return skills.Scan(ctx, roots, options)
+}
+
+// HintRoots mends that there are none.
+const HintRoots = "give --skills-root DIR"
+
+// ErrNoRoots returns the error of a command that has no skills to read.
+func ErrNoRoots() error {
+	return &exit.Error{Code: exit.Usage, Err: errors.New("no skills root given and none of the conventional ones exists"), Hint: HintRoots}
+}

@@ -1,0 +1,179 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+)
+
+// RootOptions say where skills come from; every command that reads skills takes them.
+type RootOptions struct {
+	Specs   []string
+	Allowed []string
+	Strict  bool
+	NoDefaults,
+	AllowShadow bool
+	Limits scanLimits
+}
+
+// scanLimits are the bounds of a scan that an operator may move.
+type scanLimits struct {
+	spec  []string
+	Limit skills.ScanOptions // only the limits
+}
+
+// scanLimitHelp names them with their defaults.
+const scanLimitHelp = "depth=8, directories=20000, files=2000 in one skill, bytes=268435456 of one skill"
+
+func (l *scanLimits) String() string { return strings.Join(l.spec, ",") }
+func (l *scanLimits) Type() string   { return "NAME=N" }
+
+func (l *scanLimits) given(name string) bool { return partIn(l.String(), name) != "" }
+
+// Set reads NAME=N, or several separated by commas.
+func (l *scanLimits) Set(spec string) error {
+	for one := range strings.SplitSeq(spec, ",") {
+		name, value, _ := strings.Cut(one, "=")
+		count, err := parseCount(value)
+		if err != nil {
+			return fmt.Errorf("%q is not NAME=N with a positive number: %w", Clip(one), err)
+		}
+		switch n := int(count); name {
+		case "depth":
+			l.Limit.MaxDepth = n
+		case "directories":
+			l.Limit.MaxDirs = n
+		case "files":
+			l.Limit.MaxFiles = n
+		case "bytes":
+			l.Limit.MaxTree = count
+		default:
+			return fmt.Errorf("no limit %q; there are depth, directories, files and bytes", name)
+		}
+		l.spec = append(l.spec, one)
+	}
+	return nil
+}
+
+// Register adds the flags to a command.
+func (o *RootOptions) Register(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is builtin, org, user (default) or third-party (repeatable, earlier wins)")
+	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "`DIR` that links inside a skills root may lead to (repeatable)")
+	flags.Var(&o.Limits, "scan-limit", "limit of the scan of one root: "+scanLimitHelp+" (repeatable)")
+	flags.BoolVar(&o.Strict, "strict-roots", false, "fail when a given skills root is missing")
+	flags.BoolVar(&o.NoDefaults, "no-default-roots", false, "serve neither what is installed nor, without --skills-root, the conventional directories")
+	flags.BoolVar(&o.AllowShadow, "allow-shadow", false, "let a lower trust tier take the place of a higher one at the same path")
+}
+
+// Resolve turns the options into roots. After those of given come the directories of installed
+// skills, each at its tier.
+func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
+	roots, err := o.Given(p)
+	if err == nil && !o.NoDefaults {
+		roots = append(roots, p.InstalledRoots()...)
+	}
+	return roots, err
+}
+
+// Given turns the options into roots. Without --skills-root these are the conventional
+// directories that exist: those of the working directory are untrusted, a cloned repository must
+// not set policy.
+func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
+	var roots []skills.Root
+	for _, spec := range o.Specs {
+		root, err := skills.ParseRoot(spec)
+		if err != nil {
+			return nil, &exit.Error{Code: exit.Usage, Err: err, Hint: "use DIR, tier=DIR or tier:prefix=DIR, for example org:acme=/srv/skills"}
+		}
+		if root.Dir, err = filepath.Abs(root.Dir); err != nil {
+			return nil, err
+		}
+		if IsArchive(root.Dir) {
+			root.FS = source.NewZip(root.Dir)
+			root.Name = strings.TrimSuffix(filepath.Base(root.Dir), filepath.Ext(root.Dir))
+		}
+		roots = append(roots, root)
+	}
+	if len(o.Specs) > 0 || o.NoDefaults {
+		return roots, nil
+	}
+	for _, candidate := range o.conventional(p) {
+		if info, err := os.Stat(candidate.Dir); err == nil && info.IsDir() {
+			roots = append(roots, candidate)
+		}
+	}
+	return roots, nil
+}
+
+// IsArchive reports whether a root that was given is read as a zip archive: a path that ends in .zip
+// and is no directory. One that is missing is looked for again at each scan.
+func IsArchive(path string) bool {
+	if !strings.EqualFold(filepath.Ext(path), ".zip") {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err != nil || !info.IsDir()
+}
+
+func (o *RootOptions) conventional(p *Process) []skills.Root {
+	var roots []skills.Root
+	if cwd, err := os.Getwd(); err == nil {
+		for _, dir := range []string{"skills", ".agents/skills", ".claude/skills"} {
+			roots = append(roots, skills.Root{Dir: filepath.Join(cwd, filepath.FromSlash(dir)), Tier: skills.TierThirdParty})
+		}
+	}
+	if home, ok := p.Env("HOME"); ok && filepath.IsAbs(home) {
+		for _, dir := range []string{".agents/skills", ".claude/skills"} {
+			roots = append(roots, skills.Root{Dir: filepath.Join(home, filepath.FromSlash(dir)), Tier: skills.TierUser})
+		}
+	}
+	return roots
+}
+
+// Within are the conventional directories that lie below dir, be they there or not, as slash-separated
+// paths: what a script of one run writes there would be a skill of the next.
+func (o *RootOptions) Within(p *Process, dir string) []string {
+	var paths []string
+	for _, root := range o.conventional(p) {
+		if rel, err := filepath.Rel(dir, Resolved(root.Dir)); err == nil && filepath.IsLocal(rel) {
+			paths = append(paths, filepath.ToSlash(rel))
+		}
+	}
+	return paths
+}
+
+// ScanOptions are the scan's part of the options.
+func (o *RootOptions) ScanOptions() *skills.ScanOptions {
+	opts := o.Limits.Limit
+	opts.AllowRoots, opts.StrictRoots, opts.AllowShadow = o.Allowed, o.Strict, o.AllowShadow
+	return &opts
+}
+
+// Inside reports whether path is dir or lies below it, after resolving the links of the part that
+// exists.
+func Inside(path, dir string) bool {
+	rel, err := filepath.Rel(Resolved(dir), Resolved(path))
+	return err == nil && (rel == "." || filepath.IsLocal(rel))
+}
+
+// Resolved returns a path without the links of the part that exists.
+func Resolved(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return real
+	}
+	if parent := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && parent != path {
+		return filepath.Join(Resolved(parent), filepath.Base(path))
+	}
+	return path
+}

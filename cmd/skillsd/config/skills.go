@@ -1,0 +1,95 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// SkillOptions are what the operator chooses for single skills, and how strictly all are read.
+type SkillOptions struct {
+	Disabled   []string
+	Pinned     []string
+	NameOnly   []string
+	Validation string
+}
+
+// Register adds the flags to a command.
+func (o *SkillOptions) Register(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&o.Disabled, "disable-skill", nil, "do not serve this `SKILL`: its path or name (repeatable)")
+	flags.StringArrayVar(&o.Pinned, "pin-skill", nil, "name this `SKILL` first where room is short: its path or name (repeatable)")
+	flags.StringArrayVar(&o.NameOnly, "name-only", nil, "show this `SKILL` without its description: its path or name (repeatable)")
+	flags.StringVar(&o.Validation, "validation", "lenient", "which skills load: `WORD` is lenient, or strict for those that validate accepts")
+}
+
+// Apply puts the choices into the options of a scan, and lets it look for what skills require in
+// the environment of the process.
+func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
+	switch o.Validation {
+	case "lenient":
+	case "strict":
+		to.StrictSkills = true
+	default:
+		return exit.Usagef("use lenient or strict", "--validation: unknown value %q", o.Validation)
+	}
+	for flag, names := range map[string][]string{"disable-skill": o.Disabled, "pin-skill": o.Pinned, "name-only": o.NameOnly} {
+		for _, name := range names {
+			if name == "" {
+				return exit.Usagef("give the path or the name of a skill", "--%s: the name is empty", flag)
+			}
+		}
+	}
+	to.Disabled, to.Pinned, to.NameOnly = o.Disabled, o.Pinned, o.NameOnly
+	path, _ := p.Env("PATH")
+	extensions, _ := p.Env("PATHEXT")
+	to.HasCommand = func(name string) bool { return hasCommand(path, extensions, name) }
+	to.HasEnv = func(name string) bool {
+		_, ok := p.Env(name)
+		return ok
+	}
+	return nil
+}
+
+// ParseAllow reads the --allow-skill-script of commands that run nothing.
+func ParseAllow(specs []string) (policy.Allowlist, error) {
+	allow, err := policy.ParseAllowlist(specs)
+	if err != nil {
+		return allow, exit.Usagef("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints", "--allow-skill-script: %w", err)
+	}
+	return allow, nil
+}
+
+// hasCommand reports whether a directory of the search path holds a program of that name. Nothing
+// is run. Names come from skills: one that is a path is not looked for. Relative directories are
+// left out, since they would be looked up in whatever directory the client started the process in.
+func hasCommand(path, extensions, name string) bool {
+	if name == "" || strings.ContainsAny(name, "/\\:\x00") || !filepath.IsLocal(name) {
+		return false
+	}
+	candidates := []string{name}
+	if runtime.GOOS == "windows" {
+		for _, extension := range filepath.SplitList(extensions) {
+			candidates = append(candidates, name+extension)
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		for _, candidate := range candidates {
+			info, err := os.Stat(filepath.Join(dir, candidate))
+			if err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+// Package exit has the exit codes of the command and the error that chooses one of them.
+package exit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// Exit codes of every command.
+const (
+	OK       = 0
+	Failure  = 1
+	Usage    = 2
+	Problems = 3 // the command worked and found problems
+)
+
+// Error is an error that chooses the exit code. A nil Err prints nothing: the command has
+// already said what it found.
+type Error struct {
+	Code int
+	Err  error
+	Hint string
+	// Flag is the one whose value is refused, without its hyphens. The help of the command that ran says
+	// what it takes, unless Hint says more.
+	Flag string
+}
+
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return "problems were found"
+	}
+	return e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// ExitCode is the process's exit status for this error.
+func (e *Error) ExitCode() int { return e.Code }
+
+// Usagef returns an error of wrong usage, with a hint what to do.
+func Usagef(hint, format string, args ...any) error {
+	return &Error{Code: Usage, Err: fmt.Errorf(format, args...), Hint: hint}
+}
+
+// Flag returns the error of a flag whose value is refused.
+func Flag(flag string, err error) error {
+	return &Error{Code: Usage, Err: fmt.Errorf("--%s: %w", flag, err), Flag: flag}
+}
+
+// SystemHint says what to do about what the system refused; empty where that is not known.
+func SystemHint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "look who owns it and what its mode is, or name another place"
+	case errors.Is(err, fs.ErrNotExist):
+		return "look whether the path is the one you mean"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "a part of the path is a file; name another place"
+	case errors.Is(err, syscall.ENOSPC):
+		return "make room, or name another place"
+	}
+	return ""
+}
+
+// Place is that a directory of the server's own cannot be used. An error that knows what mends it
+// stays as it is.
+func Place(what, flag string, err error) error {
+	if exit, ok := errors.AsType[*Error](err); ok {
+		return exit
+	}
+	return &Error{Code: Failure, Err: fmt.Errorf("%s: %w", what, err), Hint: "give " + flag + " a directory of your own that can be written"}
+}

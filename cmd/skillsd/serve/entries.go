@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// HintRuntime mends a script without a runtime.
+const HintRuntime = "begin the script with a line such as #!/bin/sh or #!/usr/bin/env python3"
+
+// AllowRow is an entry of the allowlist as allow --list prints it.
+type AllowRow struct {
+	Script string `json:"script"`
+	State  string `json:"state"` // allowed, unpinned, changed, missing, unsupported or unreleased
+	Detail string `json:"detail,omitempty"`
+	// Changed says what is no longer what was allowed.
+	Changed policy.Change `json:"changed,omitempty"`
+}
+
+// The states of entries that a program looks for.
+const (
+	StateAllowed    = "allowed"
+	stateChanged    = "changed"
+	StateUnreleased = "unreleased" // no run of it is let through
+)
+
+// ScriptName is how an entry names its script.
+func ScriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Path }
+
+// ShellName is how a command line names the script of an entry: its author chose that name.
+func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(entry)) }
+
+// AllowState says whether an entry still holds, and if not what to do.
+func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
+	name := ScriptName(entry)
+	row := AllowRow{Script: name, State: "missing"}
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil {
+		row.Detail = "no skill of that path is served; to take it back: skillsd disallow " + ShellName(entry)
+		return row
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		row.Detail = "the files of the skill cannot be read"
+		return row
+	}
+	r := index.Resource(entry.Path)
+	switch {
+	case r == nil || r.Script == nil:
+		row.Detail = "the skill has no such script; to take it back: skillsd disallow " + ShellName(entry)
+	case r.Script.Runtime == "":
+		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+HintRuntime
+	case entry.Pin == "":
+		row.State, row.Detail = "unpinned", Looseness(entry)+"; `skillsd allow "+ShellName(entry)+"` pins it"
+	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
+		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
+		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + ShellName(entry) + "`"
+	default:
+		row.State = StateAllowed
+		if entry.Tree == "" {
+			row.Detail = Looseness(entry) + "; `skillsd allow " + ShellName(entry) + "` pins them"
+		}
+	}
+	return row
+}
+
+// Looseness says what may change while the script of an entry goes on to run; empty when nothing may.
+func Looseness(entry policy.Entry) string {
+	switch {
+	case entry.Pin == "":
+		return "it is not pinned: what it is when the server starts runs"
+	case entry.Tree == "":
+		return "its bytes are pinned, the other files of its skill are not"
+	}
+	return ""
+}

@@ -1,0 +1,270 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/httpauth"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// defaultRate is how many requests a second each of several principals may send, with twice as many
+// at once.
+const defaultRate = 100
+
+// HTTPOptions are the flags of serve that concern HTTP.
+type HTTPOptions struct {
+	Addr    string
+	Unix    string
+	Path    string
+	Hosts   []string
+	Origins []string
+	Cert    string
+	Key     string
+	Rate    float64
+	NoAuth  bool
+
+	TokenFile  string
+	Issuer     string
+	Audiences  []string
+	Keys       string
+	Algorithms []string
+	Scopes     []string
+	PublicURL  string
+	Evidence   []string
+
+	principals map[string]policy.Principal // of the configuration, with those of Evidence
+}
+
+func (o *HTTPOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at `ADDR`, such as 127.0.0.1:8080, instead of stdio")
+	flags.StringVar(&o.Unix, "unix", "", "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner can connect")
+	flags.StringVar(&o.Path, "http-path", "/mcp", "`PATH` of the endpoint")
+	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: `NAME` or NAME:PORT (repeatable)")
+	flags.StringArrayVar(&o.Origins, "allowed-origin", nil, "let web pages of this `ORIGIN` in beside those of localhost: https://NAME[:PORT] (repeatable)")
+	flags.StringVar(&o.Cert, "tls-cert", "", "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used without a restart")
+	flags.StringVar(&o.Key, "tls-key", "", "key `FILE` of the certificate")
+	flags.Float64Var(&o.Rate, "rate-limit", -1, "`N` requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
+	flags.BoolVar(&o.NoAuth, "insecure-no-auth", false, "let everyone in who can reach an address that is not loopback")
+	flags.StringVar(&o.TokenFile, "auth-token-file", "", "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX")
+	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of the issuer at this `URL`")
+	flags.StringArrayVar(&o.Audiences, "auth-audience", nil, "`AUDIENCE` such a token must name (repeatable; default: the public URL)")
+	flags.StringVar(&o.Keys, "auth-jwks", "", "`URL` or file of the issuer's keys (default ISSUER/.well-known/jwks.json)")
+	flags.StringArrayVar(&o.Algorithms, "auth-algorithm", nil, "signature `ALGORITHM` to accept (repeatable; default RS256, ES256 and EdDSA)")
+	flags.StringArrayVar(&o.Scopes, "auth-scope", nil, "`SCOPE` such a token must grant (repeatable)")
+	flags.StringVar(&o.PublicURL, "public-url", "", "`URL` of the endpoint as clients know it, such as https://skills.example.com/mcp")
+	flags.StringArrayVar(&o.Evidence, "auth-evidence", nil, "believe this `PRINCIPAL` about prompt slots and modes (repeatable)")
+}
+
+// enabled reports whether the server is to be reached over HTTP and not over stdio.
+func (o *HTTPOptions) enabled() bool { return o.Addr != "" || o.Unix != "" }
+
+// transport names the transport for the log.
+func (o *HTTPOptions) transport() string {
+	switch {
+	case o.Unix != "":
+		return "unix"
+	case o.Addr != "":
+		return "http"
+	}
+	return "stdio"
+}
+
+// check refuses flags that make no sense together. What a configuration file says of HTTP is no error
+// on stdio: one file may serve both.
+func (o *HTTPOptions) check(cfg *config.Configuration) error {
+	switch {
+	case o.Addr != "" && o.Unix != "":
+		return exit.Usagef("start two servers", "--http and --unix are two transports")
+	case math.IsNaN(o.Rate) || o.Rate > 1e9:
+		return exit.Usagef("give requests a second, 0 for no limit", "--rate-limit %g", o.Rate)
+	case (o.Cert == "") != (o.Key == ""):
+		return exit.Usagef("give both or none", "--tls-cert and --tls-key belong together")
+	case o.Issuer == "" && (len(o.Audiences) > 0 || o.Keys != "" || len(o.Scopes) > 0 || len(o.Algorithms) > 0):
+		return exit.Usagef("give --auth-issuer too", "--auth-audience, --auth-jwks, --auth-scope and --auth-algorithm need an issuer")
+	case o.Issuer != "" && len(o.Audiences) == 0 && o.PublicURL == "":
+		return exit.Usagef("a token for another server must not open this one", "--auth-issuer needs --auth-audience or --public-url")
+	case !strings.HasPrefix(o.Path, "/") || slices.Contains([]string{"/", "/healthz", "/readyz"}, o.Path) || strings.HasPrefix(o.Path, "/.well-known/"):
+		return exit.Usagef("use a path like /mcp", "--http-path %q", o.Path)
+	}
+	return o.checkEffect(cfg)
+}
+
+// checkEffect refuses options that do nothing, unless a configuration file says them; those that are
+// common in an environment of several servers only when a flag does.
+func (o *HTTPOptions) checkEffect(cfg *config.Configuration) error {
+	if o.enabled() {
+		if cfg.OriginOf("auth-evidence").Kind == config.FromFlag && o.TokenFile == "" && o.Issuer == "" {
+			return exit.Usagef("add --auth-token-file or --auth-issuer", "--auth-evidence has no effect without authentication")
+		}
+		return nil
+	}
+	given := map[string]bool{
+		"tls-cert": o.Cert != "", "auth-token-file": o.TokenFile != "", "auth-issuer": o.Issuer != "", "insecure-no-auth": o.NoAuth,
+		"allowed-host": len(o.Hosts) > 0, "allowed-origin": len(o.Origins) > 0, "public-url": o.PublicURL != "",
+		"auth-evidence": true, "rate-limit": true, "http-path": true,
+	}
+	for _, flag := range slices.Sorted(maps.Keys(given)) {
+		kind := cfg.OriginOf(flag).Kind
+		inEnv := kind == config.FromEnv && flag != "auth-evidence" && flag != "rate-limit" && flag != "http-path"
+		if given[flag] && (kind == config.FromFlag || inEnv) {
+			return exit.Usagef("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
+		}
+	}
+	return nil
+}
+
+// serve listens and serves until ctx ends.
+func (o *HTTPOptions) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+	listener, opts, err := o.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()), slog.String("path", o.Path))
+	return server.ServeHTTP(ctx, listener, opts)
+}
+
+// prepare reads what is needed before anything listens. The certificate is nil without TLS.
+func (o *HTTPOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
+	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins}
+	if err := opts.Check(); err != nil {
+		return opts, nil, exit.Usagef("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
+	}
+	auth, err := o.authenticator(logger)
+	if err != nil {
+		return opts, nil, err
+	}
+	opts.Auth, opts.Rate = auth, o.RequestRate()
+	opts.Burst = int(2 * opts.Rate)
+	if o.Cert == "" {
+		return opts, nil, nil
+	}
+	pair, err := openCertificate(o.Cert, o.Key, logger)
+	return opts, pair, err
+}
+
+// open starts to listen. Nothing is accepted before the caller serves.
+func (o *HTTPOptions) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
+	opts, certificate, err := o.prepare(logger)
+	if err != nil {
+		return nil, opts, err
+	}
+	listener, err := o.listen(ctx)
+	if err != nil {
+		return nil, opts, err
+	}
+	if err := o.checkExposure(listener.Addr(), opts.Auth != nil, certificate != nil, logger); err != nil {
+		return nil, opts, errors.Join(err, listener.Close())
+	}
+	if certificate != nil {
+		listener = tls.NewListener(listener, &tls.Config{
+			GetCertificate: certificate.current, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		})
+	}
+	return listener, opts, nil
+}
+
+// RequestRate is how many requests a second each principal may send, 0 for any number.
+func (o *HTTPOptions) RequestRate() float64 {
+	if o.Rate < 0 && (o.TokenFile != "" || o.Issuer != "") {
+		return defaultRate
+	}
+	return max(o.Rate, 0)
+}
+
+// hosts are the names of the server: those given, that of the public URL, and that of the address.
+func (o *HTTPOptions) hosts() []string {
+	hosts := slices.Clone(o.Hosts)
+	if u, err := url.Parse(o.PublicURL); err == nil && u.Hostname() != "" {
+		hosts = append(hosts, u.Hostname())
+	}
+	if host, _, err := net.SplitHostPort(o.Addr); err == nil && host != "" && net.ParseIP(host) == nil {
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+func (o *HTTPOptions) listen(ctx context.Context) (net.Listener, error) {
+	if o.Unix != "" {
+		return listenUnix(ctx, o.Unix)
+	}
+	return listenTCP(ctx, "http", o.Addr, "127.0.0.1:8080")
+}
+
+// checkExposure refuses to serve whoever can reach the machine.
+func (o *HTTPOptions) checkExposure(addr net.Addr, auth, encrypted bool, logger *slog.Logger) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return nil
+	}
+	if !auth && !o.NoAuth {
+		return exit.Usagef("give --auth-token-file or --auth-issuer, listen on 127.0.0.1, or accept it with --insecure-no-auth",
+			"--http %s can be reached from other machines and asks nobody who they are", o.Addr)
+	}
+	if !auth {
+		logger.Warn("everyone who can reach this address is let in")
+	} else if !encrypted {
+		logger.Warn("tokens travel unencrypted unless a proxy in front adds TLS")
+	}
+	return nil
+}
+
+// authenticator returns nil when nobody is to be asked.
+func (o *HTTPOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticator, error) {
+	if o.TokenFile == "" && o.Issuer == "" {
+		return nil, nil
+	}
+	cfg := httpauth.Config{TokenFile: o.TokenFile, Principals: o.principals, Resource: o.PublicURL, Path: o.Path, Logger: logger}
+	if o.TokenFile != "" {
+		// Said here with what mends it; later the same check fails closed.
+		if err := config.CheckOperatorFile("auth-token-file", o.TokenFile); err != nil {
+			return nil, err
+		}
+		cfg.Trust = func(info fs.FileInfo) error {
+			_, err := config.CheckOwner(o.TokenFile, info)
+			return err
+		}
+	}
+	if o.Issuer != "" {
+		cfg.JWT = &httpauth.JWTConfig{Issuer: o.Issuer, Audiences: o.Audiences, Keys: o.Keys, Algorithms: o.Algorithms, Scopes: o.Scopes}
+		if len(cfg.JWT.Audiences) == 0 {
+			cfg.JWT.Audiences = []string{o.PublicURL}
+		}
+		if cfg.JWT.Keys == "" {
+			cfg.JWT.Keys = strings.TrimSuffix(o.Issuer, "/") + "/.well-known/jwks.json"
+		}
+	}
+	auth, err := httpauth.New(cfg)
+	if err != nil {
+		return nil, o.authFailure(err)
+	}
+	return auth, nil
+}
+
+// authFailure says what is wrong with the token file, by its name, or with what is said of an issuer.
+func (o *HTTPOptions) authFailure(err error) error {
+	what, ofFile := strings.CutPrefix(err.Error(), "token file: ")
+	if !ofFile {
+		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("authentication: %w", err), Flag: "auth-issuer"}
+	}
+	if !strings.Contains(what, o.TokenFile) {
+		what = o.TokenFile + ": " + what
+	}
+	return exit.Usagef("a line of the token file is `printf %s \"$TOKEN\" | sha256sum` behind PRINCIPAL:", "--auth-token-file: %s", what)
+}

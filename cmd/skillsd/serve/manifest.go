@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// manifestOptions are the flags about the run a server belongs to.
+type manifestOptions struct {
+	Path string
+}
+
+func (o *manifestOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Path, "run-manifest", "", "`FILE` that says which run this server belongs to; its enforcement mode and prompt slot count where nothing else is said")
+}
+
+// Decided reads the run manifest and makes the policy, in this order: the manifest may say the mode. Then
+// it checks and completes what is said of the transport and of a session to go on with.
+func (o *Options) Decided() (*policy.Policy, session.Facts, error) {
+	facts, err := o.Facts()
+	if err != nil {
+		return nil, facts, err
+	}
+	pol, err := o.Policy()
+	if err != nil {
+		return nil, facts, err
+	}
+	if err := o.HTTP.check(&o.Process.Cfg); err != nil {
+		return nil, facts, err
+	}
+	o.HTTP.principals = o.Process.Cfg.Principals(o.HTTP.Evidence)
+	return pol, facts, o.Resume.check(o.HTTP.enabled(), &o.Process.Cfg)
+}
+
+// Facts gathers what the records say of the server beside its policy, and lets the run manifest decide
+// where neither flag nor configuration did.
+func (o *Options) Facts() (session.Facts, error) {
+	facts := session.Facts{ModeSource: session.ModeDefault}
+	switch o.Process.Cfg.OriginOf("cfc-enforcement-mode").Kind {
+	case config.FromFlag:
+		facts.ModeSource = session.ModeOverride
+	case config.FromEnv, config.FromFile:
+		facts.ModeSource = session.ModeConfig
+	}
+	search, _ := o.Process.Env("PATH")
+	facts.Command = func(name string) string { return findCommand(search, name) }
+	if o.Manifest.Path != "" {
+		if err := o.readManifest(&facts); err != nil {
+			failed := &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--run-manifest: %w", err)}
+			if exit.SystemHint(err) == "" {
+				failed.Hint = "have it written again by what starts the run, or leave out --run-manifest"
+			}
+			return facts, failed
+		}
+	}
+	if o.Role != "" && facts.Slot == nil {
+		slot, err := ownSlot(o.Role, facts.ManifestPath)
+		if err != nil {
+			return facts, err
+		}
+		facts.Slot = slot
+	}
+	return facts, nil
+}
+
+// recorded completes the facts with where the granted workspace lies, what the records keep and what the
+// sandbox enforces.
+func recorded(facts session.Facts, workspace string, records *filestore.Store, d *detection) session.Facts {
+	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = workspace, records.KeepsShown(), d.enforces
+	return facts
+}
+
+// readManifest reads the run manifest.
+func (o *Options) readManifest(facts *session.Facts) error {
+	path, err := filepath.Abs(o.Manifest.Path)
+	if err != nil {
+		return err
+	}
+	text, err := config.ReadFile(path, cfharness.MaxRunManifest)
+	if err != nil {
+		return err
+	}
+	manifest, err := cfharness.ParseRunManifest(text)
+	if err != nil {
+		return fmt.Errorf("%s%s: %w", path, jsonFault(text), err)
+	}
+	facts.Manifest, facts.ManifestPath = manifest, path
+	if manifest.Mode != "" && facts.ModeSource == session.ModeDefault {
+		o.Mode, facts.ModeSource = manifest.Mode, session.ModeManifest
+	}
+	if manifest.PromptSlot == nil {
+		return nil
+	}
+	slot, err := policy.ParsePromptSlot(manifest.PromptSlot)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if o.Role == "" {
+		o.Role, facts.Slot = string(slot.Role), slot.Raw
+	}
+	return nil
+}
+
+// jsonFault is where a text stops to be JSON; nowhere when it is.
+func jsonFault(text []byte) config.Place {
+	var whole json.RawMessage
+	fault, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &whole))
+	if !ok {
+		return config.Place{}
+	}
+	return config.PlaceOf(text, max(0, min(len(text), int(fault.Offset)-1)))
+}
+
+// ownSlot is the binding of a role that the operator gave the process.
+func ownSlot(role, manifest string) (json.RawMessage, error) {
+	source := cfharness.OperatorSource(manifest)
+	return provenance.Encode(struct {
+		Type       string               `json:"type"`
+		Source     cfharness.SlotSource `json:"source"`
+		Role       string               `json:"role"`
+		KernelName string               `json:"kernelName"`
+		Surface    string               `json:"surface"`
+	}{cfharness.TypePromptSlot, source, role, "skillsd", cfharness.SurfaceCLI})
+}
+
+// findCommand returns the first executable file of that name in the directories of a search path, which
+// is not run.
+func findCommand(search, name string) string {
+	for _, dir := range append(filepath.SplitList(search), "/usr/bin", "/usr/local/bin", "/bin") {
+		// A relative directory would depend on where the server was started.
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}

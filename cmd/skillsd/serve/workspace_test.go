@@ -1,0 +1,158 @@
+package serve
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// places makes directories below a new one.
+func places(t *testing.T, names ...string) string {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Join(base, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return base
+}
+
+func TestClientWorkspaces(t *testing.T) {
+	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records", "conf/skillsd")
+	for link, target := range map[string]string{"link": "work", "to-state": "home/state"} {
+		if err := os.Symlink(filepath.Join(base, target), filepath.Join(base, link)); err != nil {
+			t.Skipf("missing capability: symbolic links: %v", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name     string
+		mode     sandbox.WorkspaceMode
+		readOnly bool
+		want     error
+		got      sandbox.WorkspaceMode
+	}{
+		{"work", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
+		{"work", sandbox.WorkspaceRW, false, nil, sandbox.WorkspaceRW},
+		{"work", sandbox.WorkspaceStaged, true, nil, sandbox.WorkspaceRO},
+		{"work/../work/sub", sandbox.WorkspaceRW, false, nil, sandbox.WorkspaceRW},
+		{"link/sub", sandbox.WorkspaceRW, false, nil, sandbox.WorkspaceRW},
+		{"project", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
+		{"project", sandbox.WorkspaceRW, true, nil, sandbox.WorkspaceRO},
+		{"project", sandbox.WorkspaceStaged, false, errHoldsSkills, ""},
+		{"project/.agents/skills", sandbox.WorkspaceRO, false, errInSkills, ""},
+		{"project/.agents/skills/demo", sandbox.WorkspaceRO, false, errInSkills, ""},
+		{"conf", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
+		{"conf", sandbox.WorkspaceRW, false, errHoldsConfig, ""},
+		{"conf", sandbox.WorkspaceRW, true, nil, sandbox.WorkspaceRO},
+		{"home", sandbox.WorkspaceRO, false, errOwnState, ""},
+		{"home/state", sandbox.WorkspaceRO, false, errOwnState, ""},
+		{"home/state/sessions", sandbox.WorkspaceRO, false, errOwnState, ""},
+		{"to-state", sandbox.WorkspaceRO, false, errOwnState, ""},
+		{"records", sandbox.WorkspaceRO, false, errOwnState, ""},
+		{".", sandbox.WorkspaceRO, false, errOwnState, ""},
+		{"none", sandbox.WorkspaceRO, false, errNoDirectory, ""},
+		{"file", sandbox.WorkspaceRO, false, errNoDirectory, ""},
+	} {
+		t.Run(tt.name+" "+string(tt.mode), func(t *testing.T) {
+			c := &clientWorkspaces{config: filepath.Join(base, "conf/skillsd/config.yaml"), roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")}},
+				own: []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")}, mode: tt.mode, known: map[string]string{}}
+			ws, err := c.open(session.ClientDir{Path: filepath.Join(base, tt.name), ReadOnly: tt.readOnly})
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("open = %v, want %v", err, tt.want)
+			}
+			if err != nil {
+				return
+			}
+			defer ws.Dir.Close()
+			info, err := ws.Dir.Stat()
+			want, wantErr := os.Stat(filepath.Join(base, tt.name))
+			if err != nil || wantErr != nil || !os.SameFile(info, want) || ws.Mode != tt.got {
+				t.Errorf("opened %v as %s: %v, %v", info, ws.Mode, err, wantErr)
+			}
+		})
+	}
+}
+
+func TestClientWorkspaceRedirected(t *testing.T) {
+	base := places(t, "a/sub", "b/sub", "state")
+	link := filepath.Join(base, "link")
+	if err := os.Symlink(filepath.Join(base, "a"), link); err != nil {
+		t.Skipf("missing capability: symbolic links: %v", err)
+	}
+	c := &clientWorkspaces{own: []string{filepath.Join(base, "state")}, mode: sandbox.WorkspaceRO, known: map[string]string{}}
+	named := session.ClientDir{Path: filepath.Join(link, "sub")}
+	for range 2 {
+		ws, err := c.open(named)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ws.Dir.Close()
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink(filepath.Join(base, "b"), link)); err != nil {
+		t.Fatal(err)
+	}
+	if ws, err := c.open(named); !errors.Is(err, errMoved) {
+		t.Errorf("open = %v, %v", ws, err)
+	}
+	if _, err := c.open(session.ClientDir{Path: "a/sub"}); !errors.Is(err, errNotAbsolute) {
+		t.Errorf("a relative path: %v", err)
+	}
+	for i := range 2 * maxClientDirs {
+		dir := filepath.Join(base, "a", strconv.Itoa(i))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ws, err := c.open(session.ClientDir{Path: dir})
+		if err == nil {
+			ws.Dir.Close()
+			continue
+		}
+		if !errors.Is(err, errManyDirs) || i < maxClientDirs-2 {
+			t.Errorf("directory %d: %v", i, err)
+		}
+	}
+	if len(c.known) > maxClientDirs {
+		t.Errorf("%d directories are remembered", len(c.known))
+	}
+}
+
+// The rules for --workspace hold in both directions.
+func TestCheckPlaces(t *testing.T) {
+	base := places(t, "skills/demo", "state/sessions", "work", "conf")
+	at := func(name string) string { return filepath.Join(base, name) }
+	roots := []skills.Root{{Dir: at("skills")}}
+	for _, tt := range []struct {
+		workspace string
+		mode      sandbox.WorkspaceMode
+		ok        bool
+	}{
+		{"work", sandbox.WorkspaceRW, true},
+		{"conf", sandbox.WorkspaceRO, true},
+		{"conf", sandbox.WorkspaceRW, false},
+		{"conf", sandbox.WorkspaceStaged, false},
+		{".", sandbox.WorkspaceRO, false},
+		{"state/sessions", sandbox.WorkspaceRO, false},
+		{"skills", sandbox.WorkspaceRO, true},
+		{"skills", sandbox.WorkspaceRW, false},
+		{"skills/demo", sandbox.WorkspaceRO, true},
+		{"skills/demo", sandbox.WorkspaceStaged, false},
+	} {
+		err := checkPlaces(roots, at("conf/config.yaml"), at("state"), at("state/sessions"), at(tt.workspace), tt.mode)
+		if (err == nil) != tt.ok {
+			t.Errorf("checkPlaces(%s, %s) = %v", tt.workspace, tt.mode, err)
+		}
+	}
+}
