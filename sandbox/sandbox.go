@@ -170,7 +170,7 @@ type OutFile struct {
 // Write is one change to a staged workspace.
 type Write struct {
 	Path    string // slash-separated, below /workspace
-	Op      string // "write", "mkdir", "delete" or, of a directory that was there, "chmod"
+	Op      string // "write", "mkdir", "delete" or, of a directory that keeps its mode, "chmod"
 	Size    int64
 	Digest  string // of the new content, for "write"; empty when refused, or when the script could not read it
 	Refused string // why it was not applied; empty when applied

@@ -34,11 +34,11 @@ func staged(t *testing.T, ws, script string) (printed, said string) {
 }
 
 // Ordinary tools do in a staged workspace what they do elsewhere: mv copies a directory that cannot be
-// renamed, chmod and touch have their effects, and what was closed is deleted.
+// renamed, chmod of files and touch have their effects; a directory that was there keeps its mode.
 func TestToolsInAStagedWorkspace(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash")
 	ws := t.TempDir()
-	for _, p := range []string{"d/sub/file", "d/closed/file", "chmod/file", "copied/up/file"} {
+	for _, p := range []string{"d/sub/file", "d/closed/file", "chmod/file", "copied/up/file", "program"} {
 		p = filepath.Join(ws, p)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 			t.Fatal(err)
@@ -61,20 +61,19 @@ func TestToolsInAStagedWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Join(ws, "d/closed"), 0o555); err != nil {
-		t.Fatal(err)
-	}
-	printed, said := staged(t, ws, `chmod u+w d/closed; mv d moved; chmod u-w moved/closed
-chmod 700 chmod; echo y >>copied/up/file; touch -d "2020-02-02 00:00 UTC" dated; echo $?`)
+	printed, said := staged(t, ws, `mv d moved; chmod u-w moved/closed
+chmod 700 chmod; chmod 755 program; echo y >>copied/up/file; touch -d "2020-02-02 00:00 UTC" dated; echo $?`)
 	if printed != "0\n" {
 		t.Errorf("printed %q", printed)
 	}
-	want := "chmod chmod, delete d, mkdir moved, mkdir moved/closed, mkdir moved/sub, write copied/up/file, write dated, write moved/closed/file, write moved/sub/file"
+	want := "chmod chmod a directory that was there keeps its mode, delete d, mkdir moved, mkdir moved/closed, mkdir moved/sub, write copied/up/file, write dated, write moved/closed/file, write moved/sub/file, write program"
 	if said != want {
 		t.Errorf("said  %s\nwant %s", said, want)
 	}
-	if info, err := os.Stat(filepath.Join(ws, "chmod")); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("chmod: %v, %v", info.Mode(), err)
+	for name, want := range map[string]os.FileMode{"chmod": 0o755, "program": 0o755} {
+		if info, err := os.Stat(filepath.Join(ws, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
 	}
 	if info, err := os.Stat(filepath.Join(ws, "dated")); err != nil || !info.ModTime().Equal(time.Date(2020, 2, 2, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("dated: %v, %v", info.ModTime(), err)

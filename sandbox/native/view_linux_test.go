@@ -29,7 +29,6 @@ def entries():
     return dirs, files
 def open_all(p):
     for at, ds, _ in os.walk(p):
-        os.chmod(at, stat.S_IMODE(os.lstat(at).st_mode) | 0o700)
         for d in ds: os.chmod(os.path.join(at, d), 0o755)
 def fresh(dirs): return os.path.join(rnd.choice([d for d in dirs if d.count("/") < 5]), rnd.choice(names))
 def gone(p):
@@ -48,8 +47,7 @@ def mkdir(dirs, files):
     p = fresh(dirs)
     gone(p); os.mkdir(p)
 def chmod(dirs, files):
-    p = rnd.choice(dirs + files)
-    if p != ".": os.chmod(p, rnd.choice([0o700, 0o755, 0o711] if p in dirs else [0o600, 0o644, 0o755, 0o444]))
+    if files: os.chmod(rnd.choice(files), rnd.choice([0o600, 0o644, 0o755, 0o444]))
 def remove(dirs, files):
     p = rnd.choice(dirs + files)
     if p != ".": gone(p)

@@ -6,15 +6,16 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Bounds on what one run may make the server do and remember. A layer's inodes are bounded, but
+// Bounds on what one run may make the server do and remember. The inodes of a layer are bounded, but
 // nested directories of long names still have paths of gigabytes.
 const (
 	maxWrites = 4096
@@ -22,125 +23,83 @@ const (
 	maxDepth  = 64   // directories
 )
 
-// An applier carries the changes in an overlay's upper layer over to the workspace itself. The
-// layer is hostile; the workspace may hold links of any kind, and none is followed.
+// lockEvery is how often a directory is tried that somebody has locked.
+const lockEvery = 5 * time.Millisecond
+
+// An applier carries the changes in an overlay's upper layer over to the workspace. The layer is
+// hostile; the workspace may hold links of any kind, and may change meanwhile.
 type applier struct {
 	*Layer
 	ctx       context.Context
-	root      bool // the server is root, and answers for whose the files become
+	root      bool // the server is root, and so decides whose the files become
 	protected []string
-	left      int64
+	layer     *dir
+	left      int64 // bytes
 	writes    []sandbox.Write
-	waiting   []incoming     // files that are copied and not yet in their places
-	held      []*place       // directories of theirs
-	removed   int            // entries of the deletion that is going on
-	changed   bool           // the workspace was
-	unlinked  map[inode]bool // files that lost a name here, and so were changed by nobody else
-	cut       bool           // there were too many changes
+	pending   []*incoming    // files that are copied and not in their places yet
+	held      []*dir         // directories of theirs
 	deletions []deletion     // that wait for all else to be in place
+	unlinked  map[inode]bool // files that lost a name here, and so were changed by nobody else
+	changed   bool           // the workspace was
+	cut       bool           // there were too many changes
 	lost      lost
 }
 
-// Apply returns what became of each change: applied and on disk, or refused. What is left when ctx
-// or the time for it ends is refused.
+// Apply carries the changes of a layer over to its workspace, and returns what became of each: it is
+// applied and on disk, or refused. What is left when ctx or the layer's Timeout ends is refused.
 func Apply(ctx context.Context, l *Layer) []sandbox.Write {
-	nothing := func(why string) []sandbox.Write { return []sandbox.Write{{Path: ".", Op: "write", Refused: why}} }
-	from, err := rootOf(l.Upper)
+	failed := func(why string) []sandbox.Write { return []sandbox.Write{{Path: ".", Op: "write", Refused: why}} }
+	from, err := openDir(l.Upper)
 	if err != nil {
-		return nothing("the changes cannot be read")
+		return failed(reason(errUnreadDir))
 	}
-	defer func() { _ = from.Close() }()
-	to, err := openPlace(l.Workspace.Dir)
-	if errors.Is(err, unix.ENOSYS) {
-		return nothing("the kernel does not tell where file systems are mounted")
+	defer from.Close()
+	to, err := openDir(l.Workspace.Dir)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return failed("the kernel does not tell where file systems are mounted")
 	}
 	if err != nil {
-		return nothing("the workspace cannot be opened")
+		return failed("the workspace cannot be opened")
 	}
-	defer to.close()
+	defer to.Close()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	a := &applier{unlinked: map[inode]bool{}, Layer: l, ctx: ctx, root: os.Geteuid() == 0, left: l.MaxBytes}
-	a.lost.from = from
-	for _, p := range l.Workspace.Protected {
-		a.protected = append(a.protected, path.Clean(p))
-	}
-	a.top(to)
-	if entries, err := fs.ReadDir(from.FS(), "."); err == nil && len(entries) == 0 {
+	a := newApplier(ctx, l, from)
+	a.keepMode(from, to, ".")
+	if names, err := from.names(); err == nil && len(names) == 0 {
 		return a.writes
 	}
-	why := a.lock(to)
-	if why == "" {
-		a.open(to, ".")
-	}
-	a.dir(from, to, "", why, false)
+	a.walk(from, to, "", a.lock(to), false)
 	a.flush()
+	// Only now: what the command deleted may be what it moved, which is in its new place by now, and
+	// whatever ends the server in between, a moved file is not gone from both of its places.
 	a.deleteAll(to)
-	a.finish(to)
 	if a.cut {
-		a.add(sandbox.Write{Path: ".", Op: "write", Refused: "there are more changes than are applied"})
+		a.report("write", ".", errMany)
 	}
 	if a.changed {
-		if err := unix.Syncfs(int(to.self.Fd())); err != nil {
-			a.add(sandbox.Write{Path: ".", Op: "write", Refused: "what was applied may not be on disk: " + reason(err)})
+		if err := unix.Syncfs(int(to.Fd())); err != nil {
+			a.report("write", ".", refusal("what was applied may not be on disk: "+reason(err)))
 		}
 	}
 	return a.writes
 }
 
-// dir applies the entries of one directory, to a nil one those that are refused. A refusal reaches
-// everything below it. What of the workspace's is hidden, the command had deleted.
-func (a *applier) dir(from *os.Root, to *place, dir, refused string, hidden bool) {
-	if len(dir) > maxPath || strings.Count(dir, "/") >= maxDepth {
-		a.lost.more = true
-		a.add(sandbox.Write{Path: dir, Op: "write", Refused: "what is below is too deep"})
-		return
+func newApplier(ctx context.Context, l *Layer, from *dir) *applier {
+	a := &applier{
+		Layer: l, ctx: ctx, root: os.Geteuid() == 0, layer: from, left: l.MaxBytes,
+		unlinked: map[inode]bool{},
+		lost:     lost{sizes: map[int64]bool{}, links: map[string]bool{}},
 	}
-	entries, err := fs.ReadDir(from.FS(), ".")
-	if err != nil {
-		a.lost.more = true
-		a.add(sandbox.Write{Path: path.Join(dir, "."), Op: "write", Refused: "the changes cannot be read"})
-		return
+	for _, p := range l.Workspace.Protected {
+		a.protected = append(a.protected, path.Clean(p))
 	}
-	if refused == "" && gitLike(entries, to) {
-		refused = errGit.Error()
-	}
-	if hidden && to != nil {
-		a.hide(to, dir, refused)
-	}
-	for _, e := range entries {
-		if a.full() {
-			return
-		}
-		p := path.Join(dir, e.Name())
-		why := refused
-		if why == "" {
-			why = a.refuse(p)
-		}
-		info, err := from.Lstat(e.Name())
-		if err != nil {
-			a.lost.more = true
-			a.add(sandbox.Write{Path: p, Op: "write", Refused: "the change cannot be read"})
-			continue
-		}
-		switch {
-		case info.Mode().IsRegular() && why != "":
-			// Without its digest: sparse files are cheap to leave and dear to read.
-			a.lost.file(p, info.Size())
-			a.add(sandbox.Write{Path: p, Op: "write", Size: info.Size(), Refused: why})
-		case info.IsDir():
-			a.directory(from, to, e.Name(), p, why, hidden)
-		case info.Mode().IsRegular():
-			a.file(from, to, e.Name(), p, info.Size())
-		case isWhiteout(info):
-			a.whiteout(to, dir, e.Name(), why)
-		default:
-			if target, err := from.Readlink(e.Name()); err == nil {
-				a.lost.link(target)
-			}
-			a.add(sandbox.Write{Path: p, Op: "write", Refused: "not a regular file or directory"})
-		}
-	}
+	return a
+}
+
+// report notes what became of a change: a nil error says that it was applied.
+func (a *applier) report(op, p string, err error) {
+	a.add(sandbox.Write{Path: p, Op: op, Refused: reason(err)})
 }
 
 func (a *applier) add(w sandbox.Write) {
@@ -148,140 +107,221 @@ func (a *applier) add(w sandbox.Write) {
 	a.writes = append(a.writes, w)
 }
 
-// full reports that there is no more room for what becomes of a change, and so none may be made.
+// full reports whether there is no room left to report a change, and so none may be made.
 func (a *applier) full() bool {
-	a.cut = a.cut || len(a.writes)+len(a.waiting)+len(a.deletions) >= maxWrites
+	a.cut = a.cut || len(a.writes)+len(a.pending)+len(a.deletions) >= maxWrites
 	return a.cut
 }
 
-func (a *applier) refuse(p string) string {
+// refuse says why nothing is changed at a path, whatever the change.
+func (a *applier) refuse(p string) error {
 	name := path.Base(p)
 	switch {
 	case a.Outcome != sandbox.Exited:
-		return "the run ended with " + string(a.Outcome)
+		return refusal("the run ended with " + string(a.Outcome))
 	case a.ctx.Err() != nil:
-		return a.stopped().Error()
+		return a.stopped()
 	case !sandbox.Printable(name):
-		return "name with control or invalid characters"
+		return errPrint
 	case isProtected(name):
-		return "protected name"
+		return errName
+	case slices.ContainsFunc(a.protected, func(q string) bool { return p == q || strings.HasPrefix(p, q+"/") }):
+		return errPath
 	}
-	for _, q := range a.protected {
-		if p == q || strings.HasPrefix(p, q+"/") {
-			return "protected path"
+	return nil
+}
+
+// stopped returns why nothing more is applied after the applier's context has ended.
+func (a *applier) stopped() error {
+	if errors.Is(a.ctx.Err(), context.DeadlineExceeded) {
+		return errLate
+	}
+	return errCancel
+}
+
+// walk applies what is in one directory of the layer. If why is not nil, all of it is refused, and to
+// may be nil. In a directory that the command replaced, everything is deleted that the layer lacks.
+func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
+	names, err := from.names()
+	switch {
+	case len(p) > maxPath || strings.Count(p, "/") >= maxDepth:
+		err = errDeep
+	case err != nil:
+		err = errUnreadDir
+	}
+	if err != nil {
+		a.lost.unseen = true
+		a.report("write", path.Join(p, "."), err)
+		return
+	}
+	if why == nil && gitLike(names, to) {
+		why = errGit
+	}
+	if replaced && to != nil {
+		a.deleteLater(to, p, "", why)
+	}
+	for _, name := range names {
+		if a.full() {
+			return
+		}
+		at, refused := path.Join(p, name), why
+		if refused == nil {
+			refused = a.refuse(at)
+		}
+		e, err := from.stat(name)
+		switch {
+		case err != nil:
+			a.lost.unseen = true
+			a.report("write", at, errUnread)
+		case e.isDir():
+			a.directory(from, to, name, at, refused, replaced)
+		case e.isWhiteout():
+			a.deleteLater(to, p, name, refused)
+		case e.isRegular() && refused != nil:
+			// Without its digest: sparse files are cheap to leave and dear to read.
+			a.lost.sizes[int64(e.Size)] = true
+			a.add(sandbox.Write{Path: at, Op: "write", Size: int64(e.Size), Refused: reason(refused)})
+		case e.isRegular():
+			a.file(from, to, name, at, int64(e.Size))
+		default:
+			if target, err := from.readlink(name); err == nil {
+				a.lost.links[target] = true
+			}
+			a.report("write", at, errNotRegular)
 		}
 	}
-	return ""
 }
 
-func isWhiteout(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
+func (a *applier) directory(from, to *dir, name, p string, why error, replaced bool) {
+	sub, err := from.enter(name)
+	if err != nil {
+		a.lost.unseen = true
+		a.report("mkdir", p, errUnreadDir)
+		return
+	}
+	defer sub.Close()
+	if why != nil {
+		a.report("mkdir", p, why)
+		a.walk(sub, nil, p, why, false)
+		return
+	}
+	target, err := to.enter(name)
+	if err == nil {
+		defer a.release(target)
+		replaced = replaced || a.isOpaque(sub)
+		if why = a.lock(target); why == nil {
+			why = a.checkSame(sub, target, replaced)
+		}
+		if why == nil {
+			a.keepMode(sub, target, p)
+		}
+		a.walk(sub, target, p, why, replaced)
+		return
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) && a.remove(to, name, p, nil) {
+		target, err = a.mkdir(sub, to, name)
+	}
+	a.report("mkdir", p, err)
+	if err == nil {
+		defer a.release(target)
+	}
+	a.walk(sub, target, p, err, false)
 }
 
-// isOpaque reads the mark of the overlay that was mounted. The other is an ordinary attribute there,
-// which a command sets on directories that it may not empty.
-func (a *applier) isOpaque(dir *os.File) bool {
+// keepMode reports a directory whose mode the command changed: who may enter it decides who reaches
+// what no command may change.
+func (a *applier) keepMode(from, to *dir, p string) {
+	if from.permissions() != to.permissions() && !a.full() {
+		a.report("chmod", p, errMode)
+	}
+}
+
+// checkSame keeps a server of root, which acts with more rights than the command had, out of a
+// directory that somebody has put in the place of the one that the command worked in.
+func (a *applier) checkSame(from, to *dir, replaced bool) error {
+	if !a.root {
+		return nil
+	}
+	// The command may have changed the mode of its own directories, and nothing else.
+	same := from.Uid == to.Uid && from.Gid == to.Gid && (int(from.Uid) == a.UID || from.permissions() == to.permissions())
+	// A directory that the command made anew tells nothing of the one that was there.
+	if replaced && to.changedSince(a.Began) || !replaced && !same {
+		return errChanged
+	}
+	return nil
+}
+
+// isOpaque reports whether the layer hides what is in the workspace's directory. It reads the mark of
+// the overlay that was mounted: the other one is an ordinary attribute there, which a command can set
+// on directories that it may not empty.
+func (a *applier) isOpaque(d *dir) bool {
 	mark := "user.overlay.opaque"
 	if a.Trusted {
 		mark = "trusted.overlay.opaque"
 	}
 	var b [1]byte
-	n, err := unix.Fgetxattr(int(dir.Fd()), mark, b[:])
+	n, err := unix.Fgetxattr(int(d.Fd()), mark, b[:])
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-func (a *applier) directory(from *os.Root, to *place, name, p, refused string, hidden bool) {
-	sub, self, err := openLayer(from, name)
-	if err != nil {
-		a.lost.more = true
-		a.add(sandbox.Write{Path: p, Op: "mkdir", Refused: "the changes cannot be read"})
-		return
-	}
-	defer func() { _, _ = sub.Close(), self.Close() }()
-	if refused != "" {
-		a.add(sandbox.Write{Path: p, Op: "mkdir", Refused: refused})
-		a.dir(sub, nil, p, refused, false)
-		return
-	}
-	hidden = hidden || a.isOpaque(self)
-	target, err := to.enter(name)
-	if err == nil {
-		why := a.lock(target)
-		if why == "" {
-			why = a.refuseTarget(self, target, hidden)
-		}
-		if why == "" {
-			a.settle(self, target, p)
-		}
-		a.dir(sub, target, p, why, hidden)
-		a.release(target)
-		return
-	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) && a.remove(to, name, p, "") {
-		target, err = a.mkdir(self, to, name)
-	}
-	w := sandbox.Write{Path: p, Op: "mkdir"}
-	if err != nil {
-		w.Refused = reason(err)
-		a.add(w)
-		a.dir(sub, nil, p, w.Refused, false)
-		return
-	}
-	a.add(w)
-	a.dir(sub, target, p, "", false)
-	a.release(target)
-}
-
-// refuseTarget says why a server of root's leaves a directory alone: it would act with more rights
-// than the command had, if somebody has put another directory in the place of the one that the
-// command worked in.
-func (a *applier) refuseTarget(self *os.File, target *place, hidden bool) string {
-	if !a.root {
-		return ""
-	}
-	var st unix.Stat_t
-	e, err := target.statx("", unix.AT_EMPTY_PATH)
-	if err = errors.Join(err, unix.Fstat(int(self.Fd()), &st)); err != nil {
-		return reason(err)
-	}
-	same := st.Uid == e.Uid && st.Gid == e.Gid && (int(st.Uid) == a.UID || st.Mode&0o777 == uint32(e.Mode)&0o777)
-	if hidden && e.changedSince(a.Began) || !hidden && !same {
-		return errChanged.Error()
-	}
-	return ""
-}
-
-// openLayer opens a directory of the layer, which nothing changes any more.
-func openLayer(from *os.Root, name string) (*os.Root, *os.File, error) {
-	sub, err := from.OpenRoot(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	self, err := sub.Open(".")
-	if err != nil {
-		return nil, nil, errors.Join(err, sub.Close())
-	}
-	return sub, self, nil
-}
-
-// mkdir makes a directory like self, that only its owner can enter until it is his.
-func (a *applier) mkdir(self *os.File, to *place, name string) (*place, error) {
-	if err := to.root.Mkdir(name, 0o700); err != nil {
+// mkdir makes a directory like one of the layer, which nobody else can enter until it has its owner.
+func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
+	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
 		return nil, err
 	}
 	target, err := to.enter(name)
 	if err != nil {
 		return nil, err
 	}
-	// Who may write in the workspace may have put another directory in its place, which is not to change hands.
-	if entries, err := fs.ReadDir(target.root.FS(), "."); err != nil || len(entries) != 0 {
-		target.close()
+	// Whoever may write in the workspace may have put another directory there, which must not be given
+	// to somebody.
+	names, err := target.names()
+	if err != nil || len(names) != 0 {
+		_ = target.Close()
 		return nil, errors.Join(errChanged, err)
 	}
-	if err := a.own(target.self, self, to, nil); err != nil {
-		target.close()
-		return nil, errors.Join(err, to.root.Remove(name))
+	if err := errors.Join(a.own(target.File, like.File, to, nil), target.refresh()); err != nil {
+		_ = target.Close()
+		return nil, errors.Join(err, to.remove(name, true))
 	}
 	return target, nil
+}
+
+// lock keeps others from applying changes to the same directory until it is closed: each of two runs
+// may leave a harmless half of what both together must not make. Other servers know of the lock too,
+// and so do those of a workspace inside this one. File systems without locks are used without.
+func (a *applier) lock(d *dir) error {
+	if a.Outcome != sandbox.Exited {
+		return nil // nothing is applied
+	}
+	again := time.NewTicker(lockEvery)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return d.refresh() // whoever had the lock may have changed the directory
+		}
+		select {
+		case <-a.ctx.Done():
+			return errLocked
+		case <-again.C:
+		}
+	}
+}
+
+// gitLike reports whether a directory would look like a repository without a .git, whose configuration
+// git obeys wherever it is called in it: HEAD, and with it either the objects and references or the
+// name of the directory that has them.
+func gitLike(names []string, to *dir) bool {
+	has := func(name string) bool {
+		if slices.ContainsFunc(names, func(n string) bool { return fold(n) == fold(name) }) {
+			return true
+		}
+		if to == nil {
+			return false
+		}
+		_, err := to.stat(name)
+		return err == nil
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }

@@ -152,15 +152,10 @@ func TestApplyKeepsModes(t *testing.T) {
 func TestApplyWithNamedFiles(t *testing.T) {
 	ws := tree(t, "a")
 	_, to := applierOn(t, layerOf(tree(t), ws))
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
 	for i, text := range []string{"new", ""} {
-		in := incoming{to: &place{root: to.root, self: null}, name: "a", temp: ".temp"}
-		if in.f, err = in.create(); err != nil || !in.named {
-			t.Fatalf("create: %v, named %v", err, in.named)
+		in := incoming{to: to, name: "a", temp: ".temp", named: true}
+		if err := in.createAs(in.temp, unix.O_CREAT|unix.O_EXCL); err != nil {
+			t.Fatal(err)
 		}
 		if _, err := in.f.WriteString(text); err != nil {
 			t.Fatal(err)
@@ -224,7 +219,7 @@ func TestApplyLosesNoUpdate(t *testing.T) {
 		if err := os.WriteFile(p, []byte("theirs"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		e, err := (&place{self: ws}).stat("fresh")
+		e, err := statAt(int(ws.Fd()), "fresh", 0)
 		return err == nil && e.changedSince(l.Began)
 	}
 	for !later() {
@@ -258,20 +253,24 @@ func TestApplyLosesNoUpdate(t *testing.T) {
 	}
 	a, to := applierOn(t, l)
 	for p, want := range map[string]bool{"gone": true, "gone-too": false} {
-		if done := a.remove(to, p, p, ""); done != want {
+		if done := a.remove(to, p, p, nil); done != want {
 			t.Errorf("remove(%s) = %v, want %v", p, done, want)
 		}
 	}
 }
 
-func applierOn(t *testing.T, l *Layer) (*applier, *place) {
+func applierOn(t *testing.T, l *Layer) (*applier, *dir) {
 	t.Helper()
-	to, err := openPlace(l.Workspace.Dir)
-	if err != nil {
-		t.Fatal(err)
+	var dirs [2]*dir
+	for i, f := range []*os.File{l.Upper, l.Workspace.Dir} {
+		d, err := openDir(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		dirs[i] = d
 	}
-	t.Cleanup(to.close)
-	return &applier{Layer: l, ctx: t.Context(), left: l.MaxBytes}, to
+	return newApplier(t.Context(), l, dirs[0]), dirs[1]
 }
 
 // A server of root's goes into no directory that was put where the command worked in another.
@@ -292,7 +291,7 @@ func TestApplyKnowsTheDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Began = l.Began.Add(-time.Second)
-	e, err := (&place{self: ws}).stat("replaced")
+	e, err := statAt(int(ws.Fd()), "replaced", 0)
 	if err != nil || !e.changedSince(l.Began) {
 		t.Skipf("missing capability: a file system that marks what is renamed: %v", err)
 	}

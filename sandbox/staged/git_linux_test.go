@@ -43,7 +43,7 @@ func TestApplyDeletesNoRepository(t *testing.T) {
 			t.Errorf("%s replaced: the configuration holds %q, %v", replaced, b, err)
 		}
 		a, to := applierOn(t, layerOf(upper, ws))
-		if a.remove(to, "d", "d", "") {
+		if a.remove(to, "d", "d", nil) {
 			t.Errorf("%s replaced: the directory was deleted", replaced)
 		}
 	}

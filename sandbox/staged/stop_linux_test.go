@@ -30,7 +30,7 @@ func (c *countdown) Err() error {
 // Wherever applying is cut short, what is said of each change is so, and no half of a file is left.
 func TestApplyStops(t *testing.T) {
 	var names []string
-	for i := range 3 * maxWaiting {
+	for i := range 3 * maxPending {
 		names = append(names, fmt.Sprintf("d%d/f%d", i%5, i))
 	}
 	for stop := range 12 {
@@ -46,13 +46,8 @@ func TestApplyStops(t *testing.T) {
 		l.Began = time.Now()
 		a, to := applierOn(t, l)
 		a.ctx = &countdown{Context: t.Context(), left: stop * 20}
-		from, err := rootOf(upper)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.dir(from, to, "", "", false)
+		a.walk(a.layer, to, "", nil, false)
 		a.flush()
-		_ = from.Close()
 		applied := 0
 		for _, w := range a.writes {
 			b, err := os.ReadFile(filepath.Join(ws.Name(), w.Path))
@@ -82,21 +77,16 @@ func TestApplyStopsBeforeTheFilesAreInPlace(t *testing.T) {
 	ws := tree(t, "a")
 	l := layerOf(tree(t, "a", "b"), ws)
 	a, to := applierOn(t, l)
-	from, err := rootOf(l.Upper)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	a.file(from, to, "a", "a", 1)
-	if len(a.waiting) != 1 || a.left == l.MaxBytes {
-		t.Fatalf("%d files wait", len(a.waiting))
+	a.file(a.layer, to, "a", "a", 1)
+	if len(a.pending) != 1 || a.left == l.MaxBytes {
+		t.Fatalf("%d files wait", len(a.pending))
 	}
 	left := a.left
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.ctx = ended
 	a.flush()
-	a.dir(from, to, "", "", false)
+	a.walk(a.layer, to, "", nil, false)
 	for i, w := range a.writes {
 		if w.Refused != errCancel.Error() || w.Digest != "" {
 			t.Errorf("change %d is %+v", i, w)
@@ -113,7 +103,7 @@ func TestPartOfADeletion(t *testing.T) {
 	l := layerOf(tree(t), ws)
 	a, to := applierOn(t, l)
 	a.ctx = &countdown{Context: t.Context(), left: 8}
-	a.remove(to, "d", "d", "")
+	a.remove(to, "d", "d", nil)
 	left := len(paths(t, ws))
 	if got := refusedAs(a.writes, "d"); left == 4 || left == 0 || !strings.HasPrefix(got, "deleted only in part") {
 		t.Errorf("of 4 entries %d are left, and refused is %q", left, got)
