@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,9 +13,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	spanpb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skillsd/skillsd/provenance"
 )
@@ -138,7 +147,9 @@ func TestMetricsStdio(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("GET /metrics = %d %s", status, page)
 	}
-	for _, want := range []string{"skillsd_sessions 1\n", "skillsd_snapshot_skills 1\n", `skillsd_activations_total{skill="demo",source="model-tool"} 2` + "\n", "skillsd_rescan_seconds_count ", "skillsd_activation_failures_total{skill=\"other\",code=\"skill_not_found\"} 1\n"} {
+	for _, want := range []string{"skillsd_sessions 1\n", "skillsd_snapshot_skills 1\n", `skillsd_activations_total{skill="demo",source="model-tool"} 2` + "\n", "skillsd_rescan_seconds_count ", "skillsd_activation_failures_total{code=\"skill_not_found\",skill=\"other\"} 1\n",
+		`mcp_server_operation_duration_seconds_count{gen_ai_operation_name="execute_tool",gen_ai_tool_name="run_skill_script",mcp_method_name="tools/call",`,
+		`error_type="script_not_allowlisted"`, "go_goroutines ", "process_resident_memory_bytes "} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the metrics lack %s\n%s", want, page)
 		}
@@ -244,12 +255,45 @@ func TestMetricsRefusals(t *testing.T) {
 	}
 }
 
-// Spans go where the environment says, below the span of the caller, and the server leaves none behind.
+// Spans and metrics go where the environment says, spans below the span of the caller, and the server leaves
+// none behind.
 func TestTraces(t *testing.T) {
-	bodies := make(chan string, 10)
+	var mu sync.Mutex
+	var spans []*spanpb.Span
+	var metrics []string
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		bodies <- r.URL.Path + " " + r.Header.Get("X-Key") + " " + string(body)
+		body, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || r.Header.Get("X-Key") != "hunter2" {
+			t.Errorf("%s %v: %v", r.URL.Path, r.Header, err)
+		}
+		switch r.URL.Path {
+		case "/v1/traces":
+			var request tracepb.ExportTraceServiceRequest
+			if err := proto.Unmarshal(body, &request); err != nil {
+				t.Error(err)
+			}
+			for _, resource := range request.ResourceSpans {
+				for _, scope := range resource.ScopeSpans {
+					spans = append(spans, scope.Spans...)
+				}
+			}
+		case "/v1/metrics":
+			var request metricspb.ExportMetricsServiceRequest
+			if err := proto.Unmarshal(body, &request); err != nil {
+				t.Error(err)
+			}
+			for _, resource := range request.ResourceMetrics {
+				for _, scope := range resource.ScopeMetrics {
+					for _, m := range scope.Metrics {
+						metrics = append(metrics, m.Name)
+					}
+				}
+			}
+		default:
+			t.Errorf("something is sent to %s", r.URL.Path)
+		}
 	}))
 	defer collector.Close()
 	serveWith := func(env ...string) *process {
@@ -264,25 +308,56 @@ func TestTraces(t *testing.T) {
 		return p
 	}
 	serveWith("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=hunter2")
-	// There may be several batches, if the machine is slow.
-	body := ""
-	for len(bodies) > 0 {
-		body += <-bodies
+	var names []string
+	for _, span := range spans {
+		names = append(names, span.Name)
+		if span.Name != "tools/call load_skill" {
+			continue
+		}
+		if hex.EncodeToString(span.TraceId) != "4bf92f3577b34da6a3ce929d0e0e4736" || hex.EncodeToString(span.ParentSpanId) != "00f067aa0ba902b7" {
+			t.Errorf("span %v is not below that of the caller", span)
+		}
+		if !slices.ContainsFunc(span.Attributes, func(kv *commonpb.KeyValue) bool {
+			return kv.Key == "skillsd.skill" && kv.Value.GetStringValue() == "demo"
+		}) {
+			t.Errorf("span %v does not name its skill", span)
+		}
 	}
-	if body == "" {
-		t.Error("the collector got nothing before the server ended")
-	} else {
-		for _, want := range []string{"/v1/traces hunter2 ", `"traceId":"4bf92f3577b34da6a3ce929d0e0e4736"`, `"parentSpanId":"00f067aa0ba902b7"`, `{"key":"skillsd.skill","value":{"stringValue":"demo"}}`, `"name":"initialize"`} {
-			if !strings.Contains(body, want) {
-				t.Errorf("the collector got no %s in %s", want, body)
-			}
+	for _, want := range []string{"initialize", "tools/call load_skill"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("the collector got no span %s in %q", want, names)
+		}
+	}
+	for _, want := range []string{"skillsd.activations", "skillsd.rescan", "mcp.server.operation.duration", "mcp.server.session.duration"} {
+		if !slices.Contains(metrics, want) {
+			t.Errorf("the collector got no metric %s in %q", want, metrics)
 		}
 	}
 	if p := serveWith("OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"); !strings.Contains(p.stderr.String(), "no traces are sent") {
 		t.Errorf("a protocol that is not spoken is not logged: %s", p.stderr)
 	}
+	sent := len(spans)
 	serveWith()
-	if len(bodies) != 0 {
-		t.Errorf("spans were sent that nobody asked for: %s", <-bodies)
+	if len(spans) != sent {
+		t.Errorf("spans were sent that nobody asked for: %v", spans[sent:])
+	}
+}
+
+// A collector that never answers holds up neither a call nor the end of the server.
+func TestTracesSilentCollector(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	cmd := exec.Command(binary, "serve", "--state", stateDir(t), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
+	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+silent.Addr().String())
+	p := start(t, cmd)
+	p.initialize()
+	for id := range 1100 { // more than two batches
+		p.call(id+2, "load_skill", map[string]any{"name": "demo"})
+	}
+	if err := p.leave(); err != nil {
+		t.Fatal(err)
 	}
 }

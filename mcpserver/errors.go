@@ -35,6 +35,7 @@ func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mc
 		output = result.OutputObject()
 	}
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
+		traceFailure(ctx, string(denial.Object.Code))
 		return deniedResult(denial, output), nil
 	}
 	if ctx.Err() != nil {
@@ -69,6 +70,7 @@ func deniedResult(denial *session.Denied, output any) *mcp.CallToolResult {
 // methodError is the error table of JSON-RPC methods outside of tool calls.
 func (s *Server) methodError(ctx context.Context, err error, notFound int) error {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
+		traceFailure(ctx, string(denial.Object.Code))
 		return &wire.Error{Code: codeDenied, Message: denial.Object.Detail, Data: denial.Object}
 	}
 	if ctx.Err() != nil {
@@ -107,7 +109,7 @@ func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	if !ok {
 		plain = session.Internal(err)
 	}
-	traceCode(ctx, plain.Code)
+	traceFailure(ctx, string(plain.Code))
 	switch plain.Code {
 	case session.CodeInternal, session.CodeProvenanceUnavailable:
 		s.cfg.Logger.ErrorContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))

@@ -23,6 +23,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -65,8 +66,9 @@ type Config struct {
 	Workspace bool
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
-	// Traces, when it is not nil, makes a span of each request; see [TraceRecords].
-	Traces trace.TracerProvider
+	// Traces makes a span of each request, and Metrics measures how long it took; both are optional.
+	Traces  trace.TracerProvider
+	Metrics metric.MeterProvider
 }
 
 // Server serves one catalogue of skills. Its methods are safe for concurrent use.
@@ -77,7 +79,7 @@ type Server struct {
 	shelves shelves
 	early   atomic.Bool // a list was answered before the first scan was done
 	ends    time.Time   // of the patience
-	trace   *tracer     // nil when nothing is traced
+	trace   *tracer     // nil if nothing is measured
 	changes *changes    // of what the process shows at all
 
 	logging sync.Mutex
@@ -88,9 +90,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, ready: make(chan struct{}), logged: map[skills.Diagnostic]bool{}, ends: time.Now().Add(scanPatience)}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
-	if cfg.Traces != nil {
-		s.trace = newTracer(cfg.Traces, cfg.Version, s.answers)
-	}
+	s.trace = newTracer(cfg, s.answers)
 	s.changes = s.changesOf(scope{principal: localPrincipal})
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {

@@ -1,39 +1,45 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 	"github.com/mark3labs/mcp-go/tracing"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
-	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/telemetry"
 )
 
-// Attributes of spans. There are no others: a span holds no text of a skill, no argument, no output and
-// no message of an error.
+// Attributes of spans and of the durations of operations, by the semantic conventions for MCP and generative
+// AI. A span has no others but those that [telemetry.Counters] sets: no text of a skill, no argument, no
+// output, no message of an error and nothing that only the client chose.
 const (
-	attrMethod  = attribute.Key("mcp.method.name")
-	attrTool    = attribute.Key("gen_ai.tool.name")
-	attrError   = attribute.Key("error.type") // code of a denial or a plain error
-	attrRPC     = attribute.Key("rpc.jsonrpc.error_code")
-	attrSession = attribute.Key("skillsd.session")
-	attrSkill   = attribute.Key("skillsd.skill")
-	attrOutcome = attribute.Key("skillsd.outcome") // of a script that started
+	attrMethod    = attribute.Key("mcp.method.name")
+	attrProtocol  = attribute.Key("mcp.protocol.version")
+	attrTransport = attribute.Key("network.transport")     // pipe on stdio, tcp over HTTP
+	attrOperation = attribute.Key("gen_ai.operation.name") // execute_tool, for tools/call
+	attrTool      = attribute.Key("gen_ai.tool.name")
+	attrError     = attribute.Key("error.type")               // code of a denial or a plain error, or the next
+	attrRPC       = attribute.Key("rpc.response.status_code") // code of a JSON-RPC error
 )
 
-// otherMethod stands for names that nothing here answers to.
+// otherMethod stands for names that the server does not answer to.
 const otherMethod = "other"
 
 // answers reports whether the server answers a method itself, under its own name or the alias that an
@@ -42,26 +48,47 @@ func (s *Server) answers(method string) bool {
 	return s.methods()[method] != nil || strings.HasPrefix(method, wire.Alias(""))
 }
 
-// tracer makes one span for each request: for methods of the library through its tracing interface,
-// for the server's own through traced.
+// tracer makes one span for each request and records how long it took: for methods of the library through
+// the library's tracing interface, for the server's own through traced.
 type tracer struct {
-	spans trace.Tracer
-	names map[string]bool // methods of the library that are known
-	own   func(method string) bool
+	spans     trace.Tracer
+	durations metric.Float64Histogram
+	names     map[string]bool // methods of the library that are known
+	own       func(method string) bool
 }
 
 var _ tracing.Tracer = (*tracer)(nil)
 
-func newTracer(provider trace.TracerProvider, version string, own func(method string) bool) *tracer {
-	names := map[string]bool{}
-	for _, method := range []mcp.MCPMethod{
-		mcp.MethodInitialize, mcp.MethodPing, mcp.MethodServerDiscover, mcp.MethodSubscriptionsListen, mcp.MethodSetLogLevel,
-		mcp.MethodToolsList, mcp.MethodToolsCall, mcp.MethodPromptsList, mcp.MethodPromptsGet, mcp.MethodCompletionComplete,
-		mcp.MethodResourcesList, mcp.MethodResourcesTemplatesList, mcp.MethodResourcesRead, mcp.MethodResourcesSubscribe, mcp.MethodResourcesUnsubscribe,
-	} {
-		names[string(method)] = true
+// newTracer returns nil if there is neither a provider of spans nor one of metrics.
+func newTracer(cfg Config, own func(method string) bool) *tracer {
+	if cfg.Traces == nil && cfg.Metrics == nil {
+		return nil
 	}
-	return &tracer{spans: provider.Tracer("github.com/skillsd/skillsd/mcpserver", trace.WithInstrumentationVersion(version)), names: names, own: own}
+	spans := cmp.Or[trace.TracerProvider](cfg.Traces, tracenoop.NewTracerProvider())
+	meters := cmp.Or[metric.MeterProvider](cfg.Metrics, metricnoop.NewMeterProvider())
+	durations, err := meters.Meter(telemetry.Scope).Float64Histogram("mcp.server.operation.duration",
+		metric.WithUnit("s"), metric.WithDescription("How long requests took, from receipt to answer."),
+		// The bounds are those of the semantic conventions.
+		metric.WithExplicitBucketBoundaries(.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300))
+	if err != nil {
+		panic("mcpserver: " + err.Error()) // the name is a constant
+	}
+	t := &tracer{
+		spans:     spans.Tracer(telemetry.Scope, trace.WithInstrumentationVersion(cfg.Version)),
+		durations: durations,
+		names:     map[string]bool{},
+		own:       own,
+	}
+	for _, method := range []mcp.MCPMethod{
+		mcp.MethodInitialize, mcp.MethodPing, mcp.MethodServerDiscover, mcp.MethodSubscriptionsListen,
+		mcp.MethodSetLogLevel, mcp.MethodToolsList, mcp.MethodToolsCall, mcp.MethodPromptsList,
+		mcp.MethodPromptsGet, mcp.MethodCompletionComplete, mcp.MethodResourcesList,
+		mcp.MethodResourcesTemplatesList, mcp.MethodResourcesRead, mcp.MethodResourcesSubscribe,
+		mcp.MethodResourcesUnsubscribe,
+	} {
+		t.names[string(method)] = true
+	}
+	return t
 }
 
 // options installs t in the library.
@@ -78,7 +105,7 @@ func (t *tracer) Start(ctx context.Context, name string, kind tracing.SpanKind, 
 	method := strings.TrimPrefix(name, "mcp.")
 	switch {
 	case kind != tracing.SpanKindServer:
-		return ctx, part{tracing.SpanFromContext(ctx)}
+		return ctx, innerSpan{tracing.SpanFromContext(ctx)}
 	case t.own(method):
 		return tracing.NoopTracer().Start(ctx, name, kind)
 	case !t.names[method]:
@@ -88,8 +115,14 @@ func (t *tracer) Start(ctx context.Context, name string, kind tracing.SpanKind, 
 }
 
 func (t *tracer) start(ctx context.Context, method string) (context.Context, *span) {
-	ctx, made := t.spans.Start(ctx, method, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrMethod.String(method)))
-	s := &span{made, method}
+	s := &span{ctx: ctx, method: method, begun: time.Now(), durations: t.durations}
+	ctx, s.otel = t.spans.Start(ctx, method, trace.WithSpanKind(trace.SpanKindServer))
+	s.set(attrMethod.String(method))
+	if _, remote := principalOf(ctx); remote {
+		s.set(attrTransport.String("tcp"))
+	} else {
+		s.set(attrTransport.String("pipe"))
+	}
 	return tracing.ContextWithSpan(ctx, s), s
 }
 
@@ -109,7 +142,7 @@ func (t *tracer) traced(methods wire.Methods) wire.Methods {
 				if public, ok := errors.AsType[*wire.Error](err); ok {
 					code = public.Code
 				}
-				span.set(attrRPC.Int(code))
+				span.rpc = strconv.Itoa(code)
 				span.SetStatus(tracing.StatusError, "")
 			}
 			return result, err
@@ -118,11 +151,17 @@ func (t *tracer) traced(methods wire.Methods) wire.Methods {
 	return all
 }
 
-// span is the span of a request. It passes on no text: what the library would put into it may be what
-// a client sent or a skill says.
+// span is the span of a request, and its duration. It passes on no text: what the library would put into it
+// may be what a client sent or a skill says. One goroutine uses it at a time.
 type span struct {
-	otel   trace.Span
-	method string
+	ctx        context.Context // of the request, for the end
+	otel       trace.Span
+	durations  metric.Float64Histogram
+	begun      time.Time
+	method     string
+	attributes []attribute.KeyValue
+	failed     bool
+	code, rpc  string // of the failure, as far as they are known
 }
 
 // SetAttributes implements tracing.Span.
@@ -131,7 +170,7 @@ func (s *span) SetAttributes(attrs ...tracing.Attribute) {
 		if a.Key == "mcp.tool.name" {
 			// The library has looked the tool up by then.
 			s.otel.SetName(s.method + " " + a.Value)
-			s.set(attrTool.String(a.Value))
+			s.set(attrTool.String(a.Value), attrOperation.String("execute_tool"))
 		}
 	}
 }
@@ -141,74 +180,42 @@ func (s *span) RecordError(error) {}
 
 // SetStatus implements tracing.Span.
 func (s *span) SetStatus(code tracing.StatusCode, _ string) {
-	if code == tracing.StatusError {
+	s.failed = s.failed || code == tracing.StatusError
+}
+
+// End implements tracing.Span.
+func (s *span) End() {
+	if version := wire.ClientOf(s.ctx).Version; slices.Contains(ProtocolVersions(), version) {
+		s.set(attrProtocol.String(version))
+	}
+	if s.rpc != "" {
+		s.set(attrRPC.String(s.rpc))
+	}
+	if s.failed {
+		// The library does not tell a span the code of an error that it answers with itself.
+		s.set(attrError.String(cmp.Or(s.code, s.rpc, "_OTHER")))
 		s.otel.SetStatus(codes.Error, "")
 	}
+	s.durations.Record(s.ctx, time.Since(s.begun).Seconds(), metric.WithAttributes(s.attributes...))
+	s.otel.End()
 }
 
+// set adds attributes to the span and to its duration, so all of them have few values.
+func (s *span) set(attrs ...attribute.KeyValue) {
+	s.attributes = append(s.attributes, attrs...)
+	s.otel.SetAttributes(attrs...)
+}
+
+// innerSpan is a span that ends with another one.
+type innerSpan struct{ tracing.Span }
+
 // End implements tracing.Span.
-func (s *span) End() { s.otel.End() }
+func (innerSpan) End() {}
 
-func (s *span) set(attrs ...attribute.KeyValue) { s.otel.SetAttributes(attrs...) }
-
-// part is a span that ends with another one.
-type part struct{ tracing.Span }
-
-// End implements tracing.Span.
-func (part) End() {}
-
-// traceCode marks the span of a request, if it has one, with the code of the error it is answered with.
-func traceCode(ctx context.Context, code session.Code) {
+// traceFailure marks the span of a request, if it has one, with the code of a denial or a plain error.
+func traceFailure(ctx context.Context, code string) {
 	if s, ok := tracing.SpanFromContext(ctx).(*span); ok {
-		s.set(attrError.String(string(code)))
-		s.SetStatus(tracing.StatusError, "")
-	}
-}
-
-// TraceRecords returns a store that appends to records and tells the span of the request, if it has
-// one, what was recorded: session, skill, code of a denial, outcome of a script. A call that failed may
-// have named anything, so its skill is told only when serves reports that it is served.
-func TraceRecords(records provenance.Store, serves func(path string) bool) provenance.Store {
-	return &tracedRecords{records, serves}
-}
-
-type tracedRecords struct {
-	provenance.Store
-	serves func(path string) bool
-}
-
-// Append implements provenance.Store.
-func (t *tracedRecords) Append(ctx context.Context, e *provenance.Event) error {
-	err := t.Store.Append(ctx, e)
-	if s, ok := tracing.SpanFromContext(ctx).(*span); ok && err == nil && s.otel.IsRecording() {
-		t.tell(s, e)
-	}
-	return err
-}
-
-func (t *tracedRecords) tell(s *span, e *provenance.Event) {
-	s.set(attrSession.String(e.Session))
-	denied := e.Kind == provenance.KindPolicyDenied
-	if e.Skill != "" && (!denied && e.ErrorCode() == "" || t.serves(e.Skill)) {
-		s.set(attrSkill.String(e.Skill))
-	}
-	var row struct {
-		Denied  cfharness.ObservationDenied `json:"observationDenied"`
-		Error   cfharness.RecordError       `json:"error"`
-		Skillsd cfharness.RunExtension      `json:"skillsd"`
-	}
-	switch e.Kind {
-	case provenance.KindPolicyDenied, provenance.KindScriptExecuted:
-		if json.Unmarshal(e.Row, &row) != nil {
-			return
-		}
-	}
-	if denied {
-		s.set(attrError.String(row.Denied.Code))
-		s.SetStatus(tracing.StatusError, "")
-	}
-	if row.Skillsd.Outcome != "" {
-		s.set(attrOutcome.String(string(row.Skillsd.Outcome)))
+		s.code, s.failed = code, true
 	}
 }
 

@@ -2,97 +2,56 @@ package mcpserver
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/skillsd/skillsd/mcpserver/otlp"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/telemetry"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// collector is an OpenTelemetry collector as far as a sender sees one.
-type collector struct {
-	*httptest.Server
-	mu   sync.Mutex
-	body bytes.Buffer // all that was posted
-	got  []sentSpan
+// observed is what a server sends of itself: spans, and durations of operations.
+type observed struct {
+	spans   *tracetest.SpanRecorder
+	reader  *metric.ManualReader
+	traces  *sdktrace.TracerProvider
+	metrics *metric.MeterProvider
 }
 
-type sentSpan struct {
-	TraceID, SpanID, ParentSpanID, Name string
-	Kind                                int
-	Status                              struct{ Code int }
-	Attributes                          []struct {
-		Key   string
-		Value struct{ StringValue, IntValue string }
-	}
-}
-
-func (s sentSpan) attributes() map[string]string {
-	all := map[string]string{}
-	for _, a := range s.Attributes {
-		all[a.Key] = a.Value.StringValue + a.Value.IntValue
-	}
-	return all
-}
-
-func newCollector(t *testing.T) *collector {
-	c := &collector{}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var request struct {
-			ResourceSpans []struct {
-				ScopeSpans []struct{ Spans []sentSpan }
-			}
-		}
-		data, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = json.Unmarshal(data, &request)
-		}
-		if err != nil || r.URL.Path != "/v1/traces" {
-			t.Errorf("collector got %s %q: %v", r.URL.Path, data, err)
-			return
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.body.Write(data)
-		for _, resource := range request.ResourceSpans {
-			for _, scope := range resource.ScopeSpans {
-				c.got = append(c.got, scope.Spans...)
-			}
-		}
-	}))
-	t.Cleanup(c.Close)
-	return c
+func observe() *observed {
+	o := &observed{spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
+	o.traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(o.spans))
+	o.metrics = metric.NewMeterProvider(metric.WithReader(o.reader))
+	return o
 }
 
 // span returns the one span with the parent of that id.
-func (c *collector) span(t *testing.T, parent string) sentSpan {
+func (o *observed) span(t *testing.T, parent string) sdktrace.ReadOnlySpan {
 	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var found []sentSpan
-	for _, s := range c.got {
-		if s.ParentSpanID == parent {
+	var found []sdktrace.ReadOnlySpan
+	for _, s := range o.spans.Ended() {
+		if s.Parent().SpanID().String() == parent {
 			found = append(found, s)
 		}
 	}
@@ -102,8 +61,37 @@ func (c *collector) span(t *testing.T, parent string) sentSpan {
 	return found[0]
 }
 
-// tracedServer serves a skill and sends spans to endpoint; close sends what waits.
-func tracedServer(t testing.TB, endpoint string) (s *Server, end func()) {
+func attributesOf(list []attribute.KeyValue) map[string]string {
+	all := map[string]string{}
+	for _, kv := range list {
+		all[string(kv.Key)] = kv.Value.String()
+	}
+	return all
+}
+
+// durations are the attributes of the durations of operations, sorted as text, and how many there are.
+func (o *observed) durations(t *testing.T) map[string]uint64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := o.reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]uint64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != "mcp.server.operation.duration" || m.Unit != "s" {
+				continue
+			}
+			for _, point := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+				found[point.Attributes.Encoded(attribute.DefaultEncoder())] = point.Count
+			}
+		}
+	}
+	return found
+}
+
+// tracedServer serves a skill and observes it, unless o is nil.
+func tracedServer(t testing.TB, o *observed) *Server {
 	t.Helper()
 	root, state := t.TempDir(), t.TempDir()
 	for name, content := range map[string]string{
@@ -132,25 +120,26 @@ func tracedServer(t testing.TB, endpoint string) (s *Server, end func()) {
 	}
 	registry := skills.NewRegistry([]skills.Root{{Dir: root}}, nil)
 	pol, logger := policy.New(policy.Config{Tools: ReadMethods()}), slog.New(slog.DiscardHandler)
+	cfg := Config{Version: "test", Registry: registry, Policy: pol, Logger: logger}
 	var records provenance.Store = newRecords(t)
-	var provider trace.TracerProvider
-	end = func() {}
-	if endpoint != "" {
-		traces, err := otlp.Open(t.Context(), otlp.Config{Endpoint: endpoint, Timeout: 10 * time.Second, Service: "skillsd"})
+	if o != nil {
+		cfg.Traces, cfg.Metrics = o.traces, o.metrics
+		serves := func(path string) bool { return registry.Snapshot().Skill(path) != nil }
+		counters, err := telemetry.New(o.metrics, telemetry.Options{Serves: serves})
 		if err != nil {
 			t.Fatal(err)
 		}
-		end = func() { traces.Close(context.Background()) }
-		provider = traces.Provider()
-		records = TraceRecords(records, func(path string) bool { return registry.Snapshot().Skill(path) != nil })
+		records = telemetry.Count(records, counters)
 	}
-	sessions := session.New(session.Config{Registry: registry, Policy: pol, Trees: trees, Records: records, NamesInErrors: true, Version: "test", Logger: logger})
-	t.Cleanup(func() { sessions.End(context.Background()) })
-	s = New(Config{Version: "test", Registry: registry, Sessions: sessions, Policy: pol, Traces: provider, Logger: logger})
+	cfg.Sessions = session.New(session.Config{
+		Registry: registry, Policy: pol, Trees: trees, Records: records, NamesInErrors: true, Version: "test", Logger: logger,
+	})
+	t.Cleanup(func() { cfg.Sessions.End(context.Background()) })
+	s := New(cfg)
 	if err := s.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return s, end
+	return s
 }
 
 // exchanger serves s over pipes and returns what sends a line and returns the answer.
@@ -185,32 +174,45 @@ const testTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 func traceparent(n int) string { return fmt.Sprintf("00-%s-%016x-01", testTrace, n) }
 
 func TestSpans(t *testing.T) {
-	c := newCollector(t)
-	s, end := tracedServer(t, c.URL+"/v1/traces")
+	o := observe()
+	s := tracedServer(t, o)
 	exchange, leave := exchanger(t, s)
 	exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"SECRET-CLIENT","version":"1"}}}`)
+	tool := func(name string) map[string]string {
+		return map[string]string{"mcp.method.name": "tools/call", "gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}
+	}
+	with := func(want map[string]string, more ...string) map[string]string {
+		for i := 0; i < len(more); i += 2 {
+			want[more[i]] = more[i+1]
+		}
+		return want
+	}
+	method := func(name string) map[string]string { return map[string]string{"mcp.method.name": name} }
 	tests := []struct {
 		name, method, params string
 		span                 string
-		status               int
+		status               codes.Code
 		want                 map[string]string
 	}{
-		{"load", "tools/call", `"name":"load_skill","arguments":{"name":"demo"}`, "tools/call load_skill", 0,
-			map[string]string{"mcp.method.name": "tools/call", "gen_ai.tool.name": "load_skill", "skillsd.skill": "demo"}},
-		{"read", "tools/call", `"name":"read_skill_resource","arguments":{"skill":"demo","path":"notes.md"}`, "tools/call read_skill_resource", 0,
-			map[string]string{"mcp.method.name": "tools/call", "gen_ai.tool.name": "read_skill_resource", "skillsd.skill": "demo"}},
-		{"plain error", "tools/call", `"name":"load_skill","arguments":{"name":"SECRET-NAME"}`, "tools/call load_skill", 2,
-			map[string]string{"mcp.method.name": "tools/call", "gen_ai.tool.name": "load_skill", "error.type": "skill_not_found"}},
-		{"arguments", "tools/call", `"name":"load_skill","arguments":{"SECRET-ARGUMENT":1}`, "tools/call load_skill", 2,
-			map[string]string{"mcp.method.name": "tools/call", "gen_ai.tool.name": "load_skill", "error.type": "invalid_arguments"}},
-		{"unknown tool", "tools/call", `"name":"SECRET-TOOL","arguments":{}`, "tools/call", 2, map[string]string{"mcp.method.name": "tools/call"}},
-		{"own method", "skills/list", ``, "skills/list", 0, map[string]string{"mcp.method.name": "skills/list"}},
-		{"override", "resources/read", `"uri":"skill://demo/notes.md"`, "resources/read", 0,
-			map[string]string{"mcp.method.name": "resources/read", "skillsd.skill": "demo"}},
-		{"override fails", "resources/read", `"uri":"skill://SECRET-NAME/notes.md"`, "resources/read", 2,
-			map[string]string{"mcp.method.name": "resources/read", "error.type": "resource_not_found", "rpc.jsonrpc.error_code": "-32002"}},
-		{"library", "ping", ``, "ping", 0, map[string]string{"mcp.method.name": "ping"}},
-		{"unknown method", "SECRET/METHOD", ``, "other", 2, map[string]string{"mcp.method.name": "other"}},
+		{"load", "tools/call", `"name":"load_skill","arguments":{"name":"demo"}`, "tools/call load_skill", codes.Unset,
+			with(tool("load_skill"), "skillsd.skill", "demo")},
+		{"read", "tools/call", `"name":"read_skill_resource","arguments":{"skill":"demo","path":"notes.md"}`,
+			"tools/call read_skill_resource", codes.Unset, with(tool("read_skill_resource"), "skillsd.skill", "demo")},
+		{"plain error", "tools/call", `"name":"load_skill","arguments":{"name":"SECRET-NAME"}`, "tools/call load_skill",
+			codes.Error, with(tool("load_skill"), "error.type", "skill_not_found")},
+		{"arguments", "tools/call", `"name":"load_skill","arguments":{"SECRET-ARGUMENT":1}`, "tools/call load_skill",
+			codes.Error, with(tool("load_skill"), "error.type", "invalid_arguments")},
+		{"unknown tool", "tools/call", `"name":"SECRET-TOOL","arguments":{}`, "tools/call", codes.Error,
+			with(method("tools/call"), "error.type", "_OTHER")},
+		{"own method", "skills/list", ``, "skills/list", codes.Unset, method("skills/list")},
+		{"own method fails", "skills/get", `"uri":5`, "skills/get", codes.Error,
+			with(method("skills/get"), "error.type", "-32602", "rpc.response.status_code", "-32602")},
+		{"override", "resources/read", `"uri":"skill://demo/notes.md"`, "resources/read", codes.Unset,
+			with(method("resources/read"), "skillsd.skill", "demo")},
+		{"override fails", "resources/read", `"uri":"skill://SECRET-NAME/notes.md"`, "resources/read", codes.Error,
+			with(method("resources/read"), "error.type", "resource_not_found", "rpc.response.status_code", "-32002")},
+		{"library", "ping", ``, "ping", codes.Unset, method("ping")},
+		{"unknown method", "SECRET/METHOD", ``, "other", codes.Error, with(method("other"), "error.type", "_OTHER")},
 	}
 	for i, test := range tests {
 		separator := ","
@@ -224,31 +226,43 @@ func TestSpans(t *testing.T) {
 		exchange(fmt.Sprintf(`{"jsonrpc":"2.0","id":99,"method":"skills/list","params":{"_meta":%s}}`, meta))
 	}
 	leave()
-	end()
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := c.span(t, fmt.Sprintf("%016x", i+10))
-			attributes := got.attributes()
+			got := o.span(t, fmt.Sprintf("%016x", i+10))
+			attributes := attributesOf(got.Attributes())
 			if strings.HasPrefix(attributes["skillsd.session"], "ses_") {
 				delete(attributes, "skillsd.session")
 			}
-			if diff := cmp.Diff(test.want, attributes); diff != "" {
+			want := with(test.want, "network.transport", "pipe", "mcp.protocol.version", "2025-11-25")
+			if diff := cmp.Diff(want, attributes); diff != "" {
 				t.Errorf("attributes (-want +got):\n%s", diff)
 			}
-			if got.Name != test.span || got.TraceID != testTrace || got.Kind != 2 || got.Status.Code != test.status {
+			context := got.SpanContext()
+			if got.Name() != test.span || context.TraceID().String() != testTrace || got.SpanKind() != trace.SpanKindServer ||
+				got.Status().Code != test.status {
 				t.Errorf("span %+v, want the name %q and the status %d", got, test.span, test.status)
 			}
 		})
 	}
-	if bytes.Contains(c.body.Bytes(), []byte("SECRET")) {
-		t.Errorf("a span holds what was said: %s", c.body.Bytes())
+	durations := o.durations(t)
+	const demo = "gen_ai.operation.name=execute_tool,gen_ai.tool.name=load_skill,mcp.method.name=tools/call," +
+		"mcp.protocol.version=2025-11-25,network.transport=pipe"
+	if n := durations[demo]; n != 1 {
+		t.Errorf("%d durations of %s in %v, want 1", n, demo, durations)
+	}
+	if n := durations["error.type=skill_not_found,"+demo]; n != 1 {
+		t.Errorf("%d durations of a load that failed in %v, want 1", n, durations)
+	}
+	// The metrics of the session, whose labels are names of skills, are not looked at here.
+	if said := fmt.Sprint(tracetest.SpanStubsFromReadOnlySpans(o.spans.Ended()), durations); strings.Contains(said, "SECRET") {
+		t.Errorf("a span or a duration holds what was said: %s", said)
 	}
 }
 
 // Over HTTP the trace context may stand in the headers; that of _meta comes first.
 func TestSpansHTTP(t *testing.T) {
-	c := newCollector(t)
-	s, end := tracedServer(t, c.URL+"/v1/traces")
+	o := observe()
+	s := tracedServer(t, o)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -283,49 +297,21 @@ func TestSpansHTTP(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	end()
 	for _, parent := range []int{1, 2, 7} {
-		if got := c.span(t, fmt.Sprintf("%016x", parent)); got.TraceID != testTrace || got.attributes()["skillsd.skill"] != "demo" {
+		got := o.span(t, fmt.Sprintf("%016x", parent))
+		attributes := attributesOf(got.Attributes())
+		if got.SpanContext().TraceID().String() != testTrace || attributes["skillsd.skill"] != "demo" ||
+			attributes["network.transport"] != "tcp" || attributes["mcp.protocol.version"] != "2026-07-28" {
 			t.Errorf("span %+v", got)
 		}
 	}
 }
 
-// A collector that is not there, that answers with errors or not at all changes no answer.
-func TestCollectorDown(t *testing.T) {
-	block := make(chan struct{})
-	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-block }))
-	defer slow.Close()
-	defer close(block)
-	failing := httptest.NewServer(http.NotFoundHandler())
-	defer failing.Close()
-	ask := func(endpoint string) (answers []string) {
-		s, end := tracedServer(t, endpoint)
-		t.Cleanup(end) // once the slow one answers
-		exchange, leave := exchanger(t, s)
-		defer leave()
-		exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
-		for range 1100 { // more than two batches
-			_, content, _ := strings.Cut(exchange(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read_skill_resource","arguments":{"skill":"demo","path":"notes.md"}}}`), `"content"`)
-			answers = append(answers, content)
-		}
-		return answers
-	}
-	want := ask("")
-	for _, endpoint := range []string{"http://127.0.0.1:1/v1/traces", failing.URL, slow.URL} {
-		if diff := cmp.Diff(want, ask(endpoint)); diff != "" {
-			t.Errorf("answers with %s (-without +with):\n%s", endpoint, diff)
-		}
-	}
-}
-
-// BenchmarkTraces is a call without and with spans, the latter to a collector that is not there.
+// BenchmarkTraces is a call without and with spans and durations.
 func BenchmarkTraces(b *testing.B) {
-	for name, endpoint := range map[string]string{"off": "", "on": "http://127.0.0.1:1/v1/traces"} {
+	for name, o := range map[string]*observed{"off": nil, "on": observe()} {
 		b.Run(name, func(b *testing.B) {
-			s, end := tracedServer(b, endpoint)
-			defer end()
-			exchange, leave := exchanger(b, s)
+			exchange, leave := exchanger(b, tracedServer(b, o))
 			defer leave()
 			exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
 			b.ReportAllocs()

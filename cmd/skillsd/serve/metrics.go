@@ -14,10 +14,6 @@ import (
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/pflag"
-
-	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/metrics"
-	"github.com/skillsd/skillsd/skills"
 )
 
 // metricsOptions are the flags of the metrics.
@@ -37,7 +33,7 @@ const (
 	metricsHeader  = 16 << 10
 )
 
-// metricsServer serves the metrics beside the transport. The nil *metricsServer serves none.
+// metricsServer serves the page of metrics at an address of its own. The nil *metricsServer serves none.
 type metricsServer struct {
 	server   *http.Server
 	listener net.Listener
@@ -45,35 +41,45 @@ type metricsServer struct {
 	logger   *slog.Logger
 }
 
-// open starts to listen, before anything is answered anywhere, and returns the store that counts what
-// is appended to records. Without --metrics, and on stdio when another server has the address, it returns
-// records as they are and nil.
-func (o *metricsOptions) open(ctx context.Context, records provenance.Store, registry *skills.Registry, stdio bool, logger *slog.Logger) (provenance.Store, *metricsServer, error) {
+// open listens, before anything is answered anywhere. It returns nil without --metrics, and on stdio if
+// another server has the address.
+func (o *metricsOptions) open(ctx context.Context, stdio bool, logger *slog.Logger) (net.Listener, error) {
 	if err := o.check(); err != nil || o.Addr == "" {
-		return records, nil, err
+		return nil, err
 	}
 	listener, err := o.listen(ctx)
 	if stdio && errors.Is(err, AddressTaken) {
 		// Each client of one configuration starts a server of its own.
-		logger.WarnContext(ctx, "metrics are not served: another server has the address", slog.String("addr", o.Addr), slog.String("hint", "give each server its own --metrics, or port 0"))
-		return records, nil, nil
+		logger.WarnContext(ctx, "metrics are not served: another server has the address",
+			slog.String("addr", o.Addr), slog.String("hint", "give each server its own --metrics, or port 0"))
+		return nil, nil
 	}
-	if err != nil {
-		return nil, nil, err
+	return listener, err
+}
+
+// serve starts to serve page on listener, if there is one, until end.
+func (o *metricsOptions) serve(ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger) *metricsServer {
+	if listener == nil {
+		return nil
 	}
-	counters := metrics.New(&metrics.Options{
-		Skills: func() int { return len(registry.Snapshot().Skills) },
-		Serves: serves(registry),
-		Scans:  registry.Scans,
-	})
 	m := &metricsServer{listener: listener, done: make(chan struct{}), logger: logger}
 	m.server = &http.Server{
-		Handler:           http.MaxBytesHandler(o.handler(counters, logger), 0),
-		ReadHeaderTimeout: metricsTimeout, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: metricsHeader,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		Handler:           http.MaxBytesHandler(o.handler(page), 0),
+		ReadHeaderTimeout: metricsTimeout,
+		ReadTimeout:       metricsTimeout,
+		WriteTimeout:      metricsTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    metricsHeader,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
-	return metrics.Count(records, counters), m, nil
+	logger.InfoContext(ctx, "metrics", slog.String("addr", listener.Addr().String()))
+	go func() {
+		defer close(m.done)
+		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+			m.logger.ErrorContext(ctx, "metrics are no longer served", tint.Err(err))
+		}
+	}()
+	return m
 }
 
 // check refuses flags that make no sense together.
@@ -97,21 +103,7 @@ func (o *metricsOptions) listen(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// start serves until end.
-func (m *metricsServer) start(ctx context.Context) {
-	if m == nil {
-		return
-	}
-	m.logger.InfoContext(ctx, "metrics", slog.String("addr", m.listener.Addr().String()))
-	go func() {
-		defer close(m.done)
-		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
-			m.logger.ErrorContext(ctx, "metrics are not served any more", tint.Err(err))
-		}
-	}()
-}
-
-// end lets answers that have begun finish for a second.
+// end stops serving. Answers that have begun may finish for a second.
 func (m *metricsServer) end(ctx context.Context) {
 	if m == nil {
 		return
@@ -124,31 +116,28 @@ func (m *metricsServer) end(ctx context.Context) {
 	<-m.done
 }
 
-// handler answers GET /metrics, and nothing to a page that has its own name point here.
-func (o *metricsOptions) handler(counters *metrics.Counters, logger *slog.Logger) http.Handler {
+// handler answers GET /metrics with page. A web page that lets its own name point here gets nothing.
+func (o *metricsOptions) handler(page http.Handler) http.Handler {
 	own, _, _ := net.SplitHostPort(o.Addr)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		switch {
 		case !knownHost(r.Host, own) || r.Header.Get("Origin") != "":
-			http.Error(w, "Host is none this server goes by, or a web page asks", http.StatusForbidden)
+			http.Error(w, "the Host header does not name this server, or a web page asks", http.StatusForbidden)
 		case r.URL.Path != "/metrics":
-			http.Error(w, "only /metrics is here", http.StatusNotFound)
+			http.Error(w, "there is only /metrics", http.StatusNotFound)
 		case r.Method != http.MethodGet:
 			w.Header().Set("Allow", http.MethodGet)
-			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		default:
-			w.Header().Set("Content-Type", metrics.ContentType)
-			if _, err := counters.WriteTo(w); err != nil {
-				logger.DebugContext(r.Context(), "metrics not sent", tint.Err(err))
-			}
+			page.ServeHTTP(w, r)
 		}
 	})
 }
 
-// knownHost reports whether a Host header is an IP address, which no name can be rebound to, localhost
-// or the name that was listened on.
+// knownHost reports whether a Host header is localhost, the name in --metrics or an IP address, to which no
+// name can be rebound.
 func knownHost(host, own string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -49,7 +49,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	server := mcpserver.New(o.binding(mcpserver.Config{Workspace: p.workspace.Dir != nil, Version: p.Version, Registry: p.Registry, Sessions: sessions, Policy: pol, Traces: observed.spans(), Logger: logger}))
+	server := mcpserver.New(o.binding(mcpserver.Config{Workspace: p.workspace.Dir != nil, Version: p.Version, Registry: p.Registry, Sessions: sessions, Policy: pol, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger}))
 	o.logStart(ctx, p.roots, pol, p.workspace.Dir != nil, logger)
 	if pol.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger)

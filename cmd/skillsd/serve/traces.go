@@ -2,75 +2,62 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
-	"github.com/lmittmann/tint"
-	"go.opentelemetry.io/otel/trace"
-
-	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/mcpserver/otlp"
+	"github.com/skillsd/skillsd/cmd/skillsd/exporters"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/telemetry"
 	"github.com/skillsd/skillsd/skills"
 )
 
-// observation is what the operator can see of the records while they are made.
+// observation is what an operator can see of the server while it runs.
 type observation struct {
-	records provenance.Store // to append to
-	metrics *metricsServer   // nil without --metrics
-	traces  *otlp.Traces     // nil when the environment asks for none
+	*exporters.Exporters
+	records provenance.Store // to append to; it counts what it accepts
+	page    *metricsServer   // nil without --metrics
 }
 
-// observe starts metrics and traces, as far as they are asked for.
+// observe opens metrics and traces, as far as the flags and the environment ask for them.
 func (o *Options) observe(ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger) (*observation, error) {
-	records, metrics, err := o.Metrics.open(ctx, records, registry, !o.HTTP.enabled(), logger)
+	listener, err := o.Metrics.open(ctx, !o.HTTP.enabled(), logger)
 	if err != nil {
 		return nil, err
 	}
-	metrics.start(ctx)
-	traces := openTraces(ctx, o.Process.Env, o.Version, logger)
-	if traces != nil {
-		records = mcpserver.TraceRecords(records, serves(registry))
+	exported, err := exporters.Open(ctx, exporters.Options{
+		Env:        o.Process.Env,
+		Version:    o.Version,
+		Prometheus: listener != nil,
+		Producer:   telemetry.Rescans(registry.Scans),
+		Logger:     logger,
+	})
+	if err != nil {
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
+		return nil, err
 	}
-	return &observation{records, metrics, traces}, nil
-}
-
-// serves tells whether a skill is served now.
-func serves(registry *skills.Registry) func(path string) bool {
-	return func(path string) bool { return registry.Snapshot().Skill(path) != nil }
-}
-
-// spans is where spans come from, nil when there are none.
-func (b *observation) spans() trace.TracerProvider {
-	if b.traces == nil {
-		return nil
+	observed := &observation{Exporters: exported, records: records}
+	if exported.Meters == nil && exported.Traces == nil {
+		return observed, nil
 	}
-	return b.traces.Provider()
+	// Without a provider of metrics the events still name the spans.
+	counters, err := telemetry.New(exported.Meters, telemetry.Options{
+		Skills: func() int { return len(registry.Snapshot().Skills) },
+		Serves: func(path string) bool { return registry.Snapshot().Skill(path) != nil },
+	})
+	if err != nil {
+		exported.Close(ctx)
+		return nil, err
+	}
+	observed.records = telemetry.Count(records, counters)
+	observed.page = o.Metrics.serve(ctx, listener, exported.Page, logger)
+	return observed, nil
 }
 
-// end sends the spans that wait and ends the metrics, whatever has become of ctx.
+// end sends what waits to be sent and stops serving the metrics, even after ctx is done.
 func (b *observation) end(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
-	if b.traces != nil {
-		b.traces.Close(ctx)
-	}
-	b.metrics.end(ctx)
-}
-
-// openTraces returns where spans go, nil when the environment asks for none. The variables are those
-// of every program, so a value that cannot be used costs the traces and not the server.
-func openTraces(ctx context.Context, env func(string) (string, bool), version string, logger *slog.Logger) *otlp.Traces {
-	cfg, err := otlp.FromEnv(env)
-	if cfg == nil && err == nil {
-		return nil
-	}
-	var traces *otlp.Traces
-	if err == nil {
-		cfg.Version, cfg.Logger = version, logger
-		traces, err = otlp.Open(ctx, *cfg)
-	}
-	if err != nil {
-		logger.WarnContext(ctx, "no traces are sent", tint.Err(err))
-		return nil
-	}
-	return traces
+	b.Close(ctx)
+	b.page.end(ctx)
 }

@@ -1,0 +1,310 @@
+// Package exporters opens what OpenTelemetry metrics and spans are sent through: a page in the format of
+// Prometheus, and OTLP over HTTP to the collector that the OTEL_* variables name.
+//
+// Guarantees:
+//   - telemetry never holds up or fails the calls it describes: spans and metrics wait in queues of bounded
+//     size, and what cannot be delivered is dropped, with one line of log until a delivery succeeds again;
+//   - headers go to the configured endpoint only, because no redirect is followed;
+//   - no value of a variable is logged, since it may be a secret.
+//
+// Traces are sent if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, unless
+// OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER does not name otlp; the same goes for METRICS. All
+// other variables are read by the SDK itself. The protocol grpc is not offered.
+package exporters
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/lmittmann/tint"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	maxAttribute = 256 // bytes of an attribute of a span
+	closeAfter   = 2 * time.Second
+)
+
+// Options say what to open. All fields but Prometheus and Producer are required.
+type Options struct {
+	// Env looks a variable of the environment up, to decide what to send.
+	Env func(name string) (value string, ok bool)
+	// Version is the service.version of the resource.
+	Version string
+	// Prometheus asks for the page.
+	Prometheus bool
+	// Producer adds metrics that no instrument measures; optional.
+	Producer sdkmetric.Producer
+	Logger   *slog.Logger
+}
+
+// Exporters send metrics and spans. They are safe for concurrent use; make them with Open.
+type Exporters struct {
+	Meters metric.MeterProvider // nil if nobody reads metrics
+	Traces trace.TracerProvider // nil if no traces are sent
+	Page   http.Handler         // of Prometheus; nil without Options.Prometheus
+
+	shutdown []func(context.Context) error
+}
+
+// Open opens what opts and the environment ask for. A value of the environment that cannot be used costs
+// the telemetry and not the server: it is logged.
+//
+// Errors: those of the registry of Prometheus.
+func Open(ctx context.Context, opts Options) (*Exporters, error) {
+	x := &Exporters{}
+	sendTraces, sendMetrics := opts.sends(ctx, "TRACES"), opts.sends(ctx, "METRICS")
+	if !sendTraces && !sendMetrics && !opts.Prometheus {
+		return x, nil
+	}
+	// The SDK writes to stderr otherwise, past the log.
+	otel.SetLogger(logr.FromSlogHandler(problems{opts.Logger}))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		// What follows the first colon may quote a variable.
+		problem, _, _ := strings.Cut(err.Error(), ":")
+		opts.Logger.WarnContext(ctx, "telemetry is not complete", slog.String("problem", problem))
+	}))
+	about, err := resource.New(ctx,
+		resource.WithAttributes(
+			attribute.String("service.name", "skillsd"),
+			attribute.String("service.version", opts.Version),
+		),
+		resource.WithFromEnv(),
+		resource.WithTelemetrySDK(),
+	)
+	if err != nil {
+		opts.Logger.WarnContext(ctx, "some attributes of OTEL_RESOURCE_ATTRIBUTES are not sent",
+			slog.String("hint", "write name=value,name=value"))
+	}
+	if sendTraces {
+		if err := x.openTraces(ctx, about, opts.Logger); err != nil {
+			opts.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
+		}
+	}
+	if err := x.openMetrics(ctx, about, sendMetrics, opts); err != nil {
+		x.Close(ctx)
+		return nil, err
+	}
+	return x, nil
+}
+
+// sends reports whether the environment asks to send a signal, TRACES or METRICS.
+func (o *Options) sends(ctx context.Context, signal string) bool {
+	get := func(name string) string {
+		value, _ := o.Env(name)
+		return strings.TrimSpace(value)
+	}
+	both := func(name string) string {
+		return cmp.Or(get("OTEL_EXPORTER_OTLP_"+signal+"_"+name), get("OTEL_EXPORTER_OTLP_"+name))
+	}
+	wanted := strings.Split(cmp.Or(get("OTEL_"+signal+"_EXPORTER"), "otlp"), ",")
+	endpoint := both("ENDPOINT")
+	if endpoint == "" || strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") || !slices.Contains(wanted, "otlp") {
+		return false
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case both("PROTOCOL") == "grpc":
+		err = errors.New("OTEL_EXPORTER_OTLP_PROTOCOL is grpc; use http/protobuf or http/json")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		err = errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is not an http or https URL")
+	}
+	if err != nil {
+		o.Logger.WarnContext(ctx, "no "+strings.ToLower(signal)+" are sent", tint.Err(err))
+	}
+	return err == nil
+}
+
+func (x *Exporters) openTraces(ctx context.Context, about *resource.Resource, logger *slog.Logger) error {
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxy))
+	if err != nil {
+		return err
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit = maxAttribute
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithResource(about),
+		sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithoutPanicRecording(),
+		sdktrace.WithBatcher(&spanExporter{exporter, deliveries{what: "traces", logger: logger}}),
+	)
+	x.Traces = provider
+	x.shutdown = append(x.shutdown, provider.Shutdown)
+	return nil
+}
+
+func (x *Exporters) openMetrics(ctx context.Context, about *resource.Resource, send bool, opts Options) error {
+	var readers []sdkmetric.Option
+	if send {
+		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
+		if err != nil {
+			opts.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(withoutURLs(err)))
+		} else {
+			var produced []sdkmetric.PeriodicReaderOption
+			if opts.Producer != nil {
+				produced = append(produced, sdkmetric.WithProducer(opts.Producer))
+			}
+			reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: opts.Logger}}
+			readers = append(readers, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(reporting, produced...)))
+		}
+	}
+	if opts.Prometheus {
+		page, reader, err := prometheusPage(opts)
+		if err != nil {
+			return err
+		}
+		x.Page = page
+		readers = append(readers, sdkmetric.WithReader(reader))
+	}
+	if len(readers) == 0 {
+		return nil
+	}
+	// Labels are bounded where they are made, so that the most used ones keep series of their own.
+	all := append(readers, sdkmetric.WithResource(about), sdkmetric.WithCardinalityLimit(0))
+	provider := sdkmetric.NewMeterProvider(all...)
+	x.Meters = provider
+	x.shutdown = append(x.shutdown, provider.Shutdown)
+	return nil
+}
+
+// prometheusPage returns a page with the metrics of the reader, and those of the Go runtime and the process.
+func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
+	// The default registry is not used: packages that are linked may have registered anything there.
+	registry := prometheus.NewRegistry()
+	exporting := []otelprometheus.Option{
+		otelprometheus.WithRegisterer(registry),
+		otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithoutTargetInfo(),
+	}
+	if opts.Producer != nil {
+		exporting = append(exporting, otelprometheus.WithProducer(opts.Producer))
+	}
+	reader, err := otelprometheus.New(exporting...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the page of metrics: %w", err)
+	}
+	runtime, process := collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
+	if err := errors.Join(registry.Register(runtime), registry.Register(process)); err != nil {
+		return nil, nil, fmt.Errorf("open the page of metrics: %w", err)
+	}
+	page := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog:      slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+		ErrorHandling: promhttp.ContinueOnError,
+	})
+	return page, reader, nil
+}
+
+// Close sends the spans and metrics that wait, for two seconds at most. Those that come later are dropped.
+func (x *Exporters) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeAfter)
+	defer cancel()
+	for _, shutdown := range x.shutdown {
+		// All that can go wrong is that telemetry is lost, which is logged where it happens.
+		_ = shutdown(ctx)
+	}
+}
+
+// proxy returns the proxy of the environment for a request. It refuses a request that a redirect asks
+// for, which would carry the configured headers elsewhere; the exporters take no other hook that leaves
+// their certificates and timeouts to the environment.
+func proxy(r *http.Request) (*url.URL, error) {
+	if r.Response != nil {
+		return nil, errors.New("the collector redirects, which is not followed")
+	}
+	return http.ProxyFromEnvironment(r)
+}
+
+// spanExporter reports failed deliveries itself instead of leaving them to the SDK.
+type spanExporter struct {
+	sdktrace.SpanExporter
+	deliveries deliveries
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (x *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	x.deliveries.report(ctx, x.SpanExporter.ExportSpans(ctx, spans))
+	return nil
+}
+
+// metricExporter reports failed deliveries itself instead of leaving them to the SDK.
+type metricExporter struct {
+	sdkmetric.Exporter
+	deliveries deliveries
+}
+
+// Export implements sdkmetric.Exporter.
+func (x *metricExporter) Export(ctx context.Context, metrics *metricdata.ResourceMetrics) error {
+	x.deliveries.report(ctx, x.Exporter.Export(ctx, metrics))
+	return nil
+}
+
+// deliveries logs the first of several failures in a row, and the success after them.
+type deliveries struct {
+	what    string
+	logger  *slog.Logger
+	failing atomic.Bool
+}
+
+func (d *deliveries) report(ctx context.Context, err error) {
+	failed := err != nil
+	switch before := d.failing.Swap(failed); {
+	case failed && !before:
+		d.logger.WarnContext(ctx, d.what+" are not delivered", tint.Err(withoutURLs(err)))
+	case !failed && before:
+		d.logger.InfoContext(ctx, d.what+" are delivered again")
+	}
+}
+
+// withoutURLs returns err as an error whose text names no URL, which may hold a secret, and is not longer
+// than a line: it may quote what a collector answered.
+func withoutURLs(err error) error {
+	words := strings.Fields(err.Error())
+	for i, word := range words {
+		if strings.Contains(word, "://") {
+			words[i] = "URL"
+		}
+	}
+	return fmt.Errorf("%.300s", strings.Join(words, " "))
+}
+
+// problems is a handler for the SDK's own log. It passes errors on without their attributes, which quote
+// variables.
+type problems struct{ logger *slog.Logger }
+
+// Enabled implements slog.Handler.
+func (problems) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+// Handle implements slog.Handler.
+func (p problems) Handle(ctx context.Context, r slog.Record) error {
+	p.logger.WarnContext(ctx, "an OTEL_* variable is not used", slog.String("problem", r.Message))
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (p problems) WithAttrs([]slog.Attr) slog.Handler { return p }
+
+// WithGroup implements slog.Handler.
+func (p problems) WithGroup(string) slog.Handler { return p }

@@ -1,0 +1,318 @@
+// Package telemetry turns the events that a store records into OpenTelemetry metrics and into attributes
+// of the span that is active when they are recorded.
+//
+// Every number but those of the catalogue is a fold over provenance events: [Count] puts [Counters] in
+// front of a store, and only events that the store accepted are counted. So the totals of a process equal
+// the counts of the session.json files it wrote, and the same events folded again give the same numbers.
+//
+// # Labels
+//
+// Label values are skill paths, sources, outcomes and codes, never text of a skill, an argument or output.
+// A failed call may have named anything, so its skill is a label only if the skill is served or was shown
+// before. At most [MaxSkills] skills and [MaxCodes] codes have series of their own; later ones share the
+// value [Other], as do values longer than [MaxLabel] bytes.
+//
+// # Metrics
+//
+//	skillsd.activations          skill, source   instructions that were shown
+//	skillsd.activation_failures  skill, code     requests for a skill that were refused or failed
+//	skillsd.resource_reads       skill           files that were shown
+//	skillsd.script_runs          skill, outcome  scripts that started
+//	skillsd.script_failures      skill, code     scripts that did not start, were stopped or exited nonzero
+//	skillsd.denials              code            calls that policy refused
+//	skillsd.script                               histogram, seconds that a script ran
+//	skillsd.sessions                             open sessions
+//	skillsd.snapshot_skills                      skills that are served
+//	skillsd.rescan                               histogram of one bucket, seconds that a scan took
+//	mcp.server.session.duration                  histogram, seconds that a session was open
+//
+// Counts start at zero with the process and are not restored from earlier sessions.
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+)
+
+// Scope is the name of the meter and the tracer of this program.
+const Scope = "github.com/skillsd/skillsd"
+
+// Limits of label values.
+const (
+	MaxSkills = 1000
+	MaxCodes  = 100
+	MaxLabel  = 256 // bytes
+)
+
+// Other is the label value that values without a series of their own share.
+const Other = "other"
+
+// Attributes of the span of a request that a recorded event sets.
+const (
+	attrSession = attribute.Key("skillsd.session")
+	attrSkill   = attribute.Key("skillsd.skill")
+	attrOutcome = attribute.Key("skillsd.outcome") // of a script that started
+)
+
+// Options are what the counters know besides events. The functions are called whenever metrics are read,
+// or for Serves while an event is counted, and must be safe for concurrent use.
+type Options struct {
+	// Skills returns how many skills the current snapshot serves. Nil leaves the metric out.
+	Skills func() int
+	// Serves reports whether a skill path is served. Nil means that none is.
+	Serves func(path string) bool
+}
+
+// Counters are the totals of the events that were added. They are safe for concurrent use; make them
+// with New.
+type Counters struct {
+	serves func(path string) bool
+
+	activations, activationFailures, reads, runs, runFailures, denials metric.Int64Counter
+	scripts, sessionTimes                                              metric.Float64Histogram
+
+	mu       sync.Mutex // guards the fields below
+	skills   map[string]bool
+	codes    map[string]bool
+	sessions map[string]time.Time // start of each open session
+}
+
+// New creates the instruments in a meter of the provider. With a nil provider nothing is counted, and events
+// are named in spans only.
+//
+// Errors: those of the provider.
+func New(provider metric.MeterProvider, opts Options) (*Counters, error) {
+	c := &Counters{
+		serves:   opts.Serves,
+		skills:   map[string]bool{},
+		codes:    map[string]bool{},
+		sessions: map[string]time.Time{},
+	}
+	if c.serves == nil {
+		c.serves = func(string) bool { return false }
+	}
+	if provider == nil {
+		provider = noop.NewMeterProvider()
+	}
+	meter := provider.Meter(Scope)
+	var problems []error
+	counter := func(name, description string) metric.Int64Counter {
+		made, err := meter.Int64Counter(name, metric.WithDescription(description))
+		problems = append(problems, err)
+		return made
+	}
+	histogram := func(name, description string, bounds ...float64) metric.Float64Histogram {
+		made, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+			metric.WithExplicitBucketBoundaries(bounds...))
+		problems = append(problems, err)
+		return made
+	}
+	gauge := func(name, description string, value func() int) {
+		read := func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(value()))
+			return nil
+		}
+		_, err := meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithInt64Callback(read))
+		problems = append(problems, err)
+	}
+	c.activations = counter("skillsd.activations", "Skills whose instructions were shown.")
+	c.activationFailures = counter("skillsd.activation_failures",
+		"Requests for a skill that were refused or failed.")
+	c.reads = counter("skillsd.resource_reads", "Files of skills that were shown.")
+	c.runs = counter("skillsd.script_runs", "Scripts that started, by how they ended.")
+	c.runFailures = counter("skillsd.script_failures",
+		"Scripts that did not start, were stopped, or exited with a status other than 0.")
+	c.denials = counter("skillsd.denials", "Calls that policy refused.")
+	c.scripts = histogram("skillsd.script", "How long scripts that started took.",
+		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
+	// The bounds are those of the semantic conventions for MCP.
+	c.sessionTimes = histogram("mcp.server.session.duration", "How long sessions that ended were open.",
+		.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300)
+	gauge("skillsd.sessions", "Sessions that are open.", func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.sessions)
+	})
+	if opts.Skills != nil {
+		gauge("skillsd.snapshot_skills", "Skills that are served.", opts.Skills)
+	}
+	return c, errors.Join(problems...)
+}
+
+// Store is a provenance.Store whose accepted events are counted.
+type Store struct {
+	provenance.Store
+	counters *Counters
+}
+
+// Count returns a store that appends to inner and adds to c the events that inner accepted.
+func Count(inner provenance.Store, c *Counters) *Store {
+	return &Store{inner, c}
+}
+
+// Append implements provenance.Store.
+func (s *Store) Append(ctx context.Context, e *provenance.Event) error {
+	if err := s.Store.Append(ctx, e); err != nil {
+		return err
+	}
+	s.counters.Add(ctx, e)
+	return nil
+}
+
+// The tools and methods whose refusal is a failed activation.
+const (
+	toolLoad     = "load_skill"
+	methodPrompt = "prompts/get"
+)
+
+// exitNonzero is the code of a script that exited with a status other than 0.
+const exitNonzero = "exit_nonzero"
+
+// row holds the fields of an event's row that are counted, of all kinds together.
+type row struct {
+	Status   cfharness.Status `json:"status"`
+	Source   string           `json:"source"`
+	ToolID   string           `json:"toolId"`
+	ExitCode int              `json:"exitCode"`
+	Error    struct {
+		Code string `json:"code"`
+	} `json:"error"`
+	Denied struct {
+		Code string `json:"code"`
+	} `json:"observationDenied"`
+	Skillsd struct {
+		Outcome    cfharness.Outcome `json:"outcome"`
+		DurationMs int64             `json:"durationMs"`
+	} `json:"skillsd"`
+}
+
+// Add folds a recorded event into the totals and names it in the active span, if there is one. An event
+// of any other kind changes no total, and neither does a row that is not valid JSON.
+func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
+	trace.SpanFromContext(ctx).SetAttributes(attrSession.String(e.Session))
+	switch e.Kind {
+	case provenance.KindSessionStarted, provenance.KindSessionResumed:
+		c.mu.Lock()
+		c.sessions[strings.Clone(e.Session)] = e.Time
+		c.mu.Unlock()
+	case provenance.KindSessionEnded:
+		c.mu.Lock()
+		start, open := c.sessions[e.Session]
+		delete(c.sessions, e.Session)
+		c.mu.Unlock()
+		if open {
+			c.sessionTimes.Record(ctx, e.Time.Sub(start).Seconds())
+		}
+	case provenance.KindSkillActivated, provenance.KindResourceRead, provenance.KindScriptExecuted,
+		provenance.KindPolicyDenied:
+		var r row
+		if len(e.Row) == 0 || json.Unmarshal(e.Row, &r) == nil {
+			c.addCall(ctx, e, &r)
+		}
+	}
+}
+
+// addCall folds the end of a call.
+func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
+	code := cmp.Or(r.Denied.Code, r.Error.Code)
+	if e.Kind == provenance.KindSkillActivated {
+		code = e.ErrorCode()
+	}
+	failed := code != "" || r.Status == cfharness.StatusError || e.Kind == provenance.KindPolicyDenied
+	// The registry is asked before the lock is taken.
+	served := failed && c.serves(e.Skill)
+	annotate(trace.SpanFromContext(ctx), e, r, !failed || served)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	skill := attribute.String("skill", Other)
+	if !failed || served || c.skills[e.Skill] {
+		skill = attribute.String("skill", bounded(c.skills, e.Skill, MaxSkills))
+	}
+	switch e.Kind {
+	case provenance.KindSkillActivated:
+		if failed {
+			add(ctx, c.activationFailures, skill, c.code(code))
+			return
+		}
+		// Instructions that were sent before make no row.
+		source, _, _ := strings.Cut(e.Detail, ",")
+		add(ctx, c.activations, skill, c.label("source", cmp.Or(r.Source, source)))
+	case provenance.KindResourceRead:
+		if !failed {
+			add(ctx, c.reads, skill)
+		}
+	case provenance.KindScriptExecuted:
+		if failed {
+			add(ctx, c.runFailures, skill, c.code(code))
+			return
+		}
+		c.executed(ctx, skill, r)
+	case provenance.KindPolicyDenied:
+		add(ctx, c.denials, c.code(code))
+		if r.ToolID == toolLoad || r.ToolID == methodPrompt {
+			add(ctx, c.activationFailures, skill, c.code(code))
+		}
+	}
+}
+
+// executed counts a script that started. The caller holds the lock, as for code and label.
+func (c *Counters) executed(ctx context.Context, skill attribute.KeyValue, r *row) {
+	outcome := r.Skillsd.Outcome
+	add(ctx, c.runs, skill, c.label("outcome", string(outcome)))
+	switch {
+	case outcome != cfharness.OutcomeExited:
+		add(ctx, c.runFailures, skill, c.code(string(outcome)))
+	case r.ExitCode != 0:
+		add(ctx, c.runFailures, skill, c.code(exitNonzero))
+	}
+	c.scripts.Record(ctx, float64(max(r.Skillsd.DurationMs, 0))/1000)
+}
+
+// annotate sets the attributes of a span that a call's end is known for.
+func annotate(span trace.Span, e *provenance.Event, r *row, named bool) {
+	if e.Skill != "" && named {
+		span.SetAttributes(attrSkill.String(e.Skill))
+	}
+	if r.Skillsd.Outcome != "" {
+		span.SetAttributes(attrOutcome.String(string(r.Skillsd.Outcome)))
+	}
+}
+
+func add(ctx context.Context, counter metric.Int64Counter, labels ...attribute.KeyValue) {
+	counter.Add(ctx, 1, metric.WithAttributes(labels...))
+}
+
+// code is the label of an error.
+func (c *Counters) code(word string) attribute.KeyValue { return c.label("code", word) }
+
+// label is a label whose value is one of a few words.
+func (c *Counters) label(name, word string) attribute.KeyValue {
+	return attribute.String(name, bounded(c.codes, word, MaxCodes))
+}
+
+func bounded(known map[string]bool, value string, most int) string {
+	if known[value] {
+		return value
+	}
+	if value == "" || len(known) >= most || len(value) > MaxLabel || !utf8.ValidString(value) {
+		return Other
+	}
+	value = strings.Clone(value) // the event that it is part of must not stay in memory
+	known[value] = true
+	return value
+}
