@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,15 +15,25 @@ import (
 
 const readmePath = "../README.md"
 
-// fence is a block of the README between ``` lines.
+// topicPaths returns the files of the help topics.
+func topicPaths(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("../cmd/skillsd/topics/*.md")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no topics: %v", err)
+	}
+	return paths
+}
+
+// fence is a block of a page between ``` lines.
 type fence struct {
-	line       int
+	at         string // file and line
 	kind, text string
 }
 
-func fences(t *testing.T) []fence {
+func fences(t *testing.T, page string) []fence {
 	t.Helper()
-	raw, err := os.ReadFile(readmePath)
+	raw, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +43,7 @@ func fences(t *testing.T) []fence {
 		kind, isFence := strings.CutPrefix(line, "```")
 		switch {
 		case isFence && !open:
-			found, open = append(found, fence{line: i + 1, kind: strings.TrimSpace(kind)}), true
+			found, open = append(found, fence{at: fmt.Sprintf("%s:%d", filepath.Base(page), i+1), kind: strings.TrimSpace(kind)}), true
 		case isFence:
 			open = false
 		case open:
@@ -78,7 +89,7 @@ func newReader(t *testing.T) *reader {
 }
 
 // shell runs commands as they stand and returns what they printed on stdout.
-func (r *reader) shell(at int, commands string) string {
+func (r *reader) shell(at, commands string) string {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", commands)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = r.home, r.env, patience
@@ -90,13 +101,13 @@ func (r *reader) shell(at int, commands string) string {
 		return string(out) // no sandbox here is a finding, not a failure of the command
 	}
 	if err != nil {
-		r.t.Errorf("README.md:%d: %v\n%s\n%s", at, err, commands, said.Bytes())
+		r.t.Errorf("%s: %v\n%s\n%s", at, err, commands, said.Bytes())
 	}
 	return string(out)
 }
 
 // serves starts a server as it is written, but on a port that is free, and stops it when it listens.
-func (r *reader) serves(at int, command string) {
+func (r *reader) serves(at, command string) {
 	r.t.Helper()
 	cmd := exec.Command("sh", "-c", "exec env "+regexp.MustCompile(`(--http|--metrics) \S+`).ReplaceAllString(strings.TrimSpace(command), "$1 127.0.0.1:0")+" --log-format json")
 	cmd.Dir, cmd.Env = r.home, r.env
@@ -110,7 +121,7 @@ func (r *reader) serves(at int, command string) {
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		r.t.Errorf("README.md:%d: %s: %v\n%s", at, command, err, p.stderr)
+		r.t.Errorf("%s: %s: %v\n%s", at, command, err, p.stderr)
 	}
 }
 
@@ -158,8 +169,8 @@ func (r *reader) here(line string) string {
 	return line
 }
 
-// TestReadmeCommands does everything that the README tells a reader to type, in its order, in a clean
-// home directory, and compares what it shows with what is printed.
+// TestReadmeCommands runs every command that the README and then the help topics show, in their order, in
+// a clean home directory, and compares the output that they show with what is printed.
 func TestReadmeCommands(t *testing.T) {
 	for _, name := range []string{"sh", "openssl", "sha256sum"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -172,7 +183,11 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	r := newReader(t)
 	commands := 0
-	for _, f := range fences(t) {
+	var all []fence
+	for _, page := range append([]string{readmePath}, topicPaths(t)...) {
+		all = append(all, fences(t, page)...)
+	}
+	for _, f := range all {
 		switch f.kind {
 		case "sh":
 			text, servers := "", []string(nil)
@@ -181,7 +196,7 @@ func TestReadmeCommands(t *testing.T) {
 				target, isMake := strings.CutPrefix(line, "make ")
 				switch words := strings.Fields(target); {
 				case isMake && (len(words) == 0 || !bytes.Contains(makefile, []byte("\n"+words[0]+":"))):
-					t.Errorf("README.md:%d: %q: no such target", f.line, line)
+					t.Errorf("%s: %q: no such target", f.at, line)
 				case isMake:
 				case strings.HasPrefix(line, "npx "), !strings.Contains(line, "skillsd serve"):
 					text += r.here(line)
@@ -192,10 +207,10 @@ func TestReadmeCommands(t *testing.T) {
 			if strings.Contains(text, "skillsd session") {
 				r.use()
 			}
-			r.shell(f.line, text)
+			r.shell(f.at, text)
 			for _, line := range servers {
 				line, _, _ = strings.Cut(line, " #")
-				r.serves(f.line, line)
+				r.serves(f.at, line)
 			}
 		case "console":
 			commands += r.console(f)
@@ -204,10 +219,10 @@ func TestReadmeCommands(t *testing.T) {
 			if err := os.WriteFile(file, []byte(f.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r.shell(f.line, "skillsd --config example.yaml config show")
+			r.shell(f.at, "skillsd --config example.yaml config show")
 		case "text":
 		default:
-			t.Errorf("README.md:%d: nothing is known of a block of %q", f.line, f.kind)
+			t.Errorf("%s: nothing is known of a block of %q", f.at, f.kind)
 		}
 	}
 	if commands < 30 {
@@ -227,18 +242,60 @@ func (r *reader) console(f fence) (commands int) {
 		if strings.Contains(command, "skillsd session") {
 			r.use()
 		}
-		got := strings.ReplaceAll(r.shell(f.line, r.here(command)), r.home, "/home/me")
+		got := strings.ReplaceAll(r.shell(f.at, r.here(command)), r.home, "/home/me")
 		if want = strings.TrimSpace(want); want != "" && strings.TrimSpace(got) != want {
-			r.t.Errorf("README.md:%d: %s prints\n%s\nnot\n%s", f.line, command, got, want)
+			r.t.Errorf("%s: %s prints\n%s\nnot\n%s", f.at, command, got, want)
 		}
 	}
 	return commands
 }
 
-// TestReadmeLinks wants every file that the README and its companions name, and every heading.
+// TestReadmeHalves checks that the first half of the README, which is for newcomers, is short, that the second
+// half links every help topic, and that the topics fit a terminal.
+func TestReadmeHalves(t *testing.T) {
+	raw, err := os.ReadFile(readmePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, ok := strings.Cut(string(raw), "\n# Topics\n")
+	if n := strings.Count(first, "\n"); !ok || n > 150 {
+		t.Errorf("the first half of the README has %d lines, want at most 150", n)
+	}
+	digest := regexp.MustCompile(`[0-9a-f]{64}`)
+	mentioned := regexp.MustCompile("skillsd help ([a-z-]+)")
+	for _, page := range topicPaths(t) {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		if link := "[" + name + "](cmd/skillsd/topics/" + name + ".md)"; !strings.Contains(second, link) {
+			t.Errorf("the README has no %s", link)
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if columnsOf(line) > 80 && !digest.MatchString(line) {
+				t.Errorf("%s:%d: the line has more than 80 columns", page, i+1)
+			}
+		}
+		for _, m := range mentioned.FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(m[1])+".md")); err != nil {
+				t.Errorf("%s: there is no topic %q", page, m[1])
+			}
+		}
+		if out, err := exec.Command(binary, "help", name).Output(); err != nil || string(out) != string(text) {
+			t.Errorf("skillsd help %s: %v, prints\n%s", name, err, out)
+		}
+	}
+}
+
+// TestReadmeLinks checks that every file that the README and its companions link exists, and every heading.
 func TestReadmeLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	for _, name := range []string{"README.md", ".github/SECURITY.md", ".github/CONTRIBUTING.md"} {
+	names := []string{"README.md", ".github/SECURITY.md", ".github/CONTRIBUTING.md"}
+	for _, page := range topicPaths(t) {
+		names = append(names, strings.TrimPrefix(filepath.ToSlash(page), "../"))
+	}
+	for _, name := range names {
 		raw, err := os.ReadFile(filepath.Join("..", name))
 		if err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ type commandHelp struct {
 var (
 	helpCommands = regexp.MustCompile(`(?m)^Commands:\n((?:  .*\n)+)`)
 	helpCommand  = regexp.MustCompile(`(?m)^  (\S+)`)
-	helpFlag     = regexp.MustCompile(`(?m)^  (?:-\w, )?--([a-z-]+)`)
+	helpFlag     = regexp.MustCompile(`(?m)^ {2,6}(?:-\w, )?--([a-z-]+)`)
 )
 
 // helpTree asks skillsd for its commands, by their names, and the flags of each.

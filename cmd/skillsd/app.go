@@ -139,7 +139,7 @@ func newRootCmd(a *app) *cobra.Command {
 	flags.StringVar(&a.File, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
 	flags.StringVar(&a.State, "state", "", "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else ~/.local/state/skillsd)")
 	flags.StringVar(&a.Artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
-	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newExitCodesTopic(), newManCmd(cmd))
+	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd))
 	a.setCompletion(cmd)
 	documentOutputs(cmd)
 	return cmd

@@ -1,28 +1,28 @@
 package main
 
 import (
+	"cmp"
+	"embed"
 	"fmt"
 	"io"
+	"io/fs"
+	"slices"
 	"strings"
-
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// Widths of help texts, in columns.
-const (
-	helpWidth  = 80
-	flagColumn = 26 // where the text of a flag begins, unless the flag is longer
-)
+// helpWidth is the width of help texts, in columns.
+const helpWidth = 80
 
-// manyFlags is from how many flags on they stand under headings.
+// manyFlags is the number of flags from which they are grouped under headings.
 const manyFlags = 20
 
-// flagHeadings says under which heading the options of a section of the configuration stand.
+// flagHeadings assigns the options of a section of the configuration to a heading.
 var flagHeadings = []struct {
 	title    string
 	sections []string
@@ -34,64 +34,111 @@ var flagHeadings = []struct {
 	{"Records, log and metrics", []string{"sessions", "log", "metrics"}},
 }
 
-// setHelp makes the help of a command and of those below it readable at 80 columns.
+// setHelp sets the help of a command and of those below it. It does so by functions: a template would keep
+// the linker from leaving out methods that nobody calls, which is a sixth of the program.
 func setHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		w := cmd.OutOrStdout()
-		text := cmd.Long
-		if text == "" {
-			text = cmd.Short + "."
-		}
-		fmt.Fprintf(w, "%s\n\n", reflow(text))
-		writeUsage(w, cmd)
-	})
-	root.SetHelpCommand(&cobra.Command{
-		Use:    "help [COMMAND]",
-		Short:  "Show the help of a command, or of a topic",
-		Hidden: true, Annotations: map[string]string{withoutConfig: "true"},
-		RunE: func(_ *cobra.Command, args []string) error {
-			cmd, _, err := root.Find(args)
-			if err != nil {
-				return usageError("see `skillsd --help`; exit-codes is a topic, too", "there is no help on %q", strings.Join(args, " "))
-			}
-			cmd.InitDefaultHelpFlag()
-			return cmd.Help()
-		},
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", reflow(cmp.Or(cmd.Long, cmd.Short+".")), cmd.UsageString())
 	})
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		writeUsage(cmd.OutOrStderr(), cmd)
 		return nil
 	})
+	root.SetHelpCommand(&cobra.Command{
+		Use:    "help [COMMAND | TOPIC]",
+		Short:  "Show the help of a command or a topic",
+		Hidden: true, Annotations: map[string]string{withoutConfig: "true"},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			cmd, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var words []string
+			for _, sub := range cmd.Commands() {
+				if sub.IsAvailableCommand() {
+					words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			if cmd == root && len(args) == 0 {
+				for _, topic := range topics() {
+					words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
+				}
+			}
+			return words, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(help *cobra.Command, args []string) error {
+			name := strings.Join(args, " ")
+			for _, topic := range topics() {
+				if topic.name == name {
+					_, err := fmt.Fprint(help.OutOrStdout(), topic.text)
+					return err
+				}
+			}
+			cmd, _, err := root.Find(args)
+			if err != nil {
+				return usageError("see `skillsd help`, which lists commands and topics", "there is no help on %q", name)
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	})
 }
 
+//go:embed topics/*.md
+var topicFiles embed.FS
+
+// topic is a page of Markdown about more than one command.
+type topic struct{ name, title, text string }
+
+// topics returns all topics, sorted by name.
+func topics() []topic {
+	names, err := fs.Glob(topicFiles, "topics/*.md")
+	if err != nil {
+		panic(err) // the pattern is not valid
+	}
+	var found []topic
+	for _, name := range names {
+		text, err := topicFiles.ReadFile(name)
+		if err != nil {
+			panic(err) // an embedded file can be read
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "topics/"), ".md")
+		found = append(found, topic{name: name, title: title, text: string(text)})
+	}
+	return found
+}
+
+// writeUsage writes how a command is called, the commands below it, and its flags.
 func writeUsage(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(cmd))
-	names := 0
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			names = max(names, len(sub.Name()))
-		}
-	}
-	if names > 0 {
+	if cmd.HasAvailableSubCommands() {
 		fmt.Fprint(w, "\nCommands:\n")
-	}
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			fmt.Fprintf(w, "  %-*s  %s\n", names, sub.Name(), hang(sub.Short, names+4))
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				writeItem(w, sub.Name(), sub.Short)
+			}
 		}
 	}
-	writeFlags(w, cmd.LocalNonPersistentFlags())
-	rest := pflag.NewFlagSet("", pflag.ContinueOnError)
-	rest.AddFlagSet(cmd.PersistentFlags())
-	cmd.InheritedFlags().VisitAll(func(flag *pflag.Flag) {
-		if cmd.LocalFlags().Lookup(flag.Name) != flag {
-			rest.AddFlag(flag)
+	for _, section := range flagSections(cmd) {
+		fmt.Fprintf(w, "\n%s:\n%s", section.title, section.flags.FlagUsagesWrapped(helpWidth))
+	}
+	if !cmd.HasParent() {
+		fmt.Fprint(w, "\nTopics, for `skillsd help TOPIC`:\n")
+		for _, topic := range topics() {
+			writeItem(w, topic.name, topic.title)
 		}
-	})
-	writeSection(w, "Flags of every command", rest, func(string) bool { return true })
-	if names > 0 {
+	}
+	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\nSee `%s COMMAND --help` for more about a command.\n", cmd.CommandPath())
 	}
+}
+
+// writeItem writes a line of a list, and what does not fit below its text.
+func writeItem(w io.Writer, name, text string) {
+	const column = 17
+	lines := strings.Join(report.Fold(text, helpWidth-column), "\n"+strings.Repeat(" ", column))
+	fmt.Fprintf(w, "  %-*s%s\n", column-2, name, lines)
 }
 
 func usageLine(cmd *cobra.Command) string {
@@ -101,84 +148,77 @@ func usageLine(cmd *cobra.Command) string {
 	return cmd.UseLine()
 }
 
-// writeFlags writes the flags of a command, under headings when there are many.
-func writeFlags(w io.Writer, flags *pflag.FlagSet) {
-	count, headed := 0, map[string]string{}
-	flags.VisitAll(func(*pflag.Flag) { count++ })
-	if count >= manyFlags {
-		for _, option := range config.Options() {
-			section, _, _ := strings.Cut(option.Key, ".")
-			headed[option.Flag] = section
-		}
-		headed["no-watch"] = "watch"
-		for _, heading := range flagHeadings {
-			in := func(name string) bool {
-				for _, section := range heading.sections {
-					if headed[name] == section {
-						return true
-					}
-				}
-				return false
-			}
-			writeSection(w, heading.title, flags, in)
-		}
-	}
-	title := "Flags"
-	if count >= manyFlags {
-		title = "Other flags"
-	}
-	writeSection(w, title, flags, func(name string) bool { return headed[name] == "" })
+// flagSection is a group of flags with its heading.
+type flagSection struct {
+	title string
+	flags *pflag.FlagSet
 }
 
-// writeSection writes the flags that in includes, if there are any.
-func writeSection(w io.Writer, title string, flags *pflag.FlagSet, in func(name string) bool) {
-	begun := false
-	flags.VisitAll(func(flag *pflag.Flag) {
-		if flag.Hidden || !in(flag.Name) {
+// flagSections returns the flags of a command in groups, and at last those of every command.
+func flagSections(cmd *cobra.Command) []flagSection {
+	var sections []flagSection
+	add := func(title string, flag *pflag.Flag) {
+		if flag.Hidden {
 			return
 		}
-		if !begun {
-			fmt.Fprintf(w, "\n%s:\n", title)
-			begun = true
+		at := slices.IndexFunc(sections, func(s flagSection) bool { return s.title == title })
+		if at < 0 {
+			at = len(sections)
+			sections = append(sections, flagSection{title, pflag.NewFlagSet("", pflag.ContinueOnError)})
 		}
-		writeFlag(w, flag)
+		shown := *flag
+		if shown.DefValue == "-1" {
+			shown.DefValue = "0" // which is not shown: the text of the flag says what happens without it
+		}
+		sections[at].flags.AddFlag(&shown)
+	}
+	own := cmd.LocalNonPersistentFlags()
+	count := 0
+	own.VisitAll(func(*pflag.Flag) { count++ })
+	if count < manyFlags {
+		own.VisitAll(func(flag *pflag.Flag) { add("Flags", flag) })
+	} else {
+		heading := headings()
+		for _, title := range flagHeadings {
+			own.VisitAll(func(flag *pflag.Flag) {
+				if heading[flag.Name] == title.title {
+					add(title.title, flag)
+				}
+			})
+		}
+		own.VisitAll(func(flag *pflag.Flag) {
+			if heading[flag.Name] == "" {
+				add("Other flags", flag)
+			}
+		})
+	}
+	const everywhere = "Flags of every command"
+	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { add(everywhere, flag) })
+	cmd.InheritedFlags().VisitAll(func(flag *pflag.Flag) {
+		// A command's own flag may have the name of one that it would inherit.
+		if cmd.LocalFlags().Lookup(flag.Name) != flag {
+			add(everywhere, flag)
+		}
 	})
+	return sections
 }
 
-func writeFlag(w io.Writer, flag *pflag.Flag) {
-	kind, text := pflag.UnquoteUsage(flag)
-	switch kind {
-	case "stringArray", "string":
-		kind = "STRING"
-	case "float", "int":
-		kind = "N"
+// headings returns the heading of each flag that is an option of the configuration.
+func headings() map[string]string {
+	headed := map[string]string{}
+	for _, option := range config.Options() {
+		section, _, _ := strings.Cut(option.Key, ".")
+		for _, heading := range flagHeadings {
+			if slices.Contains(heading.sections, section) {
+				headed[option.Flag] = heading.title
+			}
+		}
 	}
-	left := "  --" + flag.Name
-	if flag.Shorthand != "" {
-		left = "  -" + flag.Shorthand + ", --" + flag.Name
-	}
-	if kind != "" {
-		left += " " + kind
-	}
-	if value := flag.DefValue; value != "" && value != "[]" && value != "false" && value != "-1" && value != "0s" && !strings.Contains(text, "(default") {
-		text += " (default " + value + ")"
-	}
-	text = hang(text, flagColumn)
-	if len(left)+2 > flagColumn {
-		fmt.Fprintf(w, "%s\n%*s%s\n", left, flagColumn, "", text)
-		return
-	}
-	fmt.Fprintf(w, "%-*s%s\n", flagColumn, left, text)
+	headed["no-watch"] = headed["watch"]
+	return headed
 }
 
-// hang breaks a text that begins at a column, so that each line ends before helpWidth and begins at
-// that column.
-func hang(text string, column int) string {
-	return strings.Join(report.Fold(text, helpWidth-column), "\n"+strings.Repeat(" ", column))
-}
-
-// reflow breaks the paragraphs of a text. Those with lines that begin with a space are left as they
-// are.
+// reflow breaks the paragraphs of a text. Paragraphs with indented lines stay as they are.
 func reflow(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, paragraph := range paragraphs {

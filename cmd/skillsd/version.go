@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,8 @@ type build struct {
 	Go        string   `json:"go"`
 	Platform  string   `json:"platform"`
 	Protocols []string `json:"protocols"`
+
+	time time.Time // of the commit
 }
 
 func readBuild() build {
@@ -32,8 +35,13 @@ func readBuild() build {
 		b.Version = v
 	}
 	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
+		switch setting.Key {
+		case "vcs.revision":
 			b.Revision = setting.Value
+		case "vcs.time":
+			if at, err := time.Parse(time.RFC3339, setting.Value); err == nil {
+				b.time = at
+			}
 		}
 	}
 	return b

@@ -73,7 +73,7 @@ func (o *Options) Register(flags *pflag.FlagSet) {
 	o.Manifest.register(flags)
 	flags.StringArrayVar(&o.Skills, "skill", nil, "load this `SKILL` at the start of the session (repeatable, order kept)")
 	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a `TOOL` that is off by default: run_skill_script")
-	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this `SCRIPT`: SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX (repeatable)")
+	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]")
 	flags.BoolVar(&o.NoCatalog, "no-skill-catalog", false, "name no skills in descriptions; explicit names still load")
 	flags.StringVar(&o.Search, "search", "auto", "`WHEN` to offer search_skills: auto, when the catalog is cut, or always")
 	flags.StringVar(&o.Drift, "drift", "report", "for a file that changed since its skill was loaded: `WORD` is report, with both digests, or refuse; a script is refused always")
