@@ -116,7 +116,7 @@ func Parse(data []byte) (*Document, error) {
 	if p.fault != "" {
 		notes.plain = nil
 	}
-	doc.StrictName = strictName(data, p.block, notes.plain)
+	doc.StrictName = strictName(data, p.block, &notes)
 	return doc, nil
 }
 

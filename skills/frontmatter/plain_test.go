@@ -5,31 +5,22 @@ import (
 	"testing"
 )
 
-// slowly parses a block without parsePlain, by the three other readers, which must agree.
+// slowly parses a block without parsePlain, with the library.
 func slowly(block string) (string, error) {
-	root, err := parseYAML([]byte(block), 1)
-	if err != nil {
-		return "", err
-	}
 	var found notes
-	v, err := (&walker{notes: &found}).root(root)
+	v, err := parseYAML(block, 1, &found)
 	if err != nil {
 		return "", err
 	}
 	if len(found.repairs) > 0 {
 		return "repaired", nil
 	}
-	whole, fault := readBlock(block)
-	if fault != nil {
-		return fault.reason, nil
-	}
-	strict, failed := parseStrictNode(block)
+	root, read, failed := strictRoot(block)
 	if failed != nil {
 		return failed.Message, nil
 	}
-	s := strict.value()
-	if describe(v) != describe(whole) || describe(v) != describe(&s) {
-		return "the library reads " + describe(v) + ", readBlock " + describe(whole) + ", the strict reader " + describe(&s), nil
+	if strict := read.valueOf(root); describe(v) != describe(&strict) {
+		return "the lenient reader has " + describe(v) + ", the strict one " + describe(&strict), nil
 	}
 	return describe(v), nil
 }

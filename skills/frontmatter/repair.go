@@ -47,7 +47,7 @@ type faulty struct {
 
 // broken reports an entry that is no YAML, as against one that uses what is refused.
 func (e *faulty) broken() bool {
-	_, err := parseYAML([]byte(strings.Join(e.lines, "\n")+"\n"), e.line)
+	_, _, err := parseNodes(strings.Join(e.lines, "\n") + "\n")
 	return err != nil && !strings.Contains(err.Error(), "anchor") && !strings.Contains(err.Error(), "depth") && !strings.ContainsAny(e.rest, "&*!")
 }
 
@@ -109,16 +109,11 @@ func continues(line string, loose bool) bool {
 // entry reads one key's value.
 func (p *repairer) entry(e faulty, loose bool) (*value, bool) {
 	source := strings.Join(e.lines, "\n") + "\n"
-	if whole, fault := readBlock(source); fault == nil && len(whole.items) == 1 {
+	before := len(p.notes.repairs)
+	if whole, err := parseYAML(source, e.line, p.notes); err == nil && len(whole.items) == 1 {
 		return &whole.items[0], true
-	} else if fault != nil {
-		before := len(p.notes.repairs)
-		if whole, err := lax(source, e.line, p.notes); err == nil && len(whole.items) == 1 {
-			p.notes.repaired(e.line+fault.line, fault.reason)
-			return &whole.items[0], true
-		}
-		p.notes.repairs = p.notes.repairs[:before]
 	}
+	p.notes.repairs = p.notes.repairs[:before]
 	if e.rest != "" {
 		raw, ok := rawText(e, loose)
 		if ok {
@@ -140,9 +135,12 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 			p.notes.repaired(e.line+1+i, "the line is indented with tabs; each counts as two spaces")
 		}
 	}
-	if whole, fault := readBlock(e.lines[0] + "\n" + strings.Join(lines, "\n") + "\n"); fault == nil && len(whole.items) == 1 {
+	before := len(p.notes.repairs)
+	source := e.lines[0] + "\n" + strings.Join(lines, "\n") + "\n"
+	if whole, err := parseYAML(source, e.line, p.notes); err == nil && len(whole.items) == 1 {
 		return &whole.items[0], true
 	}
+	p.notes.repairs = p.notes.repairs[:before]
 	if loose {
 		p.notes.repaired(e.line, "the value needs quotes in YAML; it is taken as text")
 		return &value{kind: text, source: words(lines)}, true

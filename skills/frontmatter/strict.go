@@ -47,11 +47,11 @@ func Validate(dirName, fileName string, data []byte) []Violation {
 	if failed != nil {
 		return []Violation{*failed}
 	}
-	fields, failed := parseStrict(block)
+	root, read, failed := strictRoot(block)
 	if failed != nil {
 		return []Violation{*failed}
 	}
-	return fields.check(dirName)
+	return read.fields(root).check(dirName)
 }
 
 // MissingFile returns what a directory without a skill file breaks.
@@ -81,24 +81,22 @@ func strictBlock(data []byte) (string, *Violation) {
 	return block, nil
 }
 
-// strictName returns the name of the directory in which a skill is valid, "" when that is none. Where
-// plain is the block as parsePlain read it, it says all that is needed.
-func strictName(data, block []byte, plain *value) string {
+// strictName returns the name of the directory in which a skill is valid, or "" if there is none. The
+// fields are those that were read already, unless the reference ends the block at another place.
+func strictName(data, block []byte, notes *notes) string {
 	var fields strictFields
-	if plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {
-		fields = make(strictFields, 0, len(plain.keys))
-		for i, key := range plain.keys {
-			item := &plain.items[i]
-			fields = append(fields, strictField{key: key, text: item.source, nest: item.kind == list || item.kind == mapping})
-		}
+	if notes.plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {
+		fields = fieldsOf(notes.plain)
 	} else {
 		text, failed := strictBlock(data)
 		if failed != nil {
 			return ""
 		}
-		if fields, failed = parseStrict(text); failed != nil {
+		root, read, failed := strictRoot(text)
+		if failed != nil {
 			return ""
 		}
+		fields = read.fields(root)
 	}
 	field, _ := fields.find("name")
 	name := norm.NFKC.String(strip(field.text))
@@ -106,6 +104,16 @@ func strictName(data, block []byte, plain *value) string {
 		return ""
 	}
 	return name
+}
+
+// fieldsOf returns the fields of a mapping that parsePlain read.
+func fieldsOf(plain *value) strictFields {
+	fields := make(strictFields, 0, len(plain.keys))
+	for i, key := range plain.keys {
+		item := &plain.items[i]
+		fields = append(fields, strictField{key: key, text: item.source, nest: item.kind == list || item.kind == mapping})
+	}
+	return fields
 }
 
 // maxShown bounds what a message quotes.
@@ -123,17 +131,3 @@ func Shown(s string) string {
 	}
 	return b.String()
 }
-
-// unprintable returns the first character YAML does not allow in a text, or -1.
-func unprintable(s string) (at int, r rune) {
-	for at, r := range s {
-		switch {
-		case r >= ' ' && r < 0x7f, r == '\t', r == '\n':
-		case r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
-			return at, r
-		}
-	}
-	return -1, 0
-}
-
-func lines(s string) int { return strings.Count(s, "\n") }

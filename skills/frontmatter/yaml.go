@@ -1,7 +1,9 @@
 package frontmatter
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -9,22 +11,18 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Bounds of a frontmatter's shape.
+// Bounds of the shape of a frontmatter.
 const (
-	maxYAMLDepth = 250
-	maxYAMLNodes = 10_000
+	maxDepth = 250
+	maxNodes = 10_000
 )
 
-// parseBlock reads a block that starts at a line of its file. What readBlock refuses is repaired: by
-// the reading of a laxer library where that has one, else entry by entry.
+// parseBlock reads a block that starts at a line of its file. If the library refuses it as a whole,
+// it is repaired entry by entry.
 func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 	source := string(block)
 	if whole, ok := parsePlain(source); ok {
 		notes.plain = whole
-		return whole, nil
-	}
-	whole, fault := readBlock(source)
-	if fault == nil {
 		return whole, nil
 	}
 	if clean := printableText(source); clean != source {
@@ -33,32 +31,45 @@ func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 		source = clean
 	}
 	before := len(notes.repairs)
-	whole, err := lax(source, line, notes)
-	if err != nil {
-		notes.repairs = notes.repairs[:before]
-		p := &repairer{notes: notes}
-		var ok bool
-		if whole, ok = p.mapping(strings.Split(strings.TrimSuffix(source, "\n"), "\n"), line); !ok {
-			notes.repairs = notes.repairs[:before]
-			return nil, err
-		}
+	whole, err := parseYAML(source, line, notes)
+	if err == nil {
+		return whole, nil
 	}
-	if len(notes.repairs) == before {
-		notes.repaired(line+fault.line, fault.reason)
+	notes.repairs = notes.repairs[:before]
+	p := &repairer{notes: notes}
+	whole, ok := p.mapping(strings.Split(strings.TrimSuffix(source, "\n"), "\n"), line)
+	if !ok {
+		notes.repairs = notes.repairs[:before]
+		return nil, err
 	}
 	return whole, nil
 }
 
-// lax reads a block with the library.
-func lax(source string, line int, notes *notes) (*value, error) {
-	root, err := parseYAML([]byte(source), line)
+// parseYAML reads a block with the library, and notes what other parsers refuse or read differently.
+//
+// Errors: *Error.
+func parseYAML(block string, line int, notes *notes) (*value, error) {
+	read, err := readNodes(block, joinSurrogates)
 	if err != nil {
+		err.Line += line - 1
 		return nil, err
 	}
-	return (&walker{offset: line - 1, notes: notes}).root(root)
+	w := &walker{reading: read, offset: line - 1, notes: notes}
+	w.checkLines()
+	if read.rest > 0 {
+		notes.repaired(w.offset+read.rest, "the line is behind the end of the mapping; it is left out, and so is what follows")
+	}
+	whole, failed := w.root()
+	if failed != nil {
+		return nil, failed
+	}
+	if at := w.layout.strayTab(w.scalars, separates); at > 0 {
+		notes.repaired(w.offset+at, "there is a tab where spaces belong")
+	}
+	return whole, nil
 }
 
-// printableText leaves out the characters that YAML does not allow.
+// printableText returns the text without the characters that YAML does not allow.
 func printableText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\r' {
@@ -70,48 +81,171 @@ func printableText(s string) string {
 	}, s)
 }
 
-var lineInError = regexp.MustCompile(`^yaml: line (\d+): `)
-
-// parseYAML parses into nodes only: decoding foreign YAML into Go values panics on some inputs and
-// takes a time quadratic in the number of keys.
-func parseYAML(block []byte, line int) (root *yaml.Node, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			root, err = nil, &Error{Kind: Syntax, Line: line, Reason: "the YAML cannot be parsed"}
+// unprintable returns the first character that YAML does not allow in a text, or -1.
+func unprintable(s string) (at int, r rune) {
+	for at, r := range s {
+		switch {
+		case r >= ' ' && r < 0x7f, r == '\t', r == '\n':
+		case r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
+			return at, r
 		}
-	}()
-	var document yaml.Node
-	if err := yaml.Unmarshal(block, &document); err != nil {
-		at, reason := line, strings.TrimPrefix(err.Error(), "yaml: ")
-		if match := lineInError.FindStringSubmatch(err.Error()); match != nil {
-			if n, err := strconv.Atoi(match[1]); err == nil {
-				at = line + n - 1
-			}
-			reason = strings.TrimPrefix(err.Error(), match[0])
-		}
-		return nil, &Error{Kind: Syntax, Line: at, Reason: Clip(reason, 200)}
 	}
-	return &document, nil
+	return -1, 0
 }
 
-// walker turns YAML nodes into values and refuses what parsers could read in different ways.
+func lines(s string) int { return strings.Count(s, "\n") }
+
+// reading is a block as the library reads it.
+type reading struct {
+	document *yaml.Node
+	rest     int // the line of the first text behind the document; 0 for none
+	layout   *layout
+	marked   bool // values have marks in place of characters
+	escaped  bool // escapes were replaced wherever they are
+}
+
+// The library does not read all of YAML 1.2: it takes three characters for line breaks, refuses a
+// tab at the start of a block text, and does not know some escapes of JSON. Noncharacters mark the
+// first four while it reads a block.
+const (
+	oddBreaks = "\u0085\u2028\u2029"
+	markedTab = "\ufdd3"
+	marks     = "\ufdd0\ufdd1\ufdd2" + markedTab
+
+	faultTab       = "found a tab character where an indentation space is expected"
+	faultSurrogate = "found invalid Unicode character escape code"
+	faultEscape    = "found unknown escape character"
+)
+
+var (
+	markBreaks = strings.NewReplacer("\u0085", "\ufdd0", "\u2028", "\ufdd1", "\u2029", "\ufdd2")
+	unmark     = strings.NewReplacer("\ufdd0", "\u0085", "\ufdd1", "\u2028", "\ufdd2", "\u2029", markedTab, "\t")
+	textTab    = regexp.MustCompile(`(?m)^( *)\t`)
+
+	// jsonEscapes matches a character beyond U+FFFF as JSON escapes it, half of one, a slash, and a
+	// backslash that is escaped, so that it starts none of them.
+	jsonEscapes = regexp.MustCompile(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}` +
+		`|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
+)
+
+// readNodes parses a block, with what the library lacks. surrogates returns the escape to read instead
+// of one or two of JSON.
+func readNodes(block string, surrogates func(string) string) (r reading, err *Error) {
+	mayMark := !strings.ContainsAny(block, marks)
+	if mayMark && strings.ContainsAny(block, oddBreaks) {
+		block, r.marked = markBreaks.Replace(block), true
+	}
+	// Few blocks need a second or third try: one for each of what is missing.
+	for {
+		if r.document, r.rest, err = parseNodes(block); err == nil {
+			r.layout = newLayout(block)
+			return r, nil
+		}
+		switch {
+		case err.Reason == faultTab && mayMark && textTab.MatchString(block):
+			block, r.marked = textTab.ReplaceAllString(block, "$1"+markedTab), true
+		case !r.escaped && (err.Reason == faultSurrogate || err.Reason == faultEscape):
+			block, r.escaped = jsonEscapes.ReplaceAllStringFunc(block, func(escape string) string {
+				switch escape {
+				case `\\`:
+					return escape
+				case `\/`:
+					return `\x2f`
+				}
+				return surrogates(escape)
+			}), true
+		default:
+			return r, err
+		}
+	}
+}
+
+// joinSurrogates returns the escape of YAML for a pair of surrogates. Half of one stays as it is, and
+// is refused.
+func joinSurrogates(pair string) string {
+	if len(pair) < 12 {
+		return pair
+	}
+	high, _ := strconv.ParseUint(pair[2:6], 16, 32)
+	low, _ := strconv.ParseUint(pair[8:12], 16, 32)
+	return fmt.Sprintf(`\U%08x`, 0x10000+(high-0xd800)<<10+(low-0xdc00))
+}
+
+// source returns the text of a scalar.
+func (r *reading) source(node *yaml.Node) string {
+	if r.marked {
+		return unmark.Replace(node.Value)
+	}
+	return node.Value
+}
+
+// parseNodes parses a block into nodes only: decoding foreign YAML into Go values panics on some
+// inputs and takes a time quadratic in the number of keys. rest is the line of the first text behind
+// the document, 0 if there is none. Lines count from the first of the block.
+func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
+	defer func() {
+		if r := recover(); r != nil {
+			document, failed = nil, &Error{Kind: Syntax, Line: 1, Reason: "the YAML cannot be parsed"}
+		}
+	}()
+	decoder := yaml.NewDecoder(strings.NewReader(block))
+	document = &yaml.Node{}
+	if err := decoder.Decode(document); err != nil && !errors.Is(err, io.EOF) {
+		failed := syntaxError(err)
+		failed.Line = min(failed.Line, 1+lines(strings.TrimRight(block, "\n")))
+		return nil, 0, failed
+	}
+	var next yaml.Node
+	if err := decoder.Decode(&next); errors.Is(err, io.EOF) {
+		return document, 0, nil
+	} else if err != nil {
+		return document, syntaxError(err).Line, nil
+	}
+	return document, next.Line, nil
+}
+
+// yamlError matches what the library says: a line, unless it is the first, and the fault.
+var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+
+// syntaxError returns an error of the library with its line. The library counts the lines of its
+// parser from 0, and those of its scanner from 1.
+func syntaxError(err error) *Error {
+	match := yamlError.FindStringSubmatch(err.Error())
+	if match == nil {
+		return &Error{Kind: Syntax, Line: 1, Reason: Clip(err.Error(), maxShown)}
+	}
+	line, _ := strconv.Atoi(match[1])
+	if line == 0 || strings.HasPrefix(match[2], "did not find expected") {
+		line++
+	}
+	return &Error{Kind: Syntax, Line: line, Reason: Clip(match[2], maxShown)}
+}
+
+// walker turns nodes into values. It refuses what parsers may read in different ways, and notes what
+// some parsers do not read.
 type walker struct {
-	offset int // lines of the file before the block
-	nodes  int
-	notes  *notes
+	reading
+	offset  int // lines of the file before the block
+	nodes   int
+	scalars []located // in the order of the text
+	notes   *notes
 }
 
 func (w *walker) refuse(node *yaml.Node, reason string) error {
 	return &Error{Kind: Syntax, Line: w.offset + node.Line, Reason: reason}
 }
 
+func (w *walker) repaired(node *yaml.Node, reason string) {
+	w.notes.repaired(w.offset+node.Line, reason)
+}
+
 // root returns the mapping at the top of a document.
-func (w *walker) root(document *yaml.Node) (*value, error) {
-	if len(document.Content) == 0 {
+func (w *walker) root() (*value, error) {
+	if len(w.document.Content) == 0 {
 		return &value{kind: mapping}, nil
 	}
-	top := document.Content[0]
-	whole, err := w.walk(top, 0)
+	top := w.document.Content[0]
+	whole, err := w.walk(top, -1, 0)
 	switch {
 	case err != nil:
 		return nil, err
@@ -123,25 +257,36 @@ func (w *walker) root(document *yaml.Node) (*value, error) {
 	return &whole, nil
 }
 
-func (w *walker) walk(node *yaml.Node, depth int) (value, error) {
+// inFlow is the indentation of what is in a flow collection, which has none.
+const inFlow = -2
+
+// walk returns the value of a node. within is the indentation of the collection it is in, -1 at the
+// top.
+func (w *walker) walk(node *yaml.Node, within, depth int) (value, error) {
 	w.nodes++
 	switch {
-	case depth > maxYAMLDepth:
-		return value{}, w.refuse(node, "the frontmatter is nested too deep")
-	case w.nodes > maxYAMLNodes:
+	case depth > maxDepth:
+		return value{}, w.refuse(node, "the frontmatter is nested too deeply")
+	case w.nodes > maxNodes:
 		return value{}, w.refuse(node, "the frontmatter has too many values")
 	case node.Kind == yaml.AliasNode || node.Anchor != "":
 		return value{}, w.refuse(node, "anchors and aliases are not supported")
 	case node.Style&yaml.TaggedStyle != 0 && !coreTags[node.Tag]:
 		return value{}, w.refuse(node, "this YAML tag is not supported")
 	}
+	w.check(node, within)
+	indent := node.Column - 1
+	if within == inFlow || node.Style&yaml.FlowStyle != 0 {
+		indent = inFlow
+	}
 	switch node.Kind {
 	case yaml.ScalarNode:
-		return scalarOf(node), nil
+		w.scalars = append(w.scalars, located{node, w.layout.start(node)})
+		return w.scalar(node), nil
 	case yaml.SequenceNode:
 		v := value{kind: list, items: make([]value, 0, len(node.Content))}
 		for _, item := range node.Content {
-			child, err := w.walk(item, depth+1)
+			child, err := w.walk(item, indent, depth+1)
 			if err != nil {
 				return value{}, err
 			}
@@ -149,17 +294,18 @@ func (w *walker) walk(node *yaml.Node, depth int) (value, error) {
 		}
 		return v, nil
 	case yaml.MappingNode:
-		return w.mapping(node, depth)
+		return w.mapping(node, indent, depth)
 	}
-	return value{}, w.refuse(node, "the frontmatter holds something that is no value")
+	return value{}, w.refuse(node, "the frontmatter has something that is not a value")
 }
 
-// coreTags are the explicit tags that change no reading: a scalar with one is text.
+// coreTags are the explicit tags that do not change what is read: a scalar with one is text.
 var coreTags = map[string]bool{"!!str": true, "!!map": true, "!!seq": true}
 
-func (w *walker) mapping(node *yaml.Node, depth int) (value, error) {
-	v := value{kind: mapping, keys: make([]string, 0, len(node.Content)/2), items: make([]value, 0, len(node.Content)/2)}
-	seen := make(map[string]int, len(node.Content)/2)
+func (w *walker) mapping(node *yaml.Node, indent, depth int) (value, error) {
+	size := len(node.Content) / 2
+	v := value{kind: mapping, keys: make([]string, 0, size), items: make([]value, 0, size)}
+	seen := make(map[string]int, size)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		if key.Kind != yaml.ScalarNode || key.Anchor != "" || key.Style&yaml.TaggedStyle != 0 {
@@ -168,14 +314,17 @@ func (w *walker) mapping(node *yaml.Node, depth int) (value, error) {
 		if key.Tag == "!!merge" {
 			return value{}, w.refuse(key, "merge keys are not supported")
 		}
-		scalar := scalarOf(key)
+		w.scalars = append(w.scalars, located{key, w.layout.start(key)})
+		w.check(key, inFlow)
+		w.checkKey(key)
+		scalar := w.scalar(key)
 		name := scalar.keyText()
-		child, err := w.walk(node.Content[i+1], depth+1)
+		child, err := w.walk(node.Content[i+1], indent, depth+1)
 		if err != nil {
 			return value{}, err
 		}
 		if first, twice := seen[name]; twice {
-			w.notes.repaired(w.offset+key.Line, fmt.Sprintf("the key stands at line %d already, where it counts", w.offset+first))
+			w.repaired(key, fmt.Sprintf("duplicate key: the one at line %d counts", w.offset+first))
 			continue
 		}
 		seen[name] = key.Line
@@ -184,10 +333,20 @@ func (w *walker) mapping(node *yaml.Node, depth int) (value, error) {
 	return v, nil
 }
 
-func scalarOf(node *yaml.Node) value {
-	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle | yaml.TaggedStyle
-	if node.Style&quoted != 0 {
-		return value{kind: text, source: node.Value}
+// quotedStyles are the styles of scalars that are text whatever they look like.
+const quotedStyles = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle |
+	yaml.TaggedStyle
+
+func (r *reading) scalar(node *yaml.Node) value {
+	source := r.source(node)
+	if node.Style&quotedStyles != 0 {
+		return value{kind: text, source: source}
 	}
-	return resolve(node.Value)
+	return resolve(source)
 }
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+func blank(line string) bool { return strings.TrimLeft(line, " ") == "" }
+
+func isEntry(text string) bool { return text == "-" || strings.HasPrefix(text, "- ") }

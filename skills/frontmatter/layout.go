@@ -1,0 +1,242 @@
+package frontmatter
+
+import (
+	"math"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+)
+
+// layout is how a block is written, which its nodes do not show: the library reads more than YAML
+// allows, and other parsers refuse it or read it differently.
+type layout struct {
+	lines []string // without line ends
+
+	last   place // of the node that start was asked for last
+	column int   // characters before it
+}
+
+// located is a scalar and where it begins.
+type located struct {
+	*yaml.Node
+	at place
+}
+
+func newLayout(block string) *layout {
+	l := &layout{lines: strings.Split(block, "\n")}
+	for i, line := range l.lines {
+		l.lines[i] = strings.TrimSuffix(line, "\r")
+	}
+	return l
+}
+
+// place is where something is in a block.
+type place struct{ line, offset int } // from 0; the offset in bytes
+
+func (p place) before(q place) bool {
+	return p.line < q.line || p.line == q.line && p.offset < q.offset
+}
+
+// start returns where a node begins. The library counts columns in characters.
+func (l *layout) start(node *yaml.Node) place {
+	at := min(node.Line, len(l.lines)) - 1
+	// Nodes are asked for in their order: counting each column from the start of its line would take
+	// a time quadratic in the length of a line.
+	if at != l.last.line || node.Column-1 < l.column {
+		l.last, l.column = place{line: at}, 0
+	}
+	for line := l.lines[at]; l.column < node.Column-1 && l.last.offset < len(line); l.column++ {
+		_, size := utf8.DecodeRuneInString(line[l.last.offset:])
+		l.last.offset += size
+	}
+	return l.last
+}
+
+// first returns the character a node begins with, 0 for one that is empty.
+func (l *layout) first(node *yaml.Node) byte {
+	if p := l.start(node); p.offset < len(l.lines[p.line]) {
+		return l.lines[p.line][p.offset]
+	}
+	return 0
+}
+
+// end returns the place behind a quoted text or a flow collection that begins at a place.
+func (l *layout) end(from place) place {
+	depth, quote, last := 0, byte(0), byte(0)
+	for at := from; at.line < len(l.lines); at = (place{line: at.line + 1}) {
+		line := l.lines[at.line]
+		for ; at.offset < len(line); at.offset++ {
+			c := line[at.offset]
+			switch {
+			case quote == '"' && c == '\\', quote == '\'' && c == '\'' && strings.HasPrefix(line[at.offset+1:], "'"):
+				at.offset++
+			case quote != 0:
+				if c == quote {
+					quote, last = 0, c
+				}
+			case c == '#' && at.offset > 0 && line[at.offset-1] == ' ':
+				at.offset = len(line)
+			// Within a plain word a quote is only a character.
+			case (c == '"' || c == '\'') && strings.IndexByte("\x00[{,:?", last) >= 0:
+				quote = c
+			case c == '[' || c == '{':
+				depth++
+				last = c
+			case c == ']' || c == '}':
+				depth--
+				last = c
+			case c != ' ' && c != '\t':
+				last = c
+			}
+			if depth == 0 && quote == 0 && last != 0 {
+				return place{at.line, at.offset + 1}
+			}
+		}
+	}
+	return place{line: len(l.lines)}
+}
+
+// unindented returns the first line of a quoted text or flow collection that is indented no deeper
+// than the collection it is in, or 0. Lines count from 1.
+func (l *layout) unindented(node *yaml.Node, within int) int {
+	from := l.start(node)
+	end := l.end(from)
+	flow := node.Kind != yaml.ScalarNode
+	for at := from.line + 1; at <= min(end.line, len(l.lines)-1); at++ {
+		line := l.lines[at]
+		in := indent(line)
+		switch {
+		case in == len(line):
+		case !flow && (in <= within || line[in] == '\t'):
+			return at + 1
+		case flow && in <= within && line[in] != '#':
+			// The closing bracket may be below the key.
+			if closes := line[in] == ']' || line[in] == '}'; !closes || in < within {
+				return at + 1
+			}
+		}
+	}
+	return 0
+}
+
+// strayTab returns the first line with a tab outside of quoted texts, block texts and comments, or 0.
+// Only tabs count for which separates is true. The scalars of the block are in its order; lines count
+// from 1.
+func (l *layout) strayTab(scalars []located, separates func(line string, at int) bool) int {
+	var quoted place // the end of the last quoted text
+	for n, line := range l.lines {
+		for at := 0; at < len(line); at++ {
+			here := place{n, at}
+			if line[at] != '\t' && !strings.HasPrefix(line[at:], markedTab) || !separates(line, at) || here.before(quoted) {
+				continue
+			}
+			next := sort.Search(len(scalars), func(i int) bool { return here.before(scalars[i].at) })
+			if next > 0 {
+				scalar := scalars[next-1]
+				if scalar.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && scalar.at.line < n {
+					break
+				}
+				if scalar.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 && quoted.before(scalar.at) {
+					if quoted = l.end(scalar.at); here.before(quoted) {
+						continue
+					}
+				}
+			}
+			from := 0
+			if quoted.line == n {
+				from = quoted.offset
+			}
+			if !strings.Contains(line[from:at], " #") && !strings.HasPrefix(line, "#") {
+				return n + 1
+			}
+			break
+		}
+	}
+	return 0
+}
+
+// separates reports whether a tab separates words rather than being part of one.
+func separates(line string, at int) bool {
+	return at == 0 || at+1 == len(line) ||
+		strings.IndexByte(" \t:-?", line[at-1]) >= 0 || strings.IndexByte(" \t#:", line[at+1]) >= 0
+}
+
+// checkLines notes what lines mean to some parsers and not to others.
+func (w *walker) checkLines() {
+	for i, line := range w.layout.lines {
+		switch {
+		case line == "..." || strings.HasPrefix(line, "... "):
+			w.notes.repaired(w.offset+i+1, "the line ... ends the frontmatter")
+			return
+		case strings.HasPrefix(line, "\ufeff"):
+			w.notes.repaired(w.offset+i+1, "the line starts with a byte order mark")
+			return
+		case strings.Contains(line, "\r"):
+			w.notes.repaired(w.offset+i+1, "there is a carriage return within the line")
+			return
+		case strings.ContainsAny(line, oddBreaks):
+			w.notes.repaired(w.offset+i+1, "there is a line break that YAML does not have")
+			return
+		}
+	}
+}
+
+// check notes what is odd about a node. within is the indentation of the collection it is in.
+func (w *walker) check(node *yaml.Node, within int) {
+	quoted := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+	plain := node.Kind == yaml.ScalarNode && node.Style&quotedStyles == 0
+	switch {
+	case w.layout.first(node) == '!':
+		w.repaired(node, "the value has a tag; put it in quotes")
+	case plain && strings.TrimSpace(w.source(node)) != w.source(node):
+		w.repaired(node, "the value has a space of another kind at its end")
+	case plain && within == inFlow && (strings.HasSuffix(node.Value, ":") || node.Value == "-" || node.Value == "?"):
+		w.repaired(node, "an entry is not a plain word; put it in quotes")
+	case node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && endsBlank(node.Value):
+		w.repaired(node, "the last line of the text has nothing but spaces")
+	case w.marked && node.Style&yaml.FoldedStyle != 0 && strings.Contains(node.Value, markedTab):
+		w.repaired(node, "a line of the text starts with a tab")
+	case w.escaped && node.Style&yaml.DoubleQuotedStyle == 0 && hasEscape(node.Value):
+		w.repaired(node, "the text has an escape, which counts in double quotes only")
+	}
+	if within != inFlow && (quoted || node.Style&yaml.FlowStyle != 0) {
+		if at := w.layout.unindented(node, within); at > 0 {
+			w.notes.repaired(w.offset+at, "the lines of a text in quotes, or of a list in brackets, are not indented")
+		}
+	}
+	if comment := node.LineComment; comment != "" {
+		line := w.layout.lines[w.layout.start(node).line]
+		if at := strings.LastIndex(line, comment); at > 0 && line[at-1] != ' ' && line[at-1] != '\t' {
+			w.repaired(node, "a comment needs a space before it")
+		}
+	}
+}
+
+// checkKey notes what is odd about a key.
+func (w *walker) checkKey(key *yaml.Node) {
+	at := w.layout.start(key)
+	before := strings.TrimRight(w.layout.lines[at.line][:at.offset], " \t")
+	scalar := w.scalar(key)
+	infinite := scalar.kind == number && (math.IsInf(scalar.number, 0) || math.IsNaN(scalar.number))
+	switch {
+	case strings.HasSuffix(before, "?"):
+		w.repaired(key, "the key follows a question mark")
+	case key.Value == "" && key.Style&quotedStyles == 0:
+		w.repaired(key, "there is a colon without a key")
+	case infinite:
+		w.repaired(key, "the key is a number that JSON does not have")
+	}
+}
+
+// endsBlank reports whether the last line of a block text has spaces only.
+func endsBlank(text string) bool {
+	text = strings.TrimRight(text, "\n")
+	last := text[strings.LastIndexByte(text, '\n')+1:]
+	return last != "" && blank(last)
+}
+
+func hasEscape(text string) bool {
+	return strings.Contains(text, `\U`) || strings.Contains(text, `\x2f`)
+}
