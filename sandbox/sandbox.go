@@ -4,6 +4,8 @@ package sandbox
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -33,6 +35,24 @@ type Cmd struct {
 	Stdin       []byte   // nil is /dev/null
 	Limits      Limits
 	Network     Network
+}
+
+// Check refuses a command that no runner could start as it is meant.
+//
+// Errors: *[UnavailableError]; *[CwdError].
+func (c *Cmd) Check() error {
+	if len(c.Argv) == 0 || !filepath.IsAbs(c.Argv[0]) {
+		return &UnavailableError{Reason: "the interpreter's path is not absolute"}
+	}
+	for _, s := range slices.Concat(c.Argv, c.Env) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return &UnavailableError{Reason: "an argument or variable contains a NUL byte"}
+		}
+	}
+	if strings.IndexByte(c.Cwd, 0) >= 0 {
+		return &CwdError{Cwd: c.Cwd, Reason: "contains a NUL byte"}
+	}
+	return nil
 }
 
 // Cache is what an interpreter made of the tree before, where it looks for that. The zero value mounts

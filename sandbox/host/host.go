@@ -22,7 +22,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +59,13 @@ func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, erro
 	if ctx.Err() != nil {
 		return &sandbox.Result{Outcome: sandbox.Canceled, Backend: Name, Limits: limits}, nil
 	}
-	if err := check(cmd); err != nil {
+	if !supported {
+		return nil, unavailable("this system has no means to end a command and all that it started", "serve on Linux or another Unix", nil)
+	}
+	if err := cmd.Check(); err != nil {
+		if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
+			u.Backend = Name
+		}
 		return nil, err
 	}
 	dir, err := workingDir(cmd)
@@ -80,21 +85,6 @@ func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, erro
 	return result, nil
 }
 
-func check(cmd *sandbox.Cmd) error {
-	switch {
-	case !supported:
-		return unavailable("this system has no means to end a command and all that it started", "serve on Linux or another Unix", nil)
-	case len(cmd.Argv) == 0 || !filepath.IsAbs(cmd.Argv[0]):
-		return unavailable("the interpreter's path is not absolute", "", nil)
-	}
-	for _, s := range append(append([]string{}, cmd.Argv...), cmd.Env...) {
-		if strings.IndexByte(s, 0) >= 0 {
-			return unavailable("an argument or variable contains a NUL byte", "", nil)
-		}
-	}
-	return nil
-}
-
 func unavailable(reason, remedy string, err error) error {
 	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
 }
@@ -102,9 +92,6 @@ func unavailable(reason, remedy string, err error) error {
 // workingDir is the directory a command starts in.
 func workingDir(cmd *sandbox.Cmd) (string, error) {
 	refuse := func(reason string) (string, error) { return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: reason} }
-	if strings.IndexByte(cmd.Cwd, 0) >= 0 {
-		return refuse("contains a NUL byte")
-	}
 	ws := cmd.Workspace
 	if ws.Dir == nil || ws.Mode == "" || ws.Mode == sandbox.WorkspaceNone {
 		if !filepath.IsAbs(cmd.Cwd) {

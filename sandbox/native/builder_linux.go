@@ -110,12 +110,6 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 // Identity are the host's user and group that a command of a root server is to run as.
 func (p *Plan) Identity() (uid, gid int) { return p.launch.runner.opts.UID, p.launch.runner.opts.GID }
 
-// maxMessage is the longest packet of a helper, and maxOut what all of a guest's files may take.
-const (
-	maxMessage = 64 << 10
-	maxOut     = maxOutBytes + 1<<20
-)
-
 // A process is known by a descriptor, which no other process can come to have.
 type process struct {
 	pid int
@@ -137,7 +131,7 @@ func (p *process) wait() {
 // arrived notes the process that sent the message in which a helper says that it is ready: only the
 // kernel knows what its number is out here.
 func (e *execution) arrived(oob []byte) {
-	defer e.unready()
+	defer e.once.Do(func() { close(e.ready) })
 	if e.runner.builder == nil || e.inside.Load() != nil {
 		return
 	}
@@ -160,14 +154,6 @@ func (e *execution) arrived(oob []byte) {
 		if p := e.inside.Load(); p != nil {
 			p.kill()
 		}
-	}
-}
-
-func (e *execution) unready() {
-	select {
-	case <-e.ready:
-	default:
-		close(e.ready)
 	}
 }
 
@@ -201,73 +187,6 @@ func (e *execution) sample() usage {
 		return usage{memory: g.memory()}
 	}
 	return sample(p.pid, e.limits.Memory, e.mounted(), e.done)
-}
-
-// outlast waits, after the program that made the sandbox ended, for what is inside to be gone.
-func (e *execution) outlast() {
-	if p := e.inside.Load(); p != nil {
-		p.kill()
-		p.wait()
-	}
-}
-
-// forget removes what a Builder made.
-func (e *execution) forget() error {
-	if p := e.inside.Load(); p != nil {
-		_ = p.fd.Close()
-	}
-	if e.command == nil || e.command.Close == nil {
-		return nil
-	}
-	return e.command.Close()
-}
-
-// notLetGo explains a helper that could not be told to start the command.
-func (e *execution) notLetGo(state *os.ProcessState, err error) error {
-	if e.command != nil && !e.said.began {
-		return e.neverBegan(state)
-	}
-	return unavailable("limits could not be put in place", cgroupRemedy, err)
-}
-
-// neverBegan explains a helper that said nothing.
-func (e *execution) neverBegan(state *os.ProcessState) error {
-	c := e.command
-	if c == nil {
-		return unavailable("the helper ended before it could report why: "+state.String(), "", nil)
-	}
-	var private []string
-	for _, s := range []string{string(e.stderr.Stream().Head), e.reported()} {
-		if s = strings.TrimSpace(s); s != "" {
-			private = append(private, s)
-		}
-	}
-	var cause error
-	if len(private) > 0 {
-		cause = builderError(strings.Join(private, "; "))
-	}
-	return unavailable("no sandbox could be made: "+state.String(), namespaceRemedy, cause)
-}
-
-func (e *execution) reported() string {
-	if e.command.Cause == nil {
-		return ""
-	}
-	return e.command.Cause()
-}
-
-type builderError string
-
-func (e builderError) Error() string { return string(e) }
-
-// collect takes what the command left in /out.
-func (e *execution) collect(res *sandbox.Result) {
-	switch {
-	case e.spec.Setting == pidone.Guest:
-		unpack(e.said.out, res)
-	case len(e.said.files) > 0:
-		collect(e.said.files[0], res)
-	}
 }
 
 // unpack judges the files that a guest sent as collect does those of a directory.

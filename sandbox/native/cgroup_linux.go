@@ -254,20 +254,6 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	return g, nil
 }
 
-// makeGroup makes the run's control group, where memory is not sampled. It does so before the helper is
-// started: beside that, the two would wait for one another longer than this takes.
-func (e *execution) makeGroup(base cgroupBase) error {
-	if base.memory == MemorySampled {
-		return nil
-	}
-	group, err := base.create(e.groupLimits())
-	if err != nil {
-		return unavailable("no control group could be made", cgroupRemedy, err)
-	}
-	e.group = group
-	return nil
-}
-
 func writeExisting(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

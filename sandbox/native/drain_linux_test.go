@@ -61,8 +61,8 @@ func TestListenAfterTheDeadline(t *testing.T) {
 	}
 	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
 	e.listen()
-	if e.said.status == nil || e.said.status.ExitStatus() != 7 {
-		t.Errorf("status = %v, want exit 7", e.said.status)
+	if e.report.status == nil || e.report.status.ExitStatus() != 7 {
+		t.Errorf("status = %v, want exit 7", e.report.status)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestListenAfterAReset(t *testing.T) {
 	theirs.Close()
 	e := &execution{launch: launch{runner: New(nil)}, child: &child{control: ours}, egress: newEgress(t.Context(), sandbox.Network{}), ready: make(chan struct{})}
 	e.listen()
-	if e.said.step != "mount /proc" || e.said.errno != unix.EPERM {
-		t.Errorf("the helper said %q, %v, want its last words", e.said.step, e.said.errno)
+	if e.report.step != "mount /proc" || e.report.errno != unix.EPERM {
+		t.Errorf("the helper said %q, %v, want its last words", e.report.step, e.report.errno)
 	}
 }

@@ -25,12 +25,12 @@ func newEgress(ctx context.Context, n sandbox.Network) *egress {
 // serve lets the proxy accept on the socket that the helper handed over behind its directories, and
 // takes it out of files. The command starts only after the helper listens; what it connects to
 // before the proxy accepts waits in the socket's queue.
-func (g *egress) serve(s *said) {
-	if g.proxy == nil || len(s.files) == 0 {
+func (g *egress) serve(r *report) {
+	if g.proxy == nil || len(r.files) == 0 {
 		return
 	}
-	last := s.files[len(s.files)-1]
-	s.files = s.files[:len(s.files)-1]
+	last := r.files[len(r.files)-1]
+	r.files = r.files[:len(r.files)-1]
 	l, err := net.FileListener(last) // has a descriptor of its own
 	_ = last.Close()
 	if err != nil {

@@ -1,12 +1,10 @@
 package native
 
 import (
-	"context"
 	"errors"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -139,22 +137,4 @@ func newMount(fstype string, options [][2]string) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), fstype), nil
-}
-
-// leastTime is what applying may take at least: half of a script's changes is worth less than a wait.
-const leastTime = 10 * time.Second
-
-// applied applies what the run left above a staged workspace.
-func (e *execution) applied(ctx context.Context, outcome sandbox.Outcome) []sandbox.Write {
-	upper, trusted := e.upper, e.upper != nil
-	if upper == nil && len(e.said.files) > 1 {
-		upper = e.said.files[1]
-	}
-	if upper == nil {
-		return nil
-	}
-	return staged.Apply(ctx, &staged.Layer{
-		Upper: upper, Trusted: trusted, UID: e.runner.opts.UID, GID: e.runner.opts.GID, Began: e.began,
-		Workspace: e.cmd.Workspace, Outcome: outcome, MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastTime),
-	})
 }

@@ -2,12 +2,9 @@ package native
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,114 +14,92 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
+	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
 const (
 	sampleEvery = 20 * time.Millisecond
-	drainFor    = 500 * time.Millisecond
+
+	// drainFor is how long output is read after the last process is gone.
+	drainFor = 500 * time.Millisecond
+
+	// leastApply is the least time for applying staged changes: half of a script's changes is worth less
+	// than a wait.
+	leastApply = 10 * time.Second
 )
-
-func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
-	begin := time.Now()
-	limits := cmd.Limits.WithDefaults()
-	if ctx.Err() != nil {
-		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: limits}, nil
-	}
-	if err := check(cmd); err != nil {
-		return nil, err
-	}
-	if b := r.builder; b != nil {
-		if err := b.Check(cmd); err != nil {
-			return nil, err
-		}
-	}
-	e := &execution{
-		launch: launch{runner: r, cmd: cmd, limits: limits},
-		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output),
-		done: make(chan struct{}), ready: make(chan struct{}), began: begin,
-	}
-	res, err := e.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	res.Duration = time.Since(begin)
-	return res, nil
-}
-
-func check(cmd *sandbox.Cmd) error {
-	if len(cmd.Argv) == 0 || !filepath.IsAbs(cmd.Argv[0]) {
-		return unavailable("the interpreter's path is not absolute", "", nil)
-	}
-	for _, s := range append(append([]string{}, cmd.Argv...), cmd.Env...) {
-		if strings.IndexByte(s, 0) >= 0 {
-			return unavailable("an argument or variable contains a NUL byte", "", nil)
-		}
-	}
-	if strings.IndexByte(cmd.Cwd, 0) >= 0 {
-		return &sandbox.CwdError{Cwd: cmd.Cwd, Reason: "contains a NUL byte"}
-	}
-	return nil
-}
 
 // An execution is one run from its start to its result.
 type execution struct {
 	launch
 	child  *child
-	inside atomic.Pointer[process] // process 1 of a sandbox that a Builder made
-	ready  chan struct{}           // closed when the helper has said that it is
 	began  time.Time
-	group  *cgroup // nil when memory is sampled
+	group  *cgroup // nil if memory is sampled
 	stdout *sandbox.Capture
 	stderr *sandbox.Capture
-	said   said
+	report report
 	egress *egress
+
+	// Of a sandbox that a Builder makes.
+	inside atomic.Pointer[process] // process 1 in it
+	guest  atomic.Pointer[guest]   // its kernel, if it has one, once the command may start
+	ready  chan struct{}           // closed once inside is set, or will not be
+	once   sync.Once               // closes ready
 
 	cause   atomic.Pointer[sandbox.Outcome] // why the run was ended from outside
 	crowded atomic.Bool                     // the process limit was seen reached
-	done    chan struct{}
-	guest   atomic.Pointer[guest] // of a sandbox with a kernel of its own, once the command may start
+	done    chan struct{}                   // closed when no process of the run is left
 }
 
-// said is what the helper reported.
-type said struct {
-	files  []*os.File
-	status *syscall.WaitStatus
-	cpu    time.Duration // used by the command and those it waited for
-	cwd    string
-	step   string
-	errno  syscall.Errno
-	began  bool   // the sandbox was there, and the command may have started
-	out    []byte // of a guest
-}
-
-func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
-	base := e.runner.base()
-	e.spec.NoAnonFiles = base.memory == MemorySampled
-	if err := e.makeGroup(base); err != nil {
+// run runs a command in a sandbox of its own.
+func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result, err error) {
+	e := &execution{
+		launch: launch{runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(), root: os.Geteuid() == 0},
+		began:  time.Now(),
+		ready:  make(chan struct{}),
+		done:   make(chan struct{}),
+	}
+	if ctx.Err() != nil {
+		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: e.limits}, nil
+	}
+	if err := cmd.Check(); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if e.group == nil {
-			return
+	if r.builder != nil {
+		if err := r.builder.Check(cmd); err != nil {
+			return nil, err
 		}
-		if rerr := e.group.remove(); rerr != nil && err == nil {
-			err = unavailable("the control group could not be removed", "", rerr)
+	}
+	e.stdout, e.stderr = sandbox.NewCapture(e.limits.Output), sandbox.NewCapture(e.limits.Output)
+	// What could not be cleaned up makes a run fail that nothing else made fail.
+	cleanUp := func(reason string, undo func() error) {
+		if uerr := undo(); uerr != nil && err == nil {
+			res, err = nil, unavailable(reason, "", uerr)
 		}
-	}()
+	}
+	base := r.base()
+	e.spec.NoAnonFiles = base.memory == MemorySampled
+	if base.memory != MemorySampled {
+		// Before the helper is started: at the same time the two would wait for one another longer than
+		// this takes.
+		if e.group, err = base.create(e.groupLimits()); err != nil {
+			return nil, unavailable("no control group could be made", cgroupRemedy, err)
+		}
+		defer cleanUp("the control group could not be removed", e.group.remove)
+	}
 	defer func() {
-		e.closeAll(e.said.files)
-		e.closeAll([]*os.File{e.upper})
-	}()
-	defer func() {
-		if ferr := e.forget(); ferr != nil && err == nil {
-			err = unavailable("the run's own files could not be removed", "", ferr)
+		closeAll(e.report.files)
+		closeAll([]*os.File{e.upper})
+		if p := e.inside.Load(); p != nil {
+			_ = p.fd.Close()
+		}
+		if e.command != nil && e.command.Close != nil {
+			cleanUp("the run's own files could not be removed", e.command.Close)
 		}
 	}()
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	e.child, err = e.start()
-	if err != nil {
+	if e.child, err = e.start(); err != nil {
 		return nil, err
 	}
 	defer e.child.close()
@@ -132,10 +107,14 @@ func (e *execution) run(ctx context.Context) (_ *sandbox.Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.result(ctx, state)
+	if res, err = e.result(ctx, state); err != nil {
+		return nil, err
+	}
+	res.Duration = time.Since(e.began)
+	return res, nil
 }
 
-// supervise lets the command start, drains and watches it, and returns once its processes are
+// supervise lets the command start, reads its output and watches it, and returns once its processes are
 // gone.
 func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	var readers, watchers sync.WaitGroup
@@ -143,43 +122,59 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	defer e.egress.wait()
 	readers.Go(func() { e.drain(e.child.stdout, e.stdout) })
 	readers.Go(func() { e.drain(e.child.stderr, e.stderr) })
-	readers.Go(func() { e.listen(); e.unready() })
+	readers.Go(func() {
+		e.listen()
+		e.once.Do(func() { close(e.ready) })
+	})
 	if e.child.stdin != nil {
-		readers.Go(func() { e.child.feed(e.cmd.Stdin) })
+		readers.Go(func() { // a command need not read what it is given
+			_, _ = e.child.stdin.Write(e.cmd.Stdin)
+			_ = e.child.stdin.Close()
+		})
 	}
 	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
 	watchers.Go(e.meter)
-	// Killing the helper makes letting it go fail too, and then says how the run ended.
+	// Killing the helper makes letting it go fail too; then the cause of that is how the run ended.
 	goErr := e.letGo()
 	if goErr != nil && !e.end(sandbox.Canceled) {
 		goErr = nil
 	}
 	state, err := e.child.proc.Wait()
-	e.outlast()
+	if p := e.inside.Load(); p != nil {
+		// The program that made the sandbox may end before what is inside does.
+		p.kill()
+		p.wait()
+	}
 	close(e.done)
 	e.egress.cancel()
 	watchers.Wait()
 	// Nobody is left who could write; what is read from here on was written before.
 	deadline := time.Now().Add(drainFor)
-	for _, f := range []*os.File{e.child.stdin, e.child.stdout, e.child.stderr, e.child.control} {
-		if f != nil {
-			_ = f.SetDeadline(deadline)
-		}
+	for _, f := range []*os.File{e.child.stdout, e.child.stderr, e.child.control} {
+		_ = f.SetDeadline(deadline)
 	}
 	if e.child.stdin != nil {
 		_ = e.child.stdin.SetDeadline(time.Now())
 	}
 	readers.Wait()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, unavailable("the helper could not be waited for", "", err)
+	case goErr == nil || e.report.step != "":
+		return state, nil
+	case e.command != nil && !e.report.began:
+		return nil, e.neverBegan(state)
 	}
-	if goErr != nil && e.said.step == "" {
-		return nil, e.notLetGo(state, goErr)
-	}
-	return state, nil
+	return nil, unavailable("limits could not be put in place", cgroupRemedy, goErr)
 }
 
-// letGo puts the limits in place and tells the helper that they are.
+func (e *execution) drain(f *os.File, into *sandbox.Capture) {
+	if into.Drain(f) {
+		e.end(sandbox.OutputLimit)
+	}
+}
+
+// letGo puts the limits in place and tells the helper that it may start the command.
 func (e *execution) letGo() error {
 	pids, err := e.members()
 	if err != nil {
@@ -190,7 +185,7 @@ func (e *execution) letGo() error {
 	case e.group == nil:
 	case e.group.hasDoors() && e.spec.Setting != pidone.Guest:
 		doors, err = e.group.doors()
-		defer e.closeAll(doors)
+		defer closeAll(doors)
 		if err != nil {
 			return err
 		}
@@ -202,7 +197,25 @@ func (e *execution) letGo() error {
 			}
 		}
 	}
-	return e.child.letGo(doors)
+	conn, err := e.child.control.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(doors) > 0 {
+		fds := make([]int, len(doors))
+		for i, d := range doors {
+			fds[i] = int(d.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	var serr error
+	err = conn.Write(func(fd uintptr) bool {
+		serr = unix.Sendmsg(int(fd), []byte{pidone.MsgGo, byte(len(doors))}, rights, nil, unix.MSG_NOSIGNAL)
+		return serr != unix.EAGAIN && serr != unix.EINTR
+	})
+	runtime.KeepAlive(doors)
+	return errors.Join(err, serr)
 }
 
 // end ends the run and reports whether cause is why; the first cause stays.
@@ -219,110 +232,49 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 	return first
 }
 
-func (e *execution) drain(f *os.File, into *sandbox.Capture) {
-	if into.Drain(f) {
-		e.end(sandbox.OutputLimit)
-	}
-}
-
-// listen reads the helper's messages until its end of the socket is closed.
-func (e *execution) listen() {
-	conn, err := e.child.control.SyscallConn()
-	if err != nil {
-		return
-	}
-	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4)+unix.CmsgSpace(unix.SizeofUcred))
-	for {
-		var n, oobn int
-		var rerr error
-		receive := func(fd uintptr) bool {
-			// A helper that ended without reading what it was sent leaves this error before its last words.
-			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
-				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			}
-			return rerr != unix.EAGAIN && rerr != unix.EINTR
-		}
-		err := conn.Read(receive)
-		if errors.Is(err, os.ErrDeadlineExceeded) { // what was sent before is still there
-			err = conn.Control(func(fd uintptr) {
-				for !receive(fd) && rerr == unix.EINTR {
-				}
-			})
-		}
-		if err != nil || rerr != nil || n <= 0 {
-			return
-		}
-		e.said.take(buf[:n], oob[:oobn])
-		if buf[0] == pidone.MsgFiles {
-			e.egress.serve(&e.said)
-			e.arrived(oob[:oobn])
-		}
-	}
-}
-
-func (s *said) take(msg, oob []byte) {
-	body := msg[1:]
-	switch msg[0] {
-	case pidone.MsgFiles:
-		s.began = true
-		controls, err := unix.ParseSocketControlMessage(oob)
-		if err != nil {
-			return
-		}
-		for i := range controls {
-			fds, err := unix.ParseUnixRights(&controls[i])
-			if err != nil {
-				continue
-			}
-			for _, fd := range fds {
-				s.files = append(s.files, os.NewFile(uintptr(fd), "dir"))
-			}
-		}
-	case pidone.MsgOut:
-		s.out = append(s.out, body[:min(len(body), maxOut-len(s.out))]...)
-	case pidone.MsgCwd:
-		s.cwd = string(body)
-	case pidone.MsgError:
-		if len(body) >= 4 {
-			s.errno, s.step = syscall.Errno(binary.LittleEndian.Uint32(body)), string(body[4:])
-		}
-	case pidone.MsgExit:
-		if len(body) == 8 {
-			ws := syscall.WaitStatus(binary.LittleEndian.Uint32(body))
-			s.status = &ws
-			s.cpu = time.Duration(binary.LittleEndian.Uint32(body[4:])) * time.Millisecond
-		}
-	}
-}
-
+// result returns what the run did, after no process of it is left.
 func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbox.Result, error) {
 	res := &sandbox.Result{Limits: e.limits}
 	cause := e.cause.Load()
 	switch {
-	case e.said.cwd != "":
-		return nil, &sandbox.CwdError{Cwd: e.cmd.Cwd, Reason: e.said.cwd}
-	case e.said.step != "":
+	case e.report.cwd != "":
+		return nil, &sandbox.CwdError{Cwd: e.cmd.Cwd, Reason: e.report.cwd}
+	case e.report.step != "":
 		return nil, e.setupError()
 	case cause != nil:
 		res.Outcome = *cause
 	case e.group != nil && e.group.killed():
 		res.Outcome = sandbox.MemoryLimit
-	case e.said.status != nil:
-		e.ended(res, *e.said.status)
-	case e.said.began:
+	case e.report.status != nil:
+		e.ended(res, *e.report.status)
+	case e.report.began:
 		// The first process was killed from outside, and everything with it.
 		res.Outcome, res.Signal = sandbox.Signaled, unix.SignalName(unix.SIGKILL)
 	default:
 		return nil, e.neverBegan(state)
 	}
 	res.Stdout, res.Stderr = e.stdout.Stream(), e.stderr.Stream()
-	e.collect(res)
-	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
-		res.Writes = e.applied(ctx, res.Outcome)
+	switch {
+	case e.spec.Setting == pidone.Guest:
+		unpack(e.report.out, res)
+	case len(e.report.files) > 0:
+		collect(e.report.files[0], res)
+	}
+	upper, trusted := e.upper, e.upper != nil
+	if upper == nil && len(e.report.files) > 1 {
+		upper = e.report.files[1]
+	}
+	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
+		res.Writes = staged.Apply(ctx, &staged.Layer{
+			Upper: upper, Trusted: trusted, UID: e.runner.opts.UID, GID: e.runner.opts.GID,
+			Began: e.began, Workspace: e.cmd.Workspace, Outcome: res.Outcome,
+			MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastApply),
+		})
 	}
 	return res, nil
 }
 
+// ended notes how the command itself ended.
 func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 	res.Outcome, res.ExitCode = sandbox.Exited, ws.ExitStatus()
 	if ws.Signaled() {
@@ -330,13 +282,11 @@ func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 		res.Signal = unix.SignalName(ws.Signal())
 	}
 	// Anybody can send that signal. The kernel counts in ticks, which are coarse.
-	if res.Signal == "SIGXCPU" && e.said.cpu >= e.limits.CPU/2 {
+	if res.Signal == "SIGXCPU" && e.report.cpu >= e.limits.CPU/2 {
 		res.Outcome, res.Signal = sandbox.TimedOut, ""
 	}
-	if ws == 0 {
-		return
-	}
-	if e.crowded.Load() || (e.group != nil && e.group.refused()) {
+	// A command that was refused a process and succeeded all the same has its own outcome.
+	if ws != 0 && (e.crowded.Load() || e.group != nil && e.group.refused()) {
 		res.Outcome = sandbox.PIDsLimit
 	}
 }

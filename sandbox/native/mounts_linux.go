@@ -1,0 +1,127 @@
+package native
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// mounts decides how each directory gets into the sandbox. A parent with the right to do so
+// makes the mounts itself: it may reach directories that the helper's user may not.
+func (l *launch) mounts() error {
+	if err := l.add(l.cmd.Tree, sandbox.SkillDir, true); err != nil {
+		return err
+	}
+	if in := l.cmd.Interpreter; in != nil {
+		for _, path := range in.Mounts {
+			if !mountable(path) {
+				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
+					"install "+in.Name+" below /usr, /opt or a home directory, not below /tmp, /etc or /workspace, and restart the server", nil)
+			}
+			d, err := openDir(path)
+			if err != nil {
+				return unavailable("the interpreter's directory cannot be opened", "reinstall "+in.Name, err)
+			}
+			l.opened = append(l.opened, d)
+			if err := l.add(d, path, true); err != nil {
+				return err
+			}
+		}
+	}
+	if c := l.cmd.Cache; c.Dir != nil {
+		if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
+			return unavailable("the place of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
+		}
+		if err := l.add(c.Dir, c.At, true); err != nil {
+			return err
+		}
+	}
+	switch ws := l.cmd.Workspace; ws.Mode {
+	case "", sandbox.WorkspaceNone:
+		return nil
+	case sandbox.WorkspaceRO:
+		return l.add(ws.Dir, sandbox.WorkspaceDir, true)
+	case sandbox.WorkspaceRW:
+		return l.add(ws.Dir, sandbox.WorkspaceDir, false)
+	case sandbox.WorkspaceStaged:
+		return l.addOverlay(ws.Dir)
+	default:
+		return unavailable("unknown workspace mode", "", nil)
+	}
+}
+
+// mountable keeps an interpreter's directory from covering a part of the sandbox.
+func mountable(path string) bool {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return false
+	}
+	first, _, _ := strings.Cut(path[1:], "/")
+	switch first {
+	case "usr", "etc", "dev", "proc", "sys", "tmp", "skill", "workspace", "out", ".layers":
+		return false
+	}
+	return true
+}
+
+func openDir(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func (l *launch) add(dir *os.File, target string, readOnly bool) error {
+	if dir == nil {
+		return unavailable("no directory for "+target, "", nil)
+	}
+	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
+	// Only these never change while an overlay lies over them.
+	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At
+	if d, err := detach(dir, readOnly); err == nil {
+		m.Kind = pidone.Detached
+		l.opened = append(l.opened, d)
+		l.files = append(l.files, d)
+	} else {
+		path, err := pathOf(dir)
+		if err != nil {
+			return unavailable("the directory for "+target+" has no path any more", "", err)
+		}
+		m.Path = path
+		l.files = append(l.files, dir)
+	}
+	l.spec.Mounts = append(l.spec.Mounts, m)
+	return nil
+}
+
+// detach makes a mount of dir that is attached nowhere, which takes the right to mount.
+func detach(dir *os.File, readOnly bool) (*os.File, error) {
+	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir.Name())
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func pathOf(dir *os.File) (string, error) {
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
+}
+
+// Landlock reports whether this kernel has the layer that keeps a command from writing to named pipes of
+// directories that are mounted read-only.
+func Landlock() bool { return pidone.Landlock() }

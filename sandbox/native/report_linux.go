@@ -1,0 +1,167 @@
+package native
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// maxMessage is the longest packet of a helper, and maxOut the most that all files of a guest may take.
+const (
+	maxMessage = 64 << 10
+	maxOut     = maxOutBytes + 1<<20
+)
+
+// A report is what the helper said.
+type report struct {
+	files  []*os.File // /out, then the upper layer if the helper made the overlay
+	status *syscall.WaitStatus
+	cpu    time.Duration // used by the command and those it waited for
+	cwd    string        // why the working directory was refused
+	step   string        // that failed
+	errno  syscall.Errno
+	began  bool   // the sandbox was there, and the command may have started
+	out    []byte // of a guest
+}
+
+// listen reads the helper's messages until its end of the socket is closed.
+func (e *execution) listen() {
+	conn, err := e.child.control.SyscallConn()
+	if err != nil {
+		return
+	}
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4)+unix.CmsgSpace(unix.SizeofUcred))
+	for {
+		var n, oobn int
+		var rerr error
+		receive := func(fd uintptr) bool {
+			// A helper that ended without reading what it was sent leaves this error before its last words.
+			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
+				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			}
+			return rerr != unix.EAGAIN && rerr != unix.EINTR
+		}
+		err := conn.Read(receive)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // what was sent before is still there
+			err = conn.Control(func(fd uintptr) {
+				for !receive(fd) && rerr == unix.EINTR {
+				}
+			})
+		}
+		if err != nil || rerr != nil || n <= 0 {
+			return
+		}
+		e.report.take(buf[:n], oob[:oobn])
+		if buf[0] == pidone.MsgFiles {
+			e.egress.serve(&e.report)
+			e.arrived(oob[:oobn])
+		}
+	}
+}
+
+// take notes one message and the descriptors that came with it.
+func (r *report) take(msg, oob []byte) {
+	body := msg[1:]
+	switch msg[0] {
+	case pidone.MsgFiles:
+		r.began = true
+		controls, err := unix.ParseSocketControlMessage(oob)
+		if err != nil {
+			return
+		}
+		for i := range controls {
+			fds, err := unix.ParseUnixRights(&controls[i])
+			if err != nil {
+				continue
+			}
+			for _, fd := range fds {
+				r.files = append(r.files, os.NewFile(uintptr(fd), "dir"))
+			}
+		}
+	case pidone.MsgOut:
+		r.out = append(r.out, body[:min(len(body), maxOut-len(r.out))]...)
+	case pidone.MsgCwd:
+		r.cwd = string(body)
+	case pidone.MsgError:
+		if len(body) >= 4 {
+			r.errno, r.step = syscall.Errno(binary.LittleEndian.Uint32(body)), string(body[4:])
+		}
+	case pidone.MsgExit:
+		if len(body) == 8 {
+			ws := syscall.WaitStatus(binary.LittleEndian.Uint32(body))
+			r.status = &ws
+			r.cpu = time.Duration(binary.LittleEndian.Uint32(body[4:])) * time.Millisecond
+		}
+	}
+}
+
+// setupError explains a step of the helper that failed.
+func (e *execution) setupError() error {
+	cause := error(e.report.errno)
+	reason := "cannot " + e.report.step
+	switch {
+	case e.report.step == pidone.EnterStep:
+		return unavailable("limits could not be put in place", cgroupRemedy, cause)
+	case e.report.step == "start the interpreter":
+		return unavailable(reason, "check that the interpreter and its libraries lie below /usr or in its own directory", cause)
+	case strings.HasPrefix(e.report.step, "filter "):
+		return unavailable(reason, "use a kernel with seccomp filters on amd64 or arm64", cause)
+	case e.report.step == "mount /proc":
+		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined (Docker) "+
+			"or unmask=ALL (Podman)", cause)
+	case e.report.errno == unix.EPERM || e.report.errno == unix.EACCES:
+		return unavailable(reason, namespaceRemedy, cause)
+	case e.report.errno == unix.ENOSYS || e.report.errno == unix.EINVAL:
+		return unavailable(reason, "use a kernel of version 5.12 or later", cause)
+	}
+	return unavailable(reason, "", cause)
+}
+
+// neverBegan explains a helper that said nothing.
+func (e *execution) neverBegan(state *os.ProcessState) error {
+	if e.command == nil {
+		return unavailable("the helper ended before it could report why: "+state.String(), "", nil)
+	}
+	private := strings.TrimSpace(string(e.stderr.Stream().Head))
+	if e.command.Cause != nil {
+		private = strings.Trim(private+"; "+strings.TrimSpace(e.command.Cause()), "; ")
+	}
+	var cause error
+	if private != "" {
+		cause = errors.New(private)
+	}
+	return unavailable("no sandbox could be made: "+state.String(), namespaceRemedy, cause)
+}
+
+const (
+	// cgroupRemedy mends a control group that refuses what is to be in it.
+	cgroupRemedy = "check the server's right to use control groups"
+
+	namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
+		"user.max_user_namespaces above 0 and kernel.apparmor_restrict_unprivileged_userns=0 " +
+		"(or an AppArmor profile with userns for this program); " +
+		"in a container, --security-opt seccomp=unconfined --security-opt apparmor=unconfined " +
+		"--security-opt systempaths=unconfined (Podman: unmask=ALL)"
+)
+
+// startError explains a helper that could not be started.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return unavailable("the system does not allow user namespaces", namespaceRemedy, err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
+		return unavailable("no further namespace is allowed", "raise user.max_user_namespaces and the other sysctls of that family", err)
+	case errors.Is(err, unix.EACCES):
+		return unavailable("the server's binary cannot be executed by the sandbox user", "give the binary mode 0755", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		return unavailable("the kernel has no user namespaces", "use a kernel of version 5.12 or later with user namespaces", err)
+	}
+	return unavailable("the helper could not be started", "", err)
+}
