@@ -105,7 +105,7 @@ func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*m
 	if err != nil {
 		return s.toolError(ctx, err, nil)
 	}
-	call.Aside = func() bool { return wire.StandAside(ctx) }
+	call.Aside = func() bool { return wire.YieldSlot(ctx) }
 	run.Call = call
 	run.CanAsk, run.Answer = canAsk(ctx), answerOf(request)
 	stop := s.reportProgress(ctx, &run.Call, request)

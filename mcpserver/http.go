@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/mark3labs/mcp-go/mcp"
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
@@ -43,10 +42,14 @@ func (o HTTPOptions) Check() error {
 // seconds to finish.
 func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOptions) error {
 	opts := wire.HTTPOptions{
-		Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()), CacheTTL: s.cacheTTL(), Logger: s.cfg.Logger, Withhold: s.withhold,
-		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
-		Path:       o.Path, Hosts: o.Hosts, Origins: o.Origins, Rate: rate.Limit(o.Rate), Burst: o.Burst,
-		Ready: s.isReady, SessionEnded: s.cfg.Sessions.EndProtocolSession, Changes: s.changesFor,
+		Path:         o.Path,
+		Hosts:        o.Hosts,
+		Origins:      o.Origins,
+		Rate:         rate.Limit(o.Rate),
+		Burst:        o.Burst,
+		Ready:        s.isReady,
+		SessionEnded: s.cfg.Sessions.EndProtocolSession,
+		Changes:      s.changesFor,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true
 		},
@@ -59,7 +62,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 			return withPrincipal(s.trace.headerContext(r), principal), principal.Name, ok
 		}
 	}
-	handler, err := wire.NewHTTP(s.mcp, opts)
+	handler, err := wire.NewHTTP(s.dispatcher(), opts)
 	if err != nil {
 		listener.Close()
 		return err

@@ -262,10 +262,20 @@ func (s *Server) scanned(ctx context.Context) error {
 // ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts are
 // killed then, other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	return wire.ServeStdio(ctx, s.mcp, &wire.StdioOptions{
-		In: in, Out: out, Logger: s.cfg.Logger, Withhold: s.withhold, Methods: s.trace.traced(s.methods()), Overrides: s.trace.traced(s.overrides()),
-		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version}, CacheTTL: s.cacheTTL(),
-	})
+	return wire.ServeStdio(ctx, s.dispatcher(), &wire.StdioOptions{In: in, Out: out})
+}
+
+// dispatcher answers messages of any transport.
+func (s *Server) dispatcher() *wire.Dispatcher {
+	return &wire.Dispatcher{
+		Server:     s.mcp,
+		Methods:    s.trace.traced(s.methods()),
+		Overrides:  s.trace.traced(s.overrides()),
+		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
+		CacheTTL:   s.cacheTTL(),
+		Logger:     s.cfg.Logger,
+		Withhold:   s.withhold,
+	}
 }
 
 // cacheTTL is how long a client may keep a list.

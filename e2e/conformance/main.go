@@ -40,10 +40,13 @@ func main() {
 // run serves until ctx ends.
 func run(ctx context.Context, logger *slog.Logger) error {
 	f := newFixture()
-	handler, err := wire.NewHTTP(f.mcp, wire.HTTPOptions{
-		Overrides: f.overrides(), ServerInfo: mcp.Implementation{Name: name, Version: version},
-		CacheTTL: time.Minute, Logger: logger,
-	})
+	handler, err := wire.NewHTTP(&wire.Dispatcher{
+		Server:     f.mcp,
+		Overrides:  f.overrides(),
+		ServerInfo: mcp.Implementation{Name: name, Version: version},
+		CacheTTL:   time.Minute,
+		Logger:     logger,
+	}, wire.HTTPOptions{})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // asks sends requests to the client and routes its responses back.
@@ -26,34 +25,9 @@ func newAsks(out *lineWriter, closed <-chan struct{}) *asks {
 	return &asks{out: out, closed: closed, pending: make(map[string]chan *message)}
 }
 
-// elicit sends elicitation/create to a client that declared the mode. mcp-go
-// itself asks clients that declared nothing.
-func (a *asks) elicit(ctx context.Context, has mcp.ClientCapabilities, r mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
-	able := has.Elicitation != nil
-	if able && r.Params.Mode == mcp.ElicitationModeURL {
-		able = has.Elicitation.URL != nil
-	}
-	if !able {
-		return nil, server.ErrElicitationNotSupported
-	}
-	var result mcp.ElicitationResult
-	if err := a.ask(ctx, mcp.MethodElicitationCreate, r.Params, &result); err != nil {
-		return nil, err
-	}
-	return &result, nil
-}
-
-func (a *asks) roots(ctx context.Context, has mcp.ClientCapabilities) (*mcp.ListRootsResult, error) {
-	if has.Roots == nil {
-		return nil, server.ErrRootsNotSupported
-	}
-	var result mcp.ListRootsResult
-	if err := a.ask(ctx, mcp.MethodListRoots, nil, &result); err != nil {
-		return nil, err
-	}
-	return &result, nil
-}
-
+// ask sends a request and decodes the result of its answer.
+//
+// Errors: an error that the client answered with, a result of another form, ctx, [ErrDisconnected].
 func (a *asks) ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
 	id, answer := a.register()
 	defer a.forget(id)

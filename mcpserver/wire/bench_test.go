@@ -40,7 +40,9 @@ func BenchmarkServeStdio(b *testing.B) {
 	in, feed := io.Pipe()
 	read, out := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- ServeStdio(b.Context(), testServer(), &StdioOptions{In: in, Out: out}) }()
+	go func() {
+		done <- ServeStdio(b.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: out})
+	}()
 	line := []byte(callLine("1", "echo", benchArguments) + "\n")
 	answers := bufio.NewReader(read)
 	b.ReportAllocs()

@@ -12,8 +12,8 @@ type call struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	session *callSession
-	listen  bool
-	inline  bool            // a ping, which never has to wait
+	listen  bool            // a subscription
+	ping    bool            // which never has to wait
 	wait    <-chan struct{} // an initialize request that came earlier, or nil
 	release chan struct{}   // closed when this initialize request is answered, or nil
 
@@ -52,7 +52,7 @@ func (t *callTable) add(c *call) (bool, *Error) {
 		return false, invalidRequest("id is in use by another request")
 	case c.listen && t.listens >= t.maxListens:
 		return false, &Error{Code: CodeBusy, Message: "too many open subscriptions"}
-	case c.inline:
+	case c.ping:
 	case !c.listen && t.calls >= t.maxCalls, t.bytes > 0 && t.bytes+len(c.msg.raw) > t.maxBytes:
 		return false, &Error{Code: CodeBusy, Message: "too many requests in flight"}
 	}

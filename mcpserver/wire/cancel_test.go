@@ -43,7 +43,7 @@ func blockingServer() (*server.MCPServer, *blocker) {
 func TestQuickCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, b := blockingServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		for i := range 200 {
 			id := fmt.Sprint(i)
 			if i%2 == 0 {
@@ -66,7 +66,7 @@ func TestQuickCancels(t *testing.T) {
 func TestQuickCancelsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, b := blockingServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		var lines []string
 		for i := range 200 {
 			lines = append(lines, callLine(fmt.Sprint(i), "block", ""), cancelLine(fmt.Sprint(i)))
@@ -83,7 +83,7 @@ func TestQuickCancelsAtOnce(t *testing.T) {
 func TestCancelTakesTheRightOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, b := blockingServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		// Equal as float64 or as text, different as ids.
 		ids := []string{"9007199254740992", "9007199254740993", `"9007199254740993"`}
 		for _, id := range ids {
@@ -118,7 +118,7 @@ func TestInitializeIsNotCancellable(t *testing.T) {
 		srv.AddTool(mcp.NewTool("echo"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultText(ClientOf(ctx).Info.Name), nil
 		})
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		got := p.send(initialize, cancelLine(`"init"`), callLine("1", "echo", ""), `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
 		if len(got) != 1 || !strings.Contains(got[0], `"id":2,`) {
 			t.Fatalf("before initialize is answered: %q, want the ping alone", got)
@@ -134,7 +134,7 @@ func TestInitializeIsNotCancellable(t *testing.T) {
 func TestDuplicateID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, b := blockingServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		p.send(callLine("7", "block", ""))
 		for _, line := range []string{callLine("7", "echo", ""), `{"jsonrpc":"2.0","id":7,"method":"ping"}`, listenLine("7", `{"toolsListChanged":true}`)} {
 			if got := p.send(line); len(got) != 1 || !strings.Contains(got[0], `"id":7,"error":{"code":-32600`) {
@@ -150,7 +150,7 @@ func TestDuplicateID(t *testing.T) {
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, b := blockingServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		for i := range 64 * waitingPerSlot {
 			p.send(callLine(fmt.Sprint(i), "block", ""))
 		}
@@ -195,9 +195,9 @@ func TestWaitingCallsRunInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
 		peak := addSlow(srv)
-		opts := testOptions()
+		opts := &StdioOptions{}
 		opts.MaxInFlight = 3
-		p := startPeer(t, srv, opts)
+		p := startPeer(t, fixture(srv), opts)
 		start := time.Now()
 		for i := range 9 {
 			p.send(callLine(fmt.Sprint(i), "slow", ""))
@@ -219,9 +219,9 @@ func TestWaitingCallsRunInTurn(t *testing.T) {
 func TestManyBytesWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, _ := blockingServer()
-		opts := testOptions()
+		opts := &StdioOptions{}
 		opts.MaxLine = 1 << 10
-		p := startPeer(t, srv, opts)
+		p := startPeer(t, fixture(srv), opts)
 		filler := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", 900))
 		busy := 0
 		for i := range 20 {

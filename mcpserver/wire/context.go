@@ -38,15 +38,14 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// StandAside gives the place that the request of ctx takes among those that may run to others, while
-// the handler waits for its turn at something scarce. The request can be cancelled and is answered as
-// before; the handler has to bound how many stand aside. It reports false, and the request keeps its
-// place, when those that stand aside over HTTP take too much memory already: 64 MiB in all, 32 MiB of one
-// principal, counted as their messages are long; the handler is then not to wait. Done again, and outside
-// of a request, it does nothing.
-func StandAside(ctx context.Context) bool {
-	s, ok := server.ClientSessionFromContext(ctx).(interface{ standAside() bool })
-	return !ok || s.standAside()
+// YieldSlot gives the slot that the request of ctx has among those that may run to another one, while the
+// handler waits for its turn at something scarce. The request can be cancelled and is answered as before;
+// the handler has to bound how many requests wait so. It reports false, and the request keeps its slot, if
+// the messages of requests that yielded theirs over HTTP take too much memory already: 64 MiB in all, 32 MiB
+// of one principal; the handler is then not to wait. Done again, and outside of a request, it does nothing.
+func YieldSlot(ctx context.Context) bool {
+	s, ok := server.ClientSessionFromContext(ctx).(*callSession)
+	return !ok || s.yield == nil || s.yield()
 }
 
 type requestIDKey struct{}

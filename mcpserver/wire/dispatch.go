@@ -111,7 +111,12 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	reply := d.Server.HandleMessage(context.WithValue(ctx, errorSlotKey{}, slot), raw)
 	switch reply := reply.(type) {
 	case mcp.JSONRPCResponse:
-		return d.passOn(m, reply.Result), nil
+		if listen, ok := reply.Result.(mcp.SubscriptionsListenResult); ok {
+			// The one result that repeats the request id, which mcp-go holds as a float64.
+			listen.EnsureResultMeta().SetSubscriptionID(m.id)
+			return listen, nil
+		}
+		return reply.Result, nil
 	case mcp.JSONRPCError:
 		return d.replace(ctx, m, slot, &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data})
 	}
@@ -148,16 +153,6 @@ func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, f
 // gets a vaguer answer.
 func fromDecoder(message string) bool {
 	return strings.HasPrefix(message, "unparsable ") || strings.Contains(message, "json: ") || strings.HasPrefix(message, "illegal base64 data")
-}
-
-// passOn corrects the one result of mcp-go that repeats the request id, which
-// mcp-go holds as a float64.
-func (d *Dispatcher) passOn(m *message, result any) any {
-	if listen, ok := result.(mcp.SubscriptionsListenResult); ok {
-		listen.EnsureResultMeta().SetSubscriptionID(m.id)
-		return listen
-	}
-	return result
 }
 
 // rewritten is the request m under another method, with everything in it that mcp-go reads.

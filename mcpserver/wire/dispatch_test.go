@@ -14,17 +14,15 @@ import (
 )
 
 func testDispatcher(log io.Writer) *Dispatcher {
-	opts := testOptions()
-	opts.Methods["skills/unmarshalable"] = func(context.Context, *Request) (any, error) { return make(chan int), nil }
-	opts.Methods["skills/plain"] = func(context.Context, *Request) (any, error) { return map[string]int{"a": 1}, nil }
-	opts.Methods["skills/panic"] = func(context.Context, *Request) (any, error) { panic("/home/secret") }
-	opts.Methods["skills/badData"] = func(context.Context, *Request) (any, error) {
+	d := fixture(testServer())
+	d.Methods["skills/unmarshalable"] = func(context.Context, *Request) (any, error) { return make(chan int), nil }
+	d.Methods["skills/plain"] = func(context.Context, *Request) (any, error) { return map[string]int{"a": 1}, nil }
+	d.Methods["skills/panic"] = func(context.Context, *Request) (any, error) { panic("/home/secret") }
+	d.Methods["skills/badData"] = func(context.Context, *Request) (any, error) {
 		return nil, &Error{Code: 1, Message: "m", Data: func() {}}
 	}
-	return &Dispatcher{
-		Server: testServer(), Methods: opts.Methods, Overrides: opts.Overrides, ServerInfo: opts.ServerInfo,
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
-	}
+	d.CacheTTL, d.Logger = 0, slog.New(slog.NewTextHandler(log, nil))
+	return d
 }
 
 func TestDispatch(t *testing.T) {

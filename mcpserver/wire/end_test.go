@@ -46,7 +46,7 @@ func TestEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ended := make(chan error, 1)
 				srv, b := runnerServer(ended)
-				p := startPeer(t, srv, testOptions())
+				p := startPeer(t, fixture(srv), &StdioOptions{})
 				p.send(callLine("1", "script", ""), callLine("2", "second", ""), callLine("3", "block", ""), listenLine("4", `{"toolsListChanged":true}`))
 				start := time.Now()
 				end(p)
@@ -74,7 +74,7 @@ func TestEnd(t *testing.T) {
 
 func TestEndIdleReturnsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPeer(t, testServer(), testOptions())
+		p := startPeer(t, fixture(testServer()), &StdioOptions{})
 		p.send(callLine("1", "echo", ""))
 		start := time.Now()
 		if err := p.end(); err != nil || time.Since(start) != 0 {
@@ -85,7 +85,7 @@ func TestEndIdleReturnsAtOnce(t *testing.T) {
 
 func TestLastLineWithoutNewline(t *testing.T) {
 	out := new(lineLog)
-	err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: strings.NewReader(callLine("1", "echo", "")), Out: out, Drain: time.Hour})
+	err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: strings.NewReader(callLine("1", "echo", "")), Out: out, Drain: time.Hour})
 	if got := out.take(); err != nil || len(got) != 1 || !strings.Contains(got[0], "echo") {
 		t.Errorf("ServeStdio() = %v, wrote %q", err, got)
 	}
@@ -98,7 +98,7 @@ func TestHandlerThatIgnoresItsContext(t *testing.T) {
 			<-release
 			return mcp.NewToolResultText("late"), nil
 		})
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		p.send(callLine("1", "deaf", ""))
 		start := time.Now()
 		if err := p.end(); err != nil || time.Since(start) != 2200*time.Millisecond {
@@ -122,7 +122,9 @@ func TestClosedOutput(t *testing.T) {
 	defer feed.Close()
 	srv, b := blockingServer()
 	result := make(chan error)
-	go func() { result <- ServeStdio(t.Context(), srv, &StdioOptions{In: in, Out: w, Drain: time.Hour}) }()
+	go func() {
+		result <- ServeStdio(t.Context(), &Dispatcher{Server: srv}, &StdioOptions{In: in, Out: w, Drain: time.Hour})
+	}()
 	io.WriteString(feed, callLine("1", "block", "")+"\n"+callLine("2", "echo", "")+"\n")
 	if _, err := r.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
@@ -142,9 +144,9 @@ func TestStuckOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
 		unread, out := io.Pipe()
-		opts := testOptions()
+		opts := &StdioOptions{}
 		opts.Out = out
-		p := startPeer(t, srv, opts)
+		p := startPeer(t, fixture(srv), opts)
 		p.send(initialize, callLine("1", "progress", `{"n":1000}`))
 		for range 500 {
 			srv.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
@@ -189,10 +191,10 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestStreamErrors(t *testing.T) {
 	broken := errors.New("disk full")
 	ping := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
-	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: ping, Out: failingWriter{broken}}); !errors.Is(err, broken) {
+	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: ping, Out: failingWriter{broken}}); !errors.Is(err, broken) {
 		t.Errorf("failing output: %v, want %v", err, broken)
 	}
-	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: iotest.ErrReader(broken), Out: io.Discard}); !errors.Is(err, broken) {
+	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: iotest.ErrReader(broken), Out: io.Discard}); !errors.Is(err, broken) {
 		t.Errorf("failing input: %v, want %v", err, broken)
 	}
 }
@@ -200,14 +202,14 @@ func TestStreamErrors(t *testing.T) {
 func TestSessionInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		p.settle()
 		opts := &StdioOptions{In: strings.NewReader(""), Out: io.Discard}
-		if err := ServeStdio(t.Context(), srv, opts); !errors.Is(err, server.ErrSessionExists) {
+		if err := ServeStdio(t.Context(), &Dispatcher{Server: srv}, opts); !errors.Is(err, server.ErrSessionExists) {
 			t.Errorf("second session: %v, want %v", err, server.ErrSessionExists)
 		}
 		opts.SessionID = "other"
-		if err := ServeStdio(t.Context(), srv, opts); err != nil {
+		if err := ServeStdio(t.Context(), &Dispatcher{Server: srv}, opts); err != nil {
 			t.Errorf("session of another name: %v", err)
 		}
 	})

@@ -12,15 +12,17 @@ import (
 )
 
 func ExampleServeStdio() {
-	srv := server.NewMCPServer("example", "1.0.0")
-	err := wire.ServeStdio(context.Background(), srv, &wire.StdioOptions{
-		In:  strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"skills/count"}`),
-		Out: os.Stdout,
+	d := &wire.Dispatcher{
+		Server: server.NewMCPServer("example", "1.0.0"),
 		Methods: wire.Methods{
 			"skills/count": func(context.Context, *wire.Request) (any, error) {
 				return map[string]int{"count": 3}, nil
 			},
 		},
+	}
+	err := wire.ServeStdio(context.Background(), d, &wire.StdioOptions{
+		In:  strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"skills/count"}`),
+		Out: os.Stdout,
 	})
 	fmt.Println(err)
 	// Output:

@@ -3,32 +3,17 @@ package wire
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 	"golang.org/x/time/rate"
 )
 
 // HTTPOptions are the parameters of NewHTTP. The zero value of every field is its default.
 type HTTPOptions struct {
-	// Methods are answered when the server does not know them.
-	Methods Methods
-	// Overrides are answered instead of the server's own methods of that name.
-	Overrides Methods
-	// ServerInfo and CacheTTL are as in Dispatcher.
-	ServerInfo mcp.Implementation
-	CacheTTL   time.Duration
-	// Logger gets what cannot be told to the client. Nil discards.
-	Logger *slog.Logger
-	// Withhold is as in Dispatcher.
-	Withhold func(json.RawMessage) json.RawMessage
-
 	// Path is the endpoint of both protocol eras; "" means "/mcp".
 	Path string
 	// Hosts are accepted in the Host header beside loopback names and the address the
@@ -57,7 +42,7 @@ type HTTPOptions struct {
 
 	// MaxBody is the longest accepted body in bytes; 0 means 4 MiB.
 	MaxBody int64
-	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones are answered 503. Pings, streams and what stands aside are not counted.
+	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones are answered 503. Pings, streams and requests that yielded their slot are not counted.
 	MaxInFlight int
 	// MaxStreams is how many GET streams and subscriptions may be open; 0 means 1024.
 	MaxStreams int
@@ -121,10 +106,10 @@ type HTTP struct {
 	library    *server.StreamableHTTPServer
 	guard      *guard
 	rates      *rates
-	bodies     *places // requests being read
-	aside      aside
-	calls      *places
-	streams    *places
+	bodies     *quota // requests being read
+	waiting    *quota // bytes of requests that yielded their slot
+	calls      *quota
+	streams    *quota
 	sessions   *sessionTable
 	broadcast  *session // stands for all clients in mcp-go
 
@@ -138,10 +123,14 @@ type HTTP struct {
 	announced map[*announcer]struct{} // who is told of broadcasts
 }
 
-// NewHTTP returns a handler that serves srv. [HTTP.Serve] must be called for it to end.
+// maxWaiting is how many bytes the messages of requests that yielded their slot may have: a request holds
+// its message until it is answered.
+const maxWaiting = 64 << 20
+
+// NewHTTP returns a handler that serves d. [HTTP.Serve] must be called for it to end.
 //
-// Errors: those of [HTTPOptions.Check], and srv being served over HTTP already.
-func NewHTTP(srv *server.MCPServer, opts HTTPOptions) (*HTTP, error) {
+// Errors: those of [HTTPOptions.Check], and d's server being served over HTTP already.
+func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	guard, err := newGuard(opts.Hosts, opts.Origins)
 	if err != nil {
 		return nil, err
@@ -151,28 +140,26 @@ func NewHTTP(srv *server.MCPServer, opts HTTPOptions) (*HTTP, error) {
 		share = 2
 	}
 	h := &HTTP{
-		opts: opts, guard: guard,
-		dispatcher: &Dispatcher{
-			Server: srv, Methods: opts.Methods, Overrides: opts.Overrides,
-			ServerInfo: opts.ServerInfo, CacheTTL: opts.CacheTTL, Logger: opts.Logger, Withhold: opts.Withhold,
-		},
-		rates:     newRates(opts.Rate, opts.Burst),
-		bodies:    newPlaces(opts.maxInFlight(), share),
-		aside:     aside{most: maxAside},
-		calls:     newPlaces(opts.maxInFlight(), share),
-		streams:   newPlaces(opts.maxStreams(), share),
-		announced: make(map[*announcer]struct{}),
+		opts:       opts,
+		guard:      guard,
+		dispatcher: d,
+		rates:      newRates(opts.Rate, opts.Burst),
+		bodies:     newQuota(opts.maxInFlight(), share),
+		waiting:    newQuota(maxWaiting, 2),
+		calls:      newQuota(opts.maxInFlight(), share),
+		streams:    newQuota(opts.maxStreams(), share),
+		announced:  make(map[*announcer]struct{}),
 	}
 	h.sessions = newSessionTable(opts.maxSessions(), share, h.sessionEnded)
 	h.base, h.abort = context.WithCancelCause(context.Background())
 	h.hangUp, h.endInput = context.WithCancel(h.base)
-	h.library = server.NewStreamableHTTPServer(srv,
+	h.library = server.NewStreamableHTTPServer(d.Server,
 		server.WithSessionIdManagerResolver(sessionResolver{}),
 		server.WithHTTPContextFunc(h.withOwnSession),
 		server.WithStreamableHTTPLogger(h.dispatcher.logger()),
 	)
 	h.broadcast = &session{id: "http", broadcast: newNotifications(h.hangUp, h.announce)}
-	if err := srv.RegisterSession(h.base, h.broadcast); err != nil {
+	if err := d.Server.RegisterSession(h.base, h.broadcast); err != nil {
 		h.abort(ErrDisconnected)
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // BenchmarkHTTP is one call without a socket, beside the library's own transport.
 func BenchmarkHTTP(b *testing.B) {
-	own, err := NewHTTP(testServer(), HTTPOptions{})
+	own, err := NewHTTP(&Dispatcher{Server: testServer()}, HTTPOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

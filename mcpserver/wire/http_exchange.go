@@ -10,45 +10,75 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// exchange is one request over HTTP, from its body to the end of its response.
-type exchange struct {
-	h      *HTTP
-	w      http.ResponseWriter
-	r      *http.Request
-	http   *httpCall
-	owner  *httpSession // nil when the client named no session it has
-	call   *call
-	stream *httpStream
-	out    *lineWriter
-	closes []func()
+type exchangeKey struct{}
 
+// exchange is one POST, from its message to the end of its response.
+type exchange struct {
+	h         *HTTP
+	w         http.ResponseWriter
+	r         *http.Request
+	principal string
+	msg       *message
+	modern    bool
+	protocol  *httpSession // nil on 2026-07-28 and if the client named none that it has
+	session   *callSession // as handlers see it; nil if there is none
+	slot      *errorSlot
+
+	// Of a request only.
+	owner   *httpSession // protocol, or a new one
+	call    *call
+	stream  *httpStream
+	out     *lineWriter
+	closes  []func()
 	retired bool
 }
 
-func (h *HTTP) newExchange(w http.ResponseWriter, r *http.Request, hc *httpCall, owner *httpSession) *exchange {
-	ex := &exchange{h: h, w: w, r: r, http: hc, owner: owner, stream: newHTTPStream(w, r, h.opts.writeTimeout())}
+// begin prepares a request to run. It must be closed.
+func (ex *exchange) begin() {
+	h, r := ex.h, ex.r
+	ex.stream = newHTTPStream(ex.w, r, h.opts.writeTimeout())
 	ex.out = newLineWriter(ex.stream)
-	listen := hc.msg.method == string(mcp.MethodSubscriptionsListen)
-	ex.call = &call{msg: hc.msg, key: idKey(hc.msg.id), listen: listen, inline: hc.msg.method == string(mcp.MethodPing)}
+	ex.call = &call{
+		msg:    ex.msg,
+		key:    idKey(ex.msg.id),
+		listen: ex.msg.method == string(mcp.MethodSubscriptionsListen),
+		ping:   ex.msg.method == string(mcp.MethodPing),
+	}
 	var ctx context.Context
 	ctx, ex.call.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	ex.endWith(r.Context())
 	switch {
-	case listen:
+	case ex.call.listen:
 		ex.endWith(h.hangUp)
-	case owner != nil && owner.base != nil:
-		ex.endWith(owner.base)
+	case ex.owner != nil && ex.owner.base != nil:
+		ex.endWith(ex.owner.base)
 	default:
 		ex.endWith(h.base)
 	}
 	ctx = context.WithValue(ctx, hangUpKey{}, h.hangUp)
-	ctx = context.WithValue(ctx, httpCallKey{}, hc)
-	ctx = context.WithValue(ctx, errorSlotKey{}, hc.slot)
+	ctx = context.WithValue(ctx, exchangeKey{}, ex)
+	ctx = context.WithValue(ctx, errorSlotKey{}, ex.slot)
 	ex.call.ctx = ctx
-	if owner != nil {
-		ex.join(owner)
+	if ex.owner == nil {
+		return
 	}
-	return ex
+	var a *announcer
+	if ex.call.listen {
+		a = newAnnouncer(ex.out)
+		a.news = h.watchFor(ctx)
+		remove := h.announceTo(a)
+		go a.run()
+		ex.closes = append(ex.closes, remove, func() { close(a.stop) })
+	}
+	var questions *asks
+	if !ex.modern {
+		// Requests of the server in one session need ids of their own in all of its calls.
+		questions = newAsks(ex.out, ctx.Done())
+		questions.next = int64(h.requests.Add(1)) << 16
+		ex.closes = append(ex.closes, ex.owner.addAsks(questions))
+	}
+	ex.session = newCallSession(ctx, ex.owner.session, ex.msg, ex.out, a, questions)
+	ex.call.session = ex.session
 }
 
 // endWith ends the call when ctx does.
@@ -57,35 +87,19 @@ func (ex *exchange) endWith(ctx context.Context) {
 	ex.closes = append(ex.closes, func() { stop() })
 }
 
-// join makes the session the call sees.
-func (ex *exchange) join(owner *httpSession) {
-	var a *announcer
-	if ex.call.listen {
-		a = newAnnouncer(ex.out)
-		a.news = ex.h.watchFor(ex.call.ctx)
-		remove := ex.h.announceTo(a)
-		go a.run()
-		ex.closes = append(ex.closes, remove, func() { close(a.stop) })
-	}
-	ex.call.session = newCallSession(ex.call.ctx, owner.session, ex.http.msg, ex.out, a)
-	seen := &httpCallSession{callSession: ex.call.session}
-	if !ex.http.modern {
-		// Requests of the server in one session need ids of their own in all of its calls.
-		seen.asks = newAsks(ex.out, ex.call.ctx.Done())
-		seen.asks.next = int64(ex.h.requests.Add(1)) << 16
-		ex.closes = append(ex.closes, owner.addAsks(seen.asks))
-	}
-	ex.http.session = seen
-}
-
-// makeRoom takes room for a call of n bytes that stands aside, until the exchange ends. It is called in
-// the call's own goroutine.
-func (ex *exchange) makeRoom(principal string, n int) bool {
-	if !ex.h.aside.take(principal, n) {
+// takeWaiting takes memory for the message of a call that yields its slot, until the exchange ends. It is
+// called in the call's own goroutine.
+func (ex *exchange) takeWaiting() bool {
+	if !ex.h.waiting.take(ex.principal, len(ex.msg.raw)) {
 		return false
 	}
-	ex.closes = append(ex.closes, func() { ex.h.aside.leave(principal, n) })
+	ex.closes = append(ex.closes, func() { ex.h.waiting.leave(ex.principal, len(ex.msg.raw)) })
 	return true
+}
+
+// libraryRequest is what mcp-go's transport gets of the POST.
+func (ex *exchange) libraryRequest(ctx context.Context, header http.Header, body []byte) *server.HTTPRequest {
+	return &server.HTTPRequest{Method: http.MethodPost, Header: header, Body: body, Context: ctx}
 }
 
 // run answers the request; opening says that it opens a session.
@@ -95,14 +109,14 @@ func (ex *exchange) run(opening bool) {
 	}
 	rec := &recorder{header: make(http.Header)}
 	ctx := ex.call.ctx
-	if ex.http.session != nil {
-		ctx = ex.h.dispatcher.Server.WithContext(ctx, ex.http.session)
+	if ex.session != nil {
+		ctx = ex.h.dispatcher.Server.WithContext(ctx, ex.session)
 	}
-	result, failure := ex.h.dispatcher.guard(ctx, ex.http.msg, func(ctx context.Context, m *message) (any, *Error) {
-		return ex.h.ask(ctx, ex.r.Header, ex.http, rec)
+	result, failure := ex.h.dispatcher.guard(ctx, ex.msg, func(ctx context.Context, _ *message) (any, *Error) {
+		return ex.ask(ctx, rec)
 	})
-	if ex.call.session != nil {
-		ex.call.session.finish()
+	if ex.session != nil {
+		ex.session.finish()
 	}
 	if result == nil && failure == nil {
 		ex.passOn(rec)
@@ -118,27 +132,27 @@ func (ex *exchange) run(opening bool) {
 		ex.w.Header().Set(server.HeaderKeySessionID, ex.owner.id)
 	}
 	status := http.StatusOK
-	if failure != nil && ex.http.modern {
+	if failure != nil && ex.modern {
 		status = statusOf(failure.Code)
 	}
-	line, err := ex.h.dispatcher.encode(ex.http.msg.id, result, failure)
+	line, err := ex.h.dispatcher.encode(ex.msg.id, result, failure)
 	if err != nil {
-		ex.h.dispatcher.logPrivate(ctx, ex.http.msg, err.Error())
+		ex.h.dispatcher.logPrivate(ctx, ex.msg, err.Error())
 	}
 	ex.answer(line, status)
 }
 
-// ask gives a request to mcp-go's transport and returns the answer, nothing when mcp-go
+// ask gives the request to mcp-go's transport and returns the answer, nothing if mcp-go
 // answered with something else than a message or not at all.
-func (h *HTTP) ask(ctx context.Context, header http.Header, hc *httpCall, rec *recorder) (any, *Error) {
-	raw := hc.msg.raw
-	_, override := h.dispatcher.Overrides[hc.msg.method]
+func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
+	d, raw, header := ex.h.dispatcher, ex.msg.raw, ex.r.Header
+	_, override := d.Overrides[ex.msg.method]
 	if override {
-		raw = rewritten(hc.msg, Alias(hc.msg.method))
+		raw = rewritten(ex.msg, Alias(ex.msg.method))
 		header = header.Clone()
-		header.Set(mcp.HeaderMethod, Alias(hc.msg.method))
+		header.Set(mcp.HeaderMethod, Alias(ex.msg.method))
 	}
-	h.library.Handle(rec, &server.HTTPRequest{Method: http.MethodPost, Header: header, Body: raw, Context: ctx})
+	ex.h.library.Handle(rec, ex.libraryRequest(ctx, header, raw))
 	reply, ok := rec.message()
 	switch {
 	case !ok:
@@ -152,31 +166,22 @@ func (h *HTTP) ask(ctx context.Context, header http.Header, hc *httpCall, rec *r
 		Data    json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(reply.failure, &said); err != nil {
-		h.dispatcher.logPrivate(ctx, hc.msg, err.Error())
+		d.logPrivate(ctx, ex.msg, err.Error())
 		return nil, internalError()
 	}
 	failure := &Error{Code: said.Code, Message: said.Message}
 	if said.Data != nil {
 		failure.Data = said.Data
 	}
-	if override && failure.Code == mcp.METHOD_NOT_FOUND {
-		if failure := standardHeaders(hc); failure != nil {
-			return nil, failure
+	if override && ex.modern && failure.Code == mcp.METHOD_NOT_FOUND {
+		// mcp-go saw the alias in the headers. It has not compared the true name with them.
+		version := protocolOf(ex.msg.params).ProtocolVersion
+		err := mcp.ValidateStandardHeaders(ex.r.Header.Get, version, mcp.MCPMethod(ex.msg.method), ex.msg.params)
+		if err != nil {
+			return nil, &Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
 		}
 	}
-	return h.dispatcher.replace(ctx, hc.msg, hc.slot, failure)
-}
-
-// standardHeaders checks the headers of an overridden method, of which mcp-go saw the alias.
-func standardHeaders(hc *httpCall) *Error {
-	if !hc.modern {
-		return nil
-	}
-	version := protocolOf(hc.msg.params).ProtocolVersion
-	if err := mcp.ValidateStandardHeaders(hc.header.Get, version, mcp.MCPMethod(hc.msg.method), hc.msg.params); err != nil {
-		return &Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
-	}
-	return nil
+	return d.replace(ctx, ex.msg, ex.slot, failure)
 }
 
 // statusOf is the HTTP status of an error of 2026-07-28.
@@ -219,8 +224,8 @@ func (ex *exchange) passOn(rec *recorder) {
 	case ex.call.listen && ex.h.hangUp.Err() != nil && ex.r.Context().Err() == nil:
 		// The stream ends because the server does.
 		result := mcp.SubscriptionsListenResult{}
-		result.EnsureResultMeta().SetSubscriptionID(ex.http.msg.id)
-		line, _ := ex.h.dispatcher.encode(ex.http.msg.id, ex.h.dispatcher.decorate(&result), nil)
+		result.EnsureResultMeta().SetSubscriptionID(ex.msg.id)
+		line, _ := ex.h.dispatcher.encode(ex.msg.id, ex.h.dispatcher.decorate(&result), nil)
 		ex.answer(line, http.StatusOK)
 	case rec.status == 0:
 		ex.empty()
@@ -255,7 +260,7 @@ func (ex *exchange) refuse(failure *Error) {
 		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
 		return
 	}
-	ex.h.writeRefusal(ex.w, http.StatusOK, ex.http.msg.id, failure)
+	ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
 }
 
 // close ends what the exchange started. Nothing is written afterwards.

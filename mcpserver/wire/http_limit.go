@@ -67,8 +67,8 @@ func (r *rates) makeRoom() {
 	}
 }
 
-// places counts what runs, in all and for each principal.
-type places struct {
+// quota counts what is taken of something scarce, in all and by each principal.
+type quota struct {
 	most, mostEach int
 
 	mu   sync.Mutex
@@ -76,67 +76,29 @@ type places struct {
 	each map[string]int
 }
 
-// newPlaces has room for most, of which one principal may take 1/share.
-func newPlaces(most, share int) *places {
-	return &places{most: most, mostEach: max(most/share, 1), each: make(map[string]int)}
+// newQuota has most to give, of which one principal may take 1/share.
+func newQuota(most, share int) *quota {
+	return &quota{most: most, mostEach: max(most/share, 1), each: make(map[string]int)}
 }
 
-// take reports whether there was a place; leave gives it back.
-func (p *places) take(principal string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.all >= p.most || p.each[principal] >= p.mostEach {
+// take reports whether there was n left; leave gives it back.
+func (q *quota) take(principal string, n int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.all+n > q.most || q.each[principal]+n > q.mostEach {
 		return false
 	}
-	p.all++
-	p.each[principal]++
+	q.all += n
+	q.each[principal] += n
 	return true
 }
 
-func (p *places) leave(principal string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all--
-	if p.each[principal]--; p.each[principal] == 0 {
-		delete(p.each, principal)
-	}
-}
-
-// maxAside is how many bytes the messages of calls that stand aside may have: calls hold them until they
-// are answered.
-const maxAside = 64 << 20
-
-// aside counts the bytes of calls that stand aside, in all, of which there may be most, and for each
-// principal, which may have half of them.
-type aside struct {
-	most int
-
-	mu   sync.Mutex
-	all  int
-	each map[string]int
-}
-
-// take reports whether there was room for n bytes; leave gives it back.
-func (a *aside) take(principal string, n int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.all+n > a.most || a.each[principal]+n > a.most/2 {
-		return false
-	}
-	if a.each == nil {
-		a.each = make(map[string]int)
-	}
-	a.all += n
-	a.each[principal] += n
-	return true
-}
-
-func (a *aside) leave(principal string, n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.all -= n
-	if a.each[principal] -= n; a.each[principal] == 0 {
-		delete(a.each, principal)
+func (q *quota) leave(principal string, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.all -= n
+	if q.each[principal] -= n; q.each[principal] == 0 {
+		delete(q.each, principal)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -59,16 +58,13 @@ func newHTTPPeer(t *testing.T, adjust func(*HTTPOptions)) (*httpPeer, *blocked) 
 		}
 		return mcp.NewToolResultText(r.Content.(mcp.TextContent).Text), nil
 	})
-	stdio := testOptions()
-	opts := HTTPOptions{
-		Methods: stdio.Methods, Overrides: stdio.Overrides, ServerInfo: stdio.ServerInfo, CacheTTL: stdio.CacheTTL,
-		Logger: slog.New(slog.DiscardHandler), Drain: time.Second,
-	}
-	opts.Overrides["prompts/get"] = func(context.Context, *Request) (any, error) { return page{Items: []string{"p"}}, nil }
+	d := fixture(srv)
+	opts := HTTPOptions{Drain: time.Second}
+	d.Overrides["prompts/get"] = func(context.Context, *Request) (any, error) { return page{Items: []string{"p"}}, nil }
 	if adjust != nil {
 		adjust(&opts)
 	}
-	h, err := NewHTTP(srv, opts)
+	h, err := NewHTTP(d, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

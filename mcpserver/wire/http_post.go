@@ -21,26 +21,13 @@ import (
 // busyWait is when a client that was refused for want of room may try again.
 const busyWait = time.Second
 
-type httpCallKey struct{}
-
-// httpCall is one POST on its way through mcp-go.
-type httpCall struct {
-	msg       *message
-	header    http.Header
-	modern    bool
-	principal string
-	protocol  *httpSession // nil on 2026-07-28 and when the client named none it has
-	session   server.ClientSession
-	slot      *errorSlot
-}
-
 // withOwnSession gives handlers this package's session in the place of mcp-go's.
 func (h *HTTP) withOwnSession(ctx context.Context, _ *http.Request) context.Context {
-	call, ok := ctx.Value(httpCallKey{}).(*httpCall)
-	if !ok || call.session == nil {
+	ex, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok || ex.session == nil {
 		return ctx
 	}
-	return h.dispatcher.Server.WithContext(ctx, call.session)
+	return h.dispatcher.Server.WithContext(ctx, ex.session)
 }
 
 // post answers one POST on the endpoint.
@@ -53,11 +40,11 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	if m == nil {
 		return
 	}
-	call := &httpCall{msg: m, header: r.Header, modern: isModern(r.Header, m), principal: principal, slot: new(errorSlot)}
-	if !call.modern {
+	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m), slot: new(errorSlot)}
+	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
-			if call.protocol = h.sessions.enter(id, principal); call.protocol != nil {
-				defer h.sessions.leave(call.protocol)
+			if ex.protocol = h.sessions.enter(id, principal); ex.protocol != nil {
+				defer h.sessions.leave(ex.protocol)
 			}
 		} else if m.method != string(mcp.MethodInitialize) {
 			plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
@@ -66,15 +53,15 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	switch {
 	case m.kind == request:
-		h.request(w, r, call)
+		ex.request()
 	case m.kind == notification:
-		h.notification(w, r, call)
-	case call.modern:
-		h.library.Handle(&recorder{header: w.Header(), to: w}, &server.HTTPRequest{Method: http.MethodPost, Header: r.Header, Body: m.raw, Context: r.Context()})
-	case call.protocol == nil:
+		ex.notification()
+	case ex.modern:
+		h.library.Handle(&recorder{header: w.Header(), to: w}, ex.libraryRequest(r.Context(), r.Header, m.raw))
+	case ex.protocol == nil:
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	default:
-		call.protocol.route(m)
+		ex.protocol.route(m)
 		w.WriteHeader(http.StatusAccepted)
 	}
 }
@@ -98,12 +85,12 @@ func unsupportedForm(header http.Header) string {
 
 // readMessage reads the one message of a body, or answers and returns nil.
 func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal string) *message {
-	if !h.bodies.take(principal) {
+	if !h.bodies.take(principal, 1) {
 		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
 		return nil
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
-	h.bodies.leave(principal)
+	h.bodies.leave(principal, 1)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		h.writeRefusal(w, http.StatusRequestEntityTooLarge, nil, invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody())))
 		return nil
@@ -132,32 +119,32 @@ func isModern(header http.Header, m *message) bool {
 
 // notification gives a notification of the client to mcp-go. A cancellation is only shown to
 // it under another name: it would cancel requests by ids it has rounded.
-func (h *HTTP) notification(w http.ResponseWriter, r *http.Request, call *httpCall) {
-	if call.protocol != nil {
-		call.session = newCallSession(r.Context(), call.protocol.session, call.msg, newLineWriter(io.Discard), call.protocol.announcer)
+func (ex *exchange) notification() {
+	if ex.protocol != nil {
+		ex.session = newCallSession(ex.r.Context(), ex.protocol.session, ex.msg, newLineWriter(io.Discard), ex.protocol.announcer, nil)
 	}
-	raw := call.msg.raw
-	canceled := call.msg.method == string(mcp.MethodNotificationCancelled)
+	raw := ex.msg.raw
+	canceled := ex.msg.method == string(mcp.MethodNotificationCancelled)
 	if canceled {
-		raw = renamed(call.msg)
+		raw = renamed(ex.msg)
 	}
 	rec := &recorder{header: make(http.Header)}
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), httpCallKey{}, call))
+	ctx, cancel := context.WithCancel(context.WithValue(ex.r.Context(), exchangeKey{}, ex))
 	defer cancel()
-	_, failure := h.dispatcher.guard(ctx, call.msg, func(ctx context.Context, _ *message) (any, *Error) {
-		h.library.Handle(rec, &server.HTTPRequest{Method: http.MethodPost, Header: r.Header, Body: raw, Context: ctx})
+	_, failure := ex.h.dispatcher.guard(ctx, ex.msg, func(ctx context.Context, _ *message) (any, *Error) {
+		ex.h.library.Handle(rec, ex.libraryRequest(ctx, ex.r.Header, raw))
 		return nil, nil
 	})
 	if failure != nil {
-		w.WriteHeader(http.StatusAccepted) // a notification has no answer
+		ex.w.WriteHeader(http.StatusAccepted) // a notification has no answer
 		return
 	}
-	if canceled && call.protocol != nil && rec.status == http.StatusAccepted {
-		if id := canceledID(call.msg.params); id != nil {
-			call.protocol.calls.cancel(idKey(id))
+	if canceled && ex.protocol != nil && rec.status == http.StatusAccepted {
+		if id := canceledID(ex.msg.params); id != nil {
+			ex.protocol.calls.cancel(idKey(id))
 		}
 	}
-	rec.copyTo(w)
+	rec.copyTo(ex.w)
 }
 
 // renamed is a notification under its alias.
@@ -170,48 +157,55 @@ func renamed(m *message) []byte {
 	return append(out, '}')
 }
 
-// request answers a request, at most as many at a time as there are places.
-func (h *HTTP) request(w http.ResponseWriter, r *http.Request, call *httpCall) {
-	seats := h.calls
-	if call.msg.method == string(mcp.MethodSubscriptionsListen) {
-		seats = h.streams
+// request answers a request, if there is a slot for it.
+func (ex *exchange) request() {
+	h, method := ex.h, ex.msg.method
+	slots := h.calls
+	if method == string(mcp.MethodSubscriptionsListen) {
+		slots = h.streams
 	}
 	leave := func() {}
-	if ping := call.msg.method == string(mcp.MethodPing); !ping {
-		if !seats.take(call.principal) {
-			retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
+	if ping := method == string(mcp.MethodPing); !ping {
+		if !slots.take(ex.principal, 1) {
+			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
 			return
 		}
-		leave = sync.OnceFunc(func() { seats.leave(call.principal) })
+		leave = sync.OnceFunc(func() { slots.leave(ex.principal, 1) })
 	}
 	defer leave()
-	opening := call.msg.method == string(mcp.MethodInitialize) && !call.modern
-	owner := call.protocol
+	opening := method == string(mcp.MethodInitialize) && !ex.modern
 	switch {
 	case opening:
-		owner = h.newSession(call.principal, int(8*h.opts.maxBody()))
-		owner.announcer.news = h.watchFor(r.Context())
+		ex.owner = h.newSession(ex.principal, int(8*h.opts.maxBody()))
+		ex.owner.announcer.news = h.watchFor(ex.r.Context())
 		defer func() {
-			if owner.id == "" { // it did not come to a session
-				owner.end(ErrDisconnected)
+			if ex.owner.id == "" { // no session came of it
+				ex.owner.end(ErrDisconnected)
 			}
 		}()
-	case call.modern:
+	case ex.modern:
 		id := "request-" + strconv.FormatUint(h.requests.Add(1), 10)
-		owner = &httpSession{session: &session{id: id, level: mcp.LoggingLevelError}}
+		ex.owner = &httpSession{session: &session{id: id, level: mcp.LoggingLevelError}}
+	default:
+		ex.owner = ex.protocol
 	}
-	ex := h.newExchange(w, r, call, owner)
+	ex.begin()
 	defer ex.close()
-	if ex.call.session != nil {
-		ex.call.session.place = leave
-		ex.call.session.room = func() bool { return ex.makeRoom(call.principal, len(call.msg.raw)) }
+	if ex.session != nil {
+		ex.session.yield = sync.OnceValue(func() bool {
+			if !ex.takeWaiting() {
+				return false
+			}
+			leave()
+			return true
+		})
 	}
-	if owner != nil && owner.calls != nil {
-		if ok, failure := owner.calls.add(ex.call); !ok {
+	if ex.owner != nil && ex.owner.calls != nil {
+		if ok, failure := ex.owner.calls.add(ex.call); !ok {
 			ex.refuse(failure)
 			return
 		}
-		defer owner.calls.leave(ex.call)
+		defer ex.owner.calls.leave(ex.call)
 	}
 	ex.run(opening)
 }

@@ -91,11 +91,11 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 		plainText(w, http.StatusNotAcceptable, "Accept must name text/event-stream")
 		return
 	}
-	if !h.streams.take(principal) {
+	if !h.streams.take(principal, 1) {
 		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many streams")
 		return
 	}
-	defer h.streams.leave(principal)
+	defer h.streams.leave(principal, 1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	for _, end := range []context.Context{h.hangUp, s.base} {

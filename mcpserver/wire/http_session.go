@@ -212,8 +212,8 @@ func (t *sessionTable) len() int {
 type sessionResolver struct{}
 
 func (sessionResolver) ResolveSessionIdManager(r *http.Request) server.SessionIdManager {
-	call, _ := r.Context().Value(httpCallKey{}).(*httpCall)
-	return sessionVerdict{known: call != nil && call.protocol != nil}
+	ex, _ := r.Context().Value(exchangeKey{}).(*exchange)
+	return sessionVerdict{known: ex != nil && ex.protocol != nil}
 }
 
 // sessionVerdict is what mcp-go is told of one request's session. It mints no id, so that

@@ -98,7 +98,7 @@ func TestHTTPSlowClients(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, err := NewHTTP(testServer(), HTTPOptions{})
+				h, err := NewHTTP(&Dispatcher{Server: testServer()}, HTTPOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -184,7 +184,7 @@ func TestHTTPGuardOptions(t *testing.T) {
 	for _, tt := range []struct{ host, origin string }{
 		{"*", ""}, {"", "x"}, {"a/b", ""}, {"h", "https://a/b"}, {"h", "https://a/"}, {"h", "*"}, {"h", "null"}, {"h", "https://u@a"},
 	} {
-		if _, err := NewHTTP(testServer(), HTTPOptions{Hosts: []string{tt.host}, Origins: []string{tt.origin}}); err == nil {
+		if _, err := NewHTTP(&Dispatcher{Server: testServer()}, HTTPOptions{Hosts: []string{tt.host}, Origins: []string{tt.origin}}); err == nil {
 			t.Errorf("NewHTTP(%q, %q) has no error", tt.host, tt.origin)
 		}
 	}

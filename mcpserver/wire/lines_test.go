@@ -93,7 +93,7 @@ func TestLongLineCostsLittle(t *testing.T) {
 		&repeat{strings.Repeat("x", 1<<16), 60 * mib}, strings.NewReader("\"}\n"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
+	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -119,7 +119,7 @@ func TestJunkSurvives(t *testing.T) {
 	}
 	out := new(counter)
 	in := io.MultiReader(&repeat{block.String(), 100 << 20}, strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"last","method":"ping"}`))
-	if err := ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
+	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if want := `{"jsonrpc":"2.0","id":"last","result":{}}` + "\n"; out.last != want || out.n < 10_000 {
@@ -167,9 +167,9 @@ func FuzzServe(f *testing.F) {
 	f.Add([]byte(fmt.Sprintf("[\n{}\n\x00\n%s\r\n", callLine(`"a"`, "panic", ""))))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		out := new(lineLog)
-		opts := testOptions()
+		opts := &StdioOptions{}
 		opts.In, opts.Out, opts.Drain = bytes.NewReader(in), out, 10e6
-		if err := ServeStdio(t.Context(), testServer(), opts); err != nil {
+		if err := ServeStdio(t.Context(), fixture(testServer()), opts); err != nil {
 			t.Errorf("ServeStdio(%q) = %v", in, err)
 		}
 		if len(out.bad) > 0 {

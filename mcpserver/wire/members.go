@@ -42,34 +42,27 @@ func Members(raw json.RawMessage) ([]Member, error) {
 	}
 	members := make([]Member, 0, 8)
 	var folded map[string]bool // the keys, once they are more than a few
-	for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != '}'; {
+	for quoted, value := range objectMembers(raw) {
 		if len(members) == maxMembers {
 			return nil, fmt.Errorf("an object has more than %d keys", maxMembers)
 		}
-		end := skipValue(raw, i)
-		key := unquote(raw[i:end])
-		start := skipSpace(raw, skipSpace(raw, end)+1)
-		end = skipValue(raw, start)
 		if len(members) == fewMembers {
 			folded = make(map[string]bool)
 			for _, m := range members {
 				folded[fold(m.Key)] = true
 			}
 		}
-		again := false
+		key, repeated := unquote(quoted), false
 		if folded == nil {
-			again = slices.ContainsFunc(members, func(m Member) bool { return strings.EqualFold(m.Key, key) })
+			repeated = slices.ContainsFunc(members, func(m Member) bool { return strings.EqualFold(m.Key, key) })
 		} else {
 			name := fold(key)
-			again, folded[name] = folded[name], true
+			repeated, folded[name] = folded[name], true
 		}
-		if again {
+		if repeated {
 			return nil, fmt.Errorf("key %q is there twice, or beside one that differs from it in case alone", clipKey(key))
 		}
-		members = append(members, Member{Key: key, Value: raw[start:end:end]})
-		if i = skipSpace(raw, end); raw[i] == ',' {
-			i = skipSpace(raw, i+1)
-		}
+		members = append(members, Member{Key: key, Value: value})
 	}
 	return members, nil
 }
@@ -124,77 +117,55 @@ func checkParams(method string, params json.RawMessage) *Error {
 		return invalidParams("params: " + err.Error())
 	}
 	for _, m := range members {
-		name := paramName(m.Key)
+		name := paramNames[fold(m.Key)]
 		if name != "" && name != m.Key {
 			return invalidParams(fmt.Sprintf("params: key %q must be spelt %q", clipKey(m.Key), name))
 		}
-		if err := checkParam(method, name, m.Value); err != nil {
+		switch name {
+		case "_meta":
+			err = checkMeta(m.Value)
+		case "arguments":
+			// A tool answers for its own arguments, with an error that the model sees.
+			if method != string(mcp.MethodToolsCall) {
+				_, err = Members(m.Value)
+			}
+		case "inputResponses":
+			err = Unambiguous(m.Value, answerNames()...)
+		case "argument", "capabilities", "context", "ref":
+			err = Unambiguous(m.Value)
+		}
+		if err != nil {
 			return invalidParams(name + ": " + err.Error())
 		}
 	}
 	return nil
 }
 
-func checkParam(method, name string, value json.RawMessage) (err error) {
-	switch name {
-	case "_meta":
-		return checkMeta(value)
-	case "arguments":
-		if method != string(mcp.MethodToolsCall) {
-			_, err = Members(value)
-		}
-	case "inputResponses":
-		return Unambiguous(value, answerNames()...)
-	case "argument", "capabilities", "context", "ref":
-		return Unambiguous(value)
-	}
-	return err
+// paramNames are the parameters of all methods, by their folded names: encoding/json decodes any key that
+// folds to such a name as that parameter.
+var paramNames = map[string]string{
+	"_META":           "_meta",
+	"ARGUMENT":        "argument",
+	"ARGUMENTS":       "arguments",
+	"CAPABILITIES":    "capabilities",
+	"CLIENTINFO":      "clientInfo",
+	"CONTEXT":         "context",
+	"CURSOR":          "cursor",
+	"INPUTRESPONSES":  "inputResponses",
+	"LEVEL":           "level",
+	"NAME":            "name",
+	"NOTIFICATIONS":   "notifications",
+	"PROTOCOLVERSION": "protocolVersion",
+	"REF":             "ref",
+	"REQUESTSTATE":    "requestState",
+	"TASK":            "task",
+	"TASKID":          "taskId",
+	"URI":             "uri",
 }
 
-// paramName returns the parameter of any method that key would be decoded as, "" when there is none.
-func paramName(key string) string {
-	switch fold(key) {
-	case "_META":
-		return "_meta"
-	case "ARGUMENT":
-		return "argument"
-	case "ARGUMENTS":
-		return "arguments"
-	case "CAPABILITIES":
-		return "capabilities"
-	case "CLIENTINFO":
-		return "clientInfo"
-	case "CONTEXT":
-		return "context"
-	case "CURSOR":
-		return "cursor"
-	case "INPUTRESPONSES":
-		return "inputResponses"
-	case "LEVEL":
-		return "level"
-	case "NAME":
-		return "name"
-	case "NOTIFICATIONS":
-		return "notifications"
-	case "PROTOCOLVERSION":
-		return "protocolVersion"
-	case "REF":
-		return "ref"
-	case "REQUESTSTATE":
-		return "requestState"
-	case "TASK":
-		return "task"
-	case "TASKID":
-		return "taskId"
-	case "URI":
-		return "uri"
-	}
-	return ""
-}
-
-// negotiated gives an initialize request the revision that is served when it asks for one that is
+// negotiate gives an initialize request the revision that is served when it asks for one that is
 // not: mcp-go knows older ones, and takes none at all for one of those.
-func (m *message) negotiated() {
+func (m *message) negotiate() {
 	members, err := Members(m.params)
 	if err != nil {
 		return

@@ -144,7 +144,7 @@ func TestParamNames(t *testing.T) {
 			switch {
 			case field.Anonymous && name == "":
 				check(field.Type)
-			case name != "-" && (paramName(name) != name || paramName(strings.ToUpper(name)) != name):
+			case name != "-" && (paramNames[fold(name)] != name || paramNames[fold(strings.ToUpper(name))] != name):
 				t.Errorf("%s: %q is not known", params, name)
 			}
 		}
@@ -222,7 +222,7 @@ func TestInitializeVersion(t *testing.T) {
 		`""`: "2025-11-25", `null`: "2025-11-25", `"2026-07-28"`: "2025-11-25", `"9"`: "2025-11-25", `"2025\u002d06-18"`: "2025-06-18",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := startPeer(t, testServer(), testOptions())
+			p := startPeer(t, fixture(testServer()), &StdioOptions{})
 			params := `{"clientInfo":{"name":"n","version":"1"},"protocolVersion":` + version + `,"capabilities":{"roots":{}}}`
 			got := p.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+params+`}`, callLine("2", "who", ""))
 			if len(got) != 2 || !strings.Contains(got[0], `"protocolVersion":"`+want+`"`) || !strings.Contains(got[1], " n "+want+" ") {

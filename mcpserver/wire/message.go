@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -47,14 +48,27 @@ func parse(raw []byte) (*message, *Error) {
 		return m, invalidRequest("a message must be an object")
 	}
 	var version, method json.RawMessage
-	fields := []field{
-		{name: "jsonrpc", value: &version}, {name: "method", value: &method},
-		{name: "id", value: &m.id}, {name: "params", value: &m.params},
-		{name: "result", value: &m.result}, {name: "error", value: &m.failure},
+	fields := []struct {
+		name  string
+		value *json.RawMessage
+	}{
+		{"jsonrpc", &version}, {"method", &method}, {"id", &m.id},
+		{"params", &m.params}, {"result", &m.result}, {"error", &m.failure},
 	}
-	if err := envelope(raw, fields); err != nil {
-		m.id = nil
-		return m, err
+	for quoted, value := range objectMembers(raw) {
+		key := unquote(quoted)
+		for _, f := range fields {
+			// encoding/json, and so mcp-go, takes the last of repeated keys and ignores case. A message
+			// that relies on either could be read in two ways.
+			if !strings.EqualFold(key, f.name) {
+				continue
+			}
+			if key != f.name || *f.value != nil {
+				m.id = nil
+				return m, invalidRequest("repeated or misspelt key " + f.name)
+			}
+			*f.value = value
+		}
 	}
 	known := m.id == nil || validID(m.id)
 	if !known {
@@ -73,76 +87,42 @@ func parse(raw []byte) (*message, *Error) {
 		return m, invalidRequest("jsonrpc must be \"2.0\"")
 	case method == nil || answer:
 		return m, invalidRequest("neither a request nor a response")
+	case method[0] != '"':
+		return m, invalidRequest("method must be a string")
+	case len(method) > maxMethod:
+		return m, &Error{Code: mcp.METHOD_NOT_FOUND, Message: "method not found"}
 	}
-	if err := m.name(method); err != nil || m.kind != request {
-		return m, err
+	m.method = unquote(method)
+	if m.id == nil {
+		m.kind = notification
+		return m, nil
 	}
 	if err := checkParams(m.method, m.params); err != nil {
 		return m, err
 	}
 	if m.method == string(mcp.MethodInitialize) {
-		m.negotiated()
+		m.negotiate()
 	}
 	return m, nil
 }
 
-func (m *message) name(method json.RawMessage) *Error {
-	switch {
-	case method[0] != '"':
-		return invalidRequest("method must be a string")
-	case len(method) > maxMethod:
-		return &Error{Code: mcp.METHOD_NOT_FOUND, Message: "method not found"}
-	}
-	m.method = unquote(method)
-	if m.id == nil {
-		m.kind = notification
-	}
-	return nil
-}
-
-// field is one envelope key to look for and where to put its value.
-type field struct {
-	name  string
-	value *json.RawMessage
-}
-
-// envelope fills in the values of the top-level keys of raw, which must be a
-// valid JSON object. encoding/json, and so mcp-go, takes the last of repeated
-// keys and ignores case; refusing such messages keeps both readings the same.
-func envelope(raw []byte, fields []field) *Error {
-	i := skipSpace(raw, skipSpace(raw, 0)+1)
-	for raw[i] != '}' {
-		end := skipValue(raw, i)
-		key := raw[i+1 : end-1]
-		start := skipSpace(raw, skipSpace(raw, end)+1)
-		end = skipValue(raw, start)
-		if err := assign(fields, key, raw[start:end]); err != nil {
-			return err
-		}
-		i = skipSpace(raw, end)
-		if raw[i] == ',' {
-			i = skipSpace(raw, i+1)
+// objectMembers yields the members of a JSON object in their order: the key with its quotes, and the value.
+// raw must be valid JSON and an object; what is yielded aliases it.
+func objectMembers(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
+	return func(yield func([]byte, json.RawMessage) bool) {
+		for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != '}'; {
+			end := skipValue(raw, i)
+			key := raw[i:end]
+			start := skipSpace(raw, skipSpace(raw, end)+1)
+			end = skipValue(raw, start)
+			if !yield(key, raw[start:end:end]) {
+				return
+			}
+			if i = skipSpace(raw, end); raw[i] == ',' {
+				i = skipSpace(raw, i+1)
+			}
 		}
 	}
-	return nil
-}
-
-func assign(fields []field, key, value []byte) *Error {
-	name := string(key)
-	if bytes.IndexByte(key, '\\') >= 0 {
-		name = unquote([]byte(`"` + name + `"`))
-	}
-	for _, f := range fields {
-		if name != f.name && !strings.EqualFold(name, f.name) {
-			continue
-		}
-		if name != f.name || *f.value != nil {
-			return invalidRequest("repeated or misspelt key " + f.name)
-		}
-		*f.value = value
-		return nil
-	}
-	return nil
 }
 
 // skipValue returns the index after the JSON value that starts at i. raw must be

@@ -58,7 +58,7 @@ func (o *order) see(line string, want int) {
 
 func TestProgressIsNeverLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPeer(t, testServer(), testOptions())
+		p := startPeer(t, fixture(testServer()), &StdioOptions{})
 		var lines []string
 		for i := range 500 {
 			lines = append(lines, progressLine(fmt.Sprint(i), fmt.Sprint(i), 20))
@@ -79,7 +79,7 @@ func TestProgressWaitsForTheReader(t *testing.T) {
 	in := strings.NewReader(progressLine("1", "1", 2000) + "\n" + progressLine("2", "2", 2000))
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeStdio(t.Context(), testServer(), &StdioOptions{In: in, Out: w, Drain: time.Hour})
+		done <- ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: w, Drain: time.Hour})
 		w.Close()
 	}()
 	o := &order{t: t, progress: make(map[string]int)}
@@ -109,7 +109,7 @@ func TestProgressOfOneCallFromManyGoroutines(t *testing.T) {
 	})
 	out := new(lineLog)
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"many","_meta":{"progressToken":"x"}}}`)
-	if err := ServeStdio(t.Context(), srv, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
+	if err := ServeStdio(t.Context(), &Dispatcher{Server: srv}, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.take(); len(got) != 1001 || !strings.Contains(got[1000], `"id":1,"result"`) {
@@ -127,7 +127,7 @@ func TestNotificationAfterTheAnswerIsRefused(t *testing.T) {
 			}()
 			return mcp.NewToolResultText("done"), nil
 		})
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		p.send(callLine("1", "leak", ""))
 		close(release)
 		if err := <-sent; err == nil {
@@ -146,7 +146,7 @@ func TestLogMessagesFollowTheLevel(t *testing.T) {
 			err := srv.SendLogMessageToClient(ctx, mcp.NewLoggingMessageNotification(mcp.LoggingLevelInfo, "l", "text"))
 			return mcp.NewToolResultText("done"), err
 		})
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		modern := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"log",` + modernMeta + `}}`
 		level := strings.Replace(modern, `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1)
 		for _, tt := range []struct {
@@ -168,7 +168,7 @@ func TestLogMessagesFollowTheLevel(t *testing.T) {
 func TestManyListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		for i := range maxListens {
 			if got := p.send(listenLine(fmt.Sprint(i), `{"toolsListChanged":true}`)); len(got) != 1 || !strings.Contains(got[0], "acknowledged") {
 				t.Fatalf("listen %d: %q", i, got)
@@ -210,7 +210,7 @@ func TestChangeDuringSubscription(t *testing.T) {
 		a := newAnnouncer(w)
 		go a.run()
 		m, _ := parse([]byte(listenLine("1", `{}`)))
-		s := newCallSession(t.Context(), &session{}, m, w, a)
+		s := newCallSession(t.Context(), &session{}, m, w, a, nil)
 		s.SetSubscriptionFilter(mcp.SubscriptionFilter{ToolsListChanged: true})
 		a.post(mcp.JSONRPCNotification{Notification: mcp.Notification{Method: mcp.MethodNotificationToolsListChanged}})
 		synctest.Wait()
@@ -230,9 +230,9 @@ func TestChangesAreJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
 		r, w := io.Pipe()
-		opts := testOptions()
+		opts := &StdioOptions{}
 		opts.Out = w
-		p := startPeer(t, srv, opts)
+		p := startPeer(t, fixture(srv), opts)
 		lines := bufio.NewScanner(r)
 		next := func() string { lines.Scan(); return lines.Text() }
 		io.WriteString(p.in, initialize+"\n")
@@ -272,7 +272,7 @@ func TestClientNotificationMayAsk(t *testing.T) {
 			}
 			roots <- r.Roots[0].URI
 		})
-		p := startPeer(t, srv, testOptions())
+		p := startPeer(t, fixture(srv), &StdioOptions{})
 		p.send(initialize)
 		if got := p.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`); len(got) != 1 || !strings.Contains(got[0], "roots/list") {
 			t.Fatalf("got %q, want roots/list", got)
@@ -289,10 +289,8 @@ func TestDroppedNotificationsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, release := testServer(), make(chan struct{})
 		srv.AddNotificationHandler("notifications/slow", func(context.Context, mcp.JSONRPCNotification) { <-release })
-		opts := testOptions()
 		var log bytes.Buffer
-		opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		p := startPeer(t, srv, opts)
+		p := startPeer(t, &Dispatcher{Server: srv, Logger: slog.New(slog.NewTextHandler(&log, nil))}, &StdioOptions{})
 		const dropped = 5000
 		p.send(`{"jsonrpc":"2.0","method":"notifications/slow"}`)
 		for range maxNotifications + dropped {
@@ -308,7 +306,7 @@ func TestDroppedNotificationsAreCounted(t *testing.T) {
 
 func TestCancelledAskIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPeer(t, testServer(), testOptions())
+		p := startPeer(t, fixture(testServer()), &StdioOptions{})
 		p.send(initialize)
 		p.send(callLine("5", "ask", ""))
 		want := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`

@@ -80,9 +80,11 @@ type page struct {
 	Items []string `json:"items"`
 }
 
-func testOptions() *StdioOptions {
+// fixture answers with srv and with some methods that it lacks.
+func fixture(srv *server.MCPServer) *Dispatcher {
 	shared := &page{Items: []string{"a"}}
-	return &StdioOptions{
+	return &Dispatcher{
+		Server:     srv,
 		ServerInfo: mcp.Implementation{Name: "fixture", Version: "1.0.0"},
 		CacheTTL:   60_000_000_000,
 		Methods: Methods{
@@ -135,7 +137,7 @@ type peer struct {
 	result func() error // waits for ServeStdio
 }
 
-func startPeer(t *testing.T, srv *server.MCPServer, opts *StdioOptions) *peer {
+func startPeer(t *testing.T, d *Dispatcher, opts *StdioOptions) *peer {
 	t.Helper()
 	r, w := io.Pipe()
 	p := &peer{t: t, in: w, out: new(lineLog)}
@@ -149,7 +151,7 @@ func startPeer(t *testing.T, srv *server.MCPServer, opts *StdioOptions) *peer {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err = ServeStdio(ctx, srv, opts)
+		err = ServeStdio(ctx, d, opts)
 	}()
 	p.result = func() error {
 		<-done

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -23,31 +24,25 @@ func (c *conn) read() error {
 			return nil
 		case err != nil:
 			return fmt.Errorf("read message: %w", err)
+		case skipSpace(line, 0) == len(line):
 		default:
-			c.handle(line)
+			m, err := parse(line)
+			switch {
+			case err != nil:
+				c.refuse(m.id, err)
+			case m.kind == response:
+				c.asks.route(m)
+			case m.kind == notification:
+				c.notice(m)
+			default:
+				c.request(m)
+			}
 		}
 		select {
 		case <-c.out.failed:
 			return writeError(c.out.err)
 		default:
 		}
-	}
-}
-
-func (c *conn) handle(line []byte) {
-	if firstByte(line) == 0 && skipSpace(line, 0) == len(line) {
-		return
-	}
-	m, err := parse(line)
-	switch {
-	case err != nil:
-		c.refuse(m.id, err)
-	case m.kind == response:
-		c.asks.route(m)
-	case m.kind == notification:
-		c.notice(m)
-	default:
-		c.request(m)
 	}
 }
 
@@ -65,7 +60,7 @@ func (c *conn) notice(m *message) {
 	case c.notices <- m:
 	default:
 		c.dropped++
-		// A client that sends too many must not fill the log as well: the count tells the rest.
+		// A client that sends too many must not fill the log as well: the count says the rest.
 		if c.dropped <= 3 || c.dropped&(c.dropped-1) == 0 {
 			c.dispatcher.logger().WarnContext(c.base, "notification dropped", slog.String("method", m.method), slog.Int("dropped", c.dropped))
 		}
@@ -92,10 +87,10 @@ func (c *conn) request(m *message) {
 	call := &call{
 		msg: m, key: idKey(m.id), wait: c.barrier,
 		listen: m.method == string(mcp.MethodSubscriptionsListen),
-		inline: m.method == string(mcp.MethodPing),
+		ping:   m.method == string(mcp.MethodPing),
 	}
 	call.ctx, call.cancel = context.WithCancelCause(c.base)
-	call.session = newCallSession(call.ctx, c.session, m, c.out, c.announcer)
+	call.session = newCallSession(call.ctx, c.session, m, c.out, c.announcer, c.asks)
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
@@ -106,7 +101,7 @@ func (c *conn) request(m *message) {
 		}
 		return
 	}
-	if call.inline {
+	if call.ping {
 		c.run(call)
 		return
 	}
@@ -164,12 +159,10 @@ func (c *conn) serve(call *call) {
 			return
 		}
 	}
-	call.session.place = c.leaveSlot
+	call.session.yield = sync.OnceValue(func() bool { <-c.slots; return true })
 	c.run(call)
-	call.session.standAside()
+	call.session.yield()
 }
-
-func (c *conn) leaveSlot() { <-c.slots }
 
 // run answers one call. The notifications it sent come first, and a call the
 // client cancelled meanwhile gets no answer.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -15,29 +17,28 @@ import (
 var (
 	_ server.SessionWithClientInfo         = (*session)(nil)
 	_ server.SessionWithLogging            = (*session)(nil)
-	_ server.SessionWithElicitation        = (*session)(nil)
-	_ server.SessionWithRoots              = (*session)(nil)
 	_ server.SessionWithProtocolVersion    = (*session)(nil)
+	_ server.SessionWithElicitation        = (*callSession)(nil)
+	_ server.SessionWithRoots              = (*callSession)(nil)
+	_ server.SessionWithSampling           = (*callSession)(nil)
 	_ server.SessionWithSubscriptionFilter = (*callSession)(nil)
 )
 
-// session is the one session of a connection. It is registered with mcp-go, which
-// sends it every broadcast; the announcer decides who is told.
+// session is the session of a connection, or of the protocol over HTTP. The one that is registered with
+// mcp-go gets every broadcast; the announcer decides who hears of it.
 type session struct {
 	id        string
-	asks      *asks
 	broadcast *notifications
 
-	mu           sync.Mutex
-	info         mcp.Implementation
-	capabilities mcp.ClientCapabilities
-	version      string
-	level        mcp.LoggingLevel
+	mu      sync.Mutex
+	client  Client // what the initialize request said
+	version string
+	level   mcp.LoggingLevel
 }
 
 func (s *session) SessionID() string { return s.id }
 
-// Initialize does nothing: what a connection may be sent does not hang on one
+// Initialize does nothing: what a connection may be sent does not depend on one
 // flag, as clients of both revisions may share it.
 func (s *session) Initialize() {}
 
@@ -46,28 +47,27 @@ func (s *session) Initialized() bool { return true }
 
 func (s *session) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.broadcast.room() }
 
-func (s *session) GetClientInfo() mcp.Implementation {
+// said returns what the initialize request said of the client.
+func (s *session) said() Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.info
+	return s.client
 }
+
+func (s *session) GetClientInfo() mcp.Implementation { return s.said().Info }
+
+func (s *session) GetClientCapabilities() mcp.ClientCapabilities { return s.said().Capabilities }
 
 func (s *session) SetClientInfo(info mcp.Implementation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.info = info
-}
-
-func (s *session) GetClientCapabilities() mcp.ClientCapabilities {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.capabilities
+	s.client.Info = info
 }
 
 func (s *session) SetClientCapabilities(capabilities mcp.ClientCapabilities) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.capabilities = capabilities
+	s.client.Capabilities = capabilities
 }
 
 func (s *session) ProtocolVersion() string {
@@ -95,55 +95,51 @@ func (s *session) SetLogLevel(level mcp.LoggingLevel) {
 	s.level = level
 }
 
-func (s *session) RequestElicitation(ctx context.Context, r mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
-	return s.asks.elicit(ctx, s.GetClientCapabilities(), r)
-}
-
-func (s *session) ListRoots(ctx context.Context, _ mcp.ListRootsRequest) (*mcp.ListRootsResult, error) {
-	return s.asks.roots(ctx, s.GetClientCapabilities())
-}
-
-// callSession is the session as one call sees it: notifications sent through it
-// belong to the call, and on 2026-07-28 so does what the client says of itself.
+// callSession is the session as one message sees it: notifications sent through it
+// belong to the message, and on 2026-07-28 so does what the client says of itself.
 type callSession struct {
 	*session
 	msg       *message
 	out       *lineWriter
 	announcer *announcer
+	asks      *asks       // nil if the client cannot be asked during the call
 	silent    atomic.Bool // the client cancelled the call, or it is about to be answered
 	own       *notifications
-	place     func()      // gives back the place among the calls that run; nil when it takes none
-	room      func() bool // takes room among the calls that stand aside; nil when they need none
 
-	asideOnce sync.Once
-	noRoom    bool // read after asideOnce
+	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 
 	mu           sync.Mutex
 	modern       bool
-	info         mcp.Implementation
-	capabilities mcp.ClientCapabilities
+	declared     Client // by the message itself; only if it is modern
 	filter       mcp.SubscriptionFilter
 	pending      changes // guarded by announcer.mu
 	acknowledged bool    // guarded by announcer.mu
 }
 
-func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter, a *announcer) *callSession {
-	cs := &callSession{session: s, msg: m, out: out, announcer: a}
+func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter, a *announcer, asks *asks) *callSession {
+	cs := &callSession{session: s, msg: m, out: out, announcer: a, asks: asks}
 	cs.own = newNotifications(ctx, cs.emit)
 	return cs
 }
 
 func (s *callSession) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.own.room() }
 
-// standAside gives the call's place back, once, and reports whether it did.
-func (s *callSession) standAside() bool {
-	s.asideOnce.Do(func() {
-		s.noRoom = s.room != nil && !s.room()
-		if !s.noRoom && s.place != nil {
-			s.place()
-		}
-	})
-	return !s.noRoom
+// declare changes what the message says of its client.
+func (s *callSession) declare(change func(*Client)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.modern = true
+	change(&s.declared)
+}
+
+// said returns what is known of the client of the message.
+func (s *callSession) said() Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.modern {
+		return s.declared
+	}
+	return s.session.said()
 }
 
 func (s *callSession) SetClientInfo(info mcp.Implementation) {
@@ -151,18 +147,7 @@ func (s *callSession) SetClientInfo(info mcp.Implementation) {
 		s.session.SetClientInfo(info)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.modern, s.info = true, info
-}
-
-func (s *callSession) GetClientInfo() mcp.Implementation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.modern {
-		return s.info
-	}
-	return s.session.GetClientInfo()
+	s.declare(func(c *Client) { c.Info = info })
 }
 
 func (s *callSession) SetClientCapabilities(capabilities mcp.ClientCapabilities) {
@@ -170,26 +155,56 @@ func (s *callSession) SetClientCapabilities(capabilities mcp.ClientCapabilities)
 		s.session.SetClientCapabilities(capabilities)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.modern, s.capabilities = true, capabilities
+	s.declare(func(c *Client) { c.Capabilities = capabilities })
 }
 
-func (s *callSession) GetClientCapabilities() mcp.ClientCapabilities {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.modern {
-		return s.capabilities
-	}
-	return s.session.GetClientCapabilities()
-}
+func (s *callSession) GetClientInfo() mcp.Implementation { return s.said().Info }
 
+func (s *callSession) GetClientCapabilities() mcp.ClientCapabilities { return s.said().Capabilities }
+
+// RequestElicitation asks a client that declared the mode. mcp-go itself asks clients that declared
+// nothing.
 func (s *callSession) RequestElicitation(ctx context.Context, r mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
-	return s.asks.elicit(ctx, s.GetClientCapabilities(), r)
+	has := s.said().Capabilities.Elicitation
+	if s.asks == nil || has == nil || r.Params.Mode == mcp.ElicitationModeURL && has.URL == nil {
+		return nil, server.ErrElicitationNotSupported
+	}
+	var result mcp.ElicitationResult
+	if err := s.asks.ask(ctx, mcp.MethodElicitationCreate, r.Params, &result); err != nil {
+		return nil, err
+	}
+	return &result, nil
 }
 
 func (s *callSession) ListRoots(ctx context.Context, _ mcp.ListRootsRequest) (*mcp.ListRootsResult, error) {
-	return s.asks.roots(ctx, s.GetClientCapabilities())
+	if s.asks == nil || s.said().Capabilities.Roots == nil {
+		return nil, server.ErrRootsNotSupported
+	}
+	var result mcp.ListRootsResult
+	if err := s.asks.ask(ctx, mcp.MethodListRoots, nil, &result); err != nil {
+		return nil, err
+	}
+	return &result, nil
+}
+
+var errNoSampling = errors.New("the client does not support sampling")
+
+func (s *callSession) RequestSampling(ctx context.Context, r mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+	if s.asks == nil || s.said().Capabilities.Sampling == nil {
+		return nil, errNoSampling
+	}
+	var result mcp.CreateMessageResult
+	if err := s.asks.ask(ctx, mcp.MethodSamplingCreateMessage, r.CreateMessageParams, &result); err != nil {
+		return nil, err
+	}
+	if fields, ok := result.Content.(map[string]any); ok {
+		content, err := mcp.ParseContent(fields)
+		if err != nil {
+			return nil, fmt.Errorf("ask %s: %w", mcp.MethodSamplingCreateMessage, err)
+		}
+		result.Content = content
+	}
+	return &result, nil
 }
 
 // SetSubscriptionFilter is called by mcp-go when a subscription opens, and with

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -32,17 +31,6 @@ type StdioOptions struct {
 	In io.Reader
 	// Out gets every message with one Write. It is not closed.
 	Out io.Writer
-	// Methods are answered when the server does not know them.
-	Methods Methods
-	// Overrides are answered instead of the server's own methods of that name.
-	Overrides Methods
-	// ServerInfo and CacheTTL are as in Dispatcher.
-	ServerInfo mcp.Implementation
-	CacheTTL   time.Duration
-	// Logger gets what cannot be told to the client. Nil discards.
-	Logger *slog.Logger
-	// Withhold is as in Dispatcher.
-	Withhold func(json.RawMessage) json.RawMessage
 	// Drain is how long calls may finish after the input has ended; 0 means 2 s.
 	Drain time.Duration
 	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
@@ -64,7 +52,7 @@ func (o *StdioOptions) maxLine() int         { return cmp.Or(o.MaxLine, 8<<20) }
 func (o *StdioOptions) maxInFlight() int     { return cmp.Or(o.MaxInFlight, 64) }
 func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio") }
 
-// ServeStdio serves srv to one client, one JSON-RPC message a line, until the
+// ServeStdio serves d to one client, one JSON-RPC message a line, until the
 // input ends, ctx ends or the output cannot be written.
 //
 // # Framing
@@ -95,17 +83,17 @@ func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio
 // at once, other calls may go on for Drain; then all end with cause
 // [ErrDisconnected] and get another tenth of Drain to notice. The result is nil
 // then, and also when the client closed its end of Out; it is an error when In
-// or Out fail in another way, or when srv already has a session of that id. (A Go
+// or Out fail in another way, or when d's server already has a session of that id. (A Go
 // program that writes to a closed standard output is ended by SIGPIPE before it
 // sees an error, unless it ignores or handles that signal.)
 // A Read of In or a Write to Out that is blocked is left behind, as is a handler
 // that ignores its context.
-func ServeStdio(ctx context.Context, srv *server.MCPServer, opts *StdioOptions) error {
-	c := newConn(ctx, srv, opts)
-	if err := srv.RegisterSession(c.base, c.session); err != nil {
+func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
+	c := newConn(ctx, d, opts)
+	if err := d.Server.RegisterSession(c.base, c.session); err != nil {
 		return fmt.Errorf("register session: %w", err)
 	}
-	defer srv.UnregisterSession(context.WithoutCancel(ctx), c.session.id)
+	defer d.Server.UnregisterSession(context.WithoutCancel(ctx), c.session.id)
 	defer c.close(opts.drain() / graceFraction)
 	c.workers.Go(c.announcer.run)
 	c.workers.Go(c.handleNotifications)
@@ -146,26 +134,24 @@ type conn struct {
 	barrier    chan struct{} // the last initialize request; used by the reader alone
 }
 
-func newConn(ctx context.Context, srv *server.MCPServer, o *StdioOptions) *conn {
+func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	c := &conn{
-		dispatcher: &Dispatcher{
-			Server: srv, Methods: o.Methods, Overrides: o.Overrides,
-			ServerInfo: o.ServerInfo, CacheTTL: o.CacheTTL, Logger: o.Logger, Withhold: o.Withhold,
-		},
-		lines:   newLineReader(o.In, o.maxLine()),
-		out:     newLineWriter(o.Out),
-		context: o.Context,
-		calls:   newCallTable(waitingPerSlot*o.maxInFlight(), maxListens, 8*o.maxLine()),
-		slots:   make(chan struct{}, o.maxInFlight()),
-		work:    make(chan *call),
-		notices: make(chan *message, maxNotifications),
+		dispatcher: d,
+		lines:      newLineReader(o.In, o.maxLine()),
+		out:        newLineWriter(o.Out),
+		context:    o.Context,
+		calls:      newCallTable(waitingPerSlot*o.maxInFlight(), maxListens, 8*o.maxLine()),
+		slots:      make(chan struct{}, o.maxInFlight()),
+		work:       make(chan *call),
+		notices:    make(chan *message, maxNotifications),
 	}
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
 	c.announcer = newAnnouncer(c.out)
 	c.asks = newAsks(c.out, c.base.Done())
 	c.session = &session{
-		id: o.sessionID(), asks: c.asks, level: mcp.LoggingLevelError,
+		id:        o.sessionID(),
+		level:     mcp.LoggingLevelError,
 		broadcast: newNotifications(c.hangUp, c.announcer.post),
 	}
 	return c
@@ -235,7 +221,9 @@ func (c *conn) handleNotifications() {
 	for {
 		select {
 		case m := <-c.notices:
-			c.dispatcher.notify(c.requestContext(c.base, c.session), m)
+			s := newCallSession(c.base, c.session, m, c.out, c.announcer, c.asks)
+			c.dispatcher.notify(c.requestContext(c.base, s), m)
+			s.finish()
 		case <-c.base.Done():
 			return
 		}

@@ -44,7 +44,7 @@ func TestTranscripts(t *testing.T) {
 
 func play(t *testing.T, script string) string {
 	srv := testServer()
-	p := startPeer(t, srv, testOptions())
+	p := startPeer(t, fixture(srv), &StdioOptions{})
 	var got strings.Builder
 	for line := range strings.Lines(script) {
 		line = strings.TrimSuffix(line, "\n")

@@ -12,32 +12,32 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// addAside adds a tool that stands aside, twice, and then waits for its end.
-func addAside(srv *server.MCPServer, begun chan<- struct{}) {
-	srv.AddTool(mcp.NewTool("aside"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		StandAside(ctx)
-		StandAside(ctx)
+// addYielding adds a tool that yields its slot, twice, and then waits for its end.
+func addYielding(srv *server.MCPServer, begun chan<- struct{}) {
+	srv.AddTool(mcp.NewTool("yield"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		YieldSlot(ctx)
+		YieldSlot(ctx)
 		begun <- struct{}{}
 		<-ctx.Done()
 		return mcp.NewToolResultText("too late"), nil
 	})
 }
 
-// Calls that stand aside keep no other call waiting, can be cancelled, and give back no more than they
-// had.
-func TestStandAside(t *testing.T) {
+// Calls that yielded their slot keep no other call waiting, can be cancelled, and give back no more than
+// they had.
+func TestYieldSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
-		addAside(srv, make(chan struct{}, 100))
+		addYielding(srv, make(chan struct{}, 100))
 		peak := addSlow(srv)
-		opts := testOptions()
+		opts := &StdioOptions{}
 		opts.MaxInFlight = 1
-		p := startPeer(t, srv, opts)
+		p := startPeer(t, fixture(srv), opts)
 		for i := range 5 {
-			p.send(callLine(fmt.Sprint(i), "aside", ""))
+			p.send(callLine(fmt.Sprint(i), "yield", ""))
 		}
 		if got := p.send(callLine("5", "echo", "")); len(got) != 1 {
-			t.Fatalf("a call beside those that stand aside is answered %q", got)
+			t.Fatalf("a call next to those that yielded their slot is answered %q", got)
 		}
 		for i := range 5 {
 			if got := p.send(cancelLine(fmt.Sprint(i))); len(got) != 0 {
@@ -57,17 +57,17 @@ func TestStandAside(t *testing.T) {
 	})
 }
 
-// What stands aside takes no place over HTTP either, in both protocol eras.
-func TestHTTPStandAside(t *testing.T) {
+// A call that yielded its slot takes none over HTTP either, in both protocol eras.
+func TestHTTPYieldSlot(t *testing.T) {
 	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight = 1 })
 	begun := make(chan struct{}, 100)
-	addAside(p.server, begun)
+	addYielding(p.server, begun)
 	session := p.open()
 	for _, lane := range []struct {
 		name      string
 		call      func(id, tool, arguments string) string
 		headersOf func(tool string) []string
-		aside     int
+		yielding  int
 	}{
 		{"legacy", toolCall, func(string) []string { return []string{"Mcp-Session-Id", session} }, 100},
 		{"modern", modernCall, func(tool string) []string { return modernHeaders("tools/call", tool) }, 3},
@@ -75,12 +75,12 @@ func TestHTTPStandAside(t *testing.T) {
 		t.Run(lane.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			for i := range lane.aside {
-				go p.try(ctx, "POST", "/mcp", lane.call(fmt.Sprint(i), "aside", ""), lane.headersOf("aside")...)
+			for i := range lane.yielding {
+				go p.try(ctx, "POST", "/mcp", lane.call(fmt.Sprint(i), "yield", ""), lane.headersOf("yield")...)
 				await(t, begun)
 			}
 			if status, text := p.post(lane.call("1000", "echo", ""), lane.headersOf("echo")...); status != 200 || !strings.Contains(text, `"echo"`) {
-				t.Errorf("a call beside those that stand aside = %d %s", status, text)
+				t.Errorf("a call next to those that yielded their slot = %d %s", status, text)
 			}
 			blocked, release := context.WithCancel(t.Context())
 			go p.try(blocked, "POST", "/mcp", lane.call("1001", "block", ""), lane.headersOf("block")...)
@@ -90,7 +90,7 @@ func TestHTTPStandAside(t *testing.T) {
 			}
 			release()
 			await(t, b.cause)
-			eventually(t, "the place is given back", func() bool { return p.taken() == 0 })
+			eventually(t, "the slot is given back", func() bool { return p.taken() == 0 })
 		})
 	}
 }
@@ -112,25 +112,25 @@ func TestHTTPPingNeedsNoPlace(t *testing.T) {
 	await(t, b.cause)
 }
 
-// Calls that stand aside over HTTP hold no more memory than there is for them, and one that finds none
-// left is told.
-func TestHTTPStandAsideIsBounded(t *testing.T) {
+// Calls that yielded their slot over HTTP hold no more memory than there is for them, and one that finds
+// none left learns of it.
+func TestHTTPYieldingIsBounded(t *testing.T) {
 	p, _ := newHTTPPeer(t, nil)
 	begun := make(chan bool, 100)
 	p.server.AddTool(mcp.NewTool("wait"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		room := StandAside(ctx)
-		if begun <- room && StandAside(ctx); room {
+		room := YieldSlot(ctx)
+		if begun <- room && YieldSlot(ctx); room {
 			<-ctx.Done()
 		}
 		return mcp.NewToolResultText("done"), nil
 	})
-	if p.h.aside.most != maxAside {
-		t.Errorf("room for %d bytes", p.h.aside.most)
+	if p.h.waiting.most != maxWaiting {
+		t.Errorf("room for %d bytes", p.h.waiting.most)
 	}
 	large := `"x":"` + strings.Repeat("x", 10<<10) + `"`
-	p.h.aside.mu.Lock()
-	p.h.aside.most = 2 * 4 * (len(large) + 1000) // for four calls of one principal
-	p.h.aside.mu.Unlock()
+	p.h.waiting.mu.Lock()
+	p.h.waiting.mostEach = 4 * (len(large) + 1000) // for four calls of one principal
+	p.h.waiting.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 4 {
@@ -144,8 +144,8 @@ func TestHTTPStandAsideIsBounded(t *testing.T) {
 	}
 	cancel()
 	eventually(t, "all room is given back", func() bool {
-		p.h.aside.mu.Lock()
-		defer p.h.aside.mu.Unlock()
-		return p.h.aside.all == 0 && len(p.h.aside.each) == 0
+		p.h.waiting.mu.Lock()
+		defer p.h.waiting.mu.Unlock()
+		return p.h.waiting.all == 0 && len(p.h.waiting.each) == 0
 	})
 }
