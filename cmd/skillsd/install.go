@@ -65,7 +65,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *installOptions) run(ctx context.Context, given string) (err error) {
+func (o *installOptions) run(ctx context.Context, given string) error {
 	tier, err := skills.ParseTier(o.Tier)
 	if err != nil {
 		return flagError("tier", err)
@@ -74,36 +74,95 @@ func (o *installOptions) run(ctx context.Context, given string) (err error) {
 	if err != nil {
 		return err
 	}
-	installer, end, err := o.app.installer(ctx, taken)
+	request := install.Request{
+		Source:    given,
+		Ref:       o.Ref,
+		Subdir:    o.Subdir,
+		Name:      o.Name,
+		Tier:      tier,
+		All:       o.All,
+		KeepGoing: o.Keep,
+		Insecure:  o.Insecure,
+	}
+	var result *installReport
+	return o.app.carryOut(ctx, &planned{
+		taken:   taken,
+		dry:     o.DryRun,
+		added:   true,
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
+		describe: func(plan *install.Plan) error {
+			result, err = o.app.newInstallReport(ctx, plan)
+			return err
+		},
+		failure: func(err error) error { return o.failure(given, err) },
+		print: func(*install.Plan) error {
+			result.DryRun = o.DryRun
+			var err error
+			if o.JSON {
+				err = report.WriteJSON(o.app.out, result)
+			} else {
+				err = result.print(o.app)
+			}
+			if err == nil && len(result.Refused) > 0 {
+				err = &exitError{Code: exitProblems}
+			}
+			return err
+		},
+	})
+}
+
+// planned is a command that changes what is installed.
+type planned struct {
+	taken func(path string) string // see [app.installer]
+	dry   bool                     // the plan is shown and not carried out
+	added bool                     // nothing that was installed before changes
+
+	compute func(i *install.Installer) (*install.Plan, error)
+	// describe reads what is at hand only until the plan is carried out; nil: nothing is.
+	describe func(plan *install.Plan) error
+	failure  func(error) error              // gives an error its hint; nil: installFailure
+	print    func(plan *install.Plan) error // once the plan is carried out
+}
+
+// carryOut computes a plan, carries it out and prints it.
+func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
+	failure := p.failure
+	if failure == nil {
+		failure = installFailure
+	}
+	installer, end, err := a.installer(ctx, p.taken)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	plan, err := installer.Plan(ctx, install.Request{
-		Source: given, Ref: o.Ref, Subdir: o.Subdir, Name: o.Name, Tier: tier, All: o.All, KeepGoing: o.Keep, Insecure: o.Insecure,
-	})
+	before := installer.Lock()
+	plan, err := p.compute(installer)
 	if err != nil {
-		return o.failure(given, err)
+		return failure(err)
 	}
-	result, err := o.app.newInstallReport(ctx, plan)
-	if err == nil && !o.DryRun {
-		err = plan.Apply(ctx)
+	if p.describe != nil {
+		err = p.describe(plan)
+	}
+	if err == nil && !p.dry {
+		if err = plan.Apply(ctx); err != nil {
+			err = failure(err)
+		}
 	}
 	if err := errors.Join(err, plan.Close()); err != nil {
 		return err
 	}
-	result.DryRun = o.DryRun
-	o.app.endProgress()
-	if !o.DryRun {
-		o.app.collectTrees(ctx, installer)
+	a.endProgress()
+	err = p.print(plan)
+	var names []string
+	after := map[string]*install.Entry{}
+	for _, c := range plan.Changes {
+		if c.After != c.Before && !p.added {
+			names, after[c.Name] = append(names, c.Name), c.After
+		}
 	}
-	if o.JSON {
-		err = report.WriteJSON(o.app.out, result)
-	} else {
-		err = result.print(o.app)
-	}
-	if err == nil && len(result.Refused) > 0 {
-		err = &exitError{Code: exitProblems}
+	a.notePins(names, before.Find, func(name string) *install.Entry { return after[name] })
+	if !p.dry {
+		a.collectTrees(ctx, installer)
 	}
 	return err
 }
@@ -150,28 +209,36 @@ func (o *installOptions) failure(given string, err error) error {
 	case isRefused:
 		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(refused.Error()))}
 	}
-	return sourceFailure(err)
+	return installFailure(err)
 }
 
-// sourceFailure is an error of a source as a usage error with its hint.
-func sourceFailure(err error) error {
-	if refused, ok := errors.AsType[*install.SourceError](err); ok {
-		return &exitError{Code: exitUsage, Err: errors.New(report.Printable(err.Error())), Hint: refused.Hint}
+// installFailure gives an error of a plan its exit code, and says what resolves it.
+func installFailure(err error) error {
+	fail := &exitError{Code: exitFailure, Err: errors.New(report.Printable(err.Error()))}
+	refused, isRefused := errors.AsType[*install.SourceError](err)
+	fetch, isFetch := errors.AsType[*install.FetchError](err)
+	archive, isArchive := errors.AsType[*source.ArchiveError](err)
+	_, isMissing := errors.AsType[*install.MissingError](err)
+	_, isCorrupt := errors.AsType[*store.CorruptError](err)
+	switch {
+	case isRefused:
+		fail.Code, fail.Hint = exitUsage, refused.Hint
+	case isMissing:
+		fail.Code, fail.Hint = exitUsage, "`skillsd list` shows what is installed and where it came from"
+	case errors.Is(err, install.ErrNoPrevious):
+		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
+	case isCorrupt || errors.Is(err, store.ErrNotFound):
+		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
+	case errors.Is(err, install.ErrNoGit):
+		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
+	case isFetch:
+		fail.Hint = "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", fetch.Source})
+	case isArchive:
+		fail.Err = errors.New(report.Printable(archive.Error()))
+	default:
+		fail.Hint = systemHint(err)
 	}
-	if missing, ok := errors.AsType[*install.MissingError](err); ok {
-		return &exitError{Code: exitUsage, Err: missing, Hint: "`skillsd list` shows what is installed and where it came from"}
-	}
-	if errors.Is(err, install.ErrNoGit) {
-		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(err.Error())), Hint: "install git from your distribution, or give a zip archive or a directory"}
-	}
-	if failed, ok := errors.AsType[*install.FetchError](err); ok {
-		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(err.Error())), Hint: "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", failed.Source})}
-	}
-	text := err.Error()
-	if archive, ok := errors.AsType[*source.ArchiveError](err); ok {
-		text = archive.Error()
-	}
-	return &exitError{Code: exitFailure, Err: errors.New(report.Printable(text)), Hint: systemHint(err)}
+	return fail
 }
 
 // installer opens the installation of the state directory; taken tells what is served from elsewhere, and

@@ -2,20 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/store"
 )
 
 // changeOptions are what commands take that change installed skills.
 type changeOptions struct {
 	app    *app
 	verb   string // what was done, for the message
-	change func(i *install.Installer, ctx context.Context, names ...string) error
+	change func(i *install.Installer, names ...string) (*install.Plan, error)
 }
 
 func newRemoveCmd(a *app) *cobra.Command {
@@ -56,40 +54,24 @@ func newChangeCmd(cmd *cobra.Command, opts *changeOptions) *cobra.Command {
 	return cmd
 }
 
-func (o *changeOptions) run(ctx context.Context, names []string) (err error) {
-	installer, end, err := o.app.installer(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	before := installer.Lock()
-	if err := o.change(installer, ctx, names...); err != nil {
-		return changeFailure(err)
-	}
-	for _, name := range names {
-		text := name
-		if e := installer.Lock().Find(name); e != nil && o.verb == "rolled back" {
-			text = fmt.Sprintf("%s to tree %s", name, e.Tree)
-		}
-		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", o.verb, text); err != nil {
-			return err
-		}
-	}
-	o.app.notePins(names, before.Find, installer.Lock().Find)
-	o.app.collectTrees(ctx, installer)
-	return nil
-}
-
-// changeFailure says what to do when a stored tree cannot be put in place.
-func changeFailure(err error) error {
-	_, corrupt := errors.AsType[*store.CorruptError](err)
-	switch {
-	case errors.Is(err, install.ErrNoPrevious):
-		return &exitError{Code: exitFailure, Err: err, Hint: "only a skill that was updated can be rolled back: `skillsd update` updates it"}
-	case corrupt || errors.Is(err, store.ErrNotFound):
-		return &exitError{Code: exitFailure, Err: err, Hint: "`skillsd sync` brings back what the lock file says; then try again"}
-	}
-	return sourceFailure(err)
+func (o *changeOptions) run(ctx context.Context, names []string) error {
+	return o.app.carryOut(ctx, &planned{
+		compute: func(i *install.Installer) (*install.Plan, error) { return o.change(i, names...) },
+		print: func(plan *install.Plan) error {
+			trees := map[string]string{}
+			for _, c := range plan.Changes {
+				if o.verb == "rolled back" {
+					trees[c.Name] = " to tree " + c.After.Tree.String()
+				}
+			}
+			for _, name := range names {
+				if _, err := fmt.Fprintf(o.app.out, "%s %s%s\n", o.verb, name, trees[name]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
 }
 
 // completeInstalled completes the names of installed skills.

@@ -36,30 +36,29 @@ func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*instal
 	if err != nil {
 		return nil, err
 	}
-	report := &installReport{Installed: make([]installedRow, len(plan.Entries)), Refused: append([]install.Refusal{}, plan.Refused...), Notes: append([]string{}, plan.Notes...)}
-	nested := nestedSkills(plan.Snapshot)
-	err = each(ctx, len(plan.Entries), func(n int) {
-		e := plan.Entries[n]
-		described := append([]*skills.Skill{plan.Snapshot.Skill(e.Name)}, nested[e.Name]...)
-		report.Installed[n] = newInstalledRow(ctx, state, plan.Snapshot, described, e, plan.Left[e.Name])
+	report := &installReport{
+		Installed: make([]installedRow, len(plan.Changes)),
+		Refused:   append([]install.Refusal{}, plan.Refused...),
+		Notes:     append([]string{}, plan.Notes...),
+	}
+	nested := map[string][]*skills.Skill{}
+	for _, sk := range plan.New.Skills {
+		if name, _, below := strings.Cut(sk.Path, "/"); below {
+			nested[name] = append(nested[name], sk)
+		}
+	}
+	err = each(ctx, len(plan.Changes), func(n int) {
+		c := &plan.Changes[n]
+		described := append([]*skills.Skill{plan.New.Skill(c.Name)}, nested[c.Name]...)
+		report.Installed[n] = newInstalledRow(ctx, state, plan.New, described, c)
 	})
 	return report, err
 }
 
-// nestedSkills are the skills that lie in installed ones, by the name of that.
-func nestedSkills(snapshot *skills.Snapshot) map[string][]*skills.Skill {
-	found := map[string][]*skills.Skill{}
-	for _, sk := range snapshot.Skills {
-		if name, _, nested := strings.Cut(sk.Path, "/"); nested {
-			found[name] = append(found[name], sk)
-		}
-	}
-	return found
-}
-
 // newInstalledRow describes a skill that lies in a stage as it will be served, the first, and those
 // that lie in it.
-func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, described []*skills.Skill, e *install.Entry, left []skills.Diagnostic) installedRow {
+func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, described []*skills.Skill, c *install.Change) installedRow {
+	e := c.After
 	rows := make([]skillRow, len(described))
 	for n, sk := range described {
 		rows[n] = newSkillRow(ctx, snapshot, sk, noScripts())
@@ -70,7 +69,7 @@ func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapsho
 		row.Tier, row.Root, row.Origin = e.Tier.String(), install.RootDir(state, e.Tier), originText(e)
 		row.File = strings.Replace(row.File, described[n].Root.Dir, row.Root, 1)
 	}
-	return installedRow{Lock: e, Skill: rows[0], Nested: append([]skillRow{}, rows[1:]...), Left: diagnosticRows(left)}
+	return installedRow{Lock: e, Skill: rows[0], Nested: append([]skillRow{}, rows[1:]...), Left: diagnosticRows(c.Left)}
 }
 
 // print tells what is installed on stdout, and what is odd about it on stderr.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -46,24 +45,27 @@ func newUpdateCmd(a *app) *cobra.Command {
 
 // updateRow is what an update makes of a skill, as update --json prints it.
 type updateRow struct {
-	Name       string          `json:"name"`
-	State      string          `json:"state"` // changed, unchanged or failed
-	Error      string          `json:"error,omitempty"`
-	Before     *versionRow     `json:"before,omitempty"`
-	After      *versionRow     `json:"after,omitempty"`
-	Files      []fileChange    `json:"files,omitempty"`
-	ToolsAdded []string        `json:"allowedToolsAdded,omitempty"`
-	ToolsGone  []string        `json:"allowedToolsRemoved,omitempty"`
-	Signals    []diagnosticRow `json:"signals,omitempty"` // that were not there before
-	Left       []diagnosticRow `json:"left,omitempty"`
+	Name   string       `json:"name"`
+	State  string       `json:"state"` // changed, unchanged or failed
+	Error  string       `json:"error,omitempty"`
+	Before *versionRow  `json:"before,omitempty"`
+	After  *versionRow  `json:"after,omitempty"`
+	Files  []fileChange `json:"files,omitempty"`
+	factChanges
+	Left []diagnosticRow `json:"left,omitempty"`
 	// Nested are the skills that lie in it and differ, each served by itself.
 	Nested []nestedRow `json:"nested,omitempty"`
 }
 
-// nestedRow is what an update makes of a skill that lies in another. Its files are among those of that.
+// nestedRow is what an update makes of a skill that lies in another, whose row has its files.
 type nestedRow struct {
-	Path       string          `json:"path"`   // it is served under
-	Change     string          `json:"change"` // added, removed or changed
+	Path   string `json:"path"`   // it is served under
+	Change string `json:"change"` // added, removed or changed
+	factChanges
+}
+
+// factChanges are what a diff of files does not make plain.
+type factChanges struct {
 	ToolsAdded []string        `json:"allowedToolsAdded,omitempty"`
 	ToolsGone  []string        `json:"allowedToolsRemoved,omitempty"`
 	Signals    []diagnosticRow `json:"signals,omitempty"` // that were not there before
@@ -82,47 +84,30 @@ type fileChange struct {
 	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts, those of nested skills too
 }
 
-func (o *updateOptions) run(ctx context.Context, names []string) (err error) {
+func (o *updateOptions) run(ctx context.Context, names []string) error {
 	taken, err := o.app.taken(ctx, &o.Roots)
 	if err != nil {
 		return err
 	}
-	installer, end, err := o.app.installer(ctx, taken)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	before := installer.Lock()
-	updates, err := installer.Update(ctx, slices.Compact(slices.Sorted(slices.Values(names))), o.Insecure)
-	if err != nil {
-		return sourceFailure(err)
-	}
-	rows, err := newUpdateRows(ctx, updates)
-	if err == nil && !o.Preview {
-		err = updates.Apply(ctx)
-	}
-	if err := errors.Join(err, updates.Close()); err != nil {
-		return err
-	}
-	o.app.endProgress()
-	o.app.printNotes(updates.Notes)
-	report := o.report(rows)
-	after := map[string]*install.Entry{}
-	var changed []string
-	for _, one := range updates.Skills {
-		if one.Changes() {
-			changed = append(changed, one.After.Name)
-			after[one.After.Name] = one.After
-		}
-	}
-	o.app.notePins(changed, before.Find, func(name string) *install.Entry { return after[name] })
-	if !o.Preview {
-		o.app.collectTrees(ctx, installer)
-	}
-	return report
+	var rows []updateRow
+	return o.app.carryOut(ctx, &planned{
+		taken: taken,
+		dry:   o.Preview,
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			return i.Update(ctx, names, o.Insecure)
+		},
+		describe: func(plan *install.Plan) error {
+			rows, err = newUpdateRows(ctx, plan)
+			return err
+		},
+		print: func(plan *install.Plan) error {
+			o.app.printNotes(plan.Notes)
+			return o.print(rows)
+		},
+	})
 }
 
-func (o *updateOptions) report(rows []updateRow) error {
+func (o *updateOptions) print(rows []updateRow) error {
 	count := map[string]int{}
 	for i := range rows {
 		count[rows[i].State]++
@@ -146,35 +131,28 @@ func (o *updateOptions) report(rows []updateRow) error {
 	return nil
 }
 
-// newUpdateRows describes updates. It reads the files of the skills that change.
-func newUpdateRows(ctx context.Context, updates *install.Updates) ([]updateRow, error) {
-	rows := make([]updateRow, 0, len(updates.Skills))
-	nested, err := nestedPairs(ctx, updates)
-	if err != nil {
-		return nil, err
-	}
-	for n := range updates.Skills {
-		one := &updates.Skills[n]
-		row := updateRow{Name: one.Before.Name, State: "unchanged", Before: &versionRow{one.Before.Origin.Commit, one.Before.Tree.String()}}
-		switch {
-		case one.Err != nil:
-			row.State, row.Error = "failed", report.Printable(one.Err.Error())
-		case one.Changes():
-			row.State, row.After = "changed", &versionRow{one.After.Origin.Commit, one.After.Tree.String()}
-			row.Left = diagnosticRows(updates.Left[row.Name])
-			if err := row.compare(ctx, updates.Old.Skill(row.Name), updates.New.Skill(row.Name), nested[row.Name]); err != nil {
-				return nil, fmt.Errorf("%s: %w", row.Name, err)
-			}
+// newUpdateRows describes an update. It reads the files of the skills that change.
+func newUpdateRows(ctx context.Context, plan *install.Plan) ([]updateRow, error) {
+	rows := make([]updateRow, 0, len(plan.Changes)+len(plan.Refused))
+	for i := range plan.Changes {
+		row, err := newUpdateRow(ctx, plan, &plan.Changes[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", plan.Changes[i].Name, err)
 		}
 		rows = append(rows, row)
 	}
+	for _, r := range plan.Refused {
+		rows = append(rows, updateRow{Name: r.Name, State: "failed", Error: report.Printable(r.Reason), Before: newVersionRow(r.Before)})
+	}
+	slices.SortFunc(rows, func(a, b updateRow) int { return strings.Compare(a.Name, b.Name) })
 	return rows, ctx.Err()
 }
 
-// diffHead is how many lines of a diff stand before what differs.
-const diffHead = 3
+func newVersionRow(e *install.Entry) *versionRow {
+	return &versionRow{e.Origin.Commit, e.Tree.String()}
+}
 
-// print tells of one skill what changes; one that does not is not mentioned.
+// print prints what changes of one skill; one that does not change is not mentioned.
 func (r *updateRow) print(a *app) {
 	switch r.State {
 	case "failed":
@@ -190,10 +168,10 @@ func (r *updateRow) print(a *app) {
 		return v.Tree[:len("sha256:")+12]
 	}
 	fmt.Fprintf(a.out, "%s: %s -> %s\n", r.Name, shown(r.Before), shown(r.After))
-	printFactChanges(a.out, "  ", r.ToolsAdded, r.ToolsGone, r.Signals)
+	r.factChanges.print(a.out, "  ")
 	for _, one := range r.Nested {
 		fmt.Fprintf(a.out, "  nested skill %s: %s\n", one.Change, report.Printable(one.Path))
-		printFactChanges(a.out, "    ", one.ToolsAdded, one.ToolsGone, one.Signals)
+		one.factChanges.print(a.out, "    ")
 	}
 	for _, d := range r.Left {
 		fmt.Fprintf(a.out, "  left out: %s\n", d.line())
@@ -204,24 +182,22 @@ func (r *updateRow) print(a *app) {
 			kind = " (script)"
 		}
 		fmt.Fprintf(a.out, "  %s: %s%s\n", f.Change, report.Printable(f.Path), kind)
-		for n, line := range strings.Split(strings.TrimRight(f.Diff, "\n"), "\n") {
-			// The first lines name the files once more.
-			if n >= diffHead {
-				fmt.Fprintf(a.out, "    %s\n", report.Visible(line))
-			}
+		const head = 3 // lines of a diff that name the files once more
+		lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
+		for _, line := range lines[min(head, len(lines)):] {
+			fmt.Fprintf(a.out, "    %s\n", report.Visible(line))
 		}
 	}
 }
 
-// printFactChanges tells of tools and signals.
-func printFactChanges(w io.Writer, indent string, added, gone []string, signals []diagnosticRow) {
-	for _, tool := range added {
+func (f *factChanges) print(w io.Writer, indent string) {
+	for _, tool := range f.ToolsAdded {
 		fmt.Fprintf(w, "%sallowed-tools: + %s\n", indent, report.Printable(tool))
 	}
-	for _, tool := range gone {
+	for _, tool := range f.ToolsGone {
 		fmt.Fprintf(w, "%sallowed-tools: - %s\n", indent, report.Printable(tool))
 	}
-	for _, d := range signals {
+	for _, d := range f.Signals {
 		fmt.Fprintf(w, "%s%s: %s\n", indent, d.Severity, d.line())
 	}
 }

@@ -133,69 +133,64 @@ func newSyncCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
+func (o *syncOptions) run(ctx context.Context, args []string) error {
 	sync := install.Sync{Exact: o.Frozen, DropEarlier: o.Drop, Insecure: o.Insecure}
 	if len(args) > 0 {
-		if sync.Lock, err = install.Import(args[0]); err != nil {
-			return &exitError{Code: exitUsage, Err: fmt.Errorf("lock file: %w", err), Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; without one the installation's own counts: skillsd sync"}
+		lock, err := install.Import(args[0])
+		if err != nil {
+			return &exitError{
+				Code: exitUsage,
+				Err:  fmt.Errorf("lock file: %w", err),
+				Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; " +
+					"without one the installation's own counts: skillsd sync",
+			}
 		}
+		sync.Lock = lock
 	}
 	taken, err := o.app.taken(ctx, &o.Roots)
 	if err != nil {
 		return err
 	}
-	installer, end, err := o.app.installer(ctx, taken)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	if sync.Lock != nil && !o.Trust {
-		if err := checkTiers(args[0], installer.Lock(), sync.Lock); err != nil {
-			return err
-		}
-	}
-	before := installer.Lock()
-	var did []install.Difference
-	if o.Check {
-		did, err = installer.Differences(ctx, sync)
-	} else {
-		did, err = installer.Sync(ctx, sync)
-	}
-	if err != nil {
-		return sourceFailure(err)
-	}
-	o.app.endProgress()
-	report := o.report(did, args)
-	if !o.Check {
-		names := make([]string, len(did))
-		for n, d := range did {
-			names[n] = d.Name
-		}
-		o.app.notePins(names, before.Find, installer.Lock().Find)
-		o.app.collectTrees(ctx, installer)
-	}
-	return report
+	return o.app.carryOut(ctx, &planned{
+		taken: taken,
+		dry:   o.Check,
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			if sync.Lock != nil && !o.Trust {
+				if err := checkTiers(args[0], i.Lock(), sync.Lock); err != nil {
+					return nil, err
+				}
+			}
+			return i.Sync(ctx, sync)
+		},
+		failure: func(err error) error {
+			if _, usage := errors.AsType[*exitError](err); usage {
+				return err
+			}
+			return installFailure(err)
+		},
+		print: func(plan *install.Plan) error { return o.print(plan, args) },
+	})
 }
 
-// report tells what was changed, or would be.
-func (o *syncOptions) report(did []install.Difference, args []string) error {
+// print prints what was changed, or would be.
+func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	if o.JSON {
-		if err := report.WriteJSON(o.app.out, append([]install.Difference{}, did...)); err != nil {
+		if err := report.WriteJSON(o.app.out, append([]install.Change{}, plan.Changes...)); err != nil {
 			return err
 		}
 	}
 	changed := 0
 	var lost []string
-	for _, d := range did {
-		text := d.Name + ": " + d.What
+	for _, c := range plan.Changes {
+		text := c.Name + ": " + c.What
 		switch {
-		case d.Dropped:
-			text += "; the earlier version is forgotten: " + d.Lost
-		case d.Lost != "":
-			text += "; the earlier version cannot be had again: " + d.Lost
-			lost = append(lost, d.Name)
+		case c.Dropped:
+			text += "; the earlier version is forgotten: " + c.Lost
+		case c.Lost != "":
+			text += "; the earlier version cannot be had again: " + c.Lost
+			lost = append(lost, c.Name)
 		}
-		if !d.Earlier || d.Lost == "" || d.Dropped {
+		if !c.Earlier || c.Lost == "" || c.Dropped {
 			changed++
 		}
 		if o.JSON {
@@ -206,17 +201,25 @@ func (o *syncOptions) report(did []install.Difference, args []string) error {
 		}
 	}
 	switch {
-	case len(did) == 0:
+	case len(plan.Changes) == 0:
 		fmt.Fprintln(o.app.err, "ok: nothing to do")
 	case o.Check:
-		again := args
+		again := []string{"skillsd", "sync"}
 		if o.Frozen {
-			again = append([]string{"--frozen"}, args...)
+			again = append(again, "--frozen")
 		}
-		return &exitError{Code: exitProblems, Err: fmt.Errorf("%s would change", report.Plural(changed, "skill")), Hint: "to change them: " + shellLine(append([]string{"skillsd", "sync"}, again...))}
+		return &exitError{
+			Code: exitProblems,
+			Err:  fmt.Errorf("%s would change", report.Plural(changed, "skill")),
+			Hint: "to change them: " + shellLine(append(again, args...)),
+		}
 	case len(lost) > 0:
-		return &exitError{Code: exitProblems, Err: fmt.Errorf("changed %s; %s cannot be rolled back", report.Plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
-			Hint: "bring the source back and `skillsd sync`, or forget the earlier version: `skillsd sync --drop-earlier`"}
+		return &exitError{
+			Code: exitProblems,
+			Err: fmt.Errorf("changed %s; %s cannot be rolled back",
+				report.Plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
+			Hint: "bring the source back and `skillsd sync`, or forget the earlier version: `skillsd sync --drop-earlier`",
+		}
 	default:
 		fmt.Fprintf(o.app.err, "changed %s\n", report.Plural(changed, "skill"))
 	}

@@ -42,7 +42,7 @@ func outputs() []output {
 		{command: "session show", record: "event", lines: true},
 		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
 		{command: "show", typ: reflect.TypeFor[skillRow]()},
-		{command: "sync", typ: reflect.TypeFor[[]install.Difference]()},
+		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
 		{command: "update", typ: reflect.TypeFor[[]updateRow]()},
 		{command: "validate", typ: reflect.TypeFor[[]verdict]()},
 		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},

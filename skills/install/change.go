@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // MissingError is a name that is not installed.
@@ -17,86 +16,75 @@ func (e *MissingError) Error() string {
 // ErrNoPrevious is the error of a rollback of a skill that was never updated.
 var ErrNoPrevious = errors.New("there is no earlier version")
 
-// each commits a change of installed skills, of all or of none; edit returns what becomes of one.
-func (i *Installer) each(ctx context.Context, names []string, edit func(e *Entry) (*Entry, error)) (err error) {
-	var changes []change
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		before := i.lock.Find(name)
-		if before == nil {
-			return &MissingError{name}
-		}
-		after, err := edit(before)
+// edit returns the plan of a change of installed skills; change returns the entry after it. To apply
+// the plan fails with store.ErrNotFound or *store.CorruptError if a tree that is to be served is no
+// longer in the store.
+func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) (*Plan, error) {
+	entries, err := i.named(names)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{i: i}
+	for _, before := range entries {
+		after, err := change(before)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", before.Name, err)
 		}
 		if after != before {
-			changes = append(changes, change{before, after})
+			p.Changes = append(p.Changes, Change{Name: before.Name, Before: before, After: after})
 		}
 	}
-	if len(changes) == 0 {
+	p.prepare = func(ctx context.Context) error {
+		for _, c := range p.Changes {
+			if c.After == nil || !c.After.Enabled {
+				continue
+			}
+			if err := i.before("place " + c.Name); err != nil {
+				return err
+			}
+			if err := p.stage.place(ctx, c.Name, c.After.Tree); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+		}
 		return nil
 	}
-	stage, err := i.newStage()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, stage.abandon())
-		}
-	}()
-	for _, c := range changes {
-		if c.after == nil || !c.after.Enabled {
-			continue
-		}
-		if err := i.before("place " + c.name()); err != nil {
-			return err
-		}
-		if err := stage.place(ctx, c.name(), c.after.Tree); err != nil {
-			return fmt.Errorf("%s: %w", c.name(), err)
-		}
-	}
-	return stage.commit(ctx, changes)
+	return p, nil
 }
 
-// Remove takes skills from what is served and from the lock file. Their trees stay in the store until
-// they are collected.
+// Remove takes skills out of the directories that are served and out of the lock file. Their trees stay
+// in the store until they are collected.
 //
-// Errors: *MissingError, those of the system. Nothing is changed then.
-func (i *Installer) Remove(ctx context.Context, names ...string) error {
-	return i.each(ctx, names, func(*Entry) (*Entry, error) { return nil, nil })
+// Errors: *MissingError.
+func (i *Installer) Remove(names ...string) (*Plan, error) {
+	return i.edit(names, func(*Entry) (*Entry, error) { return nil, nil })
 }
 
 // Enable serves skills again that were disabled.
 //
-// Errors: *MissingError; store.ErrNotFound and *store.CorruptError for a tree that is no longer in the
-// store; those of the system. Nothing is changed then.
-func (i *Installer) Enable(ctx context.Context, names ...string) error {
-	return i.each(ctx, names, func(e *Entry) (*Entry, error) { return e.enabled(true), nil })
-}
+// Errors: *MissingError.
+func (i *Installer) Enable(names ...string) (*Plan, error) { return i.enable(names, true) }
 
-// Disable takes skills from what is served without forgetting them.
+// Disable takes skills out of the directories that are served without forgetting them.
 //
-// Errors: *MissingError, those of the system. Nothing is changed then.
-func (i *Installer) Disable(ctx context.Context, names ...string) error {
-	return i.each(ctx, names, func(e *Entry) (*Entry, error) { return e.enabled(false), nil })
+// Errors: *MissingError.
+func (i *Installer) Disable(names ...string) (*Plan, error) { return i.enable(names, false) }
+
+func (i *Installer) enable(names []string, yes bool) (*Plan, error) {
+	return i.edit(names, func(e *Entry) (*Entry, error) {
+		if e.Enabled == yes {
+			return e, nil
+		}
+		changed := *e
+		changed.Enabled = yes
+		return &changed, nil
+	})
 }
 
-func (e *Entry) enabled(yes bool) *Entry {
-	if e.Enabled == yes {
-		return e
-	}
-	changed := *e
-	changed.Enabled = yes
-	return &changed
-}
-
-// Rollback goes back to the version before the last update; once more, and it is undone.
+// Rollback returns to the version before the last update. A second one undoes the first.
 //
-// Errors: *MissingError, ErrNoPrevious; store.ErrNotFound and *store.CorruptError for a tree that is no
-// longer in the store; those of the system. Nothing is changed then.
-func (i *Installer) Rollback(ctx context.Context, names ...string) error {
-	return i.each(ctx, names, func(e *Entry) (*Entry, error) {
+// Errors: *MissingError, ErrNoPrevious.
+func (i *Installer) Rollback(names ...string) (*Plan, error) {
+	return i.edit(names, func(e *Entry) (*Entry, error) {
 		if e.Previous == nil {
 			return nil, ErrNoPrevious
 		}

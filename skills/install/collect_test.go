@@ -60,7 +60,7 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	verified(t, i)
-	if err := i.Rollback(t.Context(), "a"); err != nil {
+	if err := edited(t, i.Rollback, "a"); err != nil {
 		t.Errorf("Rollback: %v", err)
 	}
 }
@@ -71,16 +71,16 @@ func TestChangeAll(t *testing.T) {
 	m.install(Request{Source: collection(t), All: true})
 	i := m.open()
 	before := tree(t, m.state)
-	if _, missing := errors.AsType[*MissingError](i.Remove(t.Context(), "a", "gone")); !missing {
+	if _, missing := errors.AsType[*MissingError](edited(t, i.Remove, "a", "gone")); !missing {
 		t.Error("a name that is not installed is no error")
 	}
-	if err := i.Rollback(t.Context(), "a", "b"); !errors.Is(err, ErrNoPrevious) {
+	if err := edited(t, i.Rollback, "a", "b"); !errors.Is(err, ErrNoPrevious) {
 		t.Errorf("Rollback = %v", err)
 	}
 	if after := tree(t, m.state); len(after) != len(before) {
 		t.Errorf("a refused change left %d entries of %d", len(after), len(before))
 	}
-	if err := i.Disable(t.Context(), "b", "a", "b"); err != nil {
+	if err := edited(t, i.Disable, "b", "a", "b"); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range i.Lock().Skills {
@@ -89,7 +89,7 @@ func TestChangeAll(t *testing.T) {
 		}
 	}
 	verified(t, i)
-	if err := errors.Join(i.Enable(t.Context(), "a"), i.Remove(t.Context(), "b")); err != nil {
+	if err := errors.Join(edited(t, i.Enable, "a"), edited(t, i.Remove, "b")); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(i.Lock()); !slices.Equal(got, []string{"a"}) {
@@ -153,14 +153,14 @@ func TestUpdateNamedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, one := range u.Skills {
-		got = append(got, one.Before.Name)
-		if one.Err != nil || !one.Changes() {
-			t.Errorf("%s: %v", one.Before.Name, one.Err)
+	for _, c := range u.Changes {
+		got = append(got, c.Name)
+		if !c.NewContent() {
+			t.Errorf("%s has the same content", c.Name)
 		}
 	}
 	if !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("updates of %q, want a and b", got)
+		t.Errorf("updates of %q, want a and b; refused %v", got, u.Refused)
 	}
 	if err := u.Apply(t.Context()); err != nil {
 		t.Error(err)

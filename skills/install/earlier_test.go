@@ -59,11 +59,11 @@ func TestSyncEarlierGit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lose()
-			found, err := i.Differences(t.Context(), Sync{})
-			if err != nil || len(found) != 1 || !found[0].Earlier {
-				t.Errorf("Differences = %+v, %v", found, err)
+			plan, err := i.Sync(t.Context(), Sync{})
+			if err != nil || len(plan.Changes) != 1 || !plan.Changes[0].Earlier {
+				t.Errorf("Sync = %+v, %v", plan, err)
 			}
-			did, err := i.Sync(t.Context(), Sync{})
+			did, err := synced(t.Context(), i, Sync{})
 			if err != nil || len(did) != 1 || did[0].Lost != "" {
 				t.Fatalf("Sync = %+v, %v", did, err)
 			}
@@ -77,12 +77,12 @@ func TestSyncEarlierGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := other.open()
-	if _, err := j.Sync(t.Context(), Sync{Lock: lock}); err != nil {
+	if _, err := synced(t.Context(), j, Sync{Lock: lock}); err != nil {
 		t.Fatal(err)
 	}
 	verified(t, j)
 	for _, here := range []*Installer{i, j} {
-		if err := here.Rollback(t.Context(), "a"); err != nil || here.Lock().Find("a").Tree != want {
+		if err := edited(t, here.Rollback, "a"); err != nil || here.Lock().Find("a").Tree != want {
 			t.Errorf("Rollback = %v", err)
 		}
 	}
@@ -100,18 +100,18 @@ func TestSyncEarlierLost(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(m.state, placeOf(i.Lock().Find("b").Tier, "b"))); err != nil {
 		t.Fatal(err)
 	}
-	did, err := i.Sync(t.Context(), Sync{})
+	did, err := synced(t.Context(), i, Sync{})
 	if err != nil || len(did) != 2 || !did[0].Earlier || did[0].Dropped || !strings.Contains(did[0].Lost, "another version") || did[1].Name != "b" {
 		t.Fatalf("Sync = %+v, %v", did, err)
 	}
 	if problems, err := i.Verify(t.Context()); err != nil || len(problems) != 1 || !strings.Contains(problems[0].What, "the earlier version") {
 		t.Errorf("Verify after Sync = %v, %v", problems, err)
 	}
-	if did, err = i.Sync(t.Context(), Sync{DropEarlier: true}); err != nil || len(did) != 1 || !did[0].Dropped {
+	if did, err = synced(t.Context(), i, Sync{DropEarlier: true}); err != nil || len(did) != 1 || !did[0].Dropped {
 		t.Fatalf("Sync with DropEarlier = %+v, %v", did, err)
 	}
 	verified(t, i)
-	if err := i.Rollback(t.Context(), "a"); !errors.Is(err, ErrNoPrevious) {
+	if err := edited(t, i.Rollback, "a"); !errors.Is(err, ErrNoPrevious) {
 		t.Errorf("Rollback to what was forgotten = %v", err)
 	}
 
@@ -119,7 +119,7 @@ func TestSyncEarlierLost(t *testing.T) {
 	updateAll(t, i)
 	other := newMachine(t)
 	j := other.open()
-	if did, err = j.Sync(t.Context(), Sync{Lock: i.Lock()}); err != nil || len(did) != 2 || !did[0].Dropped || did[0].Earlier {
+	if did, err = synced(t.Context(), j, Sync{Lock: i.Lock()}); err != nil || len(did) != 2 || !did[0].Dropped || did[0].Earlier {
 		t.Fatalf("Sync on another machine = %+v, %v", did, err)
 	}
 	verified(t, j)
@@ -134,7 +134,7 @@ func TestSyncFromPlace(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if did, err := i.Sync(t.Context(), Sync{}); err != nil || len(did) != 1 {
+	if did, err := synced(t.Context(), i, Sync{}); err != nil || len(did) != 1 {
 		t.Fatalf("Sync = %+v, %v", did, err)
 	}
 	verified(t, i)
@@ -144,7 +144,7 @@ func TestSyncFromPlace(t *testing.T) {
 	if err := errors.Join(os.Chmod(place, 0o600), os.WriteFile(place, []byte(skillText("b")), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := i.Sync(t.Context(), Sync{}); err == nil || !strings.Contains(err.Error(), "a: ") {
+	if _, err := synced(t.Context(), i, Sync{}); err == nil || !strings.Contains(err.Error(), "a: ") {
 		t.Errorf("Sync of what nobody has any more = %v", err)
 	}
 }

@@ -151,7 +151,7 @@ func TestHostileRepository(t *testing.T) {
 
 	m := newMachine(t).withGit(r)
 	i := m.open()
-	plan, err := i.Plan(t.Context(), Request{Source: r.url, Tier: skills.TierThirdParty})
+	plan, err := i.Add(t.Context(), Request{Source: r.url, Tier: skills.TierThirdParty})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,11 +70,32 @@ func apply(ctx context.Context, i *Installer, req Request) error {
 	if req.Tier == 0 {
 		req.Tier = skills.TierThirdParty
 	}
-	plan, err := i.Plan(ctx, req)
+	plan, err := i.Add(ctx, req)
+	return carryOut(ctx, plan, err)
+}
+
+// carryOut applies a plan that could be computed.
+func carryOut(ctx context.Context, plan *Plan, err error) error {
 	if err != nil {
 		return err
 	}
 	return plan.Apply(ctx)
+}
+
+// edited applies the plan of a method that changes installed skills.
+func edited(t *testing.T, edit func(names ...string) (*Plan, error), names ...string) error {
+	t.Helper()
+	plan, err := edit(names...)
+	return carryOut(t.Context(), plan, err)
+}
+
+// synced synchronizes an installation and returns what that changed.
+func synced(ctx context.Context, i *Installer, s Sync) ([]Change, error) {
+	plan, err := i.Sync(ctx, s)
+	if err := carryOut(ctx, plan, err); err != nil {
+		return nil, err
+	}
+	return plan.Changes, nil
 }
 
 // tree is everything below a directory but the guard, with its content.
@@ -315,27 +336,44 @@ func TestFailAtEachStep(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, one := range u.Skills {
-			if one.Err != nil {
-				return errors.Join(one.Err, u.Close())
+		if len(u.Refused) > 0 {
+			err := errors.New(u.Refused[0].Reason)
+			if strings.Contains(err.Error(), errStep.Error()) {
+				err = errStep
 			}
+			return errors.Join(err, u.Close())
 		}
 		return u.Apply(ctx)
 	}
 	second := write(t, t.TempDir(), map[string]string{"c/SKILL.md": skillText("c")})
 	for _, c := range []command{
 		{"install", nothing, func(ctx context.Context, i *Installer) error { return apply(ctx, i, Request{Source: second}) }},
-		{"remove", nothing, func(ctx context.Context, i *Installer) error { return i.Remove(ctx, "a") }},
-		{"disable", nothing, func(ctx context.Context, i *Installer) error { return i.Disable(ctx, "a") }},
+		{"remove", nothing, func(ctx context.Context, i *Installer) error {
+			plan, err := i.Remove("a")
+			return carryOut(ctx, plan, err)
+		}},
+		{"disable", nothing, func(ctx context.Context, i *Installer) error {
+			plan, err := i.Disable("a")
+			return carryOut(ctx, plan, err)
+		}},
 		{"update", nothing, update},
 		{"rollback", func(ctx context.Context, _ *machine, i *Installer) error { return update(ctx, i) },
-			func(ctx context.Context, i *Installer) error { return i.Rollback(ctx, "a") }},
-		{"enable", func(ctx context.Context, _ *machine, i *Installer) error { return i.Disable(ctx, "b") },
-			func(ctx context.Context, i *Installer) error { return i.Enable(ctx, "b") }},
+			func(ctx context.Context, i *Installer) error {
+				plan, err := i.Rollback("a")
+				return carryOut(ctx, plan, err)
+			}},
+		{"enable", func(ctx context.Context, _ *machine, i *Installer) error {
+			plan, err := i.Disable("b")
+			return carryOut(ctx, plan, err)
+		},
+			func(ctx context.Context, i *Installer) error {
+				plan, err := i.Enable("b")
+				return carryOut(ctx, plan, err)
+			}},
 		{"sync", func(_ context.Context, m *machine, _ *Installer) error {
 			return os.RemoveAll(filepath.Join(RootDir(m.state, skills.TierThirdParty), "a"))
 		}, func(ctx context.Context, i *Installer) error {
-			_, err := i.Sync(ctx, Sync{})
+			_, err := synced(ctx, i, Sync{})
 			return err
 		}},
 		{"sync of an earlier version", func(ctx context.Context, m *machine, i *Installer) error {
@@ -343,7 +381,7 @@ func TestFailAtEachStep(t *testing.T) {
 			write(t, first, map[string]string{"skills/a/SKILL.md": skillText("a"), "skills/b/SKILL.md": skillText("b")})
 			return errors.Join(err, m.trees.Remove(i.Lock().Find("a").Previous.Tree))
 		}, func(ctx context.Context, i *Installer) error {
-			did, err := i.Sync(ctx, Sync{})
+			did, err := synced(ctx, i, Sync{})
 			if len(did) > 0 && strings.Contains(did[0].Lost, errStep.Error()) {
 				err = errStep
 			}

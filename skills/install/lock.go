@@ -2,7 +2,6 @@ package install
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/opencontainers/go-digest"
 
@@ -34,24 +32,27 @@ const (
 
 // Origin is where an installed skill came from.
 type Origin struct {
-	Kind   Kind   `json:"kind"`
-	Source string `json:"source"`           // a URL without credentials, or an absolute path
-	Ref    string `json:"ref,omitempty"`    // as it was asked for; empty: the default branch
-	Commit string `json:"commit,omitempty"` // of git
-	Subdir string `json:"subdir,omitempty"` // the part of the source that was looked in
-	Path   string `json:"path"`             // of the skill in the source; "." for the whole
+	Kind   Kind   `json:"kind" yaml:"kind"`
+	Source string `json:"source" yaml:"source"`                     // a URL without credentials, or an absolute path
+	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`       // as requested; empty: the default branch
+	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // of git
+	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"` // the part of the source that was looked in
+	Path   string `json:"path" yaml:"path"`                         // of the skill in the source; "." for the whole
 }
 
 // Version is one content of a skill.
 type Version struct {
-	// Origin is where an earlier version came from when that is not where the entry does; its Commit is
-	// that of the version.
-	Origin      *Origin       `json:"origin,omitempty"`
-	Commit      string        `json:"commit,omitempty"`
-	Tree        digest.Digest `json:"tree"`
-	Files       []LockFileRow `json:"files"` // in byte order of Path
-	InstalledAt time.Time     `json:"installedAt"`
+	// Origin is where an earlier version came from if that is not where the entry did; its Commit is
+	// empty.
+	Origin      *Origin       `json:"origin,omitempty" yaml:"origin,omitempty"`
+	Commit      string        `json:"commit,omitempty" yaml:"commit,omitempty"`
+	Tree        digest.Digest `json:"tree" yaml:"tree"`
+	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
+	Files       LockFiles     `json:"files" yaml:"files"`
 }
+
+// LockFiles are the files of a skill, in byte order of Path.
+type LockFiles []LockFileRow
 
 // LockFileRow is a file of a skill.
 type LockFileRow struct {
@@ -61,40 +62,55 @@ type LockFileRow struct {
 
 // Entry is an installed skill.
 type Entry struct {
-	Name        string        `json:"name"` // of its directory, and its path in the catalogue
-	Tier        skills.Tier   `json:"tier"`
-	Enabled     bool          `json:"enabled"` // it is served
-	Origin      Origin        `json:"origin"`
-	Tree        digest.Digest `json:"tree"`
-	Files       []LockFileRow `json:"files"` // in byte order of Path
-	InstalledAt time.Time     `json:"installedAt"`
-	Previous    *Version      `json:"previous,omitempty"` // what rollback goes back to
+	Name        string        `json:"name" yaml:"name"` // of its directory, and its path in the catalogue
+	Tier        skills.Tier   `json:"tier" yaml:"tier"`
+	Enabled     bool          `json:"enabled" yaml:"enabled"` // it is served
+	Origin      Origin        `json:"origin" yaml:"origin"`
+	Tree        digest.Digest `json:"tree" yaml:"tree"`
+	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
+	Files       LockFiles     `json:"files" yaml:"files"`
+	Previous    *Version      `json:"previous,omitempty" yaml:"previous,omitempty"` // what rollback goes back to
 }
 
-// version is the content of an entry.
+// version returns the content of an entry.
 func (e *Entry) version() *Version {
-	return &Version{Commit: e.Origin.Commit, Tree: e.Tree, Files: e.Files, InstalledAt: e.InstalledAt}
+	return &Version{Commit: e.Origin.Commit, Tree: e.Tree, InstalledAt: e.InstalledAt, Files: e.Files}
 }
 
-// with is the entry with another content; what it had becomes its previous one.
+// with returns the entry with another content; the content that it had becomes the earlier version.
 func (e *Entry) with(v *Version) *Entry {
 	changed := *e
 	if v.Origin != nil {
 		changed.Origin = *v.Origin
 	}
-	changed.Origin.Commit, changed.Tree, changed.Files, changed.InstalledAt = v.Commit, v.Tree, v.Files, v.InstalledAt
-	changed.Previous = e.earlier(changed.Origin)
+	changed.Origin.Commit = v.Commit
+	changed.Tree, changed.InstalledAt, changed.Files = v.Tree, v.InstalledAt, v.Files
+	changed.setPrevious(e.version(), e.Origin)
 	return &changed
 }
 
-// earlier is the content of an entry as the previous one of another with an origin.
-func (e *Entry) earlier(now Origin) *Version {
-	v := e.version()
-	if !e.Origin.Same(now) {
-		from := e.Origin
-		v.Origin = &from
+// setPrevious makes a content that is from an origin the earlier version of an entry.
+func (e *Entry) setPrevious(v *Version, from Origin) {
+	previous := *v
+	previous.Origin, previous.Commit = nil, from.Commit
+	if !from.Same(e.Origin) {
+		from.Commit = ""
+		previous.Origin = &from
 	}
-	return v
+	e.Previous = &previous
+}
+
+// keepingEarlier returns the entry of a foreign lock file with the earlier version of this machine: what
+// is replaced here, or else what was before that.
+func (e *Entry) keepingEarlier(here *Entry) *Entry {
+	changed := *e
+	changed.Previous = nil
+	if here.Tree != e.Tree {
+		changed.setPrevious(here.version(), here.Origin)
+	} else if here.Previous != nil {
+		changed.setPrevious(here.Previous, here.previousOrigin())
+	}
+	return &changed
 }
 
 // Same reports whether two origins are one place, at whatever commits.
@@ -230,7 +246,7 @@ func (e *Entry) check() error {
 			return fmt.Errorf("previous: %w", err)
 		}
 		if (e.Previous.Commit == "") != (e.previousOrigin().Kind != KindGit) {
-			return errors.New("previous: commit: is missing, or of no repository")
+			return errors.New("previous: commit: is missing, or not of a repository")
 		}
 		if err := e.previousOrigin().check(); err != nil {
 			return fmt.Errorf("previous: %w", err)
@@ -239,7 +255,7 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// previousOrigin is where the earlier version came from.
+// previousOrigin returns where the earlier version came from.
 func (e *Entry) previousOrigin() Origin {
 	origin := e.Origin
 	if e.Previous.Origin != nil {
@@ -307,22 +323,4 @@ func lockRows(files []store.File) []LockFileRow {
 	}
 	slices.SortFunc(rows, func(a, b LockFileRow) int { return cmp.Compare(a.Path, b.Path) })
 	return rows
-}
-
-// quote writes a string so that YAML and JSON read the same.
-func quote(s string) string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic("install: a string without JSON form")
-	}
-	var b strings.Builder
-	for _, r := range string(text) {
-		// YAML takes these for no text, or for the end of a line.
-		if unicode.IsControl(r) || r == '\ufeff' || r == '\ufffe' || r == '\uffff' {
-			fmt.Fprintf(&b, `\u%04x`, r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,13 +60,13 @@ func TestLockRoundTrip(t *testing.T) {
 func TestForeignLock(t *testing.T) {
 	good := string(sample().encode())
 	for _, test := range []struct{ name, old, new, want string }{
-		{"version", "version: 1", "version: 2", `:2:10: version: "2" is none that this skillsd reads; it reads 1`},
+		{"version", "version: 1", "version: 2", `:2:10: version: "2" is not one that this skillsd reads; it reads 1`},
 		{"no version", "version: 1\n", "", ":2:1: version: is missing"},
 		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x", `:7:5: the key "shell" is not known; there are name, tier, `},
-		{"twice", "    enabled: true", "    enabled: true\n    enabled: true", `"enabled" stands twice`},
+		{"twice", "    enabled: true", "    enabled: true\n    enabled: true", `duplicate key "enabled"`},
 		{"tier", `tier: "user"`, `tier: "root"`, `unknown tier "root"`},
 		{"name up", `name: "A"`, `name: "../A"`, "is no name for a directory"},
-		{"name twice", `name: "A"`, `name: "True"`, "stands twice"},
+		{"name twice", `name: "A"`, `name: "True"`, "duplicate name true"},
 		{"file up", `"SKILL.md": `, `"../SKILL.md": `, "is no path of a file"},
 		{"absolute file", `"SKILL.md": `, `"/SKILL.md": `, "is no path of a file"},
 		{"digest", `sha256:` + digest.FromString("SKILL.md").Encoded(), "sha256:" + strings.Repeat("0", 64), "is not the digest of the files"},
@@ -78,22 +79,22 @@ func TestForeignLock(t *testing.T) {
 		{"commit", `commit: "` + strings.Repeat("b", 40), `commit: "HEAD`, "commit: is no commit"},
 		{"path", `path: "x/y"`, `path: "../y"`, "path: is no path"},
 		{"subdir", `subdir: "x"`, `subdir: "/x"`, "subdir: is no path"},
-		{"anchor", `name: "A"`, `name: &a "A"`, "name: is no text"},
+		{"anchor", `name: "A"`, `name: &a "A"`, "name: is not a text"},
 		{"merge", "    enabled: true", "    <<: {}", `"<<" is not known`},
 		{"enabled", "enabled: true", "enabled: maybe", "neither true nor false"},
-		{"time", `installedAt: "2001`, `installedAt: "x2001`, "is no time"},
-		{"previous commit", `commit: "` + strings.Repeat("a", 40) + `"`, `tree: "x"`, "stands twice"},
+		{"time", `installedAt: "2001`, `installedAt: "x2001`, "installedAt: is not a time"},
+		{"previous commit", `commit: "` + strings.Repeat("a", 40) + `"`, `tree: "x"`, `duplicate key "tree"`},
 		{"two documents", "version: 1", "version: 1\n---\nversion: 1", ":3:1: a second document"},
 		{"an open bracket", "version: 1", "version: [1", ":2: did not find expected ',' or ']'"},
 		{"a colon", "version: 1", "version: a: b", ":2: mapping values are not allowed"},
-		{"number with an exponent", "version: 1", "version: 1e0", `"1e0" is none`},
-		{"no UTF-8", "# Written", "# ü\xff", ":1:4: a control character, or a byte that is no UTF-8"},
+		{"number with an exponent", "version: 1", "version: 1e0", `"1e0" is not one`},
+		{"no UTF-8", "# Written", "# ü\xff", ":1:4: a control character, or a byte that is not UTF-8"},
 		{"crash of the parser", "version: 1", "{{},<<}: 1", ""},
 		{"list", "skills:\n", "skills: x\nother:\n", `the key "other" is not known`},
-		{"no list", good[strings.Index(good, "skills:"):], "skills: x\n", ":3:9: skills: is no list"},
+		{"no list", good[strings.Index(good, "skills:"):], "skills: x\n", ":3:9: skills: is not a list"},
 		{"no skills", good[strings.Index(good, "skills:"):], "", ":2:1: skills: is missing"},
 		{"nothing", good, "", ": is empty, which no lock file is"},
-		{"null", good, "null\n", ":1:1: is no mapping"},
+		{"null", good, "null\n", ":1:1: is not a mapping"},
 		{"NUL", good, "version: 1\n\x00", ":2:1: a control character, or"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -169,4 +170,33 @@ func FuzzSource(f *testing.F) {
 			t.Fatalf("%q has the protocol %q", source, protocol)
 		}
 	})
+}
+
+// TestEarlierLock reads a lock file that an earlier release wrote, and writes it again without a change.
+func TestEarlierLock(t *testing.T) {
+	if filepath.Separator != '/' {
+		t.Skip("its sources are absolute paths with slashes")
+	}
+	const file = "testdata/skillsd.lock"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := ReadLock(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(text), string(lock.encode())); diff != "" {
+		t.Errorf("written again (-before +after):\n%s", diff)
+	}
+	if want := []string{"Gamma.v1", "alpha", "beta", "delta", "gamma", "zipped"}; !slices.Equal(names(lock), want) {
+		t.Errorf("names = %q, want %q", names(lock), want)
+	}
+	alpha, beta := lock.Find("alpha"), lock.Find("beta")
+	if from := alpha.previousOrigin(); from.Source != "/srv/skills/pack2" || alpha.Origin.Source != "/srv/skills/pack" {
+		t.Errorf("alpha is from %q, its earlier version from %q", alpha.Origin.Source, from.Source)
+	}
+	if alpha.Tier != skills.TierUser || !alpha.Enabled || beta.Enabled || len(alpha.Files) != 3 {
+		t.Errorf("alpha = %+v, beta = %+v", alpha, beta)
+	}
 }

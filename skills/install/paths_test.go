@@ -39,11 +39,11 @@ func TestNestedTaken(t *testing.T) {
 	if len(i.Lock().Skills) > 0 {
 		t.Errorf("installed %v", names(i.Lock()))
 	}
-	plan, err := i.Plan(t.Context(), Request{Source: dir, All: true, KeepGoing: true, Tier: skills.TierThirdParty})
+	plan, err := i.Add(t.Context(), Request{Source: dir, All: true, KeepGoing: true, Tier: skills.TierThirdParty})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(plan.Refused) != 1 || plan.Refused[0].Path != "acme" || plan.Snapshot.Skill("acme") != nil {
+	if len(plan.Refused) != 1 || plan.Refused[0].Path != "acme" || plan.New.Skill("acme") != nil {
 		t.Errorf("refused %v", plan.Refused)
 	}
 	if err := plan.Apply(t.Context()); err != nil {
@@ -68,8 +68,8 @@ func TestNestedTakenByUpdate(t *testing.T) {
 	i.cfg.Taken = takenAt("acme/old")
 	write(t, dir, map[string]string{"SKILL.md": skillText("acme") + "More.\n"})
 	u, err := i.Update(t.Context(), nil, false)
-	if err != nil || u.Skills[0].Err != nil {
-		t.Fatalf("an update that brings no path = %v, %v", u.Skills[0].Err, err)
+	if err != nil || len(u.Refused) > 0 {
+		t.Fatalf("an update that brings no path = %v, %v", u.Refused, err)
 	}
 	if err := u.Close(); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestNestedTakenByUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := u.Skills[0].Err; got == nil || !strings.Contains(got.Error(), "the path acme/deploy is that of") {
-		t.Errorf("update = %v", got)
+	if got := u.Refused; len(got) != 1 || !strings.Contains(got[0].Reason, "the path acme/deploy is that of") {
+		t.Errorf("refused %v", got)
 	}
 	if err := u.Apply(t.Context()); err != nil {
 		t.Fatal(err)
@@ -100,19 +100,19 @@ func TestNestedTakenBySync(t *testing.T) {
 	j := there.open()
 	for _, enabled := range []bool{true, false} {
 		if !enabled {
-			if err := j.Disable(t.Context(), "acme"); err != nil {
+			if err := edited(t, j.Disable, "acme"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		m := newMachine(t)
 		i := m.open()
 		i.cfg.Taken = takenAt("acme/deploy")
-		_, err := i.Sync(t.Context(), Sync{Lock: j.Lock()})
+		_, err := synced(t.Context(), i, Sync{Lock: j.Lock()})
 		if _, refused := errors.AsType[*SourceError](err); !refused || !strings.Contains(err.Error(), "the path acme/deploy is that of") || len(i.Lock().Skills) > 0 {
 			t.Errorf("enabled %t: %v", enabled, err)
 		}
 		i.cfg.Taken = nil
-		if _, err := i.Sync(t.Context(), Sync{Lock: j.Lock()}); err != nil {
+		if _, err := synced(t.Context(), i, Sync{Lock: j.Lock()}); err != nil {
 			t.Errorf("enabled %t: %v", enabled, err)
 		}
 		verified(t, i)
@@ -134,7 +134,7 @@ func TestSyncKeepsReplaced(t *testing.T) {
 
 	i := m.open()
 	was := *i.Lock().Find("a")
-	if _, err := i.Sync(t.Context(), Sync{Lock: j.Lock()}); err != nil {
+	if _, err := synced(t.Context(), i, Sync{Lock: j.Lock()}); err != nil {
 		t.Fatal(err)
 	}
 	is := i.Lock().Find("a")
@@ -149,7 +149,7 @@ func TestSyncKeepsReplaced(t *testing.T) {
 		t.Errorf("the lock file (-want +got):\n%s", diff)
 	}
 	for _, want := range []Origin{was.Origin, is.Origin, was.Origin} {
-		if err := i.Rollback(t.Context(), "a"); err != nil {
+		if err := edited(t, i.Rollback, "a"); err != nil {
 			t.Fatal(err)
 		}
 		if got := i.Lock().Find("a").Origin; got != want {
@@ -161,14 +161,14 @@ func TestSyncKeepsReplaced(t *testing.T) {
 	// Where only the origin differs that is taken, and the earlier version here is kept.
 	lock, changed := i.Lock(), was
 	changed.Origin.Source = write(t, t.TempDir(), map[string]string{"a/SKILL.md": skillText("a")})
-	did, err := i.Sync(t.Context(), Sync{Lock: lock.with(map[string]*Entry{"a": &changed})})
+	did, err := synced(t.Context(), i, Sync{Lock: lock.with(map[string]*Entry{"a": &changed})})
 	if err != nil || len(did) != 1 {
 		t.Fatalf("Sync = %v, %v", did, err)
 	}
 	if got := i.Lock().Find("a"); got.Origin != changed.Origin || got.Previous == nil || got.Previous.Tree != is.Tree {
 		t.Errorf("entry = %+v", got)
 	}
-	if err := i.Rollback(t.Context(), "a"); err != nil || i.Lock().Find("a").Origin != is.Origin {
+	if err := edited(t, i.Rollback, "a"); err != nil || i.Lock().Find("a").Origin != is.Origin {
 		t.Errorf("rolled back to %+v, %v", i.Lock().Find("a").Origin, err)
 	}
 }

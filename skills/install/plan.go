@@ -1,316 +1,119 @@
 package install
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Request is what to install.
-type Request struct {
-	Source string // a URL for git, a zip archive or a directory
-	Ref    string // of git: a branch, a tag or a commit; empty: the default branch
-	Subdir string // the part of the source to look in; empty: all of it
-	Name   string // of the skill, when it is one; empty: as it is called there
-	Tier   skills.Tier
-	All    bool // all skills of the source; otherwise there must be one
-	// KeepGoing installs what can be installed when a part cannot.
-	KeepGoing bool
-	// Insecure takes http and git URLs of other machines.
-	Insecure bool
+// Plan is a change of an installation. Installing, updating, synchronizing, removing, enabling,
+// disabling and rolling back compute one, which can be shown before it is carried out. Apply or Close
+// ends it.
+type Plan struct {
+	// Changes are the skills that the plan is about, in byte order of Name. Those that an update leaves
+	// as they are belong to it.
+	Changes []Change
+	// Refused are the skills that are not installed, or stay as they are, in byte order of Path.
+	Refused []Refusal
+	// Old and New have the skills of an installation or update as they were installed and as they will
+	// be served; paths are names. A version that the store has lost is not in Old.
+	Old, New *skills.Snapshot
+	Notes    []string // on the sources
+
+	i     *Installer
+	stage *stage
+	// prepare makes the skills ready in the stage if that was not done to compute the plan.
+	prepare func(ctx context.Context) error
+	done    bool
 }
 
-// Refusal is a skill of a source that is not installed.
+// Change is one skill before and after a plan. Its JSON is that of `skillsd sync --json`.
+type Change struct {
+	Name   string `json:"name"`
+	Before *Entry `json:"-"` // nil: it is not installed
+	After  *Entry `json:"-"` // nil: it is removed
+
+	// What says how an installed skill differs from the lock file that a Sync makes it equal to.
+	What string `json:"what"`
+	// Earlier says that a Sync concerns only the version that a rollback goes back to.
+	Earlier bool `json:"earlier,omitempty"`
+	// Lost is why the earlier version cannot be fetched again, and Dropped that it was forgotten. Apply
+	// sets both.
+	Lost    string `json:"lost,omitempty"`
+	Dropped bool   `json:"dropped,omitempty"`
+
+	// Left are the diagnostics about files of the source that are not installed.
+	Left []skills.Diagnostic `json:"-"`
+
+	lockOnly bool // no file of the skill changes
+}
+
+// NewContent reports whether the skill has other files after the plan.
+func (c *Change) NewContent() bool {
+	return c.After != nil && (c.Before == nil || c.Before.Tree != c.After.Tree)
+}
+
+// Refusal is a skill that a plan does not install or change.
 type Refusal struct {
+	Before *Entry `json:"-"`    // the skill if it is installed
+	Name   string `json:"-"`    // of the skill if it is known
 	Path   string `json:"path"` // in the source
 	Reason string `json:"reason"`
 }
 
-// RefusedError says that skills of a source cannot be installed, and so none is.
-type RefusedError struct {
-	Refused []Refusal // at least one
-	Others  int       // how many could be
-}
+func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
 
-func (e *RefusedError) Error() string {
-	text := fmt.Sprintf("%q: %s", clip(e.Refused[0].Path), e.Refused[0].Reason)
-	if more := len(e.Refused) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more)", more)
+// newPlan returns a plan with a stage, which the caller fills.
+func (i *Installer) newPlan() (*Plan, error) {
+	s, err := i.newStage()
+	if err != nil {
+		return nil, err
 	}
-	return text
+	return &Plan{i: i, stage: s}, nil
 }
 
-// SeveralError says that a source has several skills where one was expected.
-type SeveralError struct{ Paths []string }
-
-func (e *SeveralError) Error() string {
-	shown := e.Paths[:min(len(e.Paths), 10)]
-	text := fmt.Sprintf("the source has %d skills: %s", len(e.Paths), strings.Join(shown, ", "))
-	if len(shown) < len(e.Paths) {
-		text += ", …"
-	}
-	return text
-}
-
-// Plan is an installation that is ready: stored, in the stage, and checked. Apply or Close ends it.
-type Plan struct {
-	Entries []*Entry // in byte order of Name
-	// Snapshot has the skills as they will be served; paths are names.
-	Snapshot *skills.Snapshot
-	// Left are, by name, the diagnostics about files of a skill that are not installed.
-	Left    map[string][]skills.Diagnostic
-	Refused []Refusal // with KeepGoing
-	Notes   []string  // of the source
-
-	stage *stage
-	done  bool
-}
-
-// Plan fetches a source and makes its skills ready.
+// Apply puts the skills in place and writes the lock file. If it fails, nothing is changed.
 //
-// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; those of ctx
-// and of the system. Nothing remains then.
-func (i *Installer) Plan(ctx context.Context, req Request) (p *Plan, err error) {
-	origin, err := resolve(req.Source, req.Ref, req.Insecure)
-	if err != nil {
-		return nil, err
+// Errors: those of preparing the skills, which the method that computed the plan lists; those of ctx
+// and of the system.
+func (p *Plan) Apply(ctx context.Context) (err error) {
+	if len(p.Changes) == 0 {
+		return p.Close()
 	}
-	if origin.Path, err = cleanSubdir(req.Subdir); err != nil {
-		return nil, err
-	}
-	if origin.Path != "." {
-		origin.Subdir = origin.Path
-	}
-	if req.Name != "" {
-		if err := CheckName(req.Name); err != nil {
-			return nil, &SourceError{Reason: "--name: " + err.Error()}
-		}
-	}
-	stage, err := i.newStage()
-	if err != nil {
-		return nil, err
-	}
-	p = &Plan{stage: stage, Left: map[string][]skills.Diagnostic{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
-			p = nil
 		}
 	}()
-	from, err := stage.fetch(ctx, origin, req.Insecure)
-	if err != nil {
-		return p, err
-	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	p.Notes = from.notes
-	chosen, err := i.choose(from, req, p)
-	if err != nil {
-		return p, err
-	}
-	if err := p.ready(ctx, from, chosen, req); err != nil {
-		return p, err
-	}
-	return p, p.check(ctx, req)
-}
-
-func cleanSubdir(dir string) (string, error) {
-	if dir == "" || dir == "." {
-		return ".", nil
-	}
-	clean, err := skills.CleanPath(strings.TrimSuffix(dir, "/"))
-	if err != nil {
-		return "", &SourceError{Reason: "--subdir: " + err.Error()}
-	}
-	return clean, nil
-}
-
-// choose returns the skills to install, by their names.
-func (i *Installer) choose(from *fetched, req Request, p *Plan) (map[string]candidate, error) {
-	all := from.candidates()
-	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
-	var refused []Refusal
-	for _, c := range all {
-		if c.skill == nil {
-			refused = append(refused, Refusal{c.path, "does not load: " + c.err})
+	if p.prepare != nil {
+		if p.stage, err = p.i.newStage(); err != nil {
+			return err
 		}
-	}
-	switch {
-	case len(all) == 0:
-		return nil, &SourceError{Reason: "the source has no skill: no SKILL.md was found", Hint: "look at it, and name the directory with --subdir"}
-	case len(loadable) > 1 && !req.All:
-		several := &SeveralError{}
-		for _, c := range loadable {
-			several.Paths = append(several.Paths, c.path)
-		}
-		return nil, several
-	case len(loadable) > 1 && req.Name != "":
-		return nil, &SourceError{Reason: fmt.Sprintf("--name is for one skill, and the source has %d", len(loadable)), Hint: "leave it out, or name one skill with --subdir"}
-	case len(loadable) == 1 && !req.All && len(refused) > 0:
-		for _, r := range refused {
-			p.Notes = append(p.Notes, fmt.Sprintf("%q %s", clip(r.Path), r.Reason))
-		}
-		refused = nil
-	}
-	chosen := map[string]candidate{}
-	taken := map[string]string{}
-	for _, c := range loadable {
-		name, err := req.Name, error(nil)
-		if name == "" {
-			name, err = from.name(c)
-		}
-		if err == nil {
-			err = i.free(name, c, from, req, taken)
-		}
-		if err != nil {
-			refused = append(refused, Refusal{c.path, err.Error()})
-			continue
-		}
-		taken[strings.ToLower(name)] = c.path
-		chosen[name] = c
-	}
-	slices.SortStableFunc(refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) })
-	if len(refused) > 0 && (!req.KeepGoing || len(chosen) == 0) {
-		return nil, &RefusedError{Refused: refused, Others: len(chosen)}
-	}
-	p.Refused = refused
-	return chosen, nil
-}
-
-// free returns why a name cannot be given to a skill, with both places and what resolves it.
-func (i *Installer) free(name string, c candidate, from *fetched, req Request, taken map[string]string) error {
-	if other, ok := taken[strings.ToLower(name)]; ok {
-		return fmt.Errorf("the name %s is that of %q in the same source; install one with --subdir and --name", name, clip(other))
-	}
-	if e := i.lock.clash(name); e != nil {
-		if e.Origin.Source == from.origin.Source && e.Origin.Path == c.path {
-			return fmt.Errorf("%s is installed from there already; see `skillsd update %s`", e.Name, e.Name)
-		}
-		return fmt.Errorf("the name %s is that of the skill installed from %s (%s); choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
-	}
-	for _, tier := range tiers() {
-		if _, err := i.root.Lstat(placeOf(tier, name)); err == nil {
-			return fmt.Errorf("%s exists and is not in the lock file; remove it, or choose another name with --name", path.Join(installedDir, tier.String(), name))
-		}
-	}
-	return i.taken([]string{name}, nil)
-}
-
-// parallel is how many skills are stored side by side: most of it is waiting for the disk.
-func parallel() int { return 4 * runtime.GOMAXPROCS(0) }
-
-// ready stores the skills and puts them into the stage.
-func (p *Plan) ready(ctx context.Context, from *fetched, chosen map[string]candidate, req Request) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel())
-	var mu sync.Mutex
-	for name, c := range chosen {
-		group.Go(func() error {
-			left, err := leftOut(ctx, c.skill)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.path, err)
-			}
-			version, err := p.stage.add(ctx, c.skill, name)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.path, err)
-			}
-			origin := from.origin
-			origin.Path = c.path
-			entry := &Entry{Name: name, Tier: req.Tier, Enabled: true, Origin: origin, Tree: version.Tree, Files: version.Files, InstalledAt: version.InstalledAt}
-			mu.Lock()
-			defer mu.Unlock()
-			p.Entries = append(p.Entries, entry)
-			if len(left) > 0 {
-				p.Left[name] = left
-			}
-			p.stage.i.progress("skills stored", len(p.Entries), len(chosen))
-			return nil
-		})
-	}
-	err := group.Wait()
-	slices.SortFunc(p.Entries, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
-	return err
-}
-
-// leftOut are the diagnostics about files that a skill has in its source and not where it is installed.
-//
-// Errors: the files are more than a skill may have: which are left out would be chance.
-func leftOut(ctx context.Context, sk *skills.Skill) ([]skills.Diagnostic, error) {
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var left []skills.Diagnostic
-	for _, d := range index.Diagnostics {
-		switch d.Code {
-		case skills.CodeResourceCount:
-			return nil, fmt.Errorf("%s: %s", d.Code, d.Detail)
-		case skills.CodeUnreadableResource, skills.CodeResourceOutside, skills.CodeResourceSize, skills.CodeInvalidPath, skills.CodeMaxDepth, skills.CodeUnreadableDir:
-			left = append(left, d)
-		}
-	}
-	return left, nil
-}
-
-// check scans the stage: what is put in place must load, as what was stored, and take no path of
-// another.
-func (p *Plan) check(ctx context.Context, req Request) (err error) {
-	if p.Snapshot, err = p.stage.scan(ctx); err != nil {
-		return err
-	}
-	if refused := p.refuse(); len(refused) > 0 {
-		if !req.KeepGoing || len(p.Entries) == 0 {
-			return &RefusedError{Refused: refused, Others: len(p.Entries)}
-		}
-		p.Refused = append(p.Refused, refused...)
-		slices.SortStableFunc(p.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) })
-		for name := range p.Left {
-			if !slices.ContainsFunc(p.Entries, func(e *Entry) bool { return e.Name == name }) {
-				delete(p.Left, name)
-			}
-		}
-		if p.Snapshot, err = p.stage.scan(ctx); err != nil {
+		if err := p.prepare(ctx); err != nil {
 			return err
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel())
-	for _, e := range p.Entries {
-		group.Go(func() error {
-			sk := p.Snapshot.Skill(e.Name)
-			if sk == nil {
-				return fmt.Errorf("%s: does not load where it is installed", e.Name)
-			}
-			index, err := sk.Index(ctx)
-			if err != nil {
-				return fmt.Errorf("%s: %w", e.Name, err)
-			}
-			if index.TreeDigest != e.Tree {
-				return fmt.Errorf("%s: is not what was stored", e.Name)
-			}
-			return nil
-		})
+	// Trees that were stored again are kept by the commit, also if no skill moves.
+	idle := len(p.stage.new) == 0
+	for _, c := range p.Changes {
+		idle = idle && c.lockOnly && c.After == c.Before
 	}
-	return group.Wait()
-}
-
-// Apply puts the skills in place and writes the lock file. When it fails nothing remains.
-func (p *Plan) Apply(ctx context.Context) error {
-	changes := make([]change, len(p.Entries))
-	for n, e := range p.Entries {
-		changes[n] = change{after: e}
+	if idle {
+		return p.Close()
 	}
-	if err := p.stage.commit(ctx, changes); err != nil {
-		return errors.Join(err, p.Close())
+	if err := p.stage.commit(ctx, p.Changes); err != nil {
+		return err
 	}
 	p.done = true
 	return nil
@@ -318,9 +121,260 @@ func (p *Plan) Apply(ctx context.Context) error {
 
 // Close drops a plan that was not applied.
 func (p *Plan) Close() error {
-	if p.done {
+	if p.done || p.stage == nil {
 		return nil
 	}
 	p.done = true
 	return p.stage.abandon()
+}
+
+// parallel is how many skills are stored at the same time: most of it is waiting for the disk.
+func parallel() int { return 4 * runtime.GOMAXPROCS(0) }
+
+// check scans what lies in the stage as it will be served: a skill must load, have the files that were
+// stored and take no path of another skill. One that does not load or takes a path becomes a refusal.
+func (p *Plan) check(ctx context.Context) (err error) {
+	if p.New, err = p.stage.scan(ctx); err != nil {
+		return err
+	}
+	paths := pathsByName(p.New)
+	staged := p.Changes[:0:0]
+	var refused []Refusal
+	for _, c := range p.Changes {
+		err := error(nil)
+		if !c.lockOnly {
+			err = p.i.taken(ctx, c.Before, paths[c.Name])
+			if err == nil && p.New.Skill(c.Name) == nil {
+				err = errors.New("does not load where it is installed")
+			}
+		}
+		if err == nil {
+			staged = append(staged, c)
+			continue
+		}
+		refused = append(refused, Refusal{Name: c.Name, Before: c.Before, Path: c.After.Origin.Path, Reason: err.Error()})
+		if err := p.i.root.RemoveAll(p.stage.placed(c.Name)); err != nil {
+			return err
+		}
+	}
+	p.Changes = staged
+	if len(refused) > 0 {
+		p.Refused = append(p.Refused, refused...)
+		slices.SortStableFunc(p.Refused, compareRefusals)
+		if p.New, err = p.stage.scan(ctx); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel())
+	for _, c := range p.Changes {
+		if c.lockOnly {
+			continue
+		}
+		group.Go(func() error {
+			index, err := p.New.Skill(c.Name).Index(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			if index.TreeDigest != c.After.Tree {
+				return fmt.Errorf("%s: is not what was stored", c.Name)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// pathsByName returns the paths of skills by the name of the installed skill that they lie in, or are.
+func pathsByName(snapshot *skills.Snapshot) map[string][]string {
+	paths := map[string][]string{}
+	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Withheld) {
+		name, _, _ := strings.Cut(sk.Path, "/")
+		paths[name] = append(paths[name], sk.Path)
+	}
+	return paths
+}
+
+// taken returns why a skill cannot have paths: the first that another skill has, with its place. A
+// skill keeps the paths that it has before.
+func (i *Installer) taken(ctx context.Context, before *Entry, paths []string) error {
+	if i.cfg.Taken == nil {
+		return nil
+	}
+	conflicts := map[string]string{}
+	for _, at := range paths {
+		if place := i.cfg.Taken(at); place != "" {
+			conflicts[at] = place
+		}
+	}
+	if len(conflicts) > 0 && before != nil {
+		delete(conflicts, before.Name)
+	}
+	if len(conflicts) > 0 && before != nil && before.Enabled {
+		place := filepath.Join(i.cfg.State, filepath.FromSlash(placeOf(before.Tier, before.Name)))
+		root := skills.Root{Dir: place, Tier: before.Tier}
+		snapshot, err := skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{StrictRoots: true})
+		if err == nil { // else nothing is known of it, and all stay
+			for _, sk := range snapshot.Skills {
+				delete(conflicts, path.Join(before.Name, sk.Dir))
+			}
+		}
+	}
+	for _, at := range paths {
+		if place := conflicts[at]; place != "" {
+			return fmt.Errorf("the path %s is that of the skill in %s; choose another with --name", at, place)
+		}
+	}
+	return nil
+}
+
+// moved is a rename that was done, to be undone.
+type moved struct {
+	from, to string
+	swapped  bool // each is where the other was
+}
+
+func (i *Installer) undo(m moved) error {
+	if m.swapped {
+		return i.exchange(m.from, m.to)
+	}
+	return i.root.Rename(m.to, m.from)
+}
+
+// exchange swaps two directories in one step, on systems that can do so.
+//
+// Errors: errors.ErrUnsupported.
+func (i *Installer) exchange(a, b string) error {
+	at := func(name string) string { return filepath.Join(i.cfg.State, filepath.FromSlash(name)) }
+	return exchange(at(a), at(b))
+}
+
+// commit makes all changes: the skills of the stage take their places, then the lock file is replaced.
+// The names are in the journal meanwhile. If it fails, everything is as it was.
+func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var names []string
+	entries := map[string]*Entry{}
+	for _, c := range changes {
+		if c.Before != nil { // its name may differ by case
+			names, entries[c.Before.Name] = append(names, c.Before.Name), nil
+		}
+		if c.After != nil {
+			names, entries[c.After.Name] = append(names, c.After.Name), c.After
+		}
+	}
+	if err := s.journal(slices.Compact(names)); err != nil {
+		return err
+	}
+	var done []moved
+	defer func() {
+		if err == nil {
+			return
+		}
+		for n := len(done) - 1; n >= 0; n-- {
+			if undo := s.i.undo(done[n]); undo != nil {
+				err = errors.Join(err, fmt.Errorf("undo: %w", undo))
+				return // the journal stays, for the next command
+			}
+		}
+		err = errors.Join(err, s.i.root.Remove(workDir+"/"+journalName))
+	}()
+	for _, c := range changes {
+		if c.lockOnly {
+			continue
+		}
+		if err := s.i.before("rename " + c.Name); err != nil {
+			return err
+		}
+		if err := s.move(c, &done); err != nil {
+			return err
+		}
+	}
+	for _, tier := range tiers() {
+		err := fsys.SyncDir(s.i.root, installedDir+"/"+tier.String())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := s.i.before("lock file"); err != nil {
+		return err
+	}
+	lock := s.i.lock.with(entries)
+	// Written in workDir, where the next command removes what a crash leaves.
+	const written = workDir + "/" + lockName
+	err = fsys.WriteFileIn(s.i.root, written, lock.encode(), 0o600)
+	if err == nil {
+		err = s.i.root.Rename(written, lockName)
+	}
+	if err != nil {
+		return fmt.Errorf("write the lock file: %w", err)
+	}
+	s.i.lock = lock
+	// From here on the change is made. What is left behind is for the next command to remove, which
+	// also undoes the change should the lock file of before come back after a power failure.
+	if fsys.SyncDir(s.i.root, ".") != nil {
+		return nil
+	}
+	_ = s.i.root.Remove(workDir + "/" + journalName)
+	_ = s.remove()
+	s.new = nil
+	return nil
+}
+
+// journal writes down the names that are about to change.
+func (s *stage) journal(names []string) error {
+	if err := s.i.before("journal"); err != nil {
+		return err
+	}
+	const journal = workDir + "/" + journalName
+	text := strings.Join(names, "\n") + "\n"
+	if err := fsys.WriteFileIn(s.i.root, journal, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(s.i.root, workDir); err != nil {
+		return errors.Join(err, s.i.root.Remove(journal))
+	}
+	return nil
+}
+
+// move takes a skill from its place and puts the staged one in its own.
+func (s *stage) move(c Change, done *[]moved) error {
+	rename := func(from, to string) error {
+		err := s.i.root.Rename(from, to)
+		if err == nil {
+			*done = append(*done, moved{from: from, to: to})
+		}
+		return err
+	}
+	was, is := "", ""
+	if c.Before != nil {
+		was = placeOf(c.Before.Tier, c.Before.Name)
+	}
+	if c.After != nil && c.After.Enabled {
+		is = placeOf(c.After.Tier, c.After.Name)
+		if err := s.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
+			return err
+		}
+	}
+	if was != "" && was == is {
+		// A server that is reading sees the one or the other, and never neither.
+		if staged := s.placed(c.Name); s.i.exchange(staged, is) == nil {
+			*done = append(*done, moved{from: staged, to: is, swapped: true})
+			return nil
+		}
+	}
+	if was != "" {
+		if err := rename(was, s.old(c.Before.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if is == "" {
+		return nil
+	}
+	if _, err := s.i.root.Lstat(is); err == nil {
+		return fmt.Errorf("%s is in the way", is)
+	}
+	return rename(s.placed(c.Name), is)
 }

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -27,8 +28,6 @@ type stage struct {
 
 	mu  sync.Mutex
 	new []digest.Digest // trees that were not in the store before
-
-	same []*Entry // that only the lock file has otherwise after the commit
 }
 
 func (i *Installer) newStage() (*stage, error) {
@@ -65,25 +64,45 @@ func (s *stage) abandon() error {
 	return err
 }
 
-// add stores a skill and makes it ready under a name.
+// add stores a skill and makes it ready under a name. left are the diagnostics about files of its source
+// that are not installed.
 //
-// Errors: those of [skills.Skill.Stage].
-func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (*Version, error) {
+// Errors: those of [skills.Skill.Stage]; that the skill has more files than it may have.
+func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (v *Version, left []skills.Diagnostic, err error) {
 	index, err := sk.Index(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	for _, d := range index.Diagnostics {
+		switch d.Code {
+		case skills.CodeResourceCount:
+			// Which files are left out would be chance.
+			return nil, nil, fmt.Errorf("%s: %s", d.Code, d.Detail)
+		case skills.CodeUnreadableResource, skills.CodeResourceOutside, skills.CodeResourceSize,
+			skills.CodeInvalidPath, skills.CodeMaxDepth, skills.CodeUnreadableDir:
+			left = append(left, d)
+		}
 	}
 	tree, err := s.store(ctx, sk, index)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.i.before("place " + name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.copy(ctx, tree, s.placed(name)); err != nil {
-		return nil, fmt.Errorf("place %s: %w", name, err)
+		return nil, nil, fmt.Errorf("place %s: %w", name, err)
 	}
-	return &Version{Tree: tree.Digest, Files: lockRows(tree.Files), InstalledAt: s.i.cfg.Now().UTC().Truncate(1e9)}, nil
+	installedAt := s.i.cfg.Now().UTC().Truncate(time.Second)
+	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockRows(tree.Files)}, left, nil
+}
+
+// scan reads the skills of the stage as they will be served.
+func (s *stage) scan(ctx context.Context) (*skills.Snapshot, error) { return s.scanDir(ctx, "place") }
+
+func (s *stage) scanDir(ctx context.Context, name string) (*skills.Snapshot, error) {
+	root := skills.Root{Dir: s.path(name), Tier: skills.TierThirdParty}
+	return skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 }
 
 // store stores a skill, and remembers a tree that was not there before.

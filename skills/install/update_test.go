@@ -27,8 +27,8 @@ func TestUpdateGit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(u.Skills) != 2 || !u.Skills[0].Changes() || u.Skills[1].Changes() || u.Skills[1].Err != nil {
-		t.Errorf("updates = %+v", u.Skills)
+	if len(u.Changes) != 2 || !u.Changes[0].NewContent() || u.Changes[1].NewContent() || len(u.Refused) > 0 {
+		t.Errorf("updates = %+v, refused %v", u.Changes, u.Refused)
 	}
 	if u.Old.Skill("a") == nil || u.New.Skill("a") == nil || u.New.Skill("b") != nil {
 		t.Error("the snapshots do not have what changes")
@@ -40,7 +40,7 @@ func TestUpdateGit(t *testing.T) {
 	if is.Origin.Commit != head || is.Previous == nil || is.Previous.Commit != old || is.Previous.Tree != was.Tree {
 		t.Errorf("entry = %+v", is)
 	}
-	if err := i.Rollback(t.Context(), "a"); err != nil {
+	if err := edited(t, i.Rollback, "a"); err != nil {
 		t.Fatal(err)
 	}
 	if back := i.Lock().Find("a"); back.Tree != was.Tree || back.Origin.Commit != old || back.Previous.Tree != is.Tree {
@@ -49,7 +49,7 @@ func TestUpdateGit(t *testing.T) {
 	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify = %v, %v", problems, err)
 	}
-	if err := i.Rollback(t.Context(), "b"); !errors.Is(err, ErrNoPrevious) {
+	if err := edited(t, i.Rollback, "b"); !errors.Is(err, ErrNoPrevious) {
 		t.Errorf("rollback of what was never updated = %v", err)
 	}
 }
@@ -62,7 +62,7 @@ func TestSyncGit(t *testing.T) {
 	m := newMachine(t).withGit(r)
 	m.install(Request{Source: r.url, All: true})
 	i := m.open()
-	if err := i.Disable(t.Context(), "b"); err != nil {
+	if err := edited(t, i.Disable, "b"); err != nil {
 		t.Fatal(err)
 	}
 	i.Close()
@@ -74,7 +74,7 @@ func TestSyncGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := other.open()
-	did, err := j.Sync(t.Context(), Sync{Lock: lock, Exact: true})
+	did, err := synced(t.Context(), j, Sync{Lock: lock, Exact: true})
 	if err != nil || len(did) != 2 {
 		t.Fatalf("Sync = %v, %v", did, err)
 	}
@@ -84,7 +84,7 @@ func TestSyncGit(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(RootDir(other.state, skills.TierThirdParty), "b")); err == nil {
 		t.Error("a disabled skill was put in place")
 	}
-	if err := j.Enable(t.Context(), "b"); err != nil {
+	if err := edited(t, j.Enable, "b"); err != nil {
 		t.Error(err)
 	}
 	if got := string(j.Lock().with(nil).encode()); got == string(lock.encode()) {
@@ -96,7 +96,7 @@ func TestSyncGit(t *testing.T) {
 	forged := *lock.Skills[0]
 	forged.Origin.Path = "b"
 	before := tree(t, third.state)
-	if _, err := k.Sync(t.Context(), Sync{Lock: &Lock{Skills: []*Entry{&forged}}}); err == nil || !strings.Contains(err.Error(), "another version than the lock file") {
+	if _, err := synced(t.Context(), k, Sync{Lock: &Lock{Skills: []*Entry{&forged}}}); err == nil || !strings.Contains(err.Error(), "another version than the lock file") {
 		t.Errorf("error for other content = %v", err)
 	}
 	if after := tree(t, third.state); len(after) != len(before) {
@@ -145,7 +145,7 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 			if err != nil || len(problems) == 0 || !slices.ContainsFunc(problems, func(p Problem) bool { return p.Name == "a" && strings.Contains(p.What, test.want) }) {
 				t.Errorf("Verify = %v, %v, want %q", problems, err, test.want)
 			}
-			if _, err := i.Sync(t.Context(), Sync{}); err != nil {
+			if _, err := synced(t.Context(), i, Sync{}); err != nil {
 				t.Fatalf("Sync: %v", err)
 			}
 			if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
@@ -163,7 +163,7 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 	if problems, err := i.Verify(t.Context()); err != nil || len(problems) != 1 || !strings.Contains(problems[0].What, "the stored tree changed") {
 		t.Errorf("Verify of a changed tree = %v, %v", problems, err)
 	}
-	if _, err := i.Sync(t.Context(), Sync{}); err != nil {
+	if _, err := synced(t.Context(), i, Sync{}); err != nil {
 		t.Fatal(err)
 	}
 	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {

@@ -62,14 +62,17 @@ func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, e
 			if err := within.Err(); err != nil {
 				return err
 			}
-			stored := i.verifyStored(within, e)
-			placed, err := i.verifyPlaced(within, e)
+			found, err := i.verifyPlaced(within, e)
+			found = append(found, i.verifyStored(within, e.Name, e.Tree, ProblemContent)...)
+			if e.Previous != nil {
+				found = append(found, i.verifyStored(within, e.Name, e.Previous.Tree, ProblemEarlier)...)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err := errors.Join(err, within.Err()); err != nil {
 				return err // what was seen of this skill is not all of it
 			}
-			problems = append(append(problems, stored...), placed...)
+			problems = append(problems, found...)
 			done++
 			i.progress("skills verified", done, len(i.lock.Skills))
 			return nil
@@ -84,37 +87,32 @@ func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, e
 	return problems, done, errors.Join(err, stray)
 }
 
-// verifyStored checks the trees of an entry in the store.
-func (i *Installer) verifyStored(ctx context.Context, e *Entry) []Problem {
-	var problems []Problem
-	trees := []digest.Digest{e.Tree}
-	if e.Previous != nil {
-		trees = append(trees, e.Previous.Tree)
+// verifyStored checks a tree of a skill in the store. kind is ProblemEarlier for the version that a
+// rollback goes back to.
+func (i *Installer) verifyStored(ctx context.Context, name string, tree digest.Digest, kind ProblemKind) []Problem {
+	_, err := i.cfg.Trees.Tree(ctx, tree)
+	if err == nil || ctx.Err() != nil {
+		return nil
 	}
-	for n, tree := range trees {
-		which := "the stored tree"
-		if n > 0 {
-			which = "the stored tree of the earlier version"
+	p := Problem{Name: name, Kind: kind}
+	corrupt, changed := errors.AsType[*store.CorruptError](err)
+	switch {
+	case changed:
+		p.What = "changed: " + corrupt.What
+		if corrupt.Path != "." {
+			p.Path = corrupt.Path
 		}
-		kind := ProblemContent
-		if n > 0 {
-			kind = ProblemEarlier
-		}
-		_, err := i.cfg.Trees.Tree(ctx, tree)
-		corrupt, ok := errors.AsType[*store.CorruptError](err)
-		switch {
-		case err == nil || ctx.Err() != nil:
-		case ok && corrupt.Path != ".":
-			problems = append(problems, Problem{Name: e.Name, Path: corrupt.Path, What: which + " changed: " + corrupt.What, Kind: kind})
-		case ok:
-			problems = append(problems, Problem{Name: e.Name, What: which + " changed: " + corrupt.What, Kind: kind})
-		case errors.Is(err, store.ErrNotFound):
-			problems = append(problems, Problem{Name: e.Name, What: which + " is missing", Kind: kind})
-		default:
-			problems = append(problems, Problem{Name: e.Name, What: which + " cannot be read: " + err.Error(), Kind: kind})
-		}
+	case errors.Is(err, store.ErrNotFound):
+		p.What = "is missing"
+	default:
+		p.What = "cannot be read: " + err.Error()
 	}
-	return problems
+	which := "the stored tree "
+	if kind == ProblemEarlier {
+		which = "the stored tree of the earlier version "
+	}
+	p.What = which + p.What
+	return []Problem{p}
 }
 
 // verifyPlaced compares the directory that is served with an entry.

@@ -1,0 +1,236 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Request is what to install.
+type Request struct {
+	Source string // a URL for git, a zip archive or a directory
+	Ref    string // of git: a branch, a tag or a commit; empty: the default branch
+	Subdir string // the part of the source to look in; empty: all of it
+	Name   string // of the skill if it is one; empty: its name in the source
+	Tier   skills.Tier
+	All    bool // all skills of the source; otherwise there must be one
+	// KeepGoing installs the skills that can be installed if others cannot.
+	KeepGoing bool
+	// Insecure accepts http and git URLs of other machines.
+	Insecure bool
+}
+
+// RefusedError says that skills of a source cannot be installed, so that none is.
+type RefusedError struct {
+	Refused []Refusal // at least one
+	Others  int       // how many could be installed
+}
+
+func (e *RefusedError) Error() string {
+	text := fmt.Sprintf("%q: %s", clip(e.Refused[0].Path), e.Refused[0].Reason)
+	if more := len(e.Refused) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// SeveralError says that a source has several skills where one was expected.
+type SeveralError struct{ Paths []string }
+
+func (e *SeveralError) Error() string {
+	shown := e.Paths[:min(len(e.Paths), 10)]
+	text := fmt.Sprintf("the source has %d skills: %s", len(e.Paths), strings.Join(shown, ", "))
+	if len(shown) < len(e.Paths) {
+		text += ", …"
+	}
+	return text
+}
+
+// Add fetches a source and makes its skills ready to be installed.
+//
+// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; those of ctx
+// and of the system. Nothing remains then.
+func (i *Installer) Add(ctx context.Context, req Request) (p *Plan, err error) {
+	origin, err := resolve(req.Source, req.Ref, req.Insecure)
+	if err != nil {
+		return nil, err
+	}
+	if origin.Path, err = cleanSubdir(req.Subdir); err != nil {
+		return nil, err
+	}
+	if origin.Path != "." {
+		origin.Subdir = origin.Path
+	}
+	if req.Name != "" {
+		if err := CheckName(req.Name); err != nil {
+			return nil, &SourceError{Reason: "--name: " + err.Error()}
+		}
+	}
+	if p, err = i.newPlan(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+			p = nil
+		}
+	}()
+	from, err := p.stage.fetch(ctx, origin, req.Insecure)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	p.Notes = from.notes
+	chosen, err := p.choose(from, req)
+	if err != nil {
+		return p, err
+	}
+	if err := p.refused(req, len(chosen)); err != nil {
+		return p, err
+	}
+	if err := p.add(ctx, from, chosen, req.Tier); err != nil {
+		return p, err
+	}
+	if err := p.check(ctx); err != nil {
+		return p, err
+	}
+	return p, p.refused(req, len(p.Changes))
+}
+
+// refused returns the error of a plan that installs nothing because of what it refuses.
+func (p *Plan) refused(req Request, others int) error {
+	if len(p.Refused) == 0 || req.KeepGoing && others > 0 {
+		return nil
+	}
+	return &RefusedError{Refused: p.Refused, Others: others}
+}
+
+func cleanSubdir(dir string) (string, error) {
+	if dir == "" || dir == "." {
+		return ".", nil
+	}
+	clean, err := skills.CleanPath(strings.TrimSuffix(dir, "/"))
+	if err != nil {
+		return "", &SourceError{Reason: "--subdir: " + err.Error()}
+	}
+	return clean, nil
+}
+
+// named is a skill of a source with the name that it gets here.
+type named struct {
+	name string
+	candidate
+}
+
+// choose returns the skills to install. The others become refusals, or notes if one was asked for.
+func (p *Plan) choose(from *fetched, req Request) (chosen []named, err error) {
+	all := from.candidates()
+	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
+	switch {
+	case len(all) == 0:
+		return nil, &SourceError{
+			Reason: "the source has no skill: no SKILL.md was found",
+			Hint:   "look at it, and name the directory with --subdir",
+		}
+	case len(loadable) > 1 && !req.All:
+		several := &SeveralError{}
+		for _, c := range loadable {
+			several.Paths = append(several.Paths, c.path)
+		}
+		return nil, several
+	case len(loadable) > 1 && req.Name != "":
+		return nil, &SourceError{
+			Reason: fmt.Sprintf("--name is for one skill, and the source has %d", len(loadable)),
+			Hint:   "leave it out, or name one skill with --subdir",
+		}
+	}
+	for _, c := range all {
+		switch {
+		case c.skill != nil:
+			name, err := req.Name, error(nil)
+			if name == "" {
+				name, err = from.name(c)
+			}
+			if err == nil {
+				err = p.i.free(name, c, from, chosen)
+			}
+			if err == nil {
+				chosen = append(chosen, named{name, c})
+				continue
+			}
+			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
+		case len(loadable) == 1 && !req.All:
+			p.Notes = append(p.Notes, fmt.Sprintf("%q does not load: %s", clip(c.path), c.err))
+		default:
+			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: "does not load: " + c.err})
+		}
+	}
+	slices.SortStableFunc(p.Refused, compareRefusals)
+	return chosen, nil
+}
+
+// free returns why a skill cannot have a name: the place that has it, and what resolves it.
+func (i *Installer) free(name string, c candidate, from *fetched, chosen []named) error {
+	for _, other := range chosen {
+		if strings.EqualFold(other.name, name) {
+			return fmt.Errorf("the name %s is that of %q in the same source; install one with --subdir and --name",
+				name, clip(other.path))
+		}
+	}
+	if e := i.lock.clash(name); e != nil {
+		if e.Origin.Source == from.origin.Source && e.Origin.Path == c.path {
+			return fmt.Errorf("%s is installed from there already; see `skillsd update %s`", e.Name, e.Name)
+		}
+		return fmt.Errorf("the name %s is that of the skill installed from %s (%s); choose another with --name",
+			e.Name, e.Origin.Source, e.Origin.Path)
+	}
+	for _, tier := range tiers() {
+		if _, err := i.root.Lstat(placeOf(tier, name)); err == nil {
+			return fmt.Errorf("%s exists and is not in the lock file; remove it, or choose another name with --name",
+				path.Join(installedDir, tier.String(), name))
+		}
+	}
+	return i.taken(context.Background(), nil, []string{name})
+}
+
+// add stores the skills and puts them into the stage.
+func (p *Plan) add(ctx context.Context, from *fetched, chosen []named, tier skills.Tier) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel())
+	var mu sync.Mutex
+	for _, c := range chosen {
+		group.Go(func() error {
+			version, left, err := p.stage.add(ctx, c.skill, c.name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.path, err)
+			}
+			origin := from.origin
+			origin.Path = c.path
+			entry := &Entry{
+				Name:        c.name,
+				Tier:        tier,
+				Enabled:     true,
+				Origin:      origin,
+				Tree:        version.Tree,
+				InstalledAt: version.InstalledAt,
+				Files:       version.Files,
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			p.Changes = append(p.Changes, Change{Name: c.name, After: entry, Left: left})
+			p.i.progress("skills stored", len(p.Changes), len(chosen))
+			return nil
+		})
+	}
+	err := group.Wait()
+	slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	return err
+}
