@@ -21,11 +21,7 @@
 package provenance
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"io"
-	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -148,84 +144,3 @@ type File struct {
 	Size   int64         `json:"size"` // bytes
 	Digest digest.Digest `json:"digest"`
 }
-
-// Query selects events of one session.
-type Query struct {
-	Session string
-	Kinds   []Kind // empty is all
-	From    uint64 // first sequence number
-}
-
-// Matches reports whether q selects e; the session is not compared.
-func (q Query) Matches(e *Event) bool {
-	if e.Seq < q.From {
-		return false
-	}
-	for _, k := range q.Kinds {
-		if k == e.Kind {
-			return true
-		}
-	}
-	return len(q.Kinds) == 0
-}
-
-// Store is append-only and safe for concurrent use. One session directory belongs to one process.
-type Store interface {
-	// Append records e before it returns; for durable kinds (see Kind.Durable) it returns after the
-	// record is on stable storage. The first event of a session creates it. Cancelling ctx has no
-	// effect once the event is handed over. session.ended brings the views up to date.
-	//
-	// Errors: ErrUnavailable when it could not be recorded (a later Append may succeed),
-	// ErrInvalid for an event that cannot be one, ErrCorrupt when the session's record is broken,
-	// ErrClosed, or that of ctx. After an error the event is not part of the record.
-	Append(ctx context.Context, e *Event) error
-	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in
-	// Event.Files of the event that must follow it. ":" in name becomes "_". A later Put of a name
-	// replaces the file; an output an event already names cannot be replaced.
-	//
-	// Errors: as Append.
-	Put(ctx context.Context, session, name string, data []byte) (File, error)
-	// Keep keeps bytes that the model is shown as the file [ShownName] of their digest, before the
-	// event that names them. Equal bytes are kept once. A store may be told to keep none, and keeps
-	// no more of a session than its limit; that is no error.
-	//
-	// Errors: as Append.
-	Keep(ctx context.Context, session string, data []byte) (digest.Digest, error)
-	// Claim makes an id that no session has this caller's own, before its first event.
-	//
-	// Errors: ErrTaken when a session has it or another process claimed it, ErrInvalid, ErrUnavailable.
-	Claim(ctx context.Context, session string) error
-	// Events yields the recorded events q selects, in order, up to those acknowledged when it is
-	// called. An error ends the iteration; an unknown session is ErrNotFound.
-	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
-	// Sessions yields the sessions whose record was last written after since, the one written last
-	// first; the zero time is all. A session is as its events say, with state crashed when it was
-	// not ended and no process holds it. One that cannot be read is yielded with its ID alone and an
-	// error of its own, and the iteration goes on; other errors end it.
-	//
-	// Errors: ErrNotFound for a directory without events, ErrCorrupt, or that of reading.
-	Sessions(ctx context.Context, since time.Time) iter.Seq2[Session, error]
-	// Artifact opens a file of the session; a view (skill-activations.json …) is brought up to date
-	// first. Errors: ErrNotFound when there is none, or no content for it yet.
-	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)
-	// Close brings the views of all open sessions up to date and releases them. It does not end
-	// sessions.
-	Close() error
-}
-
-// Kinds of errors of a Store and of the parsers of this package.
-var (
-	// ErrUnavailable means that the record could not be written: a full or failing disk, or another
-	// process that holds the session.
-	ErrUnavailable = errors.New("provenance unavailable")
-	// ErrInvalid means that an event, a line, a session id or a file name is not one.
-	ErrInvalid = errors.New("invalid")
-	// ErrCorrupt means that a recorded chain is broken.
-	ErrCorrupt = errors.New("record is corrupt")
-	// ErrNotFound means that there is no such session or file.
-	ErrNotFound = errors.New("not found")
-	// ErrTaken means that a session has the id.
-	ErrTaken = errors.New("session id is taken")
-	// ErrClosed means that the store was closed.
-	ErrClosed = errors.New("store is closed")
-)

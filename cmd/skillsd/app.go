@@ -182,5 +182,5 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 
 // serveOptions returns the options of a server in this process.
 func (a *app) serveOptions() *serve.Options {
-	return &serve.Options{Process: &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version, FindSession: a.findSession}
+	return &serve.Options{Process: &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version, FindSession: a.sessionID}
 }

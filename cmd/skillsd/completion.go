@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/provenance"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -194,11 +194,12 @@ func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]stri
 	if a.loadConfig(cmd) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	dir, err := a.artifactDir()
+	records, _, err := a.records()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	sessions, _ := filestore.List(dir)
+	defer records.Close()
+	sessions, _ := provenance.ListSessions(cmd.Context(), records)
 	ids := []string{cobra.CompletionWithDesc("latest", "the newest")}
 	for _, s := range sessions {
 		ids = append(ids, cobra.CompletionWithDesc(s.ID, s.CreatedAt.Local().Format(time.DateTime)+", "+report.Plural(s.Counts.Runs, "run")))

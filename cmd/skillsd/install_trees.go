@@ -30,7 +30,16 @@ func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
 	defer cancel()
 	n, err := i.Collect(ctx, func(trees map[digest.Digest]bool) error {
 		// Servers that were given no place for their records have them in the state directory.
-		return errors.Join(filestore.DropNamed(within, records, trees), filestore.DropNamed(within, filepath.Join(state, "sessions"), trees))
+		for _, dir := range []string{records, filepath.Join(state, "sessions")} {
+			sessions, err := filestore.OpenReader(dir)
+			if err == nil {
+				err = errors.Join(sessions.DropNamed(within, trees), sessions.Close())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err == nil && n > 0 {
 		fmt.Fprintf(a.err, "skillsd: note: %s that nothing needs any more left the store\n", report.Plural(n, "tree"))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -38,7 +39,7 @@ func outputs() []output {
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[searchResult]()},
 		{command: "session list", typ: reflect.TypeFor[[]provenance.Session](), record: "session"},
-		{command: "session replay", typ: reflect.TypeFor[replayItem](), lines: true},
+		{command: "session replay", typ: reflect.TypeFor[report.Shown](), lines: true},
 		{command: "session show", record: "event", lines: true},
 		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
 		{command: "show", typ: reflect.TypeFor[skillRow]()},

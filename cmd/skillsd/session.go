@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
@@ -41,57 +40,82 @@ func newSessionListCmd(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List sessions, newest first",
 		Args:  cobra.NoArgs,
-		RunE:  runE(func(context.Context, []string) error { return opts.run() }),
+		RunE:  runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *sessionListOptions) run() error {
-	dir, err := o.app.artifactDir()
+func (o *sessionListOptions) run(ctx context.Context) error {
+	records, dir, err := o.app.records()
 	if err != nil {
 		return err
 	}
-	sessions, err := sessionsIn(dir)
+	defer records.Close()
+	sessions, err := listSessions(ctx, records)
 	if err != nil {
 		return err
 	}
+	out := o.app.out
 	if o.JSON {
-		return report.WriteJSON(o.app.out, append([]provenance.Session{}, sessions...))
+		return report.WriteJSON(out, append([]provenance.Session{}, sessions...))
 	}
 	if len(sessions) == 0 {
-		_, err := fmt.Fprintf(o.app.out, "no sessions in %s\n", report.Printable(dir))
+		_, err := fmt.Fprintf(out, "no sessions in %s\n", report.Printable(dir))
 		return err
 	}
-	return o.table(sessionRows(dir, sessions))
+	rows := report.SessionRows(ctx, records, sessions)
+	return report.WriteSessions(out, rows, o.app.knownColumns(out), mcpserver.LocalPrincipal().Name, time.Now())
 }
 
-// sessionsIn are the sessions below a directory, none when it is not there.
-func sessionsIn(dir string) ([]provenance.Session, error) {
-	sessions, err := filestore.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, &exitError{Code: exitFailure, Err: err, Hint: "--artifact-root or --state names another place"}
+// records opens the recorded sessions for reading, and returns the directory that they are in. The caller
+// closes them. It and the server are the only places that know which store it is.
+func (a *app) records() (provenance.Reader, string, error) {
+	dir, err := a.artifactDir()
+	if err != nil {
+		return nil, "", err
+	}
+	records, err := filestore.OpenReader(dir)
+	if err != nil {
+		return nil, "", elsewhere(err)
+	}
+	return records, dir, nil
+}
+
+func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.Session, error) {
+	sessions, err := provenance.ListSessions(ctx, records)
+	if err != nil {
+		return nil, elsewhere(err)
 	}
 	return sessions, nil
 }
 
-// findSession returns where a session's record lies. "latest" and an unambiguous beginning of an
-// id name one too.
-func (a *app) findSession(name string) (dir, id string, err error) {
-	if dir, err = a.artifactDir(); err != nil {
-		return "", "", err
-	}
-	sessions, err := sessionsIn(dir)
+// elsewhere adds to an error of listing sessions how to name another directory.
+func elsewhere(err error) error {
+	return &exitError{Code: exitFailure, Err: err, Hint: "--artifact-root or --state names another place"}
+}
+
+// findSession opens the recorded sessions and returns the id of the one that name means: an id, "latest" or
+// the beginning of one id. The caller closes the records.
+func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader, id string, err error) {
+	records, dir, err := a.records()
 	if err != nil {
-		return "", "", err
+		return nil, "", err
 	}
-	if provenance.ValidSessionID(name) {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
-			return dir, name, nil
+	defer func() {
+		if err != nil {
+			records.Close()
 		}
+	}()
+	sessions, err := listSessions(ctx, records)
+	if err != nil {
+		return nil, "", err
+	}
+	if slices.ContainsFunc(sessions, func(s provenance.Session) bool { return s.ID == name }) {
+		return records, name, nil
 	}
 	if name == "latest" && len(sessions) > 0 {
-		return dir, sessions[0].ID, nil
+		return records, sessions[0].ID, nil
 	}
 	var matches []string
 	for _, s := range sessions {
@@ -99,28 +123,39 @@ func (a *app) findSession(name string) (dir, id string, err error) {
 			matches = append(matches, s.ID)
 		}
 	}
-	if matches = slices.Compact(matches); len(matches) == 1 {
-		return dir, matches[0], nil
+	fail := func(hint, format string, args ...any) (provenance.Reader, string, error) {
+		return nil, "", &exitError{Code: exitFailure, Err: fmt.Errorf(format, args...), Hint: hint}
 	}
-	if len(matches) > 1 {
-		return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("%d sessions begin with %q", len(matches), name), Hint: "give more of the id; see `skillsd session list`"}
+	switch {
+	case len(matches) == 1:
+		return records, matches[0], nil
+	case len(matches) > 1:
+		return fail("give more of the id; see `skillsd session list`", "%d sessions begin with %q", len(matches), name)
+	case len(sessions) == 0:
+		return fail("there are none in "+dir+" yet; --artifact-root or --state names another place", "no session %q, and no other", name)
 	}
-	if len(sessions) == 0 {
-		return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q, and no other", name), Hint: "there are none in " + dir + " yet; --artifact-root or --state names another place"}
-	}
-	return "", "", &exitError{Code: exitFailure, Err: fmt.Errorf("no session %q", name), Hint: "see `skillsd session list`, or use latest"}
+	return fail("see `skillsd session list`, or use latest", "no session %q", name)
 }
 
-// sessionArg is the session that a command is about: the one given, else the newest.
-func sessionArg(args []string) string {
-	if len(args) == 0 {
-		return "latest"
+// sessionID returns the id of the session that name means, as findSession does.
+func (a *app) sessionID(ctx context.Context, name string) (string, error) {
+	records, id, err := a.findSession(ctx, name)
+	if err != nil {
+		return "", err
 	}
-	return args[0]
+	return id, records.Close()
 }
 
-// brokenRecord makes a record that cannot be read a finding.
-func brokenRecord(err error) error {
+// onSession runs do with the session that the only argument names, or with the newest one.
+func (a *app) onSession(
+	ctx context.Context, args []string, do func(ctx context.Context, records provenance.Reader, id string) error,
+) error {
+	records, id, err := a.findSession(ctx, append(args, "latest")[0])
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	err = do(ctx, records, id)
 	if errors.Is(err, provenance.ErrCorrupt) {
 		return &exitError{Code: exitProblems, Err: err, Hint: "see `skillsd session verify`"}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // sessionGCOptions are the flags of session gc.
@@ -47,11 +47,12 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 	if o.Keep < 0 {
 		return usageError("give 0 or more", "--keep %d is negative", o.Keep)
 	}
-	dir, err := o.app.artifactDir()
+	records, _, err := o.app.records()
 	if err != nil {
 		return err
 	}
-	list, err := filestore.Collect(ctx, dir, filestore.CollectOptions{Before: time.Now().Add(-age), Keep: o.Keep, DryRun: o.DryRun})
+	defer records.Close()
+	list, err := records.Collect(ctx, provenance.CollectOptions{Before: time.Now().Add(-age), Keep: o.Keep, DryRun: o.DryRun})
 	did, kept := "deleted", 0
 	if o.DryRun {
 		did = "would delete"
@@ -59,7 +60,7 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 	var bytes int64
 	for _, c := range list {
 		switch {
-		case errors.Is(c.Err, filestore.ErrHeld):
+		case errors.Is(c.Err, provenance.ErrHeld):
 			kept++
 			fmt.Fprintf(o.app.out, "kept %s: %v\n", c.ID, c.Err)
 		case c.Err != nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Claim implements provenance.Store: of several processes that make the directory, one does.
+// Claim implements provenance.Writer: of several processes that make the directory, one does.
 func (st *Store) Claim(_ context.Context, session string) error {
 	if !provenance.ValidSessionID(session) {
 		return fmt.Errorf("claim %.60q: %w: session id", session, provenance.ErrInvalid)

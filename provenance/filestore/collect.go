@@ -22,51 +22,24 @@ import (
 // trashPrefix begins the name of a session's directory that is being deleted; no session has it.
 const trashPrefix = "~gc-"
 
-// CollectOptions say which sessions [Collect] deletes.
-type CollectOptions struct {
-	Before time.Time // only those last written before
-	Keep   int       // but not this many of those that were written last
-	DryRun bool      // delete nothing
-}
-
-// Collected is a session that was deleted, or in a dry run would be.
-type Collected struct {
-	ID      string
-	Written time.Time // when its record was last written
-	Bytes   int64     // that no other session has links of
-	Err     error     // why it is still there; ErrHeld for one that a process has open
-}
-
-// ErrHeld means that a process has a session open.
-var ErrHeld = errors.New("a process has the session open")
-
-// Collect deletes whole sessions below dir, each by renaming its directory and removing what it
-// holds; what a crash leaves of that goes with the next call. A session that a process has open is
-// never touched, nor is a directory that is none of a session's. Parents and children do not depend on
-// each other: each record stands alone, and a child whose parent was deleted still names it. What was
-// shown and no session has any more goes too.
-//
-// Errors: that of reading dir, or of ctx; those of single sessions stand in the result.
-func Collect(ctx context.Context, dir string, opts CollectOptions) ([]Collected, error) {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+// Collect implements provenance.Reader. It deletes each session by renaming its directory and removing
+// what it holds; the next call removes what a crash leaves of that. It does not touch a directory that
+// does not belong to a session.
+func (r *reader) Collect(ctx context.Context, opts provenance.CollectOptions) ([]provenance.Collected, error) {
+	if r.root == nil {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("collect sessions: %w", err)
-	}
-	defer root.Close()
 	if !opts.DryRun {
-		if err := emptyTrash(root); err != nil {
+		if err := emptyTrash(r.root); err != nil {
 			return nil, fmt.Errorf("collect sessions: %w", cause(err))
 		}
 	}
-	all, err := written(root)
+	all, err := written(r.root)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !isSession(root, w.id) })
-	var gone []Collected
+	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
+	var gone []provenance.Collected
 	for i, w := range all {
 		if err := ctx.Err(); err != nil {
 			return gone, err
@@ -74,14 +47,14 @@ func Collect(ctx context.Context, dir string, opts CollectOptions) ([]Collected,
 		if i < opts.Keep || !w.at.Before(opts.Before) {
 			continue
 		}
-		c := Collected{ID: w.id, Written: w.at}
-		c.Bytes, c.Err = collect(root, dir, w.id, opts.DryRun)
+		c := provenance.Collected{ID: w.id, Written: w.at}
+		c.Bytes, c.Err = r.collect(w.id, opts.DryRun)
 		gone = append(gone, c)
 	}
 	if opts.DryRun {
 		return gone, nil
 	}
-	return gone, emptyPool(root)
+	return gone, emptyPool(r.root)
 }
 
 type writtenAt struct {
@@ -120,41 +93,41 @@ func written(root *os.Root) ([]writtenAt, error) {
 
 // collect deletes a session whose lock is free. The lock is held until the directory has lost its
 // name, so whoever waits for it finds that out.
-func collect(root *os.Root, base, id string, dry bool) (size int64, err error) {
-	dir, err := openSession(root, id)
+func (r *reader) collect(id string, dry bool) (size int64, err error) {
+	dir, err := r.session(id)
 	if err != nil {
 		return 0, err
 	}
 	defer dir.Close()
 	if dry {
-		if isHeld(dir, filepath.Join(base, id)) {
-			return 0, ErrHeld
+		if r.isHeld(dir, id) {
+			return 0, provenance.ErrHeld
 		}
 		return usage(dir)
 	}
 	if err := checkRegular(dir, provenance.LockFile); err != nil {
 		return 0, fmt.Errorf("%s: %w", provenance.LockFile, err)
 	}
-	lock := flock.New(filepath.Join(base, id, provenance.LockFile), flock.SetPermissions(fileMode))
+	lock := flock.New(filepath.Join(r.dir, id, provenance.LockFile), flock.SetPermissions(fileMode))
 	free, err := lock.TryLock()
 	if err != nil {
 		return 0, cause(err)
 	}
 	if !free {
-		return 0, ErrHeld
+		return 0, provenance.ErrHeld
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if size, err = usage(dir); err != nil {
 		return 0, err
 	}
 	trash := trashPrefix + rand.Text()
-	if err := root.Rename(id, trash); err != nil {
+	if err := r.root.Rename(id, trash); err != nil {
 		return 0, cause(err)
 	}
-	if err := fsys.SyncDir(root, "."); err != nil {
+	if err := fsys.SyncDir(r.root, "."); err != nil {
 		return 0, cause(err)
 	}
-	return size, cause(root.RemoveAll(trash))
+	return size, cause(r.root.RemoveAll(trash))
 }
 
 // usage is how many bytes deleting the directory frees.

@@ -43,14 +43,14 @@ func sessions(t *testing.T, dir string) []string {
 	return ids
 }
 
-func collect(t *testing.T, dir string, opts filestore.CollectOptions) (ids []string) {
+func collect(t *testing.T, dir string, opts provenance.CollectOptions) (ids []string) {
 	t.Helper()
 	list, err := filestore.Collect(t.Context(), dir, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range list {
-		if c.Err != nil && !errors.Is(c.Err, filestore.ErrHeld) {
+		if c.Err != nil && !errors.Is(c.Err, provenance.ErrHeld) {
 			t.Errorf("session %s: %v", c.ID, c.Err)
 		}
 		if c.Err == nil {
@@ -75,20 +75,20 @@ func TestCollect(t *testing.T) {
 	}
 	before := now.Add(-30 * 24 * time.Hour)
 	all := sessions(t, dir)
-	if got := collect(t, dir, filestore.CollectOptions{Before: before, DryRun: true}); !slices.Equal(got, []string{"c", "b", "a"}) {
+	if got := collect(t, dir, provenance.CollectOptions{Before: before, DryRun: true}); !slices.Equal(got, []string{"c", "b", "a"}) {
 		t.Errorf("a dry run would delete %v", got)
 	}
 	if got := sessions(t, dir); !slices.Equal(got, all) {
 		t.Errorf("a dry run left %v", got)
 	}
-	if got := collect(t, dir, filestore.CollectOptions{Before: before, Keep: 2}); !slices.Equal(got, []string{"b", "a"}) {
+	if got := collect(t, dir, provenance.CollectOptions{Before: before, Keep: 2}); !slices.Equal(got, []string{"b", "a"}) {
 		t.Errorf("with two kept Collect deleted %v", got)
 	}
 	// What a crash left of a deletion goes with the next.
 	if err := os.Rename(filepath.Join(dir, "c"), filepath.Join(dir, "~gc-x")); err != nil {
 		t.Fatal(err)
 	}
-	if got := collect(t, dir, filestore.CollectOptions{Before: before}); len(got) != 0 {
+	if got := collect(t, dir, provenance.CollectOptions{Before: before}); len(got) != 0 {
 		t.Errorf("Collect deleted %v", got)
 	}
 	if got := sessions(t, dir); !slices.Equal(got, []string{"d", "held", "~shown"}) {
@@ -101,7 +101,7 @@ func TestCollect(t *testing.T) {
 	if got := sessions(t, filepath.Join(dir, "~shown")); len(got) != 3 {
 		t.Errorf("of what was shown %d files are pooled, want those of the two sessions left", len(got))
 	}
-	if _, err := filestore.Collect(t.Context(), filepath.Join(dir, "none"), filestore.CollectOptions{}); err != nil {
+	if _, err := filestore.Collect(t.Context(), filepath.Join(dir, "none"), provenance.CollectOptions{}); err != nil {
 		t.Errorf("Collect in a directory that is not there = %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestSessionDeletedWhileWaitedFor(t *testing.T) {
 			e := storetest.Event("s", provenance.KindSessionResumed, i)
 			done <- st.Append(context.WithoutCancel(t.Context()), e)
 		}()
-		if _, err := filestore.Collect(t.Context(), dir, filestore.CollectOptions{Before: time.Now()}); err != nil {
+		if _, err := filestore.Collect(t.Context(), dir, provenance.CollectOptions{Before: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		switch err := <-done; {
@@ -177,7 +177,7 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		list, err := filestore.Collect(t.Context(), dir, filestore.CollectOptions{Before: time.Now().Add(time.Hour), DryRun: dry})
+		list, err := filestore.Collect(t.Context(), dir, provenance.CollectOptions{Before: time.Now().Add(time.Hour), DryRun: dry})
 		if err != nil {
 			t.Fatal(err)
 		}

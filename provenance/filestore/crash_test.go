@@ -155,7 +155,7 @@ func checkAcknowledged(t *testing.T, dir string, told map[string]string) {
 func checkNotBegun(t *testing.T, dir string, s *provenance.Session) {
 	t.Helper()
 	_, err := filestore.Verify(dir, s.ID)
-	var differs *filestore.VerifyError
+	var differs *provenance.VerifyError
 	if s.State != provenance.StateDamaged || !errors.As(err, &differs) {
 		t.Errorf("session %s without an event is %s, Verify = %v, want damaged and a difference", s.ID, s.State, err)
 	}

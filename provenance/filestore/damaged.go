@@ -3,7 +3,6 @@ package filestore
 import (
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,29 +12,6 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
-
-// listed returns a session as List has it, or nil for a directory that is none.
-func listed(root *os.Root, base, id string) *provenance.Session {
-	s, err := readSession(root, base, id)
-	if err == nil {
-		return s
-	}
-	dir, err := openSession(root, id)
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	if s == nil {
-		if s = remains(dir, id); s == nil {
-			return nil
-		}
-		if s.Head.Seq == 0 && isHeld(dir, filepath.Join(base, id)) {
-			return nil
-		}
-	}
-	s.State = provenance.StateDamaged
-	return s
-}
 
 // remains tells of a session without a readable event what its other files do, or nil when it has none.
 func remains(dir *os.Root, id string) *provenance.Session {
@@ -75,13 +51,13 @@ func madeAt(id string) (at time.Time, ok bool) {
 // isSession reports whether a directory is one of a session, maybe of one that never began, and nothing
 // that merely lies beside them under a name that a session could have: it has a file that says so. The
 // directory of a session that was killed at once has none, but a name that nobody else gives.
-func isSession(root *os.Root, id string) bool {
-	dir, err := openSession(root, id)
+func (r *reader) isSession(id string) bool {
+	dir, err := r.session(id)
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
-	if s, err := readSessionFile(dir); err == nil && s.ID == id || beginsRecord(root, id) {
+	if s, err := readSessionFile(dir); err == nil && s.ID == id || r.beginsRecord(id) {
 		return true
 	}
 	regular := func(name string) bool {
@@ -100,8 +76,8 @@ func isSession(root *os.Root, id string) bool {
 }
 
 // beginsRecord reports whether the first line of a record is an event of the session.
-func beginsRecord(root *os.Root, id string) bool {
-	for e, err := range readEvents(root, id, -1) {
+func (r *reader) beginsRecord(id string) bool {
+	for e, err := range r.events(id, -1) {
 		return err == nil && e.Session == id
 	}
 	return false

@@ -41,9 +41,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -113,12 +111,11 @@ func (o *Options) withDefaults() Options {
 
 // Store is a provenance.Store below one directory. It is safe for concurrent use.
 type Store struct {
-	dir  string
-	root *os.Root
+	reader
 	opts Options
 
 	shares  shares
-	writing chan struct{} // holds a token for each session whose views are being written
+	viewing chan struct{} // holds a token for each session whose views are being written
 
 	mu       sync.Mutex
 	closed   bool
@@ -145,19 +142,18 @@ func Open(dir string, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open session directory: %w", err)
 	}
-	return &Store{
-		dir: dir, root: root, opts: opts.withDefaults(), sessions: make(map[string]*entry),
-		writing: make(chan struct{}, maxWriting),
-	}, nil
+	st := &Store{opts: opts.withDefaults(), sessions: make(map[string]*entry), viewing: make(chan struct{}, maxWriting)}
+	st.reader = reader{dir: dir, root: root, writing: st.held}
+	return st, nil
 }
 
-// Append implements provenance.Store.
+// Append implements provenance.Writer.
 func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
 	for {
-		s, err := st.session(ctx, e.Session)
+		s, err := st.open(ctx, e.Session)
 		if err != nil {
 			return err
 		}
@@ -173,7 +169,7 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	}
 }
 
-// Put implements provenance.Store.
+// Put implements provenance.Writer.
 func (st *Store) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
 	name = provenance.CleanFileName(name)
 	if !provenance.ValidSessionID(session) {
@@ -183,7 +179,7 @@ func (st *Store) Put(ctx context.Context, session, name string, data []byte) (pr
 		return provenance.File{}, fmt.Errorf("put: %w", err)
 	}
 	for {
-		s, err := st.session(ctx, session)
+		s, err := st.open(ctx, session)
 		if err != nil {
 			return provenance.File{}, err
 		}
@@ -196,72 +192,7 @@ func (st *Store) Put(ctx context.Context, session, name string, data []byte) (pr
 	}
 }
 
-// Events implements provenance.Store.
-func (st *Store) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
-	limit := int64(-1)
-	if s := st.held(q.Session); s != nil {
-		if m, err := s.mark(markWritten); err == nil {
-			limit = m.offset
-		}
-	}
-	return func(yield func(*provenance.Event, error) bool) {
-		for e, err := range readEvents(st.root, q.Session, limit) {
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if q.Matches(e) && !yield(e, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Artifact implements provenance.Store. Besides the files of Put and the views, it opens
-// session.json and events.jsonl. The views of a session that this store does not hold are made
-// from its events, without writing.
-func (st *Store) Artifact(_ context.Context, session, name string) (io.ReadCloser, error) {
-	name = provenance.CleanFileName(name)
-	derived := provenance.IsView(name) || name == provenance.SessionFile
-	if !derived && name != provenance.EventsFile && !provenance.IsShown(name) {
-		if err := provenance.CheckFileName(name); err != nil {
-			return nil, fmt.Errorf("open artifact: %w", err)
-		}
-	}
-	limit := int64(-1)
-	if s := st.held(session); s != nil {
-		if derived {
-			if err := s.flush(); err != nil {
-				return nil, err
-			}
-		} else if m, err := s.mark(markWritten); err == nil {
-			limit = m.offset
-		}
-	} else if derived {
-		return foldArtifact(st.root, session, name)
-	}
-	dir, err := openSession(st.root, session)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	f, err := openRegular(dir, name)
-	if err != nil {
-		return nil, fmt.Errorf("open %s of session %s: %w", name, session, err)
-	}
-	if name == provenance.EventsFile && limit >= 0 {
-		return struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(f, limit), f}, nil
-	}
-	return f, nil
-}
-
-// Close implements provenance.Store.
+// Close implements provenance.Writer.
 func (st *Store) Close() error {
 	st.mu.Lock()
 	if st.closed {
@@ -289,8 +220,8 @@ func (st *Store) Close() error {
 	return errors.Join(append(slices.Clone(st.failed), st.root.Close())...)
 }
 
-// session returns the open session id, opening it when needed. Opening happens outside the lock.
-func (st *Store) session(ctx context.Context, id string) (*session, error) {
+// open returns the open session id, opening it when needed. Opening happens outside the lock.
+func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -313,7 +244,7 @@ func (st *Store) session(ctx context.Context, id string) (*session, error) {
 			return nil, ctx.Err()
 		}
 	}
-	en.s, en.err = open(st, id)
+	en.s, en.err = openWriter(st, id)
 	if en.err != nil {
 		en.err = fmt.Errorf("open session %s: %w", id, en.err)
 		st.forget(id)

@@ -41,7 +41,7 @@ func closeStore(t *testing.T, st *filestore.Store) {
 	}
 }
 
-func verify(t *testing.T, dir, id string) *filestore.Report {
+func verify(t *testing.T, dir, id string) *provenance.Report {
 	t.Helper()
 	r, err := filestore.Verify(dir, id)
 	if err != nil {

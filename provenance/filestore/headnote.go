@@ -48,7 +48,7 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	}
 	head, err := provenance.OpenHead(v.id, found.data, keys...)
 	if err != nil {
-		return head, &VerifyError{provenance.HeadNoteFile, 1, err.Error()}
+		return head, difference(provenance.HeadNoteFile, 1, err.Error())
 	}
 	v.report.Files++
 	return head, nil
@@ -59,15 +59,15 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) error {
 	switch {
 	case signed.Seq == 0 && keyed:
-		return &VerifyError{provenance.HeadNoteFile, 1, "missing: " + v.unsigned()}
+		return difference(provenance.HeadNoteFile, 1, "missing: "+v.unsigned())
 	case signed.Seq == 0:
 		return nil
 	case signed.Seq > uint64(v.report.Events):
-		return &VerifyError{provenance.EventsFile, v.report.Events + 1, fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq)}
+		return difference(provenance.EventsFile, v.report.Events+1, fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq))
 	case hash != signed.Hash:
-		return &VerifyError{provenance.EventsFile, int(signed.Seq), fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile)}
+		return difference(provenance.EventsFile, int(signed.Seq), fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile))
 	case keyed && signed.Seq < uint64(v.report.Events):
-		return &VerifyError{provenance.EventsFile, int(signed.Seq) + 1, fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq)}
+		return difference(provenance.EventsFile, int(signed.Seq)+1, fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq))
 	}
 	v.report.Signed = keyed
 	return nil

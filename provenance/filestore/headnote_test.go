@@ -157,7 +157,7 @@ func TestSignedHead(t *testing.T) {
 				}
 				return
 			}
-			var ve *filestore.VerifyError
+			var ve *provenance.VerifyError
 			if !errors.As(err, &ve) || ve.File != tc.file || !strings.Contains(ve.What, tc.what) {
 				t.Errorf("Verify = %v, want %s: %s", err, tc.file, tc.what)
 			}

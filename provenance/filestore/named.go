@@ -7,28 +7,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// DropNamed takes from a set of sha256 digests those that stand in the record of a session below dir,
-// whatever they mean there, so that what is left is named by none. Records are searched as they are, also
-// what is damaged of them or was not finished; a dir that does not exist has none.
-//
-// Errors: that of reading dir or a record, or of ctx. There may then be more that are named.
-func DropNamed(ctx context.Context, dir string, digests map[digest.Digest]bool) (err error) {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+// DropNamed implements provenance.Reader. It searches the bytes of the records, whatever they mean.
+func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) error {
+	if r.root == nil {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("search sessions: %w", err)
-	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
+	entries, err := fs.ReadDir(r.root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("search sessions: %w", cause(err))
 	}
@@ -39,7 +29,7 @@ func DropNamed(ctx context.Context, dir string, digests map[digest.Digest]bool) 
 		if !en.IsDir() || !provenance.ValidSessionID(en.Name()) {
 			continue
 		}
-		err := dropNamed(ctx, root, en.Name(), digests)
+		err := r.dropNamed(ctx, en.Name(), digests)
 		if err != nil && !errors.Is(err, provenance.ErrNotFound) {
 			return fmt.Errorf("search session %s: %w", en.Name(), err)
 		}
@@ -50,8 +40,8 @@ func DropNamed(ctx context.Context, dir string, digests map[digest.Digest]bool) 
 // dropNamed takes from digests those that stand in the record of one session.
 //
 // Errors: provenance.ErrNotFound when there is none.
-func dropNamed(ctx context.Context, root *os.Root, id string, digests map[digest.Digest]bool) (err error) {
-	dir, err := openSession(root, id)
+func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Digest]bool) (err error) {
+	dir, err := r.session(id)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,54 +10,85 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxSessionFile bounds what is read of a session.json, in bytes.
-const maxSessionFile = 1 << 20
-
-func readSessionFile(dir *os.Root) (*provenance.Session, error) {
-	data, err := readFile(dir, provenance.SessionFile, maxSessionFile)
-	if err != nil {
-		return nil, err
-	}
-	var s provenance.Session
-	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("%w: %v", provenance.ErrCorrupt, err)
-	}
-	return &s, nil
+// reader reads the sessions of a directory. It implements provenance.Reader but for Close.
+type reader struct {
+	dir  string
+	root *os.Root // nil if there is no directory
+	// writing returns the session if this process writes it through a Store, else nil.
+	writing func(id string) *session
 }
 
-// ReadEvents yields the events of a session below dir in order, checking the chain, without
-// opening it for writing. A torn last line ends the iteration without an error.
+// OpenReader returns a Reader of the sessions in dir, for which it opens none for writing and creates no
+// directory. There are no sessions in a dir that does not exist.
 //
-// Errors: provenance.ErrNotFound, provenance.ErrCorrupt.
-func ReadEvents(dir, id string) iter.Seq2[*provenance.Event, error] {
+// Errors: that of opening dir.
+func OpenReader(dir string) (provenance.Reader, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open session directory: %w", err)
+	}
+	return &readOnly{reader{dir: dir, root: root, writing: func(string) *session { return nil }}}, nil
+}
+
+// readOnly is a reader without a Store.
+type readOnly struct{ reader }
+
+func (r *readOnly) Close() error {
+	if r.root == nil {
+		return nil
+	}
+	return r.root.Close()
+}
+
+// session opens the directory of a session.
+func (r *reader) session(id string) (*os.Root, error) {
+	if r.root == nil {
+		return nil, fmt.Errorf("session %.60q: %w", id, provenance.ErrNotFound)
+	}
+	return openSession(r.root, id)
+}
+
+// acknowledged returns how many bytes of the record of a session may be read: all, which is -1, unless this
+// process writes it, and its last lines may be half written.
+func (r *reader) acknowledged(id string) int64 {
+	if s := r.writing(id); s != nil {
+		if m, err := s.mark(markWritten); err == nil {
+			return m.offset
+		}
+	}
+	return -1
+}
+
+// Events implements provenance.Reader.
+func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
+	limit := r.acknowledged(q.Session)
 	return func(yield func(*provenance.Event, error) bool) {
-		root, err := os.OpenRoot(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("session %.60q: %w", id, provenance.ErrNotFound)
-		}
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer root.Close()
-		for e, err := range readEvents(root, id, -1) {
-			if !yield(e, err) || err != nil {
+		for e, err := range r.events(q.Session, limit) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if q.Matches(e) && !yield(e, nil) {
 				return
 			}
 		}
 	}
 }
 
-// readEvents yields the events in the first limit bytes, or all when limit is negative.
-func readEvents(root *os.Root, id string, limit int64) iter.Seq2[*provenance.Event, error] {
+// events yields the events in the first limit bytes of a record, or all if limit is negative.
+func (r *reader) events(id string, limit int64) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
-		dir, err := openSession(root, id)
+		dir, err := r.session(id)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -68,11 +100,11 @@ func readEvents(root *os.Root, id string, limit int64) iter.Seq2[*provenance.Eve
 			return
 		}
 		defer f.Close()
-		var r io.Reader = f
+		var in io.Reader = f
 		if limit >= 0 {
-			r = io.LimitReader(f, limit)
+			in = io.LimitReader(f, limit)
 		}
-		sc := provenance.NewScanner(r)
+		sc := provenance.NewScanner(in)
 		for {
 			e, err := sc.Next()
 			if errors.Is(err, io.EOF) || errors.Is(err, provenance.ErrTorn) {
@@ -87,6 +119,106 @@ func readEvents(root *os.Root, id string, limit int64) iter.Seq2[*provenance.Eve
 			}
 		}
 	}
+}
+
+// Artifact implements provenance.Reader. Besides the files of Put and Keep and the views, it opens
+// session.json and events.jsonl. The views of a session that this process does not write are made from its
+// events, without writing.
+func (r *reader) Artifact(ctx context.Context, id, name string) (io.ReadCloser, error) {
+	name = provenance.CleanFileName(name)
+	if provenance.IsView(name) || name == provenance.SessionFile {
+		s := r.writing(id)
+		if s == nil {
+			return r.foldArtifact(id, name)
+		}
+		if err := s.flush(); err != nil {
+			return nil, err
+		}
+	}
+	return r.Stored(ctx, id, name)
+}
+
+// Stored implements provenance.Reader.
+func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, error) {
+	name = provenance.CleanFileName(name)
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("open artifact: %w", err)
+	}
+	limit := int64(-1)
+	if name == provenance.EventsFile {
+		limit = r.acknowledged(id)
+	}
+	dir, err := r.session(id)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := openRegular(dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
+	}
+	if limit >= 0 {
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(f, limit), f}, nil
+	}
+	return f, nil
+}
+
+// checkName reports whether a session can have a file of this name, besides its lock. Errors: provenance.ErrInvalid.
+func checkName(name string) error {
+	switch name {
+	case provenance.SessionFile, provenance.EventsFile, provenance.HeadNoteFile:
+		return nil
+	}
+	if provenance.IsView(name) || provenance.IsShown(name) {
+		return nil
+	}
+	return provenance.CheckFileName(name)
+}
+
+// Files implements provenance.Reader. It leaves out files that cannot be the session's.
+func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		dir, err := r.session(id)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		defer dir.Close()
+		for _, parent := range []string{".", provenance.OutputsDir, provenance.ShownDir} {
+			entries, err := fs.ReadDir(dir.FS(), parent)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				yield("", fmt.Errorf("list files of session %s: %w", id, cause(err)))
+				return
+			}
+			for _, en := range entries {
+				name := path.Join(parent, en.Name())
+				if !en.Type().IsRegular() || name == provenance.EventsFile || checkName(name) != nil {
+					continue
+				}
+				if !yield(name, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// maxSessionFile bounds what is read of a session.json, in bytes.
+const maxSessionFile = 1 << 20
+
+func readSessionFile(dir *os.Root) (*provenance.Session, error) {
+	data, err := readFile(dir, provenance.SessionFile, maxSessionFile)
+	if err != nil {
+		return nil, err
+	}
+	var s provenance.Session
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%w: %v", provenance.ErrCorrupt, err)
+	}
+	return &s, nil
 }
 
 // readFile reads a regular file of at most limit bytes.
@@ -106,12 +238,12 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 }
 
 // foldArtifact renders a derived file of a session that this store does not hold.
-func foldArtifact(root *os.Root, session, name string) (io.ReadCloser, error) {
+func (r *reader) foldArtifact(session, name string) (io.ReadCloser, error) {
 	var (
 		views cfharness.Views
 		tally provenance.Tally
 	)
-	for e, err := range readEvents(root, session, -1) {
+	for e, err := range r.events(session, -1) {
 		if err != nil {
 			return nil, err
 		}

@@ -89,8 +89,8 @@ type mark struct {
 	err    error
 }
 
-// open opens or creates the directory of session id and starts its goroutine.
-func open(st *Store, id string) (_ *session, err error) {
+// openWriter opens or creates the directory of session id and starts its goroutine.
+func openWriter(st *Store, id string) (_ *session, err error) {
 	dir, err := makeSession(st.root, id)
 	if err != nil {
 		return nil, err
@@ -324,7 +324,7 @@ func (s *session) recorded() iter.Seq2[*provenance.Event, error] {
 			yield(nil, err)
 			return
 		}
-		for e, err := range readEvents(s.store.root, s.id, m.offset) {
+		for e, err := range s.store.events(s.id, m.offset) {
 			if !yield(e, err) || err != nil {
 				return
 			}

@@ -109,7 +109,7 @@ func TestEqualRegistriesAreStoredOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 50 {
-		var ve *filestore.VerifyError
+		var ve *provenance.VerifyError
 		if _, err := filestore.Verify(dir, fmt.Sprintf("s%d", i)); !errors.As(err, &ve) || ve.File != provenance.RegistryFile {
 			t.Errorf("Verify of s%d with a changed registry = %v", i, err)
 		}

@@ -37,7 +37,7 @@ func (st *Store) KeepsShown() int64 {
 	return st.opts.Shown
 }
 
-// Keep implements provenance.Store. Bytes that are kept for the first time are synced; what other
+// Keep implements provenance.Writer. Bytes that are kept for the first time are synced; what other
 // sessions were shown is linked.
 func (st *Store) Keep(ctx context.Context, session string, data []byte) (digest.Digest, error) {
 	if !provenance.ValidSessionID(session) {
@@ -45,7 +45,7 @@ func (st *Store) Keep(ctx context.Context, session string, data []byte) (digest.
 	}
 	d := digest.FromBytes(data)
 	for {
-		s, err := st.session(ctx, session)
+		s, err := st.open(ctx, session)
 		if err != nil {
 			return "", err
 		}

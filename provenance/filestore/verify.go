@@ -2,11 +2,11 @@ package filestore
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -17,48 +17,12 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Report is what Verify found in a session whose record and files agree.
-type Report struct {
-	Session provenance.Session // as its events say
-	Events  int
-	Files   int // files checked, events.jsonl and session.json among them
-	// Stale are the views that equal those of an earlier point of the record, which happens when
-	// they were not written again before a crash, or yet.
-	Stale []string
-	// Unrecorded are files that no event names, such as those of a Put whose event was not written.
-	Unrecorded []string
-	// NotKept is how many texts that models were shown are not in the session's directory, of those its
-	// events name: it did not keep such, had no more room, or its record does not say.
-	NotKept int
-	// Removed is how many outputs were deleted to make room for later ones, as events say.
-	Removed int
-	// Unfinished are the output ids of scripts that were requested and have no outcome, as those that
-	// ran when the server was killed, or run now.
-	Unfinished []string
-	// Signed says that a key given signed the last event.
-	Signed bool
-	// Torn is the length in bytes of a torn last line, which is no part of the record.
-	Torn int64
-}
-
-// VerifyError is the first difference between the record of a session and its files.
-type VerifyError struct {
-	File string
-	Line int // from 1; 1 also when the difference has no line
-	What string
-}
-
-// Error returns "<file>:<line>: <what>".
-func (e *VerifyError) Error() string {
-	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
-}
-
 // verifier is one run of Verify.
 type verifier struct {
-	root     *os.Root // of all sessions
+	reader   *reader
 	dir      *os.Root
 	id       string
-	report   Report
+	report   provenance.Report
 	views    []*viewCheck
 	pending  cfharness.Pending
 	shown    shownCheck
@@ -72,28 +36,14 @@ type derived struct {
 	missing bool
 }
 
-// Verify recomputes the chain of a session below dir from its bytes, every view from its events
-// and the digest of every file an event names. With keys, one of them must have signed the last
-// event. What models were shown must be there as far as the record says that it is kept. It does not
-// change anything and may run while a process writes to the session.
-//
-// Errors: *VerifyError for the first difference, provenance.ErrNotFound for an unknown session, or
-// that of reading.
-func Verify(dir, id string, keys ...note.Verifier) (*Report, error) {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("session %.60q: %w", id, provenance.ErrNotFound)
-	}
+// Verify implements provenance.Reader. It may run while a process writes to the session.
+func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*provenance.Report, error) {
+	dir, err := r.session(id)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	sub, err := openSession(root, id)
-	if err != nil {
-		return nil, err
-	}
-	defer sub.Close()
-	v := &verifier{root: root, dir: sub, id: id, recorded: make(map[string]provenance.File)}
+	defer dir.Close()
+	v := &verifier{reader: r, dir: dir, id: id, recorded: make(map[string]provenance.File)}
 	if err := v.run(keys); err != nil {
 		return nil, err
 	}
@@ -162,7 +112,7 @@ func (v *verifier) readDerived(name string, limit int64) (derived, error) {
 	case errors.Is(err, provenance.ErrNotFound):
 		return derived{missing: true}, nil
 	case errors.Is(err, fsys.ErrNotRegular):
-		return derived{}, &VerifyError{name, 1, "not a regular file"}
+		return derived{}, difference(name, 1, "not a regular file")
 	case err != nil:
 		return derived{}, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -175,9 +125,9 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 	f, err := openRegular(v.dir, provenance.EventsFile)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
-		return at, "", &VerifyError{provenance.EventsFile, 1, "missing"}
+		return at, "", difference(provenance.EventsFile, 1, "missing")
 	case errors.Is(err, fsys.ErrNotRegular):
-		return at, "", &VerifyError{provenance.EventsFile, 1, "not a regular file"}
+		return at, "", difference(provenance.EventsFile, 1, "not a regular file")
 	case err != nil:
 		return at, "", err
 	}
@@ -201,12 +151,12 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 			}
 			return at, hash, nil
 		case errors.Is(err, provenance.ErrCorrupt):
-			return at, "", &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
+			return at, "", difference(provenance.EventsFile, sc.Line, err.Error())
 		case err != nil:
 			return at, "", fmt.Errorf("read %s: %w", provenance.EventsFile, err)
 		}
 		if err := v.event(e); err != nil {
-			return at, "", &VerifyError{provenance.EventsFile, sc.Line, err.Error()}
+			return at, "", difference(provenance.EventsFile, sc.Line, err.Error())
 		}
 		for _, c := range v.views {
 			if err := c.follow(&heads, e.Seq, sc.Offset); err != nil {
@@ -257,14 +207,12 @@ func (v *verifier) record(e *provenance.Event) error {
 func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session) error {
 	switch {
 	case v.report.Events == 0:
-		return &VerifyError{provenance.EventsFile, 1, "holds no event: the server was killed before it recorded the first, or the record was emptied"}
+		return difference(provenance.EventsFile, 1, "holds no event: the server was killed before it recorded the first, or the record was emptied")
 	case found.missing:
-		return &VerifyError{provenance.SessionFile, 1, "missing"}
+		return difference(provenance.SessionFile, 1, "missing")
 	case seq > uint64(v.report.Events):
-		return &VerifyError{
-			provenance.EventsFile, v.report.Events + 1,
-			fmt.Sprintf("missing: %s names event %d", provenance.SessionFile, seq),
-		}
+		return difference(provenance.EventsFile, v.report.Events+1,
+			fmt.Sprintf("missing: %s names event %d", provenance.SessionFile, seq))
 	}
 	v.report.Files++
 	want, err := provenance.EncodePretty(at)
@@ -280,8 +228,12 @@ func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session
 	return nil
 }
 
+func difference(file string, line int, what string) *provenance.VerifyError {
+	return &provenance.VerifyError{File: file, Line: line, What: what}
+}
+
 // differs names the first line of found that is not in want.
-func differs(name string, found, want []byte) *VerifyError {
+func differs(name string, found, want []byte) *provenance.VerifyError {
 	have, need := bytes.SplitAfter(found, []byte("\n")), bytes.SplitAfter(want, []byte("\n"))
 	line := 0
 	for line < len(have) && line < len(need) && bytes.Equal(have[line], need[line]) {
@@ -291,5 +243,5 @@ func differs(name string, found, want []byte) *VerifyError {
 	if line == len(have) || line == len(have)-1 && len(have[line]) == 0 {
 		what = "cut short"
 	}
-	return &VerifyError{name, line + 1, what}
+	return difference(name, line+1, what)
 }

@@ -19,9 +19,9 @@ func (v *verifier) checkFile(want provenance.File) error {
 	f, err := openRegular(v.dir, want.Name)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
-		return &VerifyError{want.Name, 1, "missing"}
+		return difference(want.Name, 1, "missing")
 	case errors.Is(err, fsys.ErrNotRegular):
-		return &VerifyError{want.Name, 1, "not a regular file"}
+		return difference(want.Name, 1, "not a regular file")
 	case err != nil:
 		return fmt.Errorf("read %s: %w", want.Name, err)
 	}
@@ -32,10 +32,10 @@ func (v *verifier) checkFile(want provenance.File) error {
 		return fmt.Errorf("read %s: %w", want.Name, cause(err))
 	}
 	if size != want.Size && want.Size >= 0 {
-		return &VerifyError{want.Name, 1, fmt.Sprintf("has %d bytes, the record says %d", size, want.Size)}
+		return difference(want.Name, 1, fmt.Sprintf("has %d bytes, the record says %d", size, want.Size))
 	}
 	if got := d.Digest(); got != want.Digest {
-		return &VerifyError{want.Name, 1, fmt.Sprintf("digest is %s, the record says %s", got, want.Digest)}
+		return difference(want.Name, 1, fmt.Sprintf("digest is %s, the record says %s", got, want.Digest))
 	}
 	v.report.Files++
 	return nil
@@ -43,7 +43,7 @@ func (v *verifier) checkFile(want provenance.File) error {
 
 // removedSince reports whether a process removed an output after the record was read.
 func (v *verifier) removedSince(name string) bool {
-	for e, err := range readEvents(v.root, v.id, -1) {
+	for e, err := range v.reader.events(v.id, -1) {
 		if err != nil {
 			return false
 		}

@@ -133,7 +133,7 @@ func (c *shownCheck) count(en fs.DirEntry, d digest.Digest) {
 }
 
 // missing counts the texts that are not kept, and returns the first that had to be.
-func (c *shownCheck) missing(kept map[digest.Digest]bool, report *Report) error {
+func (c *shownCheck) missing(kept map[digest.Digest]bool, report *provenance.Report) error {
 	var all int64
 	for _, text := range c.named {
 		all += text.bytes
@@ -154,5 +154,5 @@ func (c *shownCheck) missing(kept map[digest.Digest]bool, report *Report) error 
 	if first == "" {
 		return nil
 	}
-	return &VerifyError{provenance.ShownName(first), 1, fmt.Sprintf("missing: event %d showed it", c.named[first].seq)}
+	return difference(provenance.ShownName(first), 1, fmt.Sprintf("missing: event %d showed it", c.named[first].seq))
 }

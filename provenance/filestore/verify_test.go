@@ -34,7 +34,7 @@ func files(t *testing.T, dir string) []string {
 func wantDifference(t *testing.T, dir, what string) {
 	t.Helper()
 	_, err := filestore.Verify(dir, "s")
-	var ve *filestore.VerifyError
+	var ve *provenance.VerifyError
 	if !errors.As(err, &ve) {
 		t.Fatalf("%s: Verify = %v, want a difference", what, err)
 	}
@@ -186,7 +186,7 @@ func TestVerifyTellsStaleFromOlder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = filestore.Verify(dir, "s")
-	var ve *filestore.VerifyError
+	var ve *provenance.VerifyError
 	if !errors.As(err, &ve) || ve.File != provenance.ResourceReadsFile || !strings.Contains(ve.What, "older") {
 		t.Errorf("Verify with a view put back = %v", err)
 	}

@@ -45,7 +45,7 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 	case errors.Is(err, provenance.ErrNotFound):
 		return c, nil
 	case errors.Is(err, fsys.ErrNotRegular):
-		return nil, &VerifyError{name, 1, "not a regular file"}
+		return nil, difference(name, 1, "not a regular file")
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -142,9 +142,9 @@ func (v *verifier) checkViews(head uint64) error {
 		}
 		switch older := c.next > 0 && c.next <= head; {
 		case older && c.file == nil:
-			return &VerifyError{c.name, 1, "missing"}
+			return difference(c.name, 1, "missing")
 		case older:
-			return &VerifyError{c.name, 1, fmt.Sprintf("older than %s: event %d is not in it", provenance.SessionFile, c.next)}
+			return difference(c.name, 1, fmt.Sprintf("older than %s: event %d is not in it", provenance.SessionFile, c.next))
 		case c.next > 0:
 			v.report.Stale = append(v.report.Stale, c.name)
 		}
@@ -169,12 +169,12 @@ func (v *verifier) nameDifference(c *viewCheck) error {
 	if d := differences[c.name]; d != nil {
 		return d
 	}
-	return &VerifyError{c.name, 1, "differs from the events"}
+	return difference(c.name, 1, "differs from the events")
 }
 
 // compare makes the views as they were at their points from one pass over the events, and returns how
 // the files differ from them. A view without a frame is passed over.
-func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*VerifyError, error) {
+func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*provenance.VerifyError, error) {
 	var writers []*viewWriter
 	var comparers []*comparer
 	var end int64
@@ -198,7 +198,7 @@ func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*Verify
 			return nil, fmt.Errorf("read %s: %w", provenance.EventsFile, err)
 		}
 	}
-	differences := make(map[string]*VerifyError)
+	differences := make(map[string]*provenance.VerifyError)
 	for i, w := range writers {
 		w.write(w.frame.Tail)
 		err := w.out.Flush()
@@ -209,7 +209,7 @@ func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*Verify
 			return nil, fmt.Errorf("read %s: %w", w.name, cause(err))
 		}
 		if what := comparers[i].what; what != "" {
-			differences[w.name] = &VerifyError{w.name, comparers[i].line, what}
+			differences[w.name] = difference(w.name, comparers[i].line, what)
 		}
 	}
 	return differences, nil

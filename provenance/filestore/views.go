@@ -57,8 +57,8 @@ func (s *session) writeViews() error {
 	if head := m.tally.Session.Head; head == s.views.tally.Session.Head || head.Seq == 0 {
 		return nil
 	}
-	s.store.writing <- struct{}{}
-	defer func() { <-s.store.writing }()
+	s.store.viewing <- struct{}{}
+	defer func() { <-s.store.viewing }()
 	dir, err := s.openDir()
 	if err != nil {
 		return unavailable("write views", err)

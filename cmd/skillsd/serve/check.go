@@ -79,11 +79,11 @@ func (o *Options) CheckPreload(ctx context.Context) error {
 }
 
 // CheckResume refuses a session that there is not.
-func (o *Options) CheckResume(context.Context) error {
+func (o *Options) CheckResume(ctx context.Context) error {
 	if o.Resume.Session == "" {
 		return nil
 	}
-	_, _, err := o.FindSession(o.Resume.Session)
+	_, err := o.FindSession(ctx, o.Resume.Session)
 	return err
 }
 

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,8 +29,8 @@ type Options struct {
 	In       io.Reader // of stdio
 	Out, Err io.Writer // of stdio, and of the log
 	Version  string    // of the server
-	// FindSession returns where the record of a session lies, and its whole id.
-	FindSession func(name string) (dir, id string, err error)
+	// FindSession returns the whole id of a session that name means.
+	FindSession func(ctx context.Context, name string) (id string, err error)
 
 	Roots    config.RootOptions
 	Choice   config.SkillOptions

@@ -41,11 +41,11 @@ func (o *resumeOptions) check(http bool, cfg *config.Configuration) error {
 }
 
 // resume makes the session the process's own, before anything is answered.
-func (o *resumeOptions) resume(ctx context.Context, find func(string) (string, string, error), server *mcpserver.Server) error {
+func (o *resumeOptions) resume(ctx context.Context, find func(context.Context, string) (string, error), server *mcpserver.Server) error {
 	if o.Session == "" {
 		return nil
 	}
-	_, id, err := find(o.Session)
+	id, err := find(ctx, o.Session)
 	if err != nil {
 		return err
 	}

@@ -1,30 +1,26 @@
-package main
+package report
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 func TestSessionLines(t *testing.T) {
 	now := time.Date(2026, 11, 21, 15, 4, 0, 0, time.Local)
-	sessions := []sessionRow{
+	sessions := []SessionRow{
 		{Session: provenance.Session{ID: "ses_019aa6f0-7c00-7000-8000-000000000000", CreatedAt: provenance.Stamp(now), Principal: "local", Client: "claude-code 2.0.14", State: provenance.StateDamaged}},
-		{skills: []string{"csv-report", "text-stats", "c"}, Session: provenance.Session{ID: "ses_019aa6f0-7c00-7000-8000-00000000000f", CreatedAt: provenance.Stamp(now.AddDate(-1, 0, 0)), Principal: strings.Repeat("p", 60), Client: "evil\x1b[2J\nx 1", State: provenance.StateOpen,
+		{Skills: []string{"csv-report", "text-stats", "c"}, Session: provenance.Session{ID: "ses_019aa6f0-7c00-7000-8000-00000000000f", CreatedAt: provenance.Stamp(now.AddDate(-1, 0, 0)), Principal: strings.Repeat("p", 60), Client: "evil\x1b[2J\nx 1", State: provenance.StateOpen,
 			Counts: provenance.Counts{Activations: 1234, Runs: 123, Denials: 1234}}},
 		{Session: provenance.Session{ID: "run-7", CreatedAt: provenance.Stamp(now), Principal: "ops", State: provenance.StateEnded}},
 	}
-	long := sessionLines(sessions, 0, now)
+	long := sessionLines(sessions, 0, "local", now)
 	for i, want := range []string{
 		"START        SKILLS                     RUN  DENY  STATE    PRINCIPAL", sessions[0].ID + "  11-21 15:04                             0    0     damaged  local ",
 		sessions[1].ID + "  2025-11-21   csv-report, text-stats, c  123  1234  open     " + sessions[1].Principal,
@@ -36,20 +32,20 @@ func TestSessionLines(t *testing.T) {
 	if !strings.HasSuffix(long[1], "  claude-code 2.0.14") {
 		t.Errorf("the client is cut in %q", long[1])
 	}
-	same := sessionLines(sessions[1:], 80, now)
-	for _, line := range append(same, sessionLines([]sessionRow{sessions[0], sessions[2]}, 80, now)...) {
-		if report.Cells(line) > 80 || strings.ContainsAny(line, "\x1b\n") {
-			t.Errorf("%d columns: %q", report.Cells(line), line)
+	same := sessionLines(sessions[1:], 80, "local", now)
+	for _, line := range append(same, sessionLines([]SessionRow{sessions[0], sessions[2]}, 80, "local", now)...) {
+		if Cells(line) > 80 || strings.ContainsAny(line, "\x1b\n") {
+			t.Errorf("%d columns: %q", Cells(line), line)
 		}
 	}
 	if !strings.Contains(same[1], "  cs… +2  123  ") {
 		t.Errorf("the skills are not cut to their column in %q", same[1])
 	}
-	if alone := sessionLines(sessions[:1], 80, now); strings.Contains(alone[0], "PRINCIPAL") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || report.Cells(alone[1]) > 80 {
+	if alone := sessionLines(sessions[:1], 80, "local", now); strings.Contains(alone[0], "PRINCIPAL") || !strings.HasSuffix(alone[1], "  claude-code 2.0.14") || Cells(alone[1]) > 80 {
 		t.Errorf("of this machine's user alone: %q", alone)
 	}
-	sessions[0].skills = []string{"a-skill-with-a-name-that-is-longer-than-half-a-line"}
-	if alone := sessionLines(sessions[:1], 80, now); !strings.Contains(alone[1], "  a-skill-with-a…  0 ") || !strings.HasSuffix(alone[1], "  claude-code") || report.Cells(alone[1]) > 80 {
+	sessions[0].Skills = []string{"a-skill-with-a-name-that-is-longer-than-half-a-line"}
+	if alone := sessionLines(sessions[:1], 80, "local", now); !strings.Contains(alone[1], "  a-skill-with-a…  0 ") || !strings.HasSuffix(alone[1], "  claude-code") || Cells(alone[1]) > 80 {
 		t.Errorf("of this machine's user alone: %q", alone)
 	}
 	if !strings.HasPrefix(same[1], "ses_019aa6f0-7c00  ") {
@@ -71,7 +67,6 @@ func TestTimelineDetails(t *testing.T) {
 	}
 	sum := digest.FromString("script")
 	decision := encode(cfharness.PolicyDecision{Skillsd: &cfharness.DecisionExtension{Evidence: "approval"}})
-	o := &sessionShowOptions{app: &app{out: new(bytes.Buffer), Process: config.Process{Env: func(string) (string, bool) { return "", false }}}}
 	head := detailIndent + sum.String()[:len("sha256:")+12] + ", "
 	for _, tc := range []struct {
 		name string
@@ -87,12 +82,12 @@ func TestTimelineDetails(t *testing.T) {
 		{"no row", provenance.Event{Kind: provenance.KindApprovalAsked}, nil},
 	} {
 		tc.e.Session = "ses_a"
-		if got := o.details(&tc.e); strings.Join(got, "\n") != strings.Join(tc.want, "\n") {
+		if got := eventDetails(&tc.e, 0); strings.Join(got, "\n") != strings.Join(tc.want, "\n") {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
 	long := provenance.Event{Kind: provenance.KindScriptExecuted, Row: encode(cfharness.ScriptExecution{Args: []string{strings.Repeat("x", 500)}})}
-	if got := o.details(&long); len(got) != 1 || report.Cells(got[0]) > 80 {
+	if got := eventDetails(&long, 0); len(got) != 1 || Cells(got[0]) > 80 {
 		t.Errorf("%q", got)
 	}
 }

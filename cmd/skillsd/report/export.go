@@ -1,0 +1,81 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// WriteExport writes a session as {"type", "version", "id", "events": […], "files": {name: …}}: a file of
+// JSON as JSON, another one as {"text"} or {"base64"}.
+//
+// Errors: those of reading the session, or of writing.
+func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, session string) error {
+	fmt.Fprintf(w, "{\"type\":\"skillsd.session-export\",\"version\":1,\"id\":%q,\"events\":[", session)
+	separator := "\n"
+	for e, err := range records.Events(ctx, provenance.Query{Session: session}) {
+		if err != nil {
+			return err
+		}
+		line, err := provenance.EncodeLine(e)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s%s", separator, bytes.TrimSuffix(line, []byte("\n")))
+		separator = ",\n"
+	}
+	fmt.Fprint(w, "\n],\"files\":{")
+	separator = "\n"
+	for name, err := range records.Files(ctx, session) {
+		if err != nil {
+			return err
+		}
+		value, err := exportFile(ctx, records, session, name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		key, err := provenance.Encode(name)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%s%s:%s", separator, key, value); err != nil {
+			return err
+		}
+		separator = ",\n"
+	}
+	_, err := fmt.Fprint(w, "\n}}\n")
+	return err
+}
+
+// maxExportFile bounds a file of an export, in bytes.
+const maxExportFile = 1 << 30
+
+func exportFile(ctx context.Context, records provenance.Reader, session, name string) (json.RawMessage, error) {
+	file, err := records.Stored(ctx, session, name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxExportFile+1))
+	if err == nil && len(data) > maxExportFile {
+		err = fmt.Errorf("over %d bytes", maxExportFile)
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	var compact bytes.Buffer
+	switch {
+	case path.Ext(name) == ".json" && json.Compact(&compact, data) == nil:
+		return compact.Bytes(), nil
+	case utf8.Valid(data):
+		return provenance.Encode(map[string]string{"text": string(data)})
+	}
+	return provenance.Encode(map[string]string{"base64": base64.StdEncoding.EncodeToString(data)})
+}

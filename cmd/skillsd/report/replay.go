@@ -1,0 +1,304 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// Shown is one text that a model was shown.
+type Shown struct {
+	Seq     uint64               `json:"seq"`
+	Time    provenance.Timestamp `json:"time"`
+	What    string               `json:"what"` // instructions, file, stdout, stderr, denial or error
+	Skill   string               `json:"skill,omitempty"`
+	Path    string               `json:"path,omitempty"`
+	Digest  string               `json:"digest,omitempty"` // of the whole file
+	Offset  int64                `json:"offset"`
+	Bytes   int                  `json:"bytes"`
+	Text    *string              `json:"text,omitempty"`
+	Base64  string               `json:"base64,omitempty"`
+	Missing string               `json:"missing,omitempty"` // why the text cannot be shown again
+
+	data []byte
+}
+
+// A TreeFile reads a file of a stored skill tree.
+type TreeFile func(name string) ([]byte, error)
+
+// Replay yields in order what the model of a session was shown. Each text is found by the digest that the
+// record has of it: kept by the session, or in a stored tree of its skill, which tree opens. One that cannot
+// be found is yielded with the reason.
+//
+// Errors: those of reading the record; an error ends the iteration.
+func Replay(
+	ctx context.Context, records provenance.Reader, session string,
+	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),
+) iter.Seq2[*Shown, error] {
+	return func(yield func(*Shown, error) bool) {
+		f := &shownFinder{ctx: ctx, records: records, session: session, trees: map[string][]TreeFile{}}
+		f.findTrees(tree)
+		for e, err := range records.Events(ctx, provenance.Query{Session: session}) {
+			var found []Shown
+			if err == nil {
+				found, err = f.shownBy(e)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range found {
+				if !yield(&found[i], nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// WriteJSON writes the text as a line of JSON, with its exact bytes.
+func (s *Shown) WriteJSON(w io.Writer) error {
+	out := *s
+	if utf8.Valid(s.data) {
+		out.Text = new(string(s.data))
+	} else {
+		out.Base64 = base64.StdEncoding.EncodeToString(s.data)
+	}
+	raw, err := provenance.Encode(out)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", QuietJSON(raw))
+	return err
+}
+
+// WriteText writes the text behind "| ", under a line that says what it is.
+func (s *Shown) WriteText(w io.Writer) error {
+	at := s.Time.Local().Format("15:04:05.000")
+	fmt.Fprintf(w, "#%d %s %s %s", s.Seq, at, s.What, OneLine(subjectOf(s.Skill, s.Path)))
+	if s.Digest != "" {
+		fmt.Fprintf(w, " bytes %d-%d of %s", s.Offset, s.Offset+int64(s.Bytes), s.Digest)
+	}
+	fmt.Fprintln(w)
+	switch {
+	case s.Missing != "":
+		fmt.Fprintf(w, "! %s\n", OneLine(s.Missing))
+	case !utf8.Valid(s.data):
+		fmt.Fprintf(w, "! %d bytes that are no text; --json has them\n", len(s.data))
+	default:
+		for line := range bytes.Lines(s.data) {
+			fmt.Fprintf(w, "| %s\n", Visible(string(bytes.TrimSuffix(line, []byte("\n")))))
+		}
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// shownFinder finds texts by their digests.
+type shownFinder struct {
+	ctx     context.Context
+	records provenance.Reader
+	session string
+	trees   map[string][]TreeFile // by skill path
+}
+
+// findTrees opens the stored trees that the skills of the session had when they were activated.
+func (f *shownFinder) findTrees(open func(context.Context, digest.Digest) (TreeFile, error)) {
+	seen := make(map[digest.Digest]bool)
+	q := provenance.Query{Session: f.session, Kinds: []provenance.Kind{provenance.KindSkillActivated}}
+	for e, err := range f.records.Events(f.ctx, q) {
+		if err != nil {
+			// The caller reads the events again and gets the same error.
+			return
+		}
+		row, err := rowOf[cfharness.Activation](e)
+		if err != nil || row == nil || row.Skillsd == nil || seen[row.Skillsd.TreeDigest] {
+			continue
+		}
+		seen[row.Skillsd.TreeDigest] = true
+		if tree, err := open(f.ctx, row.Skillsd.TreeDigest); err == nil {
+			f.trees[e.Skill] = append(f.trees[e.Skill], tree)
+		}
+	}
+}
+
+// shownBy returns what an event says was shown.
+func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
+	base := Shown{Seq: e.Seq, Time: provenance.Stamp(e.Time), Skill: e.Skill, Path: e.Path}
+	switch e.Kind {
+	case provenance.KindSkillActivated:
+		return f.instructions(e, base)
+	case provenance.KindResourceRead:
+		return f.file(e, base)
+	case provenance.KindScriptExecuted:
+		return f.streams(e, base)
+	case provenance.KindPolicyDenied:
+		return base.as("denial", []byte(e.Detail+"\n")), nil
+	}
+	return nil, nil
+}
+
+// as returns s as a text of its own.
+func (s Shown) as(what string, data []byte) []Shown {
+	s.What, s.data, s.Bytes = what, data, len(data)
+	return []Shown{s}
+}
+
+func (s Shown) asError(e *cfharness.RecordError) []Shown {
+	return s.as("error", []byte(e.Code+": "+e.Message+"\n"))
+}
+
+// instructions returns the SKILL.md of an activation without its frontmatter. An activation that was
+// preloaded, or whose skill had been shown before, showed nothing.
+func (f *shownFinder) instructions(e *provenance.Event, s Shown) ([]Shown, error) {
+	row, err := rowOf[cfharness.Activation](e)
+	if err != nil || row == nil || !row.SentBy(e) {
+		return nil, err
+	}
+	s.What, s.Digest = "instructions", row.Digest.String()
+	data, err := f.find(row.Digest, e.Skill, e.Path)
+	if err != nil {
+		s.Missing = err.Error()
+		return []Shown{s}, nil
+	}
+	s.Offset = frontmatter.BodyOffset(data)
+	s.data = data[s.Offset:]
+	s.Bytes = len(s.data)
+	return []Shown{s}, nil
+}
+
+// file returns the file, or the part of one, that was read. A binary file requested by its path was named and
+// not shown.
+func (f *shownFinder) file(e *provenance.Event, s Shown) ([]Shown, error) {
+	row, err := rowOf[cfharness.ResourceRead](e)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	if row.Error != nil {
+		return s.asError(row.Error), nil
+	}
+	x := row.Skillsd
+	if x == nil || x.Offset == nil || x.Bytes == nil || *x.Bytes == 0 {
+		return nil, nil
+	}
+	s.What, s.Digest, s.Offset, s.Bytes = "file", row.ObservedDigest.String(), *x.Offset, int(*x.Bytes)
+	data, err := f.part(e.Skill, row)
+	if err == nil && int64(len(data)) != *x.Bytes {
+		err = fmt.Errorf("%d bytes were shown, %d are kept", *x.Bytes, len(data))
+	}
+	if err != nil {
+		s.Missing = err.Error()
+		return []Shown{s}, nil
+	}
+	s.data = data
+	return []Shown{s}, nil
+}
+
+// part returns the part of a file that was shown: kept under its own digest, or cut from the whole.
+func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, error) {
+	x := row.Skillsd
+	if x.Shown != "" {
+		if data, err := f.kept(x.Shown); err == nil {
+			return data, nil
+		}
+	}
+	whole, err := f.find(row.ObservedDigest, skill, row.Path)
+	if err != nil {
+		return nil, err
+	}
+	offset, n := *x.Offset, *x.Bytes
+	if offset < 0 || n < 0 || offset > int64(len(whole)) || n > int64(len(whole))-offset {
+		return nil, errors.New("the part shown lies outside of the file")
+	}
+	data := whole[offset : offset+n]
+	if x.Shown != "" && digest.FromBytes(data) != x.Shown {
+		err = fmt.Errorf("the part shown is not %s", x.Shown)
+	}
+	return data, err
+}
+
+// streams returns the released output of a run, as much of it as was shown.
+func (f *shownFinder) streams(e *provenance.Event, base Shown) ([]Shown, error) {
+	row, err := rowOf[cfharness.ScriptExecution](e)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	if row.Error != nil {
+		return base.asError(row.Error), nil
+	}
+	if row.Skillsd == nil {
+		return nil, nil
+	}
+	var all []Shown
+	for _, stream := range []struct {
+		name    string
+		summary cfharness.StreamSummary
+	}{{"stdout", row.Skillsd.Stdout}, {"stderr", row.Skillsd.Stderr}} {
+		shown := stream.summary.Shown
+		if shown == nil {
+			continue
+		}
+		s := base
+		s.What, s.Digest, s.Bytes = stream.name, shown.Digest.String(), int(shown.Bytes)
+		if s.data, err = f.kept(shown.Digest); err != nil {
+			s.Missing = err.Error()
+		} else if head := shown.Head; head != nil && *head >= 0 && *head <= int64(len(s.data)) {
+			gap := fmt.Sprintf("\n[%d bytes were not shown]\n", stream.summary.Bytes-shown.Bytes)
+			s.data = append(append(s.data[:*head:*head], gap...), s.data[*head:]...)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// find returns bytes by their digest: kept by the session, or of a tree that its skill had.
+func (f *shownFinder) find(want digest.Digest, skill, file string) ([]byte, error) {
+	data, err := f.kept(want)
+	if err == nil {
+		return data, nil
+	}
+	for _, read := range f.trees[skill] {
+		if data, treeErr := read(file); treeErr == nil && digest.FromBytes(data) == want {
+			return data, nil
+		}
+	}
+	return nil, err
+}
+
+// kept returns bytes that the session keeps of what was shown.
+func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
+	if want.Validate() != nil || want.Algorithm() != digest.SHA256 {
+		return nil, fmt.Errorf("%.80q is no digest", want.String())
+	}
+	name := provenance.ShownName(want)
+	file, err := f.records.Stored(f.ctx, f.session, name)
+	switch {
+	case errors.Is(err, provenance.ErrNotFound):
+		return nil, fmt.Errorf("%s is not kept", want)
+	case errors.Is(err, fsys.ErrNotRegular):
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	case err != nil:
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, skills.MaxFile+1))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	if digest.FromBytes(data) != want {
+		return nil, fmt.Errorf("what is kept as %s has another digest", want)
+	}
+	return data, nil
+}

@@ -1,0 +1,227 @@
+package provenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Store records sessions and reads them back. It is safe for concurrent use.
+type Store interface {
+	Writer
+	Reader
+}
+
+// Writer records sessions. It only appends; one session has one writer at a time.
+type Writer interface {
+	// Append records e before it returns; for durable kinds (see Kind.Durable) it returns after the
+	// record is on stable storage. The first event of a session creates it. Cancelling ctx has no
+	// effect once the event is handed over. session.ended brings the views up to date.
+	//
+	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed),
+	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken,
+	// ErrClosed, or that of ctx. After an error the event is not part of the record.
+	Append(ctx context.Context, e *Event) error
+
+	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in
+	// Event.Files of the event that must follow it. ":" in name becomes "_". A later Put of a name
+	// replaces the file; an output that an event already names cannot be replaced.
+	//
+	// Errors: as Append.
+	Put(ctx context.Context, session, name string, data []byte) (File, error)
+
+	// Keep keeps bytes that the model is shown as the file [ShownName] of their digest, before the
+	// event that names them. Equal bytes are kept once. A store can be configured to keep none, and
+	// keeps no more of a session than its limit; neither is an error.
+	//
+	// Errors: as Append.
+	Keep(ctx context.Context, session string, data []byte) (digest.Digest, error)
+
+	// Claim reserves an id that no session has for this caller, before its first event.
+	//
+	// Errors: ErrTaken if a session has it or another process claimed it, ErrInvalid, ErrUnavailable.
+	Claim(ctx context.Context, session string) error
+
+	// Close brings the views of all open sessions up to date and releases them. It does not end
+	// sessions.
+	Close() error
+}
+
+// Reader reads recorded sessions, including those that another process is writing. No method but Collect
+// changes a session. An iteration may be left early; an error it yields ends it unless its documentation
+// says otherwise.
+type Reader interface {
+	// Sessions yields the sessions whose record was last written after since, the one written last
+	// first; the zero time selects all. A session is as its events say, with StateCrashed if it did not
+	// end and no process writes it. One whose record is missing, empty, broken or shorter than it was
+	// is yielded with as much as can be found out about it, StateDamaged and an error of its own, and the
+	// iteration continues. A session that another process has only begun is left out.
+	//
+	// Errors: that of listing, with an empty Session, or that of ctx.
+	Sessions(ctx context.Context, since time.Time) iter.Seq2[Session, error]
+
+	// Events yields the recorded events that q selects, in order, up to those acknowledged when the
+	// iteration starts, and checks their chain. A torn last line ends it without an error.
+	//
+	// Errors: ErrNotFound for an unknown session, ErrCorrupt for the first event that does not fit.
+	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
+
+	// Artifact opens a file of the session. A view (skill-activations.json …) and session.json are as the
+	// events recorded so far make them.
+	//
+	// Errors: ErrNotFound if there is none, or no content for it yet; ErrInvalid for a name that cannot be one.
+	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)
+
+	// Stored opens a file of the session as it was last written: a view may be older than the record, and
+	// what is read was not compared with it. Reading it costs no more than its size.
+	//
+	// Errors: as Artifact.
+	Stored(ctx context.Context, session, name string) (io.ReadCloser, error)
+
+	// Files yields the names of what is stored of a session besides its record: views and snapshots first,
+	// then outputs, then what was shown, each by name. Stored opens them.
+	//
+	// Errors: ErrNotFound for an unknown session.
+	Files(ctx context.Context, session string) iter.Seq2[string, error]
+
+	// Verify recomputes the chain of a session from its bytes, every view from its events and the digest
+	// of every file that an event names. With keys, one of them must have signed the last event. What
+	// models were shown must be there if the record says that it is kept.
+	//
+	// Errors: *VerifyError for the first difference, ErrNotFound for an unknown session, or that of reading.
+	Verify(ctx context.Context, session string, keys ...note.Verifier) (*Report, error)
+
+	// DropNamed removes from a set of sha256 digests those that appear anywhere in the record of a
+	// session, so that no session names the ones that are left. Damaged and unfinished records are
+	// searched as well.
+	//
+	// Errors: that of reading a record, or of ctx; there may then be more that are named.
+	DropNamed(ctx context.Context, digests map[digest.Digest]bool) error
+
+	// Collect deletes whole sessions, and what only they were shown. A session that a process writes is
+	// never deleted. Parents and children do not depend on each other.
+	//
+	// Errors: that of listing, or of ctx; those of single sessions are in the result.
+	Collect(ctx context.Context, opts CollectOptions) ([]Collected, error)
+
+	// Close releases what the Reader holds.
+	Close() error
+}
+
+// ListSessions returns the sessions of r, the newest first, damaged ones included.
+//
+// Errors: that of listing, or of ctx.
+func ListSessions(ctx context.Context, r Reader) ([]Session, error) {
+	var list []Session
+	for s, err := range r.Sessions(ctx, time.Time{}) {
+		if err != nil && s.ID == "" {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b Session) int {
+		if c := b.CreatedAt.Compare(a.CreatedAt.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(b.ID, a.ID)
+	})
+	return list, nil
+}
+
+// Query selects events of one session.
+type Query struct {
+	Session string
+	Kinds   []Kind // empty is all
+	From    uint64 // first sequence number
+}
+
+// Matches reports whether q selects e; the session is not compared.
+func (q Query) Matches(e *Event) bool {
+	if e.Seq < q.From {
+		return false
+	}
+	for _, k := range q.Kinds {
+		if k == e.Kind {
+			return true
+		}
+	}
+	return len(q.Kinds) == 0
+}
+
+// CollectOptions say which sessions Collect deletes.
+type CollectOptions struct {
+	Before time.Time // only those last written before
+	Keep   int       // but not this many of those that were written last
+	DryRun bool      // delete nothing
+}
+
+// Collected is a session that was deleted, or in a dry run would be.
+type Collected struct {
+	ID      string
+	Written time.Time // when its record was last written
+	Bytes   int64     // that deleting it frees
+	Err     error     // why it was not deleted; ErrHeld for one that a process writes
+}
+
+// Report is what Verify found in a session whose record and files agree.
+type Report struct {
+	Session Session // as its events say
+	Events  int
+	Files   int // files checked, the record and session.json among them
+	// Stale are the views that equal those of an earlier point of the record, because they were not
+	// written again before a crash, or not yet.
+	Stale []string
+	// Unrecorded are files that no event names, such as those of a Put whose event was not written.
+	Unrecorded []string
+	// NotKept is how many texts that models were shown are not kept, of those that events name: the
+	// session did not keep such, had no more space, or its record does not say.
+	NotKept int
+	// Removed is how many outputs were deleted to make space for later ones, as events say.
+	Removed int
+	// Unfinished are the output ids of scripts that were requested and have no outcome, such as those
+	// that ran when the server was killed, or are running.
+	Unfinished []string
+	// Signed says that a key given signed the last event.
+	Signed bool
+	// Torn is the length in bytes of a torn last line, which is not part of the record.
+	Torn int64
+}
+
+// VerifyError is the first difference between the record of a session and its files.
+type VerifyError struct {
+	File string
+	Line int // from 1; 1 also if the difference has no line
+	What string
+}
+
+// Error returns "<file>:<line>: <what>".
+func (e *VerifyError) Error() string {
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
+}
+
+// Kinds of errors of a Store and of the parsers of this package.
+var (
+	// ErrUnavailable means that the record could not be written: a full or failing disk, or another
+	// process that holds the session.
+	ErrUnavailable = errors.New("provenance unavailable")
+	// ErrInvalid means that an event, a line, a session id or a file name is not one.
+	ErrInvalid = errors.New("invalid")
+	// ErrCorrupt means that a recorded chain is broken.
+	ErrCorrupt = errors.New("record is corrupt")
+	// ErrNotFound means that there is no such session or file.
+	ErrNotFound = errors.New("not found")
+	// ErrTaken means that a session has the id.
+	ErrTaken = errors.New("session id is taken")
+	// ErrHeld means that a process has a session open.
+	ErrHeld = errors.New("a process has the session open")
+	// ErrClosed means that the store was closed.
+	ErrClosed = errors.New("store is closed")
+)
