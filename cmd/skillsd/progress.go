@@ -9,44 +9,64 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// progress is one counter line on a terminal, and nothing anywhere else. It is safe for concurrent
-// use.
-type progress struct {
-	w     io.Writer // nil: nothing is shown
-	what  string
-	total int
+// statusLine is one line on a terminal that is replaced by the next. Anywhere else it writes nothing. It is
+// safe for concurrent use.
+type statusLine struct {
+	w io.Writer // nil: nothing is written
 
 	mu      sync.Mutex
-	done    int       // guarded by mu, as are those below
-	shown   time.Time // when the line was written last
-	visible bool
+	visible bool // guarded by mu
 }
 
-func newProgress(w io.Writer, what string, total int) *progress {
+func newStatusLine(w io.Writer) *statusLine {
 	if !report.IsTerminal(w) {
 		w = nil
 	}
-	return &progress{w: w, what: what, total: total, shown: time.Now()}
+	return &statusLine{w: w}
 }
 
-// step counts one more, and shows it when the last count has been read.
-func (p *progress) step() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done++
-	if p.w == nil || time.Since(p.shown) < 200*time.Millisecond {
-		return
+// set replaces the line.
+func (l *statusLine) set(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.w != nil {
+		l.visible = true
+		fmt.Fprintf(l.w, "\r%s\x1b[K", report.Shorten(text, 79))
 	}
-	p.shown, p.visible = time.Now(), true
-	fmt.Fprintf(p.w, "\r%s: %d of %d\x1b[K", p.what, p.done, p.total)
 }
 
-// clear removes the line, so that results stand on an empty one.
-func (p *progress) clear() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.visible {
-		fmt.Fprint(p.w, "\r\x1b[K")
-		p.visible = false
+// clear removes the line, so that the next output starts on an empty one.
+func (l *statusLine) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.visible {
+		fmt.Fprint(l.w, "\r\x1b[K")
+		l.visible = false
+	}
+}
+
+// progress is a status line that counts. It is safe for concurrent use.
+type progress struct {
+	*statusLine
+	what  string
+	total int
+
+	count sync.Mutex
+	done  int       // guarded by count, as is shown
+	shown time.Time // when the line was last written
+}
+
+func newProgress(w io.Writer, what string, total int) *progress {
+	return &progress{statusLine: newStatusLine(w), what: what, total: total, shown: time.Now()}
+}
+
+// step counts one more. The line changes at most five times a second, so that it can be read.
+func (p *progress) step() {
+	p.count.Lock()
+	defer p.count.Unlock()
+	p.done++
+	if time.Since(p.shown) >= 200*time.Millisecond {
+		p.shown = time.Now()
+		p.set(fmt.Sprintf("%s: %d of %d", p.what, p.done, p.total))
 	}
 }

@@ -13,9 +13,9 @@ func TestProgress(t *testing.T) {
 	quiet.step()
 	quiet.clear()
 	if out.Len() > 0 {
-		t.Errorf("progress on no terminal wrote %q", out.String())
+		t.Errorf("without a terminal progress wrote %q", out.String())
 	}
-	shown := &progress{w: &out, what: "skills", total: 2}
+	shown := &progress{statusLine: &statusLine{w: &out}, what: "skills", total: 2}
 	shown.step()
 	shown.shown = time.Now().Add(time.Hour)
 	shown.step()

@@ -34,13 +34,14 @@ type runOptions struct {
 	JSON    bool
 }
 
-// runFlags are the flags of serve that run has: all that decide what may run, and how. The others are
-// about clients and how they are served; what the configuration says of them still holds.
+// runFlags returns the names of the flags of serve that run has: all that decide what may run, and how. The
+// others are about clients and how they are served; for those the configuration applies.
 func runFlags() []string {
 	return []string{
-		"skills-root", "allow-root", "scan-limit", "strict-roots", "no-default-roots", "allow-shadow", "disable-skill", "validation",
-		"allow-tool", "allow-skill-script", "cfc-enforcement-mode", "prompt-slot-role", "release", "allowed-tools", "tier-scripts", "profile",
-		"skill-script-execution-target", "workspace", "workspace-from-client", "limit", "sandbox", "sign-key", "keep-shown", "run-manifest",
+		"skills-root", "allow-root", "scan-limit", "strict-roots", "no-default-roots", "allow-shadow", "disable-skill",
+		"validation", "allow-tool", "allow-skill-script", "cfc-enforcement-mode", "prompt-slot-role", "release",
+		"allowed-tools", "tier-scripts", "profile", "skill-script-execution-target", "workspace",
+		"workspace-from-client", "limit", "sandbox", "sign-key", "keep-shown", "run-manifest",
 	}
 }
 
@@ -49,17 +50,18 @@ func newRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SKILL scripts/PATH [-- ARG...]",
 		Short: "Run a script of a skill as the tool run_skill_script would",
-		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: under the same\n" +
-			"configuration, held to the same rules, in the same sandbox, with the same record.\n\n" +
+		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: with the same " +
+			"configuration, rules, sandbox and record.\n\n" +
 			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
-			"What stands behind -- goes to the script as it is, without a shell. What the script printed is printed when it has " +
-			"ended, stdout on stdout and stderr on stderr: in a pipe byte for byte, on a terminal without what a terminal " +
-			"obeys. Of a long stream it is the beginning and the end, as the tool gives them; the record has the rest. " +
+			"The words after -- go to the script as they are, without a shell. When the script has ended, its stdout is " +
+			"printed on stdout and its stderr on stderr: byte for byte in a pipe, on a terminal without what would control " +
+			"it. Of a long stream the beginning and the end are printed, as the tool returns them; the record has the rest. " +
 			"The last line on stderr says how the run ended and how to look at its record.\n\n" +
-			"A script that needs an approval is asked about on a terminal, and refused elsewhere. No terminal and no client " +
-			"shows who wants a run: --prompt-slot-role direct-command, or the same in the configuration, says that you do.\n\n" +
-			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a limit; 1 it was refused, " +
-			"canceled or could not be run; 2 usage.",
+			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is refused. Nothing in a " +
+			"command line shows who wants a run: --prompt-slot-role direct-command, or the same in the configuration, " +
+			"says that you do.\n\n" +
+			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a limit; 1 it was " +
+			"refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,
 		RunE: runE(opts.run),
 	}
@@ -68,48 +70,55 @@ func newRunCmd(a *app) *cobra.Command {
 	for _, name := range runFlags() {
 		cmd.Flags().AddFlag(opts.all.Lookup(name))
 	}
-	cmd.Flags().StringVar(&opts.Cwd, "cwd", "", "working `DIR` of the script below /workspace, /skill or /tmp")
-	cmd.Flags().DurationVar(&opts.Timeout, "timeout", 0, "`DURATION` until the script and all it started are killed, such as 90s; else that of its entry or of --limit")
-	cmd.Flags().BoolVar(&opts.Stdin, "stdin", false, "give the script what this command reads on its own standard input, at most 1 MiB")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the result, or the denial, as JSON instead of what the script printed")
+	flags := cmd.Flags()
+	flags.StringVar(&opts.Cwd, "cwd", "", "working `DIR` of the script below /workspace, /skill or /tmp")
+	flags.DurationVar(&opts.Timeout, "timeout", 0,
+		"`DURATION` until the script and all it started are killed, such as 90s; else that of its entry or of --limit")
+	flags.BoolVar(&opts.Stdin, "stdin", false, "pass standard input to the script, at most 1 MiB")
+	flags.BoolVar(&opts.JSON, "json", false, "print the result or the denial as JSON instead of what the script printed")
 	return cmd
 }
 
-// runArgs holds the words before -- to a skill and a script.
+// runArgs checks that the words before -- are a skill and a script.
 func runArgs(cmd *cobra.Command, args []string) error {
 	own := len(args)
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		own = dash
 	}
 	const form = "skillsd run SKILL scripts/PATH -- ARG..."
+	lists := func() string {
+		return "`" + report.ShellLine("skillsd", "show", config.Clip(args[0])) + "` lists the scripts"
+	}
 	switch {
 	case own == 2 && strings.Trim(args[1], " ") != args[1]:
-		// Where a tool is called, blanks around a path are overlooked.
-		return usageError("`skillsd show "+shellLine([]string{config.Clip(args[0])})+"` lists the scripts", "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
+		// A call of the tool ignores blanks around a path; here they would be part of what the user quoted.
+		return usageError(lists(), "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
 	case own == 2:
 		return nil
 	case own > 2:
-		return usageError("what the script is given stands behind --: "+form, "run takes a skill and a script, and %q beside", config.Clip(args[2]))
+		return usageError("arguments of the script come after --: "+form,
+			"run takes a skill and a script, but there is also %q", config.Clip(args[2]))
 	case own == 1:
 		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
-			return usageError("skillsd run "+shellLine([]string{skill, path}), "run takes the skill and the script as two words")
+			return usageError(report.ShellLine("skillsd", "run", skill, path), "run takes the skill and the script as two words")
 		}
-		return usageError(form+"; `skillsd show "+shellLine([]string{config.Clip(args[0])})+"` lists the scripts", "run takes a skill and a script")
+		return usageError(form+"; "+lists(), "run takes a skill and a script")
 	}
 	return usageError(form, "run takes a skill and a script")
 }
 
-// run does what a client does: it opens a session, loads the skill, and calls the tool.
+// run does what a client does: it opens a session, loads the skill and calls the tool.
 func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	request := session.RunRequest{Skill: args[0], Path: args[1], Args: args[2:], Cwd: o.Cwd, Timeout: o.Timeout}
 	const most = mcpserver.MaxTimeoutMs * time.Millisecond
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
-		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s", o.Timeout, config.Duration(most))
+		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s",
+			o.Timeout, config.Duration(most))
 	}
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
-	// No client is served, so that it is over HTTP else does not matter.
+	// The configuration may be that of an HTTP server; here no client is served.
 	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
 	facts, err := o.Serve.Facts()
 	if err != nil {
@@ -124,7 +133,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	// What is refused is said anyway; the log has causes that no answer names.
+	// A refusal is printed anyway; the log has causes that no answer names.
 	logger := serve.TextLogger(o.app.err, slog.LevelError, true)
 	p, err := o.Serve.Prepare(pol, facts, logger)
 	if err != nil {
@@ -149,18 +158,28 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	return o.call(ctx, sessions, request, p.Version)
 }
 
-// input reads what the script is given.
+// input reads the script's standard input.
 func (o *runOptions) input(ctx context.Context) ([]byte, error) {
-	text, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1)) })
+	text, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) {
+		return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
+	})
 	if err == nil && len(text) > mcpserver.MaxStdinBytes {
-		err = usageError("pass less, or let the script read a file of the workspace", "--stdin: the input is longer than %s", config.FormatSize(mcpserver.MaxStdinBytes))
+		err = usageError("pass less, or let the script read a file of the workspace",
+			"--stdin: the input is longer than %s", config.FormatSize(mcpserver.MaxStdinBytes))
 	}
 	return text, err
 }
 
-// call loads the skill and runs the script, in one session.
-func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, request session.RunRequest, version string) error {
-	load := session.Call{Method: mcpserver.ToolLoad, ToolCallID: "load", Principal: mcpserver.LocalPrincipal(), Client: "skillsd-run " + version}
+// call loads the skill and runs the script in one session.
+func (o *runOptions) call(
+	ctx context.Context, sessions *session.Sessions, request session.RunRequest, version string,
+) error {
+	load := session.Call{
+		Method:     mcpserver.ToolLoad,
+		ToolCallID: "load",
+		Principal:  mcpserver.LocalPrincipal(),
+		Client:     "skillsd-run " + version,
+	}
 	if o.Serve.FromClient {
 		dir, err := os.Getwd()
 		if err != nil {
@@ -172,34 +191,32 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	if err != nil {
 		return o.refused("", nil, err)
 	}
-	if _, err := ses.Activate(ctx, session.ActivateRequest{Call: load, Skill: request.Skill, Source: cfharness.SourceUser}); err != nil {
+	activate := session.ActivateRequest{Call: load, Skill: request.Skill, Source: cfharness.SourceUser}
+	if _, err := ses.Activate(ctx, activate); err != nil {
 		return o.refused(ses.ID(), nil, o.canceled(ctx, err))
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
 	request.CanAsk = !o.Stdin && report.IsTerminal(o.app.err) && canType(o.app.in)
-	shown := &statusLine{}
-	if report.IsTerminal(o.app.err) {
-		shown.w = o.app.err
-	}
-	request.Call.Progress = func(message string) { shown.set(request.Path + ": " + message) }
+	status := newStatusLine(o.app.err)
+	request.Call.Progress = func(message string) { status.set(request.Path + ": " + message) }
 	result, err := ses.RunScript(ctx, request)
 	if question, asks := errors.AsType[*session.Question](err); asks {
-		shown.clear()
+		status.clear()
 		request.Answer = o.app.answer(ctx, question)
 		result, err = ses.RunScript(ctx, request)
 	}
-	shown.clear()
+	status.clear()
 	if err != nil {
 		return o.refused(ses.ID(), result, o.canceled(ctx, err))
 	}
 	return o.ended(ses.ID(), result)
 }
 
-// errCanceled is that whoever started the command has ended it.
+// errCanceled means that a signal ended the command.
 var errCanceled = errors.New("canceled")
 
-// canceled is err, unless it only says that ctx is over.
+// canceled returns errCanceled if err is only a consequence of ctx being done, else err.
 func (o *runOptions) canceled(ctx context.Context, err error) error {
 	if _, denied := errors.AsType[*session.Denied](err); ctx.Err() != nil && !denied {
 		return errCanceled

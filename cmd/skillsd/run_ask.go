@@ -14,14 +14,14 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
-// canType reports whether in is where a person types.
+// canType reports whether in is a terminal.
 func canType(in io.Reader) bool {
 	file, ok := in.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// await reads from the input of the process until ctx is done. What is read after that is lost, which
-// is at the end of the command only.
+// await calls read with the input of the process and waits for it until ctx is done. Input that is read
+// after that is lost; so it is for the end of a command.
 func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		text []byte
@@ -40,9 +40,8 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 	}
 }
 
-// confirm asks a question on the terminal; only a clear yes is one, and none to a question
-// that could not be written. What was typed before the question
-// stood there answers it no more than silence does.
+// confirm asks a question on the terminal. Only a clear yes to a question that was written is one. Input from
+// before the question is dropped: it cannot be an answer to it.
 func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
 		if err := dropTyped(terminal.Fd()); err != nil {
@@ -67,7 +66,7 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 	return err == nil && (word == "y" || word == "yes"), err
 }
 
-// answer puts the question of a run before who sits at the terminal.
+// answer asks the user at the terminal about a run.
 func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 	answer := &session.Answer{State: q.State, Action: "decline"}
 	for line := range strings.SplitSeq(q.Message, "\n") {
@@ -83,25 +82,4 @@ func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 		answer.Action = "accept"
 	}
 	return answer
-}
-
-// statusLine is one line on a terminal that says what goes on. Without a terminal it is nothing.
-type statusLine struct {
-	w       io.Writer // nil: nothing is shown
-	visible bool
-}
-
-func (l *statusLine) set(text string) {
-	if l.w != nil {
-		l.visible = true
-		fmt.Fprintf(l.w, "\r%s\x1b[K", report.Shorten(text, 79))
-	}
-}
-
-// clear removes the line, so that results stand on an empty one.
-func (l *statusLine) clear() {
-	if l.visible {
-		fmt.Fprint(l.w, "\r\x1b[K")
-		l.visible = false
-	}
 }

@@ -114,7 +114,11 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		err = setup.Print()
 	}
 	if failed, ok := errors.AsType[*clients.Error](err); ok {
-		return &exitError{Code: exitFailure, Err: failed, Hint: failed.Hint}
+		code := exitFailure
+		if errors.Is(err, clients.ErrNoHome) {
+			code = exitUsage
+		}
+		return &exitError{Code: code, Err: failed, Hint: failed.Hint}
 	}
 	return err
 }

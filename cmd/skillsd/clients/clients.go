@@ -174,7 +174,7 @@ func home(env environment, variable string, below ...string) (string, error) {
 	if !ok || !filepath.IsAbs(dir) {
 		var err error
 		if dir, err = os.UserHomeDir(); err != nil {
-			return "", &Error{Err: errNoHome, Hint: "set HOME"}
+			return "", &Error{Err: ErrNoHome, Hint: "set HOME"}
 		}
 	}
 	return filepath.Join(append([]string{dir}, below...)...), nil

@@ -54,6 +54,15 @@ func server(f format, text []byte, name string) (map[string]any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s.%s does not hold settings by name", f.servers(), name)
 	}
+	headers, ok := entry["headers"].(map[string]any)
+	if !ok && entry["headers"] != nil {
+		return nil, fmt.Errorf("%s.%s.headers does not hold texts by name", f.servers(), name)
+	}
+	for _, value := range headers {
+		if _, ok := value.(string); !ok {
+			return nil, fmt.Errorf("%s.%s.headers does not hold texts by name", f.servers(), name)
+		}
+	}
 	return entry, nil
 }
 
@@ -126,19 +135,50 @@ func (jsonFormat) servers() string { return "mcpServers" }
 func (f jsonFormat) decode(text []byte) (map[string]any, error) {
 	value, err := hujson.Parse(text)
 	if err == nil && !value.IsStandard() {
-		err = errors.New("comments and trailing commas")
+		err = errors.New("it has comments or trailing commas")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not valid JSON: %s", strings.TrimPrefix(err.Error(), "hujson: "))
 	}
+	if value.Value.Kind() != '{' {
+		return nil, errors.New("not a JSON object")
+	}
+	if err := checkDuplicates(value); err != nil {
+		return nil, err
+	}
 	var file map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // numbers of other programs are written back as they are
-	err = decoder.Decode(&file)
-	if err == nil && file == nil {
-		err = errors.New("not a JSON object")
+	return file, decoder.Decode(&file)
+}
+
+// checkDuplicates refuses a key that occurs twice on the way to a setting of a server: programs differ in which
+// of the two they read.
+func checkDuplicates(file hujson.Value) error {
+	places := []*hujson.Value{&file}
+	if servers := file.Find("/mcpServers"); servers != nil {
+		places = append(places, servers)
+		if all, ok := servers.Value.(*hujson.Object); ok {
+			for i := range all.Members {
+				places = append(places, &all.Members[i].Value)
+			}
+		}
 	}
-	return file, err
+	for _, place := range places {
+		object, ok := place.Value.(*hujson.Object)
+		if !ok {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, member := range object.Members {
+			name, ok := member.Name.Value.(hujson.Literal)
+			if ok && seen[name.String()] {
+				return fmt.Errorf("duplicate key %q", name.String())
+			}
+			seen[name.String()] = true
+		}
+	}
+	return nil
 }
 
 // jsonServer is an entry of mcpServers.
@@ -212,10 +252,12 @@ func (tomlFormat) servers() string { return "mcp_servers" }
 
 func (tomlFormat) decode(text []byte) (map[string]any, error) {
 	var file map[string]any
-	if err := toml.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("not valid TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
+	err := toml.Unmarshal(text, &file)
+	if cause, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, column := cause.Position()
+		return nil, fmt.Errorf("not valid TOML: line %d, column %d: %s", line, column, strings.TrimPrefix(err.Error(), "toml: "))
 	}
-	return file, nil
+	return file, err
 }
 
 // tomlServer is a table of mcp_servers.

@@ -35,7 +35,8 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-var errNoHome = errors.New("no home directory to find the client's file in")
+// ErrNoHome means that the client's file cannot be found.
+var ErrNoHome = errors.New("no home directory to find the client's file in")
 
 // errNotInstalled means that the client's command is not in PATH.
 var errNotInstalled = errors.New("not in PATH")
@@ -267,7 +268,7 @@ func (s *Setup) read(f *file) error {
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		if s.Project != "" {
-			return fmt.Errorf("%s is a link, which is not followed in a project", f.path)
+			return s.unreadable(f, errors.New("a link, which is not followed in a project"))
 		}
 		f.path, err = filepath.EvalSymlinks(f.path)
 	}
@@ -277,16 +278,24 @@ func (s *Setup) read(f *file) error {
 			return nil
 		})
 	}
-	if err != nil {
-		return fmt.Errorf("read the client's file: %w", err)
+	if err == nil {
+		f.entry, err = server(s.Client.format, f.text, s.Entry.Name)
 	}
-	if f.entry, err = server(s.Client.format, f.text, s.Entry.Name); err != nil {
-		return &Error{
-			Err:  fmt.Errorf("%s: %w; nothing was changed", f.path, err),
-			Hint: "repair the file, or paste by hand what `skillsd setup " + s.Client.Name + "` prints",
-		}
+	if err != nil {
+		return s.unreadable(f, err)
 	}
 	return nil
+}
+
+// unreadable returns the error of a file that cannot be read.
+func (s *Setup) unreadable(f *file, err error) error {
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		err = cause.Err // which names the file once more
+	}
+	return &Error{
+		Err:  fmt.Errorf("%s: %w; nothing was changed", f.path, err),
+		Hint: "repair the file, or paste by hand what `skillsd setup " + s.Client.Name + "` prints",
+	}
 }
 
 // installed reports whether the client's command can be run, if the client has one.
