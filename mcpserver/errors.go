@@ -24,24 +24,18 @@ type plainText struct {
 	Remedy  string       `json:"remedy"`
 }
 
-// outputer is a result that carries the reference's output object even when the call failed.
-type outputer interface{ OutputObject() any }
-
 // toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
 // internal error whose cause only the log sees. A cancelled call is not answered at all.
-func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mcp.CallToolResult, error) {
-	var output any
-	if result != nil {
-		output = result.OutputObject()
-	}
+func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
-		return deniedResult(denial, output), nil
+		return deniedResult(denial), nil
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	plain := s.plain(ctx, err)
+	output := plain.Output
 	if output == nil {
 		output = cfharness.FailedOutput{Status: cfharness.StatusError, Error: cfharness.RecordError{Code: string(plain.Code), Message: plain.Message}}
 	}
@@ -56,12 +50,12 @@ func (s *Server) toolError(ctx context.Context, err error, result outputer) (*mc
 
 // deniedResult is a refusal by policy: the same object as text and as structured content, since
 // clients show only one of the two.
-func deniedResult(denial *session.Denied, output any) *mcp.CallToolResult {
+func deniedResult(denial *session.Denied) *mcp.CallToolResult {
 	text, err := provenance.Encode(denial.Object)
 	if err != nil {
 		panic("mcpserver: denial does not marshal: " + err.Error())
 	}
-	answer := textResult(string(text), output)
+	answer := textResult(string(text), nil)
 	answer.IsError = true
 	answer.StructuredContent = text
 	return answer

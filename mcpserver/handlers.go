@@ -20,10 +20,10 @@ const progressEvery = 15 * time.Second
 func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	var args LoadArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	if err := required("name", args.Name); err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	if args.FilePath != "" {
 		most := int64(MaxReadBytes)
@@ -31,11 +31,11 @@ func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: args.Name, Force: args.Force})
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	if loaded.Rescanned {
 		s.Publish()
@@ -47,7 +47,7 @@ func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*
 func (s *Server) handleRead(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	var args ReadArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	return s.readTool(ctx, request, args)
 }
@@ -55,15 +55,15 @@ func (s *Server) handleRead(ctx context.Context, request mcp.CallToolRequest) (*
 func (s *Server) readTool(ctx context.Context, request mcp.CallToolRequest, args ReadArgs) (*mcp.CallToolResult, error) {
 	most, err := checkRead(args)
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead, Offset: args.Offset})
 	if err != nil {
-		return s.toolError(ctx, err, read)
+		return s.toolError(ctx, err)
 	}
 	return textResult(renderRead(read), read.Output), nil
 }
@@ -92,20 +92,20 @@ func checkRead(args ReadArgs) (most int64, err error) {
 func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	var args RunArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, true); err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	run, err := runRequest(args)
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	// A script must not outlive the client that asked for it.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
-	call.Aside = func() bool { return wire.YieldSlot(ctx) }
+	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
 	run.Call = call
 	run.CanAsk, run.Answer = canAsk(ctx), answerOf(request)
 	stop := s.reportProgress(ctx, &run.Call, request)
@@ -120,7 +120,7 @@ func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*m
 		return inputRequired(question), nil
 	}
 	if err != nil {
-		return s.toolError(ctx, err, result)
+		return s.toolError(ctx, err)
 	}
 	answer := textResult(renderRun(result), result.Output)
 	answer.IsError = result.Outcome != "exited"

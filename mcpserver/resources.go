@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,7 +215,7 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 	}
 	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: params.URI})
 	if err != nil {
-		if read != nil && read.Rescanned {
+		if failure, ok := errors.AsType[*session.Error](err); ok && failure.Rescanned {
 			s.Publish()
 		}
 		return nil, withURI(s.methodError(ctx, err, notFound), params.URI)

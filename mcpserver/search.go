@@ -23,17 +23,17 @@ const maxHit = 250
 func (s *Server) handleSearch(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	var args SearchArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	if err := required("query", args.Query); err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
 	sc, err := s.scoped(ctx, fieldsOf(request.Params.Meta))
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	view := s.shelf(sc).view()
 	if !view.searchable {
@@ -46,14 +46,14 @@ func (s *Server) handleSearch(ctx context.Context, request mcp.CallToolRequest) 
 		err = ses.Permit(ctx, session.PermitRequest{Call: call})
 	}
 	if err != nil {
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	found, err := view.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {
 	case errors.Is(err, search.ErrQuery), errors.Is(err, search.ErrCursor):
-		return s.toolError(ctx, invalidArguments(err.Error(), "send a short query, and a cursor only with the query it was given for"), nil)
+		return s.toolError(ctx, invalidArguments(err.Error(), "send a short query, and a cursor only with the query it was given for"))
 	case err != nil:
-		return s.toolError(ctx, err, nil)
+		return s.toolError(ctx, err)
 	}
 	return textResult(view.renderFound(args.Query, &found), nil), nil
 }

@@ -189,11 +189,11 @@ func (o *runOptions) call(
 	}
 	ses, err := sessions.Open(ctx, load)
 	if err != nil {
-		return o.refused("", nil, err)
+		return o.refused("", err)
 	}
 	activate := session.ActivateRequest{Call: load, Skill: request.Skill, Source: cfharness.SourceUser}
 	if _, err := ses.Activate(ctx, activate); err != nil {
-		return o.refused(ses.ID(), nil, o.canceled(ctx, err))
+		return o.refused(ses.ID(), o.canceled(ctx, err))
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
@@ -208,7 +208,7 @@ func (o *runOptions) call(
 	}
 	status.clear()
 	if err != nil {
-		return o.refused(ses.ID(), result, o.canceled(ctx, err))
+		return o.refused(ses.ID(), o.canceled(ctx, err))
 	}
 	return o.ended(ses.ID(), result)
 }

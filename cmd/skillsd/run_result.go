@@ -72,11 +72,8 @@ func (o *runOptions) ended(id string, r *session.RunResult) error {
 }
 
 // refused says why a script was not run.
-func (o *runOptions) refused(id string, r *session.RunResult, err error) error {
+func (o *runOptions) refused(id string, err error) error {
 	result, exit := &runReport{Session: id}, &exitError{Code: exitFailure, Err: err}
-	if r != nil {
-		result.Result = &r.Output
-	}
 	word := "not run"
 	if denied, ok := errors.AsType[*session.Denied](err); ok {
 		word, result.Denial = "refused", &denied.Object
@@ -84,6 +81,9 @@ func (o *runOptions) refused(id string, r *session.RunResult, err error) error {
 		exit.Hint = remedyOf(&denied.Object)
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
 		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
+		if output, ok := plain.Output.(cfharness.RunOutput); ok {
+			result.Result = &output
+		}
 		exit.Err = fmt.Errorf("%s: %s%s", plain.Code, plain.Message, causeOf(plain))
 		exit.Hint = plain.Remedy
 	} else if errors.Is(err, errCanceled) {

@@ -43,57 +43,77 @@ type Loaded struct {
 	renewed bool   // the handle is in no row of this activation yet
 }
 
-// Activate loads a skill into the session: look up, decide, read and verify, pin, record, answer.
+// Activate loads a skill into the session: look up, decide, read and verify, pin, keep what is shown,
+// record, answer.
 //
 // Errors: *Denied, *Error.
-func (s *Session) Activate(ctx context.Context, r ActivateRequest) (*Loaded, error) {
-	req := s.newRequest(r.Call, policy.Read)
-	req.summary.Skill = new(clip(r.Skill))
-	sk, err := s.lookup(r.Call, r.Skill)
-	if err != nil && r.Source == cfharness.SourceUser {
-		sk, err = s.visible(r.Call).Lookup(r.Skill)
+func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, error) {
+	r := s.newRequest(in.Call, policy.Read)
+	r.summary.Skill = new(clip(in.Skill))
+	sk, err := s.lookup(in.Call, in.Skill)
+	if err != nil && in.Source == cfharness.SourceUser {
+		sk, err = s.visible(in.Call).Lookup(in.Skill)
 	}
-	if excluded := s.excludes(req, r.Skill, err); excluded != nil {
-		return nil, s.deny(ctx, req, excluded)
+	if denial := s.excludes(r, in.Skill, err); denial != nil {
+		return nil, s.deny(ctx, r, denial)
 	}
 	if err != nil {
-		return nil, s.loadFailed(ctx, req, r.Skill, s.lookupError(r.Call, err))
+		return nil, s.notLoaded(ctx, r, clip(in.Skill), policy.Grant{}, s.lookupError(in.Call, err))
 	}
-	req.skill = sk
-	grant, denial := s.decideRead(req)
-	if denial != nil {
-		return nil, s.deny(ctx, req, denial)
+	grant, err := s.decide(r, sk, policy.Request{})
+	if err != nil {
+		return nil, s.deny(ctx, r, policy.DenialOf(err))
 	}
-	req.grant = &grant
 	loaded, err := s.read(ctx, sk)
 	if err != nil {
-		return nil, s.loadFailed(ctx, req, r.Skill, readError(err, sk.File))
+		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk.File))
 	}
 	fresh, index := loaded.Skill, loaded.Index
 	a, handle, until := s.activate(fresh, index)
 	loaded.Handle, loaded.Until = handle, until
-	loaded.Known = s.wasShown(a) && !r.Force
+	loaded.Known = s.wasShown(a) && !in.Force
 	loaded.renewed = s.renews(a, handle)
-	if !loaded.Known {
-		if _, err := s.keepShown(ctx, loaded.file); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.record(ctx, req, s.activationEvent(req, loaded, grant, cmp.Or(r.Source, cfharness.SourceModel))); err != nil {
-		return nil, err
-	}
 	if loaded.Known {
 		loaded.Body = nil
+	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
+		return nil, err
+	}
+	event := s.activationEvent(r, loaded, grant, cmp.Or(in.Source, cfharness.SourceModel))
+	if err := s.record(ctx, r, event); err != nil {
+		return nil, err
 	}
 	if ctx.Err() == nil {
 		s.markShown(a)
 	}
 	loaded.Output = cfharness.LoadOutput{
-		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(r.Call.Method), Skill: fresh.Path, Name: fresh.Name(), Status: "loaded",
-		CFCPromptRole: cfharness.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File), SandboxSkillDir: sandboxPath(fresh, ""),
-		Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle, ExpiresAt: provenance.Stamp(until),
+		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call.Method), Skill: fresh.Path, Name: fresh.Name(),
+		Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File),
+		SandboxSkillDir: sandboxPath(fresh, ""), Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle,
+		ExpiresAt: provenance.Stamp(until),
 	}
 	return loaded, nil
+}
+
+// notLoaded records an attempt to load a skill that ended in a plain error, and returns it. Nothing
+// was shown, so there is no row; the policy's decision is recorded if there was one.
+func (s *Session) notLoaded(ctx context.Context, r *request, skill string, grant policy.Grant, failure *Error) error {
+	// An event this short may fit where none of a call that shows something does.
+	if s.broken.Load() {
+		return recordError(failure)
+	}
+	e := loadFailure(skill, failure)
+	if grant.Decision != "" {
+		e.Decision = s.granted(r, grant)
+	}
+	if err := s.record(ctx, r, e); err != nil {
+		return err
+	}
+	return failure
+}
+
+// loadFailure returns the record of a skill that was not loaded.
+func loadFailure(skill string, failure *Error) *provenance.Event {
+	return &provenance.Event{Kind: provenance.KindSkillActivated, Skill: skill, Detail: provenance.LoadError(string(failure.Code))}
 }
 
 // lookup finds a skill by path or unique name. A skill that hides itself from models is not there

@@ -19,6 +19,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -162,7 +163,7 @@ func (a *approver) open(token string, want askState, now time.Time) error {
 }
 
 // asked is what a question about a run is bound to.
-func (s *Session) asked(r *run) askState {
+func (s *Session) asked(r *run, f *scriptFile) askState {
 	call := encode(struct {
 		Args    []string      `json:"args"`
 		Cwd     string        `json:"cwd"`
@@ -170,85 +171,91 @@ func (s *Session) asked(r *run) askState {
 		Given   bool          `json:"given"`
 		Timeout time.Duration `json:"timeout"`
 		Dir     string        `json:"dir"`
-	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout, r.in.Call.Workspace.Path})
-	return askState{Tool: r.call.Method, Skill: r.skill.Path, Path: r.path, Tree: r.approval().tree, Call: digest.NewDigestFromBytes(digest.SHA256, s.approver.mac(call)),
-		Principal: r.call.Principal.Name, Session: s.id}
+	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout, r.call.Workspace.Path})
+	return askState{
+		Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
+		Call:      digest.NewDigestFromBytes(digest.SHA256, s.approver.mac(call)),
+		Principal: r.call.Principal.Name, Session: s.id,
+	}
 }
 
-// approval is what an approval of the run for the rest of the session would cover.
-func (r *run) approval() approvalKey {
-	return approvalKey{skill: r.skill.Path, path: r.path, tree: r.index.TreeDigest}
+// approval returns what an approval of the script for the rest of the session would cover.
+func (f *scriptFile) approval() approvalKey {
+	return approvalKey{skill: f.skill.Path, path: f.path, tree: f.index.TreeDigest}
 }
 
 // ask records that the user is asked about a run and returns the question.
-func (s *Session) ask(ctx context.Context, r *run, needs *policy.ApprovalRequired) error {
+//
+// Errors: *Question, *policy.Denial, *Error.
+func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
-	state := s.asked(r)
+	state, key := s.asked(r, f), declinedKey{r.call.Principal.Name, f.approval()}
 	state.Expires, state.Nonce = until.Unix(), rand.Text()
-	if !s.approver.begin(r.declined(), state.Nonce, until, s.cfg.Now()) {
-		return s.deny(ctx, r.request, s.denial(r.request, policy.CodeApprovalDeclined, "the user is being asked about this script already",
-			"wait for the answer to the calls before"))
+	if !s.approver.begin(key, state.Nonce, until, s.cfg.Now()) {
+		return r.denial(askedAlready, f.skill.Path, f.path)
 	}
-	e := &provenance.Event{Kind: provenance.KindApprovalAsked, Skill: r.skill.Path, Path: r.path, Want: state.Tree.String(),
-		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: approvalRequest(r, needs)}
-	if err := s.append(ctx, e); err != nil {
-		s.approver.withdraw(r.declined(), state.Nonce)
+	row := cfharness.ScriptRequest{
+		Type: cfharness.TypeScriptRequest, OutputID: r.output, Args: r.secrets.Texts(r.in.Args),
+		CWD: r.secrets.Text(r.in.Cwd), Target: string(needs.Target), Digest: f.file.Digest,
+	}
+	if r.in.Stdin != nil {
+		row.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
+	}
+	err := s.append(ctx, &provenance.Event{
+		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
+		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
+	})
+	if err != nil {
+		s.approver.withdraw(key, state.Nonce)
 		return err
 	}
-	return &Question{Message: s.question(r, needs), State: s.approver.seal(state), Remember: needs.Remember, Until: until}
+	return &Question{Message: s.question(r, f, needs), State: s.approver.seal(state), Remember: needs.Remember, Until: until}
 }
 
-// approvalRequest is what the user is asked about, as the record has the inputs of runs.
-func approvalRequest(r *run, needs *policy.ApprovalRequired) json.RawMessage {
-	row := cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.out.OutputID, Args: r.out.Args,
-		CWD: r.redact.Text(r.in.Cwd), Target: string(needs.Target), Digest: r.file.Digest}
-	if r.in.Stdin != nil {
-		row.Stdin = cfharness.SummarizeText(r.redact.Bytes(r.in.Stdin))
-	}
-	return encode(row)
-}
-
-// answered checks the answer to a question about a run, records it, and returns the denial it leads
-// to, if it does not approve the run.
-func (s *Session) answered(ctx context.Context, r *run, needs *policy.ApprovalRequired) (*policy.Denial, error) {
+// answered checks the answer to a question about a run and records it. It returns nil if the answer
+// approves the run.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
-	failure := s.approver.open(answer.State, s.asked(r), s.cfg.Now())
+	failure := s.approver.open(answer.State, s.asked(r, f), s.cfg.Now())
 	if failure == nil && answer.Remember && !needs.Remember {
 		failure = errUnasked
 	}
+	accepted := failure == nil && answer.Action == "accept"
 	detail := clip(answer.Action)
 	switch {
 	case failure != nil:
 		detail = "not accepted: " + failure.Error()
-	case answer.Action == "accept" && answer.Remember && needs.Remember:
+	case accepted && answer.Remember:
 		detail = cfharness.ApprovalRemembered
 	}
-	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Skill: r.skill.Path, Path: r.path, Want: r.approval().tree.String(),
-		Detail: detail, Row: scriptRequest(r)})
+	err := s.append(ctx, &provenance.Event{
+		Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(),
+		Detail: detail, Row: r.row(),
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case failure != nil:
-		return s.denial(r.request, policy.CodeApprovalDeclined, "the answer to the approval does not count: "+failure.Error(),
-			"call the tool again and let the user answer"), nil
-	case answer.Action != "accept":
-		// A call that was cancelled took its question with it: the user has said nothing.
+		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
+	case !accepted:
+		// A call that was canceled took its question with it: the user has said nothing.
 		if ctx.Err() == nil {
-			s.approver.refused(r.declined(), s.cfg.Now())
+			s.approver.refused(declinedKey{r.call.Principal.Name, f.approval()}, s.cfg.Now())
 		}
-		said := "declined"
-		if answer.Action != "decline" {
-			said = "did not answer"
+		row := userSilent
+		if answer.Action == "decline" {
+			row = userDeclined
 		}
-		return s.denial(r.request, policy.CodeApprovalDeclined, "the user "+said, "ask the user before you call the tool again; "+needs.Denial.Remedy), nil
+		return r.denial(row, f.skill.Path, f.path, "{remedy}", needs.Denial.Remedy)
+	case answer.Remember:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.approved[f.approval()] = true
 	}
-	if answer.Remember && needs.Remember {
-		s.approved[r.approval()] = true
-	}
-	return nil, nil
+	return nil
 }
 
 // remembered reports whether the user approved the script for the rest of the session.
@@ -311,36 +318,42 @@ func (a *approver) withdraw(key declinedKey, nonce string) {
 	delete(a.pending[key], nonce)
 }
 
-// tired reports whether the user is not to be asked about a run.
-func (s *Session) tired(r *run) bool { return s.approver.tired(r.declined(), s.cfg.Now()) }
-
-func (r *run) declined() declinedKey {
-	return declinedKey{r.call.Principal.Name, r.approval()}
+// tired reports whether the user is not to be asked about a script by a call.
+func (s *Session) tired(call Call, f *scriptFile) bool {
+	return s.approver.tired(declinedKey{call.Principal.Name, f.approval()}, s.cfg.Now())
 }
 
 // question is what the user reads: facts of the server, and what the model chose in quotes. Clients
 // show the first few lines and fold the rest, so the whole of it is four.
-func (s *Session) question(r *run, needs *policy.ApprovalRequired) string {
+func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired) string {
 	where := "in a sandbox"
 	if needs.Target == policy.TargetHost {
 		where = "on this machine, WITHOUT a sandbox"
 	}
-	call := quoteArgs(r.out.Args)
+	call := quoteArgs(r.secrets.Texts(r.in.Args))
 	if r.in.Cwd != "" {
-		call += "; directory: " + strconv.QuoteToASCII(clip(r.redact.Text(r.in.Cwd)))
+		call += "; directory: " + strconv.QuoteToASCII(clip(r.secrets.Text(r.in.Cwd)))
 	}
 	if r.in.Stdin != nil {
-		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.redact.Bytes(r.in.Stdin)))
+		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.secrets.Bytes(r.in.Stdin)))
+	}
+	why := "Asked because the skill's origin or the operator demands it."
+	if needs.Denial.Code == policy.CodeDirectCommandRequired {
+		why = "Asked because nothing shows that a user wants this run."
 	}
 	return fmt.Sprintf("Run %s of the skill %s (%s) %s?\narguments: %s\nit can use: %s\n%s %s",
-		r.path, r.skill.Path, r.skill.Root.Tier, where, call, s.reach(r, needs), reasonToAsk(needs.Denial.Code), r.file.Digest)
+		f.path, f.skill.Path, f.skill.Root.Tier, where, call, s.reach(r.call, needs), why, f.file.Digest)
 }
 
-// reach is what a run can use beside the files of its skill.
-func (s *Session) reach(r *run, needs *policy.ApprovalRequired) string {
+// reach is what a run can use besides the files of its skill, in words for a user.
+func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 	var uses []string
-	if mount := s.mountOf(r, needs.Entry); mount != "none" {
-		uses = append(uses, "workspace: "+mount)
+	switch {
+	case !s.hasWorkspace(call) || needs.Entry.Workspace == string(sandbox.WorkspaceNone):
+	case s.clientNames(call):
+		uses = append(uses, "workspace: the directory the client works in")
+	default:
+		uses = append(uses, "workspace: "+string(narrower(s.cfg.Workspace.Mode, needs.Entry)))
 	}
 	if len(needs.Entry.Network) > 0 {
 		uses = append(uses, "network: "+strings.Join(needs.Entry.Network, ", "))
@@ -355,13 +368,6 @@ func (s *Session) reach(r *run, needs *policy.ApprovalRequired) string {
 		return "only the files of its skill; no workspace, no network"
 	}
 	return strings.Join(uses, "; ")
-}
-
-func reasonToAsk(code policy.Code) string {
-	if code == policy.CodeDirectCommandRequired {
-		return "Asked because nothing shows that a user wants this run."
-	}
-	return "Asked because the skill's origin or the operator demands it."
 }
 
 // quoteArgs shows arguments so that none can pass for another line of the question.

@@ -82,26 +82,25 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if ses.broken.Load() {
 		return nil, recordError(errNotRecorded)
 	}
-	release, _, err := s.reading.acquire(ctx, call.Principal.Name, func(int) {})
+	slot, err := s.reading.acquire(ctx, call.Principal.Name, func(int) {})
 	switch {
 	case errors.Is(err, errCrowded):
-		return nil, &Error{Code: CodeServerBusy, Message: "too many parts of records are being read", Remedy: "call again in a while", Err: err}
+		return nil, readsCrowded.because(err)
 	case err != nil:
-		return nil, internalError(err)
+		return nil, Internal(err)
 	}
-	defer release()
+	defer slot.release()
 	w := newWindow(name.offset, MaxArtifactPart)
 	err = ses.artifact(ctx, name.file, call.Remote, w)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, noArtifact(name, err)
 	case errors.Is(err, errLarge):
-		return nil, &Error{Code: CodeResourceNotFile, Message: fmt.Sprintf("%q is too large to be sent", clip(name.file)),
-			Remedy: "the operator finds it in the session's directory", Err: err}
+		return nil, artifactTooLarge.because(err, "{path}", quote(name.file))
 	case errors.Is(err, provenance.ErrUnavailable):
 		return nil, recordError(err)
 	case err != nil:
-		return nil, internalError(err)
+		return nil, Internal(err)
 	}
 	return w.part(name), nil
 }
@@ -196,27 +195,25 @@ func (s *Session) shows(name string, remote bool) bool {
 	return slices.Contains(s.released[outputOf(name)], name)
 }
 
-// release notes the files of a run whose output the caller may see. A runtime's own labels are not
-// looked into, so what has some stays withheld.
-func (s *Session) release(r *run, result *RunResult) {
-	if result.Stdout.Withheld != "" || result.Stderr.Withheld != "" || r.result.Mediation != nil {
-		return
+// release notes the files of a run whose output the caller may see, and reports whether it may. A runtime's
+// own labels are not looked into, so what has some stays withheld.
+func (s *Session) release(r *run, answer *RunResult, labelled bool) bool {
+	if answer.Stdout.Withheld != "" || answer.Stderr.Withheld != "" || labelled {
+		return false
 	}
 	var files []string
-	for stream, kept := range map[string]Stream{"stdout": result.Stdout, "stderr": result.Stderr} {
+	for stream, kept := range map[string]Stream{"stdout": answer.Stdout, "stderr": answer.Stderr} {
 		if kept.Total > 0 {
-			files = append(files, provenance.OutputName(r.out.OutputID, stream))
+			files = append(files, provenance.OutputName(r.output, stream))
 		}
 	}
-	for _, out := range result.Out {
+	for _, out := range answer.Out {
 		files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.released == nil {
-		s.released = make(map[string][]string)
-	}
-	s.released[provenance.CleanFileName(r.out.OutputID)] = files
+	s.released[provenance.CleanFileName(r.output)] = files
+	return true
 }
 
 // outputOf is the id of the output a file belongs to, as it stands in file names.
@@ -227,9 +224,9 @@ func outputOf(name string) string {
 
 // artifact reads a file of the session, as the caller is to see it, into w.
 func (s *Session) artifact(ctx context.Context, name string, remote bool, w io.Writer) error {
-	s.starting.Lock()
+	s.sequence.Lock()
 	began, written := s.began, s.awaited[name]
-	s.starting.Unlock()
+	s.sequence.Unlock()
 	if !began {
 		return provenance.ErrNotFound
 	}
@@ -266,6 +263,5 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 func noArtifact(name artifactName, err error) *Error {
-	return &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("no resource %q in this session", ArtifactBase+clip(name.file)),
-		Remedy: "check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that load_skill returned, to the URI", Err: err}
+	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+clip(name.file)))
 }

@@ -338,7 +338,7 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 func TestArtifactsAreSharedFairly(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
-	release, _, err := b.reading.acquire(t.Context(), "greedy", func(int) {})
+	held, err := b.reading.acquire(t.Context(), "greedy", func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestArtifactsAreSharedFairly(t *testing.T) {
 	for len(done) == 0 && !waits() {
 		runtime.Gosched()
 	}
-	release()
+	held.release()
 	if err := <-done; err != nil {
 		t.Errorf("another principal: %v", err)
 	}

@@ -35,15 +35,16 @@ import (
 // on; and who may run a skill can tell from the time that someone else has.
 //
 // A cache is made after a run, when another slot stays free, one at a time, and given up when a run comes
-// for which there is no slot: it is then made after a later one. Where it fails or takes too long there is
-// none for the life of the process; no run is refused for want of it.
+// for which there is no slot: it is then made after a later one. Making it when a tree is staged would cost
+// the start of a server one sandbox for each allowlisted skill, run or not. If it fails or takes too long
+// there is none for the life of the process; no run is refused for want of it.
 type caches struct {
 	ctx  context.Context // ended by close
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	known  map[cacheKey]cached
+	known  map[cacheKey]digest.Digest // of the stored tree with a cache; empty if there is none to be had
 	making bool
 	closed bool
 }
@@ -55,9 +56,6 @@ type cacheKey struct {
 	script      string // deno's are of what one script loads
 }
 
-// cached is the stored tree with a cache, or empty where there is none to be had.
-type cached struct{ tree digest.Digest }
-
 const (
 	// maxCaches is how many keys are remembered.
 	maxCaches = 4096
@@ -65,11 +63,13 @@ const (
 	cacheTimeout = 10 * time.Second
 	// maxCachedTree is the largest tree that is stored once more, in bytes.
 	maxCachedTree = 32 << 20
+	// denoCache is where deno looks for what it translated.
+	denoCache = sandbox.TmpDir + "/.cache/deno/gen"
 )
 
 func newCaches() *caches {
 	ctx, stop := context.WithCancel(context.Background())
-	return &caches{ctx: ctx, stop: stop, known: make(map[cacheKey]cached)}
+	return &caches{ctx: ctx, stop: stop, known: make(map[cacheKey]digest.Digest)}
 }
 
 // close ends what is being made and waits until nothing of it is left.
@@ -81,20 +81,38 @@ func (c *caches) close() {
 	c.work.Wait()
 }
 
-func (c *caches) get(key cacheKey) (cached, bool) {
+func (c *caches) get(key cacheKey) (tree digest.Digest, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found, ok := c.known[key]
-	return found, ok
+	tree, known = c.known[key]
+	return tree, known
 }
 
-func (c *caches) set(key cacheKey, to cached) {
+// begin reports whether the cache of a key is to be made now; end must follow.
+func (c *caches) begin(key cacheKey) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, known := c.known[key]; known || c.making || c.closed {
+		return false
+	}
+	c.making = true
+	c.work.Add(1)
+	return true
+}
+
+// end notes what was made for a key; nothing if it was given up.
+func (c *caches) end(key cacheKey, tree digest.Digest, givenUp bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.making = false
+	c.work.Done()
+	if givenUp {
+		return
+	}
 	if len(c.known) >= maxCaches {
 		clear(c.known)
 	}
-	c.known[key] = to
+	c.known[key] = tree
 }
 
 func (c *caches) drop(key cacheKey) {
@@ -103,172 +121,144 @@ func (c *caches) drop(key cacheKey) {
 	delete(c.known, key)
 }
 
-// begin reports whether the cache of a key is to be made now; end must follow.
-func (c *caches) begin(key cacheKey) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.known[key]; ok || c.making || c.closed {
-		return false
-	}
-	c.making = true
-	c.work.Add(1)
-	return true
+// cacheUse is what a run has to do with the cache of its interpreter.
+type cacheUse struct {
+	key  cacheKey
+	used digest.Digest // of the tree with the cache that the run got; empty without
 }
 
-func (c *caches) end() {
-	c.mu.Lock()
-	c.making = false
-	c.mu.Unlock()
-	c.work.Done()
-}
-
-// cacheRun is the part of a run that has to do with its cache.
-type cacheRun struct {
-	key         cacheKey
-	info        script.Info
-	interpreter *sandbox.Interpreter
-	used        digest.Digest // of the tree with the cache that the run got; empty without
-	ready       *store.Tree   // that tree
-}
-
-// findCache looks for the cache of a run that starts from a file of its tree.
-func (s *Session) findCache(ctx context.Context, r *run, interpreter *sandbox.Interpreter) {
-	info := *r.file.Script
-	if r.grant.Entry.Execution == policy.ExecutionStdin || interpreter.Digest == "" {
+// mountCache puts the cache of its interpreter into the command of a run that starts from a file of its
+// tree. Without one the command stays as it is.
+func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
+	info := r.script.file.Script
+	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" {
 		return
 	}
-	c := &cacheRun{info: info, interpreter: interpreter}
-	c.key = cacheKey{tree: r.index.TreeDigest, interpreter: interpreter.Digest + " " + interpreter.Version}
-	row := info.Runtime.Interpreter()
-	if !row.Caches() {
+	key := cacheKey{tree: r.script.index.TreeDigest, interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version}
+	switch info.Runtime {
+	case script.Python3:
+	case script.Deno:
+		key.script = r.script.path
+	default:
 		return
 	}
-	if row.CacheDir != "" {
-		c.key.script = r.path // what lies apart from the tree is of what one script loads
-	}
-	r.cache = c
-	found, ok := s.caches.get(c.key)
-	if !ok || found.tree == "" {
+	c.cache = &cacheUse{key: key}
+	found, _ := s.caches.get(key)
+	if found == "" {
 		return
 	}
-	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found.tree)
+	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
 	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "the stored cache of an interpreter is not used, and made anew", slog.String("skill", r.skill.Path), tint.Err(err))
-		s.caches.drop(c.key)
+		s.cfg.Logger.WarnContext(ctx, "the stored cache of an interpreter is not used, and made anew",
+			slog.String("skill", r.script.skill.Path), tint.Err(err))
+		s.caches.drop(key)
 		return
 	}
-	c.ready = tree
+	c.mount(tree, info.Runtime)
 }
 
-// mountCache puts the cache into the command. Without one the command stays as it is.
-func (r *run) mountCache() {
-	if r.cache == nil || r.cache.ready == nil {
-		return
-	}
-	handle, err := r.cache.ready.Open()
+// mount puts a stored tree with a cache into the command, next to its tree or in its place.
+func (c *command) mount(cache *store.Tree, runtime script.Runtime) {
+	handle, err := cache.Open()
 	if err != nil {
 		return
 	}
-	r.cache.used = r.cache.ready.Digest
-	if dir := r.cache.info.Runtime.Interpreter().CacheDir; dir != "" {
-		r.cmd.Cache = sandbox.Cache{Dir: handle, At: sandbox.TmpDir + "/" + dir}
+	c.cache.used = cache.Digest
+	if runtime == script.Deno {
+		c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
 		return
 	}
-	r.cmd.Tree.Close()
-	r.cmd.Tree = handle
+	c.Tree.Close()
+	c.Tree = handle
 }
 
-// makeCache has the cache of a run that has ended made beside, for the runs to come.
-func (s *Session) makeCache(r *run) {
-	c := r.cache
-	if c == nil || c.used != "" || r.result == nil || r.result.Outcome != sandbox.Exited || !s.caches.begin(c.key) {
+// makeCache has the cache of a run that has ended made in the background, for the runs to come.
+func (s *Session) makeCache(r *run, result *sandbox.Result) {
+	c := r.cmd.cache
+	if c == nil || c.used != "" || result.Outcome != sandbox.Exited || !s.caches.begin(c.key) {
 		return
 	}
 	ctx, stop := context.WithCancel(s.caches.ctx)
-	release, ok := s.queue.spare(r.in.Call.Principal.Name, stop)
+	slot, ok := s.queue.spare(r.call.Principal.Name, stop)
 	if !ok {
 		stop()
-		s.caches.end()
+		s.caches.end(c.key, "", true)
 		return
 	}
-	tree, path, skill := r.tree, r.path, r.skill.Path
+	tree, f, interpreter := r.tree, r.script, r.cmd.Interpreter
 	go func() {
-		defer s.caches.end()
-		defer stop()
-		defer release()
-		made, err := s.compile(ctx, c, tree, path)
-		if ctx.Err() != nil {
-			return
+		made, err := s.compile(ctx, *f.file.Script, interpreter, tree, f.path)
+		givenUp := ctx.Err() != nil
+		// The slot first: only one spare slot is held at a time.
+		slot.release()
+		stop()
+		s.caches.end(c.key, made, givenUp)
+		if err != nil && !givenUp {
+			s.cfg.Logger.Debug("no cache of an interpreter", slog.String("skill", f.skill.Path),
+				slog.String("interpreter", interpreter.Name), tint.Err(err))
 		}
-		if err != nil {
-			s.cfg.Logger.Debug("no cache of an interpreter", slog.String("skill", skill), slog.String("interpreter", c.interpreter.Name), tint.Err(err))
-		}
-		s.caches.set(c.key, made)
 	}()
 }
 
-// compile runs the interpreter's compiler over a tree and stores what it left.
+// compile runs the interpreter's compiler over a tree in the sandbox and stores what it left. It returns
+// the digest of the stored tree, empty if there is nothing to compile.
 //
 // Errors: any; there is then no cache.
-func (s *Sessions) compile(ctx context.Context, c *cacheRun, tree *store.Tree, path string) (made cached, err error) {
+func (s *Sessions) compile(
+	ctx context.Context, info script.Info, interpreter *sandbox.Interpreter, tree *store.Tree, path string,
+) (made digest.Digest, err error) {
 	var names []string
 	var size int64
 	for _, f := range tree.Files {
 		names = append(names, f.Path)
 		size += f.Size
 	}
-	job := script.NewCacheJob(c.info, c.interpreter.Path, sandbox.SkillDir, sandbox.OutDir, path, names)
+	job := script.NewCacheJob(info, interpreter.Path, sandbox.SkillDir, sandbox.OutDir, path, names)
 	if job == nil {
-		return made, nil
+		return "", nil
 	}
 	base := tree
-	if c.info.Runtime.Interpreter().CacheDir != "" {
+	if info.Runtime == script.Deno {
 		base = nil
 	} else if size > maxCachedTree {
-		return made, fmt.Errorf("the tree has %d bytes, the most is %d", size, maxCachedTree)
+		return "", fmt.Errorf("the tree has %d bytes, the most is %d", size, maxCachedTree)
 	}
-	left, err := s.runJob(ctx, c, job, tree)
-	if err != nil {
-		return made, err
-	}
-	files, err := job.Files(left)
-	if err != nil || len(files) == 0 {
-		return made, err
-	}
-	stored, err := s.cfg.Trees.Extend(ctx, base, files)
-	if err != nil {
-		return made, err
-	}
-	return cached{tree: stored.Digest}, nil
-}
-
-// runJob runs a job in the sandbox and returns the files it left.
-func (s *Sessions) runJob(ctx context.Context, c *cacheRun, job *script.CacheJob, tree *store.Tree) (left map[string][]byte, err error) {
 	runner, err := s.cfg.Runner(ctx)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	// It was checked before the run that has just ended.
 	if tree, err = s.cfg.Trees.Tree(ctx, tree.Digest); err != nil {
-		return nil, err
+		return "", err
 	}
 	handle, err := tree.Open()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, handle.Close()) }()
 	limits := s.cfg.Limits
 	limits.Timeout, limits.CPU, limits.Output = min(cacheTimeout, limits.WithDefaults().Timeout), 0, 64<<10
-	result, err := runner.Run(ctx, &sandbox.Cmd{Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: c.interpreter, Tree: handle, Limits: limits})
+	result, err := runner.Run(ctx, &sandbox.Cmd{
+		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle, Limits: limits,
+	})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if result.Outcome != sandbox.Exited || result.ExitCode != 0 || result.OutSkips > 0 {
-		return nil, fmt.Errorf("the compiler ended with %s, exit code %d, %d files left out: %.300q", result.Outcome, result.ExitCode, result.OutSkips, result.Stderr.Head)
+		return "", fmt.Errorf("the compiler ended with %s, exit code %d, %d files left out: %.300q",
+			result.Outcome, result.ExitCode, result.OutSkips, result.Stderr.Head)
 	}
-	left = make(map[string][]byte, len(result.Out))
+	left := make(map[string][]byte, len(result.Out))
 	for _, f := range result.Out {
 		left[f.Name] = f.Data
 	}
-	return left, nil
+	files, err := job.Files(left)
+	if err != nil || len(files) == 0 {
+		return "", err
+	}
+	stored, err := s.cfg.Trees.Extend(ctx, base, files)
+	if err != nil {
+		return "", err
+	}
+	return stored.Digest, nil
 }

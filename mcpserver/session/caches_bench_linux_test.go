@@ -69,33 +69,37 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 	}
 	runner := native.New(nil)
 	s := New(Config{Trees: trees, Logger: slog.New(slog.DiscardHandler), Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
-	c := &cacheRun{info: script.Info{Runtime: runtime}, interpreter: interpreter}
-	made, err := s.compile(b.Context(), c, tree, path)
-	if err != nil || made.tree == "" {
+	info := script.Info{Runtime: runtime}
+	made, err := s.compile(b.Context(), info, interpreter, tree, path)
+	if err != nil || made == "" {
 		b.Fatalf("no cache: %v", err)
 	}
-	defer func() { _, _ = trees.Remove(made.tree), trees.Remove(tree.Digest) }()
+	defer func() { _, _ = trees.Remove(made), trees.Remove(tree.Digest) }()
 	took, used := map[string][]time.Duration{}, map[string][]time.Duration{}
 	for b.Loop() {
 		for _, state := range []string{"without", "with"} {
 			begin, cpu := time.Now(), childTime(b)
-			r := &run{tree: tree, cache: &cacheRun{info: c.info}}
+			c := &command{cache: &cacheUse{}}
 			handle, err := tree.Open()
 			if err != nil {
 				b.Fatal(err)
 			}
-			r.cmd = sandbox.Cmd{Argv: script.Argv(c.info, interpreter.Path, sandbox.SkillDir+"/"+path, nil), Interpreter: interpreter, Tree: handle, Env: []string{"PATH=/usr/bin", "HOME=/tmp"}}
+			c.Cmd = sandbox.Cmd{
+				Argv:        script.Argv(info, interpreter.Path, sandbox.SkillDir+"/"+path, nil),
+				Interpreter: interpreter, Tree: handle, Env: []string{"PATH=/usr/bin", "HOME=/tmp"},
+			}
 			if state == "with" {
-				if r.cache.ready, err = trees.Tree(b.Context(), made.tree); err != nil {
+				cache, err := trees.Tree(b.Context(), made)
+				if err != nil {
 					b.Fatal(err)
 				}
-				r.mountCache()
+				c.mount(cache, runtime)
 			}
-			result, err := runner.Run(b.Context(), &r.cmd)
-			if err != nil || result.ExitCode != 0 || (state == "with") != (r.cache.used != "") {
+			result, err := runner.Run(b.Context(), &c.Cmd)
+			if err != nil || result.ExitCode != 0 || (state == "with") != (c.cache.used != "") {
 				b.Fatalf("%s: %+v, %v", state, result, err)
 			}
-			r.close()
+			c.close()
 			took[state], used[state] = append(took[state], time.Since(begin)), append(used[state], childTime(b)-cpu)
 		}
 	}

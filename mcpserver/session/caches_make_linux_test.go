@@ -44,12 +44,12 @@ func TestCacheNeedsAWholeRun(t *testing.T) {
 		fake := &fakeRunner{result: good}
 		test.change(&fake.result)
 		s := New(Config{Trees: trees, Runner: func(context.Context) (sandbox.Runner, error) { return fake, nil }})
-		c := &cacheRun{info: script.Info{Runtime: script.Python3}, interpreter: &sandbox.Interpreter{Path: "/usr/bin/python3"}}
-		made, err := s.compile(t.Context(), c, tree, "a.py")
-		if (err != nil) != test.fails || (made.tree != "") != (name == "whole") {
-			t.Errorf("%s: compile = %q, %v", name, made.tree, err)
+		interpreter := &sandbox.Interpreter{Path: "/usr/bin/python3"}
+		made, err := s.compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
+		if (err != nil) != test.fails || (made != "") != (name == "whole") {
+			t.Errorf("%s: compile = %q, %v", name, made, err)
 		}
-		_ = trees.Remove(made.tree)
+		_ = trees.Remove(made)
 		cmd := fake.cmd.Load()
 		if !cmd.Network.Off() || cmd.Workspace.Mode != "" || cmd.Cache.Dir != nil || cmd.Limits.Timeout > cacheTimeout {
 			t.Errorf("%s: the compiler got %+v", name, cmd)
@@ -88,15 +88,15 @@ func TestCacheTakesSpareSlots(t *testing.T) {
 	if _, ok := q.spare("b", nil); ok {
 		t.Error("the last slot was spare")
 	}
-	run, _, err := q.acquire(t.Context(), "a", nil)
+	run, err := q.acquire(t.Context(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held()
+	held.release()
 	if _, ok := q.spare("b", nil); ok {
 		t.Error("the last slot was spare")
 	}
-	run()
+	run.release()
 	if q.free != 2 || len(q.shares) != 0 {
 		t.Errorf("%d free, shares %v", q.free, q.shares)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -55,8 +56,9 @@ func TestReloadKeepsWhatASessionLoaded(t *testing.T) {
 		t.Fatalf("read after a change = %+v, %v", read, err)
 	}
 	b.cfg.RefuseDrift = true
-	if read, err := ses.ReadResource(t.Context(), request); code(err) != "resource_changed" || read.Data != nil || read.Output.Content != nil {
-		t.Errorf("read with drift refused = %+v, %v", read, err)
+	read, err = ses.ReadResource(t.Context(), request)
+	if output := failedRead(err); code(err) != "resource_changed" || read != nil || output.OutputID == "" || output.Content != nil {
+		t.Errorf("read with drift refused = %+v, %v, %+v", read, err, output)
 	}
 	b.load("demo")
 	if read, err := ses.ReadResource(t.Context(), request); err != nil || read.Changed {
@@ -174,4 +176,11 @@ func TestRegistryIsBounded(t *testing.T) {
 	if plain := string(registry.Skills[0].Frontmatter); plain != `{"name":"big","description":"d"}` {
 		t.Errorf("frontmatter of the big skill = %.100s", plain)
 	}
+}
+
+// failedRead is the output object of a read that failed.
+func failedRead(err error) cfharness.ReadOutput {
+	failure, _ := errors.AsType[*Error](err)
+	output, _ := failure.Output.(cfharness.ReadOutput)
+	return output
 }

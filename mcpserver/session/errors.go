@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // Code names a plain error: one that is neither a denial nor a failure of the server's own.
@@ -47,41 +49,191 @@ type Error struct {
 	Message string
 	Remedy  string
 	Err     error
+
+	Output    any  // the reference's output object of the call that failed; nil if there is none
+	Rescanned bool // the registry was brought up to date because of this error
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// failure is a row of the table of plain errors. Its texts have words in braces, which because fills;
+// {cause} is the text of the error that led to it.
+type failure struct {
+	code            Code
+	message, remedy string
+}
+
+// because returns the plain error of a row, with words in pairs in the place of their names.
+func (f failure) because(err error, words ...string) *Error {
+	if err != nil {
+		words = append(words, "{cause}", err.Error())
+	}
+	// All at once: what a caller chose is not looked through for names.
+	fill := strings.NewReplacer(words...)
+	return &Error{Code: f.code, Message: fill.Replace(f.message), Remedy: fill.Replace(f.remedy), Err: err}
+}
+
+const (
+	remedyBusy = "call again in a while; if it stays so, the operator can raise the limit of open files " +
+		"(ulimit -n, LimitNOFILE=)"
+	remedyFiles = "use the path of a script from the skill's file list"
+)
+
+// The table of plain errors, by code.
+var (
+	argumentsInvalid = failure{CodeInvalidArguments, "{cause}", "shorten or mend the arguments"}
+	stdinTaken       = failure{CodeInvalidArguments,
+		"the script takes no stdin: it is handed to its interpreter there",
+		"leave stdin out, and pass the text as an argument"}
+
+	skillAmbiguous = failure{CodeSkillAmbiguous, "{name} names more than one skill: {paths}", "use one of these paths"}
+	skillNotFound  = failure{CodeSkillNotFound, "no skill {name}", "use the exact name of a configured skill"}
+	skillNotServed = failure{CodeSkillNotFound, "skill {name} is not served: {reason}", ""}
+
+	resourcePathInvalid = failure{CodeResourcePathInvalid, "{cause}",
+		"use a path from the skill's file list, relative to the skill, with / between names"}
+	resourceNotIndexed = failure{CodeResourceNotIndexed, "{path} is not a file of this skill",
+		"use a path from the skill's file list, relative to the skill"}
+	resourceNotServed = failure{CodeResourceNotIndexed, "{path} is not served: {reason}",
+		"use a path from the skill's file list, relative to the skill"}
+	resourceUnknown = failure{CodeResourceNotFound, "no resource {uri}", "list the resources for the URIs there are"}
+	resourceGone    = failure{CodeResourceNotFound, "{path} is no longer there",
+		"call load_skill again for the current file list"}
+	artifactUnknown = failure{CodeResourceNotFound, "no resource {uri} in this session",
+		"check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that load_skill " +
+			"returned, to the URI"}
+	resourceNotFile  = failure{CodeResourceNotFile, "{path} is not a regular file", "use the path of a file from the skill's file list"}
+	artifactTooLarge = failure{CodeResourceNotFile, "{path} is too large to be sent",
+		"the operator finds it in the session's directory"}
+	resourceInvalid = failure{CodeResourceChanged, "{path} changed and cannot be loaded: {reason}",
+		"use another skill; its author finds what is wrong with `skillsd validate`"}
+	resourceChanging = failure{CodeResourceChanged, "{path} is being changed", "try again"}
+	resourceTooLarge = failure{CodeResourceChanged, "{path} changed and is now too large to read",
+		"call load_skill again for the current file list"}
+	resourceChanged = failure{CodeResourceChanged, "{path} changed since it was indexed",
+		"call load_skill again for the current version"}
+	resourceRelisted = failure{CodeResourceChanged, "{uri} changed since it was listed",
+		"list the resources again and read the current one"}
+
+	scriptPathInvalid = failure{CodeScriptPathInvalid, "{cause}",
+		"use the path of a script below scripts/, as load_skill lists it"}
+	scriptNotIndexed  = failure{CodeScriptNotIndexed, "no such file in the skill", remedyFiles}
+	scriptIsDirectory = failure{CodeResourceNotScript, "the path is a directory", remedyFiles}
+	resourceNotScript = failure{CodeResourceNotScript, "the file is not a script", remedyFiles}
+
+	runtimeUnsupported = failure{CodeUnsupportedRuntime, "the script cannot be run: {problem}",
+		"bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
+	runtimeNotOnStdin = failure{CodeUnsupportedRuntime, "the script cannot be run on standard input: {problem}",
+		"the operator can leave execution out of the script's entry"}
+	interpreterNotFound = failure{CodeInterpreterNotFound, "{runtime} is not installed where the server runs",
+		"the operator can install {runtime} on the server's PATH and restart it"}
+
+	cwdDenied = failure{CodeCwdDenied, "cwd {cwd}: {reason}",
+		"use an existing directory below /workspace, /skill or /tmp, or leave cwd out"}
+	cwdWithoutWorkspace = failure{CodeCwdDenied,
+		"no workspace is granted to this script, so it has no other directory than its own",
+		"leave cwd out, or the operator can grant a workspace"}
+	workspaceDenied = failure{CodeCwdDenied, "the workspace that the client names cannot be mounted: {cause}",
+		"work in another directory, or the operator can start the server without --workspace-from-client"}
+	envDenied = failure{CodeEnvDenied, "the script lacks what its entry is to hand it: {what}",
+		"the operator can provide it and call again; the server's log has the cause"}
+
+	sandboxFailed   = failure{CodeSandboxUnavailable, "the sandbox did not start", "the operator can run `skillsd doctor`"}
+	sandboxDetected = failure{CodeSandboxUnavailable, "scripts cannot be isolated here: {reason}", "{remedy}"}
+
+	recordUnavailable = failure{CodeProvenanceUnavailable,
+		"the session's record cannot be written, so nothing is read and nothing runs",
+		"the operator can free space or fix permissions under --artifact-root; then call again"}
+	recordWithoutFiles = failure{recordUnavailable.code, recordUnavailable.message, remedyBusy}
+	outcomeUnrecorded  = failure{CodeProvenanceUnavailable,
+		"the script ran, but its record could not be written, so its output is withheld and nothing more runs",
+		recordUnavailable.remedy}
+
+	filesExhausted = failure{CodeServerBusy, "the server has too many files open to do this", remedyBusy}
+	runsCrowded    = failure{CodeServerBusy, "too many scripts wait for a run slot", "call again when some of them have ended"}
+	readsCrowded   = failure{CodeServerBusy, "too many parts of records are being read", "call again in a while"}
+	sessionsInUse  = failure{CodeServerBusy, "the server has too many sessions in use", "call again in a while"}
+
+	internalFailure = failure{CodeInternal, "the server could not do this", "the operator finds the cause in the server's log"}
+)
+
+// refusal is a row of the table of denials that facts call for which the policy does not know.
+type refusal struct {
+	code           policy.Code
+	detail, remedy string // with words in braces
+	rule           string // empty: the code
+}
+
+// The table of these denials, by code.
+var (
+	handleUnknown = refusal{code: policy.CodeActivationUnknown,
+		detail: "the activation handle is unknown or has expired",
+		remedy: "call load_skill again and use the handle it returns"}
+	skillExcluded = refusal{code: policy.CodeProfileExcludes, rule: "subagent_profile_not_allowed",
+		detail: "the profile of this session does not include the skill {name}",
+		remedy: "{nearest}the operator can add the skill to the profile"}
+	fileOutsideRoot = refusal{code: policy.CodeResourceOutsideRoot,
+		detail: "the file lies outside of its skill",
+		remedy: "the operator can put the file inside the skill"}
+	fileNotReadable = refusal{code: policy.CodePermissionDenied,
+		detail: "the server may not read this file",
+		remedy: "the operator can make the file readable for the server"}
+	treeDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
+		detail: "the skill's files differ from those that were loaded and allowed{file}",
+		remedy: "the operator can review the change and restart the server; then load the skill again"}
+	askedAlready = refusal{code: policy.CodeApprovalDeclined,
+		detail: "the user is being asked about this script already",
+		remedy: "wait for the answer to the calls before"}
+	declinedOften = refusal{code: policy.CodeApprovalDeclined,
+		detail: "the user has declined this script several times",
+		remedy: "ask the user in the conversation; an hour later they can be asked again"}
+	answerInvalid = refusal{code: policy.CodeApprovalDeclined,
+		detail: "the answer to the approval does not count: {cause}",
+		remedy: "call the tool again and let the user answer"}
+	userDeclined = refusal{code: policy.CodeApprovalDeclined,
+		detail: "the user declined",
+		remedy: "ask the user before you call the tool again; {remedy}"}
+	userSilent = refusal{code: policy.CodeApprovalDeclined,
+		detail: "the user did not answer",
+		remedy: "ask the user before you call the tool again; {remedy}"}
+)
+
+// denial returns the denial of a row for a request about a file of a skill, both of which may be empty.
+func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
+	fill := strings.NewReplacer(words...)
+	d := policy.NewDenial(why.code, r.call.Method+": "+fill.Replace(why.detail), fill.Replace(why.remedy))
+	d.Skill, d.Path = skill, path
+	if why.rule != "" {
+		d.RuleID = why.rule
+	}
+	return d
+}
+
 // lookupError turns a failed lookup into the error a model can act on: the nearest names and,
 // because a changed catalogue reaches no model through a tool description, the current ones.
 func (s *Session) lookupError(call Call, err error) *Error {
-	withNames := s.cfg.NamesInErrors
 	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
-		return &Error{
-			Code:    CodeSkillAmbiguous,
-			Message: fmt.Sprintf("%q names more than one skill: %s", clip(ambiguous.Name), strings.Join(ambiguous.Paths, ", ")),
-			Remedy:  "use one of these paths",
-			Err:     err,
-		}
+		return skillAmbiguous.because(err, "{name}", quote(ambiguous.Name), "{paths}", strings.Join(ambiguous.Paths, ", "))
 	}
 	missing, ok := errors.AsType[*skills.NotFoundError](err)
 	if !ok {
-		return internalError(err)
+		return Internal(err)
+	}
+	if !s.cfg.NamesInErrors {
+		return skillNotFound.because(err, "{name}", quote(missing.Name))
 	}
 	snapshot := s.visible(call)
 	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
 	if sk := unavailable(snapshot, missing.Name); sk != nil {
 		reason = strings.Join(snapshot.Status(sk).Reasons, "; ")
 	}
-	e := &Error{Code: CodeSkillNotFound, Message: fmt.Sprintf("no skill %q", clip(missing.Name)), Err: err}
-	if reason != "" && withNames {
-		e.Message = fmt.Sprintf("skill %q is not served: %s", clip(missing.Name), reason)
+	row := skillNotFound
+	if reason != "" {
+		row = skillNotServed
 	}
-	if !withNames {
-		e.Remedy = "use the exact name of a configured skill"
-		return e
-	}
+	e := row.because(err, "{name}", quote(missing.Name), "{reason}", reason)
 	if missing.Suggestion != "" {
 		e.Message += fmt.Sprintf("; did you mean %q?", missing.Suggestion)
 	}
@@ -121,84 +273,62 @@ func unserved(diagnostics []skills.Diagnostic, path string) string {
 // readError maps what reading a file of a skill can run into. A file outside the root or without
 // permission is a denial and is mapped by the caller.
 func readError(err error, path string) *Error {
-	path = clip(path)
+	quoted := quote(path)
 	if invalid, ok := errors.AsType[*frontmatter.Error](err); ok {
-		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed and cannot be loaded: %s", path, clip(invalid.Error())),
-			Remedy: "use another skill; its author finds what is wrong with `skillsd validate`", Err: err}
+		return resourceInvalid.because(err, "{path}", quoted, "{reason}", clip(invalid.Error()))
 	}
 	if _, ok := errors.AsType[*skills.DriftError](err); ok {
-		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q is being changed", path), Remedy: "try again", Err: err}
+		return resourceChanging.because(err, "{path}", quoted)
 	}
 	switch {
 	case errors.Is(err, skills.ErrNotIndexed):
-		return &Error{Code: CodeResourceNotIndexed, Message: fmt.Sprintf("%q is not a file of this skill", path),
-			Remedy: "use a path from the skill's file list, relative to the skill", Err: err}
+		return resourceNotIndexed.because(err, "{path}", quoted)
 	case errors.Is(err, skills.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("%q is no longer there", path),
-			Remedy: "call load_skill again for the current file list", Err: err}
+		return resourceGone.because(err, "{path}", quoted)
 	case errors.Is(err, skills.ErrTooLarge):
-		return &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed and is now too large to read", path),
-			Remedy: "call load_skill again for the current file list", Err: err}
+		return resourceTooLarge.because(err, "{path}", quoted)
 	case errors.Is(err, skills.ErrNotFile), errors.Is(err, skills.ErrOutsideRoot):
-		return &Error{Code: CodeResourceNotFile, Message: fmt.Sprintf("%q is not a regular file", path),
-			Remedy: "use the path of a file from the skill's file list", Err: err}
+		return resourceNotFile.because(err, "{path}", quoted)
 	}
-	return internalError(err)
+	return Internal(err)
 }
 
 // sandboxError maps a run that did not start isolated.
 func sandboxError(err error) *Error {
 	if cwd, ok := errors.AsType[*sandbox.CwdError](err); ok {
-		return &Error{Code: CodeCwdDenied, Message: fmt.Sprintf("cwd %q: %s", clip(cwd.Cwd), cwd.Reason),
-			Remedy: "use an existing directory below /workspace, /skill or /tmp, or leave cwd out", Err: err}
+		return cwdDenied.because(err, "{cwd}", quote(cwd.Cwd), "{reason}", cwd.Reason)
 	}
 	// A sandbox that could not be made for want of descriptors is there again when they are.
-	if busy := busyError(err); busy != nil {
-		return busy
+	if outOfFiles(err) {
+		return filesExhausted.because(err)
 	}
 	if off, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
-		return &Error{Code: CodeSandboxUnavailable, Message: "scripts cannot be isolated here: " + off.Reason,
-			Remedy: off.Remedy, Err: err}
+		return sandboxDetected.because(err, "{reason}", off.Reason, "{remedy}", off.Remedy)
 	}
-	if errors.Is(err, errCrowded) {
-		return &Error{Code: CodeServerBusy, Message: "too many scripts wait for a run slot",
-			Remedy: "call again when some of them have ended", Err: err}
-	}
-	return &Error{Code: CodeSandboxUnavailable, Message: "the sandbox did not start",
-		Remedy: "the operator can run `skillsd doctor`", Err: err}
+	return sandboxFailed.because(err)
 }
 
 // recordError is the answer when the record of a call cannot be written: nothing is shown that
 // could not be proven afterwards.
 func recordError(err error) *Error {
-	e := &Error{Code: CodeProvenanceUnavailable,
-		Message: "the session's record cannot be written, so nothing is read and nothing runs",
-		Remedy:  "the operator can free space or fix permissions under --artifact-root; then call again", Err: err}
-	if busyError(err) != nil {
-		e.Remedy = remedyBusy
+	if outOfFiles(err) {
+		return recordWithoutFiles.because(err)
 	}
-	return e
+	return recordUnavailable.because(err)
 }
 
-// busyError is the answer when the server wants file descriptors, which passes; nil when it does not.
-func busyError(err error) *Error {
-	if !errors.Is(err, skills.ErrExhausted) && !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
-		return nil
-	}
-	return &Error{Code: CodeServerBusy, Message: "the server has too many files open to do this", Remedy: remedyBusy, Err: err}
+// outOfFiles reports whether the server lacks file descriptors, which passes.
+func outOfFiles(err error) bool {
+	return errors.Is(err, skills.ErrExhausted) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
-
-const remedyBusy = "call again in a while; if it stays so, the operator can raise the limit of open files (ulimit -n, LimitNOFILE=)"
 
 // Internal is the answer when something went wrong that a client has no part in, and whose cause only the
 // log sees: CodeServerBusy when it passes by itself, else CodeInternal.
-func Internal(err error) *Error { return internalError(err) }
-
-func internalError(err error) *Error {
-	if busy := busyError(err); busy != nil {
-		return busy
+func Internal(err error) *Error {
+	if outOfFiles(err) {
+		return filesExhausted.because(err)
 	}
-	return &Error{Code: CodeInternal, Message: "the server could not do this", Remedy: "the operator finds the cause in the server's log", Err: err}
+	return internalFailure.because(err)
 }
 
 // clip bounds a value the model chose before it is repeated to it.
@@ -209,3 +339,6 @@ func clip(s string) string {
 	}
 	return s
 }
+
+// quote is clip within quotation marks.
+func quote(s string) string { return strconv.Quote(clip(s)) }

@@ -1,12 +1,15 @@
 package session
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
@@ -16,126 +19,182 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
+// outcome is what a run brought back, without secrets.
+type outcome struct {
+	*sandbox.Result
+	withheld  []int               // files of /out that cannot be shown, by position
+	recounted bool                // the streams were counted anew without secrets
+	out       []cfharness.OutFile // as they are kept
+}
+
 // finish keeps the output, releases or withholds it as decided before the run, and records what
-// happened. A run that was cancelled is recorded too, although nobody waits for its answer.
-func (s *Session) finish(ctx context.Context, r *run) (*RunResult, error) {
+// happened. A run that was canceled is recorded too, although nobody waits for its answer.
+func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
 	s.awaitCapabilities(ctx)
-	r.withheld, r.redacted = redactResult(r.redact, r.result, r.secret)
-	out, files, keepErr := s.keep(ctx, r)
-	result := &RunResult{
-		Outcome: string(r.result.Outcome), ExitCode: r.result.ExitCode, Signal: r.result.Signal, Duration: r.result.Duration,
-		Backend: r.result.Backend, Stdout: stream(&r.result.Stdout), Stderr: stream(&r.result.Stderr), Out: out, Writes: r.result.Writes,
-		OutSkips: r.result.OutSkips, Skipped: quotedNames(r.result.Skipped),
+	o := &outcome{Result: result}
+	o.withheld, o.recounted = redactResult(r.cmd.secrets, result, r.cmd.given)
+	files, keepErr := s.keep(ctx, r.output, o)
+	answer := &RunResult{
+		Outcome: string(o.Outcome), ExitCode: o.ExitCode, Signal: o.Signal, Duration: o.Duration, Backend: o.Backend,
+		Stdout: stream(&o.Stdout), Stderr: stream(&o.Stderr), Out: o.out, OutSkips: o.OutSkips,
+		Skipped: quotedNames(o.Skipped), Writes: o.Writes,
 	}
-	if r.result.Outcome == sandbox.Exited {
-		r.out.ExitCode = &r.result.ExitCode
-	}
-	r.out.CFC = r.result.Mediation
 	// The record tells of the whole streams, the answer of what is shown of them.
-	r.out.Skillsd = r.extension(result)
+	x := r.extension(o, answer)
 	if r.grant.Release == policy.ReleaseOpaque {
-		result.Stdout.withhold(r.out.OutputID + ":stdout")
-		result.Stderr.withhold(r.out.OutputID + ":stderr")
-		result.Out, result.OutSkips, result.Skipped = nil, 0, nil
+		answer.Stdout.withhold(r.output + ":stdout")
+		answer.Stderr.withhold(r.output + ":stderr")
+		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil
 	}
-	cutStreams(&result.Stdout, &result.Stderr)
-	result.Stdout.describe(&r.out.Stdout, &r.out.StdoutTruncated, &r.out.StdoutOriginalLength)
-	result.Stderr.describe(&r.out.Stderr, &r.out.StderrTruncated, &r.out.StderrOriginalLength)
+	cutStreams(&answer.Stdout, &answer.Stderr)
 	if keepErr == nil {
-		keepErr = s.keepStreams(ctx, r, result)
+		keepErr = s.keepStreams(ctx, x, answer)
 	}
-	e := s.runEvent(r)
+
+	output := s.runOutput(r)
+	output.CFC, output.Skillsd = o.Mediation, x
+	if o.Outcome == sandbox.Exited {
+		output.ExitCode = &o.ExitCode
+	}
+	answer.Stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
+	answer.Stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	e := s.runEvent(r, &output)
 	e.Files = files
+	withheld := func() {
+		// The answer is withheld whole: nothing of it was shown.
+		x.Stdout.Shown, x.Stderr.Shown = nil, nil
+		e.Row = s.executionRow(r, &output)
+	}
 	if keepErr != nil {
 		s.broken.Store(true)
-		return nil, s.owe(debt{event: e, run: r}, keepErr)
+		withheld()
+		return nil, s.pend(keepErr, pendingRecord{event: e, keep: func(ctx context.Context) error {
+			files, err := s.keep(ctx, r.output, o)
+			if err != nil {
+				return err
+			}
+			x.Out = o.out
+			e.Files, e.Row = files, s.executionRow(r, &output)
+			return nil
+		}})
 	}
 	if err := s.record(ctx, r.request, e); err != nil {
-		r.notShown()
-		e.Row = s.executionRow(r)
-		return nil, s.owe(debt{event: e}, err)
+		withheld()
+		return nil, s.pend(err, pendingRecord{event: e})
 	}
-	result.Output = r.out
-	return result, nil
+	s.makeCache(r, result)
+	if !s.release(r, answer, o.Mediation != nil) {
+		output.Skillsd = sealed(x)
+	}
+	answer.Output = output
+	return answer, nil
 }
 
-// debt is the record of a run that could not be written.
-type debt struct {
+// pendingRecord is the record of a run that could not be written yet.
+type pendingRecord struct {
 	event *provenance.Event
-	run   *run // when its output could not be kept either
+	keep  func(ctx context.Context) error // of output that could not be kept; nil if it was
 }
 
-// owe keeps a record that could not be written. Until it is, nothing runs.
-func (s *Session) owe(d debt, err error) error {
+// pend holds back a record that could not be written for err, which it returns. Until it is written,
+// nothing runs.
+func (s *Session) pend(err error, p pendingRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owed = append(s.owed, d)
-	return &Error{Code: CodeProvenanceUnavailable, Message: "the script ran, but its record could not be written, so its output is withheld and nothing more runs",
-		Remedy: "the operator can free space or fix permissions under --artifact-root; then call again", Err: err}
+	s.pending = append(s.pending, p)
+	return outcomeUnrecorded.because(err)
 }
 
-// settle writes the records that are owed, also those of a session that ends.
-func (s *Session) settle(ctx context.Context) error {
-	s.settling.Lock()
-	defer s.settling.Unlock()
-	for {
+// flushPending writes the records that could not be written before, also those of a session that ends.
+//
+// Errors: *Error with code provenance_unavailable.
+func (s *Session) flushPending(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	next := func() (p pendingRecord, ok bool) {
 		s.mu.Lock()
-		if len(s.owed) == 0 {
-			s.mu.Unlock()
-			return nil
+		defer s.mu.Unlock()
+		if len(s.pending) == 0 {
+			return p, false
 		}
-		d := s.owed[0]
-		s.mu.Unlock()
-		e := d.event
-		if d.run != nil {
-			out, files, err := s.keep(context.WithoutCancel(ctx), d.run)
-			if err != nil {
+		return s.pending[0], true
+	}
+	if _, ok := next(); !ok {
+		return nil
+	}
+	s.sequence.Lock()
+	defer s.sequence.Unlock()
+	for p, ok := next(); ok; p, ok = next() {
+		if p.keep != nil {
+			if err := p.keep(ctx); err != nil {
 				return recordError(err)
 			}
-			d.run.out.Skillsd.Out = out
-			e.Files, e.Row = files, s.executionRow(d.run)
 		}
 		// What the store filled in for an attempt that failed is not this one's.
-		e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
-		if err := s.write(context.WithoutCancel(ctx), e); err != nil {
+		p.event.Seq, p.event.Time, p.event.Prev, p.event.Hash = 0, time.Time{}, "", ""
+		if err := s.write(ctx, p.event); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.owed = s.owed[1:]
+		s.pending = s.pending[1:]
 		s.mu.Unlock()
 	}
+	return nil
 }
 
-// keep writes the streams and the files left in /out into the session's records.
-func (s *Session) keep(ctx context.Context, r *run) (out []cfharness.OutFile, files []provenance.File, err error) {
-	put := func(name string, data []byte) error {
-		if len(data) == 0 {
-			return nil
+// keep writes the streams and the files left in /out into the session's records, and notes the latter.
+func (s *Session) keep(ctx context.Context, output string, o *outcome) (files []provenance.File, err error) {
+	o.out = nil
+	put := func(name string, data []byte) {
+		if err != nil || len(data) == 0 {
+			return
 		}
-		file, err := s.cfg.Records.Put(ctx, s.id, name, data)
+		var file provenance.File
+		file, err = s.cfg.Records.Put(ctx, s.id, name, data)
 		files = append(files, file)
-		return err
 	}
-	if err := put(provenance.OutputName(r.out.OutputID, "stdout"), slices.Concat(r.result.Stdout.Head, r.result.Stdout.Tail)); err != nil {
-		return nil, nil, err
-	}
-	if err := put(provenance.OutputName(r.out.OutputID, "stderr"), slices.Concat(r.result.Stderr.Head, r.result.Stderr.Tail)); err != nil {
-		return nil, nil, err
-	}
-	for i, left := range r.result.Out {
-		if slices.Contains(r.withheld, i) {
-			out = append(out, cfharness.OutFile{Name: left.Name, Withheld: string(policy.NeedsSanitizingWorker)})
+	put(provenance.OutputName(output, "stdout"), slices.Concat(o.Stdout.Head, o.Stdout.Tail))
+	put(provenance.OutputName(output, "stderr"), slices.Concat(o.Stderr.Head, o.Stderr.Tail))
+	for i, left := range o.Out {
+		if slices.Contains(o.withheld, i) {
+			o.out = append(o.out, cfharness.OutFile{Name: left.Name, Withheld: string(policy.NeedsSanitizingWorker)})
 			continue
 		}
-		name := provenance.OutputName(r.out.OutputID, "out-"+strconv.Itoa(i))
-		if err := put(name, left.Data); err != nil {
-			return nil, nil, err
-		}
-		out = append(out, cfharness.OutFile{Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
-			URI: ArtifactBase + name})
+		name := provenance.OutputName(output, "out-"+strconv.Itoa(i))
+		put(name, left.Data)
+		o.out = append(o.out, cfharness.OutFile{
+			Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data), URI: ArtifactBase + name,
+		})
 	}
-	return out, files, nil
+	if err != nil {
+		o.out = nil
+		return nil, err
+	}
+	return files, nil
+}
+
+// keepStreams keeps what is shown of a run's output and notes it in the record of the run.
+//
+// Errors: *Error with code provenance_unavailable.
+func (s *Session) keepStreams(ctx context.Context, x *cfharness.RunExtension, answer *RunResult) error {
+	for _, text := range []struct {
+		shown  *Stream
+		record *cfharness.StreamSummary
+	}{{&answer.Stdout, &x.Stdout}, {&answer.Stderr, &x.Stderr}} {
+		data := text.shown.Head + text.shown.Tail
+		if text.shown.Withheld != "" || data == "" {
+			continue
+		}
+		d, err := s.keepShown(ctx, []byte(data))
+		if err != nil {
+			return err
+		}
+		text.record.Shown = &cfharness.ShownText{Digest: d, Bytes: int64(len(data))}
+		if text.shown.Truncated {
+			text.record.Shown.Head = new(int64(len(text.shown.Head)))
+		}
+	}
+	return nil
 }
 
 // quotedNames makes names of any bytes text that can be shown.
@@ -147,36 +206,52 @@ func quotedNames(names []string) []string {
 	return list
 }
 
-// maxWrites is how many changes to a workspace a record lists.
-const maxWrites = 500
-
-// extension is the part of a run's record that the reference's shapes have no place for.
-func (r *run) extension(result *RunResult) *cfharness.RunExtension {
-	limits := r.result.Limits
-	workspace := string(r.cmd.Workspace.Mode)
-	if workspace == "" {
-		workspace = string(sandbox.WorkspaceNone)
-	}
+// extension returns the part of a run's record that the reference's shapes have no place for.
+func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
+	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
 	x := &cfharness.RunExtension{
-		Outcome: cfharness.Outcome(result.Outcome), Signal: result.Signal, DurationMS: result.Duration.Milliseconds(), Backend: result.Backend,
-		Limits:  limitsOf(limits),
-		Network: "none", Workspace: workspace, TreeDigest: r.index.TreeDigest,
-		Stdout: cfharness.StreamSummary{Bytes: result.Stdout.Total, Digest: result.Stdout.Digest, Truncated: result.Stdout.Truncated},
-		Stderr: cfharness.StreamSummary{Bytes: result.Stderr.Total, Digest: result.Stderr.Digest, Truncated: result.Stderr.Truncated},
-		Out:    result.Out, OutSkips: result.OutSkips, Skipped: result.Skipped,
-		TaskID: r.in.Call.Turn,
+		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
+		Backend: o.Backend, Limits: limitsOf(o.Limits), Network: "none", Workspace: workspace,
+		TreeDigest: r.script.index.TreeDigest,
+		Stdout:     summary(&answer.Stdout, o.recounted), Stderr: summary(&answer.Stderr, o.recounted),
+		Out: o.out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
 	}
-	for _, w := range listed(r.result.Writes) {
-		x.Writes = append(x.Writes, cfharness.WorkspaceWrite{Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
+	for _, w := range listed(o.Writes) {
+		x.Writes = append(x.Writes, cfharness.WorkspaceWrite{
+			Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
 	}
-	x.WritesUnlisted = len(r.result.Writes) - len(x.Writes)
-	x.Stdout.Redacted, x.Stderr.Redacted = r.redacted, r.redacted
-	if r.cache != nil {
-		x.CacheDigest = r.cache.used
+	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
+	if r.cmd.cache != nil {
+		x.CacheDigest = r.cmd.cache.used
 	}
-	r.networked(x)
+	if r.cmd.target == policy.TargetHost {
+		x.Network = "host"
+		return x
+	}
+	if r.cmd.proxy == nil {
+		return x
+	}
+	x.Network, x.Unlisted = strings.Join(r.grant.Entry.Network, " "), r.cmd.proxy.Unlisted()
+	for _, c := range r.cmd.proxy.Connections() {
+		// What a script asks for is its own words, in which a secret may be.
+		row := cfharness.Connection{
+			Host: r.cmd.secrets.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
+			Refused: string(c.Refused), Ended: string(c.Ended),
+		}
+		if c.Address.IsValid() {
+			row.Address = c.Address.String()
+		}
+		x.Connections = append(x.Connections, row)
+	}
 	return x
 }
+
+func summary(s *Stream, recounted bool) cfharness.StreamSummary {
+	return cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated, Redacted: recounted}
+}
+
+// maxWrites is how many changes to a workspace a record lists.
+const maxWrites = 500
 
 // listed are the changes that a record has room for, in their order. When there are too many, what was
 // refused comes before what was applied, as in the answer.
@@ -206,26 +281,47 @@ func listed(writes []sandbox.Write) []sandbox.Write {
 	return l
 }
 
-// executionRow is the row of a run, or of an attempt that did not start.
-func (s *Session) executionRow(r *run) json.RawMessage {
-	o := r.out
+// runOutput returns the reference's output object of a run, as far as it came.
+func (s *Session) runOutput(r *run) cfharness.RunOutput {
+	o := cfharness.RunOutput{
+		Type: cfharness.TypeRunOutput, OutputID: r.output, Skill: clip(r.in.Skill), Path: clip(r.in.Path),
+		Status: cfharness.StatusExecuted, Args: r.redactor().Texts(r.in.Args),
+	}
+	f := r.script
+	if r.grant.Decision == "" || f.check() != nil {
+		return o
+	}
+	o.Skill, o.Path, o.SandboxResourcePath = f.skill.Path, f.path, sandboxPath(f.skill, f.path)
+	o.RegistryDigest, o.RegistrySizeBytes = f.file.Digest, &f.file.Size
+	if r.tree != nil {
+		o.ObservedDigest, o.ObservedSizeBytes, o.DigestMatchesRegistry = f.file.Digest, &f.file.Size, new(true)
+	}
+	if c := r.cmd; c != nil {
+		o.ExecutionTarget, o.Runtime, o.Argv, o.Args, o.CWD = string(c.target), c.runtime, c.argv, c.args, c.cwd
+	}
+	return o
+}
+
+// executionRow returns the row of a run, or of an attempt that did not start.
+func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 	row := cfharness.ScriptExecution{
-		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
-		ExecutedAt: provenance.Stamp(r.at), ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
-		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
-		DigestMatchesRegistry: o.DigestMatchesRegistry, RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
+		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,
+		Status: o.Status, ExecutedAt: provenance.Stamp(r.at), ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime,
+		Argv: o.Argv, Args: o.Args, CWD: o.CWD, SandboxResourcePath: o.SandboxResourcePath,
+		RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
+		DigestMatchesRegistry: o.DigestMatchesRegistry,
+		RegistrySizeBytes:     o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
 		ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
 	}
 	if o.Error == nil {
-		row.ResourcePath = hostPath(r.skill, r.path)
+		row.ResourcePath = hostPath(r.script.skill, r.script.path)
 	}
 	return encode(row)
 }
 
-// runEvent is the record of a run, or of an attempt that did not start.
-func (s *Session) runEvent(r *run) *provenance.Event {
-	o := r.out
-	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path, Row: s.executionRow(r)}
+// runEvent returns the record of a run, or of an attempt that did not start.
+func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
+	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path, Row: s.executionRow(r, o)}
 	if o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {
@@ -233,25 +329,10 @@ func (s *Session) runEvent(r *run) *provenance.Event {
 		e.Want, e.Got = o.RegistryDigest.String(), o.ObservedDigest.String()
 	}
 	if r.grant.Decision != "" {
-		e.Decision = s.granted(r.request, r.grant)
+		e.Decision = s.granted(r.request, r.grant.Grant)
 	}
-	e.Invocation = s.invocation(r)
+	e.Invocation = s.invocation(r, o)
 	return e
-}
-
-// runFailed records an attempt that did not start and returns its error.
-func (s *Session) runFailed(ctx context.Context, r *run, failure *Error) (*RunResult, error) {
-	o := &r.out
-	failure.Message = r.redact.Text(failure.Message)
-	o.Status, o.Error = cfharness.StatusError, &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
-	// The target stands in records of errors only where the reference has it.
-	if failure.Code != CodeCwdDenied {
-		o.ExecutionTarget = ""
-	}
-	if err := s.record(ctx, r.request, s.runEvent(r)); err != nil {
-		return nil, err
-	}
-	return &RunResult{Output: r.out}, failure
 }
 
 // stream is what a run printed, as text.
@@ -274,4 +355,77 @@ func (s *Stream) describe(released **string, truncated **bool, length **int64) {
 	if s.Truncated {
 		*truncated, *length = new(true), &s.Total
 	}
+}
+
+// Most characters of a run's output that are shown, of both streams together. The whole streams, as
+// far as they were kept, stay in the session's records.
+const (
+	headShare = 24_000
+	tailShare = 12_000
+)
+
+// cutStreams leaves of both streams what is shown of them: each keeps at least a quarter of the
+// room when it needs it.
+func cutStreams(stdout, stderr *Stream) {
+	head, tail := shares(len(stderr.Head)+len(stderr.Tail), len(stdout.Head)+len(stdout.Tail))
+	stdout.cut(head, tail)
+	stderr.cut(headShare-head, tailShare-tail)
+}
+
+// shares is the room of stdout; stderr has the rest.
+func shares(stderr, stdout int) (head, tail int) {
+	const all = headShare + tailShare
+	var part float64
+	switch {
+	case stderr < all/4:
+		part = 1 - float64(stderr+64)/all
+	case stdout < all/4:
+		part = float64(stdout+64) / all
+	default:
+		part = min(max(float64(stdout)/float64(stdout+stderr), 0.25), 0.75)
+	}
+	return int(part * headShare), int(part * tailShare)
+}
+
+// cut leaves out the middle of a stream that is longer than its share.
+func (s *Stream) cut(head, tail int) {
+	if !s.Truncated {
+		whole := s.Head + s.Tail
+		if utf8.RuneCountInString(whole) <= head+tail {
+			s.Head, s.Tail = whole, ""
+			return
+		}
+		s.Head, s.Tail, s.Truncated = whole, whole, true
+	}
+	s.Head, s.Tail = string(Cut([]byte(s.Head), head)), lastText(s.Tail, tail)
+}
+
+// Cut returns at most the given number of characters from the start of text, ending at a line where
+// one ends in the last fifth, else at a character.
+func Cut(text []byte, room int) []byte {
+	if utf8.RuneCount(text) <= room {
+		return text
+	}
+	end := 0
+	for range max(room, 0) {
+		_, size := utf8.DecodeRune(text[end:])
+		end += size
+	}
+	if line := bytes.LastIndexByte(text[:end], '\n') + 1; line > end*4/5 {
+		return text[:line]
+	}
+	return text[:end]
+}
+
+// lastText returns at most room characters from the end of s.
+func lastText(s string, room int) string {
+	start := len(s)
+	for range room {
+		if start == 0 {
+			break
+		}
+		_, size := utf8.DecodeLastRuneInString(s[:start])
+		start -= size
+	}
+	return s[start:]
 }

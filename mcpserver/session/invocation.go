@@ -9,28 +9,29 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// invocation is the context of a command that was given to the sandbox: sizes and digests of what is
+// invocation returns the context of a command that was given to the sandbox: sizes and digests of what is
 // recorded as its inputs, so no more than the record of the run can be learned from it. It is nil for
 // attempts that did not come so far and for runs elsewhere.
-func (s *Session) invocation(r *run) json.RawMessage {
-	given := r.result != nil
-	if failed := r.out.Error; failed != nil {
-		given = failed.Code == string(CodeCwdDenied) || failed.Code == string(CodeSandboxUnavailable)
+func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
+	if r.cmd == nil || r.cmd.Argv == nil || r.cmd.target == policy.TargetHost {
+		return nil
 	}
-	if !given || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
+	if failed := o.Error; failed != nil && failed.Code != string(CodeCwdDenied) && failed.Code != string(CodeSandboxUnavailable) {
 		return nil
 	}
 	c := cfharness.InvocationContext{
-		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.invocations.Add(1)), RunID: s.id, CreatedAt: provenance.Stamp(r.at),
-		ToolID: r.call.Method, ToolOutputID: r.out.OutputID, Operation: cfharness.OperationCommand,
-		Mode: r.mode.String(), CWD: r.out.CWD, PromptSlot: r.slot(), RunManifest: s.invocationManifest(),
+		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.next(&s.invocations)), RunID: s.id,
+		CreatedAt: provenance.Stamp(r.at), ToolID: r.call.Method, ToolOutputID: r.output,
+		Operation: cfharness.OperationCommand, Mode: r.mode.String(), CWD: o.CWD, PromptSlot: r.promptSlot(),
+		RunManifest: s.invocationManifest(),
 		Inputs: cfharness.InvocationInputs{
-			Argv: cfharness.SummarizeSequence(r.out.Argv), Args: cfharness.SummarizeSequence(r.out.Args), Env: cfharness.SummarizeEnv(r.cmd.Env),
+			Argv: cfharness.SummarizeSequence(o.Argv), Args: cfharness.SummarizeSequence(o.Args),
+			Env: cfharness.SummarizeEnv(r.cmd.Env),
 		},
 		InputLabels: s.inputLabels(r),
 	}
 	if r.in.Stdin != nil {
-		c.Inputs.Stdin = cfharness.SummarizeText(r.redact.Bytes(r.in.Stdin))
+		c.Inputs.Stdin = cfharness.SummarizeText(r.cmd.secrets.Bytes(r.in.Stdin))
 	}
 	return encode(c)
 }
@@ -94,7 +95,7 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 			}
 		}
 	}
-	atom := s.influenceOf(r.slot())
+	atom := s.influenceOf(r.promptSlot())
 	for _, input := range cfharness.LabelledInputs() {
 		if atom == nil || !has(input) {
 			continue

@@ -25,7 +25,7 @@ const (
 	// waitingDescriptors is which part of this process's file descriptors runs that wait may hold.
 	waitingDescriptors = 4
 
-	// placeEvery is how often a run that waits is told how many come before it.
+	// placeEvery is how often a run that waits reports how many come before it.
 	placeEvery = 5 * time.Second
 )
 
@@ -40,10 +40,10 @@ type runQueue struct {
 
 	mu      sync.Mutex
 	free    int
-	events  uint64            // how many there were: principals that came, slots handed out and given back
+	clock   uint64            // ticks when a principal comes, and when a slot is granted or released
 	shares  map[string]*share // of the principals that hold slots or wait
-	waiting []*turn           // in the order in which they came
-	yield   func()            // ends what holds a spare slot; nil when nothing does
+	waiting []*slot           // in the order in which they came
+	yield   func()            // ends what holds a spare slot; nil if nothing does
 	closed  bool
 }
 
@@ -51,132 +51,126 @@ type runQueue struct {
 type share struct {
 	principal     string
 	held, waiting int
-	last          uint64 // event: it came, was handed a slot, or gave one back
+	last          uint64 // when it came, was granted a slot, or released one
 }
 
-// turn is one run that waits or holds a slot.
-type turn struct {
+// slot is held by one run, or waited for.
+type slot struct {
 	*share
-	queued bool          // it had to wait
-	done   chan struct{} // closed when the turn has come, or never will
-	err    error         // why it never will; read after done
+	queue    *runQueue
+	queued   bool          // it was not free at once
+	settled  chan struct{} // closed when the slot is granted, or never will be
+	err      error         // why it never will be; read after settled
+	spare    bool
+	released bool
 }
 
-// newRunQueue returns a queue of as many slots, of DefaultConcurrent when that is none.
+// newRunQueue returns a queue of as many slots, of DefaultConcurrent if that is none.
 func newRunQueue(slots int) *runQueue {
 	if slots <= 0 {
 		slots = DefaultConcurrent()
 	}
 	most := int(min(maxWaiting, max(descriptors()/waitingDescriptors, 2)))
-	return &runQueue{most: most, mostEach: min(maxWaitingEach, most/2), free: min(slots, MaxConcurrent), shares: make(map[string]*share)}
+	return &runQueue{most: most, mostEach: min(maxWaitingEach, most/2), free: min(slots, MaxConcurrent),
+		shares: make(map[string]*share)}
 }
 
-// acquire waits for a slot, which release gives back, and reports whether there was none at once. While it
-// waits it calls tell: at once, and when that has changed after a while, with how many runs come before
-// this one as things stand.
+// acquire waits for a slot, which must be released. While it waits it calls report: at once, and when that
+// has changed after a while, with how many runs come before this one as things are.
 //
 // Errors: that of ctx, errCrowded, errEnded.
-func (q *runQueue) acquire(ctx context.Context, principal string, tell func(before int)) (release func(), waited bool, err error) {
-	t, err := q.join(principal)
-	if err != nil {
-		return nil, false, err
+func (q *runQueue) acquire(ctx context.Context, principal string, report func(before int)) (*slot, error) {
+	s, err := q.join(principal)
+	if err != nil || !s.queued {
+		return s, err
 	}
-	if err := q.wait(ctx, t, tell); err != nil {
-		return nil, t.queued, err
+	ticker := time.NewTicker(placeEvery)
+	defer ticker.Stop()
+	for reported := -1; ; {
+		if before := q.before(s); before >= 0 && before != reported {
+			reported = before
+			report(before)
+		}
+		select {
+		case <-s.settled:
+			if s.err != nil {
+				return nil, s.err
+			}
+			return s, nil
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, q.giveUp(s, ctx.Err())
+		}
 	}
-	return func() { q.release(t) }, t.queued, nil
 }
 
-// spare takes a slot when another one stays free and nobody waits. It calls yield, with the queue locked,
+// spare takes a slot if another one stays free and nobody waits. It calls yield, with the queue locked,
 // when a run has to wait: the slot is then wanted back. One spare slot is held at a time.
-func (q *runQueue) spare(principal string, yield func()) (release func(), ok bool) {
+func (q *runQueue) spare(principal string, yield func()) (*slot, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.free < 2 || len(q.waiting) > 0 {
 		return nil, false
 	}
+	s := q.newSlot(principal)
+	q.grant(s)
+	s.spare, q.yield = true, yield
+	return s, true
+}
+
+// newSlot returns a slot of a principal that is not granted yet. q.mu is held.
+func (q *runQueue) newSlot(principal string) *slot {
 	own := q.shares[principal]
 	if own == nil {
-		own = &share{principal: principal}
+		q.clock++
+		own = &share{principal: principal, last: q.clock}
 		q.shares[principal] = own
 	}
-	t := &turn{share: own, done: make(chan struct{})}
-	q.grant(t)
-	q.yield = yield
-	return func() {
-		q.mu.Lock()
-		q.yield = nil
-		q.mu.Unlock()
-		q.release(t)
-	}, true
+	return &slot{share: own, queue: q, settled: make(chan struct{})}
 }
 
 // join takes a free slot, or a place among those that wait.
-func (q *runQueue) join(principal string) (*turn, error) {
+func (q *runQueue) join(principal string) (*slot, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return nil, errEnded
 	}
-	own := q.shares[principal]
-	if own == nil {
-		q.events++
-		own = &share{principal: principal, last: q.events}
+	s := q.newSlot(principal)
+	if q.free > 0 {
+		q.grant(s)
+		return s, nil
 	}
-	t := &turn{share: own, done: make(chan struct{})}
-	if q.free == 0 {
-		if own.waiting >= q.mostEach || len(q.waiting) >= q.most && !q.makeRoom(own) {
-			return nil, errCrowded
-		}
-		if q.yield != nil {
-			q.yield()
-		}
-		t.queued = true
-		own.waiting++
-		q.waiting = append(q.waiting, t)
-	} else {
-		q.grant(t)
+	if s.waiting >= q.mostEach || len(q.waiting) >= q.most && !q.makeRoom(s.share) {
+		q.forget(s.share)
+		return nil, errCrowded
 	}
-	q.shares[principal] = own
-	return t, nil
+	if q.yield != nil {
+		q.yield()
+	}
+	s.queued = true
+	s.waiting++
+	q.waiting = append(q.waiting, s)
+	return s, nil
 }
 
 // makeRoom sends the last run of the principal away of which most wait, if they stay no fewer than own's.
 func (q *runQueue) makeRoom(own *share) bool {
 	last := q.waiting[len(q.waiting)-1]
-	for _, t := range slices.Backward(q.waiting) {
-		if t.waiting > last.waiting {
-			last = t
+	for _, s := range slices.Backward(q.waiting) {
+		if s.waiting > last.waiting {
+			last = s
 		}
 	}
 	return last.waiting > own.waiting+1 && q.leave(last, errCrowded)
 }
 
-// wait returns when the turn has come, or with an error when it is given up.
-func (q *runQueue) wait(ctx context.Context, t *turn, tell func(before int)) error {
-	ticker := time.NewTicker(placeEvery)
-	defer ticker.Stop()
-	for told := -1; ; {
-		if before := q.before(t); before >= 0 && before != told {
-			told = before
-			tell(before)
-		}
-		select {
-		case <-t.done:
-			return t.err
-		case <-ticker.C:
-		case <-ctx.Done():
-			return q.giveUp(t, ctx.Err())
-		}
-	}
-}
-
-// before is how many runs would come before t if slots were given back to nobody's share, -1 when t does
-// not wait.
-func (q *runQueue) before(t *turn) int {
+// before returns how many runs would come before s if slots were released to nobody's share, or -1 if s
+// does not wait.
+func (q *runQueue) before(s *slot) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	place := slices.Index(q.waiting, t)
+	place := slices.Index(q.waiting, s)
 	if place < 0 {
 		return -1
 	}
@@ -184,74 +178,76 @@ func (q *runQueue) before(t *turn) int {
 	for _, other := range q.waiting[:place] {
 		passed[other.share]++
 	}
-	level, n := t.held+passed[t.share], 0
+	level, n := s.held+passed[s.share], 0
 	clear(passed)
 	for _, other := range q.waiting {
 		reached := other.held + passed[other.share]
 		passed[other.share]++
-		if reached < level || reached == level && other.last < t.last {
+		if reached < level || reached == level && other.last < s.last {
 			n++
 		}
 	}
 	return n
 }
 
-// giveUp leaves the queue, or gives back the slot that came meanwhile. It returns err.
-func (q *runQueue) giveUp(t *turn, err error) error {
+// giveUp leaves the queue, or releases the slot that was granted at the same time. It returns err.
+func (q *runQueue) giveUp(s *slot, err error) error {
 	q.mu.Lock()
-	waited := q.leave(t, err)
+	left := q.leave(s, err)
 	q.mu.Unlock()
-	if !waited && t.err == nil {
-		q.release(t)
+	if !left && s.err == nil {
+		s.release()
 	}
 	return err
 }
 
-// leave ends the wait of a turn, and reports whether it waited.
-func (q *runQueue) leave(t *turn, err error) bool {
-	i := slices.Index(q.waiting, t)
+// leave ends the wait of a slot, with err or because it is granted, and reports whether it waited.
+func (q *runQueue) leave(s *slot, err error) bool {
+	i := slices.Index(q.waiting, s)
 	if i < 0 {
 		return false
 	}
 	q.waiting = slices.Delete(q.waiting, i, i+1)
-	t.waiting--
-	t.end(err)
-	q.forget(t.share)
+	s.waiting--
+	s.err = err
+	close(s.settled)
+	q.forget(s.share)
 	return true
 }
 
-// release gives the slot of a turn back, and on to who is next.
-func (q *runQueue) release(t *turn) {
+// release gives a slot back, once, and on to who is next.
+func (s *slot) release() {
+	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.free++
-	q.events++
-	t.held--
-	t.last = q.events
-	q.forget(t.share)
-	if len(q.waiting) == 0 {
+	if s.released {
 		return
 	}
-	next := slices.MinFunc(q.waiting, func(a, b *turn) int {
-		return cmp.Or(cmp.Compare(a.held, b.held), cmp.Compare(a.last, b.last))
-	})
-	q.grant(next)
-}
-
-// grant hands a free slot to a turn.
-func (q *runQueue) grant(t *turn) {
-	q.free--
-	q.events++
-	t.held++
-	t.last = q.events
-	if !q.leave(t, nil) {
-		t.end(nil)
+	s.released = true
+	if s.spare {
+		q.yield = nil
+	}
+	q.free++
+	q.clock++
+	s.held--
+	s.last = q.clock
+	q.forget(s.share)
+	if len(q.waiting) > 0 {
+		q.grant(slices.MinFunc(q.waiting, func(a, b *slot) int {
+			return cmp.Or(cmp.Compare(a.held, b.held), cmp.Compare(a.last, b.last))
+		}))
 	}
 }
 
-func (t *turn) end(err error) {
-	t.err = err
-	close(t.done)
+// grant hands a free slot out. q.mu is held.
+func (q *runQueue) grant(s *slot) {
+	q.free--
+	q.clock++
+	s.held++
+	s.last = q.clock
+	if !q.leave(s, nil) {
+		close(s.settled)
+	}
 }
 
 // forget drops the share of a principal that has none any more.

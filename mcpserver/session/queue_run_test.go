@@ -90,7 +90,7 @@ func TestRunStandsAside(t *testing.T) {
 	b := newQueueBench(t)
 	var told []string
 	ses, call := b.call("run_skill_script")
-	call.Aside = func() bool { told = append(told, "aside"); return true }
+	call.YieldSlot = func() bool { told = append(told, "aside"); return true }
 	call.Progress = func(message string) {
 		if told = append(told, message); strings.HasPrefix(message, "waiting") {
 			close(b.runner.end)
@@ -110,7 +110,7 @@ func TestRunFindsNoRoom(t *testing.T) {
 	ses, call := b.call("run_skill_script")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	call.Aside, call.Progress = func() bool { return false }, func(string) { cancel() }
+	call.YieldSlot, call.Progress = func() bool { return false }, func(string) { cancel() }
 	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeServerBusy) {
 		t.Errorf("RunScript = %v", err)
 	}
@@ -204,10 +204,10 @@ func TestRunIsCrowdedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
+	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
 	failure, ok := errors.AsType[*Error](err)
-	if !ok || failure.Code != CodeServerBusy || !strings.Contains(failure.Remedy, "call again") || result.OutputObject() == nil {
-		t.Errorf("RunScript = %+v, %v", result, err)
+	if !ok || failure.Code != CodeServerBusy || !strings.Contains(failure.Remedy, "call again") || failure.Output == nil {
+		t.Errorf("RunScript = %v", err)
 	}
 	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, string(CodeServerBusy)) {
 		t.Errorf("executions:\n%s", rows)

@@ -15,9 +15,9 @@ import (
 )
 
 // came reports whether a turn has its slot.
-func (t *turn) came() bool {
+func (t *slot) came() bool {
 	select {
-	case <-t.done:
+	case <-t.settled:
 		return t.err == nil
 	default:
 		return false
@@ -25,9 +25,9 @@ func (t *turn) came() bool {
 }
 
 // mustJoin has one run of each principal join, in this order.
-func mustJoin(t testing.TB, q *runQueue, principals string) []*turn {
+func mustJoin(t testing.TB, q *runQueue, principals string) []*slot {
 	t.Helper()
-	var turns []*turn
+	var turns []*slot
 	for p := range strings.FieldsSeq(principals) {
 		turn, err := q.join(p)
 		if err != nil {
@@ -60,13 +60,13 @@ func TestQueueOrder(t *testing.T) {
 			waiting := mustJoin(t, q, tt.waiting)
 			var served []string
 			for p := range strings.FieldsSeq(tt.back) {
-				i := slices.IndexFunc(held, func(h *turn) bool { return h.principal == p })
+				i := slices.IndexFunc(held, func(h *slot) bool { return h.principal == p })
 				if p == "-" {
 					i = len(held) - 1
 				}
-				q.release(held[i])
+				held[i].release()
 				held = slices.Delete(held, i, i+1)
-				i = slices.IndexFunc(waiting, (*turn).came)
+				i = slices.IndexFunc(waiting, (*slot).came)
 				held, served = append(held, waiting[i]), append(served, waiting[i].principal)
 				waiting = slices.Delete(waiting, i, i+1)
 			}
@@ -101,7 +101,7 @@ func TestQueueIsBounded(t *testing.T) {
 	var away int
 	for i, turn := range append(a[:0:0], a...) {
 		select {
-		case <-turn.done:
+		case <-turn.settled:
 			if away++; turn.err != errCrowded || i < len(a)-2 {
 				t.Errorf("run %d of %d is sent away with %v", i, len(a), turn.err)
 			}
@@ -125,12 +125,12 @@ func TestQueueTellsPlaces(t *testing.T) {
 		var told []int
 		var waits sync.WaitGroup
 		waits.Go(func() {
-			release, _, err := q.acquire(t.Context(), "c", func(before int) { told = append(told, before) })
+			held, err := q.acquire(t.Context(), "c", func(before int) { told = append(told, before) })
 			if err != nil {
 				t.Errorf("acquire = %v", err)
 				return
 			}
-			release()
+			held.release()
 		})
 		synctest.Wait()
 		if !slices.Equal(told, []int{1}) {
@@ -141,10 +141,10 @@ func TestQueueTellsPlaces(t *testing.T) {
 		if len(told) != 1 {
 			t.Errorf("told %v although nothing changed", told)
 		}
-		q.release(held)
+		held.release()
 		time.Sleep(placeEvery)
 		synctest.Wait()
-		q.release(others[2])
+		others[2].release()
 		waits.Wait()
 		if !slices.Equal(told, []int{1, 0}) {
 			t.Errorf("told %v, want [1 0]", told)
@@ -173,7 +173,7 @@ func TestQueueGiveUp(t *testing.T) {
 	if err := q.giveUp(turns[0], ctx.Err()); err != context.Canceled {
 		t.Errorf("giveUp = %v", err)
 	}
-	q.release(held)
+	held.release()
 	if !turns[1].came() {
 		t.Fatal("the slot did not pass over who gave up")
 	}
@@ -189,11 +189,11 @@ func TestQueueClose(t *testing.T) {
 	turns := mustJoin(t, q, "a b")
 	q.close()
 	for _, turn := range turns {
-		if <-turn.done; turn.err != errEnded {
+		if <-turn.settled; turn.err != errEnded {
 			t.Errorf("the wait ended with %v, want errEnded", turn.err)
 		}
 	}
-	q.release(held)
+	held.release()
 	if _, err := q.join("a"); err != errEnded {
 		t.Errorf("join after the end = %v, want errEnded", err)
 	}
@@ -222,7 +222,7 @@ func TestQueueRules(t *testing.T) {
 				i := r.IntN(len(m.running))
 				m.held[m.running[i].principal]--
 				m.last[m.running[i].principal] = 2 * m.step
-				m.q.release(m.running[i])
+				m.running[i].release()
 				m.running = slices.Delete(m.running, i, i+1)
 			}
 			m.check()
@@ -235,7 +235,7 @@ type queueModel struct {
 	t                *testing.T
 	q                *runQueue
 	slots, step      int
-	waiting, running []*turn
+	waiting, running []*slot
 	held, last       map[string]int // of those that wait or run: slots, and when they last had one, or came
 }
 
@@ -245,7 +245,7 @@ func (m *queueModel) join(principal string) {
 		m.t.Errorf("join(%s) = %v", principal, err)
 		return
 	}
-	ofIt := func(other *turn) bool { return other.principal == principal }
+	ofIt := func(other *slot) bool { return other.principal == principal }
 	if !slices.ContainsFunc(m.waiting, ofIt) && !slices.ContainsFunc(m.running, ofIt) {
 		m.last[principal] = 2 * m.step
 	}
@@ -256,11 +256,11 @@ func (m *queueModel) join(principal string) {
 func (m *queueModel) check() {
 	m.t.Helper()
 	for {
-		i := slices.IndexFunc(m.waiting, (*turn).came)
+		i := slices.IndexFunc(m.waiting, (*slot).came)
 		if i < 0 {
 			break
 		}
-		want := slices.MinFunc(m.waiting, func(a, b *turn) int {
+		want := slices.MinFunc(m.waiting, func(a, b *slot) int {
 			return cmp.Or(cmp.Compare(m.held[a.principal], m.held[b.principal]), cmp.Compare(m.last[a.principal], m.last[b.principal]))
 		})
 		if m.waiting[i] != want {
@@ -282,8 +282,8 @@ func TestQueueStarvesNobody(t *testing.T) {
 	greedy := mustJoin(t, q, strings.Repeat("a b c ", 20))
 	modest := mustJoin(t, q, "d")[0]
 	for n := 0; !modest.came(); n++ {
-		i := slices.IndexFunc(greedy, (*turn).came)
-		q.release(greedy[i])
+		i := slices.IndexFunc(greedy, (*slot).came)
+		greedy[i].release()
 		greedy = append(slices.Delete(greedy, i, i+1), mustJoin(t, q, greedy[i].principal)...)
 		if n > 4 {
 			t.Fatalf("%d runs of others were served first", n)
@@ -307,7 +307,7 @@ func TestQueueStorm(t *testing.T) {
 			if leaves {
 				go cancel()
 			}
-			release, _, err := q.acquire(ctx, string(rune('a'+i%4)), func(int) {})
+			held, err := q.acquire(ctx, string(rune('a'+i%4)), func(int) {})
 			if err != nil {
 				if !leaves || !errors.Is(err, context.Canceled) {
 					t.Errorf("acquire = %v", err)
@@ -318,11 +318,11 @@ func TestQueueStorm(t *testing.T) {
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
 			for range r.IntN(50) {
-				q.before(&turn{share: &share{}})
+				q.before(&slot{share: &share{}})
 			}
 			running.Add(-1)
 			ran.Add(1)
-			release()
+			held.release()
 		})
 	}
 	group.Wait()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
@@ -38,153 +37,176 @@ type ReadResult struct {
 	MIMEType  string
 	Want, Got digest.Digest // of the file when the session loaded the skill, and now
 	Changed   bool          // Want and Got differ
-	Rescanned bool          // the registry was brought up to date because of a change
 	Output    cfharness.ReadOutput
 
-	shown digest.Digest // of Data, when that is not the whole file
+	kind      skills.Kind
+	indexSize int64         // of the file when it was indexed
+	sliced    bool          // Data is what is shown of a text
+	shown     digest.Digest // of Data, when that is not the whole file
 }
 
-// OutputObject is the reference's output object, also of a read that failed.
-func (r *ReadResult) OutputObject() any {
-	if r == nil {
-		return nil
-	}
-	return r.Output
+// read is one call of ReadResource or ReadURI, as far as it came.
+type read struct {
+	*request
+	in    ReadRequest
+	grant policy.Grant // zero until it was given
+	file  *ReadResult  // nil until it was read
+}
+
+func (s *Session) newRead(in ReadRequest) *read {
+	r := &read{request: s.newRequest(in.Call, policy.Read), in: in}
+	r.output = s.outputID(in.Call.Method)
+	return r
 }
 
 // ReadResource reads a file by skill and path: look up, check the path, decide, read, record,
 // answer. A file that changed since the session loaded the skill is returned, marked, with both
 // digests. Reading needs no activation and is none.
 //
-// Errors: *Denied, *Error; the result is then nil or holds only Output.
-func (s *Session) ReadResource(ctx context.Context, r ReadRequest) (*ReadResult, error) {
-	req := s.newRequest(r.Call, policy.Read)
-	req.summary.Skill, req.summary.Path, req.summary.MaxBytes = new(clip(r.Skill)), new(clip(r.Path)), &r.MaxBytes
-	out := s.newRead(r)
-	sk, err := s.lookup(r.Call, r.Skill)
-	if excluded := s.excludes(req, r.Skill, err); excluded != nil {
-		return nil, s.deny(ctx, req, excluded)
+// Errors: *Denied, *Error.
+func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult, error) {
+	r := s.newRead(in)
+	r.summary.Skill, r.summary.Path, r.summary.MaxBytes = new(clip(in.Skill)), new(clip(in.Path)), &in.MaxBytes
+	sk, err := s.lookup(in.Call, in.Skill)
+	if denial := s.excludes(r.request, in.Skill, err); denial != nil {
+		return nil, s.notRead(ctx, r, denial)
 	}
 	if err != nil {
-		return s.readFailed(ctx, req, out, s.lookupError(r.Call, err))
+		return nil, s.notRead(ctx, r, s.lookupError(in.Call, err))
 	}
 	if a := s.activated(sk.Path); a != nil {
 		sk = a.skill
 	}
-	out.Skill, req.skill = sk, sk
-	if out.Path, err = skills.CleanPath(r.Path); err != nil {
-		return s.readFailed(ctx, req, out, &Error{Code: CodeResourcePathInvalid, Message: err.Error(),
-			Remedy: "use a path from the skill's file list, relative to the skill, with / between names", Err: err})
+	path, err := skills.CleanPath(in.Path)
+	if err != nil {
+		return nil, s.notRead(ctx, r, resourcePathInvalid.because(err))
 	}
-	req.path = out.Path
-	grant, denial := s.decideRead(req)
-	if denial != nil {
-		return nil, s.deny(ctx, req, denial)
+	if r.grant, err = s.decide(r.request, sk, policy.Request{}); err != nil {
+		return nil, s.notRead(ctx, r, err)
 	}
-	req.grant = &grant
-	if err := s.fetch(ctx, out); err != nil {
-		return s.fetchFailed(ctx, req, out, err)
+	if r.file, err = s.fetch(ctx, r.request, sk, path); err != nil {
+		return nil, s.notRead(ctx, r, err)
 	}
-	if out.Changed && s.cfg.RefuseDrift {
-		out.Data = nil
-		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed since it was indexed", clip(out.Path)),
-			Remedy: "call load_skill again for the current version"})
+	if r.file.Changed && s.cfg.RefuseDrift {
+		return nil, s.notRead(ctx, r, resourceChanged.because(nil, "{path}", quote(path)))
 	}
-	whole := out.Data
-	out.slice(r.MaxBytes, r.MaxChars)
-	if err := s.keepPart(ctx, out, whole); err != nil {
-		return nil, err
-	}
-	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
-		return nil, err
-	}
-	return out, nil
+	whole := r.file.Data
+	r.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
+	return s.show(ctx, r, whole)
 }
 
 // ReadURI reads a whole file by its skill:// URI. A file that no longer equals the snapshot is not
-// returned: the caller is told to list again and the registry is brought up to date.
+// returned: the error says to list again, and the registry is brought up to date.
 //
 // Errors: *Denied, *Error.
-func (s *Session) ReadURI(ctx context.Context, r ReadRequest) (*ReadResult, error) {
-	req := s.newRequest(r.Call, policy.Read)
-	out := s.newRead(r)
-	sk, file, err := s.visible(r.Call).Resolve(r.URI)
-	if err != nil || file == "" {
-		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceNotFound, Message: fmt.Sprintf("no resource %q", clip(r.URI)),
-			Remedy: "list the resources for the URIs there are", Err: err})
+func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, error) {
+	r := s.newRead(in)
+	sk, path, err := s.visible(in.Call).Resolve(in.URI)
+	if err != nil || path == "" {
+		return nil, s.notRead(ctx, r, resourceUnknown.because(err, "{uri}", quote(in.URI)))
 	}
-	out.Skill, out.Path, req.skill, req.path = sk, file, sk, file
-	req.summary.Skill, req.summary.Path = &sk.Path, &file
-	grant, denial := s.decideRead(req)
-	if denial != nil {
-		return nil, s.deny(ctx, req, denial)
+	r.summary.Skill, r.summary.Path = &sk.Path, &path
+	if r.grant, err = s.decide(r.request, sk, policy.Request{}); err != nil {
+		return nil, s.notRead(ctx, r, err)
 	}
-	req.grant = &grant
-	if err := s.fetch(ctx, out); err != nil {
-		return s.fetchFailed(ctx, req, out, err)
+	if r.file, err = s.fetch(ctx, r.request, sk, path); err != nil {
+		return nil, s.notRead(ctx, r, err)
 	}
-	if out.Changed {
+	if r.file.Changed {
 		_, err := s.cfg.Registry.RescanSkill(ctx, sk)
-		out.Rescanned, out.Data = err == nil, nil
-		return s.readFailed(ctx, req, out, &Error{Code: CodeResourceChanged, Message: fmt.Sprintf("%q changed since it was listed", clip(r.URI)),
-			Remedy: "list the resources again and read the current one", Err: err})
+		failure := resourceRelisted.because(err, "{uri}", quote(in.URI))
+		failure.Rescanned = err == nil
+		return nil, s.notRead(ctx, r, failure)
 	}
-	out.Output.MaxBytes = nil
-	if err := s.keepPart(ctx, out, out.Data); err != nil {
-		return nil, err
+	return s.show(ctx, r, r.file.Data)
+}
+
+// maxKeptWhole is the size in bytes up to which a file is kept whole when a part of it is shown, so
+// that its other parts cost nothing more.
+const maxKeptWhole = 1 << 20
+
+// show keeps what is shown of a file, the whole or of a large file the part, whose own digest is then
+// recorded, and records the read.
+//
+// Errors: *Error with code provenance_unavailable.
+func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult, error) {
+	out := r.file
+	if len(out.Data) > 0 {
+		shown := whole
+		if len(whole) > maxKeptWhole {
+			shown = out.Data
+		}
+		d, err := s.keepShown(ctx, shown)
+		if err != nil {
+			return nil, err
+		}
+		if len(shown) < len(whole) {
+			out.shown = d
+		}
 	}
-	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
+	out.Output = r.readOutput()
+	if err := s.record(ctx, r.request, s.readEvent(r, &out.Output)); err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (s *Session) newRead(r ReadRequest) *ReadResult {
-	out := &ReadResult{Path: clip(r.Path), Offset: r.Offset}
-	out.Output = cfharness.ReadOutput{
-		Type: cfharness.TypeReadOutput, OutputID: s.outputID(r.Call.Method), Skill: clip(r.Skill), Path: out.Path,
-		Status: cfharness.StatusRead, CFCPromptRole: cfharness.PromptRoleContext,
+// keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
+//
+// Errors: *Error with code provenance_unavailable.
+func (s *Session) keepShown(ctx context.Context, data []byte) (digest.Digest, error) {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.ended.Load() {
+		return "", recordError(errEnded)
 	}
-	return out
-}
-
-// fetch reads the file and notes the facts of it.
-func (s *Session) fetch(ctx context.Context, out *ReadResult) error {
-	sk := out.Skill
-	content, err := sk.Read(ctx, out.Path, skills.MaxFile)
+	d, err := s.cfg.Records.Keep(context.WithoutCancel(ctx), s.id, data)
 	if err != nil {
-		return err
+		s.broken.Store(true)
+		return "", recordError(err)
 	}
-	out.URI = sk.URI(out.Path)
-	out.Data, out.Size, out.Got, out.Changed = content.Data, content.Size, content.Digest, !content.Matches
-	out.Want, out.MIMEType = sk.Digest, "text/markdown"
-	size, kind := sk.Size, skills.Kind("other")
-	if resource := sk.Resource(ctx, out.Path); resource != nil {
-		out.Want, out.MIMEType, size, kind = resource.Digest, resource.MIMEType, resource.Size, resource.Kind
-	}
-	out.Text = utf8.Valid(content.Data) && !bytes.ContainsRune(content.Data, 0)
-	o := &out.Output
-	o.Skill, o.Path, o.Kind, o.SandboxResourcePath = sk.Path, out.Path, string(kind), sandboxPath(sk, out.Path)
-	o.RegistryDigest, o.ObservedDigest, o.DigestMatchesRegistry = out.Want, out.Got, &content.Matches
-	o.RegistrySizeBytes, o.ObservedSizeBytes = &size, &out.Size
-	o.ContentKind = "text"
-	if !out.Text {
-		o.ContentKind, o.Status = "binary", cfharness.StatusBinary
-	}
-	if out.Changed {
-		o.Diagnostics = append(o.Diagnostics, cfharness.RegistryDiagnostic{Severity: "warning", Code: "skill-resource-snapshot-mismatch",
-			Detail: "the file changed since it was indexed", Path: out.Path})
-	}
-	return nil
+	return d, nil
 }
 
-// slice cuts the data to what is shown, at a line or a character. The record says the same.
-func (r *ReadResult) slice(most int64, chars int) {
+// fetch reads a file of a skill.
+//
+// Errors: *policy.Denial where the reference has one, *Error.
+func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path string) (*ReadResult, error) {
+	content, err := sk.Read(ctx, path, skills.MaxFile)
+	switch {
+	case errors.Is(err, skills.ErrOutsideRoot):
+		return nil, r.denial(fileOutsideRoot, sk.Path, path)
+	case errors.Is(err, skills.ErrPermission):
+		return nil, r.denial(fileNotReadable, sk.Path, path)
+	case err != nil:
+		failure := readError(err, path)
+		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == CodeResourceNotIndexed {
+			if reason := unserved(index.Diagnostics, path); reason != "" {
+				failure = resourceNotServed.because(err, "{path}", quote(path), "{reason}", reason)
+			}
+		}
+		return nil, failure
+	}
+	out := &ReadResult{
+		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
+		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
+		Text:      utf8.Valid(content.Data) && bytes.IndexByte(content.Data, 0) < 0,
+		indexSize: sk.Size, kind: "other",
+	}
+	if resource := sk.Resource(ctx, path); resource != nil {
+		out.Want, out.MIMEType, out.indexSize, out.kind = resource.Digest, resource.MIMEType, resource.Size, resource.Kind
+	}
+	return out, nil
+}
+
+// slice cuts the data to what is shown from an offset, at a line or a character. The record says the same.
+func (r *ReadResult) slice(offset, most int64, chars int) {
+	r.Offset = offset
 	if !r.Text {
 		r.Data = nil
 		return
 	}
-	start := min(r.Offset, r.Size)
+	start := min(offset, r.Size)
 	for start > 0 && start < r.Size && !utf8.RuneStart(r.Data[start]) {
 		start++
 	}
@@ -192,65 +214,82 @@ func (r *ReadResult) slice(most int64, chars int) {
 	for end > start && end < r.Size && !utf8.RuneStart(r.Data[end]) {
 		end--
 	}
-	r.Offset, r.Data = start, r.Data[start:end]
+	r.Offset, r.Data, r.sliced = start, r.Data[start:end], true
 	if chars > 0 {
 		r.Data = Cut(r.Data, chars)
-		end = start + int64(len(r.Data))
 	}
-	text := string(r.Data)
-	r.Output.Content, r.Output.MaxBytes, r.Output.Truncated = &text, &most, new(start > 0 || end < r.Size)
 }
 
-// readEvent is the record of a read; every attempt has one, errors included.
-func (s *Session) readEvent(req *request, out *ReadResult) *provenance.Event {
-	o := out.Output
+// readOutput returns the reference's output object of a read, as far as it came.
+func (r *read) readOutput() cfharness.ReadOutput {
+	o := cfharness.ReadOutput{
+		Type: cfharness.TypeReadOutput, OutputID: r.output, Skill: clip(r.in.Skill), Path: clip(r.in.Path),
+		Status: cfharness.StatusRead, CFCPromptRole: cfharness.PromptRoleContext,
+	}
+	f := r.file
+	if f == nil {
+		return o
+	}
+	o.Skill, o.Path, o.Kind, o.SandboxResourcePath = f.Skill.Path, f.Path, string(f.kind), sandboxPath(f.Skill, f.Path)
+	o.RegistryDigest, o.ObservedDigest, o.DigestMatchesRegistry = f.Want, f.Got, new(!f.Changed)
+	o.RegistrySizeBytes, o.ObservedSizeBytes, o.ContentKind = &f.indexSize, &f.Size, "text"
+	if !f.Text {
+		o.ContentKind, o.Status = "binary", cfharness.StatusBinary
+	}
+	if f.Changed {
+		o.Diagnostics = append(o.Diagnostics, cfharness.RegistryDiagnostic{
+			Severity: "warning", Code: "skill-resource-snapshot-mismatch",
+			Detail: "the file changed since it was indexed", Path: f.Path,
+		})
+	}
+	if f.sliced {
+		end := f.Offset + int64(len(f.Data))
+		o.Content, o.MaxBytes, o.Truncated = new(string(f.Data)), &r.in.MaxBytes, new(f.Offset > 0 || end < f.Size)
+	}
+	return o
+}
+
+// readEvent returns the record of a read; every attempt has one, errors included.
+func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event {
 	row := cfharness.ResourceRead{
-		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path, Status: o.Status,
-		ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind, SandboxResourcePath: o.SandboxResourcePath,
-		RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest, DigestMatchesRegistry: o.DigestMatchesRegistry,
-		RegistrySizeBytes: o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes, ContentKind: o.ContentKind,
+		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,
+		Status: o.Status, ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind,
+		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
+		DigestMatchesRegistry: o.DigestMatchesRegistry,
+		RegistrySizeBytes:     o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes, ContentKind: o.ContentKind,
 		MaxBytes: o.MaxBytes, Truncated: o.Truncated, Diagnostics: o.Diagnostics, Error: o.Error,
-		Skillsd: &cfharness.ReadExtension{Via: req.call.Method, TaskID: req.call.Turn},
+		Skillsd: &cfharness.ReadExtension{Via: r.call.Method, TaskID: r.call.Turn},
 	}
 	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path, Detail: string(o.Status)}
-	if o.Error != nil {
+	if f := r.file; o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {
-		row.ResourcePath = hostPath(out.Skill, out.Path)
-		row.Skillsd.Offset, row.Skillsd.Bytes, row.Skillsd.Shown = &out.Offset, new(int64(len(out.Data))), out.shown
-		e.Want, e.Got = out.Want.String(), out.Got.String()
+		row.ResourcePath = hostPath(f.Skill, f.Path)
+		row.Skillsd.Offset, row.Skillsd.Bytes, row.Skillsd.Shown = &f.Offset, new(int64(len(f.Data))), f.shown
+		e.Want, e.Got = f.Want.String(), f.Got.String()
 	}
-	if req.grant != nil {
-		e.Decision = s.granted(req, *req.grant)
+	if r.grant.Decision != "" {
+		e.Decision = s.granted(r.request, r.grant)
 	}
 	e.Row = encode(row)
 	return e
 }
 
-// fetchFailed answers a file that could not be read: a denial where the reference has one.
-func (s *Session) fetchFailed(ctx context.Context, req *request, out *ReadResult, err error) (*ReadResult, error) {
-	switch {
-	case errors.Is(err, skills.ErrOutsideRoot):
-		return nil, s.deny(ctx, req, s.denial(req, policy.CodeResourceOutsideRoot, "the file lies outside of its skill", "the operator can put the file inside the skill"))
-	case errors.Is(err, skills.ErrPermission):
-		return nil, s.deny(ctx, req, s.denial(req, policy.CodePermissionDenied, "the server may not read this file", "the operator can make the file readable for the server"))
+// notRead records why a file was not read, and returns what its caller is answered.
+func (s *Session) notRead(ctx context.Context, r *read, err error) error {
+	if denial, ok := errors.AsType[*policy.Denial](err); ok {
+		return s.deny(ctx, r.request, denial)
 	}
-	failure := readError(err, out.Path)
-	if index, indexErr := out.Skill.Index(ctx); indexErr == nil && failure.Code == CodeResourceNotIndexed {
-		if reason := unserved(index.Diagnostics, out.Path); reason != "" {
-			failure.Message = fmt.Sprintf("%q is not served: %s", clip(out.Path), reason)
-		}
+	failure, ok := errors.AsType[*Error](err)
+	if !ok {
+		failure = Internal(err)
 	}
-	return s.readFailed(ctx, req, out, failure)
-}
-
-// readFailed records a failed read and returns its error.
-func (s *Session) readFailed(ctx context.Context, req *request, out *ReadResult, failure *Error) (*ReadResult, error) {
-	o := &out.Output
+	o := r.readOutput()
 	o.Status, o.Error = cfharness.StatusError, &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
 	o.Content = nil
-	if err := s.record(ctx, req, s.readEvent(req, out)); err != nil {
-		return nil, err
+	if err := s.record(ctx, r.request, s.readEvent(r, &o)); err != nil {
+		return err
 	}
-	return out, failure
+	failure.Output = o
+	return failure
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path"
 	"path/filepath"
+	"sync"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -42,13 +43,21 @@ func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	return s.write(ctx, e)
 }
 
+// record is append for an event that belongs to a call.
+func (s *Session) record(ctx context.Context, r *request, e *provenance.Event) error {
+	if err := s.append(ctx, e); err != nil {
+		return err
+	}
+	r.call.Records.note(s, e)
+	return nil
+}
+
 func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	e.Session, e.Principal, e.Client = s.id, s.principal.Name, s.client
 	if e.Kind == provenance.KindSessionStarted {
 		e.Parent = s.parent
 	}
-	secrets, _ := s.redaction()
-	redactEvent(secrets, e)
+	redactEvent(s.Secrets(), e)
 	err := s.cfg.Records.Append(ctx, e)
 	s.broken.Store(err != nil)
 	if err != nil {
@@ -78,8 +87,9 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	}
 	at := provenance.Stamp(s.cfg.Now())
 	row := encode(cfharness.PolicyEvent{
-		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied, Mode: r.mode.String(), ToolID: r.call.Method,
-		Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
+		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied, Mode: r.mode.String(),
+		ToolID: r.call.Method, Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID,
+		PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
 	})
 	e := &provenance.Event{
 		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path, Detail: string(denial.Code) + ": " + denial.Detail, Row: row,
@@ -96,11 +106,11 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 
 // decision is the row of policy-trace.json for one call.
 func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule, detail string, x *cfharness.DecisionExtension) json.RawMessage {
-	n := int(s.decisions.Add(1))
+	n := int(s.next(&s.decisions))
 	row := cfharness.PolicyDecision{
 		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(), Mode: r.mode.String(),
-		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
+		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail, PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary,
 		SubagentProfile: cmp.Or(r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile), Skillsd: x,
 	}
 	return encode(row)
@@ -116,15 +126,19 @@ func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
 }
 
 // warn records what enforcement would have refused.
-func (s *Session) warn(ctx context.Context, r *request, grant policy.Grant) error {
+func (s *Session) warn(ctx context.Context, r *request, skill, path string, grant policy.Grant) error {
 	if grant.Warning == "" {
 		return nil
 	}
 	row := encode(cfharness.PolicyEvent{
-		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityWarning, Mode: r.mode.String(), ToolID: r.call.Method,
-		Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()), ToolCallID: r.call.ToolCallID, PromptSlot: r.slot(), ToolInputSummary: &r.summary,
+		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityWarning, Mode: r.mode.String(),
+		ToolID: r.call.Method, Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()),
+		ToolCallID: r.call.ToolCallID, PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary,
 	})
-	return s.record(ctx, r, &provenance.Event{Kind: provenance.KindPolicyWarned, Skill: r.skillPath(), Path: r.path, Detail: string(grant.WouldBe) + ": " + grant.Warning, Row: row})
+	return s.record(ctx, r, &provenance.Event{
+		Kind: provenance.KindPolicyWarned, Skill: skill, Path: path,
+		Detail: string(grant.WouldBe) + ": " + grant.Warning, Row: row,
+	})
 }
 
 // request is what the records of one call have in common.
@@ -133,11 +147,8 @@ type request struct {
 	class   policy.Class
 	mode    policy.Mode
 	summary cfharness.ToolInputSummary
-	skill   *skills.Skill
-	path    string
-	grant   *policy.Grant   // of a read that was allowed
 	binding json.RawMessage // of all calls of the process
-	output  string          // output id of a run
+	output  string          // output id; empty when the call has none
 }
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
@@ -145,29 +156,27 @@ func (s *Session) newRequest(call Call, class policy.Class) *request {
 		summary: cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: call.Method}}
 }
 
-// raise returns the mode of a call. A client that raises it raises it for the rest of the session, but
-// for one that calls of several clients share.
+// raise returns the mode of a call. A client that raises it raises it for the rest of the session, unless
+// calls of several clients share the session.
 func (s *Session) raise(mode policy.Mode) policy.Mode {
 	if s.keyed != nil && s.keyed.shared {
 		return s.cfg.Policy.Mode(mode)
 	}
-	for {
-		raised := s.raised.Load()
-		if int64(mode) <= raised || s.raised.CompareAndSwap(raised, int64(mode)) {
-			return s.cfg.Policy.Mode(policy.Mode(max(raised, int64(mode))))
-		}
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raised = s.raised.Stricter(mode)
+	return s.cfg.Policy.Mode(s.raised)
 }
 
-func (r *request) skillPath() string {
-	if r.skill == nil {
-		return ""
-	}
-	return r.skill.Path
+// strictest returns the strictest mode that a client has raised the session to.
+func (s *Session) strictest() policy.Mode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.raised
 }
 
-// slot is the binding that counted: the call's own, else the one of the process.
-func (r *request) slot() json.RawMessage {
+// promptSlot returns the binding that counted: the call's own, else the one of the process.
+func (r *request) promptSlot() json.RawMessage {
 	if r.call.Slot == nil {
 		return r.binding
 	}
@@ -194,4 +203,43 @@ func encode(v any) json.RawMessage {
 		panic("session: record does not marshal: " + err.Error())
 	}
 	return raw
+}
+
+// Recorder collects what one call leaves in the record of its session. The zero value is ready. It is
+// safe for concurrent use.
+type Recorder struct {
+	mu      sync.Mutex
+	session *Session
+	events  []*provenance.Event
+}
+
+// note adds a recorded event. A nil Recorder notes nothing.
+func (r *Recorder) note(s *Session, e *provenance.Event) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.session = s
+	r.events = append(r.events, e)
+}
+
+// Records returns what was collected as a caller may see it; a remote one has sandbox paths in place
+// of host paths, and nobody the digests of output that was withheld. It is nil when the call left
+// nothing.
+//
+// Errors: that of a row which is none.
+func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.session == nil {
+		return nil, nil
+	}
+	return cfharness.NewCallRecords(r.session.id, r.events, func(view string, row json.RawMessage) (json.RawMessage, error) {
+		seen, err := r.session.projectRow(view, row, remote)
+		if err != nil || seen == nil {
+			return row, err
+		}
+		return seen, nil
+	})
 }

@@ -49,7 +49,7 @@ func TestRestoredAsItEnded(t *testing.T) {
 			}
 			b.EndProtocolSession(protocol)
 			b.ending.Wait()
-			offset.Add(int64(2 * pastEvery))
+			offset.Add(int64(2 * scanEvery))
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestRestoredAsStrictAsCallsUnderWay(t *testing.T) {
 		b.EndProtocolSession("p1")
 		for range looks {
 			_, _ = b.Open(t.Context(), remote(bob, false, "", "", "unknown"))
-			offset.Add(int64(2 * pastEvery))
+			offset.Add(int64(2 * scanEvery))
 		}
 		ses.raise(policy.EnforceStrict)
 		again := b.session(remote(alice, false, "p2", "", loaded.Handle))
@@ -159,7 +159,7 @@ func TestManyEndedAreFound(t *testing.T) {
 func TestLatestIsAsStrictAsAll(t *testing.T) {
 	at := time.Now()
 	for _, swap := range []bool{false, true} {
-		first, last := &past{id: "z", at: at, mode: policy.EnforceStrict}, &past{id: "a", at: at.Add(time.Second), mode: policy.Observe}
+		first, last := &earlierSession{id: "z", at: at, mode: policy.EnforceStrict}, &earlierSession{id: "a", at: at.Add(time.Second), mode: policy.Observe}
 		one, two := first, last
 		if swap {
 			one, two = last, first

@@ -354,7 +354,7 @@ func TestHandlesOfOthersAreFound(t *testing.T) {
 		return loaded.Handle
 	}
 	handle := load(alice)
-	for range maxPast + 10 {
+	for range maxEarlier + 10 {
 		load(bob)
 	}
 	b = b.restart()
@@ -386,7 +386,7 @@ func TestExpiredSessionsAreForgotten(t *testing.T) {
 		defer b.earlier.mu.Unlock()
 		return len(b.earlier.byHandle) + len(b.earlier.byClient)
 	}
-	if n := known(2 * pastEvery); n != 2 {
+	if n := known(2 * scanEvery); n != 2 {
 		t.Errorf("a session that ended is known by %d keys, want its handle and its id", n)
 	}
 	if n := known(HandleLife + time.Hour); n != 0 {

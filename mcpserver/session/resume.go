@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -56,19 +55,8 @@ func (e *DriftedError) Error() string {
 // errNotLocal is a session that another principal than this process's user had.
 var errNotLocal = errors.New("the session belongs to another principal")
 
-// resumed is what a session was, as its events tell.
-type resumed struct {
-	*cfharness.Recollection
-	mode      policy.Mode
-	outputs   uint64
-	decisions uint64
-	contexts  uint64                             // of invocations
-	registry  map[string]cfharness.RegistrySkill // by skill path
-	sent      map[string]bool                    // whether the instructions of the last activation were, by skill path
-}
-
-// Resume goes on with a recorded session as that of the process. It is called after Start and before
-// the first call. What the session loaded is active again, its numbering goes on, and its mode holds
+// Resume continues a recorded session as that of the process. It is called after Start and before
+// the first call. What the session loaded is active again, its numbering continues, and its mode holds
 // unless the configured one is stricter. Approvals are not carried over, and the allowlist is never
 // that of the record.
 //
@@ -76,12 +64,12 @@ type resumed struct {
 // they are activated anew, and their instructions are sent again. Skills to preload that the session
 // had not loaded are activated.
 //
-// Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable when another process has
+// Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable if another process has
 // the session.
 func (s *Sessions) Resume(ctx context.Context, id, version string, principal policy.Principal, reload bool) error {
-	was, err := s.recall(ctx, id)
+	was, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
-		return err
+		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	if was.Principal != principal.Name {
 		return errNotLocal
@@ -91,16 +79,18 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 		return err
 	}
 	ses.id, ses.parent, ses.began = id, was.Parent, true
-	ses.outputs.Store(was.outputs)
-	ses.decisions.Store(was.decisions)
-	ses.invocations.Store(was.contexts)
-	ses.raised.Store(int64(was.mode))
+	ses.outputs, ses.decisions, ses.invocations = was.Outputs, was.Decisions, was.Invocations
+	ses.raised = strictest(was.Modes)
 	ses.first.Do(func() {})
-	mode := s.cfg.Policy.Mode(was.mode)
-	info := provenance.SessionInfo{Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession, Profile: was.Profile, KeepsShown: s.cfg.Facts.KeepsShown}
+	mode := s.cfg.Policy.Mode(ses.raised)
+	info := provenance.SessionInfo{
+		Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession,
+		Profile: was.Profile, KeepsShown: s.cfg.Facts.KeepsShown,
+	}
 	files, err := ses.putSnapshots(ctx, mode, &info)
 	if err == nil {
-		err = ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info), Files: files})
+		err = ses.write(ctx, &provenance.Event{
+			Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info), Files: files})
 	}
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
@@ -113,90 +103,25 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "not resumed: skills differ"})
 		return errors.Join(&DriftedError{Drifts: drifts}, err)
 	}
-	if err := ses.resumePreloads(ctx); err != nil {
-		return fmt.Errorf("resume %s: %w", id, err)
+	visible := s.Visible(principal, was.Profile)
+	for _, sk := range s.preload {
+		if visible.Skill(sk.Path) == nil || ses.activated(sk.Path) != nil {
+			continue
+		}
+		if err := ses.preloadSkill(ctx, sk); err != nil {
+			return fmt.Errorf("resume %s: %w", id, err)
+		}
 	}
-	ses.recordBeside()
+	ses.recordInBackground()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process = ses
 	return nil
 }
 
-// recall reads what a session was.
-func (s *Sessions) recall(ctx context.Context, id string) (*resumed, error) {
-	found, err := cfharness.Recall(ctx, s.cfg.Records, id)
-	if err != nil {
-		return nil, fmt.Errorf("resume %s: %w", id, err)
-	}
-	was := &resumed{Recollection: found, mode: strictest(found.Modes), registry: map[string]cfharness.RegistrySkill{}, sent: map[string]bool{}}
-	for e, err := range s.cfg.Records.Events(ctx, provenance.Query{Session: id}) {
-		if err != nil {
-			return nil, fmt.Errorf("resume %s: %w", id, err)
-		}
-		was.count(e)
-	}
-	file, err := s.cfg.Records.Artifact(ctx, id, provenance.RegistryFile)
-	if err != nil {
-		// A session that ended at once has none: that a skill differs is then all that can be said.
-		return was, nil
-	}
-	defer file.Close()
-	var registry cfharness.SkillRegistry
-	if err := json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&registry); err != nil {
-		return was, nil
-	}
-	for _, sk := range registry.Skills {
-		if sk.Skillsd != nil {
-			was.registry[sk.Skillsd.Path] = sk
-		}
-	}
-	return was, nil
-}
-
-// count takes from an event what numbering goes on from. A number that was taken for an event which could
-// not be recorded is missing in the record.
-func (r *resumed) count(e *provenance.Event) {
-	r.decisions = max(r.decisions, sequenceOf(e.Decision))
-	r.contexts = max(r.contexts, sequenceOf(e.Invocation))
-	r.noteSent(e)
-	var row struct {
-		OutputID string `json:"outputId"`
-	}
-	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
-		return
-	}
-	if n, err := strconv.ParseUint(row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:], 10, 64); err == nil {
-		r.outputs = max(r.outputs, n)
-	}
-	// Calls whose result is in no row have taken numbers too.
-	r.outputs = max(r.outputs, e.Seq)
-}
-
-// noteSent notes whether instructions went out with an activation, and not with an earlier one or not
-// yet.
-func (r *resumed) noteSent(e *provenance.Event) {
-	var row cfharness.Activation
-	if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil || row.Skillsd.Repeated {
-		return
-	}
-	r.sent[row.Skillsd.Path] = row.SentBy(e)
-}
-
-// sequenceOf is the number of a row, 0 when there is none.
-func sequenceOf(raw json.RawMessage) uint64 {
-	var row struct {
-		Sequence uint64 `json:"sequence"`
-	}
-	if len(raw) == 0 || json.Unmarshal(raw, &row) != nil {
-		return 0
-	}
-	return row.Sequence
-}
-
 // resumeActivations makes active again what the session had loaded and is the same, records what is
 // not, and with reload activates that as it is now.
-func (s *Session) resumeActivations(ctx context.Context, was *resumed, reload bool) ([]Drift, error) {
+func (s *Session) resumeActivations(ctx context.Context, was *cfharness.Recollection, reload bool) ([]Drift, error) {
 	latest := map[string]cfharness.Activation{}
 	var order []string
 	for _, row := range was.Activations {
@@ -215,60 +140,41 @@ func (s *Session) resumeActivations(ctx context.Context, was *resumed, reload bo
 	var drifts []Drift
 	for _, path := range order {
 		row := latest[path]
-		sk := s.Visible(s.principal, s.profile).Skill(path)
-		var index *skills.Index
-		if sk != nil {
-			var err error
-			if index, err = sk.Index(ctx); err != nil {
-				sk = nil
-			}
+		sk, index, err := s.served(ctx, row)
+		if err != nil {
+			sk = nil // as good as gone
 		}
 		if sk != nil && index.TreeDigest == row.Skillsd.TreeDigest {
-			s.active[path] = &activation{skill: sk, index: index, at: s.cfg.Now(), shown: was.sent[path]}
+			s.active[path] = &activation{skill: sk, index: index, at: s.cfg.Now(), shown: was.Sent[path]}
 			continue
 		}
-		drift := s.drift(was, row, sk, index)
+		drift := s.drift(ctx, row, sk, index)
 		drifts = append(drifts, drift)
-		err := s.write(ctx, &provenance.Event{Kind: provenance.KindDriftDetected, Skill: path, Path: drift.File, Detail: drift.Code,
-			Want: drift.Want.String(), Got: drift.Got.String()})
+		err = s.write(ctx, &provenance.Event{
+			Kind: provenance.KindDriftDetected, Skill: path, Path: drift.File, Detail: drift.Code,
+			Want: drift.Want.String(), Got: drift.Got.String(),
+		})
+		if err == nil && reload && sk != nil {
+			err = s.reload(ctx, sk, index, row.Source)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if reload && sk != nil {
-			if err := s.reload(ctx, sk, index, row.Source); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return drifts, nil
 }
 
-// resumePreloads activates the skills the operator named that the session had not loaded.
-func (s *Session) resumePreloads(ctx context.Context) error {
-	visible := s.Visible(s.principal, s.profile)
-	for _, sk := range s.preload {
-		if visible.Skill(sk.Path) == nil || s.activated(sk.Path) != nil {
-			continue
-		}
-		if err := s.preloadSkill(ctx, sk); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // reload activates a skill as it is now; its instructions have not been sent yet.
 func (s *Session) reload(ctx context.Context, sk *skills.Skill, index *skills.Index, source cfharness.Source) error {
-	req := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
-	req.skill = sk
+	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	a, handle, until := s.activate(sk, index)
 	s.renews(a, handle)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: cfharness.RuleResumeReload}
-	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}, grant, source))
+	return s.write(ctx, s.activationEvent(r, &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}, grant, source))
 }
 
 // drift says what of a skill differs from what the session loaded: the most telling file of it.
-func (s *Session) drift(was *resumed, row cfharness.Activation, sk *skills.Skill, index *skills.Index) Drift {
+func (s *Session) drift(ctx context.Context, row cfharness.Activation, sk *skills.Skill, index *skills.Index) Drift {
 	d := Drift{Code: driftSkillMissing, Skill: row.Skillsd.Path, Want: row.Skillsd.TreeDigest}
 	if sk == nil {
 		if !s.servesRoot(row) {
@@ -281,10 +187,7 @@ func (s *Session) drift(was *resumed, row cfharness.Activation, sk *skills.Skill
 		return Drift{Code: driftSkillDigest, Skill: d.Skill, File: sk.File, Want: row.Digest, Got: sk.Digest}
 	}
 	d.Code = driftResource
-	before := map[string]cfharness.RegistryResource{}
-	for _, r := range was.registry[d.Skill].Resources {
-		before[r.Path] = r
-	}
+	before := s.registered(ctx, d.Skill)
 	differs := func(path, kind string, want, got digest.Digest) {
 		if want == got || d.File != "" && (d.Code == driftScript || kind != string(skills.KindScript)) {
 			return
@@ -303,6 +206,30 @@ func (s *Session) drift(was *resumed, row cfharness.Activation, sk *skills.Skill
 		differs(path, r.Kind, r.Digest, "")
 	}
 	return d
+}
+
+// registered returns the resources of a skill by path, as the session's registry has them. A session that
+// ended at once has none: that the skill differs is then all that can be said.
+func (s *Session) registered(ctx context.Context, skill string) map[string]cfharness.RegistryResource {
+	resources := map[string]cfharness.RegistryResource{}
+	file, err := s.cfg.Records.Artifact(ctx, s.id, provenance.RegistryFile)
+	if err != nil {
+		return resources
+	}
+	defer file.Close()
+	var registry cfharness.SkillRegistry
+	if err := json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&registry); err != nil {
+		return resources
+	}
+	for _, sk := range registry.Skills {
+		if sk.Skillsd == nil || sk.Skillsd.Path != skill {
+			continue
+		}
+		for _, r := range sk.Resources {
+			resources[r.Path] = r
+		}
+	}
+	return resources
 }
 
 // servesRoot reports whether the root that an activated skill was in is there.

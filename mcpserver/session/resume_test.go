@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -187,8 +188,11 @@ func TestResumeNumbersDecisions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range events(t, b, id) {
 		for what, raw := range map[string][]byte{"decision": e.Decision, "invocation": e.Invocation} {
-			if n := sequenceOf(raw); n > 0 {
-				if key := fmt.Sprint(what, " ", n); seen[key] {
+			var row struct {
+				Sequence uint64 `json:"sequence"`
+			}
+			if json.Unmarshal(raw, &row) == nil && row.Sequence > 0 {
+				if key := fmt.Sprint(what, " ", row.Sequence); seen[key] {
 					t.Errorf("%s was numbered twice", key)
 				} else {
 					seen[key] = true

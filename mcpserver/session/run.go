@@ -1,9 +1,11 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +17,6 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
-	"github.com/skillsd/skillsd/sandbox/egress"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -45,7 +46,7 @@ type Stream struct {
 	Withheld   string // id of the opaque handle that stands for the stream; Head and Tail are empty
 }
 
-// RunResult is a script that started and ended.
+// RunResult is a script that started and ended, or that was canceled before.
 type RunResult struct {
 	Outcome        string
 	ExitCode       int
@@ -60,40 +61,32 @@ type RunResult struct {
 	Output         cfharness.RunOutput
 }
 
-// OutputObject is the reference's output object, also of a run that failed.
-func (r *RunResult) OutputObject() any {
-	if r == nil {
-		return nil
-	}
-	return r.Output
-}
-
-// run is the state of one RunScript on its way down.
+// run is one call of RunScript, as far as it came. RunScript alone fills it: every stage returns its value.
 type run struct {
 	*request
-	in     RunRequest
-	at     time.Time
-	out    cfharness.RunOutput
-	grant  policy.Grant
-	index  *skills.Index
-	file   *skills.Resource
-	tree   *store.Tree
-	cmd    sandbox.Cmd
-	result *sandbox.Result
-	named  bool // the workspace is one the client named, open for this run
-	waited bool // for its slot
+	in      RunRequest
+	at      time.Time
+	secrets *redact.Redactor // of every declared secret; nil if there are none
 
-	approved *approvalKey // what the user has approved the call for; nil when they were not asked
+	script *scriptFile   // nil until it was looked up
+	grant  authorization // zero until it was given
+	tree   *store.Tree   // nil until it was opened
+	cmd    *command      // nil until it was made
+}
 
-	redact   *redact.Redactor  // of every declared secret; nil when there are none
-	secrets  map[string]string // those the run is handed, by name
-	secret   bool              // the run is handed something that must not be shown
-	redacted bool              // the streams were counted anew without them
-	env      []string          // what its entry adds to the environment
-	proxy    *egress.Proxy     // nil without a network
-	home     string            // of a run on the host; empty in the sandbox
-	withheld []int             // files of /out that cannot be shown, by position
-	cache    *cacheRun         // nil when its interpreter has none
+// scriptFile is what a run is of: a file of a skill as the session loaded the skill.
+type scriptFile struct {
+	skill *skills.Skill
+	path  string
+	index *skills.Index    // nil if the session has not loaded the skill
+	file  *skills.Resource // nil if what it loaded has no such file
+}
+
+// authorization is the policy's grant, and what the user approved this call for; zero if they were not
+// asked.
+type authorization struct {
+	policy.Grant
+	approved approvalKey
 }
 
 // RunScript runs one script, if everything allows it: record the request, look up, check the path,
@@ -101,213 +94,335 @@ type run struct {
 // tree and compare it with the disk, prepare the command, run it isolated, release or withhold its
 // output, record, answer.
 //
-// Errors: *Denied, *Error; the result is then nil or holds only Output. A script that started is a
-// result whatever became of it.
+// Errors: *Denied, *Question, *Error. A script that started is a result whatever became of it.
 func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
 	defer s.hold()()
-	r := s.newRun(in)
-	if err := script.CheckArgs(in.Args); err != nil {
-		return nil, s.plain(&Error{Code: CodeInvalidArguments, Message: err.Error(), Remedy: "shorten or mend the arguments", Err: err})
-	}
-	if err := s.settle(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.append(ctx, s.requested(r)); err != nil {
-		return nil, err
-	}
-	if failed, err := s.allow(ctx, r); err != nil {
-		return failed, err
-	}
-	release, failure := s.await(ctx, r)
-	if failure != nil {
-		return s.runFailed(ctx, r, failure)
-	}
-	if failed, err := s.runInSlot(ctx, r, release); err != nil {
-		return failed, err
-	}
-	result, err := s.finish(ctx, r)
+	r, err := s.requested(ctx, in) // recorded, or nothing runs
 	if err != nil {
 		return nil, err
 	}
-	s.makeCache(r)
-	s.release(r, result)
-	if !s.isReleased(r.out.OutputID) {
-		result.Output.Skillsd = sealed(result.Output.Skillsd)
+	if r.script, err = s.scriptOf(r); err != nil {
+		return nil, s.notRun(ctx, r, err)
 	}
-	return result, nil
+	if r.grant, err = s.authorize(ctx, r, r.script); err != nil { // the policy, then the user
+		return nil, s.notRun(ctx, r, err)
+	}
+	if err := r.script.check(); err != nil {
+		return nil, s.notRun(ctx, r, err)
+	}
+	slot, err := s.slot(ctx, r)
+	if errors.Is(err, errWaitEnded) {
+		return s.canceledWaiting(ctx, r)
+	}
+	if err != nil {
+		return nil, s.notRun(ctx, r, err)
+	}
+	defer slot.release()
+	if slot.queued { // what was true then may not be now
+		if err := s.authorizeAgain(ctx, r); err != nil {
+			return nil, s.notRun(ctx, r, err)
+		}
+	}
+	if r.tree, err = s.openTree(ctx, r); err != nil { // the bytes that were allowed, compared with the disk
+		return nil, s.notRun(ctx, r, err)
+	}
+	if r.cmd, err = s.command(ctx, r); err != nil {
+		return nil, s.notRun(ctx, r, err)
+	}
+	defer r.cmd.close()
+	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
+		return nil, err
+	}
+	result, err := s.execute(ctx, r)
+	if err != nil {
+		return nil, s.notRun(ctx, r, err)
+	}
+	// Others need not wait until what it printed is recorded.
+	slot.release()
+	return s.finish(ctx, r, result)
 }
 
-// allow looks the script up and decides about the run.
+// requested returns the run that a call asks for, once the request is recorded. While the outcome of an
+// earlier run is not, nothing runs.
 //
-// Errors: as those of RunScript, with its result.
-func (s *Session) allow(ctx context.Context, r *run) (*RunResult, error) {
-	sk, err := s.lookup(r.in.Call, r.in.Skill)
-	if excluded := s.excludes(r.request, r.in.Skill, err); excluded != nil {
-		return nil, s.deny(ctx, r.request, excluded)
-	}
-	if err != nil {
-		return s.runFailed(ctx, r, s.lookupError(r.in.Call, err))
-	}
-	r.skill = sk
-	if r.path, err = script.CleanPath(r.in.Path); err != nil {
-		return s.runFailed(ctx, r, &Error{Code: CodeScriptPathInvalid, Message: err.Error(), Remedy: "use the path of a script below scripts/, as load_skill lists it", Err: err})
-	}
-	if err := s.decideRun(ctx, r); err != nil {
-		return nil, err
-	}
-	if err := r.checkFile(); err != nil {
-		return s.runFailed(ctx, r, err)
-	}
-	return nil, nil
-}
-
-// close releases what prepare opened.
-func (r *run) close() {
-	r.cmd.Tree.Close()
-	if r.cmd.Cache.Dir != nil {
-		r.cmd.Cache.Dir.Close()
-	}
-	if r.home != "" {
-		removeHome(r.home)
-	}
-	if r.named {
-		r.cmd.Workspace.Dir.Close()
-	}
-}
-
-func (s *Session) newRun(in RunRequest) *run {
-	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now()}
-	r.redact, _ = s.redaction()
+// Errors: *Error.
+func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
+	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(), secrets: s.Secrets()}
 	timeout, count := s.timeout(in.Timeout, policy.Entry{}).Milliseconds(), len(in.Args)
-	r.summary.Skill, r.summary.Path, r.summary.ArgsCount, r.summary.TimeoutMS = new(clip(in.Skill)), new(clip(in.Path)), &count, &timeout
+	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
+	r.summary.ArgsCount, r.summary.TimeoutMS = &count, &timeout
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
-	r.out = cfharness.RunOutput{Type: cfharness.TypeRunOutput, OutputID: s.outputID(in.Call.Method),
-		Skill: clip(in.Skill), Path: clip(in.Path), Status: cfharness.StatusExecuted, Args: r.redact.Texts(in.Args)}
-	r.request.output = r.out.OutputID
-	return r
-}
-
-// requested is the record of a request. It alone says which directory the client named.
-func (s *Session) requested(r *run) *provenance.Event {
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: r.out.Skill, Path: r.out.Path, Detail: "requested",
-		Row: scriptRequest(r)}
-	if s.clientNames(r.in.Call) {
-		e.Detail += ", workspace of the client: " + strconv.Quote(r.in.Call.Workspace.Path)
+	r.output = s.outputID(in.Call.Method)
+	if err := script.CheckArgs(in.Args); err != nil {
+		return nil, s.plain(argumentsInvalid.because(err))
 	}
-	return e
+	if err := s.flushPending(ctx); err != nil {
+		return nil, err
+	}
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: clip(in.Skill), Path: clip(in.Path),
+		Detail: "requested", Row: r.row()}
+	if s.clientNames(in.Call) {
+		// No other record says which directory the client named.
+		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
+	}
+	return r, s.append(ctx, e)
 }
 
-// scriptRequest names a request in the events that tell of it.
-func scriptRequest(r *run) json.RawMessage {
-	return encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.out.OutputID})
+// row names the request in the events that tell of it.
+func (r *run) row() json.RawMessage {
+	return encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})
 }
 
-// decideRun asks the policy with the facts of the activated tree, not of what lies on disk now, and
-// where it says so the user.
+// scriptOf looks up the script that a run asks for.
 //
-// Errors: *Denied, *Question, *Error.
-func (s *Session) decideRun(ctx context.Context, r *run) error {
-	facts := s.runFacts(r)
-	if r.approved != nil && *r.approved == r.approval() {
-		facts.Approved = policy.ApprovalOfCall
-	}
-	grant, err := s.decide(r.request, facts)
-	if needs, ok := errors.AsType[*policy.ApprovalRequired](err); ok && r.file != nil {
-		var denial *policy.Denial
-		switch {
-		case s.tired(r):
-			denial = s.denial(r.request, policy.CodeApprovalDeclined, "the user has declined this script several times", "ask the user in the conversation; an hour later they can be asked again")
-		case r.in.Answer != nil:
-			if denial, err = s.answered(ctx, r, needs); err != nil {
-				return err
-			}
-		case r.in.CanAsk:
-			return s.ask(ctx, r, needs)
-		default:
-			denial = needs.Denial
-		}
-		if denial != nil {
-			return s.deny(ctx, r.request, denial)
-		}
-		facts.Approved, r.approved = policy.ApprovalOfCall, new(r.approval())
-		grant, err = s.decide(r.request, facts)
+// Errors: *policy.Denial, *Error.
+func (s *Session) scriptOf(r *run) (*scriptFile, error) {
+	sk, err := s.lookup(r.call, r.in.Skill)
+	if denial := s.excludes(r.request, r.in.Skill, err); denial != nil {
+		return nil, denial
 	}
 	if err != nil {
-		return s.deny(ctx, r.request, policy.DenialOf(err))
+		return nil, s.lookupError(r.call, err)
 	}
-	r.grant = grant
-	return nil
+	path, err := script.CleanPath(r.in.Path)
+	if err != nil {
+		return nil, scriptPathInvalid.because(err)
+	}
+	return s.loaded(sk, path), nil
 }
 
-// runFacts are what the policy is asked with about a run of a skill and a path. The run is of the skill
-// as its session loaded it from then on.
-func (s *Session) runFacts(r *run) policy.Request {
-	facts := policy.Request{Path: r.path, Workspace: s.mounts(r.in.Call), Args: r.in.Args, Lease: r.in.Call.Lease, Now: s.cfg.Now()}
-	if a := s.activated(r.skill.Path); a != nil {
-		r.skill, r.index = a.skill, a.index
-		facts.Activated, facts.TreeDigest = true, a.index.TreeDigest
-		if r.file = a.index.Resource(r.path); r.file != nil {
-			facts.FileDigest = r.file.Digest
-		}
-		if s.remembered(r.approval()) {
-			facts.Approved = policy.ApprovalRemembered
-		}
+// loaded returns a file of a skill as the session loaded the skill, whatever is on disk now.
+func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
+	a := s.activated(sk.Path)
+	if a == nil {
+		return &scriptFile{skill: sk, path: path}
 	}
-	facts.StartTree = s.pins[r.skill.Path]
+	return &scriptFile{skill: a.skill, path: path, index: a.index, file: a.index.Resource(path)}
+}
+
+// runFacts returns what the policy is asked with about a run.
+func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
+	facts := policy.Request{
+		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease, Now: s.cfg.Now(),
+		StartTree: s.pins[f.skill.Path],
+	}
+	if f.index == nil {
+		return facts
+	}
+	facts.Activated, facts.TreeDigest = true, f.index.TreeDigest
+	if f.file != nil {
+		facts.FileDigest = f.file.Digest
+	}
+	if s.remembered(f.approval()) {
+		facts.Approved = policy.ApprovalRemembered
+	}
 	return facts
 }
 
-// checkFile makes sure that the path is an indexed script.
-func (r *run) checkFile() *Error {
-	below := func(f skills.Resource) bool { return strings.HasPrefix(f.Path, r.path+"/") }
-	switch {
-	case r.file == nil && slices.ContainsFunc(r.index.Resources, below):
-		return &Error{Code: CodeResourceNotScript, Message: "the path is a directory", Remedy: "use the path of a script from the skill's file list"}
-	case r.file == nil:
-		return &Error{Code: CodeScriptNotIndexed, Message: "no such file in the skill", Remedy: "use the path of a script from the skill's file list"}
-	case r.file.Kind != skills.KindScript || r.file.Script == nil:
-		return &Error{Code: CodeResourceNotScript, Message: "the file is not a script", Remedy: "use the path of a script from the skill's file list"}
+// authorize asks the policy about a run of a script and, where that is all that is missing, the user. An
+// approval that the run has already been given counts for the files that it was given for.
+//
+// Errors: *policy.Denial, *Question, *Error.
+func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
+	facts := s.runFacts(&r.in, f)
+	if f.index != nil && r.grant.approved == f.approval() {
+		facts.Approved = policy.ApprovalOfCall
 	}
-	r.out.Skill, r.out.Path = r.skill.Path, r.path
-	r.out.SandboxResourcePath = sandboxPath(r.skill, r.path)
-	r.out.RegistryDigest, r.out.RegistrySizeBytes = r.file.Digest, &r.file.Size
+	grant, err := s.decide(r.request, f.skill, facts)
+	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
+	if !asks || f.file == nil {
+		return authorization{grant, r.grant.approved}, err
+	}
+	switch {
+	case s.tired(r.call, f):
+		err = r.denial(declinedOften, f.skill.Path, f.path)
+	case r.in.Answer != nil:
+		err = s.answered(ctx, r, f, needs)
+	case r.in.CanAsk:
+		err = s.ask(ctx, r, f, needs)
+	default:
+		err = needs.Denial
+	}
+	if err != nil {
+		return authorization{}, err
+	}
+	facts.Approved = policy.ApprovalOfCall
+	grant, err = s.decide(r.request, f.skill, facts)
+	return authorization{grant, f.approval()}, err
+}
+
+// check makes sure that the path is an indexed script. It is asked after the policy, so that nobody who
+// may not run a script learns which there are.
+//
+// Errors: *Error.
+func (f *scriptFile) check() error {
+	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
+	switch {
+	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
+		return scriptIsDirectory.because(nil)
+	case f.file == nil:
+		return scriptNotIndexed.because(nil)
+	case f.file.Kind != skills.KindScript || f.file.Script == nil:
+		return resourceNotScript.because(nil)
+	}
+	return nil
+}
+
+// slot waits for the slot of a run, which its release gives back.
+//
+// Errors: *Error, errWaitEnded.
+func (s *Session) slot(ctx context.Context, r *run) (*slot, error) {
+	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
+		return nil, runsCrowded.because(errCrowded)
+	}
+	slot, err := s.queue.acquire(ctx, r.call.Principal.Name, func(before int) {
+		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
+	})
+	switch {
+	case err == nil:
+		return slot, nil
+	case ctx.Err() == nil && !errors.Is(err, errEnded):
+		return nil, runsCrowded.because(err)
+	}
+	return nil, errWaitEnded
+}
+
+// errWaitEnded means that the call was canceled, or its server ended, before its turn came.
+var errWaitEnded = errors.New("the run was canceled while it waited")
+
+// canceledWaiting records a run that was canceled before its turn came. It names the command that would
+// have run: nothing of it was checked or given to anything.
+func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, error) {
+	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
+		return nil, err
+	}
+	info := *r.script.file.Script
+	name := string(info.Runtime)
+	if interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), name); err == nil && interpreter != nil {
+		name = interpreter.Path
+	}
+	argv := script.Argv(info, name, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	r.cmd = &command{target: r.grant.Target, runtime: info.ReferenceRuntime(), secrets: r.secrets,
+		argv: r.secrets.Texts(argv), args: r.secrets.Texts(r.in.Args)}
+	if r.in.Cwd != "" {
+		r.cmd.cwd = r.secrets.Text(clip(r.in.Cwd))
+	}
+	return s.finish(ctx, r, canceled("none", s.limits(r.in.Timeout, r.grant.Entry)))
+}
+
+// canceled is the result of a run that was canceled before its script started.
+func canceled(backend string, limits sandbox.Limits) *sandbox.Result {
+	return &sandbox.Result{Outcome: sandbox.Canceled, Backend: backend, Limits: limits}
+}
+
+// authorizeAgain does once more what was done before a run waited: it is this decision that is recorded.
+//
+// Errors: *policy.Denial, *Question, *Error.
+func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
+	if err := s.flushPending(ctx); err != nil {
+		return err
+	}
+	r.mode, r.secrets = s.raise(r.call.Mode), s.Secrets()
+	before := r.script.approval()
+	f, err := s.scriptOf(r)
+	if err != nil {
+		return err
+	}
+	grant, err := s.authorize(ctx, r, f)
+	if err != nil {
+		return err
+	}
+	r.script, r.grant = f, grant
+	if err := f.check(); err != nil {
+		return err
+	}
+	if f.approval() != before {
+		// The session has loaded other files of the skill: not those that the call was about.
+		return r.denial(treeDiffers, f.skill.Path, f.path, "{file}", "")
+	}
 	return nil
 }
 
 // openTree opens the stored tree of the activated digest. It refuses when the files on disk have
-// changed since: what was approved is then not what its author has there.
-func (s *Session) openTree(ctx context.Context, r *run) error {
+// changed since: what was approved is then not what its author has there. What cannot be compared is
+// refused as what differs is, unless the server only lacks the means to look.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	// A call that was cancelled must not look like one whose files had changed.
 	ctx = context.WithoutCancel(ctx)
-	if err := r.skill.Verify(ctx); err != nil {
-		return err
-	}
-	tree, err := s.cfg.Trees.Tree(ctx, r.index.TreeDigest)
-	if err != nil {
+	f := r.script
+	err := f.skill.Verify(ctx)
+	if err == nil {
+		tree, stored := s.cfg.Trees.Tree(ctx, f.index.TreeDigest)
+		if stored == nil {
+			return tree, nil
+		}
 		// Not stored, or damaged in the store: both are mended from the skill, whose bytes Stage
 		// checks against their digests.
-		if tree, err = r.skill.Stage(ctx, s.cfg.Trees); err != nil {
-			return err
+		if tree, err = f.skill.Stage(ctx, s.cfg.Trees); err == nil {
+			return tree, nil
 		}
 	}
-	r.tree = tree
-	matches := true
-	r.out.ObservedDigest, r.out.ObservedSizeBytes, r.out.DigestMatchesRegistry = r.file.Digest, &r.file.Size, &matches
-	return nil
+	if outOfFiles(err) {
+		return nil, filesExhausted.because(err)
+	}
+	file := ""
+	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
+		file = ": " + clip(drift.Path)
+	}
+	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 
-// treeFailed answers a run whose tree could not be opened: what cannot be compared is refused as what
-// differs is, unless the server lacks the means to look for now.
-func (s *Session) treeFailed(ctx context.Context, r *run, err error) (*RunResult, error) {
-	if failure := busyError(err); failure != nil {
-		return s.runFailed(ctx, r, failure)
+// execute runs the command of a run.
+//
+// Errors: *Error.
+func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) {
+	backend := ""
+	runner, err := s.runner(ctx, r)
+	if err == nil {
+		backend = runner.Name()
+		r.call.progress("running")
+		var result *sandbox.Result
+		if result, err = runner.Run(ctx, &r.cmd.Cmd); err == nil {
+			return result, nil
+		}
 	}
-	denial := s.denial(r.request, policy.CodeScriptSnapshotMismatch, "the skill's files differ from those that were loaded and allowed",
-		"the operator can review the change and restart the server; then load the skill again")
-	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
-		denial.Detail += ": " + clip(drift.Path)
+	if ctx.Err() != nil {
+		return canceled(cmp.Or(backend, "none"), r.cmd.Limits), nil
 	}
-	return nil, s.deny(ctx, r.request, denial)
+	return nil, sandboxError(err)
+}
+
+// notRun records why a run did not start, and returns what its caller is answered.
+func (s *Session) notRun(ctx context.Context, r *run, err error) error {
+	if denial, ok := errors.AsType[*policy.Denial](err); ok {
+		return s.deny(ctx, r.request, denial)
+	}
+	failure, ok := errors.AsType[*Error](err)
+	if !ok || failure.Code == CodeProvenanceUnavailable {
+		// A question to the user is recorded as that; what cannot be recorded is not.
+		return err
+	}
+	failure.Message = r.redactor().Text(failure.Message)
+	output := s.runOutput(r)
+	output.Status = cfharness.StatusError
+	output.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
+	// The target stands in records of errors only where the reference has it.
+	if failure.Code != CodeCwdDenied {
+		output.ExecutionTarget = ""
+	}
+	if err := s.record(ctx, r.request, s.runEvent(r, &output)); err != nil {
+		return err
+	}
+	failure.Output = output
+	return failure
+}
+
+func (c *Call) progress(message string) {
+	if c.Progress != nil {
+		c.Progress(message)
+	}
 }

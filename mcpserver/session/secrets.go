@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,13 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/redact"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -148,28 +152,84 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 	return k.redactor, k.usable
 }
 
-// environment adds to a run what its entry grants of the server's environment and of its secrets. A
-// variable that is missing is never an empty one.
-func (s *Session) environment(r *run) *Error {
-	env, secrets, err := s.variables(r.grant.Entry)
-	if err == nil && len(secrets) > 0 {
-		// They may be others than a moment ago.
-		_, all := s.redaction()
-		all = maps.Clone(all)
-		maps.Copy(all, secrets)
-		r.redact, err = redact.New(all)
-		r.secret, r.secrets = true, secrets
+// redactorWith returns a redactor of all declared secrets and of those in more, by name.
+//
+// Errors: redact.ErrSize.
+func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error) {
+	// They may be others than a moment ago.
+	_, known := s.redaction()
+	all := maps.Clone(known)
+	if all == nil {
+		all = map[string]string{}
 	}
-	if err != nil {
-		return &Error{Code: CodeEnvDenied, Message: "the script lacks what its entry is to hand it: " + firstWords(err),
-			Remedy: "the operator can provide it and call again; the server's log has the cause", Err: err}
-	}
-	r.env = env
-	return nil
+	maps.Copy(all, more)
+	return redact.New(all)
 }
 
 // firstWords is an error up to its cause, which may hold a path.
 func firstWords(err error) string {
 	text, _, _ := strings.Cut(err.Error(), ": ")
 	return text
+}
+
+// Secrets returns a redactor of the declared secrets as they are at the moment. It takes them out of
+// what a call brought with it before it is repeated in an answer, a record or a log line: the names,
+// paths, arguments and ids that a client or a model chose. The contents of skills' files are no such
+// text and are shown as they are.
+func (s *Sessions) Secrets() *redact.Redactor {
+	r, _ := s.redaction()
+	return r
+}
+
+// Logger returns a logger that passes on to l what is logged without the secrets in it.
+func (s *Sessions) Logger(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return nil
+	}
+	return slog.New(redact.NewHandler(l.Handler(), s.Secrets))
+}
+
+// redactEvent takes the secrets out of all that an event repeats of a call. What it names by digest and by
+// session stays exact, since it is compared.
+func redactEvent(r *redact.Redactor, e *provenance.Event) {
+	if r == nil {
+		return
+	}
+	for _, text := range []*string{&e.Client, &e.Skill, &e.Path, &e.Detail} {
+		*text = r.Text(*text)
+	}
+	e.Row, e.Decision, e.Invocation = r.JSON(e.Row), r.JSON(e.Decision), r.JSON(e.Invocation)
+}
+
+// redactResult takes the secrets out of everything a run has brought back, before any of it is kept. What
+// is left of the streams is counted and hashed anew when the run was given secrets, or showed some,
+// since a digest of what a script printed would confirm a guess; anew says so. withheld are the files
+// of /out that cannot be shown: those that are no text and hold a secret.
+func redactResult(r *redact.Redactor, res *sandbox.Result, given bool) (withheld []int, anew bool) {
+	if r == nil {
+		return nil, false
+	}
+	anew = r.Streams((*redact.Stream)(&res.Stdout), (*redact.Stream)(&res.Stderr), res.Outcome != sandbox.Exited, given)
+	res.Mediation = r.Bytes(res.Mediation)
+	res.Skipped = r.Texts(res.Skipped)
+	for i := range res.Writes {
+		w := &res.Writes[i]
+		w.Path, w.Refused = r.Text(w.Path), r.Text(w.Refused)
+		if anew {
+			// What was written may be the secret.
+			w.Digest = ""
+		}
+	}
+	for i := range res.Out {
+		file := &res.Out[i]
+		file.Name = r.Text(file.Name)
+		switch {
+		case utf8.Valid(file.Data) && bytes.IndexByte(file.Data, 0) < 0:
+			file.Data = r.Bytes(file.Data)
+		case r.Contains(file.Data):
+			file.Data = nil
+			withheld = append(withheld, i)
+		}
+	}
+	return withheld, anew
 }

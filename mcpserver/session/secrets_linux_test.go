@@ -180,9 +180,9 @@ func TestEntryNarrows(t *testing.T) {
 	modes := []sandbox.WorkspaceMode{"", sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
 	for _, granted := range modes {
 		for _, asked := range modes {
-			got := narrow(granted, policy.Entry{Workspace: string(asked)})
-			if wideness(got) > wideness(granted) || asked != "" && wideness(got) > wideness(asked) {
-				t.Errorf("narrow(%q, %q) = %q", granted, asked, got)
+			got := narrower(granted, policy.Entry{Workspace: string(asked)})
+			if rank(got) > rank(granted) || asked != "" && rank(got) > rank(asked) {
+				t.Errorf("narrower(%q, %q) = %q", granted, asked, got)
 			}
 		}
 	}

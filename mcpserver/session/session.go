@@ -26,6 +26,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +102,7 @@ type Sessions struct {
 	narrow   narrowed
 	approver approver
 	caches   *caches
-	earlier  earlier
+	earlier  earlierSessions
 
 	mu      sync.Mutex
 	claimed map[string]bool // run ids of callers that sessions have, in lower case
@@ -161,10 +162,10 @@ type Call struct {
 
 	// Progress, when not nil, is told in a few words what a long call is doing. It does not block.
 	Progress func(message string)
-	// Aside, when not nil, is called before a run waits for its slot, which may take long: what the
-	// caller holds for as long as a call takes must not be held for as long as that. It reports whether
-	// the call may wait; one that may not ends with CodeServerBusy.
-	Aside func() bool
+	// YieldSlot, when not nil, is called before a run waits for its slot: the caller must release its
+	// own slot of the call, since the wait may be long. It reports whether the call may wait; one that
+	// may not ends with CodeServerBusy.
+	YieldSlot func() bool
 }
 
 // ClientDir is a directory that a client, not the model, names. The zero value names none.
@@ -174,50 +175,52 @@ type ClientDir struct {
 }
 
 // Session is one client's state: its activations, its numbering, its record.
+//
+// Its locks are taken in this order, none twice: runs, closing, sequence, mu. Sessions.mu comes before all
+// of them, earlierSessions.mu before Sessions.mu; nothing is called with mu held.
 type Session struct {
 	*Sessions
-	id                 string
-	principal          policy.Principal
-	client             string
-	clientID           string // the client's own id of its session; not verified
-	protocol           string
-	parent             string        // id of the session this one continues or belongs to; empty for none
-	profile            string        // what the session was narrowed to when it was opened
-	raised             atomic.Int64  // the strictest mode a client has raised it to
-	outputs            atomic.Uint64 // last output number
-	decisions          atomic.Uint64
-	invocations        atomic.Uint64
-	capabilities       *capabilitiesNote
-	broken             atomic.Bool // the last append failed
-	ended, endRecorded atomic.Bool // nothing is recorded any more; the end is
-
+	id        string
+	principal policy.Principal
+	client    string
+	clientID  string      // the client's own id of its session; not verified
+	profile   string      // what the session was narrowed to when it was opened
+	protocol  string      // revision of MCP
 	keyed     *keyedState // nil for the session of a stdio process
-	restoring sync.Mutex
-	restored  map[string]bool // ids of past sessions; guarded by restoring
 
-	first   sync.Once    // of what is done before the first call is served
-	running sync.RWMutex // held by runs, and by the end of the session
+	capabilities *capabilitiesNote
+	first        sync.Once    // of what is done before the first call is served
+	runs         sync.RWMutex // held by runs, and by the end of the session
+	endRecorded  bool         // guarded by runs
+
 	closing sync.RWMutex // held by what is recorded, and while ended is set
+	ended   atomic.Bool  // nothing is recorded any more
 
-	starting   sync.Mutex
-	began      bool // session.started is written
-	preloads   int  // how many of the skills to preload have been
+	// sequence is held while events are written that belong together: the first ones, those of an earlier
+	// session, those that could not be written before.
+	sequence   sync.Mutex
+	began      bool            // session.started is written
+	preloads   int             // how many of the skills to preload have been
+	parent     string          // id of the session this one continues or belongs to; empty for none
+	restored   map[string]bool // ids of earlier sessions
 	background sync.WaitGroup
 	stop       context.CancelFunc       // ends background work; nil before it began
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
-	settling sync.Mutex // held while owed records are written
+	broken atomic.Bool // the last append failed
 
-	mu      sync.Mutex
-	owed    []debt                  // runs whose outcome could not be recorded
-	secrets map[handleSum]time.Time // when each handle given out expires
-	handle  string                  // the one that is given out; the record holds its hash only
-	expires time.Time               // of handle
-	active  map[string]*activation  // by skill path
-
-	approved map[approvalKey]bool // what the user approved for the rest of the session
-
-	released map[string][]string // files of outputs that may be seen, by output id as file names have it
+	mu          sync.Mutex
+	raised      policy.Mode // the strictest mode a client has raised it to
+	outputs     uint64      // last number of each
+	decisions   uint64
+	invocations uint64
+	pending     []pendingRecord         // runs whose outcome could not be recorded
+	secrets     map[handleSum]time.Time // when each handle given out expires
+	handle      string                  // the one that is given out; the record holds its hash only
+	expires     time.Time               // of handle
+	active      map[string]*activation  // by skill path
+	approved    map[approvalKey]bool    // what the user approved for the rest of the session
+	released    map[string][]string     // files of outputs that may be seen, by output id as file names have it
 }
 
 // handleSum is the hash of an activation handle.
@@ -244,9 +247,9 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	ses, err := s.forProcess(call)
 	if err != nil {
-		return nil, internalError(err)
+		return nil, Internal(err)
 	}
-	ses.goOn(ctx, call)
+	ses.resumeClient(ctx, call)
 	if err := ses.preloaded(ctx); err != nil {
 		return nil, err
 	}
@@ -298,12 +301,15 @@ func (s *Sessions) newSession(call Call) (*Session, error) {
 		return nil, err
 	}
 	if call.Parent != "" {
-		// A child session is not what its client goes on with.
+		// A child session is not what its client resumes.
 		call.ClientSession = ""
 	}
-	return &Session{Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession), protocol: call.Protocol,
-		profile: call.Profile, restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
-		capabilities: newCapabilitiesNote(s.cfg.Now()), approved: map[approvalKey]bool{}}, nil
+	return &Session{
+		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession),
+		protocol: call.Protocol, profile: call.Profile, capabilities: newCapabilitiesNote(s.cfg.Now()),
+		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
+		approved: map[approvalKey]bool{}, released: map[string][]string{},
+	}, nil
 }
 
 // Current returns the session of the process, or nil before its first call.
@@ -397,5 +403,46 @@ func (s *Session) markShown(a *activation) {
 
 // outputID numbers an output. Numbers are unique in a session and count every tool.
 func (s *Session) outputID(method string) string {
-	return fmt.Sprintf("%s:%s:%d", s.id, method, s.outputs.Add(1))
+	return fmt.Sprintf("%s:%s:%d", s.id, method, s.next(&s.outputs))
+}
+
+// next counts one of the session's numbers up and returns it.
+func (s *Session) next(number *uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*number++
+	return *number
+}
+
+// latest is what commands call the newest session.
+const latest = "latest"
+
+// runID returns the id of a session that a call opens: the caller's run id when no session has it and it
+// holds no secret, which the name of a directory would show, else a fresh one. Sessions.mu is held.
+//
+// Errors: that of the system's random source.
+func (s *Sessions) runID(call Call) (string, error) {
+	// Some systems do not tell the case of names.
+	key := strings.ToLower(call.RunID)
+	if isRunID(call.RunID) && s.Secrets().Text(call.RunID) == call.RunID && !s.claimed[key] && s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
+		if s.claimed == nil {
+			s.claimed = make(map[string]bool)
+		}
+		s.claimed[key] = true
+		return call.RunID, nil
+	}
+	return provenance.NewSessionID()
+}
+
+// isRunID reports whether an id may name a session. One that starts with a hyphen or a dot would be an
+// option or a hidden file to those who name it.
+func isRunID(id string) bool {
+	return provenance.ValidSessionID(id) && !strings.ContainsRune("-._", rune(id[0])) && strings.ToLower(id) != latest
+}
+
+// unclaim lets the records alone say that a run id is taken, once its session has ended.
+func (s *Sessions) unclaim(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.claimed, strings.ToLower(id))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -68,11 +69,11 @@ func (s *Sessions) openKeyed(ctx context.Context, call Call) (*Session, error) {
 	ses, known, err := s.find(ctx, call)
 	switch {
 	case errors.Is(err, errTooMany):
-		return nil, &Error{Code: CodeServerBusy, Message: "the server has too many sessions in use", Remedy: "call again in a while", Err: err}
+		return nil, sessionsInUse.because(err)
 	case err != nil:
-		return nil, internalError(err)
+		return nil, Internal(err)
 	}
-	ses.goOn(ctx, call)
+	ses.resumeClient(ctx, call)
 	if err := ses.preloaded(ctx); err != nil {
 		return nil, err
 	}
@@ -317,9 +318,139 @@ func (s *Sessions) finishAgain() {
 	}
 }
 
+// leaveAfter counts a call out when ctx ends. A context that never ends keeps no session open.
+// Sessions.mu is held.
+func (s *Sessions) leaveAfter(ctx context.Context, ses *Session) {
+	if ctx.Done() == nil {
+		s.leave(ses)
+		return
+	}
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leave(ses)
+	})
+}
+
+// maxShared is after how many decisions the session that calls share gives way to the next, so that no
+// record grows without bound.
+const maxShared = 20_000
+
+func (s *Sessions) leave(ses *Session) {
+	ses.keyed.used = s.cfg.Now()
+	ses.keyed.busy--
+	if ses.keyed.shared && ses.decided() >= maxShared {
+		s.retire(ses)
+	}
+}
+
+// decided returns how many decisions the session has recorded.
+func (s *Session) decided() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.decisions
+}
+
+// retire lets no more calls into a session, and ends it once none is under way.
+func (s *Sessions) retire(ses *Session) {
+	if s.keyed.byKey[ses.keyed.key] == ses {
+		s.forget(ses)
+	}
+	if ses.keyed.busy == 0 {
+		s.finish(ses)
+	}
+}
+
+// EndProtocolSession ends the session of a protocol session that is over. It does not wait for the
+// record of that.
+func (s *Sessions) EndProtocolSession(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ses := range s.keyed.byKey {
+		if ses.keyed.protocol == id && id != "" {
+			s.drop(ses)
+		}
+	}
+}
+
+// EndIdle ends the sessions of remote clients that have not been used for an hour and whose handle,
+// if they have given one out, is no longer good. It tries again what end could not be recorded.
+func (s *Sessions) EndIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finishAgain()
+	before := s.cfg.Now().Add(-remoteIdle)
+	for _, ses := range s.keyed.byKey {
+		if ses.keyed.busy == 0 && ses.keyed.used.Before(before) && !ses.hasHandle() {
+			s.drop(ses)
+		}
+	}
+}
+
+// hasHandle reports whether a handle of the session is still good.
+func (s *Session) hasHandle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, until := range s.secrets {
+		if s.cfg.Now().Before(until) {
+			return true
+		}
+	}
+	return false
+}
+
+// endKeyed ends all sessions of remote clients and waits for the record of it.
+func (s *Sessions) endKeyed() {
+	s.mu.Lock()
+	s.finishAgain()
+	for _, ses := range s.keyed.byKey {
+		s.drop(ses)
+	}
+	s.mu.Unlock()
+	s.ending.Wait()
+}
+
+// hold keeps the end of the session from being recorded before the outcome of a run is. The returned
+// function must be called.
+func (s *Session) hold() (release func()) {
+	s.runs.RLock()
+	return s.runs.RUnlock
+}
+
+// end records the end of the session, once and when it began, and waits for what is still being recorded.
+// It can be called again when that was not possible; nothing else is recorded then.
+func (s *Session) end(ctx context.Context) error {
+	s.runs.Lock()
+	defer s.runs.Unlock()
+	// What a call records after the end would open the record again, for good.
+	s.closing.Lock()
+	s.ended.Store(true)
+	s.closing.Unlock()
+	if s.endRecorded {
+		return nil
+	}
+	s.sequence.Lock()
+	began, stop := s.began, s.stop
+	s.sequence.Unlock()
+	if !began {
+		return nil
+	}
+	if stop != nil {
+		timer := time.AfterFunc(registryPatience, stop)
+		s.background.Wait()
+		timer.Stop()
+		stop()
+	}
+	if err := s.flushPending(ctx); err != nil {
+		return err
+	}
+	err := s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
+	s.endRecorded = err == nil
+	return err
+}
+
 // unknownHandle records and returns the refusal of a handle.
 func (s *Session) unknownHandle(ctx context.Context, call Call) error {
-	req := s.newRequest(call, policy.Read)
-	return s.deny(ctx, req, s.denial(req, policy.CodeActivationUnknown,
-		"the activation handle is unknown or has expired", "call load_skill again and use the handle it returns"))
+	r := s.newRequest(call, policy.Read)
+	return s.deny(ctx, r, r.denial(handleUnknown, "", ""))
 }

@@ -74,8 +74,13 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 // was preloaded. What could not be written is by the next call. The snapshots of the registry and of the
 // machine follow as soon as they are known.
 func (s *Session) start(ctx context.Context) error {
-	s.starting.Lock()
-	defer s.starting.Unlock()
+	s.sequence.Lock()
+	defer s.sequence.Unlock()
+	return s.startLocked(ctx)
+}
+
+// startLocked is start with sequence held.
+func (s *Session) startLocked(ctx context.Context) error {
 	if s.stop != nil {
 		return nil
 	}
@@ -95,13 +100,13 @@ func (s *Session) start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.recordBeside()
+	s.recordInBackground()
 	return nil
 }
 
 // begin writes that the session started.
 func (s *Session) begin(ctx context.Context) error {
-	mode := s.cfg.Policy.Mode(policy.Mode(s.raised.Load()))
+	mode := s.cfg.Policy.Mode(s.strictest())
 	detail := "mode " + mode.String()
 	if s.clientID != "" {
 		detail += ", session of the client: " + strconv.Quote(s.clientID)
@@ -114,9 +119,9 @@ func (s *Session) begin(ctx context.Context) error {
 	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail, Row: encode(info), Files: files})
 }
 
-// recordBeside has the snapshots of the registry and of the machine recorded beside the calls of the
-// session, which take their time.
-func (s *Session) recordBeside() {
+// recordInBackground has the snapshots of the registry and of the machine recorded while the session
+// serves calls, since they take their time.
+func (s *Session) recordInBackground() {
 	// Not of a call: what its context holds would stay in memory as long as the session.
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.awaited = stop, map[string]chan struct{}{}
@@ -135,10 +140,9 @@ func (s *Session) recordBeside() {
 // preloadSkill activates a skill the operator named; its instructions have not been sent yet. One that
 // cannot be read, as it may have changed since the server started, is recorded as that and is not active.
 func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
-	req := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
-	req.skill = sk
+	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	fresh, index, err := s.current(ctx, sk)
-	if busyError(err) != nil {
+	if outOfFiles(err) {
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
 	}
 	if err != nil {
@@ -147,7 +151,7 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	}
 	_, handle, until := s.activate(fresh, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_preload"}
-	return s.write(ctx, s.activationEvent(req, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, cfharness.SourcePreload))
+	return s.write(ctx, s.activationEvent(r, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, cfharness.SourcePreload))
 }
 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that

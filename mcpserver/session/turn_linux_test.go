@@ -20,7 +20,7 @@ import (
 // turnBench is a bench whose scripts run in real sandboxes, in one slot that something else holds.
 type turnBench struct {
 	*cacheBench
-	held   *turn
+	held   *slot
 	secret string // of the script; "" is gone
 }
 
@@ -51,7 +51,7 @@ func (b *turnBench) runAfter(ctx context.Context, in RunRequest, while func()) (
 	call.Progress = func(message string) {
 		if strings.HasPrefix(message, "waiting") {
 			while()
-			b.queue.release(b.held)
+			b.held.release()
 		}
 	}
 	in.Call, in.Skill, in.Path, in.Timeout = call, "demo", "scripts/go.sh", time.Minute
@@ -153,7 +153,7 @@ func TestWaitedRunNeedsItsLease(t *testing.T) {
 	b.progress = func(message string) {
 		if strings.HasPrefix(message, "waiting") {
 			b.cfg.Now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-			b.queue.release(held)
+			held.release()
 		}
 	}
 	if r, err := b.runHost(RunRequest{}); code(err) != string(policy.CodeLeaseInvalid) {
@@ -251,7 +251,7 @@ func TestCacheYieldsItsSlot(t *testing.T) {
 	if len(b.caches.known) != 0 {
 		t.Errorf("known of the caches: %v", b.caches.known)
 	}
-	b.queue.release(other)
+	other.release()
 	b.script("main.py")
 	if _, cache := b.script("main.py"); cache == "" {
 		t.Error("the cache was never made")

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
 )
@@ -20,13 +22,18 @@ type Recollection struct {
 	// Activations are the skills that were shown, in order, each as it was last: one row for each
 	// pair of skill and handle.
 	Activations []Activation
+	// Sent holds the path of each skill whose instructions went out with its last activation.
+	Sent map[string]bool
+	// Outputs, Decisions and Invocations are at least the last numbers that were given. A number of an
+	// event that could not be recorded is missing in the record.
+	Outputs, Decisions, Invocations uint64
 }
 
 // Recall reads what session id of st was, from its events.
 //
 // Errors: those of Store.Events, ErrCorrupt for a row that is none.
 func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection, error) {
-	var r Recollection
+	r := Recollection{Sent: make(map[string]bool)}
 	type key struct{ path, handle string }
 	at := make(map[key]int)
 	for e, err := range st.Events(ctx, provenance.Query{Session: id}) {
@@ -36,6 +43,7 @@ func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection,
 		if err := r.addMode(e); err != nil {
 			return nil, err
 		}
+		r.count(e)
 		if e.Kind != provenance.KindSessionStarted && e.Kind != provenance.KindSessionResumed && e.Kind != provenance.KindSkillActivated {
 			continue
 		}
@@ -59,8 +67,11 @@ func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection,
 			return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 		}
 		k := key{path: e.Skill}
-		if row.Skillsd != nil {
-			k.handle = row.Skillsd.HandleDigest.String()
+		if x := row.Skillsd; x != nil {
+			k.handle = x.HandleDigest.String()
+			if !x.Repeated {
+				r.Sent[x.Path] = row.SentBy(e)
+			}
 		}
 		if i, known := at[k]; known {
 			r.Activations[i] = row
@@ -91,4 +102,32 @@ func (r *Recollection) addMode(e *provenance.Event) error {
 		r.Modes = append(r.Modes, row.Mode)
 	}
 	return nil
+}
+
+// count takes the numbers of an event.
+func (r *Recollection) count(e *provenance.Event) {
+	r.Decisions = max(r.Decisions, sequenceOf(e.Decision))
+	r.Invocations = max(r.Invocations, sequenceOf(e.Invocation))
+	var row struct {
+		OutputID string `json:"outputId"`
+	}
+	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
+		return
+	}
+	if n, err := strconv.ParseUint(row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:], 10, 64); err == nil {
+		r.Outputs = max(r.Outputs, n)
+	}
+	// Calls whose result is in no row have taken numbers too.
+	r.Outputs = max(r.Outputs, e.Seq)
+}
+
+// sequenceOf returns the number of a row, 0 if it has none.
+func sequenceOf(raw json.RawMessage) uint64 {
+	var row struct {
+		Sequence uint64 `json:"sequence"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &row) != nil {
+		return 0
+	}
+	return row.Sequence
 }

@@ -1,0 +1,400 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance/redact"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/egress"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
+)
+
+// command is what runs a script, and how records show it.
+type command struct {
+	sandbox.Cmd
+
+	// As records have them, without secrets. The paths are those of the sandbox, on the host too: those
+	// of this machine are nobody's but the operator's.
+	target     policy.Target
+	runtime    string
+	argv, args []string
+	cwd        string
+
+	secrets *redact.Redactor // of every declared secret, those that the script is given included
+	given   bool             // the script is given something that must not be shown
+	proxy   *egress.Proxy    // nil without a network
+	cache   *cacheUse        // nil when its interpreter has none
+	home    string           // of a script on the host; empty in the sandbox
+	named   bool             // the workspace is one the client named, open for this run
+}
+
+// redactor returns the redactor of what the run brings back, as far as the run came.
+func (r *run) redactor() *redact.Redactor {
+	if r.cmd != nil {
+		return r.cmd.secrets
+	}
+	return r.secrets
+}
+
+// close releases what the command holds open. It can be called for one that was made in part.
+func (c *command) close() {
+	if c.Tree != nil {
+		c.Tree.Close()
+	}
+	if c.Cache.Dir != nil {
+		c.Cache.Dir.Close()
+	}
+	if c.home != "" {
+		removeHome(c.home)
+	}
+	if c.named {
+		c.Workspace.Dir.Close()
+	}
+}
+
+// command turns the script of a run into a command: runtime, interpreter, variables and secrets, then what
+// its target asks for.
+//
+// Errors: *Error.
+func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
+	info := *r.script.file.Script
+	if info.Runtime == "" {
+		return nil, runtimeUnsupported.because(nil, "{problem}", info.Problem)
+	}
+	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), string(info.Runtime))
+	if err != nil {
+		return nil, Internal(err)
+	}
+	if interpreter == nil {
+		return nil, interpreterNotFound.because(nil, "{runtime}", string(info.Runtime))
+	}
+	c := &command{target: r.grant.Target, runtime: info.ReferenceRuntime(), secrets: r.secrets}
+	c.Interpreter, c.Limits = interpreter, s.limits(r.in.Timeout, r.grant.Entry)
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	env, secrets, err := s.variables(r.grant.Entry)
+	if c.given = len(secrets) > 0; err == nil && c.given {
+		c.secrets, err = s.redactorWith(secrets)
+	}
+	if err != nil {
+		return nil, envDenied.because(err, "{what}", firstWords(err))
+	}
+	if c.target == policy.TargetHost {
+		err = s.onHost(r, c, info, secrets)
+	} else {
+		err = s.inSandbox(ctx, r, c, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Env = append(c.Env, env...)
+	c.args, c.argv, c.cwd = c.secrets.Texts(r.in.Args), c.secrets.Texts(c.argv), c.secrets.Text(c.cwd)
+	return c, nil
+}
+
+// environ returns the variables that every script has: dir is where its skill is, file where it is itself.
+func (s *Session) environ(skill *skills.Skill, dir, file, home string, target policy.Target) []string {
+	return []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8",
+		"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + skill.Name(), "SKILL_DIR=" + dir, "SKILL_SCRIPT=" + file,
+		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=" + string(target),
+	}
+}
+
+// inSandbox completes the command of a script that runs in the sandbox.
+//
+// Errors: *Error.
+func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
+	allow, err := targets(r.grant.Entry)
+	if err != nil {
+		return Internal(err) // entries were checked at the start
+	}
+	file := sandbox.SkillDir + "/" + r.script.path
+	c.Env = s.environ(r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, c.target)
+	if len(allow) > 0 {
+		c.proxy = egress.New(egress.Config{Allow: allow})
+		c.Network = sandbox.Network{Proxy: c.proxy}
+		c.Env = append(c.Env, egress.Environ(allow...)...)
+		granted := make([]string, len(allow))
+		for i, t := range allow {
+			granted[i] = t.String()
+		}
+		info.Flags = append(slices.Clone(info.Flags), script.NetFlags(info, granted)...)
+	}
+	c.Argv, c.Stdin = script.Argv(info, c.Interpreter.Path, file, r.grant.Args), r.in.Stdin
+	if r.grant.Entry.Execution == policy.ExecutionStdin {
+		if r.in.Stdin != nil {
+			return stdinTaken.because(nil)
+		}
+		text, err := r.tree.ReadFile(r.script.path)
+		if err != nil {
+			return Internal(err)
+		}
+		// Of the script itself, without the permissions that the entry adds.
+		if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
+			return runtimeNotOnStdin.because(nil, "{problem}", problem)
+		}
+		c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
+	}
+	if err := s.grantWorkspace(r, c); err != nil {
+		return err
+	}
+	if c.Tree, err = r.tree.Open(); err != nil {
+		return Internal(err)
+	}
+	s.mountCache(ctx, r, c)
+	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	c.cwd = shownCwd(r.in.Cwd, c.Workspace.Mode, sandbox.TmpDir)
+	return nil
+}
+
+// onHost completes the command of a script that runs on the host, from the stored tree and with the paths
+// of this machine.
+//
+// Errors: *Error.
+func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[string]string) error {
+	if err := s.grantWorkspace(r, c); err != nil {
+		return err
+	}
+	var err error
+	if c.Tree, err = r.tree.Open(); err != nil {
+		return Internal(err)
+	}
+	dir, err := filepath.Abs(c.Tree.Name())
+	if err == nil {
+		err = sameDir(c.Tree, dir)
+	}
+	if err == nil {
+		c.home, err = os.MkdirTemp("", "skillsd-home-")
+	}
+	if err != nil {
+		return Internal(err)
+	}
+	if c.Cwd, err = hostCwd(r.in.Cwd, c); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
+	c.Argv, c.Stdin = script.Argv(info, c.Interpreter.Path, file, r.grant.Args), r.in.Stdin
+	// What an interpreter leaves next to the modules it loads would damage the stored tree.
+	c.Env = append(s.environ(r.script.skill, dir, file, c.home, c.target), "PYTHONDONTWRITEBYTECODE=1")
+	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	c.cwd = shownCwd(r.in.Cwd, c.Workspace.Mode, "~")
+	if r.grant.CDP == "" {
+		return nil
+	}
+	c.Env = append(c.Env, "AGENT_BROWSER_CDP="+r.grant.CDP)
+	endpoint, err := url.Parse(r.grant.CDP)
+	if err != nil {
+		return Internal(err)
+	}
+	// Whoever has the endpoint of the browser drives it. It is also looked for as the address alone,
+	// which the endpoint's other schemes have in common.
+	secrets = maps.Clone(secrets)
+	if secrets == nil {
+		secrets = map[string]string{}
+	}
+	secrets["AGENT_BROWSER_CDP"], secrets["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"), endpoint.Host
+	if c.secrets, err = s.redactorWith(secrets); err != nil {
+		return Internal(err)
+	}
+	c.given = true
+	return nil
+}
+
+// sameDir makes sure that a path still leads to the directory that was opened.
+func sameDir(handle *os.File, dir string) error {
+	opened, err := handle.Stat()
+	if err != nil {
+		return err
+	}
+	found, err := os.Lstat(dir)
+	if err == nil && !os.SameFile(opened, found) {
+		err = errors.New("the stored tree was replaced")
+	}
+	return err
+}
+
+// hostCwd returns where the runner starts a command on the host: in the workspace, or without one in the
+// command's own home. A working directory can be written as in the sandbox.
+//
+// Errors: *Error.
+func hostCwd(cwd string, c *command) (string, error) {
+	switch {
+	case rank(c.Workspace.Mode) > 0:
+	case cwd != "":
+		return "", cwdWithoutWorkspace.because(nil)
+	default:
+		return c.home, nil
+	}
+	rest, below := strings.CutPrefix(cwd, sandbox.WorkspaceDir)
+	if below && (rest == "" || rest[0] == '/') && !strings.HasPrefix(c.Workspace.Dir.Name(), sandbox.WorkspaceDir) {
+		return strings.TrimLeft(rest, "/"), nil
+	}
+	return cwd, nil
+}
+
+// shownCwd returns the working directory of a command as records have it; none is the one of a command
+// without a workspace.
+func shownCwd(cwd string, mode sandbox.WorkspaceMode, none string) string {
+	switch {
+	case cwd != "":
+		return clip(cwd)
+	case rank(mode) > 0:
+		return sandbox.WorkspaceDir
+	}
+	return none
+}
+
+// defaultTimeout is what a call gets that names none, and whose entry names none.
+const defaultTimeout = time.Minute
+
+// timeout returns how long a run may take: requested, or if 0 the entry's limit, or a minute; never above
+// the entry's or the server's limit.
+func (s *Session) timeout(requested time.Duration, entry policy.Entry) time.Duration {
+	most := cmp.Or(s.cfg.Limits.Timeout, policy.MaxTimeout)
+	if entry.Timeout > 0 {
+		most = min(most, entry.Timeout)
+		requested = cmp.Or(requested, most)
+	}
+	return min(cmp.Or(requested, defaultTimeout), most)
+}
+
+// limits returns the configured limits, lowered by what the entry and the call say.
+func (s *Session) limits(timeout time.Duration, entry policy.Entry) sandbox.Limits {
+	limits := s.cfg.Limits
+	limits.Timeout = s.timeout(timeout, entry)
+	if entry.Memory > 0 {
+		limits.Memory = min(entry.Memory, s.cfg.Limits.WithDefaults().Memory)
+	}
+	return limits
+}
+
+// clientNames reports whether the workspace of a call is the one its client names.
+func (s *Session) clientNames(call Call) bool {
+	return s.cfg.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
+}
+
+// hasWorkspace reports whether a run of the call sees a workspace.
+func (s *Session) hasWorkspace(call Call) bool {
+	return s.clientNames(call) || rank(s.cfg.Workspace.Mode) > 0
+}
+
+// rank orders what a workspace lets a script do; 0 is nothing.
+func rank(mode sandbox.WorkspaceMode) int {
+	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
+	return max(slices.Index(modes, mode), 0)
+}
+
+// narrower returns the narrower of what is granted to all scripts and what an entry says.
+func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.WorkspaceMode {
+	mode := sandbox.WorkspaceMode(entry.Workspace)
+	if mode == "" || rank(mode) >= rank(granted) {
+		return granted
+	}
+	return mode
+}
+
+// grantWorkspace gives a command what it is to see at /workspace.
+//
+// Errors: *Error.
+func (s *Session) grantWorkspace(r *run, c *command) error {
+	if r.grant.Entry.Workspace == string(sandbox.WorkspaceNone) {
+		return nil
+	}
+	ws := s.cfg.Workspace
+	if s.clientNames(r.call) {
+		var err error
+		if ws, err = s.cfg.ClientWorkspace(r.call.Workspace); err != nil {
+			return workspaceDenied.because(err)
+		}
+		c.named = true
+	}
+	ws.Mode = narrower(ws.Mode, r.grant.Entry)
+	c.Workspace = ws
+	return nil
+}
+
+// targets returns the hosts and ports an entry opens.
+func targets(entry policy.Entry) ([]egress.Target, error) {
+	var list []egress.Target
+	for _, spec := range entry.Network {
+		t, err := egress.ParseTarget(spec)
+		if err != nil {
+			return nil, fmt.Errorf("network %q: %w", clip(spec), err)
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// runner returns what runs a command.
+//
+// Errors: those of Config.Runner, *[sandbox.UnavailableError].
+func (s *Session) runner(ctx context.Context, r *run) (sandbox.Runner, error) {
+	switch {
+	case r.cmd.target != policy.TargetHost:
+		return s.cfg.Runner(ctx)
+	case s.cfg.Host == nil:
+		return nil, &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
+			Remedy: "the operator can set the entry's target to sandbox"}
+	}
+	return hostRunner{s, r.script.index.TreeDigest}, nil
+}
+
+// hostRunner runs a command on the host, from a tree that it checks again: what else runs on the host can
+// write to the store at any time.
+type hostRunner struct {
+	session *Session
+	tree    digest.Digest
+}
+
+func (h hostRunner) Name() string { return h.session.cfg.Host.Name() }
+
+func (h hostRunner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	dir, err := filepath.Abs(cmd.Tree.Name())
+	if err == nil {
+		_, err = h.session.cfg.Trees.Tree(ctx, h.tree)
+	}
+	if err == nil {
+		err = sameDir(cmd.Tree, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check the stored tree: %w", err)
+	}
+	return h.session.cfg.Host.Run(ctx, cmd)
+}
+
+// removeHome removes the home of a run on the host, also what the script made unreadable. What is left
+// costs space only.
+func removeHome(home string) {
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return
+	}
+	_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = root.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	_ = root.Close()
+	_ = os.RemoveAll(home)
+}
