@@ -75,7 +75,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 
 // leastTier is the most trusted tier of skills; of none it is the least trusted.
 func leastTier(all []*Skill) Tier {
-	tier := TierThirdParty
+	tier := LeastTrusted()
 	for _, sk := range all {
 		tier = min(tier, sk.Root.Tier)
 	}

@@ -7,54 +7,6 @@ import (
 	"strings"
 )
 
-// Tier is how far the skills of a root are trusted. Lower values are trusted more.
-type Tier int
-
-// The tiers, from the most to the least trusted.
-const (
-	TierBuiltin Tier = iota
-	TierOrg
-	TierUser
-	TierThirdParty
-)
-
-var tierNames = [...]string{"builtin", "org", "user", "third-party"}
-
-func (t Tier) String() string {
-	if t < 0 || int(t) >= len(tierNames) {
-		return fmt.Sprintf("tier(%d)", int(t))
-	}
-	return tierNames[t]
-}
-
-// MarshalText returns the tier's name.
-func (t Tier) MarshalText() ([]byte, error) {
-	if t < 0 || int(t) >= len(tierNames) {
-		return nil, fmt.Errorf("unknown tier %d", int(t))
-	}
-	return []byte(t.String()), nil
-}
-
-// UnmarshalText reads what MarshalText writes.
-func (t *Tier) UnmarshalText(text []byte) error {
-	tier, err := ParseTier(string(text))
-	if err != nil {
-		return err
-	}
-	*t = tier
-	return nil
-}
-
-// ParseTier reads the name of a tier: builtin, org, user or third-party.
-func ParseTier(name string) (Tier, error) {
-	for i, known := range tierNames {
-		if name == known {
-			return Tier(i), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown tier %q: use builtin, org, user or third-party", name)
-}
-
 // Root is a configured directory with skills below it, or a [Source] of them.
 type Root struct {
 	Dir    string // on this machine; with FS only a label, the Source's Origin

@@ -36,7 +36,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"list --state":    fixed([]string{string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled), string(skills.StateUnavailable), stateBroken}),
 		"prompt --format": fixed([]string{"xml", "text"}), "prompt --location": fixed([]string{"path", "uri"}),
 		"session export --format": fixed([]string{"json", "intoto"}),
-		"install --tier":          fixed([]string{skills.TierBuiltin.String(), skills.TierOrg.String(), skills.TierUser.String(), skills.TierThirdParty.String()}),
+		"install --tier":          fixed(skills.TierNames()),
 	}
 	flags := map[string]completer{
 		"skill": a.completeSkills, "pin-skill": a.completeSkills, "name-only": a.completeSkills, "disable-skill": a.completeSkills,

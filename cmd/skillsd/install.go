@@ -56,7 +56,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.StringVar(&opts.Ref, "ref", "", "branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
 	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
 	flags.StringVar(&opts.Name, "name", "", "`NAME` to install the skill under")
-	flags.StringVar(&opts.Tier, "tier", "third-party", "how far the skills are trusted: `TIER` is builtin, org, user or third-party")
+	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(), "how far the skills are trusted: `TIER` is "+skills.TierList())
 	flags.BoolVar(&opts.All, "all", false, "install every skill of the source")
 	flags.BoolVar(&opts.Keep, "keep-going", false, "with --all: install what can be installed, and report the rest")
 	flags.BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
@@ -172,7 +172,7 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 	roots, err := o.Given(&a.Process)
 	if len(o.Specs) == 0 {
 		// Those of the working directory are served in this directory only.
-		roots = slices.DeleteFunc(roots, func(root skills.Root) bool { return root.Tier == skills.TierThirdParty })
+		roots = slices.DeleteFunc(roots, func(root skills.Root) bool { return root.Tier == skills.LeastTrusted() })
 	}
 	if err != nil || len(roots) == 0 {
 		return nil, err

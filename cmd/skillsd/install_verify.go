@@ -232,7 +232,7 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 func checkTiers(file string, here, there *install.Lock) error {
 	for _, e := range there.Skills {
 		known := here.Find(e.Name)
-		if e.Tier != skills.TierThirdParty && (known == nil || known.Tier > e.Tier || known.Tree != e.Tree || !known.Origin.Same(e.Origin)) {
+		if e.Tier != skills.LeastTrusted() && (known == nil || known.Tier > e.Tier || known.Tree != e.Tree || !known.Origin.Same(e.Origin)) {
 			return usageError("with --trust-tiers it is: "+shellLine([]string{"skillsd", "sync", "--trust-tiers", file}), "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
 		}
 	}

@@ -112,11 +112,17 @@ func neverNull(s *jsonschema.Schema) {
 
 // outputTypes are the types whose JSON is not what their Go kind says.
 func outputTypes() map[reflect.Type]*jsonschema.Schema {
-	word := func(words ...any) *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Enum: words} }
+	word := func(words ...string) *jsonschema.Schema {
+		s := &jsonschema.Schema{Type: "string"}
+		for _, w := range words {
+			s.Enum = append(s.Enum, w)
+		}
+		return s
+	}
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage]():      {},
 		reflect.TypeFor[skills.Severity]():      word(skills.Info.String(), skills.Warning.String(), skills.Error.String()),
-		reflect.TypeFor[skills.Tier]():          word(skills.TierBuiltin.String(), skills.TierOrg.String(), skills.TierUser.String(), skills.TierThirdParty.String()),
+		reflect.TypeFor[skills.Tier]():          word(skills.TierNames()...),
 		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},
 		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},
 	}

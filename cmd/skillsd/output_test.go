@@ -1,10 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/provenance/schema"
+	"github.com/skillsd/skillsd/skills"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -49,5 +53,32 @@ func TestOutputSchemas(t *testing.T) {
 	visit(nil)
 	if s, err := outputSchema("none"); s != nil || err != nil {
 		t.Errorf("outputSchema(none) = %v, %v", s, err)
+	}
+}
+
+// TestTiersOfRecords compares the tiers that the schema of records knows with the table of tiers,
+// which provenance does not import.
+func TestTiersOfRecords(t *testing.T) {
+	t.Parallel()
+	s, err := schema.Of("skill-registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := json.Marshal(skills.TierNames())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := regexp.MustCompile(`"tier":\{[^{}]*"enum":(\[[^\]]*\])`).FindAllSubmatch(raw, -1); len(got) == 0 {
+		t.Errorf("the schema has no tiers")
+	} else {
+		for _, match := range got {
+			if string(match[1]) != string(want) {
+				t.Errorf("the schema has the tiers %s, want %s", match[1], want)
+			}
+		}
 	}
 }

@@ -192,7 +192,7 @@ func (i *Installer) free(name string, c candidate, from *fetched, chosen []named
 		return fmt.Errorf("the name %s is that of the skill installed from %s (%s); choose another with --name",
 			e.Name, e.Origin.Source, e.Origin.Path)
 	}
-	for _, tier := range tiers() {
+	for _, tier := range skills.Tiers() {
 		if _, err := i.root.Lstat(placeOf(tier, name)); err == nil {
 			return fmt.Errorf("%s exists and is not in the lock file; remove it, or choose another name with --name",
 				path.Join(installedDir, tier.String(), name))

@@ -193,7 +193,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	for _, tier := range tiers() {
+	for _, tier := range skills.Tiers() {
 		if err := i.root.RemoveAll(placeOf(tier, name)); err != nil {
 			return err
 		}
@@ -219,8 +219,4 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 // placeOf is where a skill is served from, below the state directory.
 func placeOf(tier skills.Tier, name string) string {
 	return installedDir + "/" + tier.String() + "/" + name
-}
-
-func tiers() []skills.Tier {
-	return []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty}
 }

@@ -292,7 +292,7 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 			return err
 		}
 	}
-	for _, tier := range tiers() {
+	for _, tier := range skills.Tiers() {
 		err := fsys.SyncDir(s.i.root, installedDir+"/"+tier.String())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

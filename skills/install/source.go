@@ -69,7 +69,7 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 		return nil, err
 	}
 	s.i.progress("skills looked for", 0, 0)
-	root.Tier = skills.TierThirdParty
+	root.Tier = skills.LeastTrusted()
 	f.snapshot, err = skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 	if err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (v *Vers
 func (s *stage) scan(ctx context.Context) (*skills.Snapshot, error) { return s.scanDir(ctx, "place") }
 
 func (s *stage) scanDir(ctx context.Context, name string) (*skills.Snapshot, error) {
-	root := skills.Root{Dir: s.path(name), Tier: skills.TierThirdParty}
+	root := skills.Root{Dir: s.path(name), Tier: skills.LeastTrusted()}
 	return skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -194,7 +195,7 @@ func hashFile(root *os.Root, name string) digest.Digest {
 // strays are what is served and not in the lock file.
 func (i *Installer) strays() ([]Problem, error) {
 	var problems []Problem
-	for _, tier := range tiers() {
+	for _, tier := range skills.Tiers() {
 		dir := installedDir + "/" + tier.String()
 		entries, err := fs.ReadDir(i.root.FS(), dir)
 		if errors.Is(err, fs.ErrNotExist) {

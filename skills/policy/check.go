@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/skillsd/skillsd/skills"
 )
 
 // Check refuses a configuration in which a name stands for nothing or for two things. [New] makes a
@@ -20,7 +18,7 @@ func (c Config) Check() error {
 		return fmt.Errorf("unknown release %q", clip(string(c.Release)))
 	}
 	for _, tier := range c.ClosedTiers {
-		if tier < skills.TierBuiltin || tier > skills.TierThirdParty {
+		if !tier.Valid() {
 			return fmt.Errorf("unknown tier %s", tier)
 		}
 	}

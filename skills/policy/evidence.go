@@ -48,10 +48,10 @@ func consentFor(tier skills.Tier, approve Approve) consent {
 	default:
 		return consentOfCall
 	}
-	switch tier {
-	case skills.TierBuiltin, skills.TierOrg:
+	switch tier.Scripts() {
+	case skills.ConsentNone:
 		return consentNone
-	case skills.TierUser:
+	case skills.ConsentWish:
 		return consentConfirmation
 	}
 	return consentApproval

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillsd/skillsd/skills"
 )
 
 // maxProblems is how many problems of a configuration file are reported at once.
@@ -211,7 +213,7 @@ func (d *decoder) text(n *yaml.Node, key string, tag reflect.StructTag) string {
 		return ""
 	}
 	if enum := tag.Get("enum"); enum != "" {
-		if words := strings.Split(enum, "|"); !slices.Contains(words, n.Value) {
+		if words := choices(enum); !slices.Contains(words, n.Value) {
 			d.fail(n, key, "%q is not %s%s", Clip(n.Value), oneOfWords(words), DidYouMean(n.Value, words))
 		}
 	}
@@ -220,6 +222,14 @@ func (d *decoder) text(n *yaml.Node, key string, tag reflect.StructTag) string {
 		return d.path(n.Value)
 	}
 	return n.Value
+}
+
+// choices returns the words that a tag of a key allows: they are separated by |, or the names of tiers.
+func choices(tag string) []string {
+	if tag == "TIER" {
+		return skills.TierNames()
+	}
+	return strings.Split(tag, "|")
 }
 
 func oneOfWords(words []string) string {

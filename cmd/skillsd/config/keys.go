@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/skillsd/skillsd/skills"
 )
 
 // Keys are the keys of the configuration file. The table of all options is read off this
@@ -71,7 +73,7 @@ type policyKeys struct {
 	Role         string            `json:"prompt_slot_role,omitempty" flag:"prompt-slot-role" enum:"direct-command|context|quote"`
 	Release      string            `json:"release,omitempty" flag:"release" enum:"none|observed|opaque"`
 	AllowedTools string            `json:"allowed_tools,omitempty" flag:"allowed-tools" enum:"enforce|advisory"`
-	TierScripts  map[string]string `json:"tier_scripts,omitempty" flag:"tier-scripts" keys:"builtin|org|user|third-party" enum:"deny"`
+	TierScripts  map[string]string `json:"tier_scripts,omitempty" flag:"tier-scripts" keys:"TIER" enum:"deny"`
 	Drift        string            `json:"drift,omitempty" flag:"drift" enum:"report|refuse"`
 	Profile      string            `json:"profile,omitempty" flag:"profile"`
 	Target       string            `json:"execution_target,omitempty" flag:"skill-script-execution-target" enum:"sandbox|host"`
@@ -144,7 +146,7 @@ type metricsKeys struct {
 // RootKey is a root: a string as --skills-root takes it, or an object.
 type RootKey struct {
 	Dir    string `json:"dir" path:"true" jsonschema:"directory or zip archive with skills"`
-	Tier   string `json:"tier,omitempty" enum:"builtin|org|user|third-party" jsonschema:"how far it is trusted, user when not said"`
+	Tier   string `json:"tier,omitempty" enum:"TIER" jsonschema:"how far it is trusted, user when not said"`
 	Prefix string `json:"prefix,omitempty" jsonschema:"put in front of the paths of its skills"`
 }
 
@@ -152,7 +154,7 @@ type RootKey struct {
 func (k RootKey) text() string {
 	tier := k.Tier
 	if tier == "" {
-		tier = "user"
+		tier = skills.TierUser.String()
 	}
 	if k.Prefix != "" {
 		tier += ":" + k.Prefix

@@ -123,7 +123,7 @@ func (d *decoder) decodeMap(n *yaml.Node, v reflect.Value, key string, tag refle
 	v.Set(reflect.MakeMap(v.Type()))
 	known := tag.Get("keys")
 	d.entries(n, key, func(name string, at, value *yaml.Node) {
-		words := strings.Split(known, "|")
+		words := choices(known)
 		switch {
 		case known != "" && !slices.Contains(words, name):
 			d.unknown(at, key, name, words)

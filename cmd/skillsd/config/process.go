@@ -58,7 +58,7 @@ func (p *Process) InstalledRoots() []skills.Root {
 		return nil
 	}
 	var roots []skills.Root
-	for _, tier := range []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty} {
+	for _, tier := range skills.Tiers() {
 		dir := install.RootDir(state, tier)
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			roots = append(roots, skills.Root{Dir: dir, Tier: tier})

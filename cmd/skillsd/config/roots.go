@@ -67,7 +67,8 @@ func (l *scanLimits) Set(spec string) error {
 
 // Register adds the flags to a command.
 func (o *RootOptions) Register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is builtin, org, user (default) or third-party (repeatable, earlier wins)")
+	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; "+
+		"tier is "+skills.TierList()+", "+skills.TierUser.String()+" by default (repeatable, earlier wins)")
 	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "`DIR` that links inside a skills root may lead to (repeatable)")
 	flags.Var(&o.Limits, "scan-limit", "limit of the scan of one root: "+scanLimitHelp+" (repeatable)")
 	flags.BoolVar(&o.Strict, "strict-roots", false, "fail when a given skills root is missing")

@@ -71,7 +71,7 @@ func refine(schema *jsonschema.Schema, t reflect.Type) {
 			property.MinLength = jsonschema.Ptr(1)
 			if enum := field.Tag.Get("enum"); enum != "" {
 				property.MinLength = nil
-				for word := range strings.SplitSeq(enum, "|") {
+				for _, word := range choices(enum) {
 					property.Enum = append(property.Enum, word)
 				}
 			}
@@ -87,7 +87,7 @@ func propertyNames(tag reflect.StructTag) *jsonschema.Schema {
 		return &jsonschema.Schema{Pattern: configName.String()}
 	}
 	names := &jsonschema.Schema{}
-	for word := range strings.SplitSeq(known, "|") {
+	for _, word := range choices(known) {
 		names.Enum = append(names.Enum, word)
 	}
 	return names
