@@ -3,6 +3,7 @@ package bwrap
 import (
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,12 +44,14 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	args = append(append(args, binds...),
-		"--remount-ro", "/dev", "--remount-ro", "/",
-		"--chdir", "/", "--clearenv", "--setenv", pidone.Marker, pidone.Inside, "--setenv", "GOGC", "off",
-		"--setenv", "GOMAXPROCS", "1", "--setenv", "GOTRACEBACK", "none",
-		// What comes next is the command, whatever it begins with.
-		"--", native.ProgramPath(self))
+	args = append(args, binds...)
+	args = append(args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--clearenv")
+	for _, variable := range pidone.Environ(pidone.Inside) {
+		name, value, _ := strings.Cut(variable, "=")
+		args = append(args, "--setenv", name, value)
+	}
+	// What comes next is the command, whatever it begins with.
+	args = append(args, "--", native.ProgramPath(self))
 	program, err := p.PassProgram(b.path)
 	if err != nil {
 		return nil, unavailable("bubblewrap cannot be opened", "install it again", err)

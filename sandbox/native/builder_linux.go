@@ -1,11 +1,9 @@
 package native
 
 import (
-	"io/fs"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,16 +13,16 @@ import (
 )
 
 // A Builder lets another program make the sandbox. The helper of this package is then started inside
-// it as process 1, finds out whether the sandbox is what was asked for, gives up what rights are left
-// and starts the command; this package supervises both. A Builder must be safe for concurrent use.
+// it as process 1, finds out whether the sandbox is what was asked for, gives up the rights that are
+// left and starts the command; this package supervises both. A Builder must be safe for concurrent use.
 type Builder interface {
 	// Check refuses a command that the program could not isolate as asked, before anything is made.
 	Check(cmd *sandbox.Cmd) error
 
-	// Setting is what the helper finds.
+	// Setting returns what the helper is to find.
 	Setting() pidone.Setting
 
-	// Build says how the program is started. What it makes beside is the Command's to remove.
+	// Build returns how the program is started. The Command removes what else Build made.
 	Build(p *Plan) (*Command, error)
 }
 
@@ -35,7 +33,7 @@ type Command struct {
 	Env  []string
 	Attr *syscall.SysProcAttr // with Setsid: its group is ended with it
 
-	// Cause returns what the program wrote where it reports failures: private, and at most a few
+	// Cause returns what the program wrote to where it reports failures: private, and at most a few
 	// kilobytes. It may be nil.
 	Cause func() string
 
@@ -54,14 +52,15 @@ type Plan struct {
 	launch *launch
 }
 
-// Pass gives the started program f under the number that is returned, and closes f afterwards here.
+// Pass gives f to the started program, under the number that it returns. This process's f is closed
+// afterwards.
 func (p *Plan) Pass(f *os.File) int {
 	p.launch.opened = append(p.launch.opened, f)
 	p.launch.files = append(p.launch.files, f)
 	return len(p.launch.files) - 1
 }
 
-// PassText gives the started program a file with text in it, at its beginning.
+// PassText gives a file with text in it to the started program, positioned at its beginning.
 func (p *Plan) PassText(name, text string) (int, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -76,10 +75,10 @@ func (p *Plan) PassText(name, text string) (int, error) {
 	return n, err
 }
 
-// Self names this program's own file, which the helper is.
+// Self is the path of this program's own file, which is also the helper's.
 const Self = "/proc/self/exe"
 
-// PassProgram gives the started program the file of a program, which it finds under that number
+// PassProgram gives the file of a program to the started program, which finds it under that number
 // whatever its mount namespace shows.
 func (p *Plan) PassProgram(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -89,11 +88,11 @@ func (p *Plan) PassProgram(path string) (int, error) {
 	return p.Pass(os.NewFile(uintptr(fd), path)), nil
 }
 
-// ProgramPath is where a program finds its descriptor fd.
+// ProgramPath returns the path under which a program finds its descriptor fd.
 func ProgramPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// MoveStreams gives the started program in and out for its own standard streams, and the command's
-// under the numbers from the one that is returned on.
+// MoveStreams makes in and out the standard streams of the started program, and passes the command's
+// under the three numbers that begin with the one it returns.
 func (p *Plan) MoveStreams(in, out *os.File) int {
 	l := p.launch
 	first := len(l.files)
@@ -107,10 +106,10 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 	return first
 }
 
-// Identity are the host's user and group that a command of a root server is to run as.
+// Identity returns the host's user and group that a command of a root server runs as.
 func (p *Plan) Identity() (uid, gid int) { return p.launch.runner.opts.UID, p.launch.runner.opts.GID }
 
-// A process is known by a descriptor, which no other process can come to have.
+// A process is identified by a descriptor, since its number may become another process's.
 type process struct {
 	pid int
 	fd  *os.File
@@ -128,8 +127,8 @@ func (p *process) wait() {
 	}
 }
 
-// arrived notes the process that sent the message in which a helper says that it is ready: only the
-// kernel knows what its number is out here.
+// arrived notes the process that sent the message in which a helper says that it is ready. Only the
+// kernel knows its number in this process's namespace, and adds it to the message.
 func (e *execution) arrived(oob []byte) {
 	defer e.once.Do(func() { close(e.ready) })
 	if e.runner.builder == nil || e.inside.Load() != nil {
@@ -150,80 +149,55 @@ func (e *execution) arrived(oob []byte) {
 		}
 		e.inside.Store(&process{pid: int(cred.Pid), fd: os.NewFile(uintptr(fd), "process")})
 	}
-	if e.cause.Load() != nil { // the run was ended before anyone knew this process
+	// A run that was ended before this process was known did not end it.
+	if e.cause.Load() != nil {
 		if p := e.inside.Load(); p != nil {
 			p.kill()
 		}
 	}
 }
 
-// members are the processes whose descendants are the command's.
-func (e *execution) members() ([]int, error) {
+// first returns the process that every other process of the sandbox descends from, or 0 if that is not
+// known yet.
+func (e *execution) first() int {
 	if e.runner.builder == nil {
-		return []int{e.child.proc.Pid}, nil
+		return e.child.proc.Pid
 	}
-	<-e.ready
-	p := e.inside.Load()
-	if p == nil {
+	if p := e.inside.Load(); p != nil {
+		return p.pid
+	}
+	return 0
+}
+
+// members waits until the sandbox is there and returns the processes that must be in its control group:
+// the first, and of a guest all that its kernel has started by then.
+func (e *execution) members() ([]int, error) {
+	if e.runner.builder != nil {
+		<-e.ready
+	}
+	pid := e.first()
+	if pid == 0 {
 		return nil, unix.ESRCH
 	}
 	if e.spec.Setting != pidone.Guest {
-		return []int{p.pid}, nil
+		return []int{pid}, nil
 	}
-	e.guest.Store(newGuest(p.pid))
-	return append([]int{p.pid}, descendants(p.pid)...), nil
+	e.guest.Store(newGuest(pid))
+	return append([]int{pid}, descendants(pid)...), nil
 }
 
-// sample adds up what the command uses.
-func (e *execution) sample() usage {
-	if e.runner.builder == nil {
-		return sample(e.child.proc.Pid, e.limits.Memory, e.mounted(), e.done)
-	}
-	p := e.inside.Load()
-	if p == nil {
-		return usage{}
-	}
-	if g := e.guest.Load(); g != nil {
-		return usage{memory: g.memory()}
-	}
-	return sample(p.pid, e.limits.Memory, e.mounted(), e.done)
-}
-
-// unpack judges the files that a guest sent as collect does those of a directory.
-func unpack(data []byte, res *sandbox.Result) {
-	if len(data) == 0 {
-		return
-	}
-	files, skips, err := pidone.Unpack(data)
-	if err != nil {
-		skip(res, ".")
-		return
-	}
-	slices.SortFunc(files, func(a, b pidone.File) int { return strings.Compare(a.Name, b.Name) })
-	size := 0
-	for i, f := range files {
-		size += len(f.Data)
-		if i > 0 && files[i-1].Name == f.Name || !fs.ValidPath(f.Name) || f.Name == "." || !sandbox.Printable(f.Name) || len(res.Out) == maxOutFiles || size > maxOutBytes {
-			skip(res, f.Name)
-			continue
-		}
-		res.Out = append(res.Out, sandbox.OutFile{Name: f.Name, Data: f.Data})
-	}
-	res.OutSkips += skips // whose names the guest does not send
-}
-
-// Identity says who the program of a [Plan.Enter] is to the host.
+// Identity is the user that the program of [Plan.Enter] has on the host.
 type Identity int
 
-// The identities. A server that is not root has Mapped alone: its own user takes the command's place.
+// The identities. A server that is not root can only use Mapped, with its own user as the command's.
 const (
 	Dropped Identity = iota // the command's user and group
-	Mapped                  // the same, who are root in a user namespace of the program's own
+	Mapped                  // the same, which are root in a user namespace of the program's own
 	Kept                    // root, like the server
 )
 
 // Enter returns the command that runs the program of n in a mount namespace of its own, where it
-// finds the mounts and files that n names, and which is gone with it. It sets the user of n.
+// finds the mounts and files that n names, and which ends with it. Enter sets the user of n.
 func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	uid, gid := p.Identity()
@@ -246,7 +220,7 @@ func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
 		return nil, unavailable("the entry's instructions could not be written", "", err)
 	}
 	return &Command{
-		Path: "/proc/self/exe", Argv: []string{"sandbox-enter"}, Attr: attr,
-		Env: []string{pidone.Marker + "=" + pidone.EntryMarker(fd), "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Path: Self, Argv: []string{"sandbox-enter"}, Attr: attr,
+		Env: pidone.Environ(pidone.EntryMarker(fd)),
 	}, nil
 }

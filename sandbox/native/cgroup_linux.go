@@ -27,13 +27,13 @@ const (
 // groupPrefix begins the names of all cgroups made here.
 const groupPrefix = "skillsd-run-"
 
-// host is what a Runner learns about the machine, once.
+// host is what a Runner finds out about the machine, once.
 type host struct {
 	once sync.Once
 	base cgroupBase
 }
 
-// A cgroupBase says below which directories cgroups of runs can be made.
+// A cgroupBase holds the directories below which cgroups of runs can be made.
 type cgroupBase struct {
 	memory  Memory
 	unified string // v2
@@ -41,12 +41,12 @@ type cgroupBase struct {
 	pids    string // v1, or "" without that controller
 }
 
-// Memory says how memory limits are enforced on this host. The first call looks for cgroups.
+// Memory returns how memory limits are enforced on this host. The first call looks for cgroups.
 func (r *Runner) Memory() Memory { return r.base().memory }
 
-// Processes says how limits on processes are enforced on this host: like the memory limit, or where
-// the controller for them is missing as with [MemorySampled], by a resource limit of the user. The
-// first call looks for cgroups.
+// Processes returns how limits on processes are enforced on this host: like the memory limit, or if the
+// controller for them is missing, as with [MemorySampled] by a resource limit of the user. The first
+// call looks for cgroups.
 func (r *Runner) Processes() Memory { return r.base().processes() }
 
 func (b cgroupBase) processes() Memory {
@@ -64,11 +64,12 @@ func (r *Runner) base() cgroupBase {
 	return r.host.base
 }
 
-// emptyCores keeps memory out of the core files of this process and of what it starts from then on, to
-// whom the kernel passes that on and who cannot take it back in a read-only /proc. A host that hands core
-// files to a socket heeds no limit on their size.
+// emptyCores keeps memory out of the core files of this process and of all that it starts from then on,
+// which inherits the setting and cannot change it in a read-only /proc. The limit on the size of core
+// files does not hold on a host that hands them to a socket.
 func emptyCores() { _ = writeExisting("/proc/self/coredump_filter", "0") }
 
+// findCgroups returns where cgroups can be made, or that memory is sampled.
 func findCgroups(o Options) cgroupBase {
 	sampled := cgroupBase{memory: MemorySampled}
 	if o.NoCgroup {
@@ -83,7 +84,7 @@ func findCgroups(o Options) cgroupBase {
 		}
 	}
 	for _, c := range candidates {
-		// Only a cgroup that was made and limited shows that others can be.
+		// Files and controllers may be there and not writable: only making one shows that others can be made.
 		g, err := c.create(sandbox.DefaultLimits())
 		if err != nil {
 			continue
@@ -96,11 +97,11 @@ func findCgroups(o Options) cgroupBase {
 	return sampled
 }
 
-// stale is the age at which a cgroup of a run must have had processes: they come within
-// milliseconds after it was made.
+// stale is the age at which a cgroup without processes is nobody's: they enter within milliseconds after
+// it was made.
 const stale = time.Minute
 
-// sweep removes what servers left that were killed during a run. The kernel lets no cgroup go
+// sweep removes the cgroups of servers that were killed during a run. The kernel does not remove a cgroup
 // that has processes, so runs of other servers are safe.
 func (b cgroupBase) sweep() {
 	space := pidSpace()
@@ -108,25 +109,28 @@ func (b cgroupBase) sweep() {
 		if base == "" {
 			continue
 		}
-		// A server is not always started in the group that the one before it was in, but often beside it.
-		beside, _ := filepath.Glob(filepath.Join(globQuote(filepath.Dir(base)), "*", groupPrefix+"*"))
+		// A server is often started in a group next to the one that its predecessor was in.
+		siblings, _ := filepath.Glob(filepath.Join(globQuote(filepath.Dir(base)), "*", groupPrefix+"*"))
 		within, _ := filepath.Glob(filepath.Join(globQuote(base), groupPrefix+"*"))
-		for _, dir := range slices.Concat(within, beside) {
+		for _, dir := range slices.Concat(within, siblings) {
 			info, err := os.Lstat(dir)
-			if err == nil && info.IsDir() && (orphaned(info.Name(), space) || time.Since(info.ModTime()) > stale) {
+			if err != nil || !info.IsDir() {
+				continue
+			}
+			if orphaned(info.Name(), space) || time.Since(info.ModTime()) > stale {
 				_ = unix.Rmdir(dir)
 			}
 		}
 	}
 }
 
-// globQuote makes a pattern of a path that matches nothing else.
+// globQuote returns the pattern that matches a path and nothing else.
 func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// orphaned reports whether the server that made a cgroup is known to be gone. Numbers of processes
-// mean something in one namespace only, which the name tells.
+// orphaned reports whether the server that made a cgroup is known to be gone. The number of a process
+// means something in one namespace only, which the name begins with.
 func orphaned(name, space string) bool {
 	rest, ok := strings.CutPrefix(name, groupPrefix+space+"-")
 	if !ok || space == "" {
@@ -137,7 +141,8 @@ func orphaned(name, space string) bool {
 	return err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
 }
 
-// pidSpace identifies this process's namespace of process numbers, "" when it cannot be told.
+// pidSpace returns the identity of this process's namespace of process numbers, or "" if the kernel does
+// not show it.
 func pidSpace() string {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
@@ -146,7 +151,7 @@ func pidSpace() string {
 	return strconv.FormatUint(st.Ino, 36)
 }
 
-// ownCgroups maps a v1 controller, or "" for v2, to the directory of this process's cgroup.
+// ownCgroups maps each v1 controller, and "" for v2, to the directory of this process's cgroup.
 func ownCgroups() map[string]string {
 	own := map[string]string{}
 	groups, err := os.ReadFile("/proc/self/cgroup")
@@ -173,6 +178,8 @@ func ownCgroups() map[string]string {
 	return own
 }
 
+// cgroupMount returns where a controller's hierarchy is mounted, and which of its cgroups is the root of
+// that mount.
 func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
 	for line := range strings.Lines(mountinfo) {
 		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")
@@ -198,6 +205,7 @@ type cgroup struct {
 	pids   string
 }
 
+// create makes the cgroup of a run, with its limits.
 func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	g := &cgroup{memory: b.memory}
 	defer func() {
@@ -254,6 +262,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	return g, nil
 }
 
+// writeExisting writes to a file of the kernel's, which it never makes.
 func writeExisting(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -272,11 +281,11 @@ func (g *cgroup) add(pid int) error {
 	return nil
 }
 
-// hasDoors reports whether a thread can enter the cgroup by itself. To move another process the kernel
+// hasDoors reports whether a thread can enter the cgroup by itself. To move another process, the kernel
 // first waits until no processor can be starting one, which takes longer than all the rest of a run.
 func (g *cgroup) hasDoors() bool { return g.memory == MemoryCgroup1 }
 
-// doors are the files through which a thread enters, to be closed by the caller, with an error too.
+// doors returns the files through which a thread enters. The caller closes them, also after an error.
 func (g *cgroup) doors() ([]*os.File, error) {
 	var doors []*os.File
 	for _, d := range g.dirs {
@@ -302,6 +311,7 @@ func (g *cgroup) refused() bool {
 	return g.pids != "" && counter(filepath.Join(g.pids, "pids.events"), "max") > 0
 }
 
+// counter returns the number after key in a file of counters, or 0.
 func counter(path, key string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

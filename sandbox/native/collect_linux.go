@@ -1,16 +1,15 @@
 package native
 
 import (
-	"errors"
-	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 const (
@@ -22,32 +21,25 @@ const (
 	maxDepth = 64   // directories
 )
 
-var errTooLarge = errors.New("too large")
-
-// rootOf opens a directory handle for access that cannot leave it.
-func rootOf(dir *os.File) (*os.Root, error) {
-	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
-}
-
 // maxSkipped is how many entries that were left behind are named.
 const maxSkipped = 16
 
-// skip counts an entry of /out that is left behind.
+// skip counts an entry of /out that is left behind, and keeps the first names.
 func skip(res *sandbox.Result, path string) {
 	res.OutSkips++
-	if len(res.Skipped) < maxSkipped && len(path) <= 2*maxPath { // a part of one may be a part of a secret
+	if len(res.Skipped) < maxSkipped && len(path) <= 2*maxPath { // a part of a name may be a part of a secret
 		res.Skipped = append(res.Skipped, path)
 	}
 }
 
 // collect takes the regular files below dir and notes what it leaves behind.
 func collect(dir *os.File, res *sandbox.Result) {
-	root, err := rootOf(dir)
+	root, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
 	if err != nil {
 		skip(res, ".")
 		return
 	}
-	defer func() { _ = root.Close() }()
+	defer root.Close()
 	left := int64(maxOutBytes)
 	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -63,7 +55,7 @@ func collect(dir *os.File, res *sandbox.Result) {
 			skip(res, path)
 			return nil
 		}
-		data, _, err := readRegular(root, path, left)
+		data, err := readFile(root, path, left)
 		if err != nil {
 			skip(res, path)
 			return nil
@@ -77,25 +69,38 @@ func collect(dir *os.File, res *sandbox.Result) {
 	}
 }
 
-func readRegular(root *os.Root, path string, limit int64) ([]byte, fs.FileInfo, error) {
-	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, info, err := fsys.OpenIn(root, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+	defer f.Close()
+	if info.Size() > limit { // sparse files are cheap to leave and dear to read
+		return nil, &fsys.TooLongError{Limit: limit}
+	}
+	return fsys.ReadAll(f, limit)
+}
+
+// unpack judges the files that a guest sent as collect judges the files of a directory.
+func unpack(data []byte, res *sandbox.Result) {
+	if len(data) == 0 {
+		return
+	}
+	files, skips, err := pidone.Unpack(data)
 	if err != nil {
-		return nil, nil, err
+		skip(res, ".")
+		return
 	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, errors.New("not a regular file")
+	slices.SortFunc(files, func(a, b pidone.File) int { return strings.Compare(a.Name, b.Name) })
+	size := 0
+	for i, f := range files {
+		size += len(f.Data)
+		if !fs.ValidPath(f.Name) || f.Name == "." || !sandbox.Printable(f.Name) ||
+			i > 0 && files[i-1].Name == f.Name || len(res.Out) == maxOutFiles || size > maxOutBytes {
+			skip(res, f.Name)
+			continue
+		}
+		res.Out = append(res.Out, sandbox.OutFile{Name: f.Name, Data: f.Data})
 	}
-	if info.Size() > limit {
-		return nil, nil, errTooLarge
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = errTooLarge
-	}
-	return data, info, err
+	res.OutSkips += skips // whose names the guest does not send
 }

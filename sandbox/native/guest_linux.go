@@ -11,15 +11,15 @@ import (
 )
 
 // A guest is the process that is the kernel of a command. The command's memory, files in memory
-// included, is one file of that process, which is in no process's resident set while the command's
+// included, is one file of that process, which is not in any process's resident set while the command's
 // own address space is put away.
 type guest struct {
 	pid      int
-	file     string // the memory, in /proc; "" when it was not found
+	file     string // the memory, in /proc; "" if it was not found
 	baseline int64  // bytes that the kernel took before the command started
 }
 
-// guestMemory is how the file's name begins, as the kernel shows it.
+// guestMemory begins the file's name as the kernel shows it.
 const guestMemory = "/memfd:runsc-memory"
 
 func newGuest(pid int) *guest {
@@ -36,7 +36,7 @@ func newGuest(pid int) *guest {
 	return g
 }
 
-// memory is in bytes, less what was taken at the start.
+// memory returns the bytes that the guest takes beyond those it took at the start.
 func (g *guest) memory() int64 {
 	var n int64
 	for i, pid := range append([]int{g.pid}, descendants(g.pid)...) {
@@ -58,8 +58,8 @@ func (g *guest) memory() int64 {
 	return n - g.baseline
 }
 
-// groupLimits are the limits of the run's cgroup. In a guest's are the threads of its kernel, which
-// are not the command's to use up.
+// groupLimits returns the limits of the run's cgroup. In a guest's cgroup are the threads of its kernel,
+// which must not count against the command.
 func (e *execution) groupLimits() sandbox.Limits {
 	l := e.limits
 	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {

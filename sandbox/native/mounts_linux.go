@@ -13,8 +13,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// mounts decides how each directory gets into the sandbox. A parent with the right to do so
-// makes the mounts itself: it may reach directories that the helper's user may not.
+// mounts decides how each directory gets into the sandbox. A server that may mount makes the mounts
+// itself: it can reach directories that the helper's user cannot.
 func (l *launch) mounts() error {
 	if err := l.add(l.cmd.Tree, sandbox.SkillDir, true); err != nil {
 		return err
@@ -23,7 +23,8 @@ func (l *launch) mounts() error {
 		for _, path := range in.Mounts {
 			if !mountable(path) {
 				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
-					"install "+in.Name+" below /usr, /opt or a home directory, not below /tmp, /etc or /workspace, and restart the server", nil)
+					"install "+in.Name+" below /usr, /opt or a home directory, not below /tmp, /etc or /workspace, "+
+						"and restart the server", nil)
 			}
 			d, err := openDir(path)
 			if err != nil {
@@ -70,6 +71,7 @@ func mountable(path string) bool {
 	return true
 }
 
+// openDir opens a directory as a path, which needs no right to read it.
 func openDir(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -78,12 +80,13 @@ func openDir(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// add adds a mount of a directory, detached if this process may mount.
 func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	if dir == nil {
 		return unavailable("no directory for "+target, "", nil)
 	}
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
-	// Only these never change while an overlay lies over them.
+	// Hiding takes an overlay, and only these directories do not change while one lies over them.
 	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At
 	if d, err := detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
@@ -92,7 +95,7 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	} else {
 		path, err := pathOf(dir)
 		if err != nil {
-			return unavailable("the directory for "+target+" has no path any more", "", err)
+			return unavailable("the directory for "+target+" no longer has a path", "", err)
 		}
 		m.Path = path
 		l.files = append(l.files, dir)
@@ -101,9 +104,10 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	return nil
 }
 
-// detach makes a mount of dir that is attached nowhere, which takes the right to mount.
+// detach makes a mount of dir that is not attached anywhere, which takes the right to mount.
 func detach(dir *os.File, readOnly bool) (*os.File, error) {
-	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
+	fd, err := unix.OpenTree(int(dir.Fd()), "", flags)
 	if err != nil {
 		return nil, err
 	}

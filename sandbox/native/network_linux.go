@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// egress is the proxy's life in one run.
+// egress is the proxy of one run, from its listening to its end.
 type egress struct {
 	proxy  sandbox.NetworkProxy // nil without a network
 	ctx    context.Context      // of the run; ends when no process of it is left
@@ -22,9 +22,9 @@ func newEgress(ctx context.Context, n sandbox.Network) *egress {
 	return g
 }
 
-// serve lets the proxy accept on the socket that the helper handed over behind its directories, and
-// takes it out of files. The command starts only after the helper listens; what it connects to
-// before the proxy accepts waits in the socket's queue.
+// serve makes the proxy accept on the socket that the helper handed over after its directories, and
+// takes it out of the report's files. The command starts only after the helper listens; connections
+// that it makes before the proxy accepts wait in the socket's queue.
 func (g *egress) serve(r *report) {
 	if g.proxy == nil || len(r.files) == 0 {
 		return
@@ -39,7 +39,7 @@ func (g *egress) serve(r *report) {
 	g.served.Go(func() { g.proxy.Serve(g.ctx, l) })
 }
 
-// wait returns when nothing of the proxy is left.
+// wait ends the proxy and returns when nothing of it is left.
 func (g *egress) wait() {
 	g.cancel()
 	g.served.Wait()

@@ -13,9 +13,9 @@ import (
 	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
-// addOverlay adds the workspace with a layer above it that takes all changes. A parent that may
-// mount makes the overlay itself, in its own user namespace: the helper's maps one user only, and
-// there the kernel refuses to copy up a file of any other.
+// addOverlay adds the workspace with a layer above it that takes all changes. A server that may mount
+// makes the overlay itself, in its own user namespace: the helper's namespace maps one user only, and
+// there the kernel refuses to copy up files of other users.
 func (l *launch) addOverlay(dir *os.File) error {
 	if dir == nil {
 		return unavailable("no directory for "+sandbox.WorkspaceDir, "", nil)
@@ -24,9 +24,10 @@ func (l *launch) addOverlay(dir *os.File) error {
 	if err != nil {
 		path, err := pathOf(dir)
 		if err != nil {
-			return unavailable("the workspace has no path any more", "", err)
+			return unavailable("the workspace no longer has a path", "", err)
 		}
-		// Its user's namespace may not show what is below a mount, and no overlay can be made above one.
+		// The kernel lets no overlay be made in a user namespace above a mount, which could uncover what
+		// lies below the mount. Its error would not say so.
 		if below := mountBelow(path); below != "" {
 			return unavailable("a file system is mounted inside the workspace, at "+below,
 				"unmount it, grant a directory without it, or mount the workspace ro or rw", nil)
@@ -40,7 +41,8 @@ func (l *launch) addOverlay(dir *os.File) error {
 	l.opened = append(l.opened, lower)
 	mount, upper, err := l.overlay(lower)
 	if err != nil {
-		return unavailable("the workspace cannot be staged", "use a kernel of version 6.8 or later, or mount the workspace ro", err)
+		return unavailable("the workspace cannot be staged",
+			"use a kernel of version 6.8 or later, or mount the workspace ro", err)
 	}
 	l.opened = append(l.opened, mount)
 	l.upper = upper
@@ -51,7 +53,7 @@ func (l *launch) addOverlay(dir *os.File) error {
 	return nil
 }
 
-// mountBelow returns where, below dir, something is mounted, or nothing.
+// mountBelow returns the path below dir at which something is mounted, or "".
 func mountBelow(dir string) string {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -106,7 +108,8 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	}
 	list := os.NewFile(uintptr(like), "workspace")
 	defer func() { _ = list.Close() }()
-	if err := errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list), unix.Fchmod(fd, st.Mode&0o3777)); err != nil {
+	err = errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list), unix.Fchmod(fd, st.Mode&0o3777))
+	if err != nil {
 		return nil, nil, err
 	}
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
@@ -118,6 +121,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	return mount, upper, err
 }
 
+// newMount makes a file system that is not attached anywhere.
 func newMount(fstype string, options [][2]string) (*os.File, error) {
 	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// sockets is how many sockets are open in the network namespace of a process, which is the run's own.
+// sockets returns how many sockets are open in the network namespace of a process.
 func sockets(pid int) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/sockstat")
 	if err != nil {
@@ -18,6 +18,7 @@ func sockets(pid int) int64 {
 	return field(bytes.TrimPrefix(line, []byte("sockets: ")), "used")
 }
 
+// descendants returns the processes that descend from pid.
 func descendants(pid int) []int {
 	var found []int
 	queue := []int{pid}
@@ -47,8 +48,9 @@ func descendants(pid int) []int {
 	return found
 }
 
-// live is where the kernel shows the memory of the process whose directory is given, and the status
-// there. Once a process's first thread has ended, that shows none, and any other does.
+// live returns the directory in which the kernel shows the memory of a process, and the status there.
+// After a process's first thread has ended, the process's own directory shows none, and that of any
+// other thread does.
 func live(dir string) (string, []byte) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil || bytes.Contains(status, []byte("RssAnon:")) {
@@ -69,13 +71,13 @@ func live(dir string) (string, []byte) {
 	return dir, status
 }
 
-// resident is the memory of a process with the given status, wherever the kernel keeps it: a process may
-// have its own put into swap, which may be memory too.
+// resident returns the memory of a process with the given status. Swap counts: a process may have its
+// memory put there, and swap may be in memory too.
 func resident(status []byte) int64 {
 	return (field(status, "RssAnon:") + field(status, "RssShmem:") + field(status, "VmSwap:")) * 1024
 }
 
-// mappings is what processes map: how much, and which memory that is shared without a file.
+// mappings describe what processes map: how many mappings, and which memory is shared without a file.
 type mappings struct {
 	number int
 	shared map[string]bool // by inode
@@ -83,22 +85,21 @@ type mappings struct {
 }
 
 const (
-	// perMapping is what the kernel keeps for one mapping, about.
-	perMapping = 256
+	perMapping = 256 // bytes that the kernel keeps for one, about
 
-	// mostMappings is how many are looked at: more, of which sixteen processes could have as many as the
-	// kernel lets one have, are no command's that means well, and would hold up the watch over the rest.
-	mostMappings = 256 << 10
+	// maxMappings is how many are looked at. Sixteen processes may have as many, and a command that means
+	// well does not; looking at more would delay the watch over everything else.
+	maxMappings = 256 << 10
 )
 
-// read adds those that the kernel shows in dir.
+// read adds the mappings of the process whose directory is dir.
 func (m *mappings) read(dir string, done <-chan struct{}) {
 	f, err := os.Open(dir + "/maps")
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	for rest := 0; m.number <= mostMappings; {
+	for rest := 0; m.number <= maxMappings; {
 		select {
 		case <-done:
 			return
@@ -118,10 +119,11 @@ func (m *mappings) read(dir string, done <-chan struct{}) {
 	}
 }
 
-// note looks for memory that is shared without a file: of it the kernel shows the file it would be of, or
+// note looks for memory that is shared without a file. The kernel shows it as a deleted /dev/zero, or with
 // the name that the process gave it.
 func (m *mappings) note(line []byte) {
-	if !bytes.HasSuffix(line, []byte(" /dev/zero (deleted)\n")) && !bytes.Contains(line, []byte(" [anon_shmem:")) {
+	zero, named := []byte(" /dev/zero (deleted)\n"), []byte(" [anon_shmem:")
+	if !bytes.HasSuffix(line, zero) && !bytes.Contains(line, named) {
 		return
 	}
 	if f := bytes.Fields(line); len(f) > 4 {
@@ -129,9 +131,9 @@ func (m *mappings) note(line []byte) {
 	}
 }
 
-// size is what all of it may take in bytes, and above limit when there was too much to look at.
+// size returns how many bytes all of it may take, which is more than limit if not all was looked at.
 func (m *mappings) size(limit int64) int64 {
-	if m.number > mostMappings {
+	if m.number > maxMappings {
 		return limit + 1
 	}
 	return int64(m.number)*perMapping + int64(len(m.shared))*pidone.MaxShared

@@ -79,8 +79,8 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 	base := r.base()
 	e.spec.NoAnonFiles = base.memory == MemorySampled
 	if base.memory != MemorySampled {
-		// Before the helper is started: at the same time the two would wait for one another longer than
-		// this takes.
+		// The cgroup is made before the helper is started. At the same time, the two would wait for one
+		// another longer than this takes.
 		if e.group, err = base.create(e.groupLimits()); err != nil {
 			return nil, unavailable("no control group could be made", cgroupRemedy, err)
 		}

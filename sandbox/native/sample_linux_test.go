@@ -85,7 +85,7 @@ func TestMappings(t *testing.T) {
 	if got, want := m.size(1), int64(10*perMapping+2*pidone.MaxShared); got != want {
 		t.Errorf("size = %d, want %d", got, want)
 	}
-	m.number = mostMappings + 1
+	m.number = maxMappings + 1
 	if got := m.size(1 << 40); got <= 1<<40 {
 		t.Errorf("size of too many = %d", got)
 	}

@@ -55,8 +55,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// start starts the helper. The caller's goroutine must be locked to its thread until the process
-// is reaped: the kernel kills the helper when that thread ends.
+// start starts the helper. The caller's goroutine must be locked to its thread until the process is
+// reaped: the kernel kills the helper when that thread ends.
 func (l *launch) start() (_ *child, err error) {
 	defer func() {
 		closeAll(l.opened)
@@ -67,18 +67,20 @@ func (l *launch) start() (_ *child, err error) {
 	l.files = make([]*os.File, pidone.FirstFD)
 	l.ours = make([]*os.File, 4)
 	if err := l.pipes(); err != nil {
-		return nil, unavailable("no pipes could be made", "run the server as an ordinary user, or as a root whose user namespace maps more than one user", err)
+		return nil, unavailable("no pipes could be made",
+			"run the server as an ordinary user, or as a root whose user namespace maps more than one user", err)
 	}
 	if err := l.mounts(); err != nil {
 		return nil, err
 	}
 	command := &Command{
-		Path: "/proc/self/exe", Argv: []string{"sandbox-init"}, Attr: l.attributes(),
-		Env: []string{pidone.Marker + "=1", "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Path: Self, Argv: []string{"sandbox-init"}, Attr: l.attributes(),
+		Env: pidone.Environ("1"),
 	}
 	if b := l.runner.builder; b != nil {
 		l.spec.Setting = b.Setting()
-		if command, err = b.Build(&Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}); err != nil {
+		plan := &Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}
+		if command, err = b.Build(plan); err != nil {
 			return nil, err
 		}
 		l.command = command
@@ -96,6 +98,8 @@ func (l *launch) start() (_ *child, err error) {
 	return &child{proc: proc, stdin: l.ours[0], stdout: l.ours[1], stderr: l.ours[2], control: l.ours[3]}, nil
 }
 
+// attributes are the helper's namespaces, its user in them, and the rights that it keeps until it drops
+// them.
 func (l *launch) attributes() *syscall.SysProcAttr {
 	uid, gid := os.Geteuid(), os.Getegid()
 	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: true}
@@ -105,7 +109,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	}
 	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE}
 	if slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
-		// An overlay works, with the rights of who mounted it, in a directory of mode 0.
+		// An overlay works in a directory of mode 0, with the rights of whoever mounted it.
 		caps = append(caps, unix.CAP_DAC_OVERRIDE)
 	}
 	return &syscall.SysProcAttr{
@@ -121,6 +125,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	}
 }
 
+// pipes makes the standard streams and the control socket.
 func (l *launch) pipes() error {
 	if l.cmd.Stdin != nil {
 		r, w, err := os.Pipe()
@@ -139,7 +144,7 @@ func (l *launch) pipes() error {
 		l.opened = append(l.opened, w)
 	}
 	if l.root {
-		// Opening /dev/stdout inside asks for the rights of the pipe's owner.
+		// A command that opens /dev/stdout needs the rights on the pipe that its owner has.
 		for _, f := range l.files[:3] {
 			if f == nil {
 				continue
@@ -168,6 +173,7 @@ func (l *launch) pipes() error {
 	return nil
 }
 
+// writeSpec writes the helper's instructions into a file without a name.
 func (l *launch) writeSpec() error {
 	l.spec.Argv, l.spec.Env = l.cmd.Argv, l.cmd.Env
 	l.spec.Cwd = l.cwd()
@@ -192,8 +198,8 @@ func (l *launch) writeSpec() error {
 	return err
 }
 
-// cwd makes the working directory absolute without cleaning it: what ".." means after a link is
-// for the kernel to say, inside.
+// cwd makes the working directory absolute without cleaning it: the kernel decides, inside the sandbox,
+// what ".." means after a link.
 func (l *launch) cwd() string {
 	base := sandbox.TmpDir
 	if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {

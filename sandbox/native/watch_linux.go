@@ -20,19 +20,24 @@ type usage struct {
 	tasks  int
 }
 
-// perSocket is the most that the buffers of a socket take with the kernel's usual settings, when their
-// sizes are those it started with.
-const perSocket = 416 << 10
+// What the kernel keeps, about, in bytes.
+const (
+	perSocket = 416 << 10 // the most that its buffers take with the kernel's usual settings
+	perInode  = 1 << 10   // of a file in memory, besides its content
+	perLock   = 256       // on a range of a file
+)
 
-// fewSockets are not charged: a program of event loops and resolvers has them, and they hold nothing.
+// fewSockets are not charged: a program with event loops and resolvers has them, and they hold nothing.
 const fewSockets = 16
 
-// sample adds up the processes below pid: every process of a sandbox descends from its first.
-// Resident memory counts a shared page once for each process; when the sum passes limit it is
-// asked for again as the proportional set, which the kernel computes more slowly. Beside it are
-// counted the page tables and mappings, sockets as if their buffers were full, which cannot be seen,
-// locks, and the files in memory of the directories mounted, of which a process's maps count twice. It
-// returns early with what it has when done is closed.
+// maxLocks is how many locks are counted: for every page of them that the kernel shows it goes through
+// all of the machine's, and a command that means well does not have more.
+const maxLocks = 16 << 10
+
+// sample adds up what the processes below pid use: every process of a sandbox descends from its first.
+// It counts resident memory, page tables and mappings, sockets as if their buffers were full, since how
+// full they are is not shown, locks, and files in the directories of mounted that are in memory. Once
+// done is closed it returns early with what it has.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
@@ -58,6 +63,8 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 	if u.memory += kernel; u.memory <= limit {
 		return u
 	}
+	// The resident set counts a shared page once for each process. Only if that is too much the
+	// proportional set is read, which takes the kernel far longer to compute.
 	u.memory = kernel
 	for _, dir := range dirs {
 		select {
@@ -74,30 +81,37 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 	return u
 }
 
+// measure ends the run if it is over its memory limit, and notes that it reached its process limit.
 func (e *execution) measure() {
-	if e.group != nil {
-		if e.group.killed() {
+	first, g := e.first(), e.guest.Load()
+	switch {
+	case e.group != nil && e.group.killed():
+		e.end(sandbox.MemoryLimit)
+	case first == 0:
+	case g != nil:
+		if g.memory() > e.limits.Memory {
 			e.end(sandbox.MemoryLimit)
 		}
-		if e.guest.Load() == nil {
-			e.measureLocks()
-			return
+	case e.group != nil:
+		// A cgroup counts everything but locks on files.
+		if root, ok := ownRoot(first); ok {
+			if _, counted := locks(root); !counted {
+				e.end(sandbox.MemoryLimit)
+			}
 		}
-	}
-	u := e.sample()
-	if u.memory > e.limits.Memory {
-		e.end(sandbox.MemoryLimit)
-	}
-	if u.tasks >= e.limits.PIDs {
-		e.crowded.Store(true)
+	default:
+		u := sample(first, e.limits.Memory, e.mounted(), e.done)
+		if u.memory > e.limits.Memory {
+			e.end(sandbox.MemoryLimit)
+		}
+		if u.tasks >= e.limits.PIDs {
+			e.crowded.Store(true)
+		}
 	}
 }
 
-// perInode is what the kernel keeps for a file in memory beside its content, about.
-const perInode = 1 << 10
-
-// ownRoot is where the tree of process pid, the first of a sandbox, is seen from here, unless it is gone
-// or not in its own tree yet.
+// ownRoot returns where the file tree of process pid, the first of a sandbox, is seen from here. It
+// reports false if the process is gone or still has the host's tree.
 func ownRoot(pid int) (string, bool) {
 	root := "/proc/" + strconv.Itoa(pid) + "/root"
 	own, err := os.Stat(root + "/")
@@ -105,23 +119,17 @@ func ownRoot(pid int) (string, bool) {
 	return root, err == nil && herr == nil && !os.SameFile(own, host)
 }
 
-// perLock is what the kernel keeps for a lock on a range of a file, about.
-const perLock = 256
-
-// mostLocks is how many locks are counted: the kernel goes through all of the machine's for every page of
-// them that it shows, and more are no command's that means well.
-const mostLocks = 16 << 10
-
-// locks is how many locks on files have owners that the sandbox with the given tree shows, unless they are
-// too many to be counted. Those of an open file have no owner, and are shown to everybody.
+// locks returns how many locks on files are held by processes of the sandbox whose file tree is at
+// root, and false if there are too many to be counted. Locks of an open file description are left out:
+// they have no owner, and the kernel shows them to everybody.
 func locks(root string) (n int64, counted bool) {
 	f, err := os.Open(root + "/proc/locks")
 	if err != nil {
 		return 0, true
 	}
 	defer f.Close()
-	buf := make([]byte, 32<<10) // what the kernel writes at once are whole lines
-	for n <= mostLocks {
+	buf := make([]byte, 32<<10) // the kernel writes whole lines at once
+	for n <= maxLocks {
 		m, err := f.Read(buf)
 		n += int64(bytes.Count(buf[:m], []byte("\n")) - bytes.Count(buf[:m], []byte("OFDLCK")))
 		if err != nil {
@@ -131,31 +139,17 @@ func locks(root string) (n int64, counted bool) {
 	return n, false
 }
 
-// measureLocks ends a run with more locks than are counted: no control group counts any.
-func (e *execution) measureLocks() {
-	pid := e.child.proc.Pid
-	if e.runner.builder != nil {
-		p := e.inside.Load()
-		if p == nil {
-			return
-		}
-		pid = p.pid
-	}
-	if root, ok := ownRoot(pid); ok {
-		if _, counted := locks(root); !counted {
-			e.end(sandbox.MemoryLimit)
-		}
-	}
-}
-
-// files is what the file systems in memory hold that the sandbox with the given tree has mounted at the
-// given directories.
+// files returns how many bytes the directories of mounted take that are file systems in memory, in the
+// sandbox whose file tree is at root.
 func files(root string, mounted []string) int64 {
 	var n int64
 	for _, dir := range mounted {
 		var st unix.Statfs_t
-		// An overlay tells of the layer that is written.
-		if unix.Statfs(root+dir, &st) != nil || st.Type != unix.TMPFS_MAGIC && st.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		if unix.Statfs(root+dir, &st) != nil {
+			continue
+		}
+		// An overlay reports the figures of the layer that is written.
+		if st.Type != unix.TMPFS_MAGIC && st.Type != unix.OVERLAYFS_SUPER_MAGIC {
 			continue
 		}
 		n += int64(st.Blocks-st.Bfree)*st.Bsize + int64(st.Files-st.Ffree)*perInode
@@ -163,7 +157,7 @@ func files(root string, mounted []string) int64 {
 	return n
 }
 
-// mounted are the directories of a run that are in memory, all of file systems of their own.
+// mounted returns the directories of the run that are in memory, each a file system of its own.
 func (e *execution) mounted() []string {
 	dirs := []string{"/tmp", "/dev/shm", "/out"}
 	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
@@ -172,8 +166,8 @@ func (e *execution) mounted() []string {
 	return dirs
 }
 
-// meter measures until the run is over. Adding up takes the longer the more processes there are:
-// it gets no more than half of a processor, and nothing else waits for it.
+// meter measures until the run is over. Adding up takes longer the more processes there are: it gets at
+// most half of a processor, and nothing else waits for it.
 func (e *execution) meter() {
 	wait := time.NewTimer(sampleEvery)
 	defer wait.Stop()
@@ -189,6 +183,7 @@ func (e *execution) meter() {
 	}
 }
 
+// field returns the number after key in a file of lines, or 0.
 func field(data []byte, key string) int64 {
 	for line := range bytes.Lines(data) {
 		if rest, ok := bytes.CutPrefix(line, []byte(key)); ok {

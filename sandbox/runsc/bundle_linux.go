@@ -58,7 +58,7 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 	}
 	c.Process.User.UID, c.Process.User.GID = inside(p, as), inside(p, as)
 	c.Process.Args = []string{"sandbox-init"}
-	c.Process.Env = []string{pidone.Marker + "=" + pidone.Inside, "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"}
+	c.Process.Env = pidone.Environ(pidone.Inside)
 	c.Process.Cwd = "/"
 	c.Process.NoNewPrivileges = true
 	none := []string{}

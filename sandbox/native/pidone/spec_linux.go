@@ -16,6 +16,12 @@ const (
 // helper.
 const Marker = "SKILLSD_SANDBOX_HELPER"
 
+// Environ returns the environment of a helper that [Marker] has the given value for. The runtime is
+// told to collect no garbage and to use one thread where it can: the helper is short-lived and small.
+func Environ(mark string) []string {
+	return []string{Marker + "=" + mark, "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"}
+}
+
 // Inside is the value of [Marker] for a helper in a sandbox that another program made.
 const Inside = "inside"
 
