@@ -27,7 +27,7 @@ type dialogue struct {
 	modest bool
 }
 
-// turn is where a dialogue stands: questions to ask, or answers when there are none left.
+// turn is the state of a dialogue: questions to ask, or the answers once every question has one.
 type turn struct {
 	mcp.MultiRoundTripResult
 	answers string
@@ -39,13 +39,15 @@ func (f *fixture) addDialogues() {
 		asksName    = ask("What is your name?", `{"name":{"type":"string"}}`, "name")
 		asksColor   = ask("What is your favourite colour?", `{"color":{"type":"string"}}`, "color")
 		asksConsent = ask("Please confirm", `{"ok":{"type":"boolean"}}`, "ok")
-		asksUser    = ask("Who are you?", `{"username":{"type":"string"},"email":{"type":"string"}}`, "username", "email")
-		samples     = sample("What is the capital of France?")
-		lists       = mcp.NewRootsInputRequest()
+		asksUser    = ask("Who are you?", `{"username":{"type":"string"},"email":{"type":"string"}}`,
+			"username", "email")
+		samples = sample("What is the capital of France?")
+		lists   = mcp.NewRootsInputRequest()
 	)
 	for _, d := range []dialogue{
 		{name: "test_elicitation", rounds: one("user", asksUser)},
-		{name: "test_elicitation_sep1034_defaults", rounds: one("defaults", ask("Accept the defaults", schemaOfDefaults))},
+		{name: "test_elicitation_sep1034_defaults",
+			rounds: one("defaults", ask("Accept the defaults", schemaOfDefaults))},
 		{name: "test_elicitation_sep1330_enums", rounds: one("enums", ask("Choose", schemaOfEnums))},
 		{name: "test_sampling", rounds: one("answer", samples)},
 		{name: "test_missing_capability", rounds: one("answer", samples)},
@@ -53,8 +55,10 @@ func (f *fixture) addDialogues() {
 		{name: "test_input_required_result_elicitation", rounds: one("user_name", asksName)},
 		{name: "test_input_required_result_sampling", rounds: one("capital_question", samples)},
 		{name: "test_input_required_result_list_roots", rounds: one("client_roots", lists)},
-		{name: "test_input_required_result_request_state", rounds: one("confirm", asksConsent), stateful: true},
-		{name: "test_input_required_result_tampered_state", rounds: one("confirm", asksConsent), stateful: true},
+		{name: "test_input_required_result_request_state", rounds: one("confirm", asksConsent),
+			stateful: true},
+		{name: "test_input_required_result_tampered_state", rounds: one("confirm", asksConsent),
+			stateful: true},
 		{name: "test_input_required_result_multiple_inputs", stateful: true,
 			rounds: []mcp.InputRequests{{"user_name": asksName, "greeting": samples, "client_roots": lists}}},
 		{name: "test_input_required_result_multi_round", stateful: true,
@@ -94,17 +98,20 @@ func ask(message, properties string, required ...string) mcp.InputRequest {
 // sample asks the client's model.
 func sample(text string) mcp.InputRequest {
 	return mcp.NewSamplingInputRequest(mcp.CreateMessageParams{
-		Messages: []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent(text)}}, MaxTokens: 100,
+		Messages:  []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent(text)}},
+		MaxTokens: 100,
 	})
 }
 
 // take takes a dialogue one step further, from the state and the answers that a request brought.
-func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities, given mcp.MultiRoundTripParams) (turn, *wire.Error) {
+func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities,
+	given mcp.MultiRoundTripParams) (turn, *wire.Error) {
 	round := 0
 	if d.stateful && given.RequestState != "" {
 		var ok bool
 		if round, ok = f.roundOf(d, given.RequestState); !ok {
-			return turn{}, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "requestState is not one this server made"}
+			return turn{}, &wire.Error{Code: mcp.INVALID_PARAMS,
+				Message: "requestState is not one this server made"}
 		}
 	}
 	if d.stateful && given.RequestState == "" || !answered(d.rounds[round], given.InputResponses) {
@@ -141,8 +148,9 @@ func (f *fixture) questions(d *dialogue, round int, has mcp.ClientCapabilities) 
 	}
 	if len(missing) > 0 && !d.modest {
 		return turn{}, &wire.Error{
-			Code: mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, Message: "the client did not declare what this needs",
-			Data: map[string]any{"requiredCapabilities": missing},
+			Code:    mcp.MISSING_REQUIRED_CLIENT_CAPABILITY,
+			Message: "the client did not declare what this needs",
+			Data:    map[string]any{"requiredCapabilities": missing},
 		}
 	}
 	if d.stateful {
@@ -174,7 +182,8 @@ func (f *fixture) stateOf(d *dialogue, round int) string {
 func (f *fixture) roundOf(d *dialogue, state string) (round int, ok bool) {
 	number, _, _ := strings.Cut(state, ".")
 	round, err := strconv.Atoi(number)
-	ok = err == nil && round >= 0 && round < len(d.rounds) && hmac.Equal([]byte(state), []byte(f.stateOf(d, round)))
+	ok = err == nil && round >= 0 && round < len(d.rounds) &&
+		hmac.Equal([]byte(state), []byte(f.stateOf(d, round)))
 	return round, ok
 }
 
@@ -189,7 +198,10 @@ const schemaOfDefaults = `{
 // schemaOfEnums has every form of an enumeration.
 const schemaOfEnums = `{
 "untitledSingle":{"type":"string","enum":["option1","option2","option3"]},
-"titledSingle":{"type":"string","oneOf":[{"const":"value1","title":"First Option"},{"const":"value2","title":"Second Option"},{"const":"value3","title":"Third Option"}]},
-"legacyEnum":{"type":"string","enum":["opt1","opt2","opt3"],"enumNames":["Option One","Option Two","Option Three"]},
+"titledSingle":{"type":"string","oneOf":[{"const":"value1","title":"First Option"},
+	{"const":"value2","title":"Second Option"},{"const":"value3","title":"Third Option"}]},
+"legacyEnum":{"type":"string","enum":["opt1","opt2","opt3"],
+	"enumNames":["Option One","Option Two","Option Three"]},
 "untitledMulti":{"type":"array","items":{"type":"string","enum":["option1","option2","option3"]}},
-"titledMulti":{"type":"array","items":{"anyOf":[{"const":"value1","title":"First Choice"},{"const":"value2","title":"Second Choice"},{"const":"value3","title":"Third Choice"}]}}}`
+"titledMulti":{"type":"array","items":{"anyOf":[{"const":"value1","title":"First Choice"},
+	{"const":"value2","title":"Second Choice"},{"const":"value3","title":"Third Choice"}]}}}`

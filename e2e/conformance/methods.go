@@ -41,12 +41,14 @@ func listResources(context.Context, *wire.Request) (any, error) {
 	return &mcp.ListResourcesResult{Resources: []mcp.Resource{
 		{URI: "test://static-binary", Name: "binary", Description: "a PNG", MIMEType: typePNG},
 		{URI: "test://static-text", Name: "text", Description: "a text", MIMEType: typeText},
-		{URI: "test://watched-resource", Name: "watched", Description: "may be subscribed to", MIMEType: typeText},
+		{URI: "test://watched-resource", Name: "watched", Description: "may be subscribed to",
+			MIMEType: typeText},
 	}}, nil
 }
 
 func listTemplates(context.Context, *wire.Request) (any, error) {
-	template := mcp.NewResourceTemplate("test://template/{id}/data", "template", mcp.WithTemplateMIMEType(typeJSON))
+	template := mcp.NewResourceTemplate("test://template/{id}/data", "template",
+		mcp.WithTemplateMIMEType(typeJSON))
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: []mcp.ResourceTemplate{template}}, nil
 }
 
@@ -61,7 +63,8 @@ func readResource(_ context.Context, r *wire.Request) (any, error) {
 		if r.Modern {
 			code = mcp.INVALID_PARAMS
 		}
-		return nil, &wire.Error{Code: code, Message: "unknown resource", Data: map[string]any{"uri": params.URI}}
+		return nil, &wire.Error{Code: code, Message: "unknown resource",
+			Data: map[string]any{"uri": params.URI}}
 	}
 	return &mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}, nil
 }
@@ -94,12 +97,17 @@ func prompts() []prompt {
 	required := mcp.RequiredArgument()
 	return []prompt{
 		{Prompt: mcp.NewPrompt("test_simple_prompt"), text: "a text"},
-		{Prompt: mcp.NewPrompt("test_prompt_with_arguments", mcp.WithArgument("arg1", required), mcp.WithArgument("arg2", required)), text: "{arg1} and {arg2}"},
-		{Prompt: mcp.NewPrompt("test_prompt_with_embedded_resource", mcp.WithArgument("resourceUri", required)),
-			first: embedded("test://example-resource", typeText, "an embedded text"), text: "read {resourceUri}"},
-		{Prompt: mcp.NewPrompt("test_prompt_with_image"), first: mcp.NewImageContent(pixel, typePNG), text: "look at it"},
+		{Prompt: mcp.NewPrompt("test_prompt_with_arguments", mcp.WithArgument("arg1", required),
+			mcp.WithArgument("arg2", required)), text: "{arg1} and {arg2}"},
+		{Prompt: mcp.NewPrompt("test_prompt_with_embedded_resource",
+			mcp.WithArgument("resourceUri", required)),
+			first: embedded("test://example-resource", typeText, "an embedded text"),
+			text:  "read {resourceUri}"},
+		{Prompt: mcp.NewPrompt("test_prompt_with_image"), first: mcp.NewImageContent(pixel, typePNG),
+			text: "look at it"},
 		{Prompt: mcp.NewPrompt("test_input_required_result_prompt"), text: "asked", asks: &dialogue{
-			rounds: one("user_context", ask("What context should the prompt use?", `{"context":{"type":"string"}}`, "context")),
+			rounds: one("user_context", ask("What context should the prompt use?",
+				`{"context":{"type":"string"}}`, "context")),
 		}},
 	}
 }
@@ -130,7 +138,8 @@ func (f *fixture) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 			return nil, failure
 		}
 		if at.InputRequests != nil {
-			result.ResultType, result.MultiRoundTripResult = mcp.ResultTypeInputRequired, at.MultiRoundTripResult
+			result.ResultType, result.MultiRoundTripResult = mcp.ResultTypeInputRequired,
+				at.MultiRoundTripResult
 			return result, nil
 		}
 	}
@@ -146,7 +155,8 @@ func (f *fixture) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 }
 
 func complete(context.Context, *wire.Request) (any, error) {
-	return &mcp.CompleteResult{Completion: mcp.Completion{Values: []string{"paris", "park", "party"}, Total: 3}}, nil
+	return &mcp.CompleteResult{Completion: mcp.Completion{Values: []string{"paris", "park", "party"},
+		Total: 3}}, nil
 }
 
 // decode reads the params of a request.

@@ -19,15 +19,20 @@ const (
 )
 
 // schemaOfHeader declares that an argument travels in a header, too.
-const schemaOfHeader = `{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}},"required":["region"]}`
+const schemaOfHeader = `{"type":"object",
+"properties":{"region":{"type":"string","x-mcp-header":"Region"}},"required":["region"]}`
 
 // schemaOf2020 uses what JSON Schema 2020-12 has beyond the keywords known to most servers.
 const schemaOf2020 = `{
 "$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
-"$defs":{"address":{"$anchor":"addressDef","type":"object","properties":{"street":{"type":"string"},"city":{"type":"string"}}}},
-"properties":{"name":{"type":"string"},"address":{"$ref":"#/$defs/address"},"contactMethod":{"type":"string","enum":["phone","email"]},"phone":{"type":"string"},"email":{"type":"string"}},
+"$defs":{"address":{"$anchor":"addressDef","type":"object",
+	"properties":{"street":{"type":"string"},"city":{"type":"string"}}}},
+"properties":{"name":{"type":"string"},"address":{"$ref":"#/$defs/address"},
+	"contactMethod":{"type":"string","enum":["phone","email"]},
+	"phone":{"type":"string"},"email":{"type":"string"}},
 "allOf":[{"anyOf":[{"required":["phone"]},{"required":["email"]}]}],
-"if":{"properties":{"contactMethod":{"const":"phone"}},"required":["contactMethod"]},"then":{"required":["phone"]},"else":{"required":["email"]},
+"if":{"properties":{"contactMethod":{"const":"phone"}},"required":["contactMethod"]},
+"then":{"required":["phone"]},"else":{"required":["email"]},
 "additionalProperties":false}`
 
 // addTools registers the tools that answer at once.
@@ -60,7 +65,8 @@ func (f *fixture) addTool(name, schema string, handler server.ToolHandlerFunc) {
 	if schema == "" {
 		schema = `{"type":"object"}`
 	}
-	f.mcp.AddTool(mcp.NewToolWithRawSchema(name, "a fixture of the conformance suite", json.RawMessage(schema)), handler)
+	f.mcp.AddTool(mcp.NewToolWithRawSchema(name, "a fixture of the conformance suite",
+		json.RawMessage(schema)), handler)
 }
 
 func always(result *mcp.CallToolResult) server.ToolHandlerFunc {
@@ -74,7 +80,8 @@ func embedded(uri, mimeType, text string) mcp.EmbeddedResource {
 // log writes three lines to the client's log.
 func (f *fixture) log(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	for _, text := range []string{"started", "processing", "completed"} {
-		if err := f.mcp.SendLogMessageToClient(ctx, mcp.NewLoggingMessageNotification(mcp.LoggingLevelInfo, name, text)); err != nil {
+		if err := f.mcp.SendLogMessageToClient(ctx,
+			mcp.NewLoggingMessageNotification(mcp.LoggingLevelInfo, name, text)); err != nil {
 			return nil, err
 		}
 	}
@@ -88,14 +95,15 @@ func (f *fixture) progress(ctx context.Context, r mcp.CallToolRequest) (*mcp.Cal
 	}
 	for _, step := range []int{0, 50, 100} {
 		params := map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": step, "total": 100}
-		if err := f.mcp.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress), params); err != nil {
+		if err := f.mcp.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress),
+			params); err != nil {
 			return nil, err
 		}
 	}
 	return mcp.NewToolResultText("three steps"), nil
 }
 
-// announce tells every client that a list has changed, as skillsd does after a change on disk.
+// announce notifies every client that a list has changed, as skillsd does after a change on disk.
 func (f *fixture) announce(method string) server.ToolHandlerFunc {
 	return func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		f.mcp.SendNotificationToAllClients(method, nil)

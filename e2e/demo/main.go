@@ -22,7 +22,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// What the demo shows, of testdata/skills.
+// The demo uses one skill of testdata/skills.
 const (
 	skill         = "text-stats"
 	resource      = "references/reading-the-numbers.md"
@@ -63,8 +63,10 @@ func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
 	}
 	d := &demo{out: out, binary: binary, state: state}
 	defer func() { err = errors.Join(err, removeTree(state)) }()
-	args := []string{"serve", "--skills-root", "builtin=" + root, "--state", state, "--config", os.DevNull, "--log-level", "warn",
-		"--allow-tool", "run_skill_script", "--allow-skill-script", skill + ":" + allowedScript, "--prompt-slot-role", "direct-command"}
+	args := []string{"serve", "--skills-root", "builtin=" + root, "--state", state, "--config", os.DevNull,
+		"--log-level", "warn", "--allow-tool", "run_skill_script", "--allow-skill-script",
+		skill + ":" + allowedScript,
+		"--prompt-slot-role", "direct-command"}
 	d.step("start the server as a client would")
 	fmt.Fprintf(out, "$ skillsd %s\n", strings.Join(args, " "))
 	if d.client, err = client.NewStdioMCPClient(binary, os.Environ(), args...); err != nil {
@@ -92,7 +94,8 @@ func (d *demo) talk(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("initialize: %w", err)
 	}
-	fmt.Fprintf(d.out, "%s %s, protocol %s\n", welcome.ServerInfo.Name, welcome.ServerInfo.Version, welcome.ProtocolVersion)
+	fmt.Fprintf(d.out, "%s %s, protocol %s\n", welcome.ServerInfo.Name, welcome.ServerInfo.Version,
+		welcome.ProtocolVersion)
 
 	d.step("tools/list: the catalogue stands in the description of load_skill")
 	tools, err := d.client.ListTools(ctx, mcp.ListToolsRequest{})
@@ -105,10 +108,12 @@ func (d *demo) talk(ctx context.Context) error {
 	if err := d.expect(ctx, "load_skill", map[string]any{"name": skill}, false, "Activation: "); err != nil {
 		return err
 	}
-	if err := d.expect(ctx, "read_skill_resource", map[string]any{"skill": skill, "path": resource}, false, ""); err != nil {
+	if err := d.expect(ctx, "read_skill_resource", map[string]any{"skill": skill, "path": resource},
+		false, ""); err != nil {
 		return err
 	}
-	words := map[string]any{"skill": skill, "path": allowedScript, "stdin": "The quick brown fox\njumps over the lazy dog.\n"}
+	words := map[string]any{"skill": skill, "path": allowedScript,
+		"stdin": "The quick brown fox\njumps over the lazy dog.\n"}
 	if err := d.expect(ctx, "run_skill_script", words, false, "exit 0 in "); err != nil {
 		d.problem = err
 	}
@@ -117,7 +122,8 @@ func (d *demo) talk(ctx context.Context) error {
 }
 
 // expect calls a tool, shows the answer and holds it to what the demo promises.
-func (d *demo) expect(ctx context.Context, tool string, args map[string]any, refused bool, text string) error {
+func (d *demo) expect(ctx context.Context, tool string, args map[string]any, refused bool,
+	text string) error {
 	var request mcp.CallToolRequest
 	request.Params.Name, request.Params.Arguments = tool, args
 	d.step(fmt.Sprintf("tools/call %s %s", tool, describe(args)))
@@ -133,10 +139,12 @@ func (d *demo) expect(ctx context.Context, tool string, args map[string]any, ref
 	}
 	fmt.Fprintf(d.out, "isError: %v\n%s\n", result.IsError, indent(shown.String()))
 	if strings.Contains(shown.String(), `"sandbox_unavailable"`) {
-		return errors.New("no sandbox works on this machine, so the script was not run; the answer above says what would mend it, `skillsd doctor` says more")
+		return errors.New("no sandbox works on this machine, so the script was not run; the answer above " +
+			"says how to mend that, and `skillsd doctor` says more")
 	}
 	if result.IsError != refused || !strings.Contains(shown.String(), text) {
-		return fmt.Errorf("%s did not answer as it should: isError %v, want %v and %q", tool, result.IsError, refused, text)
+		return fmt.Errorf("%s did not answer as it should: isError %v, want %v and %q", tool, result.IsError,
+			refused, text)
 	}
 	return nil
 }
@@ -155,7 +163,8 @@ func (d *demo) records(ctx context.Context) error {
 		}
 	}
 	if d.problem == nil {
-		d.step("done: loaded, read, run in the sandbox, refused, recorded and verified; README.md says how to connect a client")
+		d.step("done: loaded, read, run in the sandbox, refused, recorded and verified; " +
+			"README.md says how to connect a client")
 	}
 	return nil
 }

@@ -17,13 +17,13 @@ func main() {
 	}
 }
 
-// scene is one picture: what is typed, and what to say to those who cannot see it.
+// scene is one picture: the commands that are typed, and a title for those who cannot see it.
 type scene struct {
 	name, title string
 	commands    []string
 }
 
-// scenes tell one story, in this order and in one home directory.
+// scenes are one story, in this order and in one home directory.
 var scenes = []scene{
 	{"install", "Installing a skill and looking at what would be served", []string{
 		"skillsd install testdata/skills --subdir text-stats --tier user",

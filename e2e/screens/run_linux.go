@@ -65,7 +65,7 @@ func again(step string, args []string, attr *syscall.SysProcAttr) error {
 	return nil
 }
 
-// makeHome puts a home directory over this namespace's /home, with the program and the skills.
+// makeHome mounts a home directory over this namespace's /home, with the program and the skills.
 func makeHome(binary, skills string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -120,7 +120,8 @@ func show(dir string) error {
 
 // environment is what the commands see.
 func environment() []string {
-	return []string{"HOME=" + home, "PATH=" + home + "/go/bin:/usr/local/bin:/usr/bin:/bin", "TERM=xterm", "LANG=C.UTF-8"}
+	return []string{"HOME=" + home, "PATH=" + home + "/go/bin:/usr/local/bin:/usr/bin:/bin", "TERM=xterm",
+		"LANG=C.UTF-8"}
 }
 
 // onTerminal runs a command on a terminal of its own and copies what it shows.
@@ -162,7 +163,8 @@ func onTerminal(w io.Writer, command string) error {
 
 // use is a client that loads the skill, runs the allowed script and tries one that is not.
 func use() error {
-	cmd := exec.Command(home+"/go/bin/skillsd", "serve", "--allow-tool", "run_skill_script", "--prompt-slot-role", "direct-command", "--log-level", "error")
+	cmd := exec.Command(home+"/go/bin/skillsd", "serve", "--allow-tool", "run_skill_script",
+		"--prompt-slot-role", "direct-command", "--log-level", "error")
 	cmd.Env, cmd.Stderr = environment(), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -176,17 +178,24 @@ func use() error {
 		return err
 	}
 	answers := bufio.NewReader(out)
-	tool := func(name string, arguments any) any { return map[string]any{"name": name, "arguments": arguments} }
+	tool := func(name string, arguments any) any {
+		return map[string]any{"name": name, "arguments": arguments}
+	}
 	for i, call := range []struct {
 		method string
 		params any
 	}{
-		{"initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": struct{}{}, "clientInfo": map[string]string{"name": "example-client", "version": "1.0"}}},
+		{"initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": struct{}{},
+			"clientInfo": map[string]string{"name": "example-client", "version": "1.0"}}},
 		{"tools/call", tool("load_skill", map[string]string{"name": "text-stats"})},
-		{"tools/call", tool("run_skill_script", map[string]any{"skill": "text-stats", "path": "scripts/stats.sh", "args": []string{"/skill/SKILL.md"}})},
-		{"tools/call", tool("run_skill_script", map[string]any{"skill": "text-stats", "path": "scripts/top-words.sh"})},
+		{"tools/call", tool("run_skill_script",
+			map[string]any{"skill": "text-stats", "path": "scripts/stats.sh",
+				"args": []string{"/skill/SKILL.md"}})},
+		{"tools/call", tool("run_skill_script",
+			map[string]any{"skill": "text-stats", "path": "scripts/top-words.sh"})},
 	} {
-		line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": i, "method": call.method, "params": call.params})
+		line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": i, "method": call.method,
+			"params": call.params})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// columns is the width of the terminal; what is longer goes on in the next line, as it does there.
+// columns is the width of the terminal; a longer line continues on the next, as it does there.
 const columns = 80
 
 const (
@@ -21,7 +21,8 @@ const (
 )
 
 // colours are the sixteen of a terminal, dark ones first.
-var colours = [16]string{"#6e7681", "#ff7b72", "#3fb950", "#d29922", "#58a6ff", "#bc8cff", "#39c5cf", "#d7dde4",
+var colours = [16]string{"#6e7681", "#ff7b72", "#3fb950", "#d29922", "#58a6ff", "#bc8cff", "#39c5cf",
+	"#d7dde4",
 	"#8b949e", "#ffa198", "#56d364", "#e3b341", "#79c0ff", "#d2a8ff", "#56d4dd", "#ffffff"}
 
 // cell is one character of the terminal and how it looks.
@@ -35,7 +36,7 @@ type style struct {
 	bold, dim bool
 }
 
-// terminal returns the lines that stand on a terminal after it was sent these bytes: text, line
+// terminal returns the lines that a terminal shows after it was sent these bytes: text, line
 // ends, carriage returns, erasing to the end of the line, and colours. Anything else is an error.
 func terminal(sent []byte) ([][]cell, error) {
 	lines, at, now := [][]cell{nil}, 0, style{colour: plain}
@@ -115,9 +116,12 @@ func (s *style) change(parameters string) error {
 func picture(title string, lines [][]cell) []byte {
 	var b bytes.Buffer
 	width, height := 2*margin+columns*cellWidth, 2*margin+len(lines)*lineHeight
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %d" width="%g" height="%d" role="img">`+"\n", width, height, width, height)
-	fmt.Fprintf(&b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" rx=\"6\" fill=\"%s\"/>\n", escaped(title), background)
-	b.WriteString(`<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace" font-size="14" xml:space="preserve">` + "\n")
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]g %[2]d" `+
+		`width="%[1]g" height="%[2]d" role="img">`+"\n", width, height)
+	fmt.Fprintf(&b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" rx=\"6\" fill=\"%s\"/>\n",
+		escaped(title), background)
+	b.WriteString(`<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,` +
+		`'DejaVu Sans Mono',monospace" font-size="14" xml:space="preserve">` + "\n")
 	for i, line := range lines {
 		for from := 0; from < len(line); {
 			to := from + 1
@@ -152,7 +156,8 @@ func text(cells []cell, column, y int) string {
 		look += ` opacity="0.7"`
 	}
 	x, length := margin+float64(column)*cellWidth, float64(utf8.RuneCountInString(shown))*cellWidth
-	return fmt.Sprintf(`<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n", x, y, length, look, escaped(shown))
+	return fmt.Sprintf(`<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n", x, y, length, look,
+		escaped(shown))
 }
 
 func escaped(s string) string {
