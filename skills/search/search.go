@@ -50,16 +50,14 @@ var (
 	ErrCursor = errors.New("the cursor belongs to another query or to an earlier catalogue: ask again without it")
 )
 
-// Index holds what is needed to search some skills: about 0.5 KiB for each, beside the skills
+// Index holds what is needed to search some skills: about 0.5 KiB for each, besides the skills
 // themselves. It is immutable and safe for concurrent use.
 type Index struct {
 	skills   []*skills.Skill // in byte order of Path
 	identity [32]byte        // of all text that was indexed
 
-	terms      string   // all terms in byte order, without anything between them
-	termEnds   []uint32 // in terms
-	postings   []posting
-	postingEnd []uint32 // of each term, in postings
+	terms    []string // in byte order
+	postings [][]posting
 }
 
 // posting says how much one skill is about a term. Those of a term are in the order of skills.
@@ -110,18 +108,17 @@ func (x *Index) Search(query string, page Page) (Result, error) {
 		size = defaultPage
 	}
 	to := from + min(size, MaxPage)
-	words := parse(query)
-	var result Result
 	var hits []scored
-	if len(words) == 0 {
-		result.Total = len(x.skills)
-		for doc := range min(to, result.Total) {
-			hits = append(hits, scored{doc: uint32(doc)})
-		}
-	} else {
+	var result Result
+	if words := parse(query); len(words) > 0 {
 		terms, unknown := x.resolve(words)
 		hits, result.Total = x.rank(terms, query, to)
 		result.Suggestion = x.suggest(words, unknown)
+	} else {
+		result.Total = len(x.skills)
+		for doc := range min(to, result.Total) {
+			hits = append(hits, scored{doc: doc})
+		}
 	}
 	if from > 0 && from >= len(hits) {
 		return Result{}, ErrCursor
@@ -135,10 +132,13 @@ func (x *Index) Search(query string, page Page) (Result, error) {
 	return result, nil
 }
 
-// scored is a skill with the score of one query.
+// exactBonus lifts the skill whose name or path is the query above all that only contain it.
+const exactBonus = 100
+
+// scored is a skill with its score for one query.
 type scored struct {
 	score float64
-	doc   uint32
+	doc   int
 }
 
 // better is the order of hits.
@@ -146,23 +146,36 @@ func better(a, b scored) int {
 	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.doc, b.doc))
 }
 
-// exactBonus lifts the skill whose name or path is the query above all that only contain it.
-const exactBonus = 100
-
 // rank returns the best most skills that match a term, in order, and how many match.
 func (x *Index) rank(terms []string, query string, most int) (top []scored, total int) {
 	scores := make([]float64, len(x.skills))
 	covered := make([]float64, len(x.skills)) // sum of the idf of the terms that match
-	m := matcher{index: x, best: make([]float32, len(x.skills)), expand: max(maxExpanded/len(terms), minExpanded)}
+	best := make([]float32, len(x.skills))    // of one term
+	expand := max(maxExpanded/len(terms), minExpanded)
 	all := 0.0
+	var touched []uint32
 	for _, term := range terms {
-		idf := m.match(term)
-		all += idf
-		for _, doc := range m.touched {
-			scores[doc] += idf * float64(m.best[doc])
-			covered[doc] += idf
+		touched = touched[:0]
+		same := 0 // skills that have the term itself or one of its stem
+		for i, factor := range x.variants(term, expand) {
+			for _, p := range x.postings[i] {
+				if best[p.doc] == 0 {
+					touched = append(touched, p.doc)
+				}
+				// A skill counts by its best variant: repeating a word in all its forms does not help.
+				best[p.doc] = max(best[p.doc], factor*p.weight)
+			}
+			if factor >= asStem {
+				same = len(touched)
+			}
 		}
-		m.reset()
+		rarity := idf(cmp.Or(same, len(touched)), len(x.skills))
+		all += rarity
+		for _, doc := range touched {
+			scores[doc] += rarity * float64(best[doc])
+			covered[doc] += rarity
+			best[doc] = 0
+		}
 	}
 	for doc := range scores {
 		// What matches the whole query is better than what repeats a part of it.
@@ -170,20 +183,22 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 	}
 	if i := x.find(terms[0]); i >= 0 {
 		query = strings.TrimSpace(query)
-		hyphened := strings.Join(strings.FieldsFunc(query, func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "-")
-		for _, p := range x.of(i) {
+		isBreak := func(r rune) bool { return r == ' ' || r == '_' || r == '-' }
+		hyphened := strings.Join(strings.FieldsFunc(query, isBreak), "-")
+		for _, p := range x.postings[i] {
 			if sk := x.skills[p.doc]; isCalled(sk, query) || isCalled(sk, hyphened) {
 				scores[p.doc] += exactBonus
 			}
 		}
 	}
+	// To sort all that match would take longer than to find them.
 	bar := scored{score: -1} // what most hits are better than
 	for doc, score := range scores {
 		if covered[doc] == 0 {
 			continue
 		}
 		total++
-		hit := scored{score, uint32(doc)}
+		hit := scored{score, doc}
 		if better(hit, bar) > 0 {
 			continue
 		}

@@ -128,16 +128,6 @@ func split(run string) []string {
 
 // fold makes words that differ in case only equal, by the simple folding of Unicode, and ß as ss.
 func fold(s string) string {
-	plain := true
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf || 'A' <= s[i] && s[i] <= 'Z' {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return s
-	}
 	s = strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf {
 			return unicode.ToLower(r)
@@ -159,17 +149,16 @@ func clip(s string) string {
 	return s[:end]
 }
 
-// isEmpty reports words that stand in most descriptions and tell nothing of a skill.
-func isEmpty(word string) bool {
-	switch word {
-	case "a", "about", "an", "and", "any", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "has", "have",
-		"help", "helps", "how", "i", "if", "in", "into", "is", "it", "its", "me", "my", "need", "needs", "of", "on", "or",
-		"skill", "skills", "so", "that", "the", "their", "them", "these", "this", "to", "use", "used", "user", "users", "using",
-		"want", "wants", "we", "what", "when", "where", "which", "will", "with", "you", "your":
-		return true
+// emptyWords are in most descriptions and say nothing about a skill.
+var emptyWords = func() map[string]bool {
+	words := map[string]bool{}
+	for word := range strings.FieldsSeq("a about an and any are as at be by can do does for from has have help helps how i " +
+		"if in into is it its me my need needs of on or skill skills so that the their them these this to use used user " +
+		"users using want wants we what when where which will with you your") {
+		words[word] = true
 	}
-	return false
-}
+	return words
+}()
 
 // stem cuts the endings of English words that change least of the meaning. Other words are their
 // own stem.
