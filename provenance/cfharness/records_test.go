@@ -3,8 +3,10 @@ package cfharness_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,7 +201,6 @@ func TestViews(t *testing.T) {
 		event(6, provenance.KindSessionEnded, nil, nil),
 	}
 	var (
-		views cfharness.Views
 		tally provenance.Tally
 		lines bytes.Buffer
 	)
@@ -210,23 +211,36 @@ func TestViews(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines.Write(line)
-		if err := views.Add(e); err != nil {
-			t.Fatal(err)
-		}
 		if err := tally.Add(e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	golden(t, provenance.EventsFile, lines.Bytes())
+	view := func(name string, events []*provenance.Event) ([]byte, error) {
+		var out bytes.Buffer
+		err := cfharness.WriteView(&out, name, func() iter.Seq2[*provenance.Event, error] {
+			return func(yield func(*provenance.Event, error) bool) {
+				for _, e := range events {
+					if !yield(e, nil) {
+						return
+					}
+				}
+			}
+		})
+		return out.Bytes(), err
+	}
 	for _, name := range provenance.ViewNames() {
-		if data, err := views.Render(name, 0); data != nil || err != nil {
-			t.Errorf("Render(%s, 0) = %q, %v, want nil", name, data, err)
+		if data, err := view(name, events[:1]); len(data) > 0 || !errors.Is(err, provenance.ErrNotFound) {
+			t.Errorf("%s without rows is %q, %v", name, data, err)
 		}
-		data, err := views.Render(name, views.Len(name))
+		data, err := view(name, events)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, name, data)
+	}
+	if _, err := view("session.json", events); !errors.Is(err, provenance.ErrNotFound) {
+		t.Errorf("a view that is none: %v, want ErrNotFound", err)
 	}
 	data, err := provenance.EncodePretty(tally.Session)
 	if err != nil {

@@ -4,27 +4,53 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Views folds events into the JSON views of a session. It keeps every row; [Heads] and [Frame] make
-// the same bytes without. The zero Views is ready; it is not safe for concurrent use.
-type Views struct {
-	heads Heads
-	rows  map[string][]viewRow
+// viewList is an array of rows in a view.
+type viewList struct {
+	view, key string
+	row       func(*provenance.Event) json.RawMessage
 }
 
-// viewRow is a row with what the view says before its rows when this is the last.
-type viewRow struct {
-	raw  json.RawMessage
-	list int // which of the lists of the view
-	head viewHead
+const (
+	decisionsKey   = "decisions"
+	invocationsKey = "cfcInvocationContexts"
+)
+
+// viewLists returns the arrays of all views, those of one view in the order they have in it.
+func viewLists() [5]viewList {
+	rowOf := func(view string) func(*provenance.Event) json.RawMessage {
+		return func(e *provenance.Event) json.RawMessage {
+			if e.Kind.View() != view {
+				return nil
+			}
+			return e.Row
+		}
+	}
+	return [...]viewList{
+		{provenance.ActivationsFile, "activations", rowOf(provenance.ActivationsFile)},
+		{provenance.ResourceReadsFile, "reads", rowOf(provenance.ResourceReadsFile)},
+		{provenance.ScriptExecutionsFile, "executions", rowOf(provenance.ScriptExecutionsFile)},
+		{provenance.PolicyTraceFile, decisionsKey, func(e *provenance.Event) json.RawMessage { return e.Decision }},
+		{provenance.PolicyTraceFile, invocationsKey, func(e *provenance.Event) json.RawMessage { return e.Invocation }},
+	}
 }
 
-// viewHead is what a view says before its rows.
+// Heads folds events into what each view says besides its rows. Its size does not grow with the number of
+// events. The zero Heads is ready; it is not safe for concurrent use.
+type Heads struct {
+	session string
+	info    provenance.SessionInfo
+	views   [4]viewHead // in the order of ViewNames
+}
+
+// viewHead is what a view says besides its rows.
 type viewHead struct {
 	rows   int // in all lists
 	at     time.Time
@@ -33,59 +59,10 @@ type viewHead struct {
 	calls  int // invocation contexts
 }
 
-// Add folds e, whose place in the chain is not looked at. Errors: ErrInvalid when its Row or Decision
-// cannot stand in a view.
-func (v *Views) Add(e *provenance.Event) error {
-	return v.heads.addRows(e, v.keep)
-}
-
-func (v *Views) keep(name string, row viewRow) {
-	if v.rows == nil {
-		v.rows = make(map[string][]viewRow)
-	}
-	v.rows[name] = append(v.rows[name], row)
-}
-
-// viewList is an array of rows in a view.
-type viewList struct {
-	view, key string
-	row       func(*provenance.Event) json.RawMessage
-}
-
-// viewLists are the arrays of all views, those of one view in the order they stand in it.
-func viewLists() [5]viewList {
-	return [...]viewList{
-		{provenance.ActivationsFile, "activations", func(e *provenance.Event) json.RawMessage { return rowOf(e, provenance.ActivationsFile) }},
-		{provenance.ResourceReadsFile, "reads", func(e *provenance.Event) json.RawMessage { return rowOf(e, provenance.ResourceReadsFile) }},
-		{provenance.ScriptExecutionsFile, "executions", func(e *provenance.Event) json.RawMessage { return rowOf(e, provenance.ScriptExecutionsFile) }},
-		{provenance.PolicyTraceFile, "decisions", func(e *provenance.Event) json.RawMessage { return e.Decision }},
-		{provenance.PolicyTraceFile, invocationsKey, func(e *provenance.Event) json.RawMessage { return e.Invocation }},
-	}
-}
-
-func rowOf(e *provenance.Event, view string) json.RawMessage {
-	if e.Kind.View() != view {
-		return nil
-	}
-	return e.Row
-}
-
-const invocationsKey = "cfcInvocationContexts"
-
-// Heads folds events into what the views say besides their rows. Its size does not grow with the number of
-// events. The zero Heads is ready; it is not safe for concurrent use.
-type Heads struct {
-	session string
-	info    provenance.SessionInfo
-	views   [4]viewHead // in the order of ViewNames
-}
-
-// Add folds e, which a Tally has taken; the place of e in the chain is not looked at. Errors: ErrInvalid when
-// its Row or Decision cannot stand in a view.
-func (t *Heads) Add(e *provenance.Event) error { return t.addRows(e, nil) }
-
-// addRows folds what e adds to the views; each is told of every row.
-func (t *Heads) addRows(e *provenance.Event, each func(name string, row viewRow)) error {
+// Add folds e; it does not check the place of e in the chain. It accepts every event that a Tally accepts.
+//
+// Errors: ErrInvalid if the Row or the Decision of e cannot be in a view. The fold is then as before.
+func (h *Heads) Add(e *provenance.Event) error {
 	info, err := e.SessionInfo()
 	if err != nil {
 		return err
@@ -95,76 +72,169 @@ func (t *Heads) addRows(e *provenance.Event, each func(name string, row viewRow)
 		return err
 	}
 	if info != nil {
-		t.info = *info
+		h.info = *info
 	}
-	t.session = e.Session
-	for i, l := range viewLists() {
-		raw := l.row(e)
-		if len(raw) == 0 {
+	h.session = e.Session
+	for _, l := range viewLists() {
+		if len(l.row(e)) == 0 {
 			continue
 		}
-		h := t.view(l.view)
-		h.rows++
-		h.at, h.info = e.Time, t.info
+		v := h.view(l.view)
+		v.rows++
+		v.at, v.info = e.Time, h.info
 		switch l.key {
-		case "decisions":
-			h.counts.add(decision.Outcome)
+		case decisionsKey:
+			v.counts.add(decision.Outcome)
 		case invocationsKey:
-			h.calls++
+			v.calls++
 		}
 		if decision.Mode != "" {
-			h.info.Mode = decision.Mode
-		}
-		if each != nil {
-			each(l.view, viewRow{raw: raw, list: i, head: *h})
+			// A call can be stricter than its session; the view has the mode of its last row.
+			v.info.Mode = decision.Mode
 		}
 	}
 	return nil
 }
 
-func (t *Heads) view(name string) *viewHead {
-	return &t.views[slices.Index(provenance.ViewNames(), name)]
+func (h *Heads) view(name string) *viewHead {
+	return &h.views[slices.Index(provenance.ViewNames(), name)]
 }
 
-// Rows returns how many rows a view has; one of none does not exist.
-func (t *Heads) Rows(name string) int { return t.view(name).rows }
+// Rows returns how many rows a view has. A view without rows does not exist.
+func (h *Heads) Rows(name string) int { return h.view(name).rows }
 
-// Len returns how many rows the view has.
-func (v *Views) Len(name string) int { return len(v.rows[name]) }
+// Frame is a view without its rows, so that they can be written one by one: for each list Before,
+// the rows with Append, and After; Tail at the end.
+type Frame struct {
+	Lists []FrameList
+	Tail  []byte
+}
 
-// Render returns the bytes of the view with its first n rows; that of a whole session has Len
-// rows. A view of no rows is nil, for it does not exist. generatedAt is the time of the event that
-// made row n.
+// FrameList is the place of one array of rows in a Frame.
+type FrameList struct {
+	Before []byte
+
+	row func(*provenance.Event) json.RawMessage
+}
+
+// Frame returns the frame of a view of the events added.
 //
-// Errors: ErrNotFound for a name that is no view.
-func (v *Views) Render(name string, n int) ([]byte, error) {
-	if !provenance.IsView(name) {
+// Errors: ErrNotFound for a name that is not a view, or a view without rows.
+func (h *Heads) Frame(name string) (*Frame, error) {
+	if !provenance.IsView(name) || h.Rows(name) == 0 {
 		return nil, fmt.Errorf("view %.60q: %w", name, provenance.ErrNotFound)
 	}
-	if n == 0 {
-		return nil, nil
-	}
-	rows := v.rows[name][:n]
-	frame, err := newFrame(name, v.heads.session, &rows[n-1].head)
+	data, err := provenance.EncodePretty(h.shell(name))
 	if err != nil {
 		return nil, err
 	}
+	frame := &Frame{}
+	for _, l := range viewLists() {
+		if l.view != name || l.key == invocationsKey && h.view(name).calls == 0 {
+			continue
+		}
+		key := []byte("\n  \"" + l.key + "\": [")
+		before, after, _ := bytes.Cut(data, key)
+		// The array of the shell is empty, or holds the one null that keeps it from being omitted.
+		end := bytes.IndexByte(after, ']')
+		frame.Lists = append(frame.Lists, FrameList{Before: append(before[:len(before):len(before)], key...), row: l.row})
+		data = after[end:]
+	}
+	frame.Tail = data
+	return frame, nil
+}
+
+// shell returns the view without rows.
+func (h *Heads) shell(name string) any {
+	v := h.view(name)
+	at := provenance.Stamp(v.at)
+	switch name {
+	case provenance.ActivationsFile:
+		return Activations{TypeActivations, 1, at, nil}
+	case provenance.ResourceReadsFile:
+		return ResourceReads{TypeResourceReads, 1, at, nil}
+	case provenance.ScriptExecutionsFile:
+		return ScriptExecutions{TypeScriptExecutions, 1, at, nil}
+	}
+	trace := PolicyTrace{
+		Type: TypePolicyTrace, Version: 1, GeneratedAt: at, RunID: h.session, Mode: v.info.Mode,
+		PolicySnapshotPath: v.info.PolicySnapshotPath, PolicySnapshotDigest: v.info.PolicySnapshotDigest,
+		DecisionCounts: v.counts,
+	}
+	if v.calls > 0 {
+		trace.InvocationContexts = []json.RawMessage{json.RawMessage("null")}
+	}
+	return trace
+}
+
+// Row returns the row that e adds to the list, or nil.
+func (l *FrameList) Row(e *provenance.Event) json.RawMessage { return l.row(e) }
+
+// Append writes a row; first says that it is the first of the list. Errors: ErrInvalid if row is not JSON.
+func (l *FrameList) Append(buf *bytes.Buffer, row json.RawMessage, first bool) error {
+	if !first {
+		buf.WriteByte(',')
+	}
+	buf.WriteString("\n    ")
+	if err := json.Indent(buf, bytes.TrimSpace(row), "    ", "  "); err != nil {
+		return fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
+	}
+	return nil
+}
+
+// After returns the bytes between the rows of the list and the next Before or Tail.
+func (l *FrameList) After(rows bool) []byte {
+	if rows {
+		return []byte("\n  ")
+	}
+	return nil
+}
+
+// WriteView writes a view of a record, which events yields each time it is called; it is read once for what
+// the view says besides its rows, and once for each list of rows.
+//
+// Errors: ErrNotFound for a name that is not a view, or a view without rows, those of events, and of w.
+func WriteView(w io.Writer, name string, events func() iter.Seq2[*provenance.Event, error]) error {
+	var heads Heads
+	for e, err := range events() {
+		if err == nil {
+			err = heads.Add(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	frame, err := heads.Frame(name)
+	if err != nil {
+		return err
+	}
 	var buf bytes.Buffer
+	write := func(data []byte) {
+		if err == nil {
+			_, err = w.Write(data)
+		}
+	}
 	for i := range frame.Lists {
 		l := &frame.Lists[i]
-		buf.Write(l.Before)
+		write(l.Before)
 		first := true
-		for _, r := range rows {
-			if r.list != l.id {
+		for e, readErr := range events() {
+			if readErr != nil {
+				return readErr
+			}
+			row := l.Row(e)
+			if len(row) == 0 {
 				continue
 			}
-			if err := l.Append(&buf, r.raw, first); err != nil {
-				return nil, err
+			buf.Reset()
+			if err := l.Append(&buf, row, first); err != nil {
+				return err
 			}
+			write(buf.Bytes())
 			first = false
 		}
-		buf.Write(l.After(!first))
+		write(l.After(!first))
 	}
-	buf.Write(frame.Tail)
-	return buf.Bytes(), nil
+	write(frame.Tail)
+	return err
 }

@@ -2,9 +2,12 @@ package filestore_test
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -71,5 +74,54 @@ func BenchmarkVerify(b *testing.B) {
 		if _, err := filestore.Verify(dir, "s"); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkViews records an event of a long session and reads a view, which brings the files up to date.
+func BenchmarkViews(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
+			st, err := filestore.Open(b.TempDir(), &filestore.Options{Quiet: time.Hour})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer st.Close()
+			row := `{"type":"cf-harness.skill-script-execution","text":"` + strings.Repeat("x", 800) + `"}`
+			add := func(i int) {
+				e := storetest.Event("s", provenance.KindResourceRead, i)
+				if i%2 == 0 {
+					e = storetest.Event("s", provenance.KindSkillActivated, i)
+				}
+				e.Row = []byte(row)
+				e.Decision = []byte(`{"decision":"allowed","cfcEnforcementMode":"observe","text":"` + strings.Repeat("x", 200) + `"}`)
+				if i%4 == 0 {
+					e.Invocation = []byte(`{"type":"x","sequence":1}`)
+				}
+				if err := st.Append(b.Context(), e); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for i := range n {
+				add(i)
+			}
+			view := func() {
+				r, err := st.Artifact(b.Context(), "s", provenance.PolicyTraceFile)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, io.LimitReader(r, 1))
+				r.Close()
+			}
+			start := time.Now()
+			view()
+			first := time.Since(start)
+			i := n
+			for b.Loop() {
+				add(i)
+				view()
+				i++
+			}
+			b.ReportMetric(first.Seconds()*1000, "first-ms")
+		})
 	}
 }

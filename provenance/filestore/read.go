@@ -237,36 +237,20 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// foldArtifact renders a derived file of a session that this store does not hold.
-func (r *reader) foldArtifact(session, name string) (io.ReadCloser, error) {
-	var (
-		views cfharness.Views
-		tally provenance.Tally
-	)
-	for e, err := range r.events(session, -1) {
-		if err != nil {
-			return nil, err
-		}
-		if err := errors.Join(tally.Add(e), views.Add(e)); err != nil {
-			return nil, err
-		}
-	}
-	if name == provenance.SessionFile && tally.Session.Head.Seq > 0 {
-		data, err := provenance.EncodePretty(tally.Session)
-		return io.NopCloser(bytes.NewReader(data)), err
-	}
-	var (
-		data []byte
-		err  error
-	)
+// foldArtifact makes a view or session.json of a session from its events.
+func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
+	var buf bytes.Buffer
 	if name != provenance.SessionFile {
-		data, err = views.Render(name, views.Len(name))
+		err := cfharness.WriteView(&buf, name, func() iter.Seq2[*provenance.Event, error] { return r.events(id, -1) })
+		if err != nil {
+			return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
+		}
+		return io.NopCloser(&buf), nil
 	}
-	if err == nil && data == nil {
-		err = fmt.Errorf("open %s of session %s: %w", name, session, provenance.ErrNotFound)
-	}
+	s, err := r.foldSession(id)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
 	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	data, err := provenance.EncodePretty(s)
+	return io.NopCloser(bytes.NewReader(data)), err
 }
