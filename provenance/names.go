@@ -97,17 +97,3 @@ func ViewNames() []string {
 func IsView(name string) bool {
 	return slices.Contains(ViewNames(), name)
 }
-
-// View returns the name of the view that the Row of an event of kind k is a row of, or "" when that
-// stands in none. Decision and Invocation stand in policy-trace.json whatever the kind is.
-func (k Kind) View() string {
-	switch k {
-	case KindSkillActivated:
-		return ActivationsFile
-	case KindResourceRead:
-		return ResourceReadsFile
-	case KindScriptExecuted:
-		return ScriptExecutionsFile
-	}
-	return ""
-}

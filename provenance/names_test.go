@@ -48,3 +48,22 @@ func TestNames(t *testing.T) {
 		t.Errorf("FirstPrev = %q", provenance.FirstPrev)
 	}
 }
+
+// Events around a side effect or a refusal wait for stable storage; the others must not.
+func TestDurableKinds(t *testing.T) {
+	durable := map[provenance.Kind]bool{
+		provenance.KindScriptRequested: true, provenance.KindScriptExecuted: true, provenance.KindPolicyDenied: true,
+		provenance.KindApprovalAsked: true, provenance.KindApprovalAnswered: true,
+		provenance.KindSessionEnded: true, provenance.KindOutputsRemoved: true,
+	}
+	for _, k := range []provenance.Kind{
+		"session.started", "session.resumed", "session.ended", "registry.snapshot", "skill.discovered",
+		"skill.activated", "skill.resource_read", "skill.script_requested", "skill.script_executed",
+		"policy.warned", "policy.denied", "approval.requested", "approval.answered", "drift.detected",
+		"outputs.removed", "install.added",
+	} {
+		if !k.Valid() || k.Durable() != durable[k] {
+			t.Errorf("%s: valid %t, durable %t, want true, %t", k, k.Valid(), k.Durable(), durable[k])
+		}
+	}
+}

@@ -29,56 +29,6 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Kind names what an event records. Besides the constants, names of the form install.<word> are
-// valid.
-type Kind string
-
-// The kinds of events of a session. The server writes no skill.discovered: what a scan found stands in
-// skill-registry.json, which a registry.snapshot event names. A reader accepts it.
-const (
-	KindSessionStarted   Kind = "session.started"
-	KindSessionResumed   Kind = "session.resumed"
-	KindSessionEnded     Kind = "session.ended"
-	KindRegistrySnapshot Kind = "registry.snapshot"
-	KindSkillDiscovered  Kind = "skill.discovered"
-	KindSkillActivated   Kind = "skill.activated"
-	KindResourceRead     Kind = "skill.resource_read"
-	KindScriptRequested  Kind = "skill.script_requested"
-	KindScriptExecuted   Kind = "skill.script_executed"
-	KindPolicyWarned     Kind = "policy.warned"
-	KindPolicyDenied     Kind = "policy.denied"
-	KindApprovalAsked    Kind = "approval.requested"
-	KindApprovalAnswered Kind = "approval.answered"
-	KindDriftDetected    Kind = "drift.detected"
-	KindOutputsRemoved   Kind = "outputs.removed"
-)
-
-// Durable reports whether an event of kind k must be on stable storage before Append returns:
-// those that stand before or after a side effect or a refusal, and the end of a session. Other
-// kinds follow within 100 ms.
-func (k Kind) Durable() bool {
-	switch k {
-	case KindScriptRequested, KindScriptExecuted, KindPolicyDenied,
-		KindApprovalAsked, KindApprovalAnswered, KindSessionEnded, KindOutputsRemoved:
-		return true
-	}
-	return false
-}
-
-// Valid reports whether k is one of the constants or install.<word>, the word being of lower-case
-// letters and underscores.
-func (k Kind) Valid() bool {
-	switch k {
-	case KindSessionStarted, KindSessionResumed, KindSessionEnded, KindRegistrySnapshot,
-		KindSkillDiscovered, KindSkillActivated, KindResourceRead, KindScriptRequested,
-		KindScriptExecuted, KindPolicyWarned, KindPolicyDenied, KindApprovalAsked,
-		KindApprovalAnswered, KindDriftDetected, KindOutputsRemoved:
-		return true
-	}
-	word, ok := strings.CutPrefix(string(k), "install.")
-	return ok && word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
-}
-
 // An Event is one line of a session's record. The store sets Seq, Time (when zero), Prev and Hash.
 // File contents, outputs and secrets never stand in an event. An Event must not be changed while
 // it is being appended.

@@ -145,28 +145,15 @@ func event(b *builder) *jsonschema.Schema {
 		"decision", b.of(reflect.TypeFor[cfharness.PolicyDecision]()), "invocation", b.of(reflect.TypeFor[cfharness.InvocationContext]()))(b, s)
 	s.Properties["seq"].Minimum = new(1.0)
 	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: skill-registry.json has what a scan found."
-	needs := []provenance.Kind{provenance.KindSessionStarted, provenance.KindPolicyDenied, provenance.KindPolicyWarned, provenance.KindResourceRead, provenance.KindScriptExecuted}
-	info := reflect.TypeFor[provenance.SessionInfo]()
-	for _, row := range []struct {
-		kind provenance.Kind
-		typ  reflect.Type
-	}{
-		{provenance.KindSessionStarted, info}, {provenance.KindSessionResumed, info},
-		{provenance.KindSkillActivated, reflect.TypeFor[cfharness.Activation]()},
-		{provenance.KindResourceRead, reflect.TypeFor[cfharness.ResourceRead]()},
-		{provenance.KindScriptRequested, reflect.TypeFor[cfharness.ScriptRequest]()},
-		{provenance.KindScriptExecuted, reflect.TypeFor[cfharness.ScriptExecution]()},
-		{provenance.KindPolicyDenied, reflect.TypeFor[cfharness.PolicyEvent]()},
-		{provenance.KindPolicyWarned, reflect.TypeFor[cfharness.PolicyEvent]()},
-		{provenance.KindOutputsRemoved, reflect.TypeFor[provenance.OutputsRemoved]()},
-	} {
-		then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"row": b.of(row.typ)}}
-		for _, kind := range needs {
-			if kind == row.kind {
-				then.Required = []string{"row"}
-			}
+	for _, row := range cfharness.EventRows() {
+		if row.Type == nil {
+			continue
 		}
-		s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("kind", fixed(string(row.kind))), Then: then})
+		then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"row": b.of(row.Type)}}
+		if row.Required {
+			then.Required = []string{"row"}
+		}
+		s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("kind", fixed(string(row.Kind))), Then: then})
 	}
 	return s
 }
