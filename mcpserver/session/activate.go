@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -87,8 +88,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	}
 	loaded.Output = cfharness.LoadOutput{
 		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call.Method), Skill: fresh.Path, Name: fresh.Name(),
-		Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext, SandboxSkillPath: sandboxPath(fresh, fresh.File),
-		SandboxSkillDir: sandboxPath(fresh, ""), Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle,
+		Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext, SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
+		SandboxSkillDir: snapshot.SandboxPath(fresh, ""), Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle,
 		ExpiresAt: provenance.Stamp(until),
 	}
 	return loaded, nil
@@ -206,8 +207,8 @@ func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, sou
 	}
 	e.Row = encode(cfharness.Activation{
 		Name: l.Skill.Name(), Source: source, RunID: s.id,
-		SkillPath: hostPath(l.Skill, l.Skill.File), SkillDir: hostPath(l.Skill, ""),
-		SandboxSkillPath: sandboxPath(l.Skill, l.Skill.File), SandboxSkillDir: sandboxPath(l.Skill, ""),
+		SkillPath: snapshot.HostPath(l.Skill, l.Skill.File), SkillDir: snapshot.HostPath(l.Skill, ""),
+		SandboxSkillPath: snapshot.SandboxPath(l.Skill, l.Skill.File), SandboxSkillDir: snapshot.SandboxPath(l.Skill, ""),
 		Digest: l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: cfharness.PromptRoleContext,
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn, HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
@@ -218,7 +219,7 @@ func sandboxRegistry(data []byte) ([]byte, error) {
 			x.Roots[i].Path = x.Roots[i].SandboxPath
 		}
 		for i := range x.Shadowed {
-			x.Shadowed[i].SkillDir = sandboxSkills + "/" + x.Shadowed[i].Path
+			x.Shadowed[i].SkillDir = snapshot.SandboxSkills + "/" + x.Shadowed[i].Path
 		}
 	}
 	for i := range registry.Skills {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -211,7 +212,7 @@ func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
 	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
 	x := &cfharness.RunExtension{
 		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
-		Backend: o.Backend, Limits: limitsOf(o.Limits), Network: "none", Workspace: workspace,
+		Backend: o.Backend, Limits: snapshot.Limits(o.Limits), Network: "none", Workspace: workspace,
 		TreeDigest: r.script.index.TreeDigest,
 		Stdout:     summary(&answer.Stdout, o.recounted), Stderr: summary(&answer.Stderr, o.recounted),
 		Out: o.out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
@@ -291,7 +292,7 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	if r.grant.Decision == "" || f.check() != nil {
 		return o
 	}
-	o.Skill, o.Path, o.SandboxResourcePath = f.skill.Path, f.path, sandboxPath(f.skill, f.path)
+	o.Skill, o.Path, o.SandboxResourcePath = f.skill.Path, f.path, snapshot.SandboxPath(f.skill, f.path)
 	o.RegistryDigest, o.RegistrySizeBytes = f.file.Digest, &f.file.Size
 	if r.tree != nil {
 		o.ObservedDigest, o.ObservedSizeBytes, o.DigestMatchesRegistry = f.file.Digest, &f.file.Size, new(true)
@@ -314,7 +315,7 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 		ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
 	}
 	if o.Error == nil {
-		row.ResourcePath = hostPath(r.script.skill, r.script.path)
+		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
 	}
 	return encode(row)
 }

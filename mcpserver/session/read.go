@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -230,7 +231,7 @@ func (r *read) readOutput() cfharness.ReadOutput {
 	if f == nil {
 		return o
 	}
-	o.Skill, o.Path, o.Kind, o.SandboxResourcePath = f.Skill.Path, f.Path, string(f.kind), sandboxPath(f.Skill, f.Path)
+	o.Skill, o.Path, o.Kind, o.SandboxResourcePath = f.Skill.Path, f.Path, string(f.kind), snapshot.SandboxPath(f.Skill, f.Path)
 	o.RegistryDigest, o.ObservedDigest, o.DigestMatchesRegistry = f.Want, f.Got, new(!f.Changed)
 	o.RegistrySizeBytes, o.ObservedSizeBytes, o.ContentKind = &f.indexSize, &f.Size, "text"
 	if !f.Text {
@@ -264,7 +265,7 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 	if f := r.file; o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {
-		row.ResourcePath = hostPath(f.Skill, f.Path)
+		row.ResourcePath = snapshot.HostPath(f.Skill, f.Path)
 		row.Skillsd.Offset, row.Skillsd.Bytes, row.Skillsd.Shown = &f.Offset, new(int64(len(f.Data))), f.shown
 		e.Want, e.Got = f.Want.String(), f.Got.String()
 	}

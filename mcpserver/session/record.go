@@ -5,18 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"path"
-	"path/filepath"
 	"sync"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
-
-// sandboxSkills is where records say skills lie in the sandbox, the reference's name for it.
-const sandboxSkills = "/workspace/skills"
 
 // Denied is a refusal by policy that has been recorded. Object is what the client is shown.
 type Denied struct {
@@ -181,19 +175,6 @@ func (r *request) promptSlot() json.RawMessage {
 		return r.binding
 	}
 	return r.call.Slot.Raw
-}
-
-// hostPath is where a file of a skill lies on this machine; only records on disk hold it.
-func hostPath(sk *skills.Skill, file string) string {
-	if sk.Root.FS != nil {
-		return sk.URI(file)
-	}
-	return filepath.Join(sk.Root.Dir, filepath.FromSlash(path.Join(sk.Dir, file)))
-}
-
-// sandboxPath is the name a file of a skill has in records and results.
-func sandboxPath(sk *skills.Skill, file string) string {
-	return path.Join(sandboxSkills, sk.Path, file)
 }
 
 // encode marshals a record; its types hold nothing that cannot be.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/schema"
@@ -110,9 +111,9 @@ func described(b *bench) *bench {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.cfg.Facts = Facts{ModeSource: ModeManifest, Manifest: manifest, ManifestPath: "/etc/manifest.json", Slot: manifest.PromptSlot,
+	b.cfg.Facts = snapshot.Facts{ModeSource: snapshot.ModeManifest, Manifest: manifest, ManifestPath: "/etc/manifest.json", Slot: manifest.PromptSlot,
 		Command: func(name string) string { return map[string]string{"git": "/usr/bin/git"}[name] }}
-	b.snapshots.binding = publicSlot(b.cfg.Facts)
+	b.snapshots.binding = snapshot.PublicSlot(b.cfg.Facts)
 	return b
 }
 

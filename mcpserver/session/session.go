@@ -33,6 +33,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -73,7 +74,7 @@ type Config struct {
 	Env    func(name string) (string, bool)
 	Secret func(name string) (string, error)
 
-	Facts         Facts          // optional: what the records say beside the policy
+	Facts         snapshot.Facts // optional: what the records say beside the policy
 	Limits        sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 	Concurrent    int            // most runs at once, up to MaxConcurrent; the rest wait. 0 means DefaultConcurrent
 	MaxRemote     int            // most remote sessions open at once; 0 and more than 1,024 mean 1,024
@@ -119,7 +120,7 @@ func New(cfg Config) *Sessions {
 		reading: newRunQueue(1), pins: map[string]digest.Digest{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	rand.Read(s.approver.key[:])
-	s.snapshots.binding, s.snapshots.probing = publicSlot(cfg.Facts), make(chan struct{}, 1)
+	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
 }
 

@@ -1,52 +1,26 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"path"
-	"slices"
-	"strings"
+	"log/slog"
+	"runtime/debug"
 	"sync"
+	"time"
 
-	"github.com/opencontainers/go-digest"
-
+	"github.com/lmittmann/tint"
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Where an enforcement mode came from.
-const (
-	ModeOverride = "override"        // a flag, or the client that raised it
-	ModeConfig   = "explicit-config" // the configuration file or the environment
-	ModeManifest = "run-manifest"
-	ModeDefault  = "default"
-)
-
-// Facts are what the records say of a server beside its policy. The zero value says nothing.
-type Facts struct {
-	ModeSource    string                 // of the configured mode; empty is ModeDefault
-	Manifest      *cfharness.RunManifest // nil when the server was started without one
-	ManifestPath  string                 // where it was read from, on this machine
-	Slot          json.RawMessage        // the operator's binding for the whole process; nil for none
-	WorkspacePath string                 // of the granted workspace, on this machine
-	KeepsShown    int64                  // bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
-	// Command returns the path of a command of this machine, empty when there is none. Optional.
-	Command func(name string) string
-	// Enforces says, once there is a sandbox, how it enforces the limits of memory and of processes. Optional.
-	Enforces func() (memory, processes string)
-}
-
-// maxTrust bounds the diagnostics in a policy snapshot.
-const maxTrust = 500
-
 // snapshotCache is what the snapshots of all sessions of a server have in common.
 type snapshotCache struct {
 	once     sync.Once
-	policy   cfharness.PolicySnapshot
+	source   *snapshot.Source
+	policy   *cfharness.PolicySnapshot
 	binding  json.RawMessage // the operator's binding as rows have it; nil for none
 	manifest []byte          // as it is kept; nil for none
 
@@ -54,54 +28,31 @@ type snapshotCache struct {
 	capabilities []byte        // nil until they are known; guarded by probing
 }
 
-// snapshotOf returns what policy snapshots have in common; it is made once.
-func (s *Sessions) snapshotOf(ctx context.Context) *snapshotCache {
+// describe returns what snapshots of the server have in common; it is made once, after Start.
+func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 	c := &s.snapshots
 	c.once.Do(func() {
-		cfg, facts := s.cfg.Policy.Config(), s.cfg.Facts
-		p := &c.policy
-		p.Type, p.Version = cfharness.TypePolicySnapshot, 1
-		p.RunManifest = manifestFacts(facts)
-		if facts.Manifest != nil {
-			c.manifest = pretty(facts.Manifest.Raw)
+		cfg := &s.cfg
+		c.source = &snapshot.Source{
+			Registry: cfg.Registry, Policies: cfg.Policy, Facts: cfg.Facts, Limits: cfg.Limits, Workspace: cfg.Workspace,
+			ClientWorkspace: cfg.ClientWorkspace != nil, Runner: cfg.Runner, Interpreter: cfg.Interpreter,
+			Preload: s.preload, Pins: s.pins,
 		}
-		p.PromptSlot.BindingSource = "absent"
-		if facts.Slot != nil {
-			p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: stringify(facts.Slot)}
+		c.policy = c.source.Policy(ctx)
+		if cfg.Facts.Manifest != nil {
+			c.manifest = pretty(cfg.Facts.Manifest.Raw)
 		}
-		p.Subagents = subagents(s.cfg.Policy.Profiles())
-		for _, entry := range cfg.Allowlist.Entries() {
-			script := cfharness.AllowedScript{Skill: entry.Skill, Path: entry.Path}
-			if !slices.Contains(p.SkillScripts.AllowedScripts, script) {
-				p.SkillScripts.AllowedScripts = append(p.SkillScripts.AllowedScripts, script)
-			}
-		}
-		p.Substrate = &cfharness.SnapshotSubstrate{ProtectedXattrs: &cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"}}
-		p.Skillsd = s.policyExtension(ctx, cfg)
 	})
 	return c
-}
-
-// policySnapshot is the policy under which a session starts.
-func (s *Session) policySnapshot(ctx context.Context, mode policy.Mode) *cfharness.PolicySnapshot {
-	snapshot := s.snapshotOf(ctx).policy
-	snapshot.RunID, snapshot.GeneratedAt = s.id, provenance.Stamp(s.cfg.Now())
-	snapshot.CFC = cfharness.SnapshotCFC{Mode: mode.String(), ModeSource: cmp.Or(s.cfg.Facts.ModeSource, ModeDefault),
-		AbsenceBehavior: absenceBehavior(mode), SubstrateStatus: s.substrateStatus(mode)}
-	if mode != s.cfg.Policy.Mode(0) {
-		snapshot.CFC.ModeSource = ModeOverride
-	}
-	snapshot.ParentTools = s.parentTools()
-	x := *snapshot.Skillsd
-	x.Principal, x.PrincipalProfile, x.SessionProfile = s.principal.Name, s.principal.Profile, s.profile
-	snapshot.Skillsd = &x
-	return &snapshot
 }
 
 // putSnapshots writes the policy snapshot, and the run manifest when there is one, before the event
 // that names them. It completes what that event says of the session.
 func (s *Session) putSnapshots(ctx context.Context, mode policy.Mode, info *provenance.SessionInfo) (files []provenance.File, err error) {
-	compact := encode(s.policySnapshot(ctx, mode))
+	c := s.describe(ctx)
+	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
+		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
+	}))
 	info.PolicySnapshotPath = provenance.PolicySnapshotFile
 	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
 		return nil, err
@@ -111,7 +62,7 @@ func (s *Session) putSnapshots(ctx context.Context, mode policy.Mode, info *prov
 		return nil, err
 	}
 	files = append(files, file)
-	if manifest := s.snapshots.manifest; manifest != nil {
+	if manifest := c.manifest; manifest != nil {
 		if file, err = s.cfg.Records.Put(ctx, s.id, provenance.RunManifestFile, manifest); err != nil {
 			return nil, err
 		}
@@ -120,190 +71,155 @@ func (s *Session) putSnapshots(ctx context.Context, mode policy.Mode, info *prov
 	return files, nil
 }
 
-// absenceBehavior is what a mode does when the sandbox does not label output.
-func absenceBehavior(mode policy.Mode) string {
-	switch mode {
-	case policy.Disabled:
-		return "not-required"
-	case policy.Observe:
-		return "observe-only"
-	case policy.EnforceStrict:
-		return "fail-closed-if-absent"
-	}
-	return "permissive-if-absent"
+// capabilitiesNote is whether a session's capabilities.json is recorded.
+type capabilitiesNote struct {
+	at   time.Time     // when the session was opened
+	turn chan struct{} // holds one token: whoever has it may write
+	done bool          // guarded by turn
 }
 
-// substrateStatus says what is known of a sandbox that labels output.
-func (s *Sessions) substrateStatus(mode policy.Mode) string {
-	switch {
-	case mode == policy.Disabled:
-		return "not-required"
-	case s.cfg.Facts.Manifest != nil:
-		return "manifest-present"
-	case mode == policy.EnforceStrict:
-		return "missing"
-	}
-	return "not-attested"
+func newCapabilitiesNote(at time.Time) *capabilitiesNote {
+	n := &capabilitiesNote{at: at, turn: make(chan struct{}, 1)}
+	n.turn <- struct{}{}
+	return n
 }
 
-func manifestFacts(facts Facts) cfharness.SnapshotManifest {
-	m := facts.Manifest
-	if m == nil {
-		return cfharness.SnapshotManifest{}
+// recordCapabilities writes capabilities.json and the event that names it, once, as soon as it is known
+// what the machine offers.
+//
+// Errors: those of ctx and of the store.
+func (s *Session) recordCapabilities(ctx context.Context) error {
+	n := s.capabilities
+	select {
+	case <-n.turn:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return cfharness.SnapshotManifest{
-		Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath, Source: cfharness.RunManifestSource,
-		WishID: m.WishID, ParentWishID: m.ParentWishID, DispatchClass: m.DispatchClass, CapabilityProfile: m.CapabilityProfile,
-		Mode: m.Mode, LabelSource: m.LabelSource, PromptSlotPresent: new(m.PromptSlot != nil),
-	}
-}
-
-// publicSlot is the operator's binding as it stands in rows, which clients elsewhere may see: without
-// what can name a place on this machine.
-func publicSlot(facts Facts) json.RawMessage {
-	if facts.Slot == nil {
+	defer func() { n.turn <- struct{}{} }()
+	if n.done {
 		return nil
 	}
-	var slot map[string]json.RawMessage
-	if json.Unmarshal(facts.Slot, &slot) != nil {
-		return nil
-	}
-	manifest := ""
-	if facts.Manifest != nil {
-		manifest = provenance.RunManifestFile
-	}
-	return encode(struct {
-		Type           string               `json:"type"`
-		Source         cfharness.SlotSource `json:"source"`
-		Role           json.RawMessage      `json:"role"`
-		KernelName     json.RawMessage      `json:"kernelName"`
-		Surface        json.RawMessage      `json:"surface"`
-		EventID        json.RawMessage      `json:"eventId,omitempty"`
-		ValueDigest    json.RawMessage      `json:"valueDigest,omitempty"`
-		SlotDigest     json.RawMessage      `json:"slotDigest,omitempty"`
-		SnapshotDigest json.RawMessage      `json:"snapshotDigest,omitempty"`
-	}{cfharness.TypePromptSlot, cfharness.OperatorSource(manifest), slot["role"], slot["kernelName"], slot["surface"],
-		slot["eventId"], slot["valueDigest"], slot["slotDigest"], slot["snapshotDigest"]})
-}
-
-// parentTools are the tools and methods that the session may use.
-func (s *Session) parentTools() cfharness.SnapshotTools {
-	tools := cfharness.SnapshotTools{Allowance: "restricted"}
-	for _, tool := range s.cfg.Policy.Config().Tools {
-		if s.cfg.Policy.OffersTo(tool, s.principal, []string{s.profile}) {
-			tools.AllowedToolIDs = append(tools.AllowedToolIDs, tool)
-		}
-	}
-	if all := s.cfg.Policy.Config().Tools; len(all) == len(tools.AllowedToolIDs) && slices.Contains(all, toolRun) {
-		tools.Allowance = "all-builtins"
-	}
-	return tools
-}
-
-// toolRun is the tool that is offered only when the operator says so.
-const toolRun = "run_skill_script"
-
-// subagents are the profiles that sessions may narrow themselves to.
-func subagents(profiles []policy.Profile) (out cfharness.SnapshotSubagents) {
-	for _, p := range profiles {
-		out.AllowedProfiles = append(out.AllowedProfiles, p.Name)
-		config := cfharness.ProfileConfig{Profile: p.Name, AllowedToolIDs: listOf(p.Tools), AllowedSkills: listOf(p.Skills), ExecutionTarget: string(p.Target)}
-		if p.Scripts != nil {
-			scripts := provenance.List[cfharness.AllowedScript]{}
-			for _, spec := range p.Scripts {
-				skill, file, _ := strings.Cut(spec, ":")
-				scripts = append(scripts, cfharness.AllowedScript{Skill: skill, Path: file})
-			}
-			config.AllowedScripts = &scripts
-		}
-		out.ProfileConfigs = append(out.ProfileConfigs, config)
-	}
-	return out
-}
-
-// listOf is nil for a nil list.
-func listOf(list []string) *provenance.List[string] {
-	if list == nil {
-		return nil
-	}
-	return new(provenance.List[string](list))
-}
-
-// policyExtension is what the reference's snapshot has no place for.
-func (s *Sessions) policyExtension(ctx context.Context, cfg policy.Config) *cfharness.PolicyExtension {
-	x := &cfharness.PolicyExtension{
-		OperatorProfile: cfg.Profile, Release: string(cfg.Release), AllowedTools: "enforce", HostTarget: cfg.HostTarget, PromptSlotRole: string(cfg.Role),
-	}
-	if cfg.AllowedToolsAdvisory {
-		x.AllowedTools = "advisory"
-	}
-	for _, tier := range cfg.ClosedTiers {
-		x.ClosedTiers = append(x.ClosedTiers, tier.String())
-	}
-	snapshot := s.cfg.Registry.Snapshot()
-	x.SkillsRoots = rootsOf(snapshot)
-	about := slices.Clone(s.preload)
-	for _, sk := range s.preload {
-		loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest, ActivationSource: cfharness.SourcePreload}
-		if index, err := sk.Index(ctx); err == nil {
-			loaded.TreeDigest = index.TreeDigest
-		}
-		x.LoadedSkills = append(x.LoadedSkills, loaded)
-	}
-	for _, entry := range cfg.Allowlist.Entries() {
-		x.Allowlist = append(x.Allowlist, allowlistEntry(entry, cfg, s.pins[entry.Skill]))
-		if sk := snapshot.Skill(entry.Skill); sk != nil && !slices.Contains(about, sk) {
-			about = append(about, sk)
-		}
-	}
-	x.TrustDiagnostics = trustDiagnostics(ctx, snapshot, about)
-	return x
-}
-
-func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) cfharness.AllowlistEntry {
-	return cfharness.AllowlistEntry{
-		Skill: e.Skill, Path: e.Path, Pin: e.Pin, Tree: e.Tree, StartTree: tree, Network: e.Network, Env: e.Env, Secrets: e.Secrets,
-		Release: string(cmp.Or(e.Release, cfg.Release)), Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
-		Target: string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution), Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
-	}
-}
-
-// rootsOf are the configured roots.
-func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.RegistryRoot]) {
-	for _, root := range snapshot.Roots {
-		roots = append(roots, cfharness.RegistryRoot{
-			Path: root.Dir, SandboxPath: path.Join(sandboxSkills, root.Prefix), Tier: root.Tier.String(), Prefix: root.Prefix})
-	}
-	return roots
-}
-
-// trustDiagnostics are what a scan found that bears on trust: of the roots, such as a skill that lost
-// its place to another, and of the skills that are preloaded or may run.
-func trustDiagnostics(ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill) (out provenance.List[cfharness.TrustDiagnostic]) {
-	add := func(skill string, diagnostics []skills.Diagnostic) {
-		for _, d := range diagnostics {
-			if len(out) < maxTrust {
-				out = append(out, cfharness.TrustDiagnostic{Skill: skill, Severity: d.Severity.String(), Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
-			}
-		}
-	}
-	add("", snapshot.Diagnostics)
-	for _, sk := range about {
-		add(sk.Path, sk.Diagnostics)
-		if index, err := sk.Index(ctx); err == nil {
-			add(sk.Path, index.Diagnostics)
-		}
-	}
-	return out
-}
-
-// stringify brings foreign JSON, known to be valid, into the form its digest is taken of.
-func stringify(raw json.RawMessage) json.RawMessage {
-	out, err := cfharness.Stringify(raw)
+	data, err := s.encodedCapabilities(ctx, n.at)
 	if err != nil {
-		return raw
+		return err
 	}
-	return out
+	file, err := s.cfg.Records.Put(ctx, s.id, provenance.CapabilitiesFile, data)
+	if err != nil {
+		return err
+	}
+	err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.CapabilitiesFile, Files: []provenance.File{file}})
+	n.done = err == nil
+	return err
+}
+
+// backgroundCapabilities is recordCapabilities beside the calls of a session.
+func (s *Session) backgroundCapabilities(ctx context.Context) {
+	if err := s.recordCapabilities(ctx); err != nil && ctx.Err() == nil {
+		s.cfg.Logger.ErrorContext(ctx, "capabilities not recorded", slog.String("session", s.id), tint.Err(err))
+	}
+}
+
+// capabilitiesPatience is how long the record of a run waits for capabilities.json: a program of the
+// host that does not answer must not hold up what scripts print.
+const capabilitiesPatience = 2 * time.Second
+
+// awaitCapabilities has capabilities.json recorded before the first run is.
+func (s *Session) awaitCapabilities(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, capabilitiesPatience)
+	defer stop()
+	// A failure is logged by the attempt beside the calls, and meets the record of the run itself.
+	_ = s.recordCapabilities(ctx)
+}
+
+// encodedCapabilities returns capabilities.json, which is the same for all sessions of a server. Its
+// time is that of the first of them.
+//
+// Errors: those of ctx, which also ends the wait for another session that is looking.
+func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byte, error) {
+	c := &s.snapshots
+	select {
+	case c.probing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-c.probing }()
+	if c.capabilities != nil {
+		return c.capabilities, nil
+	}
+	found, err := s.describe(ctx).source.Capabilities(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	c.capabilities = pretty(encode(found))
+	return c.capabilities, nil
+}
+
+// recordRegistry writes skill-registry.json, which waits for the digest of every file, and the
+// event that names it. It holds what the session may see: its client can read it.
+func (s *Session) recordRegistry(ctx context.Context) {
+	data, err := s.registry.encoded(ctx, s.Visible(s.principal, s.profile))
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
+		return
+	}
+	file, err := s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data)
+	if err == nil {
+		err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.RegistryFile, Files: []provenance.File{file}})
+	}
+	if err != nil {
+		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
+	}
+}
+
+const (
+	// largeRegistry is the size in bytes up to which an encoded registry is kept for later sessions.
+	largeRegistry = 4 << 20
+
+	// keepLarge is how long a larger one is kept, for sessions that begin in a row.
+	keepLarge = 10 * time.Second
+)
+
+// registryCache is the registry of one snapshot, encoded. It is safe for concurrent use.
+type registryCache struct {
+	mu   sync.Mutex
+	of   *skills.Snapshot // nil when there is none
+	data []byte
+}
+
+// encoded returns the registry of a snapshot. Sessions that begin together wait for one encoding.
+func (c *registryCache) encoded(ctx context.Context, visible *skills.Snapshot) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == visible {
+		return c.data, nil
+	}
+	registry, err := snapshot.Registry(ctx, visible)
+	if err != nil {
+		return nil, err
+	}
+	data, err := provenance.EncodePretty(registry)
+	if err != nil {
+		return nil, err
+	}
+	c.of, c.data = visible, data
+	if len(data) > largeRegistry {
+		time.AfterFunc(keepLarge, func() { c.drop(visible) })
+	}
+	return data, nil
+}
+
+// drop forgets a large registry. 10,000 skills leave 150 MiB of garbage that the server, idle, would
+// hold on to for minutes.
+func (c *registryCache) drop(of *skills.Snapshot) {
+	c.mu.Lock()
+	dropped := c.of == of
+	if dropped {
+		c.of, c.data = nil, nil
+	}
+	c.mu.Unlock()
+	if dropped {
+		debug.FreeOSMemory()
+	}
 }
 
 // pretty lays out JSON as files of a session have it.
@@ -313,16 +229,4 @@ func pretty(raw json.RawMessage) []byte {
 		panic("session: record does not marshal: " + err.Error())
 	}
 	return data
-}
-
-// workspaceMount describes what the operator grants to scripts.
-func (s *Sessions) workspaceMount() cfharness.CapabilityMount {
-	ws := s.cfg.Workspace
-	if ws.Mode != "" && ws.Mode != sandbox.WorkspaceNone {
-		return cfharness.CapabilityMount{Present: true, Mode: string(ws.Mode), HostPath: s.cfg.Facts.WorkspacePath, SandboxPath: sandbox.WorkspaceDir}
-	}
-	if s.cfg.ClientWorkspace != nil {
-		return cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), SandboxPath: sandbox.WorkspaceDir}
-	}
-	return cfharness.CapabilityMount{}
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 
 	"github.com/spf13/pflag"
 
-	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -30,7 +30,7 @@ func (o *manifestOptions) register(flags *pflag.FlagSet) {
 
 // Decided reads the run manifest and makes the policy, in this order: the manifest may say the mode. Then
 // it checks and completes what is said of the transport and of a session to go on with.
-func (o *Options) Decided() (*policy.Policy, session.Facts, error) {
+func (o *Options) Decided() (*policy.Policy, snapshot.Facts, error) {
 	facts, err := o.Facts()
 	if err != nil {
 		return nil, facts, err
@@ -48,13 +48,13 @@ func (o *Options) Decided() (*policy.Policy, session.Facts, error) {
 
 // Facts gathers what the records say of the server beside its policy, and lets the run manifest decide
 // where neither flag nor configuration did.
-func (o *Options) Facts() (session.Facts, error) {
-	facts := session.Facts{ModeSource: session.ModeDefault}
+func (o *Options) Facts() (snapshot.Facts, error) {
+	facts := snapshot.Facts{ModeSource: snapshot.ModeDefault}
 	switch o.Process.Cfg.OriginOf("cfc-enforcement-mode").Kind {
 	case config.FromFlag:
-		facts.ModeSource = session.ModeOverride
+		facts.ModeSource = snapshot.ModeOverride
 	case config.FromEnv, config.FromFile:
-		facts.ModeSource = session.ModeConfig
+		facts.ModeSource = snapshot.ModeConfig
 	}
 	search, _ := o.Process.Env("PATH")
 	facts.Command = func(name string) string { return findCommand(search, name) }
@@ -79,13 +79,13 @@ func (o *Options) Facts() (session.Facts, error) {
 
 // recorded completes the facts with where the granted workspace lies, what the records keep and what the
 // sandbox enforces.
-func recorded(facts session.Facts, workspace string, records *filestore.Store, d *detection) session.Facts {
+func recorded(facts snapshot.Facts, workspace string, records *filestore.Store, d *detection) snapshot.Facts {
 	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = workspace, records.KeepsShown(), d.enforces
 	return facts
 }
 
 // readManifest reads the run manifest.
-func (o *Options) readManifest(facts *session.Facts) error {
+func (o *Options) readManifest(facts *snapshot.Facts) error {
 	path, err := filepath.Abs(o.Manifest.Path)
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func (o *Options) readManifest(facts *session.Facts) error {
 		return fmt.Errorf("%s%s: %w", path, jsonFault(text), err)
 	}
 	facts.Manifest, facts.ManifestPath = manifest, path
-	if manifest.Mode != "" && facts.ModeSource == session.ModeDefault {
-		o.Mode, facts.ModeSource = manifest.Mode, session.ModeManifest
+	if manifest.Mode != "" && facts.ModeSource == snapshot.ModeDefault {
+		o.Mode, facts.ModeSource = manifest.Mode, snapshot.ModeManifest
 	}
 	if manifest.PromptSlot == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox"
@@ -20,7 +21,7 @@ import (
 // prepared is what the options make for the sessions of a process, whoever their calls come from.
 type prepared struct {
 	policy        *policy.Policy
-	facts         session.Facts
+	facts         snapshot.Facts
 	roots         []skills.Root
 	Registry      *skills.Registry
 	trees         *store.Store
@@ -35,7 +36,7 @@ type prepared struct {
 }
 
 // Prepare opens what the options name. The caller closes it.
-func (o *Options) Prepare(pol *policy.Policy, facts session.Facts, logger *slog.Logger) (p *prepared, err error) {
+func (o *Options) Prepare(pol *policy.Policy, facts snapshot.Facts, logger *slog.Logger) (p *prepared, err error) {
 	p = &prepared{policy: pol, facts: facts, Version: o.Version, save: func(context.Context) {}}
 	if p.roots, err = o.Roots.Resolve(o.Process); err != nil {
 		return nil, err

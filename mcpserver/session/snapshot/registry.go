@@ -1,92 +1,20 @@
-package session
+package snapshot
 
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
-	"runtime/debug"
-	"sync"
-	"time"
-
-	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 )
 
-// recordRegistry writes skill-registry.json, which waits for the digest of every file, and the
-// event that names it. It holds what the session may see: its client can read it.
-func (s *Session) recordRegistry(ctx context.Context) {
-	data, err := s.registry.encoded(ctx, s.Visible(s.principal, s.profile))
-	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
-		return
-	}
-	file, err := s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data)
-	if err == nil {
-		err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.RegistryFile, Files: []provenance.File{file}})
-	}
-	if err != nil {
-		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
-	}
-}
-
-const (
-	// largeRegistry is the size in bytes up to which an encoded registry is kept for later sessions.
-	largeRegistry = 4 << 20
-
-	// keepLarge is how long a larger one is kept, for sessions that begin in a row.
-	keepLarge = 10 * time.Second
-)
-
-// registryCache is the registry of one snapshot, encoded. It is safe for concurrent use.
-type registryCache struct {
-	mu   sync.Mutex
-	of   *skills.Snapshot // nil when there is none
-	data []byte
-}
-
-// encoded returns the registry of a snapshot. Sessions that begin together wait for one encoding.
-func (c *registryCache) encoded(ctx context.Context, snapshot *skills.Snapshot) ([]byte, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of == snapshot {
-		return c.data, nil
-	}
-	registry, err := registryOf(ctx, snapshot)
-	if err != nil {
-		return nil, err
-	}
-	data, err := provenance.EncodePretty(registry)
-	if err != nil {
-		return nil, err
-	}
-	c.of, c.data = snapshot, data
-	if len(data) > largeRegistry {
-		time.AfterFunc(keepLarge, func() { c.drop(snapshot) })
-	}
-	return data, nil
-}
-
-// drop forgets a large registry. 10,000 skills leave 150 MiB of garbage that the server, idle, would
-// hold on to for minutes.
-func (c *registryCache) drop(of *skills.Snapshot) {
-	c.mu.Lock()
-	dropped := c.of == of
-	if dropped {
-		c.of, c.data = nil, nil
-	}
-	c.mu.Unlock()
-	if dropped {
-		debug.FreeOSMemory()
-	}
-}
-
-// registryOf is the snapshot in the reference's shape.
-func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillRegistry, error) {
+// Registry returns the skills of a snapshot in the reference's shape.
+//
+// Errors: that of ctx.
+func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillRegistry, error) {
 	out := &cfharness.SkillRegistry{
-		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: sandboxSkills,
+		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: SandboxSkills,
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &cfharness.RegistryExtension{},
 	}
 	out.Skillsd.Roots = rootsOf(snapshot)
@@ -109,7 +37,7 @@ func registryOf(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.Skil
 		out.Skills = append(out.Skills, registrySkill(sk, index))
 	}
 	for _, sk := range snapshot.Shadowed {
-		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed, cfharness.RegistrySkillShadow{Path: sk.Path, SkillDir: hostPath(sk, ""), Digest: sk.Digest})
+		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed, cfharness.RegistrySkillShadow{Path: sk.Path, SkillDir: HostPath(sk, ""), Digest: sk.Digest})
 	}
 	return out, nil
 }
@@ -127,14 +55,14 @@ func frontmatterOf(sk *skills.Skill) (plain, whole json.RawMessage) {
 	return encode(struct {
 		Name        string `json:"name"`
 		Description string `json:"description"`
-	}{sk.Frontmatter.Name, clip(sk.Frontmatter.Description)}), nil
+	}{sk.Frontmatter.Name, shorten(sk.Frontmatter.Description)}), nil
 }
 
 func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkill {
 	plain, whole := frontmatterOf(sk)
 	out := cfharness.RegistrySkill{
-		Name: sk.Name(), Description: sk.Description(), SkillPath: hostPath(sk, sk.File), SkillDir: hostPath(sk, ""),
-		SandboxPath: sandboxPath(sk, sk.File), SandboxSkillDir: sandboxPath(sk, ""), Digest: sk.Digest,
+		Name: sk.Name(), Description: sk.Description(), SkillPath: HostPath(sk, sk.File), SkillDir: HostPath(sk, ""),
+		SandboxPath: SandboxPath(sk, sk.File), SandboxSkillDir: SandboxPath(sk, ""), Digest: sk.Digest,
 		Frontmatter: plain,
 		Skillsd: &cfharness.RegistrySkillExtension{
 			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: whole,
@@ -151,7 +79,7 @@ func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkil
 
 func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryResource {
 	out := cfharness.RegistryResource{
-		Path: r.Path, Kind: string(r.Kind), ResourcePath: hostPath(sk, r.Path), SandboxResourcePath: sandboxPath(sk, r.Path),
+		Path: r.Path, Kind: string(r.Kind), ResourcePath: HostPath(sk, r.Path), SandboxResourcePath: SandboxPath(sk, r.Path),
 		SizeBytes: r.Size, Digest: r.Digest, ContentKind: "binary", Skillsd: &cfharness.RegistryResourceExtension{MIMEType: r.MIMEType},
 	}
 	if r.Text {
@@ -181,4 +109,13 @@ func diagnosticsOf(all []skills.Diagnostic) (plain provenance.List[cfharness.Reg
 		}
 	}
 	return plain, extended
+}
+
+// shorten bounds a description in the registry.
+func shorten(s string) string {
+	const most = 128
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
 }
