@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// outputFactor is how many times its limit a stream may have before its run is ended.
+// outputFactor is how many times its limit a stream may have before its run ends.
 const outputFactor = 64
 
 // Capture keeps the first two thirds and the last third of a stream's limit in bytes, and counts and
@@ -54,8 +54,8 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Drain takes what comes out of a pipe until its end, also what is in it once its deadline has passed.
-// Beyond 64 times the capture's limit in bytes it stops and reports that the run is to be ended.
+// Drain takes what comes out of a pipe until its end. After the pipe's deadline it takes what is already
+// in it. Beyond 64 times the capture's limit it stops, and reports that the run must end.
 func (c *Capture) Drain(pipe *os.File) (over bool) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -73,9 +73,13 @@ func (c *Capture) Drain(pipe *os.File) (over bool) {
 	}
 }
 
-// Stream returns what was taken as a result has it.
+// Stream returns what was taken, in the form of a [Result].
 func (c *Capture) Stream() Stream {
-	s := Stream{Total: c.total, Truncated: c.total > c.limit, SHA256: "sha256:" + hex.EncodeToString(c.sum.Sum(nil))}
+	s := Stream{
+		Total:     c.total,
+		Truncated: c.total > c.limit,
+		SHA256:    "sha256:" + hex.EncodeToString(c.sum.Sum(nil)),
+	}
 	tail := append(c.tail[c.next:len(c.tail):len(c.tail)], c.tail[:c.next]...)
 	if !s.Truncated {
 		s.Head = append(c.head, tail...)
@@ -85,7 +89,7 @@ func (c *Capture) Stream() Stream {
 	return s
 }
 
-// cutEnd drops the incomplete character b ends with, if any.
+// cutEnd drops the incomplete character at the end of b, if any.
 func cutEnd(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {
@@ -98,7 +102,7 @@ func cutEnd(b []byte) []byte {
 	return b
 }
 
-// cutStart drops the rest of a character b starts with, if any.
+// cutStart drops the rest of a character at the start of b, if any.
 func cutStart(b []byte) []byte {
 	for i := 0; i < utf8.UTFMax && i < len(b); i++ {
 		if utf8.RuneStart(b[i]) {

@@ -1,4 +1,8 @@
-// Package sandbox runs one argv against a read-only tree, isolated, or says why it cannot.
+// Package sandbox describes one run of a command against a read-only tree, isolated, and what came of it.
+//
+// A [Cmd] is what is run, a [Runner] isolates it, a [Result] is what it did. Packages native, bwrap and
+// runsc are runners that isolate, package host is one that does not, and package detect finds out which
+// of them works on a machine.
 package sandbox
 
 import (
@@ -14,9 +18,9 @@ import (
 
 // A Runner is one isolation backend. Run is safe for concurrent use.
 //
-// A non-zero exit, a timeout, a broken limit and capped output are Results. An error means
-// that the command did not run isolated: *[UnavailableError] when no sandbox could be built,
-// *[CwdError] when the working directory was refused inside the sandbox.
+// A non-zero exit, a timeout, a reached limit and capped output are Results. An error means that the
+// command did not run isolated: *[UnavailableError] if no sandbox could be built, *[CwdError] if the
+// working directory was refused inside the sandbox.
 type Runner interface {
 	Name() string
 	Run(ctx context.Context, cmd *Cmd) (*Result, error)
@@ -26,18 +30,18 @@ type Runner interface {
 // which must stay open until Run returns.
 type Cmd struct {
 	Argv        []string     // Argv[0] is the interpreter's absolute real path
-	Interpreter *Interpreter // what Argv[0] needs mounted; nil when everything is below /usr
+	Interpreter *Interpreter // what Argv[0] needs mounted; nil if everything is below /usr
 	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
 	Cache       Cache
 	Workspace   Workspace
-	Cwd         string   // inside the sandbox; relative to /workspace when mounted, else to /tmp; empty is that directory
+	Cwd         string   // inside the sandbox; relative to /workspace if mounted, else to /tmp; "" is that directory
 	Env         []string // the whole environment, "K=V"
 	Stdin       []byte   // nil is /dev/null
 	Limits      Limits
 	Network     Network
 }
 
-// Check refuses a command that no runner could start as it is meant.
+// Check refuses a command that a runner could not start, or not as it is meant.
 //
 // Errors: *[UnavailableError]; *[CwdError].
 func (c *Cmd) Check() error {
@@ -55,11 +59,10 @@ func (c *Cmd) Check() error {
 	return nil
 }
 
-// Cache is what an interpreter made of the tree before, where it looks for that. The zero value mounts
-// none.
+// Cache is what an interpreter made of the tree in an earlier run. The zero value mounts none.
 type Cache struct {
 	Dir *os.File // open directory handle, mounted read-only
-	At  string   // inside the sandbox: absolute, clean, and below /tmp, where the directories to it are the command's
+	At  string   // where the interpreter looks for it, inside the sandbox: absolute, clean, below /tmp
 }
 
 // Paths inside the sandbox.
@@ -70,7 +73,7 @@ const (
 	OutDir       = "/out"
 )
 
-// WorkspaceMode says how a workspace is mounted.
+// WorkspaceMode is how a workspace is mounted.
 type WorkspaceMode string
 
 // The workspace modes.
@@ -86,25 +89,25 @@ type Workspace struct {
 	Mode WorkspaceMode // "" is none
 	Dir  *os.File      // open directory handle on the host
 
-	// Protected are slash-separated paths below Dir to which staged changes are never applied,
-	// beside the names that are always protected. Mode rw does not look at it.
+	// Protected are slash-separated paths below Dir to which staged changes are never applied, besides
+	// the names that are always protected. They have no effect in mode rw.
 	Protected []string
 }
 
-// Limits bound one run. A field that is zero or negative means the one of [DefaultLimits].
+// Limits bound one run. A field that is zero or negative means its value in [DefaultLimits].
 type Limits struct {
 	Timeout time.Duration // wall clock
-	CPU     time.Duration // processor time of one process; the default is Timeout and 2 s more
+	CPU     time.Duration // processor time of one process; by default 2 s more than Timeout
 	Memory  int64         // bytes, of all processes together: private, shared, and in temporary files
 	PIDs    int           // processes and threads; a backend may let a command have a few more
 	Files   int           // open descriptors of one process
 	File    int64         // bytes, of one file written
 	Scratch int64         // bytes of /tmp, and of the changes to a staged workspace
 	Inodes  int           // files and directories in /tmp, and in the changes to a staged workspace
-	Output  int64         // bytes kept of each stream; a run is ended at 64 times as many
+	Output  int64         // bytes kept of each stream; a run ends at 64 times as many
 }
 
-// cpuGrace is what a process may use beyond the wall clock's limit, which is to end it first.
+// cpuGrace is what a process may use beyond the wall clock's limit, so that the latter ends it first.
 const cpuGrace = 2 * time.Second
 
 // DefaultLimits are 60 s, 512 MiB, 64 processes and threads with 256 descriptors each, files of
@@ -116,8 +119,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// WithDefaults returns l with every field that is not positive taken from [DefaultLimits], but for CPU,
-// which is then by 2 s more than Timeout.
+// WithDefaults returns l with every field that is not positive taken from [DefaultLimits], except CPU,
+// which is then 2 s more than Timeout.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	l.Timeout = positive(l.Timeout, d.Timeout)
@@ -141,7 +144,7 @@ func positive[T limit](v, otherwise T) T {
 	return otherwise
 }
 
-// Outcome says how a run ended.
+// Outcome is how a run ended.
 type Outcome string
 
 // The outcomes.
@@ -158,12 +161,12 @@ const (
 // Result is what a run did.
 type Result struct {
 	Outcome   Outcome
-	ExitCode  int    // valid when Outcome is Exited
-	Signal    string // e.g. "SIGSEGV", when Outcome is Signaled
+	ExitCode  int    // valid if Outcome is Exited
+	Signal    string // e.g. "SIGSEGV", if Outcome is Signaled
 	Stdout    Stream
 	Stderr    Stream
 	Out       []OutFile // regular files the script left in /out, sorted by name
-	OutSkips  int       // entries of /out left behind: no regular file, unreadable, a name that is no text, or over a bound
+	OutSkips  int       // entries of /out left behind: unreadable, not regular, not printable, or over a bound
 	Skipped   []string  // names of the first of those, below /out; hostile, of any bytes
 	Writes    []Write   // staged workspace only, in the order they were applied
 	Duration  time.Duration
@@ -172,8 +175,8 @@ type Result struct {
 	Mediation []byte // CfcSandboxResult of a runtime that labels its output, or nil
 }
 
-// Stream is one captured output stream, kept as a head and a tail. The bytes are the script's
-// own: they may be no UTF-8, but a cut never lies inside a character.
+// Stream is one captured output stream, kept as a head and a tail. The bytes are the script's own: they
+// may not be UTF-8, but a cut never lies inside a character.
 type Stream struct {
 	Head, Tail []byte // Tail is empty unless Truncated
 	Total      int64  // bytes written by the script
@@ -192,31 +195,31 @@ type Write struct {
 	Path    string // slash-separated, below /workspace
 	Op      string // "write", "mkdir", "delete" or, of a directory that keeps its mode, "chmod"
 	Size    int64
-	Digest  string // of the new content, for "write"; empty when refused, or when the script could not read it
-	Refused string // why it was not applied; empty when applied
+	Digest  string // of what was written; empty if it was refused, or if the script could not read it
+	Refused string // why it was not applied; empty if it was
 }
 
-// An Interpreter is a resolved interpreter of the host.
+// An Interpreter is an interpreter of the host.
 type Interpreter struct {
-	Name    string   // "bash", "sh", "python3", "node", "deno"
+	Name    string   // as scripts ask for it, like "python3"
 	Path    string   // absolute, links resolved
 	Mounts  []string // host directories outside /usr to mount read-only at the same path
 	Version string
 	Digest  string // "sha256:<hex>" of the file at Path
 }
 
-// UnavailableError says why a command could not be isolated and what would mend it.
+// UnavailableError is why a command could not be isolated.
 type UnavailableError struct {
 	Backend string
-	Reason  string // public: no host path
-	Remedy  string
-	Err     error // private cause
+	Reason  string // public: without paths of the host
+	Remedy  string // what would mend it; may be empty
+	Err     error  // private cause
 }
 
 func (e *UnavailableError) Error() string { return e.Backend + ": " + e.Reason }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// CwdError is a working directory that does not exist or lies outside /workspace, /skill and /tmp.
+// CwdError is a working directory that does not exist, or lies outside /workspace, /skill and /tmp.
 type CwdError struct{ Cwd, Reason string }
 
 func (e *CwdError) Error() string { return "cwd " + e.Cwd + ": " + e.Reason }

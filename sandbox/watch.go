@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Watch waits for what ends a run from outside: with ctx it calls end with [Canceled], and after timeout
-// with [TimedOut]. It returns after that one call, or without it once done is closed. Of two that are
-// there already either may win.
+// Watch ends a run from outside: it calls end with [Canceled] when ctx ends, or with [TimedOut] after
+// timeout, whichever it sees first, and returns. Once done is closed it returns without a call.
 func Watch(ctx context.Context, timeout time.Duration, done <-chan struct{}, end func(Outcome)) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

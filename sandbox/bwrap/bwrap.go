@@ -2,32 +2,37 @@
 // namespaces and others may not.
 //
 // Bubblewrap makes the namespaces, the file tree and the read-only mounts. Process 1 in them is the
-// helper of package native, this program's own binary, handed in as a descriptor: it compares each
-// mount with the directory that was meant, finds every capability gone, sets resource limits, the
-// system call filter and Landlock, closes every descriptor that bubblewrap passed on, checks the
-// working directory and starts the command. The supervision from outside, with time, memory,
-// processes, output, /out and the network proxy, is native's as well. So what package native
-// guarantees holds here too, but for these differences:
+// helper of package native, this program's own binary, passed in as a descriptor: it compares each
+// mount with the directory that was meant, checks that every capability is gone, sets resource limits,
+// the system call filter and Landlock, closes every descriptor that bubblewrap passed on, checks the
+// working directory and starts the command. Package native also supervises it from outside: time,
+// memory, processes, output, /out and the network proxy.
+//
+// # Differences
+//
+// The guarantees of package native hold here too, except for these points:
 //
 //   - A staged workspace needs a server that is root: bubblewrap has no overlay whose upper layer can
 //     be read afterwards, so an ordinary user's command is refused, not run with less.
 //   - The number of files in /tmp is bounded by memory alone: bubblewrap's tmpfs has no such limit. Empty
-//     files take memory of the kernel's, which cgroups count, and samples as a kibibyte each.
+//     files take memory of the kernel, which cgroups count; samples count a kibibyte each.
 //   - The five devices are mounted writable, but belong to nobody inside; /dev/shm and /out may hold
 //     programs.
 //   - The path of the tree on its own file system can be read from /proc/self/mountinfo.
-//   - The files of /proc that tell of the machine's secrets are covered by a device that cannot be opened.
-//   - /proc/self/cgroup shows the path of the run's control group, in which the server's process number is.
+//   - Files of /proc with secrets of the machine are covered by a device that cannot be opened.
+//   - /proc/self/cgroup shows the path of the run's control group, which holds the server's process number.
 //   - Where memory is sampled, the kernel lets the buffers of a TCP connection grow to the host's usual
 //     sizes, of which tens of MiB may be one pair's, and counts them as the smaller ones of package native.
 //
-// Of the scripts in e2e/testdata/sandbox-cases, which attack a sandbox or must work in one, all hold for
-// a root server. For an ordinary user S023, which needs a staged workspace, and S085, which needs another
-// user to be kept from, cannot be tried; all others hold.
+// Of the scripts in e2e/testdata/sandbox-cases, which attack a sandbox or must work in one, all pass for
+// a root server. For an ordinary user's server S023, which needs a staged workspace, and S085, which
+// needs a user other than the server's, cannot be tried; all others pass.
 //
-// A root server gives up its user before bubblewrap starts, in a mount namespace of its own where the
-// directories are attached that only root could reach: bubblewrap run by root is root towards files,
-// exempt from process limits and able to leave set-id files behind, whatever --uid says.
+// # Servers of root
+//
+// A root server gives up its user before bubblewrap starts, in a mount namespace of its own to which the
+// directories are attached that only root could reach. Bubblewrap run by root would be root towards
+// files, exempt from process limits and able to leave set-id files behind, whatever --uid says.
 package bwrap
 
 import "github.com/skillsd/skillsd/sandbox/native"
@@ -35,9 +40,9 @@ import "github.com/skillsd/skillsd/sandbox/native"
 // Name is the backend's name in results, flags and errors.
 const Name = "bwrap"
 
-// New returns a runner that isolates with the bwrap whose absolute path is given; without one it
-// refuses every command, as it does where the system is not Linux. A nil opts means the defaults. It
-// starts nothing and looks at nothing: whether that program can make a sandbox shows in the first Run.
+// New returns a runner that isolates with the bwrap at an absolute path. With an empty path it refuses
+// every command, as it does if the system is not Linux. A nil opts means the defaults. New starts nothing
+// and looks at nothing: the first Run shows whether that program can make a sandbox.
 func New(path string, opts *native.Options) *native.Runner {
 	return native.Built(Name, newBuilder(path), opts)
 }

@@ -29,8 +29,8 @@ func (b *builder) Check(cmd *sandbox.Cmd) error {
 	return nil
 }
 
-// Build describes the sandbox in bubblewrap's words. Paths that the operator or the machine chose are
-// never options: each is the operand of one.
+// Build describes the sandbox by bubblewrap's options. A path that the operator or the machine chose
+// cannot be taken for an option: each is the operand of one.
 func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	self, err := p.PassProgram(native.Self)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 		name, value, _ := strings.Cut(variable, "=")
 		args = append(args, "--setenv", name, value)
 	}
-	// What comes next is the command, whatever it begins with.
+	// After "--" bubblewrap takes no word for an option.
 	args = append(args, "--", native.ProgramPath(self))
 	program, err := p.PassProgram(b.path)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	return p.Enter(&pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args}, native.Dropped)
 }
 
-// arguments are the options for all that is the same in every run but for its limits.
+// arguments returns the options that depend on nothing but the limits of the run.
 func arguments(p *native.Plan) ([]string, error) {
 	args := []string{
 		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1",
@@ -90,8 +90,9 @@ func arguments(p *native.Plan) ([]string, error) {
 	for _, d := range pidone.Devices {
 		args = append(args, "--dev-bind", "/dev/"+d, "/dev/"+d)
 	}
-	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
-		args = append(args, "--symlink", target, "/dev/"+name)
+	links := map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
+	for name, file := range links {
+		args = append(args, "--symlink", "/proc/self/fd"+file, "/dev/"+name)
 	}
 	args = append(args,
 		"--perms", "1777", "--size", "16777216", "--tmpfs", "/dev/shm",
@@ -112,8 +113,8 @@ func arguments(p *native.Plan) ([]string, error) {
 	return args, nil
 }
 
-// directories are the options for the tree, the interpreter and the workspace, and those of them
-// that have to be put where bubblewrap can find them.
+// directories returns the options for the tree, the interpreter and the workspace, and the mounts that
+// must first be attached where bubblewrap can find them.
 func directories(p *native.Plan) (args []string, moved []pidone.Mount, err error) {
 	for i := range p.Spec.Mounts {
 		m := &p.Spec.Mounts[i]

@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// A CheckError says in which points a backend does not isolate.
+// A CheckError lists the points in which a backend does not isolate.
 type CheckError struct {
 	Backend string
 	Misses  []string
@@ -32,7 +32,7 @@ const (
 	checkLimit  = 20 * time.Second
 )
 
-// probe prints what it sees, for judge to compare; a line it does not print is a miss too.
+// probe prints what it sees, for judge to compare. A line that it does not print is a miss too.
 const probe = `echo "tree $(cat /skill/token)"
 if cat "$1" >/dev/null 2>&1; then echo "host read"; else echo "host hidden"; fi
 if { true >/skill/planted; } 2>/dev/null; then echo "skill written"; else echo "skill kept"; fi
@@ -50,7 +50,7 @@ echo end
 // Check runs the self-test on r with files below tempDir ("" is [os.TempDir]), in real
 // sandboxes.
 //
-// Errors: those of [sandbox.Runner], *[CheckError], and failures to prepare the files.
+// Errors: the errors of [sandbox.Runner], *[CheckError], and failures to prepare the files.
 func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
@@ -77,7 +77,7 @@ func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 		return err
 	})
 	g.Go(func() error {
-		// The length of its sleep is what the daemon is recognised by.
+		// The daemon is recognised by the length of its sleep, which is in its command line.
 		length := "86400." + strconv.FormatInt(time.Now().UnixNano(), 10)
 		res, err := runDaemon(gctx, r, tree, length)
 		if err == nil {
@@ -94,6 +94,7 @@ func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 	return nil
 }
 
+// plant makes the tree of the self-test, and a file of the host that it must not see.
 func plant(dir, token string) (tree *os.File, host string, err error) {
 	skill := filepath.Join(dir, "skill")
 	host = filepath.Join(dir, "host")
@@ -115,14 +116,14 @@ func plant(dir, token string) (tree *os.File, host string, err error) {
 	return tree, host, err
 }
 
-// daemon must be ended while both of its processes sleep.
+// daemon must be ended while both its processes sleep.
 const (
 	daemon  = "sleep \"$1\" & echo started; sleep \"$1\"\n"
 	started = "started\n"
 )
 
-// runDaemon runs the daemon with a limit in which it gets to sleep: on a busy machine, and with a
-// kernel of its own to start first, that may be a longer one.
+// runDaemon runs the daemon with a limit that lets it get as far as sleeping: on a busy machine, and with
+// a kernel of its own to start first, it needs a longer one.
 func runDaemon(ctx context.Context, r sandbox.Runner, tree *os.File, length string) (*sandbox.Result, error) {
 	for limit := daemonLimit; ; limit *= 5 {
 		res, err := r.Run(ctx, canary(tree, limit, "daemon.sh", length))
@@ -132,6 +133,7 @@ func runDaemon(ctx context.Context, r sandbox.Runner, tree *os.File, length stri
 	}
 }
 
+// canary returns the command that runs a script of the self-test.
 func canary(tree *os.File, timeout time.Duration, script string, arg string) *sandbox.Cmd {
 	return &sandbox.Cmd{
 		Argv:   []string{"/bin/sh", sandbox.SkillDir + "/" + script, arg},
@@ -141,7 +143,7 @@ func canary(tree *os.File, timeout time.Duration, script string, arg string) *sa
 	}
 }
 
-// judge returns in which points the probe saw too much, or too little.
+// judge returns the points in which the probe saw too much, or too little.
 func judge(res *sandbox.Result, token string) []string {
 	if res.Outcome != sandbox.Exited || res.ExitCode != 0 {
 		return []string{fmt.Sprintf("the probe ended with %s, exit %d", res.Outcome, res.ExitCode)}
@@ -162,7 +164,8 @@ func judge(res *sandbox.Result, token string) []string {
 		{"CapPrm:", noCaps, "capabilities are left permitted"},
 		{"CapBnd:", noCaps, "the bounding set is not empty"},
 		{"NoNewPrivs:", "1", "privileges can be gained"},
-		// The helper that all backends share has tried the filter, on a socket of AF_VSOCK among others.
+		// The helper that all backends share has tried the filter itself, with a socket of AF_VSOCK among
+		// others.
 		{"Seccomp:", "2", "system calls are not filtered"},
 		{"links", "lo", "there is a network"},
 		{"env", "none", "variables are passed on"},
@@ -180,6 +183,7 @@ func judge(res *sandbox.Result, token string) []string {
 	return misses
 }
 
+// judgeDaemon returns the points in which the daemon was not ended.
 func judgeDaemon(res *sandbox.Result, length string) []string {
 	var misses []string
 	if res.Outcome != sandbox.TimedOut {
@@ -194,7 +198,7 @@ func judgeDaemon(res *sandbox.Result, length string) []string {
 	return misses
 }
 
-// running looks for a process of this machine with arg in its command line.
+// running reports whether a process of this machine has arg in its command line, or may have.
 func running(arg string) bool {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -215,25 +219,29 @@ func running(arg string) bool {
 // checkPrefix begins the names of the self-test's directories.
 const checkPrefix = "skillsd-check-"
 
-// stale is how old a self-test's directory is when its server must have been killed.
+// stale is the age at which the server of a self-test's directory must have been killed.
 const stale = 10 * time.Minute
 
-// sweep removes what killed servers left: those known to be gone by their number, others by age. What
-// cannot be removed, another user's or gone already, is left.
+// sweep removes the directories of killed servers, which are known to be gone by their number or by age.
+// Directories that cannot be removed, such as another user's, are left.
 func sweep(tempDir string) {
 	if tempDir == "" {
 		tempDir = os.TempDir()
 	}
 	left, _ := filepath.Glob(filepath.Join(tempDir, checkPrefix+"*"))
 	for _, dir := range left {
-		if info, err := os.Lstat(dir); err == nil && info.IsDir() && (orphaned(filepath.Base(dir)) || time.Since(info.ModTime()) > stale) {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if orphaned(filepath.Base(dir)) || time.Since(info.ModTime()) > stale {
 			_ = os.RemoveAll(dir)
 		}
 	}
 }
 
-// ownMark is this process in the name of a directory. Numbers of processes mean something in one
-// namespace only, which stands before the number.
+// ownMark identifies this process in the name of a directory. The number of a process means something in
+// one namespace only, which precedes the number.
 func ownMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
 
 // orphaned reports whether the process that made a directory is known to be gone.

@@ -1,11 +1,12 @@
 // Package detect finds a sandbox backend and the interpreters that this machine has.
 //
-// It guarantees that a backend it returns has, on this machine and just now, kept a real script
+// A backend that [Select] returns has just passed a self-test on this machine: it has kept a real script
 // from a planted file of the host, from the network, from writing to its own tree and from every
-// capability, has run it under a system call filter, and has ended it together with a process it had
-// sent to the background. A program that only has the name of a backend's does not pass that. It does
-// not guarantee that the backend contains attacks that this self-test does not try; package
-// sandboxtest tries more of them, at the time a backend is built.
+// capability, has run it under a system call filter, and has ended it together with a process that it had
+// sent to the background. A program that only has the name of a backend's program does not pass.
+//
+// The self-test does not show that the backend contains attacks that it does not try; package sandboxtest
+// tries more of them, in the tests of each backend.
 package detect
 
 import (
@@ -110,7 +111,7 @@ type Options struct {
 	Path string
 }
 
-// A Report is one fact for the operator. It never goes to a client.
+// A Report is what was found of one backend, for the operator. It is not shown to clients.
 type Report struct {
 	Name      string // of the backend
 	Automatic bool   // [Auto] tries it
@@ -212,7 +213,8 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 	return nil, Report{Name: b.name, Automatic: b.automatic, Fact: fact, Hint: u.Remedy}, u
 }
 
-// program returns the path of a backend's program, or "" if there is none, which the backend reports.
+// program returns the path of a backend's program, or "" if it is not installed: the backend reports
+// that.
 //
 // Errors: *[sandbox.UnavailableError] if every program of that name could be replaced by somebody who
 // is neither root nor this process's user.
@@ -231,8 +233,8 @@ func (o *Options) program(name string) (string, error) {
 	return "", refused
 }
 
-// searchPath returns the absolute directories of path, a list as in PATH, and those of the system. A
-// relative directory would depend on where the server was started.
+// searchPath returns the absolute directories of path, a list as in PATH, and the system's. A relative
+// directory would depend on where the server was started.
 func searchPath(path string) (dirs []string) {
 	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
 		if filepath.IsAbs(d) && !slices.Contains(dirs, d) {

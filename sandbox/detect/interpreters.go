@@ -28,58 +28,65 @@ const (
 
 // A Finder finds interpreters and remembers them. It is safe for concurrent use.
 type Finder struct {
-	dirs  []string
-	home  string // that shims are asked with
-	kept  private
-	slots map[string]*slot
+	dirs    []string
+	home    string // for shims, which look there for the version they stand for
+	private private
+	known   map[string]*answer // by name
 }
 
-type slot struct {
+// An answer is what was found of one name. Looking for one interpreter does not delay another.
+type answer struct {
 	mu    sync.Mutex
-	known bool
+	final bool
 	found *sandbox.Interpreter
 	err   error
 }
 
-// Interpreters returns a Finder for the directories of path, a list as in PATH, and then
-// /usr/bin, /usr/local/bin and /bin. It looks at nothing yet.
+// Interpreters returns a Finder for the directories of path, a list as in PATH, and then /usr/bin,
+// /usr/local/bin and /bin. It does not look at any of them yet.
 func Interpreters(path string) *Finder {
-	f := &Finder{dirs: searchPath(path), home: ownHome(), kept: private{homes: resolved(homes())}, slots: map[string]*slot{}}
+	f := &Finder{
+		dirs:    searchPath(path),
+		home:    ownHome(),
+		private: private{homes: resolved(homes())},
+		known:   map[string]*answer{},
+	}
 	for _, in := range script.Interpreters() {
-		f.slots[string(in.Runtime)] = &slot{}
+		f.known[string(in.Runtime)] = &answer{}
 	}
 	return f
 }
 
-// Keep makes f refuse interpreters that would need a directory mounted which is one of dirs, holds one of
-// them or lies in one: what scripts must not read. That of homes f knows. Relative ones are left out. It
-// is called before the first Find.
-func (f *Finder) Keep(dirs ...string) { f.kept.others = append(f.kept.others, resolved(dirs)...) }
+// Keep protects directories, besides homes, from being mounted: f refuses interpreters that need one of
+// dirs, or a directory that holds one or lies in one. Relative ones are ignored. Keep must be called
+// before the first Find.
+func (f *Finder) Keep(dirs ...string) { f.private.others = append(f.private.others, resolved(dirs)...) }
 
 // Find returns the interpreter called name, one of [script.Interpreters], or nil if there is none. The
-// first call for a name reads the whole file and may start it to learn
-// its directories and version, where root asks as the user who could replace it, or as nobody when several
-// could; answers are kept until the process ends.
+// first call for a name reads the whole file, and may start it to learn its directories and version. Root
+// starts it as the user who could replace it, or as nobody if several could. Answers are kept until the
+// process ends.
 //
 // Errors: every interpreter found was refused, or ctx ended.
 func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, error) {
-	s := f.slots[name]
-	if s == nil {
+	a := f.known[name]
+	if a == nil {
 		return nil, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known {
-		return s.found, s.err
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.final {
+		return a.found, a.err
 	}
 	found, err := f.search(ctx, name)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("find %s: %w", name, ctx.Err())
 	}
-	s.known, s.found, s.err = true, found, err
+	a.final, a.found, a.err = true, found, err
 	return found, err
 }
 
+// search returns the first interpreter of a name that is not refused, or the errors of all.
 func (f *Finder) search(ctx context.Context, name string) (*sandbox.Interpreter, error) {
 	var refused []error
 	for _, d := range f.dirs {
@@ -96,6 +103,7 @@ func (f *Finder) search(ctx context.Context, name string) (*sandbox.Interpreter,
 	return nil, errors.Join(refused...)
 }
 
+// resolve finds out what a file is that has an interpreter's name.
 func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Interpreter, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -121,7 +129,7 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	return in, nil
 }
 
-// locate asks a shim, or an interpreter outside /usr, where it really is and what it needs.
+// locate asks a shim, or an interpreter outside /usr, for its own path and the directories it needs.
 func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path string) error {
 	row := script.Runtime(in.Name).Interpreter()
 	if row.Ask == nil {
@@ -140,7 +148,7 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		return err
 	}
 	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
-		return errors.New("names no file as its program")
+		return errors.New("names something else than a file as its program")
 	}
 	if shim, err := isScript(real); err != nil || shim {
 		return errors.New("names a script as its program")
@@ -156,7 +164,7 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 	return f.mount(in, needs...)
 }
 
-// mount adds the directories that are not shown anyway, without those inside another.
+// mount adds the directories that a sandbox does not show anyway, except those inside another.
 func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 	slices.Sort(dirs)
 	for _, d := range dirs {
@@ -170,7 +178,7 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 		if err := trusted(real); err != nil {
 			return err
 		}
-		if why := f.kept.refuses(real); why != "" {
+		if why := f.private.refuses(real); why != "" {
 			return fmt.Errorf("would need all of %s mounted, %s", real, why)
 		}
 		in.Mounts = append(in.Mounts, real)
@@ -178,9 +186,9 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 	return nil
 }
 
-// ask runs program, an interpreter of the host, on something fixed, with nothing of the environment but the
-// search path and, unless it is empty, a home, both of which shims need. Found is what led to it: whoever
-// can change that may have chosen the program.
+// ask runs program, an interpreter of the host, on fixed arguments. Its environment has only a search
+// path and, unless it is empty, a home, both of which shims need. found is the path that led to program:
+// whoever can change that may have chosen the program.
 func (f *Finder) ask(ctx context.Context, found, program, home string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -195,7 +203,7 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}
 	cmd.Dir = "/"
-	cmd.Stdout = out // the other two are /dev/null
+	cmd.Stdout = out // the other streams are /dev/null
 	cmd.WaitDelay = time.Second
 	if err := runAlone(cmd); err != nil {
 		return "", err
@@ -205,8 +213,9 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 
 var errOutput = errors.New("too much output")
 
+// limited is a writer that fails after so many bytes.
 type limited struct {
-	buf  bytes.Buffer // no part of the methods: its ReadFrom would go past Write
+	buf  bytes.Buffer // not embedded: its ReadFrom would bypass Write
 	left int
 }
 
@@ -217,6 +226,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+// version returns the first word that looks like a version of what the interpreter prints, or "".
 func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found string) string {
 	args := script.Runtime(in.Name).Interpreter().Version
 	if args == nil {
@@ -236,7 +246,7 @@ func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found str
 	return ""
 }
 
-// trusted refuses what others than its owner could change.
+// trusted refuses a file or directory that others than its owner could change or replace.
 func trusted(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -259,6 +269,7 @@ func trusted(path string) error {
 	}
 }
 
+// isScript reports whether a file begins with a shebang: a shim, which starts the real interpreter.
 func isScript(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -15,19 +15,20 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// needs returns the directories an interpreter outside /usr needs mounted: the one it was installed into
-// when that is its own, else the parts of it that are. said is what it printed behind its path.
-func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, said []string) ([]string, error) {
+// needs returns the directories that an interpreter outside /usr needs mounted: the directory it was
+// installed into if that belongs to it alone, else the parts of it that do. printed is what it printed
+// after its path.
+func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []string) ([]string, error) {
 	dir := filepath.Dir(in.Path)
 	switch layout {
 	case script.Prefixes:
-		return f.pythonNeeds(in.Path, said)
+		return f.pythonNeeds(in.Path, printed)
 	case script.Prefix:
 		if filepath.Base(dir) != "bin" {
 			break
 		}
 		root := filepath.Dir(dir)
-		if f.kept.refuses(root) == "" {
+		if f.private.refuses(root) == "" {
 			return []string{root}, nil
 		}
 		return append(existing(filepath.Join(root, "lib", "node_modules")), dir), nil
@@ -35,14 +36,14 @@ func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, said []str
 	return []string{dir}, nil
 }
 
-// pythonNeeds knows the prefixes and modules of a Python. A virtual environment around it counts only
-// when the program is a copy inside of it: else the program itself, started by its own path, knows
-// nothing of it.
-func (f *Finder) pythonNeeds(program string, said []string) ([]string, error) {
-	if len(said) < 3 {
-		return nil, errors.New("does not say where its modules are")
+// pythonNeeds returns the directories of a Python: its prefixes, or their modules. A virtual environment
+// counts only if the program is a copy inside it: another program, started by its own path, does not
+// find it.
+func (f *Finder) pythonNeeds(program string, printed []string) ([]string, error) {
+	if len(printed) < 3 {
+		return nil, errors.New("does not print where its modules are")
 	}
-	prefixes, library, modules := said[:2], said[2], said[3:]
+	prefixes, library, modules := printed[:2], printed[2], printed[3:]
 	dirs := []string{filepath.Dir(program)}
 	for i, prefix := range prefixes {
 		real, err := filepath.EvalSymlinks(prefix)
@@ -52,7 +53,7 @@ func (f *Finder) pythonNeeds(program string, said []string) ([]string, error) {
 		if i > 0 && !below(program, real) {
 			continue
 		}
-		if belowUsr(real) || f.kept.refuses(real) == "" {
+		if belowUsr(real) || f.private.refuses(real) == "" {
 			dirs = append(dirs, real)
 			continue
 		}
@@ -62,7 +63,7 @@ func (f *Finder) pythonNeeds(program string, said []string) ([]string, error) {
 			}
 		}
 		if library != "" && below(library, prefix) {
-			return nil, errors.New("is linked with a library that lies among what is not its own")
+			return nil, errors.New("is linked with a library in a directory that holds more than the interpreter")
 		}
 	}
 	if library != "" && !slices.ContainsFunc(dirs, func(d string) bool { return below(library, d) }) {
@@ -71,7 +72,7 @@ func (f *Finder) pythonNeeds(program string, said []string) ([]string, error) {
 	return dirs, nil
 }
 
-// existing returns dir when it is a directory.
+// existing returns dir if it is a directory.
 func existing(dir string) []string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
@@ -79,8 +80,8 @@ func existing(dir string) []string {
 	return []string{dir}
 }
 
-// homeFor is the home that what is found under the name of an interpreter is asked with: none, but for
-// shims, which look there for the version they stand for.
+// homeFor returns the home that a program gets that was found under the name of an interpreter: only
+// shims get one.
 func (f *Finder) homeFor(in *sandbox.Interpreter) string {
 	shim, err := isScript(in.Path)
 	if err != nil || !shim && strings.HasPrefix(filepath.Base(in.Path), strings.TrimRight(in.Name, "3")) {
@@ -89,7 +90,7 @@ func (f *Finder) homeFor(in *sandbox.Interpreter) string {
 	return f.home
 }
 
-// ownHome is the home of the process's user, or nothing.
+// ownHome returns the home of the process's user, or "".
 func ownHome() string {
 	u, err := user.Current()
 	if err != nil || !filepath.IsAbs(u.HomeDir) {
@@ -98,11 +99,11 @@ func ownHome() string {
 	return u.HomeDir
 }
 
-// private are directories that no script may read: homes, in which interpreters may lie all the same, and
-// others, in which they may not.
+// private holds directories that scripts must not read: homes, in which interpreters may lie
+// nevertheless, and others, in which they may not.
 type private struct{ homes, others []string }
 
-// resolved returns the absolute ones of dirs, and where they lie without links.
+// resolved returns the absolute paths of dirs, and the paths they lead to if they are links.
 func resolved(dirs []string) (all []string) {
 	for _, d := range dirs {
 		if !filepath.IsAbs(d) {
@@ -116,25 +117,36 @@ func resolved(dirs []string) (all []string) {
 	return all
 }
 
-// personal are directories of a home that hold much besides programs, relative to it; guarded are those
-// that hold no program at all.
 var (
-	personal = []string{".local", ".local/share", ".local/lib", ".config", ".cache", ".local/state", "Documents", "Desktop", "Downloads"}
-	guarded  = []string{".ssh", ".gnupg", ".aws", ".kube", ".docker", ".local/state", ".local/share/keyrings", ".password-store", ".mozilla"}
+	// personal are directories of a home, relative to it, that hold much besides programs.
+	personal = []string{
+		".local", ".local/share", ".local/lib", ".config", ".cache", ".local/state",
+		"Documents", "Desktop", "Downloads",
+	}
+
+	// guarded are directories of a home that programs are not installed into.
+	guarded = []string{
+		".ssh", ".gnupg", ".aws", ".kube", ".docker", ".local/state", ".local/share/keyrings",
+		".password-store", ".mozilla",
+	}
+
+	// marks are names that homes and work trees have, and directories that an interpreter is installed
+	// into have not.
+	marks = []string{
+		".ssh", ".gnupg", ".aws", ".kube", ".local", ".config", ".cache", ".bashrc", ".profile",
+		".bash_history", ".netrc", ".git", ".env", ".password-store", "keyrings",
+	}
 )
 
-// marks are names that are found in homes and in what somebody works on, and not in what an interpreter
-// is installed into.
-var marks = []string{".ssh", ".gnupg", ".aws", ".kube", ".local", ".config", ".cache", ".bashrc", ".profile", ".bash_history", ".netrc", ".git", ".env", ".password-store", "keyrings"}
-
-// refuses says why a directory, whose links are resolved, is more than an interpreter may have mounted,
-// or nothing.
+// refuses returns why a directory, whose links are resolved, is more than an interpreter may have
+// mounted, or "".
 func (p *private) refuses(dir string) string {
 	if strings.Count(dir, "/") < 2 {
 		return "which holds more than an interpreter"
 	}
-	// Of homes that no list names.
-	if parent := filepath.Dir(dir); slices.Contains([]string{"/home", "/Users", "/var/home", "/export/home"}, parent) {
+	// Not every home is in /etc/passwd: a directory service may name others.
+	parents := []string{"/home", "/Users", "/var/home", "/export/home"}
+	if slices.Contains(parents, filepath.Dir(dir)) {
 		return "which is a home"
 	}
 	if slices.ContainsFunc(p.homes, func(d string) bool { return below(d, dir) }) {
@@ -165,7 +177,7 @@ func (p *private) refuses(dir string) string {
 // maxPasswd is how much of /etc/passwd is read.
 const maxPasswd = 1 << 20
 
-// homes returns the homes that /etc/passwd names and that of the process's user.
+// homes returns the home of the process's user, and the homes in /etc/passwd.
 func homes() []string {
 	found := []string{ownHome()}
 	file, err := os.Open("/etc/passwd")

@@ -127,7 +127,7 @@ func TestInterpreterLayouts(t *testing.T) {
 			f := Interpreters(filepath.Join(home, tt.path))
 			f.dirs = f.dirs[:1]
 			f.home = home
-			f.kept.homes = append(f.kept.homes, home)
+			f.private.homes = append(f.private.homes, home)
 			f.Keep("relative", filepath.Join(home, "state"), filepath.Join(home, "srv/state"))
 			in, err := f.Find(t.Context(), tt.interpreter)
 			if tt.refused != "" {

@@ -16,8 +16,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// ownOrRoots refuses a program, which this process starts with its own rights, that is another
-// user's.
+// ownOrRoots refuses a program that belongs to another user: this process starts it with its own rights.
 func ownOrRoots(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -29,12 +28,15 @@ func ownOrRoots(path string) error {
 	return nil
 }
 
-// asOwner prepares cmd, whose program found led to, and returns the search path, of dirs, and the home it may
-// have. Root gives nobody its rights by looking at an interpreter: what another user could put in the place of
-// found or of the program is started as that user, with their home, and what several could as nobody. What
-// is left to root searches only where nobody else can put anything, for a shim looks for its shell there.
+// asOwner prepares cmd, whose program the path found led to, and returns the search path and the home
+// that it may have.
 //
-// Errors: those of looking at found and the program.
+// Looking at an interpreter must not give root's rights away. If another user could replace found or the
+// program, it is started as that user, with their home; if several users could, as nobody. A program that
+// only root could replace is started as root, with the directories of dirs in which only root can put
+// anything: a shim looks for its shell there.
+//
+// Errors: found or the program cannot be examined.
 func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string, string, error) {
 	// A terminal that is shared could be read and typed into by the other user.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -64,7 +66,7 @@ func runAlone(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Until it is reaped, which Wait does, no other group can have its number.
+	// Until Wait reaps the process, no other group can have its number.
 	pid := cmd.Process.Pid
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -73,14 +75,16 @@ func runAlone(cmd *exec.Cmd) error {
 }
 
 const (
-	// maxSteps is how many names may lead to a program, those in links counted.
+	// maxSteps is how many names may lead to a program, names in links included.
 	maxSteps = 500
-	// nobody is the user that stands for several, and the group of one who is not known here.
+
+	// nobody is the user for programs that several users could replace, and the group for users who are
+	// not in the machine's lists.
 	nobody = native.DefaultUID
 )
 
-// ownerOf is the user whom all that paths lead through belongs to, or root: the only one besides root who could
-// change what they lead to. Where there are several it is nobody.
+// ownerOf returns the only user besides root who could change what paths lead to: root if there is none,
+// nobody if there are several.
 func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
 	for _, path := range paths {
 		owners, err := ownersOf(sticky, path)
@@ -100,13 +104,13 @@ func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
 	return owner, nil
 }
 
-// ownersOf are the users of every directory, link and file that an absolute path leads through, and nobody for
-// what a group or everyone may change; sticky allows for directories where they change only what is theirs.
-// What lies in a directory that root lets nobody else into does not count: whoever it is said to belong to
-// cannot get there.
+// ownersOf returns the owners of every directory, link and file that an absolute path leads through, and
+// nobody for each that a group or everyone may change. If sticky is set, directories are allowed in which
+// everyone can only change their own files. Below a directory that root lets nobody else into, owners do
+// not count: they cannot get there.
 func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 	at, rest := "/", strings.Split(path, "/")
-	var closed []string
+	var closed []string // directories that only root can enter
 	for steps := 0; len(rest) > 0; steps++ {
 		if steps == maxSteps {
 			return nil, syscall.ELOOP
@@ -138,6 +142,7 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 		if err != nil {
 			return nil, err
 		}
+		// The walk continues where the link leads, so that the directories on that way are examined too.
 		if at = filepath.Dir(at); filepath.IsAbs(target) {
 			at = "/"
 		}
@@ -146,7 +151,7 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 	return owners, nil
 }
 
-// account is the group of a user, which is never root's, and their home. Nobody has none.
+// account returns the group of a user, which is never root's, and their home. Nobody has no home.
 func account(uid uint32) (gid uint32, home string) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil || uid == nobody {
@@ -162,8 +167,8 @@ func account(uid uint32) (gid uint32, home string) {
 	return uint32(id), home
 }
 
-// pidSpace identifies this process's namespace of process numbers. Where that cannot be told, the
-// name is one that no other process has.
+// pidSpace returns the identity of this process's namespace of process numbers. If the kernel does not
+// show it, the result is one that no other process has.
 func pidSpace() string {
 	info, err := os.Stat("/proc/self/ns/pid")
 	if err == nil {

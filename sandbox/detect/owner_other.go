@@ -4,10 +4,10 @@ package detect
 
 import "os/exec"
 
-// ownOrRoots allows every program: none is started here.
+// ownOrRoots allows every program: this system starts none.
 func ownOrRoots(string) error { return nil }
 
-// asOwner leaves programs to the process's own user: owners are not looked at here.
+// asOwner leaves programs to the process's own user: this system's owners are not examined.
 func asOwner(_ *exec.Cmd, _ string, dirs []string, home string) ([]string, string, error) {
 	return dirs, home, nil
 }
@@ -15,8 +15,8 @@ func asOwner(_ *exec.Cmd, _ string, dirs []string, home string) ([]string, strin
 // runAlone runs cmd in this process's session, and leaves alone what that leaves behind.
 func runAlone(cmd *exec.Cmd) error { return cmd.Run() }
 
-// pidSpace returns "": numbers of processes say nothing here.
+// pidSpace returns "": numbers of processes are not compared on this system.
 func pidSpace() string { return "" }
 
-// gone reports false: age alone decides.
+// gone reports false: here only age decides.
 func gone(int) bool { return false }

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// internal are the addresses of version 4 that no name may lead to: what is not the public internet,
-// and services of clouds that trust whoever can reach them.
+// internal are the addresses of version 4 that no name may lead to: those outside the public internet, and
+// services of clouds that trust whoever can reach them.
 var internal = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -30,7 +30,7 @@ var internal = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"), // multicast, reserved, broadcast
 }
 
-// Of version 6 only global unicast is public, without what is set apart in it.
+// Of version 6 only global unicast is public, without the parts with a purpose of their own.
 var (
 	unicast6  = netip.MustParsePrefix("2000::/3")
 	internal6 = []netip.Prefix{
@@ -51,12 +51,12 @@ func public(addr netip.Addr, own []netip.Prefix) bool {
 	if addr.Is4() {
 		return !slices.ContainsFunc(internal, within)
 	}
-	// Mapped, compatible and translated (64:ff9b::) addresses of version 4 lie outside of unicast6.
+	// Mapped, compatible and translated (64:ff9b::) addresses of version 4 lie outside unicast6.
 	return unicast6.Contains(addr) && !slices.ContainsFunc(internal6, within)
 }
 
-// ownNetworks are those of the machine's interfaces: with public addresses too, and above all with those of
-// version 6, what is in them is beside the machine, and may trust it.
+// ownNetworks returns the networks of the machine's interfaces. Machines in them are neighbours, which may
+// trust this one, also if their addresses are public, as those of version 6 usually are.
 func ownNetworks() ([]netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -71,7 +71,7 @@ func ownNetworks() ([]netip.Prefix, error) {
 	return own, nil
 }
 
-// networkOf is the network of an interface's address, or the address alone where it is in none.
+// networkOf returns the network of an interface's address, or the address alone if it has none.
 func networkOf(a net.Addr) (netip.Prefix, bool) {
 	ipnet, ok := a.(*net.IPNet)
 	if !ok {
@@ -89,7 +89,7 @@ func networkOf(a net.Addr) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, ones).Masked(), true
 }
 
-// resolve asks for the name as it stands: the final dot keeps search domains out.
+// resolve looks up exactly this name: the final dot keeps search domains out.
 func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
 }

@@ -1,33 +1,38 @@
 // Package egress is the one way out of a sandbox that was granted a network: an HTTP proxy that
-// serves CONNECT and plain http requests to the exact hosts and ports an operator listed.
-//
-// It guarantees that
-//   - only a listed name and port is looked up, and only a listed name and port is connected to: a
-//     request that two readers could understand differently is refused, not repaired;
-//   - a name is resolved once and the address that was checked is the address that is dialled, so
-//     that a name server that changes its mind gains nothing;
-//   - a name never leads to this machine, its own networks or the services of a cloud beside it:
-//     loopback, link-local, private, shared, multicast and reserved addresses, the registered notations
-//     of IPv6 that carry an address of version 4, the networks of the machine's interfaces, public ones
-//     too, and the known metadata services are refused. An address that is listed itself is reached,
-//     whatever it is: the operator who lists 10.0.0.5:443 means it;
-//   - proxies named in the server's environment are not used;
-//   - connections, their number at a time, their bytes and the time to say what is wanted are bounded,
-//     and nothing outlives Serve;
-//   - every connection is remembered with what was asked, dialled and moved, or why it was refused.
-//
-// It does not know public addresses that lead inside by other ways: through a router to a network that the
-// machine is not in, or by a prefix of its own in which a network translates addresses of version 4.
-//
-// It does not look into what is carried. What runs in the sandbox can send what it knows to a listed
-// host, in the clear or not, and can ask the same address for another site in the name of TLS or in
-// the Host header of a CONNECT to port 80. A listed host that forwards requests is a way to where it
-// forwards. The name server sees the listed names that are asked for, and nothing else.
+// serves CONNECT and plain http requests to the exact hosts and ports that an operator listed.
 //
 //	target, err := egress.ParseTarget("api.example.com")
 //	proxy := egress.New(egress.Config{Allow: []egress.Target{target}})
-//	result, err := runner.Run(ctx, &sandbox.Cmd{Network: sandbox.Network{Proxy: proxy}, Env: egress.Environ(target)})
+//	result, err := runner.Run(ctx, &sandbox.Cmd{
+//		Network: sandbox.Network{Proxy: proxy}, Env: egress.Environ(target),
+//	})
 //	for _, c := range proxy.Connections() { ... }
+//
+// # Guarantees
+//
+//   - Only listed names are looked up, and only listed names and ports are connected to. A request that
+//     two readers could understand differently is refused, not repaired.
+//   - A name is resolved once, and the address that was checked is the address that is dialled: a name
+//     server that answers differently later gains nothing.
+//   - A name never leads to this machine, its own networks or the services of the cloud it is in:
+//     loopback, link-local, private, shared, multicast and reserved addresses, the registered notations
+//     of IPv6 that carry an address of version 4, the networks of the machine's interfaces, public ones
+//     too, and the known metadata services are refused. An address that is itself listed is reached,
+//     whatever it is: an operator who lists 10.0.0.5:443 means it.
+//   - Proxies in the server's environment are not used.
+//   - Connections, in total and at the same time, their bytes, and the time until a request has arrived
+//     are bounded, and nothing outlives Serve.
+//   - Every connection is remembered with what was asked for, dialled and carried, or why it was refused.
+//
+// # Limits
+//
+// Public addresses that lead inside by other ways are not recognised: through a router to a network that
+// the machine is not in, or by a prefix of its own in which a network translates addresses of version 4.
+//
+// The proxy does not look into what it carries. A command can send what it knows to a listed host, in
+// clear text or not, and can ask the same address for another site, by the server name of TLS or the Host
+// header of a CONNECT to port 80. A listed host that forwards requests is a way to where it forwards.
+// The name server sees the listed names that are asked for, and nothing else.
 package egress
 
 import (
@@ -40,9 +45,9 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Config says what a proxy lets through. Only Allow has a use outside of tests and tuning.
+// Config is what a proxy lets through. Fields other than Allow are for tests and tuning.
 type Config struct {
-	Allow []Target // nothing else is reached; empty is nothing
+	Allow []Target // nothing else is reached
 
 	AtOnce   int           // connections served at a time; 0 means 64
 	Total    int           // connections of a run; 0 means 500
@@ -57,13 +62,13 @@ type Config struct {
 
 // Connection is one connection that came to a proxy.
 type Connection struct {
-	Host     string // as asked for, in lower case; empty when the request names none
+	Host     string // as asked for, in lower case; empty if the request names none
 	Port     uint16
-	Address  netip.AddrPort // what was dialled; the zero value when nothing was
+	Address  netip.AddrPort // what was dialled; the zero value if nothing was
 	Sent     int64          // bytes to the host, a plain request's rewritten head included
 	Received int64          // bytes from the host
-	Refused  Refusal        // why it was not made; empty when it was
-	Ended    Ending         // why it was cut; empty when one of its ends closed it
+	Refused  Refusal        // why it was not made; empty if it was
+	Ended    Ending         // why it was cut; empty if one of its ends closed it
 }
 
 // Refusal is why a connection was not made.
@@ -71,7 +76,7 @@ type Refusal string
 
 // The refusals.
 const (
-	Malformed   Refusal = "malformed"    // the request is none, or could be read in two ways
+	Malformed   Refusal = "malformed"    // the request is not one, or could be read in two ways
 	NotListed   Refusal = "not-listed"   // no target is this host and port
 	NotPublic   Refusal = "not-public"   // the name leads to addresses that only a listed address reaches
 	NotResolved Refusal = "not-resolved" // the name has no address
@@ -104,7 +109,7 @@ type Proxy struct {
 
 var _ sandbox.NetworkProxy = (*Proxy)(nil)
 
-// New returns a proxy. Nothing is resolved or connected to before something in the sandbox asks.
+// New returns a proxy. Nothing is resolved or connected to before a command asks for it.
 func New(cfg Config) *Proxy {
 	if cfg.AtOnce <= 0 {
 		cfg.AtOnce = 64
@@ -128,7 +133,7 @@ func New(cfg Config) *Proxy {
 }
 
 // Connections returns what came to the proxy so far, in the order of arrival. Connections beyond
-// Config.Total are closed unheard and not among them.
+// Config.Total are closed at once and are not among them.
 func (p *Proxy) Connections() []Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +144,7 @@ func (p *Proxy) Connections() []Connection {
 	return list
 }
 
-// Unlisted is the number of connections that were closed because there had been too many.
+// Unlisted returns the number of connections that were closed because there had been too many.
 func (p *Proxy) Unlisted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +185,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// pause waits a little and reports whether ctx lasts.
+// pause waits a little and reports whether ctx has not ended.
 func pause(ctx context.Context) bool {
 	t := time.NewTimer(50 * time.Millisecond)
 	defer t.Stop()
@@ -192,7 +197,7 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// admit returns the record of a connection, or nil when there have been too many.
+// admit returns the record of a connection, or nil if there have been too many.
 func (p *Proxy) admit() *Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,15 +21,15 @@ var (
 type request struct {
 	target Target
 	tunnel bool   // CONNECT; else a plain http request
-	head   []byte // of a plain request: as it is to be sent on
-	body   int64  // of a plain request: bytes that follow
+	head   []byte // of a plain request, in the form that the server gets
+	body   int64  // of a plain request, the bytes that follow
 }
 
 // readHead reads up to and including the empty line that ends a head. rest is what came with it.
 func readHead(r io.Reader) (head, rest []byte, err error) {
 	buf := make([]byte, 0, 1024)
 	for {
-		from := max(len(buf)-3, 0)
+		from := max(len(buf)-3, 0) // the end of the head may have come in two reads
 		if cap(buf)-len(buf) == 0 {
 			buf = append(buf, 0)[:len(buf)]
 		}
@@ -51,8 +51,8 @@ func readHead(r io.Reader) (head, rest []byte, err error) {
 	}
 }
 
-// parseRequest reads a head that ends in an empty line. It takes no liberties: a byte that some reader
-// ignores or treats as the end of a line makes the whole request malformed.
+// parseRequest reads a head that ends in an empty line. It is strict: a byte that some reader ignores or
+// treats as the end of a line makes the whole request malformed.
 func parseRequest(head []byte) (request, error) {
 	lines := strings.Split(strings.TrimSuffix(string(head), "\r\n\r\n"), "\r\n")
 	for i, line := range lines {
@@ -90,10 +90,12 @@ func clean(line string, field bool) bool {
 	return true
 }
 
+// token reports whether s is a token of HTTP, like a method or the name of a field.
 func token(s string) bool {
 	for i := range len(s) {
 		c := s[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
 			return false
 		}
 	}
@@ -103,6 +105,7 @@ func token(s string) bool {
 // field is one header field; name is in lower case.
 type field struct{ name, line, value string }
 
+// parseFields refuses fields that appear twice where readers differ on which one counts.
 func parseFields(lines []string) ([]field, error) {
 	var fields []field
 	once := map[string]bool{"host": false, "content-length": false, "transfer-encoding": false}
@@ -146,7 +149,8 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	}
 	r := request{target: t}
 	var b bytes.Buffer
-	b.WriteString(method + " " + path + " " + version + "\r\nHost: " + strings.ToLower(authority) + "\r\nConnection: close\r\n")
+	b.WriteString(method + " " + path + " " + version + "\r\n")
+	b.WriteString("Host: " + strings.ToLower(authority) + "\r\nConnection: close\r\n")
 	for _, f := range fields {
 		switch f.name {
 		case "host":
@@ -154,10 +158,11 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 				return request{}, errMalformed
 			}
 			continue
-		case "connection", "keep-alive", "upgrade", "te", "trailer", "proxy-connection", "proxy-authorization", "proxy-authenticate":
-			continue
+		case "connection", "keep-alive", "upgrade", "te", "trailer",
+			"proxy-connection", "proxy-authorization", "proxy-authenticate":
+			continue // they are between the client and its proxy
 		case "transfer-encoding":
-			return request{}, errMalformed // where such a body ends is a matter of opinion
+			return request{}, errMalformed // readers differ on where such a body ends
 		case "content-length":
 			n, err := strconv.ParseUint(f.value, 10, 62)
 			if err != nil || strconv.FormatUint(n, 10) != f.value {
@@ -172,13 +177,13 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	return r, nil
 }
 
-// parseAuthority reads HOST:PORT, or HOST when there is a port by default. It takes the names that
-// [ParseTarget] takes, in any case, and addresses in their one canonical form.
-func parseAuthority(s string, byDefault uint16) (Target, error) {
+// parseAuthority reads HOST:PORT, or HOST if there is a default port. It takes the names that
+// [ParseTarget] takes, in capitals too, and addresses in their one canonical form.
+func parseAuthority(s string, defaultPort uint16) (Target, error) {
 	s = strings.ToLower(s)
-	if byDefault != 0 {
+	if defaultPort != 0 {
 		if i := strings.LastIndexByte(s, ':'); i < 0 || strings.HasSuffix(s, "]") {
-			s += ":" + strconv.Itoa(int(byDefault))
+			s += ":" + strconv.Itoa(int(defaultPort))
 		}
 	}
 	// Without this, a bare address of version 6 would be read as one, with a port of its own.

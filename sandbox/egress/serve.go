@@ -17,12 +17,15 @@ import (
 // maxTries is how many addresses of a name are tried.
 const maxTries = 4
 
-// answers are the status and the sentence a refused client is told; of a refused tunnel, many show the
-// status only.
+// answers are the status and the sentence that a refused client gets. Many clients show only the status
+// of a refused tunnel.
 var answers = map[Refusal][2]string{
-	Malformed:   {"400 Bad Request", "the proxy serves CONNECT HOST:PORT, and http requests with a full URL and a plain length"},
-	NotListed:   {"403 Host Not Granted", "this host and port is not granted to the script; the operator can add it to the entry's network"},
-	NotPublic:   {"403 Address Not Public", "the name leads to no public address; the operator can list the address itself"},
+	Malformed: {"400 Bad Request",
+		"the proxy serves CONNECT HOST:PORT, and http requests with a full URL and a plain length"},
+	NotListed: {"403 Host Not Granted",
+		"this host and port is not granted to the script; the operator can add it to the entry's network"},
+	NotPublic: {"403 Address Not Public",
+		"the name does not lead to a public address; the operator can list the address itself"},
 	NotResolved: {"502 Name Not Resolved", "the name has no address"},
 	NotReached:  {"502 Nothing Answers", "nothing answers at the address"},
 	TooSlow:     {"408 Request Timeout", "the request did not arrive in time"},
@@ -73,12 +76,13 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 	}
 }
 
-// refuse tells the client why nothing is connected.
+// refuse answers a client that is not connected, and notes why.
 func (p *Proxy) refuse(client net.Conn, record *Connection, why Refusal) {
 	p.note(func() { record.Refused = why })
 	_ = client.SetWriteDeadline(time.Now().Add(time.Second))
 	a := answers[why]
-	_, _ = fmt.Fprintf(client, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", a[0], len(a[1])+1, a[1])
+	const form = "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n"
+	_, _ = fmt.Fprintf(client, form, a[0], len(a[1])+1, a[1])
 }
 
 // connect checks a target, resolves it once and dials what was checked.
@@ -108,8 +112,8 @@ func (p *Proxy) connect(ctx context.Context, t Target, record *Connection) (net.
 	return nil, NotReached
 }
 
-// addresses are those of a target that may be dialled: itself when it is an address, else the
-// public ones of its name.
+// addresses returns the addresses of a target that may be dialled: the target itself if it is an address,
+// else the public ones among those of its name.
 func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, ""
@@ -135,8 +139,8 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	return may, ""
 }
 
-// relay carries bytes until both ends are done, or one fails. rest is what the client sent behind
-// the head of its request.
+// relay carries bytes until both ends are done, or one fails. rest is what the client sent after the
+// head of its request.
 func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record *Connection) {
 	from := io.Reader(client)
 	if req.tunnel {
@@ -144,6 +148,7 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 			return
 		}
 	} else {
+		// Bytes beyond the body would be a second request, which nobody has checked.
 		rest = rest[:min(int64(len(rest)), req.body)]
 		from = io.LimitReader(client, req.body-int64(len(rest)))
 		rest = append(req.head, rest...)
@@ -170,7 +175,7 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 	copying.Wait()
 }
 
-// carry writes first and then what from has to to, and reports whether it came to the end.
+// carry writes first and then all of from to another end, and reports whether it reached the end of from.
 func (p *Proxy) carry(to io.Writer, first []byte, from io.Reader, counter *int64, record *Connection) bool {
 	buf := make([]byte, 32<<10)
 	part := first
@@ -192,7 +197,7 @@ func (p *Proxy) carry(to io.Writer, first []byte, from io.Reader, counter *int64
 	}
 }
 
-// closeWrite tells the other end that nothing more comes.
+// closeWrite ends what c sends, but not what it receives, if it can.
 func closeWrite(c net.Conn) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

@@ -9,21 +9,21 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// A Target is one host and port. The zero value is none.
+// A Target is one host and port. The zero value does not name one.
 type Target struct {
 	host string     // a name in lower case, or an address in its one canonical form
 	addr netip.Addr // valid when host is an address
 	port uint16
 }
 
-// httpsPort is the port of a target that names none.
+// httpsPort is the port of a target without one.
 const httpsPort = 443
 
 // ParseTarget reads HOST or HOST:PORT. HOST is an exact DNS name in lower-case ASCII, or an IP
-// address, one of version 6 in brackets when a port follows; without a port it is 443. There are no
-// patterns, and a name in another script is written as DNS has it (xn--).
+// address, in brackets if it is of version 6 and a port follows; the default port is 443. There are no
+// patterns, and a name in another script is written in the form of DNS (xn--).
 //
-// Errors: one that says what is wrong, without repeating spec.
+// Errors: what is wrong, without repeating spec.
 func ParseTarget(spec string) (Target, error) {
 	if addr, err := netip.ParseAddr(spec); err == nil {
 		return addressTarget(addr, httpsPort)
@@ -39,13 +39,13 @@ func ParseTarget(spec string) (Target, error) {
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		addr, err := netip.ParseAddr(host[1 : len(host)-1])
 		if err != nil || !addr.Is6() {
-			return Target{}, errors.New("what stands in brackets is no IPv6 address")
+			return Target{}, errors.New("the brackets do not hold an IPv6 address")
 		}
 		return addressTarget(addr, port)
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Is6() {
-			return Target{}, errors.New("an IPv6 address with a port stands in brackets")
+			return Target{}, errors.New("an IPv6 address with a port is written in brackets")
 		}
 		return addressTarget(addr, port)
 	}
@@ -60,12 +60,12 @@ func addressTarget(addr netip.Addr, port uint16) (Target, error) {
 		return Target{}, errors.New("an address with a zone cannot be listed")
 	}
 	if addr.Is4In6() {
-		return Target{}, errors.New("an IPv4 address is written as one")
+		return Target{}, errors.New("an IPv4 address is written in its own notation, not in that of IPv6")
 	}
 	return Target{host: addr.String(), addr: addr, port: port}, nil
 }
 
-// String is the target as ParseTarget reads it, with its port.
+// String returns the target in the form that ParseTarget reads, with its port.
 func (t Target) String() string {
 	if t.addr.IsValid() {
 		return netip.AddrPortFrom(t.addr, t.port).String()
@@ -76,13 +76,14 @@ func (t Target) String() string {
 func parsePort(s string) (uint16, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
-		return 0, errors.New("the port is no number from 1 to 65535")
+		return 0, errors.New("the port is not a number from 1 to 65535")
 	}
 	return uint16(n), nil
 }
 
-// checkName accepts names that every resolver reads alike: labels of lower-case letters, digits,
-// hyphens and underscores, of which the last is no number in any notation, without a final dot.
+// checkName accepts names that every resolver reads alike: labels of lower-case letters, digits, hyphens
+// and underscores without a final dot. The last label must not begin with a digit, or some would read
+// the name as an address.
 func checkName(name string) error {
 	if name == "" || len(name) > 253 {
 		return errors.New("the host has no name, or one of more than 253 characters")
@@ -94,7 +95,8 @@ func checkName(name string) error {
 		}
 		for i := range len(label) {
 			if c := label[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-				return errors.New("a host is an exact name in lower-case letters, digits, hyphens and dots; there are no patterns")
+				return errors.New("a host is an exact name in lower-case letters, digits, hyphens and dots; " +
+					"there are no patterns")
 			}
 		}
 		last = label
@@ -105,9 +107,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// Environ is what a command must have in its environment to find the proxy: the variables that
-// HTTP clients look at, in both spellings. What it starts itself on its own loopback is reached
-// directly, unless an address of the loopback is a target.
+// Environ returns the variables by which a command finds the proxy: those that HTTP clients read, in both
+// spellings. Servers that the command itself starts on its loopback are reached directly, unless an
+// address of the loopback is a target.
 func Environ(targets ...Target) []string {
 	const url = "http://" + sandbox.ProxyAddr
 	env := []string{

@@ -1,17 +1,25 @@
 // Package host runs commands directly on the machine, as the server's own user. It isolates nothing.
 //
-// It guarantees that a command is given no variable beside those of its Cmd, no terminal and, on Linux
-// from 5.11 on, no open file beside its standard streams; that it starts in the directory it was granted; that when Run
-// returns every process of its session is gone; and that time and output are bounded.
-//
-// It does not guarantee anything else. A command reads and writes what the server's user may, among it
-// the server's own records and store, uses any network, and takes as much memory, processor time and
-// disk as there is. A process that opens a session of its own outlives Run. Network, Tree,
-// Interpreter, the mode of the workspace and all limits but Timeout and Output are not looked at; what
-// is enforced stands in the result.
-//
 //	r := host.New()
 //	res, err := r.Run(ctx, &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/srv/skill/scripts/x.sh"}, Cwd: "/srv"})
+//
+// # Guarantees
+//
+// A command
+//
+//   - gets no variables but those of its Cmd, no terminal and, on Linux 5.11 or later, no open files but
+//     its standard streams;
+//   - starts in the directory that it was granted;
+//   - leaves no process of its session behind when Run returns;
+//   - is bounded in time and output.
+//
+// # Limits
+//
+// Nothing else is guaranteed. A command reads and writes what the server's user may, the server's own
+// records and store included, uses any network, and takes as much memory, processor time and disk as
+// there is. A process that opens a session of its own outlives Run. Network, Tree, Interpreter, the mode
+// of the workspace and all limits but Timeout and Output have no effect; the result holds the limits that
+// were enforced.
 package host
 
 import (
@@ -32,7 +40,7 @@ import (
 // Name is the runner's name in results and errors.
 const Name = "host"
 
-// drainFor is how long output is waited for once nobody of the session can write any more.
+// drainFor is how long output is read after the last process of the session has ended.
 const drainFor = 500 * time.Millisecond
 
 // Runner runs commands on the host. It is safe for concurrent use.
@@ -46,13 +54,13 @@ func New() *Runner { return &Runner{} }
 // Name returns "host".
 func (*Runner) Name() string { return Name }
 
-// Run runs cmd, whose paths are those of the host, and returns when every process of its session is
-// gone. Cwd is below the workspace when there is one, relative to it or absolute, and must not lead out
-// of it through links; without a workspace it is an absolute directory. When ctx ends, so does the run,
-// with outcome [sandbox.Canceled].
+// Run runs cmd, whose paths are paths of the host, and returns when every process of its session is gone.
+// With a workspace, Cwd is below it, relative to it or absolute, and must not lead out of it through
+// links; without one, Cwd is an absolute directory. When ctx ends, so does the run, with outcome
+// [sandbox.Canceled].
 //
-// Errors: *[sandbox.UnavailableError] when the command could not be started or this system has no
-// means to end it whole, *[sandbox.CwdError].
+// Errors: *[sandbox.UnavailableError] if the command could not be started or this system has no means to
+// end it whole; *[sandbox.CwdError].
 func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
 	begin, all := time.Now(), cmd.Limits.WithDefaults()
 	limits := sandbox.Limits{Timeout: all.Timeout, Output: all.Output}
@@ -60,7 +68,8 @@ func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, erro
 		return &sandbox.Result{Outcome: sandbox.Canceled, Backend: Name, Limits: limits}, nil
 	}
 	if !supported {
-		return nil, unavailable("this system has no means to end a command and all that it started", "serve on Linux or another Unix", nil)
+		return nil, unavailable("this system has no means to end a command and all that it started",
+			"serve on Linux or another Unix", nil)
 	}
 	if err := cmd.Check(); err != nil {
 		if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
@@ -72,8 +81,10 @@ func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &execution{cmd: cmd, limits: limits, done: make(chan struct{}),
-		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output)}
+	e := &execution{
+		cmd: cmd, limits: limits, done: make(chan struct{}),
+		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output),
+	}
 	// The kernel kills the command when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -89,9 +100,11 @@ func unavailable(reason, remedy string, err error) error {
 	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
 }
 
-// workingDir is the directory a command starts in.
+// workingDir returns the directory that a command starts in.
 func workingDir(cmd *sandbox.Cmd) (string, error) {
-	refuse := func(reason string) (string, error) { return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: reason} }
+	refuse := func(reason string) (string, error) {
+		return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: reason}
+	}
 	ws := cmd.Workspace
 	if ws.Dir == nil || ws.Mode == "" || ws.Mode == sandbox.WorkspaceNone {
 		if !filepath.IsAbs(cmd.Cwd) {
@@ -133,7 +146,8 @@ func workingDir(cmd *sandbox.Cmd) (string, error) {
 	case !info.IsDir():
 		return refuse("is not a directory")
 	}
-	// Links are resolved, so that what is checked is what the command is started in.
+	// A command is started in a path, not in the directory that was checked: without links in the path,
+	// nobody but who may rename its directories can make it lead elsewhere.
 	dir, err := filepath.EvalSymlinks(filepath.Join(base, rel))
 	if err != nil {
 		return refuse("cannot be opened")
@@ -155,7 +169,7 @@ type execution struct {
 	done  chan struct{}                   // closed when its first process has ended
 
 	mu   sync.Mutex
-	over bool // the process was waited for: its id may be another's
+	over bool // the process was waited for, and its id may be another's
 }
 
 // end ends the run; the first cause stays.
@@ -210,27 +224,29 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	return e.result(c.ProcessState), nil
 }
 
-// wait returns when the command has ended and the rest of its session is killed. Until a process is
-// waited for, its id cannot become another's, and with it that of its session.
-func (e *execution) wait(c *exec.Cmd) error {
+// wait returns when the command has ended and the other processes of its session are killed. Until the
+// command is waited for, neither its id nor that of its session can become another's: so the session is
+// killed before, where the system can wait for the end of a child without forgetting the child.
+func (e *execution) wait(c *exec.Cmd) (err error) {
 	seen := awaitEnd(c.Process.Pid)
 	if !seen {
-		err := c.Wait()
-		e.kill()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.over = true
-		return err
+		err = c.Wait()
 	}
 	e.kill()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.over = true
-	return c.Wait()
+	if seen {
+		err = c.Wait()
+	}
+	return err
 }
 
 func (e *execution) result(state *os.ProcessState) *sandbox.Result {
-	result := &sandbox.Result{Backend: Name, Limits: e.limits, Stdout: e.stdout.Stream(), Stderr: e.stderr.Stream(), Outcome: sandbox.Exited}
+	result := &sandbox.Result{
+		Backend: Name, Limits: e.limits, Outcome: sandbox.Exited,
+		Stdout: e.stdout.Stream(), Stderr: e.stderr.Stream(),
+	}
 	if cause := e.cause.Load(); cause != nil {
 		result.Outcome = *cause
 	} else if signal := signalOf(state); signal != "" {
@@ -247,6 +263,7 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 	}
 }
 
+// feed writes a command's input.
 func feed(f *os.File, data []byte) {
 	_, _ = f.Write(data) // a command need not read what it is given
 	_ = f.Close()
@@ -254,10 +271,11 @@ func feed(f *os.File, data []byte) {
 
 // A plumbing holds both ends of a command's standard streams.
 type plumbing struct {
-	stdin, stdout, stderr *os.File // ours; stdin nil when the command reads nothing
+	stdin, stdout, stderr *os.File // this process's ends; stdin is nil if the command reads nothing
 	theirs                []*os.File
 }
 
+// connect makes the pipes of a command.
 func connect(c *exec.Cmd, input bool) (*plumbing, error) {
 	p := &plumbing{}
 	var failed error
@@ -296,6 +314,6 @@ func (p *plumbing) closeTheirs() {
 func (p *plumbing) close() {
 	p.closeTheirs()
 	for _, f := range []io.Closer{p.stdin, p.stdout, p.stderr} {
-		_ = f.Close() // a nil file says so, a closed one too
+		_ = f.Close() // which a nil file and a closed one allow
 	}
 }

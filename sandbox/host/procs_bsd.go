@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes make a command the leader of a session, without a terminal. It does not die with the
-// server when that is killed.
+// attributes make a command the leader of a session, without a terminal. It outlives a server that is
+// killed.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// awaitEnd cannot wait for a child here without forgetting it.
+// awaitEnd reports false: this system cannot wait for the end of a child without forgetting the child.
 func awaitEnd(int) bool { return false }
 
 // killSession kills the process group of a session's leader.

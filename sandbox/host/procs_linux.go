@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes make a command the leader of a session, without a terminal, that dies with the server.
-// Descriptors that the server itself was given by its parent, unlike those it opened, would be passed
-// on: from here on they are not, as far as the kernel can mark them at once, since Linux 5.11.
+// attributes make a command the leader of a session, without a terminal, that ends with the server. A
+// command would inherit the descriptors that the server got from its parent, unlike those that the server
+// opened itself: from this call on it does not, on kernels that can mark them at once, from Linux 5.11.
 func attributes() *syscall.SysProcAttr {
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitEnd returns when a child has ended, leaves it to be waited for, and reports whether it could.
+// awaitEnd returns when a child has ended, without waiting for it as its parent, and reports whether it
+// could.
 func awaitEnd(pid int) bool {
 	err := unix.EINTR
 	for err == unix.EINTR {
@@ -30,7 +31,7 @@ func awaitEnd(pid int) bool {
 // maxSweeps bounds the rounds against a session that starts processes while it is killed.
 const maxSweeps = 100
 
-// killSession kills the processes of a session, those in process groups of their own too.
+// killSession kills the processes of a session, including those in process groups of their own.
 func killSession(sid int) {
 	_ = unix.Kill(-sid, unix.SIGKILL) // there may be none left
 	for range maxSweeps {
@@ -45,7 +46,7 @@ func killSession(sid int) {
 	}
 }
 
-// members are the living processes of a session.
+// members returns the living processes of a session.
 func members(sid int) (pids []int) {
 	d, err := os.Open("/proc")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// The part of an OCI configuration that is used here. What it leaves out is empty: no capability, no
-// hook, no further device.
+// The part of an OCI configuration that is used here. What it leaves out is empty: capabilities, hooks,
+// further devices.
 type (
 	config struct {
 		Version  string  `json:"ociVersion"`
@@ -50,6 +50,7 @@ type (
 	}
 )
 
+// bundle returns the OCI configuration of the guest.
 func bundle(p *native.Plan, as native.Identity) (string, error) {
 	c := config{
 		Version: "1.0.0", Hostname: "sandbox",
@@ -62,7 +63,9 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 	c.Process.Cwd = "/"
 	c.Process.NoNewPrivileges = true
 	none := []string{}
-	c.Process.Capabilities = map[string][]string{"bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none}
+	c.Process.Capabilities = map[string][]string{
+		"bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none,
+	}
 	for _, n := range []string{"pid", "network", "ipc", "uts", "mount"} {
 		c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{n})
 	}
@@ -70,6 +73,7 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 	return string(data), err
 }
 
+// mounts returns the guest's mounts, of which later ones may lie in earlier ones.
 func mounts(p *native.Plan) []mount {
 	readOnly := []string{"rbind", "ro", "nosuid", "nodev"}
 	scratch := func(at, mode string, size int64) mount {
@@ -94,7 +98,7 @@ func mounts(p *native.Plan) []mount {
 		}
 	}
 	if c := p.Cmd.Cache; c.Dir != nil {
-		// gVisor would make the directories on the way to it root's.
+		// Directories on the way to it that gVisor makes would belong to root.
 		for i := range c.At {
 			if c.At[i] == '/' && i > len(sandbox.TmpDir) {
 				l = append(l, scratch(c.At[:i], "1777", 16<<20))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,11 +43,12 @@ const (
 	configName = "config.json"
 )
 
-// Build describes the guest as an OCI bundle. Its descriptors in the guest are those of the helper's
-// protocol; the program itself gets one of its own for what goes wrong.
+// Build describes the guest as an OCI bundle. In the guest the helper has the descriptors of its
+// protocol; gVisor itself gets another one for its errors.
 func (b *builder) Build(p *native.Plan) (*native.Command, error) {
-	if err := unavailableIf(p); err != nil {
-		return nil, err
+	if slices.ContainsFunc(p.Spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
+		return nil, unavailable("the workspace cannot be staged",
+			"use --sandbox native, or mount the workspace ro", unix.ENOTSUP)
 	}
 	program, err := p.PassProgram(b.path)
 	if err != nil {
@@ -80,16 +82,8 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	return command, nil
 }
 
-func unavailableIf(p *native.Plan) error {
-	for i := range p.Spec.Mounts {
-		if p.Spec.Mounts[i].Kind == pidone.Lower {
-			return unavailable("the workspace cannot be staged", "use --sandbox native, or mount the workspace ro", unix.ENOTSUP)
-		}
-	}
-	return nil
-}
-
-// failureLog is a file that has no name. Both its ends are at the same place, so it is appended to.
+// failureLog makes a file without a name. gVisor and this process share its offset, so gVisor appends to
+// it, and this process reads at an offset of its own.
 func failureLog() (*os.File, error) {
 	fd, err := unix.MemfdCreate("failures", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -98,6 +92,7 @@ func failureLog() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "failures"), nil
 }
 
+// moveStreams gives gVisor streams of its own: /dev/null to read and the log to write.
 func moveStreams(p *native.Plan, failures *os.File) (int, error) {
 	in, err := os.Open(os.DevNull)
 	if err != nil {
@@ -110,7 +105,7 @@ func moveStreams(p *native.Plan, failures *os.File) (int, error) {
 	return p.MoveStreams(in, out), nil
 }
 
-// head is the beginning of what a file holds.
+// head returns the beginning of a file's content.
 func head(f *os.File) string {
 	b := make([]byte, 4<<10)
 	n, err := f.ReadAt(b, 0)
@@ -120,6 +115,8 @@ func head(f *os.File) string {
 	return strings.ToValidUTF8(string(b[:n]), "?")
 }
 
+// arguments returns runsc's command line. self and streams are descriptors, of this program's file and
+// the first of the command's streams.
 func arguments(as native.Identity, self, streams int) []string {
 	args := []string{
 		Name, "--root=" + pidone.EntryDir + "/" + stateName, "--network=none", "--overlay2=none", "--ignore-cgroups",
@@ -129,12 +126,15 @@ func arguments(as native.Identity, self, streams int) []string {
 	if as == native.Mapped {
 		args = append(args, "--rootless")
 	} else {
-		// Its kernel then is nobody and holds no capability: files are opened for it by its file server.
+		// The file server then opens files for gVisor's kernel, which is nobody and has no capability.
 		args = append(args, "--directfs=false")
 	}
 	args = append(args, "run", "--bundle="+pidone.EntryDir, "--exec-fd="+strconv.Itoa(self))
-	for guest, host := range []int{pidone.SpecFD: pidone.SpecFD, pidone.ControlFD: pidone.ControlFD,
-		pidone.FirstFD: streams, pidone.FirstFD + 1: streams + 1, pidone.FirstFD + 2: streams + 2} {
+	passed := []int{
+		pidone.SpecFD: pidone.SpecFD, pidone.ControlFD: pidone.ControlFD,
+		pidone.FirstFD: streams, pidone.FirstFD + 1: streams + 1, pidone.FirstFD + 2: streams + 2,
+	}
+	for guest, host := range passed {
 		if guest >= pidone.SpecFD {
 			args = append(args, "--pass-fd="+strconv.Itoa(host)+":"+strconv.Itoa(guest))
 		}
@@ -142,8 +142,8 @@ func arguments(as native.Identity, self, streams int) []string {
 	return append(args, "run")
 }
 
-// nodes are the bundle and the guest's root. Every mount point is there before: nothing else is made
-// in a root that nobody may write.
+// nodes returns the files of the bundle and of the guest's root. They include every mount point: gVisor
+// could not make one in a root that nobody may write.
 func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	l := []pidone.Node{
 		{Kind: pidone.NodeFile, Path: configName, Text: config},
@@ -194,11 +194,11 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 // rootDirs are directories of their own where /usr is not merged, and links into it elsewhere.
 var rootDirs = []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
 
-// sysctls are where the kernel shows its settings.
+// sysctls is where the kernel shows its settings.
 const sysctls = "/proc/sys"
 
-// identity is the least that gVisor can do with. Only as root can it write files that belong to others
-// than itself, and make a user namespace where others may not.
+// identity returns the least privileged user that gVisor can work as. Only root can write files of other
+// users, and make a user namespace on a machine where others may not.
 func identity(p *native.Plan, sysctls string) native.Identity {
 	writes := p.Cmd.Workspace.Mode == sandbox.WorkspaceRW || p.Cmd.Workspace.Mode == sandbox.WorkspaceStaged
 	if p.Root && (writes || forRootAlone(sysctls)) {
@@ -207,9 +207,11 @@ func identity(p *native.Plan, sysctls string) native.Identity {
 	return native.Mapped
 }
 
-// forRootAlone reports whether the kernel is set not to give others user namespaces, or none of use.
+// forRootAlone reports whether the kernel's settings give no user namespaces, or useless ones, to users
+// other than root.
 func forRootAlone(sysctls string) bool {
-	for name, refuses := range map[string]string{"unprivileged_userns_clone": "0", "apparmor_restrict_unprivileged_userns": "1"} {
+	refusing := map[string]string{"unprivileged_userns_clone": "0", "apparmor_restrict_unprivileged_userns": "1"}
+	for name, refuses := range refusing {
 		if set, err := os.ReadFile(sysctls + "/kernel/" + name); err == nil && strings.TrimSpace(string(set)) == refuses {
 			return true
 		}
@@ -217,8 +219,8 @@ func forRootAlone(sysctls string) bool {
 	return false
 }
 
-// inside is the user of the guest. Where that may write files of the host, it is the host's, to whom
-// they then belong.
+// inside returns the guest's user. If the guest may write files of the host, it is the user of the host
+// that the files are to belong to.
 func inside(p *native.Plan, as native.Identity) int {
 	if uid, _ := p.Identity(); as == native.Kept {
 		return uid
