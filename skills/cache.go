@@ -2,44 +2,95 @@ package skills
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// Limits of the file of a cache.
+const (
+	maxRecords   = 1 << 20
+	maxCacheFile = 512 << 20 // bytes
 )
 
 // Cache remembers the digests of files from one process to the next, by what changes whenever a
 // file does: device, inode, size, modification and change time. It spares the reading of files that
 // have not been touched; it is a hint only, bytes are verified whenever they are served. Its methods
 // are safe for concurrent use.
+//
+// The file has a line of JSON for each file it knows, after a line with the format and the digest of
+// all others, so that a damaged file is noticed. A line is decoded when its file is looked for: a
+// process that serves one of ten thousand skills must not decode the others.
 type Cache struct {
 	file string
 
 	mu     sync.Mutex
 	loaded bool // guarded by mu, as is known
-	known  digests
+	known  [][]byte // lines in the order of their keys
+}
+
+// record is what is known of a file, beside its name.
+type record struct {
+	Mark    string         `json:"mark"` // see mark.key; it must come first
+	Digest  digest.Digest  `json:"digest"`
+	Ext     string         `json:"ext,omitempty"`  // of the name, in lower case
+	Self    bool           `json:"self,omitempty"` // it is a skill file
+	Text    bool           `json:"text,omitempty"`
+	MIME    string         `json:"mime,omitempty"`
+	Script  bool           `json:"script,omitempty"`
+	Shebang string         `json:"shebang,omitempty"`
+	Signals []recordSignal `json:"signals,omitempty"`
+}
+
+// recordSignal is a diagnostic of the file, so without a path.
+type recordSignal struct {
+	Severity Severity `json:"severity"`
+	Code     Code     `json:"code"`
+	Detail   string   `json:"detail"`
+	Line     int      `json:"line"`
+}
+
+// key identifies the state of a file.
+func (m mark) key() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", m.dev, m.inode, m.size, m.mtime, m.ctime)
 }
 
 // NewCache returns the cache that is kept in a file. The file is read when a digest is first looked
 // for; one that is missing or damaged is an empty cache.
 func NewCache(file string) *Cache { return &Cache{file: file} }
 
-// lookUp returns what is known of a file that has a mark now. name tells what it is taken for, self
+// find returns what is known of a file that has a mark now. name tells what it is taken for, self
 // that it is a skill file.
-func (c *Cache) lookUp(now mark, name string, self bool) (*cached, bool) {
+func (c *Cache) find(now mark, name string, self bool) (*record, bool) {
 	if c == nil || !now.known {
 		return nil, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.load()
-	found, ok := c.known.find(now)
-	if !ok || found.Self != self || found.Ext != extension(name) || found.Script != (kindOf(name) == KindScript) {
+	at, ok := slices.BinarySearchFunc(c.known, now.key(), func(line []byte, key string) int {
+		return strings.Compare(string(keyOf(line)), key)
+	})
+	if !ok {
+		return nil, false
+	}
+	line, found := c.known[at], &record{}
+	// A file may have another name as well, which says something else about it.
+	if json.Unmarshal(line, found) != nil || found.Self != self || found.Ext != extension(name) ||
+		found.Script != (kindOf(name) == KindScript) {
 		return nil, false
 	}
 	return found, true
@@ -53,73 +104,76 @@ func (c *Cache) load() {
 		return
 	}
 	c.loaded = true
-	if known, err := parseDigests(c.read()); err == nil {
-		c.known = known
-	}
+	c.known = splitRecords(c.read())
 }
 
-// read returns the bytes of the file; none when it is no regular file of a fitting size.
+// read returns the bytes of the file, none if it cannot be read.
 func (c *Cache) read() []byte {
-	data, err := fsys.ReadFile(c.file, int64(maxCacheFile), nil)
+	data, err := fsys.ReadFile(c.file, maxCacheFile, nil)
 	if err != nil {
 		return nil
 	}
 	return data
 }
 
-// resource returns the record as a file of a skill.
-func (c *cached) resource(name string, info fs.FileInfo) Resource {
-	r := Resource{Path: name, Kind: kindOf(name), Size: c.mark.size, Digest: c.digest, Text: c.Text, MIMEType: c.MIME}
-	if c.Script {
-		facts := script.Inspect(name, c.head(), info.Mode()&0o111 != 0)
-		r.Script = &facts
-	}
-	return r
+// header returns the first line of a cache with those records.
+func header(lines []byte) []byte {
+	return fmt.Appendf(nil, "{\"format\":\"skillsd digests 2\",\"sha256\":\"%x\"}\n", sha256.Sum256(lines))
 }
 
-// head stands for the first bytes of a script.
-func (f *cachedFacts) head() []byte {
-	if f.Shebang == "" {
+// splitRecords returns the lines of a cache; nil if it is damaged, or of another format.
+func splitRecords(data []byte) [][]byte {
+	first, lines, _ := bytes.Cut(data, []byte("\n"))
+	if string(first)+"\n" != string(header(lines)) {
 		return nil
 	}
-	return []byte("#!" + f.Shebang + "\n")
+	return slices.AppendSeq([][]byte{}, bytes.Lines(lines))
 }
 
-func (f *cachedFacts) signals(name string) (found []Diagnostic) {
-	for _, d := range f.Signals {
-		found = append(found, Diagnostic{Severity: Severity(d.Severity), Code: d.Code, Path: name, Detail: d.Detail, Line: d.Line})
-	}
-	return found
+// joinRecords returns a cache of lines.
+func joinRecords(known [][]byte) []byte {
+	lines := bytes.Join(known, nil)
+	return append(header(lines), lines...)
+}
+
+// keyOf returns the key of a line's mark.
+func keyOf(line []byte) []byte {
+	rest, _ := bytes.CutPrefix(line, []byte(`{"mark":"`))
+	key, _, _ := bytes.Cut(rest, []byte(`"`))
+	return key
 }
 
 // Save stores what the indexes of a snapshot's skills know and replaces the file, unless it holds
-// just that. Where skills have no index yet, what the file holds already is kept. It gives the
-// memory of the cache back when all have one.
+// just that. For skills without an index, what the file holds already is kept. If all have one, the
+// memory of the cache is given back.
 //
 // Errors: those of the file system.
 func (c *Cache) Save(s *Snapshot) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.load()
-	b := newDigestsBuilder()
+	known := map[string][]byte{}
 	complete := true
 	for _, sk := range s.scanned {
 		index := sk.lastIndex()
 		complete = complete && (index != nil || sk.broken)
 		if index != nil && index.whole {
-			b.addIndex(sk.File, index)
+			addRecords(known, sk.File, index)
 		}
 	}
-	if !complete {
-		b.addAll(&c.known)
-	}
-	data, err := appendDigests(nil, b.digests())
-	if err != nil {
-		return err
-	}
 	if complete {
-		c.known = digests{}
+		c.known = nil
 	}
+	for _, line := range c.known {
+		if key := string(keyOf(line)); known[key] == nil {
+			known[key] = line
+		}
+	}
+	sorted := make([][]byte, 0, len(known))
+	for _, key := range slices.Sorted(maps.Keys(known)) {
+		sorted = append(sorted, known[key])
+	}
+	data := joinRecords(sorted[:min(len(sorted), maxRecords)])
 	if bytes.Equal(c.read(), data) {
 		return nil
 	}
@@ -127,4 +181,66 @@ func (c *Cache) Save(s *Snapshot) error {
 		return err
 	}
 	return fsys.WriteFile(c.file, data, 0o600)
+}
+
+// addRecords adds the files of a skill whose bytes their marks vouch for. Of the names of one file the
+// first counts.
+func addRecords(known map[string][]byte, self string, index *Index) {
+	for i := range index.Files {
+		file, m := &index.Files[i], index.marks[i]
+		key := m.key()
+		if !m.known || !m.settled || known[key] != nil {
+			continue
+		}
+		r := &record{
+			Mark:   key,
+			Digest: file.Digest,
+			Ext:    extension(file.Path),
+			Self:   file.Path == self,
+			Script: kindOf(file.Path) == KindScript,
+		}
+		if resource := index.Resource(file.Path); resource != nil {
+			r.Text, r.MIME = resource.Text, resource.MIMEType
+			if info := resource.Script; info != nil {
+				r.Shebang = info.Shebang
+				// A first line that is cut or has more than its shebang says is looked at again.
+				again := script.Inspect(file.Path, r.head(), info.Executable)
+				if again.Shebang != info.Shebang || again.Runtime != info.Runtime || again.Problem != info.Problem ||
+					!slices.Equal(again.Flags, info.Flags) {
+					continue
+				}
+			}
+		}
+		for _, d := range index.signalsOf(file.Path) {
+			r.Signals = append(r.Signals, recordSignal{d.Severity, d.Code, d.Detail, d.Line})
+		}
+		if line, err := json.Marshal(r); err == nil {
+			known[key] = append(line, '\n')
+		}
+	}
+}
+
+// resource returns the record as a file of a skill.
+func (r *record) resource(name string, info fs.FileInfo) Resource {
+	found := Resource{Path: name, Kind: kindOf(name), Size: info.Size(), Digest: r.Digest, Text: r.Text, MIMEType: r.MIME}
+	if r.Script {
+		facts := script.Inspect(name, r.head(), info.Mode()&0o111 != 0)
+		found.Script = &facts
+	}
+	return found
+}
+
+// head returns bytes that a script is known as much of as of its first ones.
+func (r *record) head() []byte {
+	if r.Shebang == "" {
+		return nil
+	}
+	return []byte("#!" + r.Shebang + "\n")
+}
+
+func (r *record) signals(name string) (found []Diagnostic) {
+	for _, s := range r.Signals {
+		found = append(found, Diagnostic{Severity: s.Severity, Code: s.Code, Path: name, Detail: s.Detail, Line: s.Line})
+	}
+	return found
 }

@@ -2,17 +2,17 @@ package skills
 
 import (
 	"bytes"
-
-	"crypto/sha256"
-	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/go-digest"
 )
 
@@ -169,8 +169,8 @@ func TestCacheLeavesOutUnsettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if known, err := parseDigests(data); err != nil || len(known.records) != 0 {
-		t.Errorf("%d bytes of records, %v", len(known.records), err)
+	if known := splitRecords(data); known == nil || len(known) != 0 {
+		t.Errorf("%d records", len(known))
 	}
 }
 
@@ -190,10 +190,10 @@ func TestCacheDamaged(t *testing.T) {
 	for at := 0; at < len(good); at += 7 {
 		bad := bytes.Clone(good)
 		bad[at] ^= 0x20
-		if _, err := parseDigests(bad); err == nil {
+		if splitRecords(bad) != nil {
 			t.Errorf("a changed byte at %d is accepted", at)
 		}
-		if _, err := parseDigests(good[:at]); err == nil {
+		if splitRecords(good[:at]) != nil {
 			t.Errorf("the first %d bytes are accepted", at)
 		}
 	}
@@ -316,80 +316,55 @@ func TestRegistryForgetsOldReadings(t *testing.T) {
 	}
 }
 
-// FuzzParseRecords holds the parser of stored digests to its limits: what it accepts can be searched
-// and written again.
-func FuzzParseRecords(f *testing.F) {
-	seed := func(d digests) {
-		data, err := appendDigests(nil, d)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data[len(cacheMagic) : len(data)-sha256.Size])
+// FuzzRecords holds the reader of stored digests to its limits: whatever the lines are, what is found
+// can be used.
+func FuzzRecords(f *testing.F) {
+	for _, seed := range []string{
+		"", "{\"mark\":\"0-1-0-0-0\",\"ext\":\".md\",\"text\":true}\n",
+		"{\"mark\":\"0-1-0-0-0\",\"script\":true,\"shebang\":\"/bin/sh\"}\n",
+		"{\"mark\":\"0-1-0-0-0\",\"signals\":[{\"severity\":\"warning\",\"code\":\"x\",\"line\":3}]}\nx\n",
+	} {
+		f.Add([]byte(seed))
 	}
-	b := newDigestsBuilder()
-	seed(b.digests())
-	b.add(mark{inode: 1}, make([]byte, sha256.Size), cachedFacts{Ext: ".md", Text: true})
-	b.add(mark{inode: 2}, make([]byte, sha256.Size), cachedFacts{Ext: ".sh", Script: true, Shebang: "/bin/sh"})
-	seed(b.digests())
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := parseRecords(data)
-		if err != nil {
-			return
-		}
-		for i := range len(d.records) / recordSize {
-			m := parseMark(d.record(i))
-			found, ok := d.find(m)
-			if !ok {
-				t.Fatalf("record %d is not found", i)
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		cache := &Cache{loaded: true, known: splitRecords(append(header(lines), lines...))}
+		for _, name := range []string{"a.md", "scripts/x", "a"} {
+			if found, ok := cache.find(mark{inode: 1, known: true}, name, false); ok {
+				if found.resource(name, nopInfo{}).Path != name || len(found.signals(name)) != len(found.Signals) {
+					t.Errorf("%+v is another file", found)
+				}
 			}
-			if found.resource("scripts/x", nopInfo{}).Size != m.size {
-				t.Errorf("record %d has another size", i)
-			}
-			found.signals("x")
 		}
-		b := newDigestsBuilder()
-		b.addAll(&d)
-		out, err := appendDigests(nil, b.digests())
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := parseDigests(out)
-		if err != nil || !bytes.Equal(withoutFacts(again.records), withoutFacts(d.records)) {
-			t.Errorf("written again it is another one: %v", err)
+		again := splitRecords(joinRecords(cache.known))
+		if diff := cmp.Diff(cache.known, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("written again it is another one:\n%s", diff)
 		}
 	})
-}
-
-// withoutFacts blanks the places of facts, which depend on their order.
-func withoutFacts(records []byte) []byte {
-	records = bytes.Clone(records)
-	for at := recordSize; at <= len(records); at += recordSize {
-		binary.BigEndian.PutUint32(records[at-4:], 0)
-	}
-	return records
 }
 
 type nopInfo struct{ os.FileInfo }
 
 func (nopInfo) Mode() os.FileMode { return 0o644 }
+func (nopInfo) Size() int64       { return 0 }
 
-// BenchmarkCacheLoad reads the digests of 30,000 files.
+// BenchmarkCacheLoad finds one of the digests of 30,000 files.
 func BenchmarkCacheLoad(b *testing.B) {
-	builder := newDigestsBuilder()
+	known := [][]byte{}
 	for i := range 30_000 {
-		sum := sha256.Sum256(fmt.Append(nil, i))
-		builder.add(mark{inode: uint64(i)}, sum[:], cachedFacts{Ext: ".md", Text: true})
+		key := mark{inode: uint64(i)}.key()
+		line, err := json.Marshal(&record{Mark: key, Ext: ".md", Text: true, Digest: digest.FromString(key)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		known = append(known, append(line, '\n'))
 	}
-	data, err := appendDigests(nil, builder.digests())
-	if err != nil {
-		b.Fatal(err)
-	}
+	slices.SortFunc(known, bytes.Compare)
 	file := filepath.Join(b.TempDir(), "digests")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
+	if err := os.WriteFile(file, joinRecords(known), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, ok := NewCache(file).lookUp(mark{inode: 7, known: true}, "a.md", false); !ok {
+		if _, ok := NewCache(file).find(mark{inode: 7, known: true}, "a.md", false); !ok {
 			b.Fatal("not found")
 		}
 	}

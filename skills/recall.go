@@ -47,8 +47,8 @@ func (in *indexer) recallSelf() bool {
 			return true
 		}
 	}
-	known, ok := s.limits.cache.lookUp(s.mark, s.File, true)
-	if !ok || known.digest != s.Digest {
+	known, ok := s.limits.cache.find(s.mark, s.File, true)
+	if !ok || known.Digest != s.Digest {
 		return false
 	}
 	in.sawSignals(s.Size, known.signals(s.File))
@@ -75,11 +75,12 @@ func (in *indexer) lookUp(name string, info fs.FileInfo) (recalled, bool) {
 			return recalled{*hint.Resource(name), hint.marks[at], hint.signalsOf(name)}, true
 		}
 	}
-	known, ok := in.skill.limits.cache.lookUp(now, name, false)
+	known, ok := in.skill.limits.cache.find(now, name, false)
 	if !ok {
 		return recalled{}, false
 	}
-	return recalled{known.resource(name, info), known.mark, known.signals(name)}, true
+	now.settled = true // only such marks are stored
+	return recalled{known.resource(name, info), now, known.signals(name)}, true
 }
 
 // at returns the place of a path in Files, -1 when it is not there.
