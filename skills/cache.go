@@ -38,7 +38,7 @@ type Cache struct {
 	file string
 
 	mu     sync.Mutex
-	loaded bool // guarded by mu, as is known
+	loaded bool     // guarded by mu, as is known
 	known  [][]byte // lines in the order of their keys
 }
 
