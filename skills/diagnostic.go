@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Severity says how much a diagnostic matters.
+// Severity is how much a diagnostic matters.
 type Severity int
 
 // The severities.
@@ -47,57 +47,139 @@ type Code string
 
 // Codes of roots and of the scan.
 const (
-	CodeUnreadableRoot  Code = "unreadable-root"         // a root is missing, not a directory, or cannot be read
-	CodeUnreadableDir   Code = "unreadable-directory"    // a directory or a link to one cannot be read
-	CodeOutsideRoot     Code = "skill-scan-outside-root" // a link leads out of the root and of every allowed root
-	CodeScanLimit       Code = "scan-limit-exceeded"     // more directories, or a larger SKILL.md, than the limit
-	CodeMaxDepth        Code = "max-depth-exceeded"      // directories below the depth limit were not scanned
-	CodeInvalidPath     Code = "invalid-path"            // a name that no path or URI can hold; what has it is left out
-	CodeShadowed        Code = "shadowed"                // lost to a skill of another root with the same path, or one above or below it
-	CodeDuplicateName   Code = "duplicate-skill-name"    // skills of one name at different paths; all are served
-	CodeRequiresMissing Code = "requires-missing"        // the host lacks what the skill requires; it is not served
-	CodeNotStrict       Code = "not-strict"              // only strictly valid skills are served, and this one is not
-	CodeUnknownSkill    Code = "unknown-skill"           // the operator disabled, pinned or shortened a skill that is not there
+	// CodeUnreadableRoot: a root is missing, not a directory, or cannot be read.
+	CodeUnreadableRoot Code = "unreadable-root"
+	// CodeUnreadableDir: a directory or a link to one cannot be read.
+	CodeUnreadableDir Code = "unreadable-directory"
+	// CodeOutsideRoot: a link leads out of the root and of every allowed root.
+	CodeOutsideRoot Code = "skill-scan-outside-root"
+	// CodeScanLimit: there are more directories, or a larger SKILL.md, than the limit.
+	CodeScanLimit Code = "scan-limit-exceeded"
+	// CodeMaxDepth: directories below the depth limit were not scanned.
+	CodeMaxDepth Code = "max-depth-exceeded"
+	// CodeInvalidPath: no path or URI can have the name; what has it is left out.
+	CodeInvalidPath Code = "invalid-path"
+	// CodeShadowed: a skill of another root with the same path, or one above or below it, is served.
+	CodeShadowed Code = "shadowed"
+	// CodeDuplicateName: skills at different paths have one name; all are served.
+	CodeDuplicateName Code = "duplicate-skill-name"
+	// CodeRequiresMissing: the host lacks what the skill requires; it is not served.
+	CodeRequiresMissing Code = "requires-missing"
+	// CodeNotStrict: only strictly valid skills are served, and this one is not.
+	CodeNotStrict Code = "not-strict"
+	// CodeUnknownSkill: the operator disabled, pinned or shortened a skill that does not exist.
+	CodeUnknownSkill Code = "unknown-skill"
 )
 
 // Codes of a SKILL.md.
 const (
-	CodeMisspeltFile        Code = "misspelt-skill-file"     // SKILL.md in another case, which not every system tells apart; no skill
-	CodeUnreadableSkill     Code = "unreadable-skill"        // not a regular file, or it cannot be read
-	CodeInvalidEncoding     Code = "invalid-encoding"        // not UTF-8, or it holds NUL
-	CodeInvalidFrontmatter  Code = "invalid-frontmatter"     // the block cannot be understood, not even repaired
-	CodeFrontmatterRepaired Code = "frontmatter-repaired"    // the skill was loaded only after a repair
-	CodeMissingName         Code = "missing-name"            // the directory's name is used
-	CodeMissingDescription  Code = "missing-description"     // nor a paragraph that could stand in; the skill is skipped
-	CodeInvalidName         Code = "invalid-name"            // not lower-case letters and digits with single hyphens, or too long
-	CodeNameMismatch        Code = "name-directory-mismatch" // the name is not the directory's
-	CodeNotPublishable      Code = "not-publishable"         // not shown by the skills extension, with the rule
+	// CodeMisspeltFile: the name is SKILL.md in another case, which not every system tells apart; it
+	// makes no skill.
+	CodeMisspeltFile Code = "misspelt-skill-file"
+	// CodeUnreadableSkill: not a regular file, or it cannot be read.
+	CodeUnreadableSkill Code = "unreadable-skill"
+	// CodeInvalidEncoding: not UTF-8, or it has a NUL.
+	CodeInvalidEncoding Code = "invalid-encoding"
+	// CodeInvalidFrontmatter: the block cannot be understood, not even repaired.
+	CodeInvalidFrontmatter Code = "invalid-frontmatter"
+	// CodeFrontmatterRepaired: the skill was loaded only after a repair.
+	CodeFrontmatterRepaired Code = "frontmatter-repaired"
+	// CodeMissingName: the directory's name is used.
+	CodeMissingName Code = "missing-name"
+	// CodeMissingDescription: there is not even a paragraph to use; the skill is skipped.
+	CodeMissingDescription Code = "missing-description"
+	// CodeInvalidName: not lower-case letters and digits with single hyphens, or too long.
+	CodeInvalidName Code = "invalid-name"
+	// CodeNameMismatch: the name is not the directory's.
+	CodeNameMismatch Code = "name-directory-mismatch"
+	// CodeNotPublishable: the skills extension does not show it; the detail names the rule.
+	CodeNotPublishable Code = "not-publishable"
 )
 
 // Codes of the other files of a skill.
 const (
-	CodeUnreadableResource Code = "unreadable-skill-resource"    // not a regular file, or it cannot be read; left out
-	CodeResourceOutside    Code = "skill-resource-outside-root"  // a link leads out of the skill; left out
-	CodeResourceSize       Code = "resource-size-limit-exceeded" // larger than the limit; left out
-	CodeResourceCount      Code = "resource-file-limit-exceeded" // more files than the limit; the rest is left out
+	// CodeUnreadableResource: not a regular file, or it cannot be read; it is left out.
+	CodeUnreadableResource Code = "unreadable-skill-resource"
+	// CodeResourceOutside: a link leads out of the skill; it is left out.
+	CodeResourceOutside Code = "skill-resource-outside-root"
+	// CodeResourceSize: larger than the limit; it is left out.
+	CodeResourceSize Code = "resource-size-limit-exceeded"
+	// CodeResourceCount: more files than the limit; the others are left out.
+	CodeResourceCount Code = "resource-file-limit-exceeded"
 )
 
 // Codes of names.
 const (
-	CodeNameCollision  Code = "name-collision"  // paths that differ only by case or by the Unicode form of a letter; all are served
-	CodeUnportableName Code = "unportable-name" // a file name that Windows cannot hold
+	// CodeNameCollision: paths differ only by case or by the Unicode form of a letter; all are served.
+	CodeNameCollision Code = "name-collision"
+	// CodeUnportableName: Windows has no file of this name.
+	CodeUnportableName Code = "unportable-name"
 )
 
 // Codes of what a file says, counted once a file, with the line of the first. They are found by
-// simple rules: they block nothing, miss what hides from them, and may be wrong.
+// simple rules: they block nothing, miss what hides from them, and may be wrong. See package signal.
 const (
-	CodeInvisibleText   Code = "invisible-text"   // tag characters, bidirectional controls, control characters, carriage returns within a line, zero-width characters where no script or emoji needs them
-	CodeHTMLComment     Code = "html-comment"     // in Markdown outside of code, of more than three words: read by a model, not shown to a person
-	CodePipeToShell     Code = "pipe-to-shell"    // a download or decoded text that is handed to a shell
-	CodeDynamicCommand  Code = "dynamic-command"  // !`command`, which other clients run while they load a skill; here it is text
-	CodeHooksIgnored    Code = "hooks-ignored"    // the frontmatter declares hooks; they never run
-	CodeInjectionPhrase Code = "injection-phrase" // words that are known from attempts to take over a model
+	// CodeInvisibleText: tag characters, bidirectional controls, control characters, carriage returns
+	// within a line, zero-width characters where no script or emoji needs them.
+	CodeInvisibleText Code = "invisible-text"
+	// CodeHTMLComment: in Markdown outside of code, of more than three words. A model reads it, a person
+	// does not see it.
+	CodeHTMLComment Code = "html-comment"
+	// CodePipeToShell: a download or decoded text is passed to a shell.
+	CodePipeToShell Code = "pipe-to-shell"
+	// CodeDynamicCommand: !`command`, which other clients run while they load a skill; here it is text.
+	CodeDynamicCommand Code = "dynamic-command"
+	// CodeHooksIgnored: the frontmatter declares hooks; they never run.
+	CodeHooksIgnored Code = "hooks-ignored"
+	// CodeInjectionPhrase: words known from attempts to take over a model.
+	CodeInjectionPhrase Code = "injection-phrase"
 )
+
+// fixes is what the author of a skill, or the operator, does about each code.
+var fixes = map[Code]string{
+	CodeUnreadableRoot:  "make it a readable directory or a sound zip archive, or leave the root out",
+	CodeUnreadableDir:   "make the directory readable, or remove the link",
+	CodeOutsideRoot:     "copy the target here; a directory can be allowed with --allow-root instead",
+	CodeScanLimit:       "split what is too large, or raise --scan-limit; a SKILL.md has 1 MiB at most",
+	CodeMaxDepth:        "move the skills up, or raise the limit with --scan-limit depth=N",
+	CodeInvalidPath:     "rename it without control characters, backslashes and invalid UTF-8",
+	CodeShadowed:        "rename one of the two directories, give one root a prefix, or remove one",
+	CodeDuplicateName:   "rename all but one, or use their paths",
+	CodeRequiresMissing: "install the command or set the variable, then start again",
+	CodeNotStrict:       "correct what `skillsd validate` lists, or use --validation lenient",
+	CodeUnknownSkill:    "use a path or a name that `skillsd list` prints",
+
+	CodeMisspeltFile:    "rename the file to SKILL.md",
+	CodeUnreadableSkill: "make SKILL.md a regular file that can be read",
+	CodeInvalidEncoding: "save SKILL.md as UTF-8 text without NUL bytes",
+	CodeInvalidFrontmatter: "make it plain YAML between two lines ---: keys and values, without anchors and tags, " +
+		"in 64 KiB",
+	CodeFrontmatterRepaired: "correct the line: quotes around a value, spaces for tabs, a closing ---, a missing field",
+	CodeMissingName:         "add name: with the name of the directory",
+	CodeMissingDescription:  "add description: and say what the skill does and when to use it",
+	CodeInvalidName:         "use 1 to 64 lower-case letters, digits and single hyphens between them",
+	CodeNameMismatch:        "give the directory the skill's name, or the skill the directory's",
+	CodeNotPublishable:      "follow the rule named here; until then only the tools serve the skill",
+
+	CodeUnreadableResource: "make it a regular file that can be read, or remove it",
+	CodeResourceOutside:    "copy the target into the skill in place of the link",
+	CodeResourceSize:       "make the file smaller, or keep it out of the skill",
+	CodeResourceCount:      "remove files from the skill, or split it",
+
+	CodeNameCollision:  "rename all but one: where case or the form of letters does not count they are one file",
+	CodeUnportableName: "rename it without the characters and names that Windows reserves",
+
+	CodeInvisibleText:   "read what the invisible characters hide before trusting the skill, and remove them",
+	CodeHTMLComment:     "read the comment, a model sees it; remove what is not meant for one",
+	CodePipeToShell:     "download to a file, check it, then run it; or ship it as a script of the skill",
+	CodeDynamicCommand:  "write what the command would print, or make it a script: it is never expanded",
+	CodeHooksIgnored:    "remove the hooks, they are never run",
+	CodeInjectionPhrase: "read the sentence before trusting the skill, and reword it if it is harmless",
+}
+
+// Fix returns in one phrase what to do about a diagnostic of this code. It is empty only for a code
+// that is not of the list.
+func (c Code) Fix() string { return fixes[c] }
 
 // Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.
 // Diagnostics of skills and files name no place of this machine; those of a snapshot may, since
@@ -111,7 +193,7 @@ type Diagnostic struct {
 	Line int    `json:"line,omitempty"` // in the file, from 1
 }
 
-// quoted shows a name that may hold anything, on one line.
+// quoted returns a name that may hold anything, on one line.
 func quoted(name string) string {
 	return strconv.QuoteToASCII(frontmatter.Clip(strings.ToValidUTF8(name, "\ufffd"), frontmatter.MaxName))
 }

@@ -1,6 +1,12 @@
 package skills
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -52,4 +58,77 @@ func (s *Skill) judge(doc *frontmatter.Document) {
 	if len(rules) > 0 {
 		note(Info, CodeNotPublishable, strings.Join(rules, "; "))
 	}
+}
+
+// errKept says that no more frontmatter is kept.
+var errKept = errors.New("there is too much frontmatter")
+
+// unloadable is the diagnostic of a skill that was skipped. Its path is left to the caller.
+func unloadable(err error) Diagnostic {
+	var invalid *frontmatter.Error
+	switch {
+	case errors.As(err, &invalid):
+		return Diagnostic{Severity: Error, Code: codeOf(invalid.Kind), Detail: invalid.Reason, Line: invalid.Line}
+	case errors.Is(err, errKept):
+		return diagnose(Error, CodeScanLimit, "", "the skills of its root before it have more than %d bytes of frontmatter", maxKept)
+	case errors.Is(err, ErrTooLarge):
+		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
+	case errors.Is(err, ErrOutsideRoot):
+		return diagnose(Error, CodeOutsideRoot, "", "the file is a link that leads out of its directory; a skill's files lie below it")
+	}
+	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
+}
+
+// codeOf returns the code of a SKILL.md that cannot be parsed.
+func codeOf(kind frontmatter.Kind) Code {
+	switch kind {
+	case frontmatter.Encoding:
+		return CodeInvalidEncoding
+	case frontmatter.NoDescription:
+		return CodeMissingDescription
+	}
+	return CodeInvalidFrontmatter
+}
+
+// ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
+// path. Only a regular file of at most MaxSkillFile bytes is read, or one in the directory that a
+// link there names; anything else breaks V3, as does the end of ctx.
+func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
+	broken := func(rule, message, fix string) []frontmatter.Violation {
+		return []frontmatter.Violation{{Rule: rule, Message: message, Fix: fix}}
+	}
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return broken("V1", "Path does not exist: "+frontmatter.Shown(dir), "name an existing directory")
+	}
+	switch info, err := os.Stat(absolute); {
+	case errors.Is(err, fs.ErrNotExist):
+		return broken("V1", "Path does not exist: "+frontmatter.Shown(dir), "name an existing directory")
+	case err != nil:
+		return broken("V1", "Path cannot be read: "+frontmatter.Shown(dir), "allow this user to read it")
+	case !info.IsDir():
+		return broken("V2", "Not a directory: "+frontmatter.Shown(dir), "name the directory that holds SKILL.md")
+	}
+	root, err := os.OpenRoot(absolute)
+	if err != nil {
+		return broken("V3", "The directory cannot be read", "allow this user to read it")
+	}
+	t := osTree{root}
+	defer t.close()
+	for _, name := range []string{upperFile, lowerFile} {
+		if err := ctx.Err(); err != nil {
+			return broken("V3", fmt.Sprintf("%s was not read: %v", name, err), "try again")
+		}
+		data, _, err := readTree(t, name, MaxSkillFile, nil)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue
+		case errors.Is(err, ErrTooLarge):
+			return broken("V3", fmt.Sprintf("%s has more than %d bytes", name, MaxSkillFile), "move parts of it into files it refers to")
+		case err != nil:
+			return broken("V3", fmt.Sprintf("%s cannot be read: %v", name, err), "make it a regular file of this directory")
+		}
+		return frontmatter.Validate(filepath.Base(absolute), name, data)
+	}
+	return frontmatter.MissingFile()
 }

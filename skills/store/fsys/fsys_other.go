@@ -2,7 +2,10 @@
 
 package fsys
 
-import "os"
+import (
+	"io/fs"
+	"os"
+)
 
 // Flags for opening what is not a regular file, 0 where a system has no such thing.
 const (
@@ -16,3 +19,6 @@ const (
 
 // SyncDir does nothing: Windows cannot flush the entries of a directory by themselves.
 func SyncDir(*os.Root, string) error { return nil }
+
+// Names returns 1: how many names a file has is not known.
+func Names(fs.FileInfo) uint64 { return 1 }

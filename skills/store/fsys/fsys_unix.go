@@ -4,6 +4,7 @@ package fsys
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -27,4 +28,12 @@ func SyncDir(root *os.Root, name string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Names returns how many names a file has, 1 if the system does not say.
+func Names(info fs.FileInfo) uint64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(stat.Nlink)
+	}
+	return 1
 }

@@ -88,7 +88,7 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 	}
 	// A private file with a second name may belong to somebody who never gave it to the skill: a link
 	// takes no right to read.
-	if err == nil && info.Mode()&0o004 == 0 && names(info) > 1 {
+	if err == nil && info.Mode()&0o004 == 0 && fsys.Names(info) > 1 {
 		err = ErrPermission
 	}
 	if err != nil {
