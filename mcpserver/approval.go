@@ -58,11 +58,11 @@ func answerOf(request mcp.CallToolRequest) *session.Answer {
 	if result == nil {
 		return &session.Answer{State: request.Params.RequestState, Action: string(mcp.ElicitationResponseActionCancel)}
 	}
-	return answer(request.Params.RequestState, result)
+	return formAnswer(request.Params.RequestState, result)
 }
 
-// answer reads a form that came back. What the field says and the form did not offer is no approval.
-func answer(state string, result *mcp.ElicitationResult) *session.Answer {
+// formAnswer reads a form that came back. A value that the form did not offer is not an approval.
+func formAnswer(state string, result *mcp.ElicitationResult) *session.Answer {
 	a := &session.Answer{State: state, Action: string(result.Action)}
 	fields, isObject := result.Content.(map[string]any)
 	decision, given := fields[fieldDecision]
@@ -90,7 +90,7 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 	if err != nil || result == nil {
 		return &session.Answer{State: q.State, Action: string(mcp.ElicitationResponseActionCancel)}
 	}
-	return answer(q.State, result)
+	return formAnswer(q.State, result)
 }
 
 var errTooLate = errors.New("the user did not answer in time")

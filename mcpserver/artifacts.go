@@ -33,10 +33,10 @@ func artifactTemplate() mcp.ResourceTemplate {
 }
 
 // readArtifact is resources/read of a file of the caller's own session.
-func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string, notFound int) (any, error) {
+func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string, modern bool) (any, error) {
 	artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, uri)
 	if err != nil {
-		return nil, withURI(s.methodError(ctx, err, notFound), uri)
+		return nil, &resourceError{err, uri}
 	}
 	meta := map[string]any{metaDigest: artifact.Digest, metaSize: artifact.Size}
 	if artifact.Next != "" {
@@ -49,7 +49,7 @@ func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string
 		contents = mcp.BlobResourceContents{URI: uri, MIMEType: artifact.MIMEType, Blob: base64.StdEncoding.EncodeToString(artifact.Data), Meta: meta}
 	}
 	result := mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}
-	if notFound == mcp.INVALID_PARAMS {
+	if modern {
 		// Each call can change an artifact. Older revisions know no such hint.
 		result.SetCacheHints(0, mcp.CacheScopePrivate)
 	}

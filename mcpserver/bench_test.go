@@ -65,7 +65,7 @@ func BenchmarkLoadSkill(b *testing.B) {
 	request.Params.Name, request.Params.RawArguments = ToolLoad, json.RawMessage(`{"name":"csv-report","force":true}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		result, err := s.handleLoad(b.Context(), request)
+		result, err := s.tool(s.load)(b.Context(), request)
 		if err != nil || result.IsError {
 			b.Fatalf("%v %+v", err, result)
 		}

@@ -8,10 +8,9 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/mark3labs/mcp-go/mcp"
-
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -33,129 +32,117 @@ var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 // LocalPrincipal is who speaks on stdio, and to a command of the same user that does what a tool does.
 func LocalPrincipal() policy.Principal { return localPrincipal }
 
-// callOf gathers what is known of a request beside its arguments.
+// callOf gathers what is known of a request besides its arguments.
 func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
 	client := wire.ClientOf(ctx)
 	principal, remote := principalOf(ctx)
-	call := session.Call{
-		Method: method, Principal: principal, Client: clientName(client.Info), Protocol: client.Version,
-		ToolCallID: toolCallID(meta, wire.RequestID(ctx)), Remote: remote, ClientSession: clientSession(meta), Turn: turn(meta),
-		Records: recorderOf(ctx),
+	var id string
+	if raw := wire.RequestID(ctx); json.Unmarshal(raw, &id) != nil {
+		id = string(raw) // a number
 	}
-	call.Handle, _ = meta[metaActivation].(string)
-	call.Parent, _ = meta[metaParent].(string)
+	codex, _ := meta["x-codex-turn-metadata"].(map[string]any)
+	call := session.Call{
+		Method:        method,
+		Principal:     principal,
+		Client:        clip(strings.TrimSpace(client.Info.Name + " " + client.Info.Version)),
+		Protocol:      client.Version,
+		ToolCallID:    clip(firstText(meta[metaToolCallID], meta["claudecode/toolUseId"], meta["callId"], id)),
+		Remote:        remote,
+		ClientSession: firstText(meta[metaSession], meta["threadId"], meta["sessionId"]),
+		Turn:          clip(firstText(meta["turn_id"], meta["turnId"], codex["turn_id"])),
+		Handle:        firstText(meta[metaActivation]),
+		Parent:        firstText(meta[metaParent]),
+	}
+	call.Records, _ = ctx.Value(recorderKey{}).(*recorder)
 	var err error
 	if call.Profile, err = s.profileOf(meta); err != nil {
 		return call, err
 	}
-	if !remote {
-		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
-		call.Workspace = s.workspaceOf(meta)
-	} else {
+	if remote {
 		call.Opens = method == ToolLoad || method == methodGetPrompt
 		if !client.Modern {
 			call.ProtocolSession = client.SessionID
 		}
+	} else {
+		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
+		call.Workspace = s.workspaceOf(meta)
 	}
-	if !principal.Evidence {
-		s.ignoreEvidence(ctx, meta)
-		return call, nil
+	if principal.Evidence {
+		return call, evidence(&call, meta)
 	}
-	if slot, ok := meta[metaPromptSlot]; ok {
-		raw, err := json.Marshal(slot)
-		if err != nil {
-			return call, err
+	for _, key := range []string{metaPromptSlot, metaMode, metaLease, metaRunID, metaInputLabels} {
+		if _, ok := meta[key]; ok {
+			s.cfg.Logger.WarnContext(ctx, "evidence that this principal may not give is ignored",
+				slog.String("principal", principal.Name), slog.String("key", key))
 		}
-		if call.Slot, err = policy.ParsePromptSlot(raw); err != nil {
-			return call, &session.Error{Code: session.CodePromptSlotInvalid, Message: err.Error(),
-				Remedy: "send a PromptSlotBound object in _meta, or none", Err: err}
-		}
-	}
-	if err := believe(&call, meta); err != nil {
-		return call, err
-	}
-	if lease, ok := meta[metaLease]; ok {
-		raw, err := json.Marshal(lease)
-		if err != nil {
-			return call, err
-		}
-		if call.Lease, err = policy.ParseLease(raw); err != nil {
-			return call, invalidArguments(err.Error(), "send {leaseId, cdpUrl, expiresAt} in _meta, or none")
-		}
-	}
-	if mode, ok := meta[metaMode]; ok {
-		text, _ := mode.(string)
-		parsed, err := policy.ParseMode(text)
-		if err != nil {
-			return call, invalidArguments(fmt.Sprintf("_meta[%q] is no enforcement mode", metaMode), "use disabled, observe, enforce-explicit or enforce-strict")
-		}
-		call.Mode = parsed
 	}
 	return call, nil
 }
 
-// profileOf is the profile that a request narrows itself to. One that is not there is refused, so that
-// a client does not take it for narrowing.
+// firstText returns the first value that is a text and not empty, or "".
+func firstText(values ...any) string {
+	for _, value := range values {
+		if text, ok := value.(string); ok && text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// evidence reads what only some principals may say of a call: who spoke, how strictly to decide, the lease of
+// a browser, the id of a session that it opens, and the labels of its inputs.
+func evidence(call *session.Call, meta map[string]any) error {
+	raw := func(key string) []byte {
+		value, ok := meta[key]
+		if !ok {
+			return nil
+		}
+		// The parsers take JSON, which the library has decoded, so it can be encoded again.
+		text, _ := json.Marshal(value)
+		return text
+	}
+	var err error
+	call.RunID = firstText(meta[metaRunID])
+	if slot := raw(metaPromptSlot); slot != nil {
+		if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
+			return &session.Error{
+				Code:    session.CodePromptSlotInvalid,
+				Message: err.Error(),
+				Remedy:  "send a PromptSlotBound object in _meta, or none",
+				Err:     err,
+			}
+		}
+	}
+	if labels := raw(metaInputLabels); labels != nil {
+		if call.InputLabels, err = cfharness.ParseInputLabels(labels); err != nil {
+			return invalidArguments(err.Error(), "send {version: 1, entries: [{path, label}]} in _meta, or none")
+		}
+	}
+	if lease := raw(metaLease); lease != nil {
+		if call.Lease, err = policy.ParseLease(lease); err != nil {
+			return invalidArguments(err.Error(), "send {leaseId, cdpUrl, expiresAt} in _meta, or none")
+		}
+	}
+	if mode, ok := meta[metaMode]; ok {
+		if call.Mode, err = policy.ParseMode(firstText(mode)); err != nil {
+			return invalidArguments(fmt.Sprintf("_meta[%q] is not an enforcement mode", metaMode),
+				"use disabled, observe, enforce-explicit or enforce-strict")
+		}
+	}
+	return nil
+}
+
+// profileOf returns the profile that a request narrows itself to. A profile that does not exist is refused,
+// because a client must not take it for a narrower one.
 func (s *Server) profileOf(meta map[string]any) (string, error) {
 	value, ok := meta[metaProfile]
 	if !ok {
 		return "", nil
 	}
-	name, _ := value.(string)
+	name := firstText(value)
 	if !s.cfg.Policy.HasProfile(name) {
-		return "", invalidArguments(fmt.Sprintf("_meta[%q] is no profile of this server", metaProfile), "use a profile that the operator configured, or none")
+		return "", invalidArguments(fmt.Sprintf("_meta[%q] is not a profile of this server", metaProfile),
+			"use a profile that the operator configured, or none")
 	}
 	return name, nil
-}
-
-// ignoreEvidence logs what a principal says that it is not believed.
-func (s *Server) ignoreEvidence(ctx context.Context, meta map[string]any) {
-	for _, key := range []string{metaPromptSlot, metaMode, metaLease, metaRunID, metaInputLabels} {
-		if _, ok := meta[key]; ok {
-			principal, _ := principalOf(ctx)
-			s.cfg.Logger.WarnContext(ctx, "not believed from this principal", slog.String("principal", principal.Name), slog.String("key", key))
-		}
-	}
-}
-
-// clientSession is the client's own id of its session, under the first key that names one.
-func clientSession(meta map[string]any) string {
-	for _, key := range []string{metaSession, "threadId", "sessionId"} {
-		if id, ok := meta[key].(string); ok && id != "" {
-			return id
-		}
-	}
-	return ""
-}
-
-// turn is the client's own id of the model's turn, under the first key that names one.
-func turn(meta map[string]any) string {
-	const codexTurn = "x-codex-turn-metadata"
-	more, _ := meta[codexTurn].(map[string]any)
-	for _, id := range []any{meta["turn_id"], meta["turnId"], more["turn_id"]} {
-		if id, ok := id.(string); ok && id != "" {
-			return clip(id)
-		}
-	}
-	return ""
-}
-
-// toolCallID is the client's own id of the call, under the first key that names one, else the id of
-// the request.
-func toolCallID(meta map[string]any, request json.RawMessage) string {
-	for _, key := range []string{metaToolCallID, "claudecode/toolUseId", "callId"} {
-		if id, ok := meta[key].(string); ok && id != "" {
-			return clip(id)
-		}
-	}
-	var text string
-	if json.Unmarshal(request, &text) == nil {
-		return clip(text)
-	}
-	return clip(string(request))
-}
-
-// clientName is "name version" of a client, as it introduced itself.
-func clientName(info mcp.Implementation) string {
-	return clip(strings.TrimSpace(info.Name + " " + info.Version))
 }

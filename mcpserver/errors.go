@@ -25,7 +25,8 @@ type plainText struct {
 }
 
 // toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
-// internal error whose cause only the log sees. A cancelled call is not answered at all.
+// internal error whose cause only the log sees. A cancelled call is not answered at all, and neither is one
+// of a tool that is not offered, which the wire answers.
 func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
@@ -34,10 +35,16 @@ func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult,
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if errors.Is(err, errNotOffered) {
+		return nil, err
+	}
 	plain := s.plain(ctx, err)
 	output := plain.Output
 	if output == nil {
-		output = cfharness.FailedOutput{Status: cfharness.StatusError, Error: cfharness.RecordError{Code: string(plain.Code), Message: plain.Message}}
+		output = cfharness.FailedOutput{
+			Status: cfharness.StatusError,
+			Error:  cfharness.RecordError{Code: string(plain.Code), Message: plain.Message},
+		}
 	}
 	text, err := provenance.Encode(plainText{plain.Code, plain.Message, plain.Remedy})
 	if err != nil {
@@ -61,8 +68,27 @@ func deniedResult(denial *session.Denied) *mcp.CallToolResult {
 	return answer
 }
 
-// methodError is the error table of JSON-RPC methods outside of tool calls.
-func (s *Server) methodError(ctx context.Context, err error, notFound int) error {
+// resourceError is the error of a call that names a resource.
+type resourceError struct {
+	error
+	uri string
+}
+
+// Unwrap returns the cause.
+func (e *resourceError) Unwrap() error { return e.error }
+
+// resourceText is a plain error of a call that names a resource.
+type resourceText struct {
+	plainText
+	URI string `json:"uri"`
+}
+
+// methodError is the error table of JSON-RPC methods outside of tool calls. An error that is meant for the
+// wire stays as it is.
+func (s *Server) methodError(ctx context.Context, r *wire.Request, err error) error {
+	if public, ok := errors.AsType[*wire.Error](err); ok {
+		return public
+	}
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
 		return &wire.Error{Code: codeDenied, Message: denial.Object.Detail, Data: denial.Object}
@@ -71,30 +97,23 @@ func (s *Server) methodError(ctx context.Context, err error, notFound int) error
 		return ctx.Err()
 	}
 	plain := s.plain(ctx, err)
-	code := mcp.INTERNAL_ERROR
+	failure := &wire.Error{Code: mcp.INTERNAL_ERROR, Message: plain.Message}
 	switch plain.Code {
-	case session.CodeSkillNotFound, session.CodeSkillAmbiguous, session.CodeResourceNotIndexed, session.CodeResourceNotFound, session.CodeResourceNotFile, session.CodeResourceChanged:
-		code = notFound
-	case session.CodeResourcePathInvalid, session.CodeInvalidArguments, session.CodePromptSlotInvalid:
-		code = mcp.INVALID_PARAMS
-	}
-	return &wire.Error{Code: code, Message: plain.Message, Data: plainText{plain.Code, plain.Message, plain.Remedy}}
-}
-
-// readErrorData is the data of an error of resources/read, which names the resource.
-type readErrorData struct {
-	plainText
-	URI string `json:"uri"`
-}
-
-// withURI adds the URI that was asked for to the data of a plain error.
-func withURI(err error, uri string) error {
-	if failure, ok := errors.AsType[*wire.Error](err); ok {
-		if plain, ok := failure.Data.(plainText); ok {
-			failure.Data = readErrorData{plain, uri}
+	case session.CodeSkillNotFound, session.CodeSkillAmbiguous, session.CodeResourceNotIndexed,
+		session.CodeResourceNotFound, session.CodeResourceNotFile, session.CodeResourceChanged:
+		failure.Code = mcp.INVALID_PARAMS
+		if r.Method == methodReadResource && !r.Modern {
+			failure.Code = mcp.RESOURCE_NOT_FOUND
 		}
+	case session.CodeResourcePathInvalid, session.CodeInvalidArguments, session.CodePromptSlotInvalid:
+		failure.Code = mcp.INVALID_PARAMS
 	}
-	return err
+	text := plainText{plain.Code, plain.Message, plain.Remedy}
+	failure.Data = text
+	if resource, ok := errors.AsType[*resourceError](err); ok {
+		failure.Data = resourceText{text, resource.uri}
+	}
+	return failure
 }
 
 // plain returns err as a plain error and logs a cause that the client does not see.

@@ -2,13 +2,11 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/lmittmann/tint"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -37,29 +35,6 @@ const maxPageBytes = 1 << 20
 // extensions declares the Skills extension, in both eras alike. A client need not declare it.
 func extensions() map[string]any {
 	return map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
-}
-
-// pageParams are the params of the lists.
-type pageParams struct {
-	URI    string         `json:"uri"`
-	Cursor string         `json:"cursor"`
-	Meta   map[string]any `json:"_meta"`
-}
-
-// parsePage reads the params of a list and the URI or name its page starts after.
-func parsePage(r *wire.Request) (params pageParams, after string, err error) {
-	if err := unmarshalParams(r.Params, &params); err != nil {
-		return params, "", err
-	}
-	after, err = decodeCursor(params.Cursor)
-	return params, after, err
-}
-
-func encodeCursor(last string) mcp.Cursor {
-	if last == "" {
-		return ""
-	}
-	return mcp.Cursor(base64.RawURLEncoding.EncodeToString([]byte(last)))
 }
 
 // permit asks the policy about a call that reads the catalogue.
@@ -113,48 +88,41 @@ func (r listSkillsResult) AppendResult(dst []byte) ([]byte, error) {
 // neither loses nor repeats a skill that stays. Hosts show models what this list holds, and not all
 // of them know disable-model-invocation.
 func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
-	params, after, err := parsePage(r)
+	q, err := s.listRequestOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.permit(ctx, r.Method, params.Meta, session.PermitRequest{}); err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	if err := s.permit(ctx, r.Method, q.Meta, session.PermitRequest{}); err != nil {
+		return nil, err
 	}
-	sc, err := s.scoped(ctx, params.Meta)
-	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	var result listSkillsResult
+	var next string
+	if result.Skills, next, err = s.skillPage(ctx, s.visible(q.scope), q.after); err != nil {
+		return nil, err
 	}
-	page, next, err := s.skillPage(ctx, s.shelf(sc), after)
-	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
-	}
-	result := listSkillsResult{Skills: page}
 	result.NextCursor = encodeCursor(next)
 	return result, nil
 }
 
 // skillPage returns the listed entries whose URI follows after, at most one page, and the URI to
-// continue after when there may be more.
-func (s *Server) skillPage(ctx context.Context, sh *shelf, after string) (page []json.RawMessage, next string, err error) {
-	books := sh.books()
-	at, found := slices.BinarySearchFunc(books, after, func(b book, uri string) int { return strings.Compare(b.uri, uri) })
-	if found {
-		at++
-	}
+// continue after if there may be more.
+func (s *Server) skillPage(ctx context.Context, v *visible, after string) (page []json.RawMessage, next string, err error) {
+	rest := following(v.entries(), after, uriOf)
 	page = []json.RawMessage{}
 	for size, last := 0, after; ; {
-		batch := make([]*book, 0, pageSize-len(page))
-		for ; at < len(books) && len(batch) < cap(batch); at++ {
-			if unlisted(books[at].skill) == "" {
-				batch = append(batch, &books[at])
+		batch := make([]*listedSkill, 0, pageSize-len(page))
+		for ; len(rest) > 0 && len(batch) < cap(batch); rest = rest[1:] {
+			if unlisted(rest[0].skill) == "" {
+				batch = append(batch, &rest[0])
 			}
 		}
 		if len(batch) == 0 {
 			return page, "", nil
 		}
+		// Only making an entry shows whether its files let it be listed, so a page may take several batches.
 		entries, err := s.entries(ctx, batch)
 		if err != nil {
 			return nil, "", err
@@ -168,7 +136,7 @@ func (s *Server) skillPage(ctx context.Context, sh *shelf, after string) (page [
 			}
 			last = batch[i].uri
 		}
-		if len(page) == pageSize && at < len(books) {
+		if len(page) == pageSize && len(rest) > 0 {
 			return page, last, nil
 		}
 	}
@@ -178,11 +146,11 @@ func (s *Server) skillPage(ctx context.Context, sh *shelf, after string) (page [
 // is not read and has none; one whose files cannot be read has none and costs the others nothing.
 //
 // Errors: those of ctx.
-func (s *Server) entries(ctx context.Context, books []*book) ([]*entry, error) {
-	entries := make([]*entry, len(books))
+func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, error) {
+	entries := make([]*entry, len(listed))
 	var missing errgroup.Group
 	missing.SetLimit(runtime.GOMAXPROCS(0))
-	for i, b := range books {
+	for i, b := range listed {
 		if entries[i] = b.made.Load(); entries[i] != nil {
 			continue
 		}
@@ -207,35 +175,34 @@ type getSkillResult struct {
 	Skill json.RawMessage `json:"skill"`
 }
 
-// getSkill is skills/get: the entry of any skill that is served, listed or not. For one that is not
-// the _meta of the result says why.
+// getSkill is skills/get: the entry of any skill that is served, listed or not. If it is not, the _meta of
+// the result says why.
 func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
-	var params pageParams
-	if err := unmarshalParams(r.Params, &params); err != nil {
+	q, err := s.listRequestOf(ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	sc, err := s.scoped(ctx, params.Meta)
-	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
-	}
-	b := s.shelf(sc).book(params.URI)
+	asked := s.visible(q.scope).at(q.URI)
 	about := session.PermitRequest{}
-	if b != nil {
-		about.Skill, about.Path = b.skill, b.skill.File
+	if asked != nil {
+		about.Skill, about.Path = asked.skill, asked.skill.File
 	}
-	if err := s.permit(ctx, r.Method, params.Meta, about); err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	if err := s.permit(ctx, r.Method, q.Meta, about); err != nil {
+		return nil, err
 	}
-	if b == nil {
-		return nil, s.methodError(ctx, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", clip(params.URI)),
-			Remedy: "send the URI of a skill's SKILL.md; skills/list has them"}, mcp.INVALID_PARAMS)
+	if asked == nil {
+		return nil, &session.Error{
+			Code:    session.CodeSkillNotFound,
+			Message: fmt.Sprintf("no skill is served at %q", clip(q.URI)),
+			Remedy:  "send the URI of a skill's SKILL.md; skills/list has them",
+		}
 	}
-	made, err := s.entry(ctx, b)
+	made, err := s.entry(ctx, asked)
 	if err != nil {
-		return nil, s.methodError(ctx, unreadable(b.skill, err), mcp.INVALID_PARAMS)
+		return nil, unreadable(asked.skill, err)
 	}
 	result := getSkillResult{Skill: made.json}
 	if made.unlisted != "" {
@@ -246,6 +213,10 @@ func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
 
 // unreadable is the error of a skill whose files cannot be listed: it is served no longer.
 func unreadable(sk *skills.Skill, err error) error {
-	return &session.Error{Code: session.CodeResourceNotFound, Message: fmt.Sprintf("the files of %q cannot be read", clip(sk.Path)),
-		Remedy: "list the skills again", Err: err}
+	return &session.Error{
+		Code:    session.CodeResourceNotFound,
+		Message: fmt.Sprintf("the files of %q cannot be read", clip(sk.Path)),
+		Remedy:  "list the skills again",
+		Err:     err,
+	}
 }

@@ -27,7 +27,7 @@ func BenchmarkFirstPage(b *testing.B) {
 		b.StopTimer()
 		p.rescan()
 		b.StartTimer()
-		if page, _, err := p.server.skillPage(b.Context(), p.server.shelf(scope{principal: localPrincipal}), ""); err != nil || len(page) != pageSize {
+		if page, _, err := p.server.skillPage(b.Context(), p.server.visible(scope{principal: localPrincipal}), ""); err != nil || len(page) != pageSize {
 			b.Fatalf("%d skills: %v", len(page), err)
 		}
 	}

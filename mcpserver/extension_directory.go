@@ -19,32 +19,24 @@ const mimeDirectory = "inode/directory"
 // directory, one of its directories, or one that skills lie in. Files are as resources/list has
 // them. A directory without a file is not served and does not exist here.
 func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error) {
-	params, after, err := parsePage(r)
+	q, err := s.listRequestOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	sc, err := s.scoped(ctx, params.Meta)
-	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
-	}
-	snapshot := s.cfg.Sessions.Visible(sc.principal, sc.profile)
+	snapshot := s.cfg.Sessions.Visible(q.scope.principal, q.scope.profile)
 	var about session.PermitRequest
-	about.Skill, about.Path = locate(snapshot, params.URI)
-	if err := s.permit(ctx, r.Method, params.Meta, about); err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+	about.Skill, about.Path = locate(snapshot, q.URI)
+	if err := s.permit(ctx, r.Method, q.Meta, about); err != nil {
+		return nil, err
 	}
-	children, err := s.directory(ctx, snapshot, params.URI)
+	children, err := s.directory(ctx, snapshot, q.URI)
 	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+		return nil, err
 	}
-	at, found := slices.BinarySearchFunc(children, after, func(child mcp.Resource, uri string) int { return strings.Compare(child.URI, uri) })
-	if found {
-		at++
-	}
-	children = children[at:]
+	children = following(children, q.after, func(child mcp.Resource) string { return child.URI })
 	var result mcp.ListResourcesResult
 	result.Resources = children[:min(len(children), pageSize)]
 	if len(children) > pageSize {
@@ -58,8 +50,12 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 // Errors: *session.Error; those of ctx.
 func (s *Server) directory(ctx context.Context, snapshot *skills.Snapshot, uri string) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
-		return nil, &session.Error{Code: session.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", clip(uri), what),
-			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last segment, or of one below it"}
+		return nil, &session.Error{
+			Code:    session.CodeResourceNotFound,
+			Message: fmt.Sprintf("%q %s", clip(uri), what),
+			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last segment, " +
+				"or of one below it",
+		}
 	}
 	path, err := skills.ParseURI(uri)
 	if err != nil {
@@ -88,7 +84,7 @@ func (s *Server) directory(ctx context.Context, snapshot *skills.Snapshot, uri s
 // childrenOf returns the directories directly below one that skills lie in.
 func childrenOf(snapshot *skills.Snapshot, dir string) (children []mcp.Resource) {
 	prefix, seen := dir+"/", map[string]bool{}
-	first, _ := slices.BinarySearchFunc(snapshot.Skills, prefix, func(sk *skills.Skill, path string) int { return strings.Compare(sk.Path, path) })
+	first, _ := position(snapshot.Skills, prefix, func(sk *skills.Skill) string { return sk.Path })
 	for _, sk := range snapshot.Skills[first:] {
 		rest, below := strings.CutPrefix(sk.Path, prefix)
 		if !below {

@@ -27,7 +27,7 @@ func (p *probe) descend(uri string) (files []string) {
 }
 
 func TestReadDirectory(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	for uri, want := range map[string][]string{
 		"skill://pdf":                            {"SKILL.md text/markdown", "references/", "skills/", "templates/"},
 		"skill://pdf/":                           {"SKILL.md text/markdown", "references/", "skills/", "templates/"},
@@ -73,7 +73,7 @@ func TestReadDirectory(t *testing.T) {
 
 // The directories hold exactly the files that resources/list has, described alike.
 func TestDirectoriesAreComplete(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	listed := map[string]mcp.Resource{}
 	for _, r := range p.walk(methodListResources, object{}) {
 		listed[r.URI] = r
@@ -148,7 +148,7 @@ func FuzzDirectory(f *testing.F) {
 	for _, uri := range []string{"skill://pdf", "skill://acme/", "skill://pdf/templates", "skill://Bad%20Name", "skill://pdf/%2e%2e", "skill://acme/billing/refunds/templates/a%20b", "x"} {
 		f.Add(uri)
 	}
-	p := newProbe(f, shelfFiles(), probeOptions{})
+	p := newProbe(f, sampleFiles(), probeOptions{})
 	snapshot := p.server.cfg.Registry.Snapshot()
 	f.Fuzz(func(t *testing.T, uri string) {
 		children, err := p.server.directory(t.Context(), snapshot, uri)

@@ -134,18 +134,18 @@ type object = map[string]any
 
 // skillPage is a skills/list result.
 type skillPage struct {
-	Skills     []listedSkill
+	Skills     []shownSkill
 	NextCursor string
 }
 
-type listedSkill struct {
+type shownSkill struct {
 	URI         string
 	Frontmatter object
 	Resources   []skillResource
 }
 
 // listed walks skills/list to its end. between is called between two pages.
-func (p *probe) listed(between func()) (all []listedSkill) {
+func (p *probe) listed(between func()) (all []shownSkill) {
 	p.t.Helper()
 	for params := (object{}); ; {
 		var page skillPage
@@ -164,7 +164,7 @@ func (p *probe) listed(between func()) (all []listedSkill) {
 	}
 }
 
-func uris(all []listedSkill) (uris []string) {
+func uris(all []shownSkill) (uris []string) {
 	for _, sk := range all {
 		uris = append(uris, sk.URI)
 	}
@@ -199,8 +199,8 @@ func skillMD(name string, more ...string) string {
 	return fmt.Sprintf("---\nname: %s\ndescription: About %s.\n%s---\n# %s\n\nDo it.\n", name, name, strings.Join(more, ""), name)
 }
 
-// shelfFiles has a skill of every sort that the extension knows.
-func shelfFiles() map[string]string {
+// sampleFiles has a skill of every sort that the extension knows.
+func sampleFiles() map[string]string {
 	return map[string]string{
 		"pdf/SKILL.md":                       skillMD("pdf", "license: MIT\nmetadata:\n  version: 1.0\n  since: 2026-01-02\n"),
 		"pdf/references/forms.md":            "forms\n",

@@ -21,7 +21,7 @@ import (
 
 // Only what the extension allows is listed, each skill under its own URI, with every file.
 func TestListSkills(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	all := p.listed(nil)
 	want := []string{
 		"skill://acme/billing/refunds/SKILL.md", "skill://acme/support/refunds/SKILL.md", "skill://pdf-forms/SKILL.md",
@@ -36,7 +36,7 @@ func TestListSkills(t *testing.T) {
 	}
 	var resources []skillResource
 	for _, name := range []string{"SKILL.md", "references/forms.md", "skills/merge/SKILL.md", "skills/merge/notes.md", "templates/invoice.md", "templates/regional/eu.md"} {
-		content := shelfFiles()["pdf/"+name]
+		content := sampleFiles()["pdf/"+name]
 		resources = append(resources, skillResource{"skill://pdf/" + name, digest.FromString(content), int64(len(content))})
 	}
 	if diff := cmp.Diff(resources, pdf.Resources); diff != "" {
@@ -47,8 +47,8 @@ func TestListSkills(t *testing.T) {
 // skills/get answers for every skill that is served, with the very entry of the list, and says of
 // the others why they are in none.
 func TestGetSkill(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
-	listed := map[string]listedSkill{}
+	p := newProbe(t, sampleFiles(), probeOptions{})
+	listed := map[string]shownSkill{}
 	for _, sk := range p.listed(nil) {
 		listed[sk.URI] = sk
 	}
@@ -61,7 +61,7 @@ func TestGetSkill(t *testing.T) {
 		uri := sk.URI(sk.File)
 		var got struct {
 			Meta  map[string]string `json:"_meta"`
-			Skill listedSkill
+			Skill shownSkill
 		}
 		p.must(legacy, methodGetSkill, object{"uri": uri}, &got)
 		if want, ok := listed[uri]; ok {
@@ -124,7 +124,7 @@ func TestEveryFileName(t *testing.T) {
 
 // What the revision 2026-07-28 adds to a result is on it there, on every method, and never before.
 func TestEras(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	for _, test := range []struct {
 		method string
 		params object
@@ -231,7 +231,7 @@ func TestPageBounds(t *testing.T) {
 	}
 	var got struct {
 		Meta  map[string]string `json:"_meta"`
-		Skill listedSkill
+		Skill shownSkill
 	}
 	p.must(legacy, methodGetSkill, object{"uri": "skill://big-20-files/SKILL.md"}, &got)
 	if len(got.Skill.Resources) != 514 || !strings.Contains(got.Meta[metaUnlisted], "514 files") {
@@ -241,15 +241,15 @@ func TestPageBounds(t *testing.T) {
 
 // A skill whose files cannot be listed costs the others nothing.
 func TestUnreadableSkill(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	if err := os.RemoveAll(filepath.Join(p.root, "pdf-forms")); err != nil {
 		t.Fatal(err)
 	}
 	if all := uris(p.listed(nil)); len(all) != 5 || slices.Contains(all, "skill://pdf-forms/SKILL.md") {
 		t.Errorf("skills/list = %v", all)
 	}
-	if all := p.walk(methodListResources, object{}); len(all) != len(shelfFiles())-1 {
-		t.Errorf("resources/list has %d resources, want %d", len(all), len(shelfFiles())-1)
+	if all := p.walk(methodListResources, object{}); len(all) != len(sampleFiles())-1 {
+		t.Errorf("resources/list has %d resources, want %d", len(all), len(sampleFiles())-1)
 	}
 	for method, uri := range map[string]string{methodGetSkill: "skill://pdf-forms/SKILL.md", methodReadDirectory: "skill://pdf-forms"} {
 		if _, failure := p.ask(legacy, method, object{"uri": uri}); failure == nil || failure.Code != mcp.INVALID_PARAMS || strings.Contains(failure.Error(), p.root) {
@@ -261,7 +261,7 @@ func TestUnreadableSkill(t *testing.T) {
 // A cursor that this server did not give is refused or only says where to start; it never ends a
 // call otherwise.
 func TestForeignCursors(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	for _, cursor := range []any{"%%%", "ä", 7, object{}} {
 		for _, method := range []string{methodListSkills, methodListResources, methodListPrompts, methodReadDirectory} {
 			if _, failure := p.ask(modern, method, object{"uri": "skill://pdf", "cursor": cursor}); failure == nil || failure.Code != mcp.INVALID_PARAMS {
@@ -282,7 +282,7 @@ func TestForeignCursors(t *testing.T) {
 // Under enforce-strict without a direct command every read is refused with the whole denial, and
 // the refusal is recorded.
 func TestDeniedMethods(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{policy: policy.Config{Mode: policy.EnforceStrict}})
+	p := newProbe(t, sampleFiles(), probeOptions{policy: policy.Config{Mode: policy.EnforceStrict}})
 	asks := []struct {
 		method string
 		params object
@@ -312,7 +312,7 @@ func TestDeniedMethods(t *testing.T) {
 	if got := p.events("policy.denied"); got != 2*len(asks) {
 		t.Errorf("%d denials recorded, want %d", got, 2*len(asks))
 	}
-	allowed := newProbe(t, shelfFiles(), probeOptions{policy: policy.Config{Mode: policy.EnforceStrict, Role: policy.DirectCommand}})
+	allowed := newProbe(t, sampleFiles(), probeOptions{policy: policy.Config{Mode: policy.EnforceStrict, Role: policy.DirectCommand}})
 	for _, ask := range asks[:2] {
 		allowed.must(legacy, ask.method, ask.params, new(object))
 	}
@@ -340,7 +340,7 @@ func (p *probe) events(kind provenance.Kind) (n int) {
 
 // The extension is declared in both eras, and a client that declares nothing is served.
 func TestExtensionDeclared(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	for era, method := range map[string]string{legacy: "initialize", modern: "server/discover"} {
 		params := object{}
 		if era == legacy {
@@ -364,12 +364,12 @@ func TestExtensionDeclared(t *testing.T) {
 
 // Entries are made once for a snapshot.
 func TestEntriesAreKept(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	p.listed(nil)
-	first := p.server.shelf(scope{principal: localPrincipal})
-	made := first.book("skill://pdf/SKILL.md").made.Load()
+	first := p.server.visible(scope{principal: localPrincipal})
+	made := first.at("skill://pdf/SKILL.md").made.Load()
 	p.listed(nil)
-	if p.server.shelf(scope{principal: localPrincipal}) != first || first.book("skill://pdf/SKILL.md").made.Load() != made || made == nil {
+	if p.server.visible(scope{principal: localPrincipal}) != first || first.at("skill://pdf/SKILL.md").made.Load() != made || made == nil {
 		t.Error("an entry was made twice")
 	}
 	p.write(map[string]string{"pdf/SKILL.md": skillMD("pdf", "license: GPL\n")})

@@ -3,69 +3,118 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/redact"
 )
 
 // progressEvery is how often a running script tells its client that it still runs.
 const progressEvery = 15 * time.Second
 
-// handleLoad is tools/call load_skill.
-func (s *Server) handleLoad(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// answer is what a tool answers.
+type answer struct {
+	text   string // for the model
+	output any    // the reference's output object, for adapters
+	failed bool   // the result is an error for the model, although the call did what it was asked to
+	// asks is sent instead: the client is to call again with the answer to a question.
+	asks *mcp.CallToolResult
+}
+
+// tool puts around the handler of a tool what all of them have: the error table, the records of the call if
+// the client asks for them, and the removal of declared secrets. Secrets are removed from every error and
+// from every result that shows no file: the bytes of a file are what their digests say.
+func (s *Server) tool(handle func(context.Context, mcp.CallToolRequest) (answer, error)) server.ToolHandlerFunc {
+	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		ctx, recorder := asksRecords(ctx, fieldsOf(request.Params.Meta))
+		made, err := handle(ctx, request)
+		result := made.asks
+		switch {
+		case err != nil:
+			if result, err = s.toolError(ctx, err); err != nil {
+				return nil, err
+			}
+		case result == nil:
+			result = textResult(made.text, made.output)
+			result.IsError = made.failed
+		}
+		if records := s.recordsOf(ctx, recorder); records != nil {
+			result.EnsureResultMeta().SetMetaField(metaRecords, records)
+		}
+		showsFile := request.Params.Name == ToolLoad || request.Params.Name == ToolRead
+		if secrets := s.cfg.Sessions.Secrets(); (result.IsError || !showsFile) && secrets != nil {
+			return withoutSecrets(result, secrets)
+		}
+		return result, nil
+	}
+}
+
+// load is load_skill.
+func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args LoadArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	if err := required("name", args.Name); err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	if args.FilePath != "" {
-		most := int64(MaxReadBytes)
-		return s.readTool(ctx, request, ReadArgs{Skill: args.Name, Path: args.FilePath, MaxBytes: &most, Activation: args.Activation})
+		file := ReadArgs{Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)), Activation: args.Activation}
+		return s.readFile(ctx, request, file)
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: args.Name, Force: args.Force})
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	return textResult(renderLoaded(loaded, obstacle(ctx, ses, call, loaded.Skill)), loaded.Output), nil
+	text := renderLoaded(loaded, obstacle(ctx, ses, call, loaded.Skill))
+	return answer{text: text, output: loaded.Output}, nil
 }
 
-// handleRead is tools/call read_skill_resource.
-func (s *Server) handleRead(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// read is read_skill_resource.
+func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args ReadArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	return s.readTool(ctx, request, args)
+	return s.readFile(ctx, request, args)
 }
 
-func (s *Server) readTool(ctx context.Context, request mcp.CallToolRequest, args ReadArgs) (*mcp.CallToolResult, error) {
+func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args ReadArgs) (answer, error) {
 	most, err := checkRead(args)
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	read, err := ses.ReadResource(ctx, session.ReadRequest{Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead, Offset: args.Offset})
+	read, err := ses.ReadResource(ctx, session.ReadRequest{
+		Call:     call,
+		Skill:    args.Skill,
+		Path:     args.Path,
+		MaxBytes: most,
+		MaxChars: maxRead,
+		Offset:   args.Offset,
+	})
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	return textResult(renderRead(read), read.Output), nil
+	return answer{text: renderRead(read), output: read.Output}, nil
 }
 
 func checkRead(args ReadArgs) (most int64, err error) {
@@ -88,27 +137,42 @@ func checkRead(args ReadArgs) (most int64, err error) {
 	return most, nil
 }
 
-// handleRun is tools/call run_skill_script.
-func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// run is run_skill_script.
+func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args RunArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, true); err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	run, err := runRequest(args)
-	if err != nil {
-		return s.toolError(ctx, err)
+	if err := checkRun(args); err != nil {
+		return answer{}, err
 	}
 	// A script must not outlive the client that asked for it.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
-	run.Call = call
-	run.CanAsk, run.Answer = canAsk(ctx), answerOf(request)
-	stop := s.reportProgress(ctx, &run.Call, request)
+	stop := func() {}
+	if meta := request.Params.Meta; meta != nil && meta.ProgressToken != nil {
+		stop = s.reportProgress(ctx, &call, meta.ProgressToken)
+	}
+	run := session.RunRequest{
+		Call:   call,
+		Skill:  args.Skill,
+		Path:   args.Path,
+		Args:   args.Args,
+		Cwd:    args.Cwd,
+		CanAsk: canAsk(ctx),
+		Answer: answerOf(request),
+	}
+	if args.TimeoutMs != nil {
+		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
+	}
+	if args.Stdin != nil {
+		run.Stdin = []byte(*args.Stdin)
+	}
 	result, err := ses.RunScript(ctx, run)
 	question, asks := errors.AsType[*session.Question](err)
 	if asks && !wire.ClientOf(ctx).Modern {
@@ -117,37 +181,29 @@ func (s *Server) handleRun(ctx context.Context, request mcp.CallToolRequest) (*m
 	}
 	stop()
 	if asks && run.Answer == nil {
-		return inputRequired(question), nil
+		return answer{asks: inputRequired(question)}, nil
 	}
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	answer := textResult(renderRun(result), result.Output)
-	answer.IsError = result.Outcome != "exited"
-	return answer, nil
+	return answer{text: renderRun(result), output: result.Output, failed: result.Outcome != "exited"}, nil
 }
 
-func runRequest(args RunArgs) (session.RunRequest, error) {
-	run := session.RunRequest{Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd}
+func checkRun(args RunArgs) error {
 	if err := required("skill", args.Skill); err != nil {
-		return run, err
+		return err
 	}
-	if args.Path == "" {
-		return run, invalidArguments(`argument "path" is missing or empty`, "send the path of a script below scripts/")
+	switch {
+	case args.Path == "":
+		return invalidArguments(`argument "path" is missing or empty`, "send the path of a script below scripts/")
+	case args.TimeoutMs != nil && (*args.TimeoutMs < 1 || *args.TimeoutMs > MaxTimeoutMs):
+		return invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, MaxTimeoutMs),
+			"send a number in that range, or leave it out")
+	case args.Stdin != nil && len(*args.Stdin) > MaxStdinBytes:
+		return invalidArguments(`argument "stdin" is longer than 1 MiB`,
+			"pass less text, or let the script read a file of the workspace")
 	}
-	if args.TimeoutMs != nil {
-		if *args.TimeoutMs < 1 || *args.TimeoutMs > MaxTimeoutMs {
-			return run, invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, MaxTimeoutMs), "send a number in that range, or leave it out")
-		}
-		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
-	}
-	if args.Stdin != nil {
-		if len(*args.Stdin) > MaxStdinBytes {
-			return run, invalidArguments(`argument "stdin" is longer than 1 MiB`, "pass less text, or let the script read a file of the workspace")
-		}
-		run.Stdin = []byte(*args.Stdin)
-	}
-	return run, nil
+	return nil
 }
 
 // open waits for the first scan and returns the session of a tool call with what is known of it.
@@ -171,13 +227,8 @@ func fieldsOf(meta *mcp.Meta) map[string]any {
 	return meta.AdditionalFields
 }
 
-// reportProgress sends a progress notification now and every progressEvery until stop, when the
-// client asked for progress.
-func (s *Server) reportProgress(ctx context.Context, call *session.Call, request mcp.CallToolRequest) (stop func()) {
-	if request.Params.Meta == nil || request.Params.Meta.ProgressToken == nil {
-		return func() {}
-	}
-	token := request.Params.Meta.ProgressToken
+// reportProgress sends a progress notification now and every progressEvery until stop.
+func (s *Server) reportProgress(ctx context.Context, call *session.Call, token mcp.ProgressToken) (stop func()) {
 	messages := make(chan string, 4)
 	call.Progress = func(message string) {
 		for {
@@ -186,7 +237,7 @@ func (s *Server) reportProgress(ctx context.Context, call *session.Call, request
 				return
 			default:
 			}
-			// What is told last is what counts, also to a client that reads slowly.
+			// A client that reads slowly gets the newest message.
 			select {
 			case <-messages:
 			default:
@@ -215,6 +266,39 @@ func (s *Server) reportProgress(ctx context.Context, call *session.Call, request
 		}
 	}()
 	return func() { close(done); <-finished }
+}
+
+// withoutSecrets removes the declared secrets from a result.
+func withoutSecrets(result *mcp.CallToolResult, secrets *redact.Redactor) (*mcp.CallToolResult, error) {
+	for i, content := range result.Content {
+		if text, ok := content.(mcp.TextContent); ok {
+			text.Text = secrets.Text(text.Text)
+			result.Content[i] = text
+		}
+	}
+	if result.StructuredContent != nil {
+		raw, err := provenance.Encode(result.StructuredContent)
+		if err != nil {
+			return nil, err
+		}
+		result.StructuredContent = secrets.JSON(raw)
+	}
+	if result.Meta == nil {
+		return result, nil
+	}
+	for key, value := range result.Meta.AdditionalFields {
+		raw, err := provenance.Encode(value)
+		if err != nil {
+			return nil, err
+		}
+		result.Meta.AdditionalFields[key] = secrets.JSON(raw)
+	}
+	return result, nil
+}
+
+// withhold returns the JSON of an error as a client may see it; see [redact.Redactor].
+func (s *Server) withhold(raw json.RawMessage) json.RawMessage {
+	return s.cfg.Sessions.Secrets().JSON(raw)
 }
 
 // textResult is a successful answer: text for the model, the reference's output object for adapters.

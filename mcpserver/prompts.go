@@ -65,20 +65,12 @@ func breaksCommand(r rune) bool {
 
 // listPrompts is prompts/list, paged by name.
 func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) {
-	params, after, err := parsePage(r)
+	q, err := s.listRequestOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	sc, err := s.listed(ctx, params.Meta)
-	if err != nil {
-		return nil, err
-	}
-	all := s.shelf(sc).prompts()
-	at, found := slices.BinarySearchFunc(all, after, func(p prompt, name string) int { return strings.Compare(p.name, name) })
-	if found {
-		at++
-	}
-	all = all[at:]
+	s.awaitScan(ctx)
+	all := following(s.visible(q.scope).prompts(), q.after, func(p prompt) string { return p.name })
 	result := mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
 	for i := range result.Prompts {
 		result.Prompts[i] = mcp.Prompt{
@@ -109,7 +101,7 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	}
 	loaded, runnable, err := s.openPrompt(ctx, r.Method, params.Name, params.Meta)
 	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+		return nil, err
 	}
 	result := mcp.GetPromptResult{
 		Description: shorten(loaded.Skill.Description()),
@@ -132,12 +124,16 @@ func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[s
 	if err != nil {
 		return nil, nil, err
 	}
-	p := s.shelf(scope{call.Principal, call.Profile}).byPrompt()[name]
+	p := s.visible(scope{call.Principal, call.Profile}).byPrompt()[name]
 	if p == nil {
 		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, &session.Error{Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(name)), Remedy: "prompts/list has the names"}
+		return nil, nil, &session.Error{
+			Code:    session.CodeSkillNotFound,
+			Message: fmt.Sprintf("no prompt %q", clip(name)),
+			Remedy:  "prompts/list has the names",
+		}
 	}
 	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: p.skill.Path, Force: true, Source: cfharness.SourceUser})
 	if err != nil {

@@ -34,7 +34,7 @@ func (p *probe) promptNames() (names []string) {
 }
 
 func TestPromptNames(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	want := []string{"Bad Name", "acme:billing:refunds", "acme:support:refunds", "elsewhere", "lower", "merge", "pdf", "pdf-forms", "plain", "shy"}
 	if diff := cmp.Diff(want, p.promptNames()); diff != "" {
 		t.Errorf("prompts (-want +got):\n%s", diff)
@@ -81,7 +81,7 @@ func TestPromptNamesAreDistinct(t *testing.T) {
 
 // A prompt opens a skill that hides itself from models, and the session may then load it.
 func TestPromptOpensHidden(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	load := func() mcp.CallToolResult {
 		var result struct {
 			IsError bool
@@ -133,7 +133,7 @@ func TestPromptOpensHidden(t *testing.T) {
 }
 
 func TestComplete(t *testing.T) {
-	p := newProbe(t, shelfFiles(), probeOptions{})
+	p := newProbe(t, sampleFiles(), probeOptions{})
 	ask := func(ref object, argument, value string) []string {
 		var got struct {
 			Completion struct {

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,52 +23,35 @@ const (
 	methodReadResource  = "resources/read"
 )
 
-// pageSize is how many entries a page of a list holds.
-const pageSize = 100
-
 // skillMeta prefixes the _meta keys of a SKILL.md resource, after the Skills extension.
 const skillMeta = "io.modelcontextprotocol.skills/"
 
 // listResources is resources/list: every file of every skill in byte order of its URI, paged by
 // URI so that no name can hide another.
 func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error) {
-	params, after, err := parsePage(r)
+	q, err := s.listRequestOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	sc, err := s.listed(ctx, params.Meta)
-	if err != nil {
+	s.awaitScan(ctx)
+	var result mcp.ListResourcesResult
+	var next string
+	if result.Resources, next, err = s.resourcePage(ctx, s.visible(q.scope), q.after); err != nil {
 		return nil, err
 	}
-	page, next, err := s.resourcePage(ctx, s.shelf(sc), after)
-	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
-	}
-	result := mcp.ListResourcesResult{Resources: page}
 	result.NextCursor = encodeCursor(next)
 	return result, nil
-}
-
-// listed waits for the first scan, as long as a client would, and returns what part of the catalogue a
-// list shows.
-func (s *Server) listed(ctx context.Context, meta map[string]any) (scope, error) {
-	s.awaitScan(ctx)
-	sc, err := s.scoped(ctx, meta)
-	if err != nil {
-		return scope{}, s.methodError(ctx, err, mcp.INVALID_PARAMS)
-	}
-	return sc, nil
 }
 
 // resourcePage returns the resources whose URI follows after, at most one page, and the URI to
 // continue after when there are more. Files are indexed only as far as the page needs them.
 //
 // Errors: those of ctx.
-func (s *Server) resourcePage(ctx context.Context, sh *shelf, after string) (page []mcp.Resource, next string, err error) {
+func (s *Server) resourcePage(ctx context.Context, v *visible, after string) (page []mcp.Resource, next string, err error) {
 	page = []mcp.Resource{}
-	all := sh.groups()
+	all := v.groups()
 	// The first group that may hold a URI behind after is the last one that starts before it.
-	from, found := slices.BinarySearchFunc(all, after, func(group []*skills.Skill, uri string) int { return strings.Compare(baseURI(group[0]), uri) })
+	from, found := position(all, after, func(group []*skills.Skill) string { return baseURI(group[0]) })
 	if !found && from > 0 {
 		from--
 	}
@@ -195,30 +177,26 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 	if err := unmarshalParams(r.Params, &params); err != nil {
 		return nil, err
 	}
-	notFound := mcp.RESOURCE_NOT_FOUND
-	if r.Modern {
-		notFound = mcp.INVALID_PARAMS
-	}
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
 	call, err := s.callOf(ctx, r.Method, params.Meta)
 	if err != nil {
-		return nil, s.methodError(ctx, err, notFound)
+		return nil, err
 	}
 	if session.IsArtifact(params.URI) {
-		return s.readArtifact(ctx, call, params.URI, notFound)
+		return s.readArtifact(ctx, call, params.URI, r.Modern)
 	}
 	ses, err := s.cfg.Sessions.Open(ctx, call)
 	if err != nil {
-		return nil, s.methodError(ctx, err, notFound)
+		return nil, err
 	}
 	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: params.URI})
 	if err != nil {
 		if failure, ok := errors.AsType[*session.Error](err); ok && failure.Rescanned {
 			s.Publish()
 		}
-		return nil, withURI(s.methodError(ctx, err, notFound), params.URI)
+		return nil, &resourceError{err, params.URI}
 	}
 	return readResult(params.URI, read), nil
 }
@@ -232,22 +210,4 @@ func readResult(uri string, read *session.ReadResult) mcp.ReadResourceResult {
 	}
 	return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{
 		mcp.BlobResourceContents{URI: uri, MIMEType: read.MIMEType, Blob: base64.StdEncoding.EncodeToString(read.Data), Meta: meta}}}
-}
-
-func unmarshalParams(raw json.RawMessage, dst any) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(raw, dst); err != nil {
-		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "params do not have the form this method takes"}
-	}
-	return nil
-}
-
-func decodeCursor(cursor string) (after string, err error) {
-	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
-		return "", &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
-	}
-	return string(raw), nil
 }

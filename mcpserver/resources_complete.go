@@ -54,7 +54,7 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	}
 	sc, err := s.scoped(ctx, params.Meta)
 	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
+		return nil, err
 	}
 	unknown := func(what string) error {
 		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: what}
@@ -64,14 +64,14 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	case "ref/resource":
 		switch [2]string{params.Ref.URI, params.Argument.Name} {
 		case [2]string{templateURI, templateVariable}:
-			values = s.completePath(ctx, s.shelf(sc), params.Argument.Value)
+			values = s.completePath(ctx, s.visible(sc), params.Argument.Value)
 		case [2]string{artifactTemplateURI, artifactVariable}:
 			values = s.completeArtifact(ctx, r.Method, params.Meta, params.Argument.Value)
 		default:
 			return nil, unknown("there is nothing to complete there; resources/templates/list has the templates")
 		}
 	case "ref/prompt":
-		p := s.shelf(sc).byPrompt()[params.Ref.Name]
+		p := s.visible(sc).byPrompt()[params.Ref.Name]
 		if p == nil || params.Argument.Name != argumentRequest {
 			return nil, unknown("there is no such prompt or argument; prompts/list has them")
 		}
@@ -97,10 +97,10 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 // completePath returns what the template's variable can be when it starts with value: the files of
 // a skill once its path is there, before that the SKILL.md of skills whose path, and then of those
 // whose name, starts so. What it returns is percent-encoded as it stands in a URI.
-func (s *Server) completePath(ctx context.Context, shelf *shelf, value string) []string {
+func (s *Server) completePath(ctx context.Context, v *visible, value string) []string {
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
 	var paths, named []string
-	if sk, _ := locate(shelf.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {
+	if sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {
 		index, err := sk.Index(ctx)
 		if err != nil {
 			return nil
@@ -109,12 +109,12 @@ func (s *Server) completePath(ctx context.Context, shelf *shelf, value string) [
 			paths = append(paths, strings.TrimPrefix(sk.URI(index.Files[i].Path), scheme))
 		}
 	}
-	for _, b := range shelf.books() {
-		path := strings.TrimPrefix(b.uri, scheme)
+	for _, listed := range v.entries() {
+		path := strings.TrimPrefix(listed.uri, scheme)
 		switch {
 		case strings.HasPrefix(path, value):
 			paths = append(paths, path)
-		case strings.HasPrefix(b.skill.Name(), value):
+		case strings.HasPrefix(listed.skill.Name(), value):
 			named = append(named, path)
 		}
 	}

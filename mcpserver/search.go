@@ -18,50 +18,53 @@ import (
 // maxHit is how much of a skill's description a hit shows, in characters.
 const maxHit = 250
 
-// handleSearch is tools/call search_skills. It finds what the catalogue shows to models, nothing
-// else. Whoever may not read skills may not search them; a search is no reading of one.
-func (s *Server) handleSearch(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// search is search_skills. It finds what the catalogue shows to models, nothing else. Whoever may not read
+// skills may not search them; a search does not count as reading one.
+func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args SearchArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	if err := required("query", args.Query); err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
 	if err := s.scanned(ctx); err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	sc, err := s.scoped(ctx, fieldsOf(request.Params.Meta))
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	view := s.shelf(sc).view()
-	if !view.searchable {
-		// A tool that is not listed is not there; the library knows only that it may be.
-		wire.SetError(ctx, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "tool '" + ToolSearch + "' not found: tool not found"})
-		return nil, errNotOffered
+	tools := s.visible(sc).tools()
+	if !tools.searchable {
+		// A tool that is not listed does not exist; the library only knows that it may.
+		wire.SetError(ctx, &wire.Error{
+			Code:    mcp.INVALID_PARAMS,
+			Message: "tool '" + ToolSearch + "' not found: tool not found",
+		})
+		return answer{}, errNotOffered
 	}
 	ses, call, err := s.open(ctx, request, "")
 	if err == nil {
 		err = ses.Permit(ctx, session.PermitRequest{Call: call})
 	}
 	if err != nil {
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	found, err := view.search().Search(args.Query, search.Page{Cursor: args.Cursor})
+	found, err := tools.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {
 	case errors.Is(err, search.ErrQuery), errors.Is(err, search.ErrCursor):
-		return s.toolError(ctx, invalidArguments(err.Error(), "send a short query, and a cursor only with the query it was given for"))
+		return answer{}, invalidArguments(err.Error(), "send a short query, and a cursor only with the query it was given for")
 	case err != nil:
-		return s.toolError(ctx, err)
+		return answer{}, err
 	}
-	return textResult(view.renderFound(args.Query, &found), nil), nil
+	return answer{text: tools.renderFound(args.Query, &found)}, nil
 }
 
 var errNotOffered = errors.New("the tool is not offered")
 
-// renderFound is the text of a page of hits: one line each, best first, and how to go on.
-func (v *view) renderFound(query string, found *search.Result) string {
+// renderFound is the text of a page of hits: one line each, best first, and how to continue.
+func (t *toolList) renderFound(query string, found *search.Result) string {
 	var b strings.Builder
 	suggestion := ""
 	if found.Suggestion != "" {
@@ -75,7 +78,7 @@ func (v *view) renderFound(query string, found *search.Result) string {
 	}
 	fmt.Fprintf(&b, "%d of %d skills that match, best first:\n", len(found.Hits), found.Total)
 	for _, hit := range found.Hits {
-		options := catalog.Options{Budget: 2*len(hit.Skill.Path) + maxHit, NameOnly: v.nameOnly}
+		options := catalog.Options{Budget: 2*len(hit.Skill.Path) + maxHit, NameOnly: t.nameOnly}
 		b.WriteString(catalog.Render([]*skills.Skill{hit.Skill}, options) + "\n")
 	}
 	if found.Next != "" {

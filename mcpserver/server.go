@@ -76,7 +76,7 @@ type Server struct {
 	cfg     Config
 	mcp     *server.MCPServer
 	ready   chan struct{} // closed once the first scan is published
-	shelves shelves
+	seen    visibleCache
 	early   atomic.Bool // a list was answered before the first scan was done
 	ends    time.Time   // of the patience
 	trace   *tracer     // nil if nothing is measured
@@ -90,7 +90,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, ready: make(chan struct{}), logged: map[skills.Diagnostic]bool{}, ends: time.Now().Add(scanPatience)}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
-	s.trace = newTracer(cfg, s.answers)
+	s.trace = newTracer(cfg)
 	s.changes = s.changesOf(scope{principal: localPrincipal})
 	hooks := &server.Hooks{}
 	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
@@ -118,12 +118,12 @@ func New(cfg Config) *Server {
 		server.WithRecovery(),
 	)...)
 	s.mcp.AddTools(
-		server.ServerTool{Tool: loadTool("", nil), Handler: s.tool(s.handleLoad)},
-		server.ServerTool{Tool: readTool(), Handler: s.tool(s.handleRead)},
+		server.ServerTool{Tool: loadTool("", nil), Handler: s.tool(s.load)},
+		server.ServerTool{Tool: readTool(), Handler: s.tool(s.read)},
+		server.ServerTool{Tool: searchTool(), Handler: s.tool(s.search)},
 	)
-	s.mcp.AddTool(searchTool(), s.tool(s.handleSearch))
 	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(runTool(false), s.tool(s.handleRun))
+		s.mcp.AddTool(runTool(false), s.tool(s.run))
 	}
 	return s
 }
@@ -143,7 +143,7 @@ func (s *Server) Load(ctx context.Context) error {
 		all = append(all, sk.Path)
 	}
 	s.logDiagnostics(ctx, snapshot, all...)
-	s.shelf(scope{principal: localPrincipal}).view()
+	s.visible(scope{principal: localPrincipal}).tools()
 	close(s.ready)
 	if s.early.Load() {
 		s.announce()
@@ -269,8 +269,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 func (s *Server) dispatcher() *wire.Dispatcher {
 	return &wire.Dispatcher{
 		Server:     s.mcp,
-		Methods:    s.trace.traced(s.methods()),
-		Overrides:  s.trace.traced(s.overrides()),
+		Methods:    s.methods(),
+		Overrides:  s.overrides(),
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
 		CacheTTL:   s.cacheTTL(),
 		Logger:     s.cfg.Logger,
@@ -284,28 +284,4 @@ func (s *Server) cacheTTL() time.Duration {
 		return 0
 	}
 	return keepLists
-}
-
-// methods are JSON-RPC methods the library lacks: one line each.
-func (s *Server) methods() wire.Methods {
-	return wire.Methods{
-		methodListSkills:    s.listSkills,
-		methodGetSkill:      s.getSkill,
-		methodReadDirectory: s.readDirectory,
-	}
-}
-
-// overrides are methods of the library answered here: its own resources/list would lose equal
-// names and hold all files in memory, and its tools cannot be replaced without telling every client
-// of a change, as at each start.
-func (s *Server) overrides() wire.Methods {
-	return wire.Methods{
-		methodListTools:     s.listTools,
-		methodListResources: s.listResources,
-		methodReadResource:  s.methodWithRecords(s.readResource),
-		methodListTemplates: s.listTemplates,
-		methodListPrompts:   s.listPrompts,
-		methodGetPrompt:     s.methodWithRecords(s.getPrompt),
-		methodComplete:      s.complete,
-	}
 }

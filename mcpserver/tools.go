@@ -43,35 +43,31 @@ const (
 
 // listTools is tools/list. The description of load_skill holds the catalogue.
 func (s *Server) listTools(ctx context.Context, r *wire.Request) (any, error) {
-	params, _, err := parsePage(r)
+	q, err := s.listRequestOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	sc, err := s.scoped(ctx, params.Meta)
-	if err != nil {
-		return nil, s.methodError(ctx, err, mcp.INVALID_PARAMS)
-	}
 	if s.awaitScan(ctx) {
-		return s.shelf(sc).view().tools, nil
+		return s.visible(q.scope).tools().result, nil
 	}
 	tools := []mcp.Tool{loadTool(s.loadDescription(nil, true), nil), readTool()}
-	if s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile}) {
+	if s.cfg.Policy.OffersTo(ToolRun, q.scope.principal, []string{q.scope.profile}) {
 		tools = append(tools, s.runTool())
 	}
 	return &mcp.ListToolsResult{Tools: tools}, nil
 }
 
-// view is what the tools say of one part of the catalogue.
-type view struct {
-	tools      *mcp.ListToolsResult
+// toolList is the tools that offer one part of the catalogue.
+type toolList struct {
+	result     *mcp.ListToolsResult
 	searchable bool                 // search_skills is one of them
 	nameOnly   []string             // paths of skills whose descriptions are not shown
 	search     func() *search.Index // made when it is first asked for
 }
 
-// describe makes the view of a shelf.
-func (s *Server) describe(sh *shelf) *view {
-	c := s.catalog(sh.snapshot)
+// describe makes the list of tools.
+func (s *Server) describe(of visibleKey) *toolList {
+	c := s.catalog(of.snapshot)
 	var tools []mcp.Tool
 	if len(c.skills) > 0 || s.cfg.NoCatalog {
 		tools = append(tools, loadTool(s.loadDescription(c, false), c.enum))
@@ -80,10 +76,15 @@ func (s *Server) describe(sh *shelf) *view {
 	if c.searchable {
 		tools = append(tools, searchTool())
 	}
-	if sh.runs {
+	if of.runs {
 		tools = append(tools, s.runTool())
 	}
-	return &view{tools: &mcp.ListToolsResult{Tools: tools}, searchable: c.searchable, nameOnly: c.options.NameOnly, search: sync.OnceValue(func() *search.Index { return search.New(c.skills) })}
+	return &toolList{
+		result:     &mcp.ListToolsResult{Tools: tools},
+		searchable: c.searchable,
+		nameOnly:   c.options.NameOnly,
+		search:     sync.OnceValue(func() *search.Index { return search.New(c.skills) }),
+	}
 }
 
 // runTool describes run_skill_script as it is configured.

@@ -42,10 +42,14 @@ const (
 // otherMethod stands for names that the server does not answer to.
 const otherMethod = "other"
 
-// answers reports whether the server answers a method itself, under its own name or the alias that an
+// isOwn reports whether the server answers a method itself, under its own name or under the alias that an
 // override has in the library.
-func (s *Server) answers(method string) bool {
-	return s.methods()[method] != nil || strings.HasPrefix(method, wire.Alias(""))
+func isOwn(method string) bool {
+	switch method {
+	case methodListSkills, methodGetSkill, methodReadDirectory:
+		return true
+	}
+	return strings.HasPrefix(method, wire.Alias(""))
 }
 
 // tracer makes one span for each request and records how long it took: for methods of the library through
@@ -54,13 +58,12 @@ type tracer struct {
 	spans     trace.Tracer
 	durations metric.Float64Histogram
 	names     map[string]bool // methods of the library that are known
-	own       func(method string) bool
 }
 
 var _ tracing.Tracer = (*tracer)(nil)
 
 // newTracer returns nil if there is neither a provider of spans nor one of metrics.
-func newTracer(cfg Config, own func(method string) bool) *tracer {
+func newTracer(cfg Config) *tracer {
 	if cfg.Traces == nil && cfg.Metrics == nil {
 		return nil
 	}
@@ -77,7 +80,6 @@ func newTracer(cfg Config, own func(method string) bool) *tracer {
 		spans:     spans.Tracer(telemetry.Scope, trace.WithInstrumentationVersion(cfg.Version)),
 		durations: durations,
 		names:     map[string]bool{},
-		own:       own,
 	}
 	for _, method := range []mcp.MCPMethod{
 		mcp.MethodInitialize, mcp.MethodPing, mcp.MethodServerDiscover, mcp.MethodSubscriptionsListen,
@@ -106,7 +108,7 @@ func (t *tracer) Start(ctx context.Context, name string, kind tracing.SpanKind, 
 	switch {
 	case kind != tracing.SpanKindServer:
 		return ctx, innerSpan{tracing.SpanFromContext(ctx)}
-	case t.own(method):
+	case isOwn(method):
 		return tracing.NoopTracer().Start(ctx, name, kind)
 	case !t.names[method]:
 		method = otherMethod

@@ -75,11 +75,9 @@ func TestClientIDs(t *testing.T) {
 		{"none", nil, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := clientSession(tt.meta); got != tt.session {
-				t.Errorf("clientSession = %q, want %q", got, tt.session)
-			}
-			if got := turn(tt.meta); got != tt.turn {
-				t.Errorf("turn = %q, want %q", got, tt.turn)
+			got, err := (&Server{}).callOf(t.Context(), ToolLoad, tt.meta)
+			if err != nil || got.ClientSession != tt.session || got.Turn != tt.turn {
+				t.Errorf("session %q, turn %q, %v; want %q and %q", got.ClientSession, got.Turn, err, tt.session, tt.turn)
 			}
 		})
 	}

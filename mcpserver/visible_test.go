@@ -9,7 +9,7 @@ import (
 
 // What was made for those who see a part of a catalogue goes with it: a server that follows changes on
 // disk would otherwise hold on to every skill of the last catalogues.
-func TestShelvesGoWithTheirCatalogue(t *testing.T) {
+func TestPartsGoWithTheirCatalogue(t *testing.T) {
 	skill := func(text string) string { return "---\nname: x\ndescription: For tests.\n---\n" + text }
 	p := newProbe(t, map[string]string{"notes/SKILL.md": skill(""), "secret/SKILL.md": skill("")}, probeOptions{
 		policy: policy.Config{Profiles: []policy.Profile{{Name: "office", Skills: []string{"notes"}}, {Name: "none", Skills: []string{}}}}})
@@ -17,12 +17,12 @@ func TestShelvesGoWithTheirCatalogue(t *testing.T) {
 		p.write(map[string]string{"secret/SKILL.md": skill(fmt.Sprint(i))})
 		p.rescan()
 		office := scope{principal: policy.Principal{Name: "alice", Profile: "office"}}
-		if sh := p.server.shelf(office); sh != p.server.shelf(office) {
-			t.Error("a shelf is made twice")
+		if seen := p.server.visible(office); seen != p.server.visible(office) {
+			t.Error("what a scope sees is made twice")
 		}
-		p.server.shelf(scope{principal: policy.Principal{Name: "bob", Profile: "none"}})
+		p.server.visible(scope{principal: policy.Principal{Name: "bob", Profile: "none"}})
 	}
-	if n := len(p.server.shelves.part); n != 2 {
-		t.Errorf("%d shelves are kept, want those of two profiles", n)
+	if n := len(p.server.seen.parts); n != 2 {
+		t.Errorf("%d parts are kept, want those of two profiles", n)
 	}
 }

@@ -1,0 +1,224 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// skillFile is the name the Skills extension gives every skill's file.
+const skillFile = "SKILL.md"
+
+// scope is who asks and how they narrow themselves: it decides which part of the catalogue they see.
+// Earlier calls never do.
+type scope struct {
+	principal policy.Principal
+	profile   string // of the request; empty narrows nothing
+}
+
+// scopeOf returns the scope of a request without one of its own.
+func (s *Server) scopeOf(ctx context.Context) scope {
+	principal, _ := principalOf(ctx)
+	return scope{principal: principal}
+}
+
+// scoped returns the scope of a request with _meta.
+func (s *Server) scoped(ctx context.Context, meta map[string]any) (scope, error) {
+	sc := s.scopeOf(ctx)
+	var err error
+	sc.profile, err = s.profileOf(meta)
+	return sc, err
+}
+
+// maxVisible bounds the parts of a snapshot that are kept.
+const maxVisible = 64
+
+// visibleCache holds what each scope sees of one snapshot. It is safe for concurrent use.
+type visibleCache struct {
+	mu    sync.Mutex
+	of    *skills.Snapshot // the registry's, which the parts are of
+	parts map[visibleKey]*visible
+}
+
+// visibleKey is all that visible is made of.
+type visibleKey struct {
+	snapshot *skills.Snapshot
+	runs     bool
+}
+
+// visible is what a scope sees of one snapshot. The lists are cut from it and the tools described by it, so
+// that a page costs what is on it. Each part is computed when it is first asked for. It is safe for
+// concurrent use.
+type visible struct {
+	visibleKey                          // runs: run_skill_script is offered
+	entries    func() []listedSkill     // in byte order of URI
+	groups     func() [][]*skills.Skill // see groups
+	prompts    func() []prompt          // in byte order of name
+	byPrompt   func() map[string]*prompt
+	tools      func() *toolList
+}
+
+// visible returns what a scope sees of the registry's current snapshot.
+func (s *Server) visible(sc scope) *visible {
+	all := s.cfg.Registry.Snapshot()
+	key := visibleKey{
+		snapshot: s.cfg.Sessions.Visible(sc.principal, sc.profile),
+		runs:     s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile}),
+	}
+	c := &s.seen
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of != all || len(c.parts) >= maxVisible {
+		c.of, c.parts = all, map[visibleKey]*visible{}
+	}
+	v := c.parts[key]
+	if v == nil {
+		v = s.newVisible(key)
+		c.parts[key] = v
+	}
+	return v
+}
+
+func (s *Server) newVisible(key visibleKey) *visible {
+	all := key.snapshot.Skills
+	v := &visible{
+		visibleKey: key,
+		entries:    sync.OnceValue(func() []listedSkill { return listedSkills(all) }),
+		groups:     sync.OnceValue(func() [][]*skills.Skill { return groups(all) }),
+		prompts:    sync.OnceValue(func() []prompt { return promptsOf(all) }),
+	}
+	v.tools = sync.OnceValue(func() *toolList { return s.describe(key) })
+	v.byPrompt = sync.OnceValue(func() map[string]*prompt {
+		named := make(map[string]*prompt, len(v.prompts()))
+		for i := range v.prompts() {
+			named[v.prompts()[i].name] = &v.prompts()[i]
+		}
+		return named
+	})
+	return v
+}
+
+// listedSkill is a skill with its entry of the Skills extension, which is made when it is first asked for.
+type listedSkill struct {
+	skill *skills.Skill
+	uri   string // of its SKILL.md
+	made  *atomic.Pointer[entry]
+}
+
+func listedSkills(all []*skills.Skill) []listedSkill {
+	listed, made := make([]listedSkill, len(all)), make([]atomic.Pointer[entry], len(all))
+	for i, sk := range all {
+		listed[i] = listedSkill{skill: sk, uri: sk.URI(sk.File), made: &made[i]}
+	}
+	slices.SortFunc(listed, func(a, b listedSkill) int { return strings.Compare(a.uri, b.uri) })
+	return listed
+}
+
+func uriOf(l listedSkill) string { return l.uri }
+
+// at returns the skill whose SKILL.md a URI names, in any spelling, or nil.
+func (v *visible) at(uri string) *listedSkill {
+	sk, file := locate(v.snapshot, uri)
+	if sk == nil || file != sk.File || strings.HasSuffix(uri, "/") {
+		return nil
+	}
+	all := v.entries()
+	i, found := position(all, sk.URI(sk.File), uriOf)
+	if !found {
+		return nil
+	}
+	return &all[i]
+}
+
+// locate returns the skill that a URI lies in and the rest of its path, empty for the skill's own
+// directory; nil if it lies in none. Unlike [skills.Snapshot.Resolve] it looks for no similar
+// name, which costs as much as there are skills.
+func locate(snapshot *skills.Snapshot, uri string) (sk *skills.Skill, file string) {
+	path, err := skills.ParseURI(uri)
+	for at := path; err == nil && at != ""; at = at[:max(strings.LastIndexByte(at, '/'), 0)] {
+		if sk := snapshot.Skill(at); sk != nil {
+			return sk, strings.TrimPrefix(path[len(at):], "/")
+		}
+	}
+	return nil, ""
+}
+
+// entry is what the Skills extension says of one skill.
+type entry struct {
+	json     json.RawMessage
+	unlisted string // why skills/list leaves it out; empty if it does not
+}
+
+// skillEntry is the extension's Skill.
+type skillEntry struct {
+	URI         string          `json:"uri"`
+	Frontmatter json.RawMessage `json:"frontmatter"`
+	Resources   []skillResource `json:"resources"`
+}
+
+// skillResource is the extension's SkillResource.
+type skillResource struct {
+	URI    string        `json:"uri"`
+	Digest digest.Digest `json:"digest"`
+	Size   int64         `json:"size"`
+}
+
+// entry returns the skill's entry, which is made once. Making it reads the skill's files.
+//
+// Errors: those of [skills.Registry.Index].
+func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
+	if made := b.made.Load(); made != nil {
+		return made, nil
+	}
+	sk, index, err := s.indexOf(ctx, b.skill)
+	if err != nil {
+		return nil, err
+	}
+	shown := skillEntry{URI: b.uri, Frontmatter: sk.Frontmatter.JSON, Resources: make([]skillResource, len(index.Files))}
+	for i := range index.Files {
+		file := &index.Files[i]
+		shown.Resources[i] = skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size}
+	}
+	raw, err := json.Marshal(shown)
+	if err != nil {
+		return nil, fmt.Errorf("marshal the entry of %s: %w", b.skill.Path, err)
+	}
+	made := &entry{json: raw, unlisted: unlisted(sk)}
+	if made.unlisted == "" && !index.Publishable {
+		made.unlisted = reason(index.Diagnostics)
+	}
+	b.made.Store(made)
+	return made, nil
+}
+
+// unlisted says why skills/list leaves a skill out, as far as its SKILL.md decides it; empty if nothing in it
+// does.
+func unlisted(sk *skills.Skill) string {
+	switch {
+	case sk.Hidden():
+		return "disable-model-invocation is set"
+	case sk.File != skillFile:
+		return "its file is not named " + skillFile
+	case !sk.Verdict.Publishable:
+		return reason(sk.Diagnostics)
+	}
+	return ""
+}
+
+func reason(diagnostics []skills.Diagnostic) string {
+	for _, d := range diagnostics {
+		if d.Code == skills.CodeNotPublishable {
+			return d.Detail
+		}
+	}
+	return "the Skills extension does not allow it"
+}
