@@ -15,15 +15,16 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/sync/singleflight"
 )
 
 const (
 	maxKeySet = 1 << 20 // bytes
 	maxKeys   = 256
 
-	keysFresh  = 15 * time.Minute // keys of a URL are fetched again after
-	keysWait   = time.Minute      // and not more often than this, whatever tokens ask for
-	keysExpire = 24 * time.Hour   // keys that cannot be fetched again count no longer after
+	keysFresh  = 15 * time.Minute // after which keys of a URL are fetched again
+	keysWait   = time.Minute      // between two fetches, whatever keys tokens name
+	keysExpire = 24 * time.Hour   // after which keys that could not be fetched again are not used
 	fetchLimit = 10 * time.Second
 )
 
@@ -34,11 +35,12 @@ type keySource struct {
 	client *http.Client
 	now    func() time.Time
 
-	mu      sync.Mutex
+	flight singleflight.Group // of fetches
+
+	mu      sync.Mutex // guards the fields below
 	keys    []jose.JSONWebKey
 	fetched time.Time // when keys came
 	tried   time.Time // when the last attempt began
-	flight  chan struct{}
 	last    error
 }
 
@@ -56,14 +58,14 @@ func newKeySource(place string, now func() time.Time) (*keySource, error) {
 	s.url = place
 	s.client = &http.Client{Timeout: fetchLimit, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) > 3 || !safeKeyURL(r.URL) {
-			return errors.New("redirected to where keys are not taken from")
+			return errors.New("redirected to a place that keys are not taken from")
 		}
 		return nil
 	}}
 	return s, nil
 }
 
-// safeKeyURL reports whether nobody on the way could replace the keys.
+// safeKeyURL reports whether keys of a URL cannot be replaced on their way.
 func safeKeyURL(u *url.URL) bool {
 	if u.Host == "" || u.User != nil {
 		return false
@@ -74,33 +76,41 @@ func safeKeyURL(u *url.URL) bool {
 }
 
 // find returns the keys that may have signed a token with that key id, which may be empty, and
-// algorithm. An id that is not known is looked for anew, as the issuer may have changed its keys, but
-// only now and then.
+// algorithm. If an id is not known the keys are fetched again, as the issuer may have changed them, but
+// not more often than keysWait allows.
 func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.file != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if err := s.readFile(); err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 		}
 		return s.match(id, algorithm), nil
 	}
-	s.mu.Lock()
-	found := s.match(id, algorithm)
-	age := s.now().Sub(s.fetched)
-	s.mu.Unlock()
+	found, age := s.match(id, algorithm), s.now().Sub(s.fetched)
 	if len(found) == 0 || age > keysFresh {
-		s.refresh(ctx, age < keysExpire && len(found) > 0)
+		// The fetch is everyone's and does not end with the request that began it.
+		fetched := s.flight.DoChan("", func() (any, error) {
+			s.fetch(context.WithoutCancel(ctx))
+			return nil, nil
+		})
+		if len(found) > 0 && age <= keysExpire {
+			return found, nil // keys that are not fresh are good until others have come
+		}
+		s.mu.Unlock()
+		select {
+		case <-fetched:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.fetched.IsZero() || s.now().Sub(s.fetched) > keysExpire {
 		return nil, fmt.Errorf("%w: keys of the issuer: %w", errUnavailable, errors.Join(s.last, ctx.Err()))
 	}
 	return s.match(id, algorithm), nil
 }
 
-// match must be called with mu held.
+// match returns the keys of an id and an algorithm. mu is held.
 func (s *keySource) match(id, algorithm string) []jose.JSONWebKey {
 	var found []jose.JSONWebKey
 	for _, key := range s.keys {
@@ -111,32 +121,17 @@ func (s *keySource) match(id, algorithm string) []jose.JSONWebKey {
 	return found
 }
 
-// refresh fetches the keys when that has not been tried for a while, and waits for them, also for those
-// that are being fetched already, unless the caller can do without.
-func (s *keySource) refresh(ctx context.Context, without bool) {
+// fetch fetches the keys unless that was tried a short time ago.
+func (s *keySource) fetch(ctx context.Context) {
 	s.mu.Lock()
-	flight := s.flight
-	if flight == nil && s.now().Sub(s.tried) <= keysWait {
-		s.mu.Unlock()
-		return
-	}
-	if flight == nil {
-		flight = make(chan struct{})
-		s.flight, s.tried = flight, s.now()
-		// The fetch is everyone's and does not end with the request that began it.
-		go s.fetch(context.WithoutCancel(ctx), flight)
+	soon := s.now().Sub(s.tried) <= keysWait
+	if !soon {
+		s.tried = s.now()
 	}
 	s.mu.Unlock()
-	if without {
+	if soon {
 		return
 	}
-	select {
-	case <-flight:
-	case <-ctx.Done():
-	}
-}
-
-func (s *keySource) fetch(ctx context.Context, flight chan struct{}) {
 	keys, err := s.download(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +139,6 @@ func (s *keySource) fetch(ctx context.Context, flight chan struct{}) {
 	if err == nil {
 		s.keys, s.fetched = keys, s.now()
 	}
-	s.flight = nil
-	close(flight)
 }
 
 func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
@@ -169,7 +162,7 @@ func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return parseKeys(data)
 }
 
-// readFile reads the file when it changed. It must be called with mu held, or before s is shared.
+// readFile reads the file if it changed. mu is held, or s is not shared yet.
 func (s *keySource) readFile() error {
 	data, fresh, err := s.file.read()
 	if fresh {
