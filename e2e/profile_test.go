@@ -97,7 +97,7 @@ func TestProfileCatalogue(t *testing.T) {
 	if text := bob.everything(`,"skillsd/profile":"reader"`)["tools/list "]; strings.Contains(text, `"run_skill_script"`) {
 		t.Errorf("a profile without the run tool offers it: %s", text)
 	}
-	if text := bob.everything(`,"skillsd/profile":"none-such"`)["tools/list "]; strings.Contains(text, "notes") || !strings.Contains(text, "no profile") {
+	if text := bob.everything(`,"skillsd/profile":"none-such"`)["tools/list "]; strings.Contains(text, "notes") || !strings.Contains(text, "is not a profile") {
 		t.Errorf("a profile that is not there: %s", text)
 	}
 }
