@@ -344,10 +344,13 @@ func (s *Setup) replace(f *file, text []byte) error {
 
 // keep copies the file as it was before the first change.
 func (s *Setup) keep(f *file) error {
-	if f.text == nil || f.kept {
+	if f.kept {
 		return nil
 	}
 	f.kept = true
+	if f.text == nil {
+		return nil
+	}
 	copied := f.path + ".skillsd-backup"
 	if err := fsys.WriteFile(copied, f.text, f.mode); err != nil {
 		return fmt.Errorf("keep a copy of the client's file: %w", err)
