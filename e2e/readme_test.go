@@ -250,8 +250,8 @@ func (r *reader) console(f fence) (commands int) {
 	return commands
 }
 
-// TestReadmeHalves checks that the first half of the README, which is for newcomers, is short, that the second
-// half links every help topic, and that the topics fit a terminal.
+// TestReadmeHalves checks that the first half of the README, which is for newcomers, is short, that the
+// second half links every help topic, and that the topics fit a terminal.
 func TestReadmeHalves(t *testing.T) {
 	raw, err := os.ReadFile(readmePath)
 	if err != nil {

@@ -10,16 +10,15 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 )
 
-// app is what every command is given of the process it runs in.
+// app is the process as commands see it.
 type app struct {
 	in  io.Reader
 	out io.Writer // results, and on stdio the protocol; nothing else
@@ -37,16 +36,17 @@ func (a *app) main(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		// Whoever read the results has seen enough, as in `skillsd list | head`.
+		// The reader of the results has seen enough, as in `skillsd list | head`.
 		return exitFailure
 	}
-	// What cobra itself refuses (unknown commands and flags, wrong arguments) is a usage error.
+	// Errors of cobra itself (unknown commands and flags, wrong arguments) are usage errors.
 	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
 	if !errors.As(err, &exit) && errors.Is(err, errRun) {
 		exit = &exitError{Code: exitFailure, Err: err}
 	}
 	if exit.Err != nil {
-		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err), flagHint(cmd.CommandPath(), cmd.Flags(), exit.Flag))
+		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err),
+			flagHint(cmd.CommandPath(), cmd.Flags(), exit.Flag))
 		text, suggestion := unknownCommand(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
 		for line := range strings.SplitSeq(text, "\n") {
 			a.say("error", line)
@@ -64,8 +64,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return exit.ExitCode()
 }
 
-// say prints a line of the command itself. Its text may quote foreign names. A hint is not folded: it
-// may be a command to copy.
+// say prints a line of the command itself, which may quote names of others. A hint is not folded: it may be a
+// command to copy.
 func (a *app) say(kind, text string) {
 	line := "skillsd: " + kind + ": " + report.Printable(text)
 	if kind != "hint" {
@@ -74,8 +74,8 @@ func (a *app) say(kind, text string) {
 	fmt.Fprintln(a.err, line)
 }
 
-// flagHint is where the values of a flag are told: in the help of the command that ran, or in that of serve
-// for one that it takes from environment and file alone.
+// flagHint returns a hint at the help with the values of a flag: that of the command that ran, or that of
+// serve if the command takes the option from environment and file only.
 func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	switch {
 	case flag == "":
@@ -86,7 +86,7 @@ func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	return "see `" + command + " --help`"
 }
 
-// unknownCommand takes cobra's suggestions, which stand on lines of their own, out of a message.
+// unknownCommand separates cobra's suggestions, which are on lines of their own, from a message.
 func unknownCommand(text string) (message, suggestion string) {
 	message, names, ok := strings.Cut(text, "\n\nDid you mean this?\n")
 	if !ok {
@@ -95,11 +95,11 @@ func unknownCommand(text string) (message, suggestion string) {
 	return message, "did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
-// errRun marks errors of a command that ran, as against a command line that could not be read.
+// errRun marks errors of a command that ran, unlike those of a command line that could not be read.
 var errRun = errors.New("run")
 
-// runE adapts a command's run function: whatever it returns is a failure, not a usage error,
-// unless it says otherwise.
+// runE adapts a command's run function. Its error is a failure, not a usage error, unless it chooses its
+// own exit code.
 func runE(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := run(cmd.Context(), args)
@@ -117,17 +117,18 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skillsd",
 		Short: "Serve Agent Skills over MCP, guarded and recorded",
-		Long: "skillsd serves folders of Agent Skills to any MCP client. Skills are loaded on demand, every file is a\n" +
-			"resource, scripts run only when allowlisted and only in a sandbox, and each session leaves a record\n" +
-			"that can be verified.\n\n" +
+		Long: "skillsd serves directories of Agent Skills to any MCP client. It loads skills on " +
+			"demand, serves every file as a resource, runs scripts only if they are allowlisted and only " +
+			"in a sandbox, and leaves a record of each session that can be verified.\n\n" +
 			"  skillsd install ./my-skills --all      skills of a directory, a zip or git\n" +
 			"  skillsd list                           what is served, and what is wrong\n" +
 			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
 			"  skillsd setup claude --write           connect Claude Code\n" +
-			"  skillsd doctor                         what is missing, and what mends it\n" +
+			"  skillsd doctor                         what is missing, and what to do\n" +
 			"  skillsd session show                   what a model was shown and ran\n\n" +
-			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; more is in\n" +
-			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands and names.",
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see " +
+			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands " +
+			"and names.",
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.loadConfig(cmd) },
@@ -136,33 +137,49 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&a.File, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
-	flags.StringVar(&a.State, "state", "", "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else ~/.local/state/skillsd)")
+	flags.StringVar(&a.File, "config", "",
+		"configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else "+
+			"~/.config/skillsd/config.yaml)")
+	flags.StringVar(&a.State, "state", "",
+		"`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else "+
+			"~/.local/state/skillsd)")
 	flags.StringVar(&a.Artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
-	cmd.AddCommand(newServeCmd(a), newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a), newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a), newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a), newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a), newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd))
+	cmd.AddCommand(
+		newServeCmd(a),
+		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
+		newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a),
+		newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a),
+		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a),
+		newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
+		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
+	)
 	a.setCompletion(cmd)
 	documentOutputs(cmd)
 	return cmd
 }
 
-// stateDir is --state or its default.
+// stateDir returns --state or its default.
 func (a *app) stateDir() (string, error) { return a.StateDir() }
 
-// artifactDir is --artifact-root or its default.
+// artifactDir returns --artifact-root or its default.
 func (a *app) artifactDir() (string, error) { return a.ArtifactDir() }
 
-// withoutConfig annotates commands that need no configuration, so that a broken one does not stop
-// them.
+// withoutConfig annotates commands that need no configuration, so that they work with a broken one.
 const withoutConfig = "without-config"
 
-// configures annotates a command with the names of those of its flags, with blanks between, that get what
-// environment and file say before it runs; it looks after the others itself.
+// configures annotates a command with the flags, separated by blanks, that get their values from
+// environment and file before it runs. The command itself does that for its other flags.
 const configures = "configures"
 
-// loadConfig reads the configuration and gives the flags of a command what it says.
+// cobrasCommands are the commands that cobra adds; a completion reads the configuration when it needs it.
+var cobrasCommands = []string{
+	"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd,
+}
+
+// loadConfig reads the configuration and sets the flags of a command by it.
 func (a *app) loadConfig(cmd *cobra.Command) error {
 	for c := cmd; c != nil; c = c.Parent() {
-		if c.Annotations[withoutConfig] != "" || slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, c.Name()) {
+		if c.Annotations[withoutConfig] != "" || slices.Contains(cobrasCommands, c.Name()) {
 			return nil
 		}
 	}
@@ -182,5 +199,12 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 
 // serveOptions returns the options of a server in this process.
 func (a *app) serveOptions() *serve.Options {
-	return &serve.Options{Process: &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version, FindSession: a.sessionID}
+	return &serve.Options{
+		Process:     &a.Process,
+		In:          a.in,
+		Out:         a.out,
+		Err:         a.err,
+		Version:     readBuild().Version,
+		FindSession: a.sessionID,
+	}
 }

@@ -6,55 +6,65 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/provenance"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 )
 
-// completionTime is how long a shell may wait for a list; it gets none after that.
+// completionTime is how long a shell waits for a list at most; after that it gets none.
 const completionTime = 2 * time.Second
 
-// completer finds what may stand in the place of a word.
+// completer returns the words that can replace the one that is being typed.
 type completer = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
 
-// setCompletion gives the commands below root what a shell asks for: names of skills and scripts, ids
-// of sessions, profiles, and the words that options have.
+// setCompletion sets what the commands below root complete, besides commands and flags: names of skills and
+// scripts, ids of sessions, profiles, and the words that an option can have.
 func (a *app) setCompletion(root *cobra.Command) {
+	skillNames, scripts := a.complete(a.skillNames), a.complete(a.scripts)
+	sessions, profiles := a.complete(a.sessionIDs), a.complete(a.profileNames)
 	arguments := map[string]completer{
-		"show": first(a.completeSkills), "allow": first(a.completeScripts),
-		"session show": first(a.completeSessions), "session verify": first(a.completeSessions),
-		"session replay": first(a.completeSessions), "session export": first(a.completeSessions),
-		"disallow": first(a.completeAllowed), "run": a.completeRun,
-	}
-	// Flags of one command that take a word.
-	words := map[string]completer{
-		"list --state":    fixed([]string{string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled), string(skills.StateUnavailable), stateBroken}),
-		"prompt --format": fixed([]string{"xml", "text"}), "prompt --location": fixed([]string{"path", "uri"}),
-		"session export --format": fixed([]string{"json", "intoto"}),
-		"install --tier":          fixed(skills.TierNames()),
+		"show":           first(skillNames),
+		"run":            a.completeRun,
+		"allow":          first(scripts),
+		"disallow":       first(a.complete(a.allowedScripts)),
+		"session show":   first(sessions),
+		"session verify": first(sessions),
+		"session replay": first(sessions),
+		"session export": first(sessions),
 	}
 	flags := map[string]completer{
-		"skill": a.completeSkills, "pin-skill": a.completeSkills, "name-only": a.completeSkills, "disable-skill": a.completeSkills,
-		"allow-skill-script": a.completeScripts, "resume": a.completeSessions, "profile": a.completeProfiles,
+		"skill":              skillNames,
+		"pin-skill":          skillNames,
+		"name-only":          skillNames,
+		"disable-skill":      skillNames,
+		"allow-skill-script": scripts,
+		"resume":             sessions,
+		"profile":            profiles,
+		// Flags with one name that differ by command have the command in front.
+		"list --state": fixed(string(skills.StateEnabled), string(skills.StateHidden),
+			string(skills.StateDisabled), string(skills.StateUnavailable), stateBroken),
+		"prompt --format":         fixed("xml", "text"),
+		"prompt --location":       fixed("path", "uri"),
+		"session export --format": fixed("json", "intoto"),
+		"install --tier":          fixed(skills.TierNames()...),
 	}
 	for _, option := range config.Options() {
-		if words := option.Tag.Get("enum"); option.Flag != "" && option.Tag.Get("keys") == "" && words != "" {
-			flags[option.Flag] = fixed(strings.Split(words, "|"))
-		}
-	}
-	for _, option := range config.Options() {
-		if path := option.Tag.Get("path"); path == "" && flags[option.Flag] == nil && option.Flag != "skills-root" {
+		words := option.Tag.Get("enum")
+		switch {
+		case option.Flag == "" || flags[option.Flag] != nil:
+		case words != "" && option.Tag.Get("keys") == "":
+			flags[option.Flag] = fixed(strings.Split(words, "|")...)
+		case option.Tag.Get("path") == "" && option.Flag != "skills-root":
 			flags[option.Flag] = cobra.NoFileCompletions
 		}
 	}
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
-		// Alone it would take any word for a question about itself.
+		// Without these, "completion" would accept any word and print its help.
 		completion.Args = cobra.NoArgs
 		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
@@ -65,12 +75,12 @@ func (a *app) setCompletion(root *cobra.Command) {
 			cmd.ValidArgsFunction = arguments[name]
 		}
 		cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
-			complete := words[name+" --"+flag.Name]
+			complete := flags[name+" --"+flag.Name]
 			if complete == nil {
 				complete = flags[flag.Name]
 			}
 			if complete != nil {
-				// It fails only for a flag that has one already.
+				// It fails only for a flag that is registered already.
 				_ = cmd.RegisterFlagCompletionFunc(flag.Name, complete)
 			}
 		})
@@ -81,7 +91,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 	visit(root)
 }
 
-// first completes the first argument only.
+// first limits a completer to the first argument.
 func first(complete completer) completer {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -91,17 +101,35 @@ func first(complete completer) completer {
 	}
 }
 
-func fixed(words []string) completer {
+func fixed(words ...string) completer {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completionSnapshot scans the roots that the flags of a command line and the configuration name.
-func (a *app) completionSnapshot(ctx context.Context, cmd *cobra.Command) (*skills.Snapshot, error) {
-	if err := a.loadConfig(cmd); err != nil {
-		return nil, err
+// typed is a command line that is being completed.
+type typed struct {
+	cmd  *cobra.Command
+	word string // the last one, which is not complete
+}
+
+// complete returns a completer of words that depend on the configuration. An error gives no words: a shell
+// has no place for it.
+func (a *app) complete(words func(context.Context, typed) ([]string, cobra.ShellCompDirective)) completer {
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		if a.loadConfig(cmd) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found, directive := words(ctx, typed{cmd, word})
+		return found, directive | cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completionSkills returns the skills below the roots that a command line and the configuration name; none on
+// an error.
+func (a *app) completionSkills(ctx context.Context, cmd *cobra.Command) []*skills.Skill {
 	roots := config.RootOptions{}
 	if specs, err := cmd.Flags().GetStringArray("skills-root"); err == nil {
 		roots.Specs = specs
@@ -109,77 +137,74 @@ func (a *app) completionSnapshot(ctx context.Context, cmd *cobra.Command) (*skil
 	roots.NoDefaults, _ = cmd.Flags().GetBool("no-default-roots")
 	found, err := roots.Resolve(&a.Process)
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	scan := roots.ScanOptions()
 	if state, err := a.stateDir(); err == nil {
 		scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	}
-	return skills.Scan(ctx, found, scan)
+	snapshot, err := skills.Scan(ctx, found, scan)
+	if err != nil {
+		return nil
+	}
+	return snapshot.Skills
 }
 
-func (a *app) completeSkills(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-	defer cancel()
-	snapshot, err := a.completionSnapshot(ctx, cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (a *app) skillNames(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	for _, skill := range snapshot.Skills {
-		if strings.HasPrefix(skill.Path, word) && report.Printable(skill.Path) == skill.Path {
-			// What a skill says of itself reaches the terminal: one line, nothing that moves its cursor.
-			names = append(names, cobra.CompletionWithDesc(skill.Path, report.Shorten(skill.Frontmatter.Description, 60)))
+	for _, skill := range a.completionSkills(ctx, line.cmd) {
+		// Names and descriptions reach the terminal: one line, and nothing that moves its cursor.
+		if strings.HasPrefix(skill.Path, line.word) && report.Printable(skill.Path) == skill.Path {
+			about := report.Shorten(skill.Frontmatter.Description, 60)
+			names = append(names, cobra.CompletionWithDesc(skill.Path, about))
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names, 0
 }
 
-// completeScripts completes SKILL:scripts/PATH; the scripts are looked for once the skill is named.
-func (a *app) completeScripts(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	name, _, named := strings.Cut(word, ":")
+// scripts completes SKILL:scripts/PATH, first the skill and then its scripts.
+func (a *app) scripts(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
+	name, _, named := strings.Cut(line.word, ":")
 	if !named {
-		names, directive := a.completeSkills(cmd, args, word)
+		names, _ := a.skillNames(ctx, line)
 		for i, one := range names {
 			path, _, _ := strings.Cut(one, "\t")
 			names[i] = path + ":"
 		}
-		return names, directive | cobra.ShellCompDirectiveNoSpace
+		return names, cobra.ShellCompDirectiveNoSpace
 	}
-	scripts := a.scriptsOf(cmd, name)
+	scripts := a.scriptsOf(ctx, line.cmd, name)
 	for i := range scripts {
 		scripts[i] = name + ":" + scripts[i]
 	}
-	return scripts, cobra.ShellCompDirectiveNoFileComp
+	return scripts, 0
 }
 
-// completeRun completes a skill, then the path of one of its scripts. What follows is the script's.
-func (a *app) completeRun(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	switch {
-	case len(args) == 0:
-		return a.completeSkills(cmd, args, word)
-	case len(args) == 1:
-		return a.scriptsOf(cmd, args[0]), cobra.ShellCompDirectiveNoFileComp
+// completeRun completes a skill and a path of one of its scripts. The arguments of the script may be files.
+func (a *app) completeRun(
+	cmd *cobra.Command, args []string, word string,
+) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return nil, cobra.ShellCompDirectiveDefault
+	return a.complete(func(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return a.skillNames(ctx, line)
+		}
+		return a.scriptsOf(ctx, cmd, args[0]), 0
+	})(cmd, args, word)
 }
 
-// scriptsOf are the paths of the scripts of a skill, none when they cannot be found in time.
-func (a *app) scriptsOf(cmd *cobra.Command, name string) []string {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-	defer cancel()
-	snapshot, err := a.completionSnapshot(ctx, cmd)
-	if err != nil {
-		return nil
-	}
+// scriptsOf returns the paths of the scripts of a skill.
+func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name string) []string {
 	var scripts []string
-	for _, skill := range snapshot.Skills {
+	for _, skill := range a.completionSkills(ctx, cmd) {
 		if skill.Path != name {
 			continue
 		}
 		index, err := skill.Index(ctx)
 		if err != nil {
-			break
+			return nil
 		}
 		for _, resource := range index.Resources {
 			if resource.Kind == skills.KindScript && report.Printable(resource.Path) == resource.Path {
@@ -190,42 +215,33 @@ func (a *app) scriptsOf(cmd *cobra.Command, name string) []string {
 	return scripts
 }
 
-func (a *app) completeSessions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if a.loadConfig(cmd) != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (a *app) sessionIDs(ctx context.Context, _ typed) ([]string, cobra.ShellCompDirective) {
 	records, _, err := a.records()
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil, 0
 	}
 	defer records.Close()
-	sessions, _ := provenance.ListSessions(cmd.Context(), records)
+	sessions, _ := provenance.ListSessions(ctx, records) // those that can be read
 	ids := []string{cobra.CompletionWithDesc("latest", "the newest")}
 	for _, s := range sessions {
-		ids = append(ids, cobra.CompletionWithDesc(s.ID, s.CreatedAt.Local().Format(time.DateTime)+", "+report.Plural(s.Counts.Runs, "run")))
+		about := s.CreatedAt.Local().Format(time.DateTime) + ", " + report.Plural(s.Counts.Runs, "run")
+		ids = append(ids, cobra.CompletionWithDesc(s.ID, about))
 	}
-	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	return ids, cobra.ShellCompDirectiveKeepOrder
 }
 
-func (a *app) completeProfiles(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if a.loadConfig(cmd) != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
+func (a *app) profileNames(context.Context, typed) (names []string, _ cobra.ShellCompDirective) {
 	for _, profile := range a.Cfg.Keys.PolicyProfiles() {
 		names = append(names, profile.Name)
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names, 0
 }
 
-// completeAllowed completes scripts that the configuration allows.
-func (a *app) completeAllowed(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	if a.loadConfig(cmd) == nil {
-		for _, key := range a.Cfg.Keys.Allow {
-			script, _, _ := strings.Cut(key.Script, "@")
-			names = append(names, report.Printable(script))
-		}
+// allowedScripts completes the scripts that the configuration allows.
+func (a *app) allowedScripts(context.Context, typed) (names []string, _ cobra.ShellCompDirective) {
+	for _, key := range a.Cfg.Keys.Allow {
+		script, _, _ := strings.Cut(key.Script, "@")
+		names = append(names, report.Printable(script))
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names, 0
 }

@@ -48,24 +48,7 @@ func setHelp(root *cobra.Command) {
 		Use:    "help [COMMAND | TOPIC]",
 		Short:  "Show the help of a command or a topic",
 		Hidden: true, Annotations: map[string]string{withoutConfig: "true"},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			cmd, _, err := root.Find(args)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			var words []string
-			for _, sub := range cmd.Commands() {
-				if sub.IsAvailableCommand() {
-					words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
-				}
-			}
-			if cmd == root && len(args) == 0 {
-				for _, topic := range topics() {
-					words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
-				}
-			}
-			return words, cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: completeHelp,
 		RunE: func(help *cobra.Command, args []string) error {
 			name := strings.Join(args, " ")
 			for _, topic := range topics() {
@@ -76,12 +59,33 @@ func setHelp(root *cobra.Command) {
 			}
 			cmd, _, err := root.Find(args)
 			if err != nil {
-				return usageError("see `skillsd help`, which lists commands and topics", "there is no help on %q", name)
+				return usageError("see `skillsd help`, which lists commands and topics",
+					"there is no help on %q", name)
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()
 		},
 	})
+}
+
+// completeHelp completes commands and topics.
+func completeHelp(help *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cmd, _, err := help.Root().Find(args)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var words []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			words = append(words, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+		}
+	}
+	if !cmd.HasParent() && len(args) == 0 {
+		for _, topic := range topics() {
+			words = append(words, cobra.CompletionWithDesc(topic.name, topic.title))
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
 //go:embed topics/*.md

@@ -14,17 +14,20 @@ import (
 )
 
 func main() {
-	// A sandboxed script is started by this very binary; the helper never returns from here.
+	// This binary also starts sandboxed scripts; then the next line does not return.
 	native.MaybeHelper()
-	// A client that closed its end is an end like EOF, not a reason to die.
+	// A client that closed its end is like the end of the input, not a reason to die.
 	signal.Ignore(syscall.SIGPIPE)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	// A terminal that is closed ends a run in good order; started by nohup it is to go on.
+	// A run ends in good order when its terminal is closed, unless nohup started it.
 	if !signal.Ignored(syscall.SIGHUP) {
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, Process: config.Process{Env: os.LookupEnv, Environ: os.Environ}}
+	a := &app{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		Process: config.Process{Env: os.LookupEnv, Environ: os.Environ},
+	}
 	code := a.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -29,16 +29,18 @@ func newPromptCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prompt",
 		Short: "Print the catalog of skills for a system prompt",
-		Long: "Print the skills a model may see, for a system prompt: as xml an <available_skills> element with name,\n" +
-			"description and location of each, escaped, as text one line for each. Where a budget is given and not\n" +
-			"all fits, descriptions are shortened first and names are left out last.",
+		Long: "Print the skills that a model may see, for a system prompt: as xml an element " +
+			"<available_skills> with the name, description and location of each, escaped, or as text one " +
+			"line for each. If a budget is given and not all of it fits, descriptions are shortened first " +
+			"and names are left out last.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Format, "format", "xml", "`FORMAT`: xml or text")
-	cmd.Flags().IntVar(&opts.Budget, "budget", 0, "most characters to print; 0 for all there are")
-	cmd.Flags().StringVar(&opts.Location, "location", "path", "`PLACE` that xml gives as location: path, of SKILL.md on this machine, or uri, the skill:// one")
+	cmd.Flags().IntVar(&opts.Budget, "budget", 0, "most characters to print; 0 for no limit")
+	cmd.Flags().StringVar(&opts.Location, "location", "path",
+		"`PLACE` that xml gives as location: path, of SKILL.md on this machine, or uri, the skill:// one")
 	return cmd
 }
 
@@ -67,7 +69,8 @@ func (o *promptOptions) run(ctx context.Context) error {
 	}
 	text := catalog.Render(all, render)
 	if text == "" && len(all) > 0 {
-		return usageError("give more, or leave it out", "--budget: not even the count of the skills fits %d characters", o.Budget)
+		return usageError("give more, or leave it out",
+			"--budget: not even the count of the skills fits %d characters", o.Budget)
 	}
 	if text != "" {
 		text += "\n"
@@ -75,12 +78,14 @@ func (o *promptOptions) run(ctx context.Context) error {
 	if _, err := fmt.Fprint(o.app.out, text); err != nil {
 		return err
 	}
-	missing := slices.DeleteFunc(diagnosticRows(snapshot.Diagnostics), func(d diagnosticRow) bool { return d.Severity != skills.Error })
+	missing := slices.DeleteFunc(diagnosticRows(snapshot.Diagnostics), func(d diagnosticRow) bool {
+		return d.Severity != skills.Error
+	})
 	return printDiagnostics(o.app.err, missing, maxListed)
 }
 
-// location is the file of a skill, its directory free of links. A skill in an archive has none but
-// its URI.
+// location returns the file of a skill, with links in its directory resolved, or the URI of a skill in an
+// archive.
 func location(sk *skills.Skill) string {
 	if sk.Root.FS != nil {
 		return sk.URI(sk.File)

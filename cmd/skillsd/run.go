@@ -38,10 +38,11 @@ type runOptions struct {
 // others are about clients and how they are served; for those the configuration applies.
 func runFlags() []string {
 	return []string{
-		"skills-root", "allow-root", "scan-limit", "strict-roots", "no-default-roots", "allow-shadow", "disable-skill",
-		"validation", "allow-tool", "allow-skill-script", "cfc-enforcement-mode", "prompt-slot-role", "release",
-		"allowed-tools", "tier-scripts", "profile", "skill-script-execution-target", "workspace",
-		"workspace-from-client", "limit", "sandbox", "sign-key", "keep-shown", "run-manifest",
+		"skills-root", "allow-root", "scan-limit", "strict-roots", "no-default-roots", "allow-shadow",
+		"disable-skill", "validation", "allow-tool", "allow-skill-script", "cfc-enforcement-mode",
+		"prompt-slot-role", "release", "allowed-tools", "tier-scripts", "profile",
+		"skill-script-execution-target", "workspace", "workspace-from-client", "limit", "sandbox",
+		"sign-key", "keep-shown", "run-manifest",
 	}
 }
 
@@ -50,18 +51,19 @@ func newRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SKILL scripts/PATH [-- ARG...]",
 		Short: "Run a script of a skill as the tool run_skill_script would",
-		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: with the same " +
-			"configuration, rules, sandbox and record.\n\n" +
+		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it: " +
+			"with the same configuration, rules, sandbox and record.\n\n" +
 			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
-			"The words after -- go to the script as they are, without a shell. When the script has ended, its stdout is " +
-			"printed on stdout and its stderr on stderr: byte for byte in a pipe, on a terminal without what would control " +
-			"it. Of a long stream the beginning and the end are printed, as the tool returns them; the record has the rest. " +
-			"The last line on stderr says how the run ended and how to look at its record.\n\n" +
-			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is refused. Nothing in a " +
-			"command line shows who wants a run: --prompt-slot-role direct-command, or the same in the configuration, " +
-			"says that you do.\n\n" +
-			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a limit; 1 it was " +
-			"refused, canceled or could not be run; 2 usage.",
+			"The words after -- go to the script as they are, without a shell. When the script has ended, " +
+			"its stdout is printed on stdout and its stderr on stderr: byte for byte in a pipe, on a " +
+			"terminal without what would control it. Of a long stream the beginning and the end are " +
+			"printed, as the tool returns them; the record has the rest. The last line on stderr says how " +
+			"the run ended and how to look at its record.\n\n" +
+			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is refused. " +
+			"Nothing in a command line shows who wants a run: --prompt-slot-role direct-command, or the " +
+			"same in the configuration, says that you do.\n\n" +
+			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a " +
+			"limit; 1 it was refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,
 		RunE: runE(opts.run),
 	}
@@ -73,9 +75,11 @@ func newRunCmd(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Cwd, "cwd", "", "working `DIR` of the script below /workspace, /skill or /tmp")
 	flags.DurationVar(&opts.Timeout, "timeout", 0,
-		"`DURATION` until the script and all it started are killed, such as 90s; else that of its entry or of --limit")
+		"`DURATION` until the script and all it started are killed, such as 90s; else that of its entry or "+
+			"of --limit")
 	flags.BoolVar(&opts.Stdin, "stdin", false, "pass standard input to the script, at most 1 MiB")
-	flags.BoolVar(&opts.JSON, "json", false, "print the result or the denial as JSON instead of what the script printed")
+	flags.BoolVar(&opts.JSON, "json", false,
+		"print the result or the denial as JSON instead of what the script printed")
 	return cmd
 }
 
@@ -100,7 +104,8 @@ func runArgs(cmd *cobra.Command, args []string) error {
 			"run takes a skill and a script, but there is also %q", config.Clip(args[2]))
 	case own == 1:
 		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
-			return usageError(report.ShellLine("skillsd", "run", skill, path), "run takes the skill and the script as two words")
+			return usageError(report.ShellLine("skillsd", "run", skill, path),
+				"run takes the skill and the script as two words")
 		}
 		return usageError(form+"; "+lists(), "run takes a skill and a script")
 	}
@@ -109,7 +114,13 @@ func runArgs(cmd *cobra.Command, args []string) error {
 
 // run does what a client does: it opens a session, loads the skill and calls the tool.
 func (o *runOptions) run(ctx context.Context, args []string) (err error) {
-	request := session.RunRequest{Skill: args[0], Path: args[1], Args: args[2:], Cwd: o.Cwd, Timeout: o.Timeout}
+	request := session.RunRequest{
+		Skill:   args[0],
+		Path:    args[1],
+		Args:    args[2:],
+		Cwd:     o.Cwd,
+		Timeout: o.Timeout,
+	}
 	const most = mcpserver.MaxTimeoutMs * time.Millisecond
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
 		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s",

@@ -38,16 +38,17 @@ func newSetupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup",
 		Short: "Connect a client: print or write its configuration",
-		Long: "Print what a client needs to use skillsd: the block for its file, and its own command. The words behind -- are " +
-			"flags of `skillsd serve`. They are checked, and relative paths in them become absolute, except in the file of " +
-			"a project:\n\n" +
+		Long: "Print what a client needs to use skillsd: the block for its file, and its own command. " +
+			"The words behind -- are flags of `skillsd serve`. They are checked, and relative paths in " +
+			"them become absolute, except in the file of a project:\n\n" +
 			"  skillsd setup claude -- --skills-root ~/skills\n" +
 			"  skillsd setup claude --write -- --skills-root ~/skills\n" +
 			"  skillsd setup codex --http https://skills.example.com/mcp \\\n" +
 			"    --token-env SKILLS_TOKEN --write\n\n" +
-			"--write runs the client's own command and shows what it prints; what no command of the client does is written " +
-			"into its file. A copy of the file is kept as FILE.skillsd-backup. --remove removes the entry of that name. " +
-			"An entry of the same name that does not lead to skillsd is never changed, and no secret is ever written.",
+			"--write runs the client's own command and shows what it prints; what no command of the client " +
+			"does is written into its file. A copy of the file is kept as FILE.skillsd-backup. --remove " +
+			"removes the entry of that name. An entry of the same name that does not lead to skillsd is " +
+			"never changed, and no secret is ever written.",
 		Annotations: map[string]string{withoutConfig: "true"},
 		Args:        cobra.NoArgs,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -63,7 +64,8 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   client.Name + " [flags] [-- SERVE-FLAGS]",
 		Short: "Connect " + client.Title,
-		Long:  "Print what " + client.Title + " needs to use skillsd, or set it up. See `skillsd setup --help`.",
+		Long: "Print what " + client.Title + " needs to use skillsd, or set it up. " +
+			"See `skillsd setup --help`.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return fmt.Errorf("unexpected %q; the flags of serve come after --", args[0])
@@ -75,19 +77,21 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Name, "name", "skills", "`NAME` of the server in the client")
-	flags.StringVar(&opts.URL, "http", "", "connect to a server that runs at this `URL`, instead of starting one")
+	flags.StringVar(&opts.URL, "http", "",
+		"connect to a server that runs at this `URL`, instead of starting one")
 	if client.TokenEnv {
 		flags.StringVar(&opts.TokenEnv, "token-env", "",
 			"with --http: send the token in the variable `NAME` of the client's environment")
 	}
 	if client.Project {
 		flags.StringVar(&opts.Project, "project", "",
-			"use the .mcp.json of the project in `DIR`, which everyone who works in it shares, instead of the user's file")
+			"use the .mcp.json of the project in `DIR`, which everyone who works in it shares, instead of "+
+				"the user's file")
 	}
 	if client.Approve {
 		flags.BoolVar(&opts.Approve, "approve-scripts", false,
-			"let the client run allowlisted scripts without asking, which it needs to run any without a terminal; "+
-				"stays until --remove")
+			"let the client run allowlisted scripts without asking, which it needs to run any without a "+
+				"terminal; stays until --remove")
 	}
 	flags.BoolVar(&opts.Write, "write", false, "set up the client")
 	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
@@ -149,10 +153,12 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	}
 	for _, arg := range e.CommandLine() {
 		if strings.ToValidUTF8(arg, "") != arg || strings.ContainsAny(arg, "\x00\r\n") {
-			return nil, usageError("leave out the line break or the byte that is not text", "%q cannot be in the client's file", arg)
+			return nil, usageError("leave out the line break or the byte that is not text",
+				"%q cannot be in the client's file", arg)
 		}
 		if o.client.Expands && strings.Contains(arg, "${") {
-			return nil, usageError("use a path without ${", "%s would put a variable into %q", o.client.Title, arg)
+			return nil, usageError("use a path without ${",
+				"%s would put a variable into %q", o.client.Title, arg)
 		}
 	}
 	return e, nil
@@ -161,15 +167,18 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 // remote completes the entry of a server that runs at a URL.
 func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	if len(args) > 0 {
-		return usageError("give them where that server is started", "flags of serve have no effect on a server at a URL")
+		return usageError("give them where that server is started",
+			"flags of serve have no effect on a server at a URL")
 	}
 	at, err := url.Parse(o.URL)
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-		return usageError("for example http://127.0.0.1:8080/mcp", "--http: %q is not an http or https URL", config.Clip(o.URL))
+		return usageError("for example http://127.0.0.1:8080/mcp",
+			"--http: %q is not an http or https URL", config.Clip(o.URL))
 	case at.User != nil || at.RawQuery != "" || at.Fragment != "":
 		return usageError("give a token with --token-env",
-			"--http: a URL with a user, a query or a fragment may hold a secret, which would be written into a file")
+			"--http: a URL with a user, a query or a fragment may hold a secret, which would be written "+
+				"into a file")
 	case strings.Contains(o.URL, "${"):
 		return usageError("write it out", "--http: the URL holds a variable")
 	}
@@ -177,14 +186,15 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 		at.Path = "/mcp"
 	}
 	if o.TokenEnv != "" && !envName.MatchString(o.TokenEnv) {
-		return usageError("give the name of a variable, never the token", "--token-env cannot name a variable")
+		return usageError("give the name of a variable, never the token",
+			"--token-env cannot name a variable")
 	}
 	e.URL, e.TokenEnv = at.String(), o.TokenEnv
 	return nil
 }
 
-// command returns the program that the client starts. A link in PATH that leads to this program is better than
-// its target, which an update may move. The file of a project names no place on this machine.
+// command returns the program that the client starts. A link in PATH that leads to this program is better
+// than its target, which an update may move. The file of a project names no place on this machine.
 func (o *setupOptions) command() (string, error) {
 	if o.Project != "" {
 		return "skillsd", nil
@@ -222,7 +232,8 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	words := []string{"serve"}
 	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
 		if flag.Name == "http" || flag.Name == "unix" {
-			return errors.New("the client starts a server of its own over stdio; for one that runs give --http before --")
+			return errors.New("the client starts a server of its own over stdio; " +
+				"for one that runs give --http before --")
 		}
 		if err := flags.Set(flag.Name, value); err != nil {
 			return err
@@ -248,7 +259,8 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	}
 	if err != nil {
 		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err),
-			Hint: "see `skillsd serve --help`; they come after --: skillsd setup " + o.client.Name + " -- --skills-root DIR"}
+			Hint: "see `skillsd serve --help`; they come after --: " +
+				"skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
 	return words, nil
 }
@@ -259,7 +271,8 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
 	for _, option := range config.Options() {
 		how := option.Tag.Get("path")
-		isPath = isPath || option.Flag == flag && (how == "true" || how == "or-url" && !strings.Contains(value, "://"))
+		isURL := how == "or-url" && strings.Contains(value, "://")
+		isPath = isPath || option.Flag == flag && how != "" && !isURL
 	}
 	before, path := "", value
 	if flag == "skills-root" {
@@ -274,7 +287,8 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	case !isPath || path == "":
 		return value, nil
 	case path == "~" || strings.HasPrefix(path, "~/"):
-		return "", fmt.Errorf("--%s: the shell left ~ as it is in %q; put a space before the path, or write it out", flag, value)
+		return "", fmt.Errorf("--%s: the shell left ~ as it is in %q; "+
+			"put a space before the path, or write it out", flag, value)
 	case o.Project != "":
 		return value, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 )
 
-// build is what the binary knows of itself.
+// build is what the binary knows about itself.
 type build struct {
 	Version   string   `json:"version"`
 	Revision  string   `json:"revision,omitempty"`
@@ -26,7 +26,12 @@ type build struct {
 }
 
 func readBuild() build {
-	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocols: mcpserver.ProtocolVersions()}
+	b := build{
+		Version:   "devel",
+		Go:        runtime.Version(),
+		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
+		Protocols: mcpserver.ProtocolVersions(),
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -63,7 +68,8 @@ func newVersionCmd(a *app) *cobra.Command {
 			if b.Revision != "" {
 				fmt.Fprintf(a.out, "revision  %s\n", b.Revision)
 			}
-			fmt.Fprintf(a.out, "go        %s %s\nprotocol  %s\n", b.Go, b.Platform, strings.Join(b.Protocols, ", "))
+			fmt.Fprintf(a.out, "go        %s %s\n", b.Go, b.Platform)
+			fmt.Fprintf(a.out, "protocol  %s\n", strings.Join(b.Protocols, ", "))
 			return nil
 		}),
 	}

@@ -152,8 +152,8 @@ func (f jsonFormat) decode(text []byte) (map[string]any, error) {
 	return file, decoder.Decode(&file)
 }
 
-// checkDuplicates refuses a key that occurs twice on the way to a setting of a server: programs differ in which
-// of the two they read.
+// checkDuplicates refuses a key that occurs twice on the way to a setting of a server: programs differ in
+// which of the two they read.
 func checkDuplicates(file hujson.Value) error {
 	places := []*hujson.Value{&file}
 	if servers := file.Find("/mcpServers"); servers != nil {
