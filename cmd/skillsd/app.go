@@ -136,14 +136,7 @@ func newRootCmd(a *app) *cobra.Command {
 	setHelp(cmd)
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
-	flags := cmd.PersistentFlags()
-	flags.StringVar(&a.File, "config", "",
-		"configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else "+
-			"~/.config/skillsd/config.yaml)")
-	flags.StringVar(&a.State, "state", "",
-		"`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else "+
-			"~/.local/state/skillsd)")
-	flags.StringVar(&a.Artifacts, "artifact-root", "", "`DIR` for session records (default <state>/sessions)")
+	a.Register(cmd.PersistentFlags())
 	cmd.AddCommand(
 		newServeCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),

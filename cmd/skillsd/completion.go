@@ -52,13 +52,12 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"session export --format": fixed("json", "intoto"),
 		"install --tier":          fixed(skills.TierNames()...),
 	}
-	for _, option := range config.Options() {
-		words := option.Tag.Get("enum")
+	for _, option := range config.Table() {
 		switch {
 		case option.Flag == "" || flags[option.Flag] != nil:
-		case words != "" && option.Tag.Get("keys") == "":
-			flags[option.Flag] = fixed(strings.Split(words, "|")...)
-		case option.Tag.Get("path") == "" && option.Flag != "skills-root":
+		case option.Words != nil && option.Names == nil:
+			flags[option.Flag] = fixed(option.Words...)
+		case !option.Path.IsPath("") && option.Flag != "skills-root":
 			flags[option.Flag] = cobra.NoFileCompletions
 		}
 	}

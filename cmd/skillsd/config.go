@@ -3,30 +3,29 @@ package main
 import (
 	"context"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/skills"
 )
 
 func newConfigCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show the configuration in effect, and what a configuration file may say",
-		Long: "Every option of the server can be told on the command line, in the environment and in a\n" +
-			"file; what comes first in this order counts:\n\n" +
+		Long: "Every option of the server can be given on the command line, in the environment and in a\n" +
+			"file; the first of these that has it counts:\n\n" +
 			"  1. the flag, such as --log-level debug\n" +
 			"  2. the environment variable of its name, SKILLSD_LOG_LEVEL=debug; one that is\n" +
 			"     empty counts as not set, lists are split at line ends or else at commas\n" +
 			"  3. the file: --config FILE, else SKILLSD_CONFIG, else\n" +
 			"     $XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml,\n" +
-			"     never one in the working directory; /dev/null stands for none\n" +
+			"     never one in the working directory; /dev/null means no file\n" +
 			"  4. the default\n\n" +
-			"A list of one place takes the whole place of a list of another; limits are told apart by\n" +
-			"name. Relative paths in the file are relative to the file, and ~/ is the home directory.",
+			"A list of one place replaces the list of another as a whole; limits are separate by name.\n" +
+			"Relative paths in the file are relative to the file, and ~/ is the home directory.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -34,33 +33,71 @@ func newConfigCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// configSchemaOptions are the flags of config schema, of which there are none.
-type configSchemaOptions struct{ app *app }
-
 func newConfigSchemaCmd(a *app) *cobra.Command {
-	opts := &configSchemaOptions{app: a}
 	return &cobra.Command{
 		Use:         "schema",
 		Short:       "Print the JSON Schema of the configuration file",
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{withoutConfig: "true"},
-		RunE:        runE(func(context.Context, []string) error { return opts.run() }),
+		RunE:        runE(func(context.Context, []string) error { return report.WriteJSON(a.out, config.Schema()) }),
 	}
 }
 
-func (o *configSchemaOptions) run() error {
-	all := newRootCmd(&app{}).PersistentFlags()
-	all.AddFlagSet(serveFlags())
-	schema, err := config.Schema(all)
+// configShowOptions are the flags of config show besides those of serve.
+type configShowOptions struct {
+	app   *app
+	Serve serve.Options
+	Given bool
+	JSON  bool
+}
+
+func newConfigShowCmd(a *app) *cobra.Command {
+	opts := &configShowOptions{app: a, Serve: *a.serveOptions()}
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show every option, its value and where that came from",
+		Long: "Show the options that `skillsd serve` would have with the same flags, each with its value and\n" +
+			"where that came from. Nothing is started; whether a server with them\n" +
+			"could start is what `skillsd doctor` checks. Secrets are shown by their source; their values\n" +
+			"are not read.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(context.Context, []string) error { return opts.run() }),
+	}
+	opts.Serve.Register(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.Given, "given", false, "leave out what has its default")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *configShowOptions) run() error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	rows, err := o.app.Rows(o.Serve.Options, o.Given)
 	if err != nil {
 		return err
 	}
-	return report.WriteJSON(o.app.out, schema)
+	if o.JSON {
+		return report.WriteJSON(o.app.out, rows)
+	}
+	return config.PrintRows(o.app.out, o.app.Cfg.File, rows)
 }
 
-// serveFlags are the flags of serve with the defaults they have.
-func serveFlags() *pflag.FlagSet {
-	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	(&serve.Options{}).Register(flags)
-	return flags
+// check refuses what serve would refuse before it looks at skills, and notes what the run manifest says.
+func (o *configShowOptions) check() error {
+	if _, err := serve.NewLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
+		return err
+	}
+	mode, role := o.Serve.Mode, o.Serve.Role
+	if _, _, err := o.Serve.Decided(); err != nil {
+		return err
+	}
+	for key, changed := range map[string]bool{
+		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
+	} {
+		if changed {
+			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest.Path, Key: key}
+		}
+	}
+	return o.Serve.Choice.Apply(&skills.ScanOptions{}, &o.app.Process)
 }

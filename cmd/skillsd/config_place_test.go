@@ -103,7 +103,7 @@ func TestConfigPrincipals(t *testing.T) {
 			"alice": {Name: "alice"}, "bob": {Name: "bob", Evidence: true, Profile: "p"}, "carol": {Name: "carol", Profile: "p"}, "dave": {Name: "dave", Evidence: true}}},
 	} {
 		opts := loaded(t, file, nil, tt.args...)
-		if got := opts.Process.Cfg.Principals(opts.HTTP.Evidence); !reflect.DeepEqual(got, tt.want) {
+		if got := opts.Process.Cfg.Keys.PolicyPrincipals(opts.HTTP.Evidence); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%v: principals = %v, want %v", tt.args, got, tt.want)
 		}
 	}
@@ -139,35 +139,36 @@ func loaded(t *testing.T, file string, env map[string]string, args ...string) *s
 func sample(t *testing.T, option *config.Option, n int) (yaml, text string) {
 	t.Helper()
 	word := fmt.Sprintf("w%d", n)
-	if enum := option.Tag.Get("enum"); enum != "" {
-		words := strings.Split(enum, "|")
+	if words := option.Words; words != nil {
 		word = words[n%len(words)]
 	}
-	if option.Tag.Get("path") != "" {
+	if option.Path.IsPath("") {
 		word = "/" + word
 	}
-	switch option.Type {
-	case reflect.TypeFor[bool]():
-		text = fmt.Sprint(n%2 == 0)
-	case reflect.TypeFor[float64]():
-		text = fmt.Sprint(n + 10)
-	case reflect.TypeFor[int]():
-		text = fmt.Sprint(n + 100)
-	case reflect.TypeFor[config.Size]():
-		text = fmt.Sprint(n + 1<<24)
-	case reflect.TypeFor[config.Duration]():
-		text = fmt.Sprintf("%ds", n+1)
-	case reflect.TypeFor[[]string]():
-		return "[" + word + "]", word
-	case reflect.TypeFor[[]config.RootKey]():
+	switch option.Key {
+	case "roots":
 		return "[{dir: /" + word + "}]", "user=/" + word
-	case reflect.TypeFor[[]config.AllowKey]():
+	case "allow":
 		return "[{script: \"" + word + ":scripts/x.sh\"}]", word + ":scripts/x.sh"
-	case reflect.TypeFor[map[string]string]():
-		tier := []string{"builtin", "org", "user"}[n%3]
+	case "policy.tier_scripts":
+		tier := option.Names[n]
 		return "{" + tier + ": deny}", tier + "=deny"
-	case reflect.TypeFor[map[string]config.PrincipalKey]():
+	case "principals":
 		return "{" + word + ": {evidence: true}, other: {}}", word
+	}
+	switch option.Value.(type) {
+	case *bool:
+		text = fmt.Sprint(n%2 == 0)
+	case *float64:
+		text = fmt.Sprint(n + 10)
+	case *int:
+		text = fmt.Sprint(n + 100)
+	case *config.Size:
+		text = fmt.Sprint(n + 1<<24)
+	case *config.Duration:
+		text = fmt.Sprintf("%ds", n+1)
+	case *[]string:
+		return "[" + word + "]", word
 	default:
 		text = word
 	}
@@ -177,8 +178,8 @@ func sample(t *testing.T, option *config.Option, n int) (yaml, text string) {
 // Every option that has a flag is told by each of the three, and the order of precedence is the same
 // for all.
 func TestConfigEveryOption(t *testing.T) {
-	for _, option := range config.Options() {
-		if option.Flag == "" {
+	for _, option := range config.Table() {
+		if option.Flag == "" || option.Key == "" {
 			continue
 		}
 		t.Run(option.Key, func(t *testing.T) {
@@ -242,7 +243,7 @@ func valueIn(t *testing.T, file string, env map[string]string, args []string, op
 	if err := a.loadConfig(cmd); err != nil {
 		t.Fatal(err)
 	}
-	return config.Flags{All: root.PersistentFlags(), Own: cmd.Flags()}.Lookup(option.Flag).Value.String(), a.Cfg.Origins[option.Key].Kind
+	return config.Flags{All: root.PersistentFlags(), Own: cmd.Flags()}.Lookup(option).Value.String(), a.Cfg.Origins[option.Key].Kind
 }
 
 // sameSize reports whether two NAME=SIZE mean the same.

@@ -34,8 +34,11 @@ func TestConfigCoversServe(t *testing.T) {
 	}
 	byFlag := map[string]int{}
 	keys := map[string]bool{}
-	for _, option := range config.Options() {
+	for _, option := range config.Table() {
 		byFlag[option.Flag]++
+		if option.Key == "" {
+			continue
+		}
 		if keys[option.Key] {
 			t.Errorf("the key %s is there twice", option.Key)
 		}
@@ -157,17 +160,17 @@ func configured(t *testing.T, file string, env map[string]string, args ...string
 	return code, out.String(), errs.String()
 }
 
-func shown(t *testing.T, file string, env map[string]string, args ...string) map[string]Row {
+func shown(t *testing.T, file string, env map[string]string, args ...string) map[string]config.Row {
 	t.Helper()
 	code, stdout, stderr := configured(t, file, env, append([]string{"config", "show", "--json"}, args...)...)
 	if code != exitOK {
 		t.Fatalf("config show = %d\n%s", code, stderr)
 	}
-	var rows []Row
+	var rows []config.Row
 	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
-	byKey := map[string]Row{}
+	byKey := map[string]config.Row{}
 	for _, row := range rows {
 		byKey[row.Key] = row
 	}
@@ -195,7 +198,7 @@ func TestConfigPrecedence(t *testing.T) {
 		t.Run(tt.key, func(t *testing.T) {
 			option := optionOf(t, tt.key)
 			env := map[string]string{option.Env(): tt.env}
-			for i, row := range []Row{
+			for i, row := range []config.Row{
 				shown(t, tt.file, env, tt.args...)[tt.key],
 				shown(t, tt.file, env)[tt.key],
 				shown(t, tt.file, nil)[tt.key],
@@ -214,7 +217,7 @@ func TestConfigPrecedence(t *testing.T) {
 
 func optionOf(t *testing.T, key string) config.Option {
 	t.Helper()
-	for _, option := range config.Options() {
+	for _, option := range config.Table() {
 		if option.Key == key {
 			return option
 		}
@@ -245,7 +248,7 @@ func TestConfigFlagsMeanTheSame(t *testing.T) {
 	}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
-		for _, option := range config.Options() {
+		for _, option := range config.Table() {
 			flag, own := cmd.LocalNonPersistentFlags().Lookup(option.Flag), serve.Flags().Lookup(option.Flag)
 			if flag == nil || slices.Contains([]string{"skillsd list --state", "skillsd search --limit"}, cmd.CommandPath()+" --"+option.Flag) {
 				continue

@@ -39,7 +39,7 @@ func TestDoctorWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
-		found := (&doctorOptions{app: a}).checkWorkspace(&serve.Options{Process: &a.Process, Workspace: ws + tt.as})
+		found := (&doctorOptions{app: a}).checkWorkspace(&serve.Options{Process: &a.Process, Options: config.Options{Workspace: ws + tt.as}})
 		switch {
 		case tt.want == "" && len(found) > 0:
 			t.Errorf("%s: %q", tt.name, found[0].Fact)

@@ -22,18 +22,6 @@ const helpWidth = 80
 // manyFlags is the number of flags from which they are grouped under headings.
 const manyFlags = 20
 
-// flagHeadings assigns the options of a section of the configuration to a heading.
-var flagHeadings = []struct {
-	title    string
-	sections []string
-}{
-	{"Skills", []string{"roots", "scan", "skills", "catalog", "watch"}},
-	{"What may run, on which evidence", []string{"allow_tools", "allow", "policy"}},
-	{"How scripts run", []string{"workspace", "limits", "sandbox"}},
-	{"HTTP", []string{"http", "principals"}},
-	{"Records, log and metrics", []string{"sessions", "log", "metrics"}},
-}
-
 // setHelp sets the help of a command and of those below it. It does so by functions: a template would keep
 // the linker from leaving out methods that nobody calls, which is a sixth of the program.
 func setHelp(root *cobra.Command) {
@@ -183,10 +171,10 @@ func flagSections(cmd *cobra.Command) []flagSection {
 		own.VisitAll(func(flag *pflag.Flag) { add("Flags", flag) })
 	} else {
 		heading := headings()
-		for _, title := range flagHeadings {
+		for _, title := range config.Sections() {
 			own.VisitAll(func(flag *pflag.Flag) {
-				if heading[flag.Name] == title.title {
-					add(title.title, flag)
+				if heading[flag.Name] == title {
+					add(string(title), flag)
 				}
 			})
 		}
@@ -208,17 +196,11 @@ func flagSections(cmd *cobra.Command) []flagSection {
 }
 
 // headings returns the heading of each flag that is an option of the configuration.
-func headings() map[string]string {
-	headed := map[string]string{}
-	for _, option := range config.Options() {
-		section, _, _ := strings.Cut(option.Key, ".")
-		for _, heading := range flagHeadings {
-			if slices.Contains(heading.sections, section) {
-				headed[option.Flag] = heading.title
-			}
-		}
+func headings() map[string]config.Section {
+	headed := map[string]config.Section{}
+	for _, option := range config.Table() {
+		headed[option.Flag] = option.Section
 	}
-	headed["no-watch"] = headed["watch"]
 	return headed
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
@@ -32,7 +33,7 @@ func outputs() []output {
 	return []output{
 		{command: "allow", typ: reflect.TypeFor[scriptFacts]()},
 		{command: "allow --list", typ: reflect.TypeFor[[]serve.AllowRow]()},
-		{command: "config show", typ: reflect.TypeFor[[]Row]()},
+		{command: "config show", typ: reflect.TypeFor[[]config.Row]()},
 		{command: "doctor", typ: reflect.TypeFor[[]check]()},
 		{command: "install", typ: reflect.TypeFor[installReport]()},
 		{command: "list", typ: reflect.TypeFor[[]skillRow]()},

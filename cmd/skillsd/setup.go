@@ -269,10 +269,8 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 // directory.
 func (o *setupOptions) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
-	for _, option := range config.Options() {
-		how := option.Tag.Get("path")
-		isURL := how == "or-url" && strings.Contains(value, "://")
-		isPath = isPath || option.Flag == flag && how != "" && !isURL
+	for _, option := range config.Table() {
+		isPath = isPath || option.Flag == flag && option.Path.IsPath(value)
 	}
 	before, path := "", value
 	if flag == "skills-root" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -18,14 +19,14 @@ func (d *decoder) refuse(key, format string, args ...any) {
 	d.problems = append(d.problems, Problem{At: d.places[key], Text: key + ": " + fmt.Sprintf(format, args...)})
 }
 
-// checkKeys holds what was read against the rules that no type tells.
-func (d *decoder) checkKeys(keys *Keys) {
-	for i, root := range keys.Roots {
-		if _, err := skills.ParseRoot(root.text()); err != nil {
+// check holds options that were read against the rules that no type has.
+func (d *decoder) check(o *Options) {
+	for i, spec := range o.Roots.Specs {
+		if _, err := skills.ParseRoot(spec); err != nil {
 			d.refuse(fmt.Sprintf("roots[%d]", i), "%s", err)
 		}
 	}
-	for name, secret := range keys.Secrets {
+	for name, secret := range o.Secrets {
 		key := "secrets." + name
 		if err := policy.CheckVariable(name); err != nil {
 			d.refuse(key, "%s", err)
@@ -34,25 +35,25 @@ func (d *decoder) checkKeys(keys *Keys) {
 			d.refuse(key, "needs either env, a variable of the server, or file")
 		}
 	}
-	d.checkAllow(keys)
-	for _, profile := range keys.PolicyProfiles() {
+	d.checkAllow(o)
+	for _, profile := range o.PolicyProfiles() {
 		d.checkProfile("profiles."+profile.Name, profile)
 	}
-	for name, number := range map[string]int64{
-		"timeout": int64(keys.Limits.Timeout), "cpu": int64(keys.Limits.CPU), "memory": int64(keys.Limits.Memory), "files": int64(keys.Limits.Files),
-		"pids": int64(keys.Limits.PIDs), "inodes": int64(keys.Limits.Inodes), "concurrent": int64(keys.Limits.Concurrent),
-	} {
-		if err := checkLimit(name, number); err != nil {
-			d.refuse("limits."+name, "%s", err)
+	for _, option := range o.runTable() {
+		if option.Part == "" {
+			continue
+		}
+		if err := checkLimit(option.Part, option.Value); err != nil {
+			d.refuse(option.Key, "%s", err)
 		}
 	}
 }
 
-func (d *decoder) checkAllow(keys *Keys) {
+func (d *decoder) checkAllow(o *Options) {
 	first := map[string]policy.Entry{}
-	for i, allowed := range keys.Allow {
+	for i := range o.Allow {
 		key := fmt.Sprintf("allow[%d]", i)
-		entry, err := allowed.Entry()
+		entry, err := o.Allow[i].Entry()
 		if err == nil {
 			_, err = policy.NewAllowlist([]policy.Entry{entry})
 		}
@@ -60,14 +61,14 @@ func (d *decoder) checkAllow(keys *Keys) {
 			d.refuse(key, "%s", entryReason(err))
 			continue
 		}
-		for _, name := range allowed.Secrets {
-			if _, ok := keys.Secrets[name]; !ok {
-				names := slices.Collect(maps.Keys(keys.Secrets))
-				d.refuse(key, "no secret %s stands in secrets%s", name, DidYouMean(name, names))
+		for _, name := range entry.Secrets {
+			if _, ok := o.Secrets[name]; !ok {
+				names := slices.Collect(maps.Keys(o.Secrets))
+				d.refuse(key, "there is no secret %s in secrets%s", name, DidYouMean(name, names))
 			}
 		}
-		// Entries of one script and content must agree; comparing all at once would be quadratic.
-		if other, twice := first[entry.Spec()]; twice {
+		// Entries of one script and content must agree; comparing all of them would be quadratic.
+		if other, duplicate := first[entry.Spec()]; duplicate {
 			if _, err := policy.NewAllowlist([]policy.Entry{other, entry}); err != nil {
 				d.refuse(key, "%s", entryReason(err))
 			}
@@ -77,7 +78,7 @@ func (d *decoder) checkAllow(keys *Keys) {
 	}
 }
 
-// entryReason is the reason without the entry, whose place is told beside it.
+// entryReason returns the reason and the script of an entry; its place is added by the caller.
 func entryReason(err error) string {
 	if wrong, ok := errors.AsType[*policy.EntryError](err); ok {
 		return fmt.Sprintf("%s: %s", Clip(wrong.Spec), wrong.Reason)
@@ -85,7 +86,7 @@ func entryReason(err error) string {
 	return err.Error()
 }
 
-// Entry is the entry of the allowlist that the key describes.
+// Entry returns the entry of the allowlist that the key describes.
 func (k *AllowKey) Entry() (policy.Entry, error) {
 	entry, err := policy.ParseEntry(k.Script)
 	if err != nil {
@@ -94,17 +95,51 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 	entry.Tree = digest.Digest(k.Tree)
 	entry.Network, entry.Env, entry.Secrets = k.Network, k.Env, k.Secrets
 	entry.Execution = k.Execution
-	entry.Release, entry.Approve, entry.Target = policy.Release(k.Release), policy.Approve(k.Approve), policy.Target(k.Target)
+	entry.Release, entry.Approve = policy.Release(k.Release), policy.Approve(k.Approve)
+	entry.Target = policy.Target(k.Target)
 	entry.Workspace, entry.Timeout, entry.Memory = k.Workspace, time.Duration(k.Timeout), int64(k.Memory)
 	return entry, nil
 }
+
+// PolicyProfiles returns the profiles of the file, sorted by name.
+func (o *Options) PolicyProfiles() []policy.Profile {
+	var profiles []policy.Profile
+	for _, name := range slices.Sorted(maps.Keys(o.Profiles)) {
+		p := o.Profiles[name]
+		profiles = append(profiles, policy.Profile{
+			Name: name, Skills: p.Skills, Scripts: p.Scripts, Tools: p.Tools, Target: policy.Target(p.Target),
+		})
+	}
+	return profiles
+}
+
+// PolicyPrincipals returns the principals of the file. The names of those whose evidence is believed are separate,
+// because the command line can say them too.
+func (o *Options) PolicyPrincipals(evidence []string) map[string]policy.Principal {
+	principals := map[string]policy.Principal{}
+	for name, p := range o.Principals {
+		principals[name] = policy.Principal{Name: name, Profile: p.Profile}
+	}
+	for _, name := range evidence {
+		p := principals[name]
+		p.Name, p.Evidence = name, true
+		principals[name] = p
+	}
+	return principals
+}
+
+// configName is the name of anything; the packages that use a name have stricter rules.
+var configName = regexp.MustCompile(`^[!-~]{1,200}$`)
+
+// profileName is the name of a profile, which clients may send.
+var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // checkProfile reports what is wrong with the items of a profile, else what is wrong with it as a whole.
 func (d *decoder) checkProfile(key string, profile policy.Profile) {
 	before := len(d.problems)
 	for i, path := range profile.Skills {
 		if clean, err := skills.CleanPath(path); err != nil || clean != path {
-			d.refuse(fmt.Sprintf("%s.skills[%d]", key, i), "%q is no path of a skill", Clip(path))
+			d.refuse(fmt.Sprintf("%s.skills[%d]", key, i), "%q is not the path of a skill", Clip(path))
 		}
 	}
 	for i, script := range profile.Scripts {

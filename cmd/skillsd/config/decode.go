@@ -3,22 +3,34 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
-// maxProblems is how many problems of a configuration file are reported at once.
+// maxProblems is the number of problems of a configuration file that are reported together.
 const maxProblems = 10
 
 // Place is a position in the configuration file; both numbers count from 1.
 type Place struct{ Line, Column int }
+
+func (p Place) String() string {
+	if p.Line == 0 {
+		return ""
+	}
+	text := ":" + strconv.Itoa(p.Line)
+	if p.Column > 0 {
+		text += ":" + strconv.Itoa(p.Column)
+	}
+	return text
+}
 
 // Problem is a fault at one place of a configuration file.
 type Problem struct {
@@ -44,50 +56,48 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (p Place) String() string {
-	if p.Line == 0 {
-		return ""
-	}
-	text := ":" + strconv.Itoa(p.Line)
-	if p.Column > 0 {
-		text += ":" + strconv.Itoa(p.Column)
-	}
-	return text
-}
-
-// configDecoder reads a document into configKeys, strictly: what it does not know is an error with
-// its place.
+// decoder holds the nodes of a document against the table of options. yaml.v3 alone, even with KnownFields, would
+// read `yes` as true, a number as a string and a key without a value, and it names no column.
 type decoder struct {
 	path     func(string) string // resolves a path as the file means it
 	places   map[string]Place
 	problems []Problem
 }
 
-// decodeConfig reads the text of a configuration file. places tells where each key stands that was
-// given. The text is never decoded into anything but nodes, and nodes are read once each: aliases,
-// anchors and merge keys are refused, so what is read is no longer than what is written.
+// decode reads the text of a configuration file. places has the place of each key that was given. The text is never
+// decoded into anything but nodes, and nodes are read once each: aliases, anchors and merge keys are refused, so what
+// is read is no longer than what is written.
 //
-// Errors: []configProblem that is not empty.
-func decode(text []byte, path func(string) string) (keys Keys, places map[string]Place, problems []Problem) {
+// Errors: []Problem that is not empty.
+func decode(text []byte, path func(string) string) (o Options, places map[string]Place, problems []Problem) {
 	d := &decoder{path: path, places: map[string]Place{}}
 	root, problem := parseYAML(text)
 	if problem != nil {
-		return keys, nil, []Problem{*problem}
+		return o, nil, []Problem{*problem}
 	}
 	if root == nil {
-		return keys, d.places, nil
+		return o, d.places, nil
 	}
-	d.decode(root, reflect.ValueOf(&keys).Elem(), "", "")
+	table := slices.DeleteFunc(o.Table(), func(option Option) bool { return option.Key == "" })
+	if d.readable(root, "") {
+		d.object(root, "", table)
+	}
 	if len(d.problems) == 0 {
-		d.checkKeys(&keys)
+		d.check(&o)
+	}
+	for i := range o.Allow {
+		o.AllowScripts = append(o.AllowScripts, o.Allow[i].Script)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Principals)) {
+		if o.Principals[name].Evidence {
+			o.HTTP.Evidence = append(o.HTTP.Evidence, name)
+		}
 	}
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
 	})
-	return keys, d.places, d.problems
+	return o, d.places, d.problems
 }
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func (d *decoder) fail(n *yaml.Node, key, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -97,7 +107,7 @@ func (d *decoder) fail(n *yaml.Node, key, format string, args ...any) {
 	d.problems = append(d.problems, Problem{At: Place{n.Line, n.Column}, Text: text})
 }
 
-// kindOf says what a node is, for messages.
+// kindOf names the kind of a node, for messages.
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -112,56 +122,204 @@ func kindOf(n *yaml.Node) string {
 	return "a string"
 }
 
-// decode reads a node into v. tag is that of the field that holds it, or of the list or mapping
-// around it.
-func (d *decoder) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// readable reports whether a value is one that may be written in a configuration at all, and notes its place.
+func (d *decoder) readable(n *yaml.Node, key string) bool {
+	tags := []string{"!!map", "!!seq", "!!str", "!!bool", "!!int", "!!float", "!!timestamp"}
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		d.fail(n, key, "anchors and aliases are not read; write the value out")
-		return
 	case isNull(n):
 		d.fail(n, key, "has no value; give one or remove the key")
-		return
-	case !slices.Contains([]string{"!!map", "!!seq", "!!str", "!!bool", "!!int", "!!float", "!!timestamp"}, n.ShortTag()):
+	case !slices.Contains(tags, n.ShortTag()):
 		d.fail(n, key, "the tag %s is not read; write the value without it", Clip(n.Tag))
-		return
-	}
-	d.places[key] = Place{n.Line, n.Column}
-	if scalar, ok := v.Addr().Interface().(fromScalar); ok {
-		if n.Kind != yaml.ScalarNode {
-			d.fail(n, key, "is %s, where one value is needed", kindOf(n))
-		} else if err := scalar.setScalar(n.Value); err != nil {
-			d.fail(n, key, "%s", err)
-		}
-		return
-	}
-	switch v.Kind() {
-	case reflect.Struct:
-		d.decodeStruct(n, v, key)
-	case reflect.Map:
-		d.decodeMap(n, v, key, tag)
-	case reflect.Slice:
-		if n.Kind != yaml.SequenceNode {
-			d.fail(n, key, "is %s, not a list", kindOf(n))
-			return
-		}
-		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
-		for i, item := range n.Content {
-			d.decode(item, v.Index(i), fmt.Sprintf("%s[%d]", key, i), tag)
-		}
 	default:
-		d.decodeScalar(n, v, key, tag)
+		d.places[key] = Place{n.Line, n.Column}
+		return true
+	}
+	return false
+}
+
+// entries calls each for the keys of a mapping, in the order of the file, with the node of the key and of its value.
+func (d *decoder) entries(n *yaml.Node, key string, each func(name string, at, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, key, "is %s, not a mapping", kindOf(n))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		at, value := n.Content[i], n.Content[i+1]
+		switch line, duplicate := seen[at.Value]; {
+		case at.Kind == yaml.AliasNode || at.Anchor != "":
+			d.fail(at, key, "anchors and aliases are not read; write the key out")
+		case at.ShortTag() == "!!merge":
+			d.fail(at, key, "merge keys are not read; write the keys out")
+		case at.Kind != yaml.ScalarNode || at.ShortTag() != "!!str":
+			d.fail(at, key, "a key is not a string; put it in quotes")
+		case duplicate:
+			d.fail(at, joinKey(key, at.Value), "duplicate key, first in line %d", line)
+		default:
+			seen[at.Value] = at.Line
+			each(at.Value, at, value)
+		}
 	}
 }
 
-func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
+func joinKey(key, name string) string {
+	name = report.Printable(Clip(name))
+	if key == "" {
+		return name
+	}
+	return key + "." + name
+}
+
+// object reads a mapping with the options of a table, whose keys are relative to it.
+func (d *decoder) object(n *yaml.Node, key string, table []Option) {
+	// The options below one key are next to each other in the table.
+	below := map[string][]Option{}
+	var names []string
+	for _, option := range table {
+		name, rest, _ := strings.Cut(option.Key, ".")
+		if below[name] == nil {
+			names = append(names, name)
+		}
+		option.Key = rest
+		below[name] = append(below[name], option)
+	}
+	given := map[string]bool{}
+	d.entries(n, key, func(name string, at, value *yaml.Node) {
+		options, whole := below[name], joinKey(key, name)
+		if options == nil {
+			d.unknown(at, key, name, names)
+			return
+		}
+		given[name] = true
+		switch {
+		case !d.readable(value, whole):
+			return
+		case options[0].Key != "":
+			d.object(value, whole, options)
+		default:
+			d.value(value, whole, &options[0])
+		}
+		// What has lines of its own is found at its key.
+		if value.Kind != yaml.ScalarNode {
+			d.places[whole] = Place{at.Line, at.Column}
+		}
+	})
+	for _, name := range names {
+		if n.Kind == yaml.MappingNode && !given[name] && below[name][0].Required {
+			d.fail(n, key, "needs %s", name)
+		}
+	}
+}
+
+// value reads the value of one option.
+func (d *decoder) value(n *yaml.Node, key string, option *Option) {
+	to := option.InFile
+	if to == nil {
+		to = option.Value
+	}
+	switch p := to.(type) {
+	case *[]string:
+		*p = make([]string, 0, len(n.Content))
+		d.items(n, key, func(item *yaml.Node, key string) { *p = append(*p, d.text(item, key, option)) })
+	case *specs:
+		d.items(n, key, func(item *yaml.Node, key string) { *p = append(*p, d.root(item, key)) })
+	case *[]AllowKey:
+		d.items(n, key, func(item *yaml.Node, key string) {
+			var entry AllowKey
+			if item.Kind == yaml.ScalarNode {
+				entry.Script = item.Value
+			} else {
+				d.object(item, key, entry.table())
+			}
+			*p = append(*p, entry)
+		})
+	case *tierScripts:
+		d.named(n, key, option.Names, func(name, key string, value *yaml.Node) {
+			*p = append(*p, name+"="+d.text(value, key, option))
+		})
+		slices.Sort(*p)
+	case *map[string]SecretKey:
+		*p = objects(d, n, key, (*SecretKey).table)
+	case *map[string]ProfileKey:
+		*p = objects(d, n, key, (*ProfileKey).table)
+	case *map[string]PrincipalKey:
+		*p = objects(d, n, key, (*PrincipalKey).table)
+	default:
+		d.scalar(n, key, option)
+	}
+}
+
+// items calls each for the readable items of a list.
+func (d *decoder) items(n *yaml.Node, key string, each func(item *yaml.Node, key string)) {
+	if n.Kind != yaml.SequenceNode {
+		d.fail(n, key, "is %s, not a list", kindOf(n))
+		return
+	}
+	for i, item := range n.Content {
+		if key := fmt.Sprintf("%s[%d]", key, i); d.readable(item, key) {
+			each(item, key)
+		}
+	}
+}
+
+// named calls each for the readable values of a mapping whose keys are names: those of known, or any.
+func (d *decoder) named(n *yaml.Node, key string, known []string, each func(name, key string, value *yaml.Node)) {
+	d.entries(n, key, func(name string, at, value *yaml.Node) {
+		switch {
+		case known != nil && !slices.Contains(known, name):
+			d.unknown(at, key, name, known)
+		case !configName.MatchString(name):
+			d.fail(at, key, "%q is not a name", Clip(name))
+		case d.readable(value, joinKey(key, name)):
+			each(name, joinKey(key, name), value)
+			d.places[joinKey(key, name)] = Place{at.Line, at.Column}
+		}
+	})
+}
+
+// objects reads a mapping from names to objects.
+func objects[T any](d *decoder, n *yaml.Node, key string, table func(*T) []Option) map[string]T {
+	all := map[string]T{}
+	d.named(n, key, nil, func(name, key string, value *yaml.Node) {
+		var one T
+		d.object(value, key, table(&one))
+		all[name] = one
+	})
+	return all
+}
+
+// root reads a root, as text or as an object, and returns it as --skills-root takes it.
+func (d *decoder) root(n *yaml.Node, key string) string {
+	var root rootKey
+	if n.Kind != yaml.ScalarNode {
+		d.object(n, key, root.table())
+		return root.spec()
+	}
+	parsed, err := skills.ParseRoot(n.Value)
+	if err != nil || n.ShortTag() != "!!str" {
+		d.fail(n, key, "%q is not DIR, TIER=DIR or TIER:PREFIX=DIR", Clip(n.Value))
+		return ""
+	}
+	root = rootKey{Dir: d.path(parsed.Dir), Tier: parsed.Tier.String(), Prefix: parsed.Prefix}
+	return root.spec()
+}
+
+// scalar reads a value that is one word of the file.
+func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 	if n.Kind != yaml.ScalarNode {
 		d.fail(n, key, "is %s, where one value is needed", kindOf(n))
 		return
 	}
-	switch v.Kind() {
-	case reflect.Bool:
+	switch p := option.Value.(type) {
+	case *string:
+		*p = d.text(n, key, option)
+	case *bool:
 		word := strings.ToLower(n.Value)
+		// YAML 1.1 has more words for these, which yaml.v3 reads as text.
 		if n.ShortTag() != "!!bool" || word != "true" && word != "false" {
 			what := kindOf(n)
 			if what == "a string" && n.Style == 0 {
@@ -170,85 +328,128 @@ func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value, key string, tag re
 			d.fail(n, key, "is %s, not true or false", what)
 			return
 		}
-		v.SetBool(word == "true")
-	case reflect.Int:
-		number, err := parseCount(n.Value)
-		switch {
-		case err == nil && n.ShortTag() != "!!int":
-			d.fail(n, key, "is a string, not a number; write it without quotes")
-			return
-		case err != nil:
-			d.fail(n, key, "%s", err)
-			return
-		}
-		v.SetInt(number)
-	case reflect.Float64:
+		*p = word == "true"
+	case *float64:
 		number, err := strconv.ParseFloat(n.Value, 64)
 		switch tag := n.ShortTag(); {
 		case err != nil || !(number >= 0 && number <= 1e9) || strings.Contains(n.Value, "_"):
-			d.fail(n, key, "%q is no number from 0 to 1000000000", Clip(n.Value))
-			return
+			d.fail(n, key, "%q is not a number from 0 to 1000000000", Clip(n.Value))
 		case tag != "!!int" && tag != "!!float":
 			d.fail(n, key, "is a string, not a number; write it without quotes")
-			return
+		default:
+			*p = number
 		}
-		v.SetFloat(number)
-	case reflect.String:
-		if n.ShortTag() != "!!str" && n.ShortTag() != "!!timestamp" {
-			d.fail(n, key, "is %s, not a string; put it in quotes", kindOf(n))
-			return
+	default:
+		_, count := option.Value.(*int)
+		if err := setScalar(option.Value, n.Value); err != nil {
+			d.fail(n, key, "%s", err)
+		} else if count && n.ShortTag() != "!!int" {
+			d.fail(n, key, "is a string, not a number; write it without quotes")
 		}
-		v.SetString(d.text(n, key, tag))
 	}
 }
 
-// text checks a string after the tags of its field.
-func (d *decoder) text(n *yaml.Node, key string, tag reflect.StructTag) string {
-	if n.Value == "" {
+// text reads a string, which may be a word of a list or a path.
+func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		d.fail(n, key, "is %s, where one value is needed", kindOf(n))
+		return ""
+	case n.ShortTag() != "!!str" && n.ShortTag() != "!!timestamp":
+		d.fail(n, key, "is %s, not a string; put it in quotes", kindOf(n))
+		return ""
+	case n.Value == "":
 		d.fail(n, key, "is empty; give a value or remove the key")
 		return ""
-	}
-	if strings.ContainsRune(n.Value, 0) {
+	case strings.ContainsRune(n.Value, 0):
 		d.fail(n, key, "holds a NUL character; remove it")
 		return ""
-	}
-	if enum := tag.Get("enum"); enum != "" {
-		if words := choices(enum); !slices.Contains(words, n.Value) {
-			d.fail(n, key, "%q is not %s%s", Clip(n.Value), oneOfWords(words), DidYouMean(n.Value, words))
+	case option.Words != nil && !slices.Contains(option.Words, n.Value):
+		words := option.Words[0]
+		if len(option.Words) > 1 {
+			words = "one of " + strings.Join(option.Words, ", ")
 		}
+		d.fail(n, key, "%q is not %s%s", Clip(n.Value), words, DidYouMean(n.Value, option.Words))
 	}
-	switch how := tag.Get("path"); {
-	case how == "true", how == "or-url" && !strings.Contains(n.Value, "://"):
+	if option.Path.IsPath(n.Value) {
 		return d.path(n.Value)
 	}
 	return n.Value
 }
 
-// choices returns the words that a tag of a key allows: they are separated by |, or the names of tiers.
-func choices(tag string) []string {
-	if tag == "TIER" {
-		return skills.TierNames()
+// unknown reports a key that there is not, with the key that is probably meant.
+func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
+	hint := ""
+	// Looking for what is meant takes time, and what is not shown needs no hint.
+	if len(d.problems) < maxProblems {
+		hint = DidYouMean(name, names)
+		for _, option := range Table() {
+			if hint == "" && option.Key != "" &&
+				(option.Flag == strings.ReplaceAll(name, "_", "-") || strings.HasSuffix(option.Key, "."+name)) {
+				hint = "; did you mean " + option.Key + "?"
+			}
+		}
+		if hint == "" && len(names) <= 12 {
+			hint = "; there are " + strings.Join(names, ", ")
+		}
 	}
-	return strings.Split(tag, "|")
+	d.fail(at, "", "unknown key %s%s", joinKey(key, name), hint)
 }
 
-func oneOfWords(words []string) string {
-	if len(words) == 1 {
-		return words[0]
-	}
-	return "one of " + strings.Join(words, ", ")
-}
-
-// pathOf resolves a path in a file of the directory base: "~/" is the home directory, and what is
-// relative is so to the file, never to the directory the server is started in.
+// pathOf resolves a path in a file of the directory base: "~/" is the home directory, and a relative path is relative
+// to the file, never to the directory the server is started in.
 func pathOf(base, home string) func(string) string {
 	return func(path string) string {
-		if rest, ok := strings.CutPrefix(path, "~/"); ok && home != "" {
-			return filepath.Join(home, rest)
+		if below, ok := strings.CutPrefix(path, "~/"); ok && home != "" {
+			return filepath.Join(home, below)
 		}
 		if filepath.IsAbs(path) {
 			return path
 		}
 		return filepath.Join(base, path)
 	}
+}
+
+// DidYouMean suggests the word that is nearest to an unknown one, if it is near.
+func DidYouMean(word string, words []string) string {
+	if nearest := nearestWord(word, words); nearest != "" {
+		return "; did you mean " + nearest + "?"
+	}
+	return ""
+}
+
+// nearestWord returns the word that is nearest to an unknown one, empty if none is near.
+func nearestWord(word string, words []string) string {
+	// The time of the comparison grows with the product of the lengths.
+	if len(word) > 64 {
+		return ""
+	}
+	best, nearest := 1+len(word)/3, ""
+	for _, candidate := range words {
+		n := editDistance(strings.ToLower(word), strings.ToLower(candidate))
+		if n <= best && n < len(candidate) {
+			best, nearest = n-1, candidate
+		}
+	}
+	return nearest
+}
+
+// editDistance counts the insertions, deletions and replacements between two words.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-func decodeText(text string) (Keys, map[string]Place, string) {
+func decodeText(text string) (Options, map[string]Place, string) {
 	keys, places, problems := decode([]byte(text), pathOf("/etc/conf", "/home/me"))
 	if len(problems) == 0 {
 		return keys, places, ""
@@ -31,7 +31,7 @@ func TestConfigExample(t *testing.T) {
 	if problems != "" {
 		t.Fatal(problems)
 	}
-	if got, want := []string{keys.Roots[0].text(), keys.Roots[1].text(), keys.Roots[2].text()},
+	if got, want := keys.Roots.Specs,
 		[]string{"org=/srv/skills", "user=/home/me/my-skills", "third-party:acme=/opt/acme.zip"}; !slices.Equal(got, want) {
 		t.Errorf("roots = %q, want %q", got, want)
 	}
@@ -46,14 +46,14 @@ func TestConfigExample(t *testing.T) {
 	if got := keys.Secrets["API_TOKEN"].File; got != "/etc/conf/secrets/api-token" {
 		t.Errorf("secret from %s", got)
 	}
-	if got := keys.Workspace.Dir; got != "/home/me/work:ro" {
+	if got := keys.Workspace; got != "/home/me/work:ro" {
 		t.Errorf("workspace %s", got)
 	}
 }
 
-// The README shows the example that is tested, so that it is true.
-func TestConfigExampleInReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
+// The help topic shows the example that is tested, so that it is true.
+func TestConfigExampleInTopic(t *testing.T) {
+	topic, err := os.ReadFile("../topics/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func TestConfigExampleInReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(readme, append(append([]byte("```yaml\n"), example...), "```\n"...)) {
-		t.Error("README.md does not show testdata/config.yaml as it is")
+	if !bytes.Contains(topic, append(append([]byte("```yaml\n"), example...), "```\n"...)) {
+		t.Error("topics/configuration.md does not show testdata/config.yaml as it is")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestConfigProblems(t *testing.T) {
 		{"lines that end with CR LF", "log:\r\n  levl: info\r\n", "F:2:3: unknown key log.levl; did you mean level?"},
 		{"raw NUL", "log:\n  level: a\x00b\n", "F:2:11: a control character; remove it"},
 		{"raw DEL in a comment", "# \x7f\n", "F:1:3: a control character; remove it"},
-		{"no UTF-8", "log:\n  level: \xff\n", "F:2:10: a byte that is no UTF-8; save the file as UTF-8"},
+		{"no UTF-8", "log:\n  level: \xff\n", "F:2:10: a byte that is not UTF-8; save the file as UTF-8"},
 		{"no YAML", "roots: [\n", "F:1: did not find expected node content; close the bracket, or give a value"},
 		{"open bracket", "log: {}\nroots: [\n  a\n", "F:2: did not find expected ',' or ']'; close the bracket"},
 		{"open quotes", "state: \"x\n", "F:1: found unexpected end of stream; close the quotes"},
@@ -100,16 +100,16 @@ func TestConfigProblems(t *testing.T) {
 		{"a flag's name", "log-level: debug\n", "F:1:1: unknown key log-level; did you mean log.level?"},
 		{"a flag in snake case", "prompt_slot_role: quote\n", "F:1:1: unknown key prompt_slot_role; did you mean policy.prompt_slot_role?"},
 		{"nothing near", "log: {colour: x}\n", "F:1:7: unknown key log.colour; there are level, format"},
-		{"twice", "state: /a\nlog: {}\nstate: /b\n", "F:3:1: state: stands twice, first in line 1"},
-		{"twice below", "profiles:\n  a: {}\n  a: {}\n", "F:3:3: profiles.a: stands twice, first in line 2"},
+		{"twice", "state: /a\nlog: {}\nstate: /b\n", "F:3:1: state: duplicate key, first in line 1"},
+		{"twice below", "profiles:\n  a: {}\n  a: {}\n", "F:3:3: profiles.a: duplicate key, first in line 2"},
 		{"null", "roots:\n", "F:1:7: roots: has no value; give one or remove the key"},
 		{"null list of a profile", "profiles:\n  a:\n    skills:\n", "F:3:12: profiles.a.skills: has no value"},
 		{"anchor", "state: &a /x\n", "F:1:8: state: anchors and aliases"},
 		{"alias", "log: {level: info}\nstate: *a\n", "F:2:8: unknown anchor 'a' referenced; anchors and aliases are not read"},
 		{"cycle", "roots: &a [*a]\n", "F:1:8: roots: anchors and aliases"},
 		{"merge", "log: {<<: {level: info}}\n", "F:1:7: log: merge keys"},
-		{"key of a mapping", "log: {{}: x}\n", "F:1:7: log: a key is no string"},
-		{"key of a number", "profiles: {1: {}}\n", "F:1:12: profiles: a key is no string"},
+		{"key of a mapping", "log: {{}: x}\n", "F:1:7: log: a key is not a string"},
+		{"key of a number", "profiles: {1: {}}\n", "F:1:12: profiles: a key is not a string"},
 		{"tag", "state: !!binary aGk=\n", "F:1:8: state: the tag !!binary is not read"},
 		{"own tag", "state: !env HOME\n", "F:1:8: state: the tag !env is not read"},
 		{"second document", "log: {}\n---\nlog: {}\n", "F:2:1: a second document"},
@@ -117,7 +117,7 @@ func TestConfigProblems(t *testing.T) {
 		{"bool for string", "state: true\n", "F:1:8: state: is true or false, not a string"},
 		{"string for bool", "watch: \"yes\"\n", "F:1:8: watch: is a string, not true or false"},
 		{"tagged word for bool", "watch: !!bool yes\n", "F:1:8: watch: is a string, not true or false"},
-		{"tagged word for number", "limits: {pids: !!int many}\n", "F:1:16: limits.pids: \"many\" is no positive"},
+		{"tagged word for number", "limits: {pids: !!int many}\n", "F:1:16: limits.pids: \"many\" is not a positive"},
 		{"control characters", "\"a\\e[2J\": 1\n", "F:1:1: unknown key a"},
 		{"principal of a token", "principals: {\"jwt:https://id.example.com/?a=b\": {evidence: true}}\n", ""},
 		{"number for bool", "watch: 1\n", "F:1:8: watch: is a number, not true or false"},
@@ -127,33 +127,33 @@ func TestConfigProblems(t *testing.T) {
 		{"word", "policy: {mode: enforce-expicit}\n", "F:1:16: policy.mode: \"enforce-expicit\" is not one of disabled, observe, enforce-explicit, enforce-strict; did you mean enforce-explicit?"},
 		{"empty string", "state: \"\"\n", "F:1:8: state: is empty"},
 		{"NUL", "state: \"a\\0b\"\n", "F:1:8: state: holds a NUL character"},
-		{"negative rate", "http: {rate_limit: -1}\n", "F:1:20: http.rate_limit: \"-1\" is no number from 0 to 1000000000"},
-		{"rate no number", "http: {rate_limit: .nan}\n", "F:1:20: http.rate_limit: \".nan\" is no number"},
-		{"rate with an underscore", "http: {rate_limit: 1_0}\n", "F:1:20: http.rate_limit: \"1_0\" is no number"},
+		{"negative rate", "http: {rate_limit: -1}\n", "F:1:20: http.rate_limit: \"-1\" is not a number from 0 to 1000000000"},
+		{"rate no number", "http: {rate_limit: .nan}\n", "F:1:20: http.rate_limit: \".nan\" is not a number"},
+		{"rate with an underscore", "http: {rate_limit: 1_0}\n", "F:1:20: http.rate_limit: \"1_0\" is not a number"},
 		{"rate in quotes", "http: {rate_limit: \"5\"}\n", "F:1:20: http.rate_limit: is a string, not a number; write it without quotes"},
 		{"rate with an exponent", "http: {rate_limit: 1e3}\n", ""},
-		{"number with an exponent", "limits: {pids: 1e3}\n", "F:1:16: limits.pids: \"1e3\" is no positive whole number in plain digits"},
-		{"hexadecimal number", "limits: {pids: 0x40}\n", "F:1:16: limits.pids: \"0x40\" is no positive"},
-		{"octal number", "limits: {pids: 0100}\n", "F:1:16: limits.pids: \"0100\" is no positive"},
-		{"number with an underscore", "limits: {pids: 1_00}\n", "F:1:16: limits.pids: \"1_00\" is no positive"},
-		{"number with a sign", "limits: {pids: +5}\n", "F:1:16: limits.pids: \"+5\" is no positive"},
+		{"number with an exponent", "limits: {pids: 1e3}\n", "F:1:16: limits.pids: \"1e3\" is not a positive whole number in plain digits"},
+		{"hexadecimal number", "limits: {pids: 0x40}\n", "F:1:16: limits.pids: \"0x40\" is not a positive"},
+		{"octal number", "limits: {pids: 0100}\n", "F:1:16: limits.pids: \"0100\" is not a positive"},
+		{"number with an underscore", "limits: {pids: 1_00}\n", "F:1:16: limits.pids: \"1_00\" is not a positive"},
+		{"number with a sign", "limits: {pids: +5}\n", "F:1:16: limits.pids: \"+5\" is not a positive"},
 		{"number in quotes", "limits: {pids: \"64\"}\n", "F:1:16: limits.pids: is a string, not a number; write it without quotes"},
 		{"number too large", "limits: {pids: 9999999999}\n", "F:1:16: limits.pids: 9999999999 is more than 2147483647"},
 		{"number larger than any", "limits: {pids: 99999999999999999999}\n", "F:1:16: limits.pids: 99999999999999999999 is more than 1125899906842624"},
 		{"many bytes", "scan: {limits: {bytes: 8589934592}}\n", ""},
-		{"duration with an exponent", "limits: {timeout: 1e3}\n", "F:1:19: limits.timeout: \"1e3\" is no duration such as 60s or 2m"},
+		{"duration with an exponent", "limits: {timeout: 1e3}\n", "F:1:19: limits.timeout: \"1e3\" is not a duration such as 60s or 2m"},
 		{"duration of a list", "limits: {timeout: [1s]}\n", "F:1:19: limits.timeout: is a list, where one value is needed"},
-		{"size with an exponent", "limits: {memory: 1e9}\n", "F:1:18: limits.memory: \"1e9\" is no size"},
-		{"size with a fraction", "limits: {memory: 1.5}\n", "F:1:18: limits.memory: \"1.5\" is no size"},
+		{"size with an exponent", "limits: {memory: 1e9}\n", "F:1:18: limits.memory: \"1e9\" is not a size"},
+		{"size with a fraction", "limits: {memory: 1.5}\n", "F:1:18: limits.memory: \"1.5\" is not a size"},
 		{"word for bool", "watch: yes\n", "F:1:8: watch: is \"yes\", not true or false"},
-		{"zero processes", "limits: {pids: 0}\n", "F:1:16: limits.pids: \"0\" is no positive whole number"},
-		{"timeout without unit", "limits: {timeout: 60}\n", "F:1:19: limits.timeout: \"60\" is no duration"},
+		{"zero processes", "limits: {pids: 0}\n", "F:1:16: limits.pids: \"0\" is not a positive whole number"},
+		{"timeout without unit", "limits: {timeout: 60}\n", "F:1:19: limits.timeout: \"60\" is not a duration"},
 		{"long timeout", "limits: {timeout: 11m}\n", "F:1:19: limits.timeout: 11m is not between 1s and 10m"},
 		{"many at once", "limits: {concurrent: 1025}\n", "F:1:22: limits.concurrent: 1025 is more than 1024"},
-		{"none at once", "limits: {concurrent: 0}\n", "F:1:22: limits.concurrent: \"0\" is no positive whole number"},
+		{"none at once", "limits: {concurrent: 0}\n", "F:1:22: limits.concurrent: \"0\" is not a positive whole number"},
 		{"little memory", "limits: {memory: 1MiB}\n", "F:1:18: limits.memory: 1MiB is less than 16MiB"},
-		{"unit", "limits: {memory: 512MB}\n", "F:1:18: limits.memory: \"512MB\" is no size"},
-		{"overflow", "limits: {memory: 9999999999GiB}\n", "F:1:18: limits.memory: \"9999999999GiB\" is no size"},
+		{"unit", "limits: {memory: 512MB}\n", "F:1:18: limits.memory: \"512MB\" is not a size"},
+		{"overflow", "limits: {memory: 9999999999GiB}\n", "F:1:18: limits.memory: \"9999999999GiB\" is not a size"},
 		{"root", "roots: [\"orgg=/x\"]\n", "F:1:9: roots[0]: \"orgg=/x\" is not DIR"},
 		{"root without directory", "roots: [{tier: org}]\n", "F:1:9: roots[0]: needs dir"},
 		{"root's prefix", "roots: [{dir: /x, prefix: ../y}]\n", "F:1:9: roots[0]: root"},
@@ -161,8 +161,8 @@ func TestConfigProblems(t *testing.T) {
 		{"entry without script", "allow: [{network: [a.b]}]\n", "F:1:9: allow[0]: needs script"},
 		{"entry's host", "allow: [{script: \"a:scripts/b.sh\", network: [\"*.b\"]}]\n", "F:1:9: allow[0]: a:scripts/b.sh: network \"*.b\": a host is an exact name"},
 		{"entry's variable", "allow: [{script: \"a:scripts/b.sh\", env: [LD_PRELOAD]}]\n", "F:1:9: allow[0]: a:scripts/b.sh: env: LD_PRELOAD is not handed to scripts"},
-		{"entry's secret", "allow: [{script: \"a:scripts/b.sh\", secrets: [TOKEN]}]\n", "F:1:9: allow[0]: no secret TOKEN stands in secrets"},
-		{"near secret", "allow: [{script: \"a:scripts/b.sh\", secrets: [TOKN]}]\nsecrets: {TOKEN: {env: T}}\n", "F:1:9: allow[0]: no secret TOKN stands in secrets; did you mean TOKEN?"},
+		{"entry's secret", "allow: [{script: \"a:scripts/b.sh\", secrets: [TOKEN]}]\n", "F:1:9: allow[0]: there is no secret TOKEN in secrets"},
+		{"near secret", "allow: [{script: \"a:scripts/b.sh\", secrets: [TOKN]}]\nsecrets: {TOKEN: {env: T}}\n", "F:1:9: allow[0]: there is no secret TOKN in secrets; did you mean TOKEN?"},
 		{"entries that differ", "allow:\n- a:scripts/b.sh\n- {script: \"a:scripts/b.sh\", env: [TZ]}\n", "F:3:3: allow[1]: a:scripts/b.sh: two entries of this script have different options"},
 		{"entry with a tree", "allow: [{script: \"a:scripts/b.sh@" + pin + "\", tree: \"" + pin + "\"}]\n", ""},
 		{"tree alone", "allow: [{script: \"a:scripts/b.sh\", tree: \"" + pin + "\"}]\n", "F:1:9: allow[0]: a:scripts/b.sh: tree goes with the digest of the script"},
@@ -176,12 +176,12 @@ func TestConfigProblems(t *testing.T) {
 		{"tier", "policy: {tier_scripts: {thrd-party: deny}}\n", "F:1:25: unknown key policy.tier_scripts.thrd-party; did you mean third-party?"},
 		{"tier's word", "policy: {tier_scripts: {user: allow}}\n", "F:1:31: policy.tier_scripts.user: \"allow\" is not deny"},
 		{"profile's script", "profiles: {a: {scripts: [\"x:scripts/*\"]}}\n", "F:1:26: profiles.a.scripts[0]: \"x:scripts/*\" is not SKILL:scripts/PATH"},
-		{"profile's skill", "profiles: {a: {skills: [../x]}}\n", "F:1:25: profiles.a.skills[0]: \"../x\" is no path of a skill"},
+		{"profile's skill", "profiles: {a: {skills: [../x]}}\n", "F:1:25: profiles.a.skills[0]: \"../x\" is not the path of a skill"},
 		{"built-in profile", "profiles: {browser: {}}\n", "F:1:12: profiles.browser: profile browser: the name is that of a built-in profile"},
-		{"profile's skill in capitals", "profiles: {a: {skills: [Notes]}}\n", "F:1:12: profiles.a: profile a: \"Notes\" is no path of a skill"},
+		{"profile's skill in capitals", "profiles: {a: {skills: [Notes]}}\n", "F:1:12: profiles.a: profile a: \"Notes\" is no"},
 		{"profile's name", "profiles: {\"a:b\": {}}\n", "F:1:12: profiles.a:b: a name has letters"},
 		{"profile's tool", "profiles: {a: {tools: [load]}}\n", "F:1:24: profiles.a.tools[0]: \"load\" is not one of"},
-		{"name", "principals: {\"a b\": {}}\n", "F:1:14: principals: \"a b\" is no name"},
+		{"name", "principals: {\"a b\": {}}\n", "F:1:14: principals: \"a b\" is not a name"},
 		{"all at once", "rots: []\nstate: 5\n", "F:1:1: unknown key rots; did you mean roots?\nF:2:8: state: is a number"},
 		{"too many", strings.Repeat("- x\n", 1) + "", "F:1:1: is a list"},
 	} {
@@ -229,9 +229,9 @@ func FuzzDecodeConfig(f *testing.F) {
 		if problems != "" {
 			return
 		}
-		for _, option := range Options() {
-			if _, given := places[option.Key]; given && option.Part == "" && option.Flag != "" {
-				option.texts(&keys)
+		for _, option := range keys.Table() {
+			if _, given := places[option.Key]; given && option.Flag != "" {
+				option.texts()
 			}
 		}
 	})

@@ -138,7 +138,7 @@ func onlyAllow(before, after []byte, path func(string) string, offers bool) erro
 	if len(problems) > 0 {
 		return errors.New(problems[0].Text)
 	}
-	was.Allow, is.Allow = nil, nil
+	was.Allow, was.AllowScripts, is.Allow, is.AllowScripts = nil, nil, nil, nil
 	if offers {
 		was.AllowTools = append(slices.Clone(was.AllowTools), mcpserver.ToolRun)
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// maxConfig is the longest configuration file, in bytes.
+// MaxFile is the longest configuration file, in bytes.
 const MaxFile = 1 << 20
 
 // Configuration is the configuration file of the process and where each option came from. The zero
 // value is that of a process without one.
 type Configuration struct {
 	File string // as it was given, or its default place; empty when there is none
-	Keys Keys
+	Keys Options
 
 	places  map[string]Place
 	Origins map[string]Origin // by key
@@ -69,7 +69,7 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 		return
 	}
 	known := []string{"CONFIG"}
-	for _, option := range Options() {
+	for _, option := range Table() {
 		known = append(known, strings.TrimPrefix(option.Env(), envPrefix))
 	}
 	for _, variable := range p.Environ() {

@@ -1,279 +1,207 @@
 package config
 
-import (
-	"fmt"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
+import "github.com/skillsd/skillsd/skills"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+// Options are the values of the options of a server, from all places together. [Options.Table] says what each of
+// them is called.
+type Options struct {
+	Roots    RootOptions
+	Choice   SkillOptions
+	HTTP     HTTP
+	Metrics  Metrics
+	Records  Records
+	Resume   Resume
+	Manifest Manifest
 
-	"github.com/spf13/pflag"
-)
-
-// Option is one option of the server: how it is told on the command line, in the environment
-// and in the configuration file.
-type Option struct {
-	Key  string // in the file, with dots
-	Flag string // without hyphens before it; empty: told in the file only
-	Part string // the name in a flag of NAME=VALUE pairs; else empty
-	Help string // of options without a flag
-
-	Index []int
-	Type  reflect.Type
-	Tag   reflect.StructTag
+	Skills       []string
+	NoCatalog    bool
+	Search       string
+	Watch        bool
+	NoWatch      bool // a flag only: the opposite of Watch
+	AllowTools   []string
+	AllowScripts []string   // the scripts of Allow, or those of the command line or the environment
+	Allow        []AllowKey // of the file
+	Secrets      map[string]SecretKey
+	Profiles     map[string]ProfileKey
+	Principals   map[string]PrincipalKey // of the file
+	Mode         string
+	Role         string
+	Release      string
+	AllowedTools string
+	ClosedTiers  []string // TIER=deny
+	Drift        string
+	Profile      string
+	Target       string
+	Workspace    string
+	FromClient   bool
+	Limits       RunLimits
+	Sandbox      string
+	State        string
+	Artifacts    string
+	LogLevel     string
+	LogFormat    string
 }
 
-// Env is the environment variable of the option, empty for one that is told in the file only.
-func (o *Option) Env() string { return EnvOf(o.Flag) }
+// HTTP are the options of serving over HTTP.
+type HTTP struct {
+	Addr    string
+	Unix    string
+	Path    string
+	Hosts   []string
+	Origins []string
+	Cert    string
+	Key     string
+	Rate    float64 // negative for the default
+	NoAuth  bool
 
-// envPrefix begins the names of the variables of all options.
-const envPrefix = "SKILLSD_"
-
-// EnvOf returns the environment variable of a flag, empty for no flag.
-func EnvOf(flag string) string {
-	if flag == "" {
-		return ""
-	}
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	TokenFile  string
+	Issuer     string
+	Audiences  []string
+	Keys       string
+	Algorithms []string
+	Scopes     []string
+	PublicURL  string
+	Evidence   []string // names of principals
 }
 
-// Options returns all options in the order of the file.
-func Options() []Option {
-	return optionsOf(reflect.TypeFor[Keys](), nil, "", "")
+// defaultRate is the number of requests a second each of several principals may send, with twice as many at once.
+const defaultRate = 100
+
+// Enabled reports whether the server is reached over HTTP and not over stdio.
+func (h *HTTP) Enabled() bool { return h.Addr != "" || h.Unix != "" }
+
+// RequestRate returns the number of requests a second each principal may send, 0 for any number.
+func (h *HTTP) RequestRate() float64 {
+	if h.Rate < 0 && (h.TokenFile != "" || h.Issuer != "") {
+		return defaultRate
+	}
+	return max(h.Rate, 0)
 }
 
-func optionsOf(t reflect.Type, index []int, prefix, parts string) []Option {
-	var found []Option
-	for i := range t.NumField() {
-		field := t.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		option := Option{
-			Key: prefix + name, Flag: field.Tag.Get("flag"), Help: field.Tag.Get("jsonschema"),
-			Index: append(slices.Clone(index), i), Type: field.Type, Tag: field.Tag,
-		}
-		if parts != "" {
-			option.Flag, option.Part = parts, name
-		}
-		if option.Flag == "" && field.Type.Kind() == reflect.Struct {
-			found = append(found, optionsOf(field.Type, option.Index, option.Key+".", field.Tag.Get("parts"))...)
-			continue
-		}
-		found = append(found, option)
-	}
-	return found
+// Metrics are the options of serving metrics.
+type Metrics struct {
+	Addr     string
+	Insecure bool
 }
 
-// texts are the values that the flag of an option would be given for what the file says.
-func (o *Option) texts(keys *Keys) []string {
-	var texts []string
-	switch value := reflect.ValueOf(keys).Elem().FieldByIndex(o.Index).Interface().(type) {
-	case []string:
-		return value
-	case []RootKey:
-		for _, root := range value {
-			texts = append(texts, root.text())
-		}
-	case []AllowKey:
-		for _, entry := range value {
-			texts = append(texts, entry.Script)
-		}
-	case map[string]string:
-		for name, word := range value {
-			texts = append(texts, name+"="+word)
-		}
-		slices.Sort(texts)
-	case map[string]PrincipalKey:
-		for name, principal := range value {
-			if principal.Evidence {
-				texts = append(texts, name)
-			}
-		}
-		slices.Sort(texts)
-	case float64:
-		return []string{strconv.FormatFloat(value, 'g', -1, 64)}
-	default:
-		return []string{fmt.Sprint(value)}
-	}
-	return texts
+// Records are the options about what a server keeps of its sessions.
+type Records struct {
+	SignKey   string
+	KeepShown bool
 }
 
-// Kind says from where an option's value came.
-type Kind string
-
-// The kinds, from the one that counts most.
-const (
-	FromFlag    Kind = "flag"
-	FromEnv     Kind = "env"
-	FromFile    Kind = "file"
-	FromDefault Kind = "default"
-
-	FromManifest Kind = "manifest" // the run manifest, which counts where nothing else is said
-)
-
-// Origin is where the value of an option came from.
-type Origin struct {
-	Kind Kind
-	Text string // the flag, the variable, the file with its line, or "default"
-	Key  string // in the file
+// Resume are the options of continuing a recorded session.
+type Resume struct {
+	Session string
+	Drift   string
 }
 
-// partsValue is a flag of NAME=VALUE pairs, of which each is an option.
-type partsValue interface {
-	pflag.Value
-	given(name string) bool
+// Manifest are the options about the run a server belongs to.
+type Manifest struct{ Path string }
+
+// rootKey is a root as the configuration file describes it.
+type rootKey struct{ Dir, Tier, Prefix string }
+
+func (k *rootKey) table() []Option {
+	return []Option{
+		{Key: "dir", Value: &k.Dir, Path: anyPath, Required: true, Help: "directory or zip archive with skills"},
+		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(), Help: "how far it is trusted; default user"},
+		{Key: "prefix", Value: &k.Prefix, Help: "put in front of the paths of its skills"},
+	}
 }
 
-// Configure gives flags that were not given what environment and file say.
-func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) error {
-	c.Origins = map[string]Origin{}
-	for _, option := range Options() {
-		at, err := c.set(&option, option.flag(flags), env)
-		if err != nil && at.Kind == FromFile {
-			return c.Problem(option.Key, "%w", err)
-		} else if err != nil {
-			return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err), Flag: option.Flag}
-		}
-		c.Origins[option.Key] = at
+// spec returns the root as --skills-root takes it.
+func (k *rootKey) spec() string {
+	tier := k.Tier
+	if tier == "" {
+		tier = skills.TierUser.String()
 	}
-	if no := flags.Own.Lookup("no-watch"); no != nil && no.Changed && no.Value.String() == "true" {
-		c.Origins["watch"] = Origin{Kind: FromFlag, Text: "--no-watch", Key: "watch"}
-		if err := setFlag(flags.Lookup("watch"), []string{"false"}); err != nil {
-			return err
-		}
+	if k.Prefix != "" {
+		tier += ":" + k.Prefix
 	}
-	return c.checkParts(flags, env)
+	return tier + "=" + k.Dir
 }
 
-// set gives the flag of an option, nil when the command has none, its value, unless it was given.
-func (c *Configuration) set(option *Option, flag *pflag.Flag, env func(string) (string, bool)) (Origin, error) {
-	at := Origin{Kind: FromDefault, Text: "default", Key: option.Key}
-	place, inFile := c.places[option.Key]
-	if inFile {
-		at.Kind, at.Text = FromFile, c.File+":"+strconv.Itoa(place.Line)
-	}
-	if flag == nil {
-		return at, nil
-	}
-	text, _ := env(option.Env())
-	parts, partial := flag.Value.(partsValue)
-	if partial {
-		text = partIn(text, option.Part)
-	}
-	switch {
-	case !partial && flag.Changed, partial && parts.given(option.Part):
-		at.Kind, at.Text = FromFlag, "--"+option.Flag
-	case text != "":
-		at.Kind, at.Text = FromEnv, option.Env()
-		return at, setFlag(flag, envValues(flag, text))
-	case partial && inFile:
-		return at, setFlag(flag, []string{option.Part + "=" + option.texts(&c.Keys)[0]})
-	case inFile:
-		return at, setFlag(flag, option.texts(&c.Keys))
-	}
-	return at, nil
+// AllowKey is an entry of the allowlist: a string as --allow-skill-script takes it, or an object.
+type AllowKey struct {
+	Script    string   `json:"script"`
+	Tree      string   `json:"tree,omitempty"`
+	Network   []string `json:"network,omitempty"`
+	Env       []string `json:"env,omitempty"`
+	Secrets   []string `json:"secrets,omitempty"`
+	Workspace string   `json:"workspace,omitempty"`
+	Timeout   Duration `json:"timeout,omitempty"`
+	Memory    Size     `json:"memory,omitempty"`
+	Approve   string   `json:"approve,omitempty"`
+	Target    string   `json:"target,omitempty"`
+	Release   string   `json:"release,omitempty"`
+	Execution string   `json:"execution,omitempty"`
 }
 
-// checkParts refuses names in an environment variable of NAME=VALUE pairs that are none.
-func (c *Configuration) checkParts(flags Flags, env func(string) (string, bool)) error {
-	known := map[string][]string{}
-	for _, option := range Options() {
-		if option.Part != "" {
-			known[option.Flag] = append(known[option.Flag], option.Part)
-		}
+func (k *AllowKey) table() []Option {
+	return []Option{
+		{Key: "script", Value: &k.Script, Required: true, Help: "SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"},
+		{Key: "tree", Value: &k.Tree, Help: "sha256:HEX of all files of the skill, with the digest of the script; " +
+			"without it the other files of the skill may change"},
+		{Key: "network", Value: &k.Network, Help: "hosts a run may reach: NAME or NAME:PORT, exactly; default none"},
+		{Key: "env", Value: &k.Env, Help: "variables of the server's environment that are passed through"},
+		{Key: "secrets", Value: &k.Secrets, Help: "secrets the script gets, by their names in secrets"},
+		{Key: "workspace", Value: &k.Workspace, Words: []string{"none", "ro", "staged", "rw"},
+			Help: "how it sees the workspace; default as the workspace is granted"},
+		{Key: "timeout", Value: &k.Timeout, Help: "longest run, such as 90s; default the limit of the server"},
+		{Key: "memory", Value: &k.Memory, Help: "most memory, such as 256MiB; default the limit of the server"},
+		{Key: "approve", Value: &k.Approve, Words: []string{"tier", "always", "never"},
+			Help: "whether the user is asked: as the trust tier says, for every run, or not even if the tier says so"},
+		{Key: "target", Value: &k.Target, Words: targetWords(),
+			Help: "where it runs; host needs execution_target host or a profile as well"},
+		{Key: "release", Value: &k.Release, Words: releaseWords(),
+			Help: "release of its output; default the release of policy"},
+		{Key: "execution", Value: &k.Execution, Words: []string{"stdin"},
+			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without its place in " +
+				"the skill; default from the stored tree"},
 	}
-	for flag, names := range known {
-		text, _ := env(EnvOf(flag))
-		if found := flags.Lookup(flag); text == "" || found == nil || !isParts(found) {
-			continue
-		}
-		for pair := range strings.SplitSeq(text, ",") {
-			if name, _, ok := strings.Cut(pair, "="); !ok || !slices.Contains(names, name) {
-				return exit.Usagef("use NAME=VALUE[,NAME=VALUE], NAME one of "+strings.Join(names, ", "), "%s: %q is no limit", EnvOf(flag), Clip(pair))
-			}
-		}
-	}
-	return nil
 }
 
-// partIn returns the pair of a name in NAME=VALUE[,NAME=VALUE], empty when there is none.
-func partIn(text, name string) string {
-	found := ""
-	for pair := range strings.SplitSeq(text, ",") {
-		if strings.HasPrefix(pair, name+"=") {
-			found = pair
-		}
-	}
-	return found
+// SecretKey says where a secret comes from: exactly one of its fields is set.
+type SecretKey struct {
+	Env  string `json:"env,omitempty"`
+	File string `json:"file,omitempty"`
 }
 
-// Flags are the flags of a command: those of all commands, and its own. Some commands have a flag of the
-// name of one of all commands that means something else, which hides it.
-type Flags struct{ All, Own *pflag.FlagSet }
-
-// Lookup returns the flag of an option, nil where there is none.
-func (f Flags) Lookup(name string) *pflag.Flag {
-	if name == "" {
-		return nil
+func (k *SecretKey) table() []Option {
+	return []Option{
+		{Key: "env", Value: &k.Env, Help: "variable of the server's environment that holds it"},
+		{Key: "file", Value: &k.File, Path: anyPath, Secret: true,
+			Help: "file that holds it; a line end at its end does not belong to it"},
 	}
-	if f.All != nil {
-		if flag := f.All.Lookup(name); flag != nil {
-			return flag
-		}
-	}
-	return f.Own.Lookup(name)
 }
 
-// flag returns the flag of an option, nil where there is none or where one of that name means something
-// else.
-func (o *Option) flag(flags Flags) *pflag.Flag {
-	flag := flags.Lookup(o.Flag)
-	if flag != nil && o.Part != "" && !isParts(flag) {
-		return nil
-	}
-	return flag
+// ProfileKey narrows what the sessions under a profile may do.
+type ProfileKey struct {
+	Skills  []string `json:"skills,omitzero"`
+	Scripts []string `json:"scripts,omitzero"`
+	Tools   []string `json:"tools,omitzero"`
+	Target  string   `json:"target,omitempty"`
 }
 
-func isParts(flag *pflag.Flag) bool {
-	_, ok := flag.Value.(partsValue)
-	return ok
+func (k *ProfileKey) table() []Option {
+	return []Option{
+		{Key: "skills", Value: &k.Skills, Help: "paths of the skills it leaves; default all"},
+		{Key: "scripts", Value: &k.Scripts, Help: "SKILL:scripts/PATH of the scripts it leaves; default all"},
+		{Key: "tools", Value: &k.Tools, Words: toolWords(), Help: "tools it leaves; default all"},
+		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
+	}
 }
 
-// envValues splits the text of a variable for a flag that takes many values: at line ends when it
-// has one, else at commas.
-func envValues(flag *pflag.Flag, text string) []string {
-	if _, many := flag.Value.(pflag.SliceValue); !many {
-		return []string{text}
-	}
-	separator := ","
-	if strings.Contains(text, "\n") {
-		separator = "\n"
-	}
-	var values []string
-	for value := range strings.SplitSeq(text, separator) {
-		if value = strings.TrimSpace(value); value != "" {
-			values = append(values, value)
-		}
-	}
-	return values
+// PrincipalKey says how far a principal is trusted, and what it may use.
+type PrincipalKey struct {
+	Evidence bool   `json:"evidence,omitempty"`
+	Profile  string `json:"profile,omitempty"`
 }
 
-// setFlag sets a flag without marking it as given on the command line.
-func setFlag(flag *pflag.Flag, values []string) error {
-	if slice, ok := flag.Value.(pflag.SliceValue); ok {
-		return slice.Replace(values)
+func (k *PrincipalKey) table() []Option {
+	return []Option{
+		{Key: "evidence", Value: &k.Evidence, Help: "believe what it says about prompt slots and modes"},
+		{Key: "profile", Value: &k.Profile, Help: "profile of all its requests"},
 	}
-	for _, value := range values {
-		if err := flag.Value.Set(value); err != nil {
-			switch flag.Value.Type() {
-			case "bool":
-				return fmt.Errorf("%q is neither true nor false", Clip(value))
-			case "float64":
-				return fmt.Errorf("%q is no number", Clip(value))
-			}
-			return err
-		}
-	}
-	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 // OriginOf is where the value of a flag came from.
 func (c *Configuration) OriginOf(flag string) Origin {
-	for _, option := range Options() {
+	for _, option := range Table() {
 		if at, ok := c.Origins[option.Key]; ok && option.Flag == flag {
 			return at
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,60 +20,14 @@ type RootOptions struct {
 	Specs   []string
 	Allowed []string
 	Strict  bool
-	NoDefaults,
+
+	NoDefaults  bool
 	AllowShadow bool
-	Limits scanLimits
-}
-
-// scanLimits are the bounds of a scan that an operator may move.
-type scanLimits struct {
-	spec  []string
-	Limit skills.ScanOptions // only the limits
-}
-
-// scanLimitHelp names them with their defaults.
-const scanLimitHelp = "depth=8, directories=20000, files=2000 in one skill, bytes=268435456 of one skill"
-
-func (l *scanLimits) String() string { return strings.Join(l.spec, ",") }
-func (l *scanLimits) Type() string   { return "NAME=N" }
-
-func (l *scanLimits) given(name string) bool { return partIn(l.String(), name) != "" }
-
-// Set reads NAME=N, or several separated by commas.
-func (l *scanLimits) Set(spec string) error {
-	for one := range strings.SplitSeq(spec, ",") {
-		name, value, _ := strings.Cut(one, "=")
-		count, err := parseCount(value)
-		if err != nil {
-			return fmt.Errorf("%q is not NAME=N with a positive number: %w", Clip(one), err)
-		}
-		switch n := int(count); name {
-		case "depth":
-			l.Limit.MaxDepth = n
-		case "directories":
-			l.Limit.MaxDirs = n
-		case "files":
-			l.Limit.MaxFiles = n
-		case "bytes":
-			l.Limit.MaxTree = count
-		default:
-			return fmt.Errorf("no limit %q; there are depth, directories, files and bytes", name)
-		}
-		l.spec = append(l.spec, one)
-	}
-	return nil
+	Limits      scanLimits
 }
 
 // Register adds the flags to a command.
-func (o *RootOptions) Register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.Specs, "skills-root", nil, "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; "+
-		"tier is "+skills.TierList()+", "+skills.TierUser.String()+" by default (repeatable, earlier wins)")
-	flags.StringArrayVar(&o.Allowed, "allow-root", nil, "`DIR` that links inside a skills root may lead to (repeatable)")
-	flags.Var(&o.Limits, "scan-limit", "limit of the scan of one root: "+scanLimitHelp+" (repeatable)")
-	flags.BoolVar(&o.Strict, "strict-roots", false, "fail when a given skills root is missing")
-	flags.BoolVar(&o.NoDefaults, "no-default-roots", false, "serve neither what is installed nor, without --skills-root, the conventional directories")
-	flags.BoolVar(&o.AllowShadow, "allow-shadow", false, "let a lower trust tier take the place of a higher one at the same path")
-}
+func (o *RootOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()) }
 
 // Resolve turns the options into roots. After those of given come the directories of installed
 // skills, each at its tier.
@@ -155,7 +108,7 @@ func (o *RootOptions) Within(p *Process, dir string) []string {
 
 // ScanOptions are the scan's part of the options.
 func (o *RootOptions) ScanOptions() *skills.ScanOptions {
-	opts := o.Limits.Limit
+	opts := o.Limits.options()
 	opts.AllowRoots, opts.StrictRoots, opts.AllowShadow = o.Allowed, o.Strict, o.AllowShadow
 	return &opts
 }

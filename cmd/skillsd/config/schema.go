@@ -3,125 +3,138 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/spf13/pflag"
 )
 
-// Schema is the JSON Schema of the configuration file, read off the structs that the file is
-// read into, with the help of the flags.
-func Schema(flags *pflag.FlagSet) (*jsonschema.Schema, error) {
-	types := map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)`},
-		reflect.TypeFor[Size](): {AnyOf: []*jsonschema.Schema{
-			{Type: "string", Pattern: `^[0-9]+(KiB|MiB|GiB)?$`}, {Type: "integer", Minimum: jsonschema.Ptr(1.0)}}},
-		reflect.TypeFor[int](): {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
-	}
-	root, err := jsonschema.For[RootKey](&jsonschema.ForOptions{TypeSchemas: types})
-	if err != nil {
-		return nil, err
-	}
-	entry, err := jsonschema.For[AllowKey](&jsonschema.ForOptions{TypeSchemas: types})
-	if err != nil {
-		return nil, err
-	}
-	refine(root, reflect.TypeFor[RootKey]())
-	refine(entry, reflect.TypeFor[AllowKey]())
-	types[reflect.TypeFor[RootKey]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
-		{Type: "string", MinLength: jsonschema.Ptr(1), Description: "DIR, TIER=DIR or TIER:PREFIX=DIR"}, root}}
-	types[reflect.TypeFor[AllowKey]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
-		{Type: "string", MinLength: jsonschema.Ptr(1), Description: "SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"}, entry}}
-	schema, err := jsonschema.For[Keys](&jsonschema.ForOptions{TypeSchemas: types})
-	if err != nil {
-		return nil, err
-	}
-	refine(schema, reflect.TypeFor[Keys]())
-	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
-	schema.Title = "skillsd configuration"
-	describe(schema, flags)
-	return schema, nil
+// Schema returns the JSON Schema of the configuration file, made of the table of options.
+func Schema() *jsonschema.Schema {
+	s := objectSchema("", Table())
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "skillsd configuration"
+	return s
 }
 
-// refine adds what the tags of a struct say to the schema of its type.
-func refine(schema *jsonschema.Schema, t reflect.Type) {
-	for i := range t.NumField() {
-		field := t.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		property := schema.Properties[name]
-		if property == nil {
+// objectSchema returns the schema of a mapping with the options of a table, whose keys are relative to it. key is its
+// own key in the file.
+func objectSchema(key string, table []Option) *jsonschema.Schema {
+	s := &jsonschema.Schema{
+		Type: "object", Description: groupHelp[key], Properties: map[string]*jsonschema.Schema{},
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+	}
+	below := map[string][]Option{}
+	for _, option := range table {
+		name, rest, _ := strings.Cut(option.Key, ".")
+		if name == "" {
 			continue
 		}
-		inner := field.Type
-		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
-			if inner.Kind() == reflect.Slice {
-				property.Types, property.Type = nil, "array"
-				property = property.Items
-			} else {
-				property.PropertyNames = propertyNames(field.Tag)
-				property = property.AdditionalProperties
-			}
-			inner = inner.Elem()
+		if below[name] == nil {
+			s.PropertyOrder = append(s.PropertyOrder, name)
 		}
-		switch {
-		case inner.Kind() == reflect.Struct && property.AnyOf == nil:
-			refine(property, inner)
-		case inner.Kind() == reflect.String:
-			property.MinLength = jsonschema.Ptr(1)
-			if enum := field.Tag.Get("enum"); enum != "" {
-				property.MinLength = nil
-				for _, word := range choices(enum) {
-					property.Enum = append(property.Enum, word)
-				}
-			}
-		case inner.Kind() == reflect.Float64:
-			property.Minimum = jsonschema.Ptr(0.0)
-		}
+		option.Key = rest
+		below[name] = append(below[name], option)
 	}
-}
-
-func propertyNames(tag reflect.StructTag) *jsonschema.Schema {
-	known := tag.Get("keys")
-	if known == "" {
-		return &jsonschema.Schema{Pattern: configName.String()}
-	}
-	names := &jsonschema.Schema{}
-	for _, word := range choices(known) {
-		names.Enum = append(names.Enum, word)
-	}
-	return names
-}
-
-// describe adds the help and the default of each flag to the key of the same meaning.
-func describe(schema *jsonschema.Schema, all *pflag.FlagSet) {
-	for _, option := range Options() {
-		property := schema
-		for name := range strings.SplitSeq(option.Key, ".") {
-			property = property.Properties[name]
-		}
-		flag := all.Lookup(option.Flag)
-		if flag == nil || option.Part != "" {
+	for name, options := range below {
+		whole := strings.TrimPrefix(key+"."+name, ".")
+		if options[0].Key != "" {
+			s.Properties[name] = objectSchema(whole, options)
 			continue
 		}
-		if property.Description == "" {
-			property.Description = strings.NewReplacer(" (repeatable)", "", "`", "").Replace(flag.Usage)
-		}
-		property.Description += fmt.Sprintf(" [--%s, %s]", flag.Name, option.Env())
-		if value := defaultOf(flag.Value.Type(), flag.DefValue); value != nil {
-			property.Default = value
+		s.Properties[name] = options[0].schema(whole)
+	}
+	for _, name := range s.PropertyOrder {
+		if below[name][0].Required {
+			s.Required = append(s.Required, name)
 		}
 	}
+	return s
 }
 
-// defaultOf is the default of a flag as JSON, nil when it has none.
-func defaultOf(kind, text string) json.RawMessage {
-	switch {
-	case kind == "bool":
-		return json.RawMessage(text)
-	case kind == "string" && text != "":
-		quoted, _ := json.Marshal(text)
-		return quoted
+// schema returns the schema of one option at a key of the file.
+func (o *Option) schema(key string) *jsonschema.Schema {
+	s := o.form()
+	s.Description = strings.NewReplacer(" (repeatable)", "", "`", "").Replace(o.Help)
+	if help := groupHelp[key]; help != "" {
+		s.Description = help
 	}
-	return nil
+	if o.Flag == "" || o.Part != "" {
+		return s
+	}
+	s.Description += fmt.Sprintf(" [--%s, %s]", o.Flag, EnvOf(o.Flag))
+	switch o.Value.(type) {
+	case *bool:
+		s.Default = json.RawMessage(o.Default)
+	case *string:
+		if o.Default != "" {
+			s.Default, _ = json.Marshal(o.Default)
+		}
+	}
+	return s
+}
+
+// form returns the schema of the values of an option.
+func (o *Option) form() *jsonschema.Schema {
+	one := jsonschema.Ptr(1.0)
+	text := func(words []string) *jsonschema.Schema {
+		s := &jsonschema.Schema{Type: "string"}
+		if words == nil {
+			s.MinLength = jsonschema.Ptr(1)
+		}
+		for _, word := range words {
+			s.Enum = append(s.Enum, word)
+		}
+		return s
+	}
+	list := func(items *jsonschema.Schema) *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "array", Items: items}
+	}
+	// textOr is an object that may also be written as text of a form.
+	textOr := func(form string, object *jsonschema.Schema) *jsonschema.Schema {
+		short := text(nil)
+		short.Description = form
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{short, object}}
+	}
+	named := func(names, values *jsonschema.Schema) *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "object", PropertyNames: names, AdditionalProperties: values}
+	}
+	anyName := &jsonschema.Schema{Pattern: configName.String()}
+	to := o.InFile
+	if to == nil {
+		to = o.Value
+	}
+	switch to.(type) {
+	case *string:
+		return text(o.Words)
+	case *bool:
+		return &jsonschema.Schema{Type: "boolean"}
+	case *float64:
+		return &jsonschema.Schema{Type: "number", Minimum: jsonschema.Ptr(0.0)}
+	case *int:
+		return &jsonschema.Schema{Type: "integer", Minimum: one}
+	case *Duration:
+		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)`}
+	case *Size:
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+			{Type: "string", Pattern: `^[0-9]+(KiB|MiB|GiB)?$`}, {Type: "integer", Minimum: one},
+		}}
+	case *[]string:
+		return list(text(o.Words))
+	case *specs:
+		return list(textOr("DIR, TIER=DIR or TIER:PREFIX=DIR", objectSchema("roots[]", new(rootKey).table())))
+	case *[]AllowKey:
+		return list(textOr("SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX",
+			objectSchema("allow[]", new(AllowKey).table())))
+	case *tierScripts:
+		names := text(o.Names)
+		names.Type = ""
+		return named(names, text(o.Words))
+	case *map[string]SecretKey:
+		return named(anyName, objectSchema("secrets.*", new(SecretKey).table()))
+	case *map[string]ProfileKey:
+		return named(anyName, objectSchema("profiles.*", new(ProfileKey).table()))
+	case *map[string]PrincipalKey:
+		return named(anyName, objectSchema("principals.*", new(PrincipalKey).table()))
+	}
+	panic(fmt.Sprintf("config: an option has the type %T", to))
 }

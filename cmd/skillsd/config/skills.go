@@ -23,12 +23,7 @@ type SkillOptions struct {
 }
 
 // Register adds the flags to a command.
-func (o *SkillOptions) Register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.Disabled, "disable-skill", nil, "do not serve this `SKILL`: its path or name (repeatable)")
-	flags.StringArrayVar(&o.Pinned, "pin-skill", nil, "name this `SKILL` first where room is short: its path or name (repeatable)")
-	flags.StringArrayVar(&o.NameOnly, "name-only", nil, "show this `SKILL` without its description: its path or name (repeatable)")
-	flags.StringVar(&o.Validation, "validation", "lenient", "which skills load: `WORD` is lenient, or strict for those that validate accepts")
-}
+func (o *SkillOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()) }
 
 // Apply puts the choices into the options of a scan, and lets it look for what skills require in
 // the environment of the process.

@@ -107,7 +107,7 @@ func badCharacter(text []byte) (at Place, what string) {
 		r, size := utf8.DecodeRune(text[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			return PlaceOf(text, i), "a byte that is no UTF-8; save the file as UTF-8"
+			return PlaceOf(text, i), "a byte that is not UTF-8; save the file as UTF-8"
 		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
 			return PlaceOf(text, i), "a control character; remove it"
 		}

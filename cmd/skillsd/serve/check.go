@@ -89,17 +89,17 @@ func (o *Options) CheckResume(ctx context.Context) error {
 
 // CheckHTTP refuses what listening over HTTP would fail with.
 func (o *Options) CheckHTTP(ctx context.Context) error {
-	if !o.HTTP.enabled() {
+	if !o.HTTP.Enabled() {
 		return nil
 	}
 	discard := slog.New(slog.DiscardHandler)
 	if o.HTTP.Unix != "" {
-		if _, _, err := o.HTTP.prepare(discard); err != nil {
+		if _, _, err := o.httpServer().prepare(discard); err != nil {
 			return err
 		}
 		return checkSocket(ctx, o.HTTP.Unix)
 	}
-	listener, _, err := o.HTTP.open(ctx, discard)
+	listener, _, err := o.httpServer().open(ctx, discard)
 	if err != nil {
 		return err
 	}
@@ -108,10 +108,10 @@ func (o *Options) CheckHTTP(ctx context.Context) error {
 
 // CheckMetrics refuses what listening for metrics would fail with.
 func (o *Options) CheckMetrics(ctx context.Context) error {
-	if err := o.Metrics.check(); err != nil || o.Metrics.Addr == "" {
+	if err := o.metrics().check(); err != nil || o.Metrics.Addr == "" {
 		return err
 	}
-	listener, err := o.Metrics.listen(ctx)
+	listener, err := o.metrics().listen(ctx)
 	if err != nil {
 		return err
 	}

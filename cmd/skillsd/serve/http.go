@@ -17,66 +17,24 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
-	"github.com/spf13/pflag"
-
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// defaultRate is how many requests a second each of several principals may send, with twice as many
-// at once.
-const defaultRate = 100
-
-// HTTPOptions are the flags of serve that concern HTTP.
-type HTTPOptions struct {
-	Addr    string
-	Unix    string
-	Path    string
-	Hosts   []string
-	Origins []string
-	Cert    string
-	Key     string
-	Rate    float64
-	NoAuth  bool
-
-	TokenFile  string
-	Issuer     string
-	Audiences  []string
-	Keys       string
-	Algorithms []string
-	Scopes     []string
-	PublicURL  string
-	Evidence   []string
-
+// httpServer serves over HTTP.
+type httpServer struct {
+	*config.HTTP
 	principals map[string]policy.Principal // of the configuration, with those of Evidence
 }
 
-func (o *HTTPOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Addr, "http", "", "serve over HTTP at `ADDR`, such as 127.0.0.1:8080, instead of stdio")
-	flags.StringVar(&o.Unix, "unix", "", "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner can connect")
-	flags.StringVar(&o.Path, "http-path", "/mcp", "`PATH` of the endpoint")
-	flags.StringArrayVar(&o.Hosts, "allowed-host", nil, "answer to this Host beside localhost and the address itself: `NAME` or NAME:PORT (repeatable)")
-	flags.StringArrayVar(&o.Origins, "allowed-origin", nil, "let web pages of this `ORIGIN` in beside those of localhost: https://NAME[:PORT] (repeatable)")
-	flags.StringVar(&o.Cert, "tls-cert", "", "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used without a restart")
-	flags.StringVar(&o.Key, "tls-key", "", "key `FILE` of the certificate")
-	flags.Float64Var(&o.Rate, "rate-limit", -1, "`N` requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)")
-	flags.BoolVar(&o.NoAuth, "insecure-no-auth", false, "let everyone in who can reach an address that is not loopback")
-	flags.StringVar(&o.TokenFile, "auth-token-file", "", "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX")
-	flags.StringVar(&o.Issuer, "auth-issuer", "", "let in bearers of JSON Web Tokens of the issuer at this `URL`")
-	flags.StringArrayVar(&o.Audiences, "auth-audience", nil, "`AUDIENCE` such a token must name (repeatable; default: the public URL)")
-	flags.StringVar(&o.Keys, "auth-jwks", "", "`URL` or file of the issuer's keys (default ISSUER/.well-known/jwks.json)")
-	flags.StringArrayVar(&o.Algorithms, "auth-algorithm", nil, "signature `ALGORITHM` to accept (repeatable; default RS256, ES256 and EdDSA)")
-	flags.StringArrayVar(&o.Scopes, "auth-scope", nil, "`SCOPE` such a token must grant (repeatable)")
-	flags.StringVar(&o.PublicURL, "public-url", "", "`URL` of the endpoint as clients know it, such as https://skills.example.com/mcp")
-	flags.StringArrayVar(&o.Evidence, "auth-evidence", nil, "believe this `PRINCIPAL` about prompt slots and modes (repeatable)")
+// httpServer returns what serves over HTTP with these options.
+func (o *Options) httpServer() *httpServer {
+	return &httpServer{&o.HTTP, o.Process.Cfg.Keys.PolicyPrincipals(o.HTTP.Evidence)}
 }
 
-// enabled reports whether the server is to be reached over HTTP and not over stdio.
-func (o *HTTPOptions) enabled() bool { return o.Addr != "" || o.Unix != "" }
-
 // transport names the transport for the log.
-func (o *HTTPOptions) transport() string {
+func (o *httpServer) transport() string {
 	switch {
 	case o.Unix != "":
 		return "unix"
@@ -88,7 +46,7 @@ func (o *HTTPOptions) transport() string {
 
 // check refuses flags that make no sense together. What a configuration file says of HTTP is no error
 // on stdio: one file may serve both.
-func (o *HTTPOptions) check(cfg *config.Configuration) error {
+func (o *httpServer) check(cfg *config.Configuration) error {
 	switch {
 	case o.Addr != "" && o.Unix != "":
 		return exit.Usagef("start two servers", "--http and --unix are two transports")
@@ -108,8 +66,8 @@ func (o *HTTPOptions) check(cfg *config.Configuration) error {
 
 // checkEffect refuses options that do nothing, unless a configuration file says them; those that are
 // common in an environment of several servers only when a flag does.
-func (o *HTTPOptions) checkEffect(cfg *config.Configuration) error {
-	if o.enabled() {
+func (o *httpServer) checkEffect(cfg *config.Configuration) error {
+	if o.Enabled() {
 		if cfg.OriginOf("auth-evidence").Kind == config.FromFlag && o.TokenFile == "" && o.Issuer == "" {
 			return exit.Usagef("add --auth-token-file or --auth-issuer", "--auth-evidence has no effect without authentication")
 		}
@@ -131,7 +89,7 @@ func (o *HTTPOptions) checkEffect(cfg *config.Configuration) error {
 }
 
 // serve listens and serves until ctx ends.
-func (o *HTTPOptions) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+func (o *httpServer) serve(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
 	listener, opts, err := o.open(ctx, logger)
 	if err != nil {
 		return err
@@ -141,7 +99,7 @@ func (o *HTTPOptions) serve(ctx context.Context, server *mcpserver.Server, logge
 }
 
 // prepare reads what is needed before anything listens. The certificate is nil without TLS.
-func (o *HTTPOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
+func (o *httpServer) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins}
 	if err := opts.Check(); err != nil {
 		return opts, nil, exit.Usagef("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
@@ -160,7 +118,7 @@ func (o *HTTPOptions) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 }
 
 // open starts to listen. Nothing is accepted before the caller serves.
-func (o *HTTPOptions) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
+func (o *httpServer) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
 	opts, certificate, err := o.prepare(logger)
 	if err != nil {
 		return nil, opts, err
@@ -180,16 +138,8 @@ func (o *HTTPOptions) open(ctx context.Context, logger *slog.Logger) (net.Listen
 	return listener, opts, nil
 }
 
-// RequestRate is how many requests a second each principal may send, 0 for any number.
-func (o *HTTPOptions) RequestRate() float64 {
-	if o.Rate < 0 && (o.TokenFile != "" || o.Issuer != "") {
-		return defaultRate
-	}
-	return max(o.Rate, 0)
-}
-
 // hosts are the names of the server: those given, that of the public URL, and that of the address.
-func (o *HTTPOptions) hosts() []string {
+func (o *httpServer) hosts() []string {
 	hosts := slices.Clone(o.Hosts)
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Hostname() != "" {
 		hosts = append(hosts, u.Hostname())
@@ -200,7 +150,7 @@ func (o *HTTPOptions) hosts() []string {
 	return hosts
 }
 
-func (o *HTTPOptions) listen(ctx context.Context) (net.Listener, error) {
+func (o *httpServer) listen(ctx context.Context) (net.Listener, error) {
 	if o.Unix != "" {
 		return listenUnix(ctx, o.Unix)
 	}
@@ -208,7 +158,7 @@ func (o *HTTPOptions) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // checkExposure refuses to serve whoever can reach the machine.
-func (o *HTTPOptions) checkExposure(addr net.Addr, auth, encrypted bool, logger *slog.Logger) error {
+func (o *httpServer) checkExposure(addr net.Addr, auth, encrypted bool, logger *slog.Logger) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
 		return nil
@@ -226,7 +176,7 @@ func (o *HTTPOptions) checkExposure(addr net.Addr, auth, encrypted bool, logger 
 }
 
 // authenticator returns nil when nobody is to be asked.
-func (o *HTTPOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticator, error) {
+func (o *httpServer) authenticator(logger *slog.Logger) (*httpauth.Authenticator, error) {
 	if o.TokenFile == "" && o.Issuer == "" {
 		return nil, nil
 	}
@@ -258,7 +208,7 @@ func (o *HTTPOptions) authenticator(logger *slog.Logger) (*httpauth.Authenticato
 }
 
 // authFailure says what is wrong with the token file, by its name, or with what is said of an issuer.
-func (o *HTTPOptions) authFailure(err error) error {
+func (o *httpServer) authFailure(err error) error {
 	what, ofFile := strings.CutPrefix(err.Error(), "token file: ")
 	if !ofFile {
 		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("authentication: %w", err), Flag: "auth-issuer"}

@@ -11,22 +11,11 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 
-	"github.com/spf13/pflag"
-
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/policy"
 )
-
-// manifestOptions are the flags about the run a server belongs to.
-type manifestOptions struct {
-	Path string
-}
-
-func (o *manifestOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Path, "run-manifest", "", "`FILE` that says which run this server belongs to; its enforcement mode and prompt slot count where nothing else is said")
-}
 
 // Decided reads the run manifest and makes the policy, in this order: the manifest may say the mode. Then
 // it checks and completes what is said of the transport and of a session to go on with.
@@ -39,11 +28,10 @@ func (o *Options) Decided() (*policy.Policy, snapshot.Facts, error) {
 	if err != nil {
 		return nil, facts, err
 	}
-	if err := o.HTTP.check(&o.Process.Cfg); err != nil {
+	if err := o.httpServer().check(&o.Process.Cfg); err != nil {
 		return nil, facts, err
 	}
-	o.HTTP.principals = o.Process.Cfg.Principals(o.HTTP.Evidence)
-	return pol, facts, o.Resume.check(o.HTTP.enabled(), &o.Process.Cfg)
+	return pol, facts, o.checkResumption()
 }
 
 // Facts gathers what the records say of the server beside its policy, and lets the run manifest decide

@@ -10,22 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/lmittmann/tint"
-	"github.com/spf13/pflag"
 )
 
-// metricsOptions are the flags of the metrics.
-type metricsOptions struct {
-	Addr     string
-	Insecure bool
-}
+// metricsOptions serves metrics as the options say.
+type metricsOptions struct{ *config.Metrics }
 
-func (o *metricsOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Addr, "metrics", "", "serve Prometheus metrics at http://`ADDR`/metrics, such as 127.0.0.1:9464; they name skills")
-	flags.BoolVar(&o.Insecure, "metrics-insecure", false, "let --metrics be reached from other machines, which nobody asks who they are")
-}
+// metrics returns what serves metrics with these options.
+func (o *Options) metrics() metricsOptions { return metricsOptions{&o.Metrics} }
 
 // Limits of a request for metrics.
 const (
@@ -43,7 +38,7 @@ type metricsServer struct {
 
 // open listens, before anything is answered anywhere. It returns nil without --metrics, and on stdio if
 // another server has the address.
-func (o *metricsOptions) open(ctx context.Context, stdio bool, logger *slog.Logger) (net.Listener, error) {
+func (o metricsOptions) open(ctx context.Context, stdio bool, logger *slog.Logger) (net.Listener, error) {
 	if err := o.check(); err != nil || o.Addr == "" {
 		return nil, err
 	}
@@ -58,7 +53,7 @@ func (o *metricsOptions) open(ctx context.Context, stdio bool, logger *slog.Logg
 }
 
 // serve starts to serve page on listener, if there is one, until end.
-func (o *metricsOptions) serve(ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger) *metricsServer {
+func (o metricsOptions) serve(ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger) *metricsServer {
 	if listener == nil {
 		return nil
 	}
@@ -83,7 +78,7 @@ func (o *metricsOptions) serve(ctx context.Context, listener net.Listener, page 
 }
 
 // check refuses flags that make no sense together.
-func (o *metricsOptions) check() error {
+func (o metricsOptions) check() error {
 	if o.Addr == "" && o.Insecure {
 		return exit.Usagef("add --metrics ADDR", "--metrics-insecure has no effect alone")
 	}
@@ -91,7 +86,7 @@ func (o *metricsOptions) check() error {
 }
 
 // listen refuses addresses that other machines can reach, unless that is accepted.
-func (o *metricsOptions) listen(ctx context.Context) (net.Listener, error) {
+func (o metricsOptions) listen(ctx context.Context) (net.Listener, error) {
 	listener, err := listenTCP(ctx, "metrics", o.Addr, "127.0.0.1:9464")
 	if err != nil {
 		return nil, err
@@ -117,7 +112,7 @@ func (m *metricsServer) end(ctx context.Context) {
 }
 
 // handler answers GET /metrics with page. A web page that lets its own name point here gets nothing.
-func (o *metricsOptions) handler(page http.Handler) http.Handler {
+func (o metricsOptions) handler(page http.Handler) http.Handler {
 	own, _, _ := net.SplitHostPort(o.Addr)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -23,7 +23,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Options are the flags of serve. The names are the reference harness's where it has one.
+// Options are what a server is made of: the values of its options and what it takes from the process. The names of
+// flags are those of the reference harness, if it has them.
 type Options struct {
 	Process  *config.Process
 	In       io.Reader // of stdio
@@ -32,67 +33,7 @@ type Options struct {
 	// FindSession returns the whole id of a session that name means.
 	FindSession func(ctx context.Context, name string) (id string, err error)
 
-	Roots    config.RootOptions
-	Choice   config.SkillOptions
-	HTTP     HTTPOptions
-	Metrics  metricsOptions
-	Records  recordOptions
-	Resume   resumeOptions
-	Manifest manifestOptions
-
-	Skills       []string
-	AllowTools   []string
-	AllowScripts []string
-	NoCatalog    bool
-	Search       string
-	Drift        string
-	Watch        bool
-	NoWatch      bool
-	Workspace    string
-	FromClient   bool
-	Mode         string
-	Role         string
-	Release      string
-	AllowedTools string
-	ClosedTiers  []string
-	Profile      string
-	Target       string
-	Limits       config.RunLimits
-	Sandbox      string
-	LogLevel     string
-	LogFormat    string
-}
-
-// Register adds the flags to a command.
-func (o *Options) Register(flags *pflag.FlagSet) {
-	o.Roots.Register(flags)
-	o.Choice.Register(flags)
-	o.HTTP.register(flags)
-	o.Metrics.register(flags)
-	o.Records.register(flags)
-	o.Resume.register(flags)
-	o.Manifest.register(flags)
-	flags.StringArrayVar(&o.Skills, "skill", nil, "load this `SKILL` at the start of the session (repeatable, order kept)")
-	flags.StringArrayVar(&o.AllowTools, "allow-tool", nil, "offer a `TOOL` that is off by default: run_skill_script")
-	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil, "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]")
-	flags.BoolVar(&o.NoCatalog, "no-skill-catalog", false, "name no skills in descriptions; explicit names still load")
-	flags.StringVar(&o.Search, "search", "auto", "`WHEN` to offer search_skills: auto, when the catalog is cut, or always")
-	flags.StringVar(&o.Drift, "drift", "report", "for a file that changed since its skill was loaded: `WORD` is report, with both digests, or refuse; a script is refused always")
-	flags.BoolVar(&o.Watch, "watch", true, "follow changes of the skills on disk")
-	flags.BoolVar(&o.NoWatch, "no-watch", false, "serve what was there at start")
-	flags.StringVar(&o.Workspace, "workspace", "", "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], ro when not said")
-	flags.BoolVar(&o.FromClient, "workspace-from-client", false, "stdio: let scripts see the directory the client works in at /workspace instead, in the mode of --workspace, ro without it")
-	flags.StringVar(&o.Mode, "cfc-enforcement-mode", "enforce-explicit", "`MODE` of enforcement: disabled, observe, enforce-explicit or enforce-strict")
-	flags.StringVar(&o.Role, "prompt-slot-role", "", "`ROLE` that is the evidence for every call of this process: direct-command, context or quote")
-	flags.StringVar(&o.Release, "release", "none", "`RELEASE` of output for runs that could reveal more than the skill's own bytes: none, observed or opaque")
-	flags.StringVar(&o.AllowedTools, "allowed-tools", "enforce", "`HOW` a skill's allowed-tools narrows its scripts: enforce or advisory")
-	flags.StringArrayVar(&o.ClosedTiers, "tier-scripts", nil, "close a trust tier to scripts: `TIER=deny` (repeatable)")
-	flags.StringVar(&o.Profile, "profile", "", "narrow every session to this `PROFILE` of the configuration")
-	flags.StringVar(&o.Target, "skill-script-execution-target", "sandbox", "`TARGET`: sandbox, or host: scripts whose entry says host run on the machine itself")
-	flags.Var(&o.Limits, "limit", "limit of a run, its default and the most a call may ask for: "+config.LimitHelp+" (repeatable)")
-	flags.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox `BACKEND`: auto (native, else bwrap), native, bwrap or runsc")
-	flags.StringVar(&o.LogLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
-	flags.StringVar(&o.LogFormat, "log-format", "auto", "`FORMAT`: auto, text or json")
+	config.Options
 }
 
 // Configure gives the flags of serve what was given to the running command, whose flags some or all of them

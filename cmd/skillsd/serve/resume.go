@@ -9,47 +9,35 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
-	"github.com/spf13/pflag"
-
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// resumeOptions are the flags of serve by which a recorded session goes on.
-type resumeOptions struct {
-	Session string
-	Drift   string
-}
-
-func (o *resumeOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Session, "resume", "", "stdio: go on with this `SESSION`, or latest; what it loaded is active again if it is still the same")
-	flags.StringVar(&o.Drift, "resume-drift", "fail", "when a skill of the resumed session has changed: `WORD` is fail, or reload it as it is now")
-}
-
-func (o *resumeOptions) check(http bool, cfg *config.Configuration) error {
-	if err := oneOf("resume-drift", o.Drift, "fail", "reload"); err != nil {
+// checkResumption refuses flags that make no sense together.
+func (o *Options) checkResumption() error {
+	if err := oneOf("resume-drift", o.Resume.Drift, "fail", "reload"); err != nil {
 		return err
 	}
-	if o.Session == "" && cfg.OriginOf("resume-drift").Kind == config.FromFlag {
+	if o.Resume.Session == "" && o.Process.Cfg.OriginOf("resume-drift").Kind == config.FromFlag {
 		return exit.Usagef("add --resume SESSION", "--resume-drift has no effect without --resume")
 	}
-	if o.Session != "" && http {
+	if o.Resume.Session != "" && o.HTTP.Enabled() {
 		return exit.Usagef("over HTTP, activation handles find their session after a restart by themselves", "--resume has no effect on HTTP")
 	}
 	return nil
 }
 
 // resume makes the session the process's own, before anything is answered.
-func (o *resumeOptions) resume(ctx context.Context, find func(context.Context, string) (string, error), server *mcpserver.Server) error {
-	if o.Session == "" {
+func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
+	if o.Resume.Session == "" {
 		return nil
 	}
-	id, err := find(ctx, o.Session)
+	id, err := o.FindSession(ctx, o.Resume.Session)
 	if err != nil {
 		return err
 	}
-	err = server.Resume(ctx, id, o.Drift == "reload")
+	err = server.Resume(ctx, id, o.Resume.Drift == "reload")
 	if drifted, ok := errors.AsType[*session.DriftedError](err); ok {
 		lines := make([]string, len(drifted.Drifts))
 		for i, d := range drifted.Drifts {

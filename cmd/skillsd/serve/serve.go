@@ -121,7 +121,7 @@ func (o *Options) openStores(roots []skills.Root, workspace string, mode sandbox
 	if err != nil {
 		return nil, nil, exit.Place("state directory", "--state", err)
 	}
-	records, err := o.Records.open(artifacts)
+	records, err := o.openRecords(artifacts)
 	if err != nil {
 		return nil, nil, errors.Join(exit.Place("artifact root", "--artifact-root", err), trees.Close())
 	}
@@ -136,7 +136,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 		if err := loadError(load(ctx, server)); err != nil {
 			return err
 		}
-		if err := o.Resume.resume(ctx, o.FindSession, server); err != nil {
+		if err := o.resume(ctx, server); err != nil {
 			return err
 		}
 	}
@@ -170,8 +170,8 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 
 // transport serves clients until the transport ends.
 func (o *Options) transport(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
-	if o.HTTP.enabled() {
-		return o.HTTP.serve(ctx, server, logger)
+	if o.HTTP.Enabled() {
+		return o.httpServer().serve(ctx, server, logger)
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
 }

@@ -94,7 +94,7 @@ func (o *Options) Sessions(ctx context.Context, p *prepared, records provenance.
 		Registry: p.Registry, Policy: p.policy, Trees: p.trees, Records: records,
 		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreter,
 		Facts: recorded(p.facts, p.workspacePath, p.Records, p.Detection), Workspace: p.workspace, ClientWorkspace: p.fromClient,
-		Limits: o.Limits.Limit, Concurrent: o.Limits.Concurrent, Env: o.Process.Env, Secret: o.Process.Secret, MaxRemote: filestore.MaxOpen(),
+		Limits: o.Limits.Sandbox(), Concurrent: o.Limits.Concurrent, Env: o.Process.Env, Secret: o.Process.Secret, MaxRemote: filestore.MaxOpen(),
 		RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog, Version: p.Version, Logger: logger,
 	})
 	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 )
 
 // newPair returns a certificate of 127.0.0.1 and its key in PEM.
@@ -58,7 +60,9 @@ func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var log bytes.Buffer // written in handshakes only, which the client waits for
-	opts := &HTTPOptions{Addr: "127.0.0.1:0", Path: "/mcp", Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Rate: -1}
+	opts := &httpServer{HTTP: &config.HTTP{
+		Addr: "127.0.0.1:0", Path: "/mcp", Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Rate: -1,
+	}}
 	first, firstKey := newPair(t, "first")
 	second, secondKey := newPair(t, "second")
 	third, thirdKey := newPair(t, "third")

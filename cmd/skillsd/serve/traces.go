@@ -20,7 +20,7 @@ type observation struct {
 
 // observe opens metrics and traces, as far as the flags and the environment ask for them.
 func (o *Options) observe(ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger) (*observation, error) {
-	listener, err := o.Metrics.open(ctx, !o.HTTP.enabled(), logger)
+	listener, err := o.metrics().open(ctx, !o.HTTP.Enabled(), logger)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (o *Options) observe(ctx context.Context, records provenance.Store, registr
 		return nil, err
 	}
 	observed.records = telemetry.Count(records, counters)
-	observed.page = o.Metrics.serve(ctx, listener, exported.Page, logger)
+	observed.page = o.metrics().serve(ctx, listener, exported.Page, logger)
 	return observed, nil
 }
 

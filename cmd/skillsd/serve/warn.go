@@ -15,7 +15,7 @@ import (
 
 // logStart says what is served, and what of the configuration is without effect.
 func (o *Options) logStart(ctx context.Context, roots []skills.Root, pol *policy.Policy, workspace bool, logger *slog.Logger) {
-	logger.InfoContext(ctx, "start", slog.String("transport", o.HTTP.transport()), slog.Int("roots", len(roots)))
+	logger.InfoContext(ctx, "start", slog.String("transport", o.httpServer().transport()), slog.Int("roots", len(roots)))
 	if len(roots) == 0 {
 		logger.WarnContext(ctx, config.ErrNoRoots().Error(), slog.String("hint", config.HintRoots))
 	}

@@ -46,7 +46,7 @@ func (o *Options) clientWorkspaces(roots []skills.Root, mode sandbox.WorkspaceMo
 	if !o.FromClient {
 		return nil, nil
 	}
-	if o.HTTP.enabled() {
+	if o.HTTP.Enabled() {
 		return nil, exit.Usagef("give --workspace DIR instead", "--workspace-from-client has no effect over HTTP, where clients work elsewhere")
 	}
 	state, err := o.Process.StateDir()

@@ -1,0 +1,277 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+)
+
+// Register adds the flags of all options of a server, but for those that every command has.
+func (o *Options) Register(flags *pflag.FlagSet) {
+	register(flags, slices.DeleteFunc(o.Table(), func(option Option) bool { return option.Section == "" }))
+}
+
+// Register adds the flags that every command has.
+func (p *Process) Register(flags *pflag.FlagSet) {
+	flags.StringVar(&p.File, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else "+
+		"~/.config/skillsd/config.yaml)")
+	for _, option := range Table() {
+		if to := map[string]*string{"state": &p.State, "artifacts": &p.Artifacts}[option.Key]; to != nil {
+			option.Value = to
+			register(flags, []Option{option})
+		}
+	}
+}
+
+// register adds the flags of options, with their values as the defaults.
+func register(flags *pflag.FlagSet, options []Option) {
+	parts := map[string]*partsFlag{}
+	for _, option := range options {
+		switch p := option.Value.(type) {
+		case nil:
+		case *string:
+			flags.StringVar(p, option.Flag, option.Default, option.Help)
+		case *bool:
+			flags.BoolVar(p, option.Flag, option.Default == "true", option.Help)
+		case *float64:
+			byDefault, _ := strconv.ParseFloat(option.Default, 64)
+			flags.Float64Var(p, option.Flag, byDefault, option.Help)
+		case *[]string:
+			flags.StringArrayVar(p, option.Flag, nil, option.Help)
+		case *specs:
+			flags.StringArrayVar((*[]string)(p), option.Flag, nil, option.Help)
+		case *tierScripts:
+			flags.StringArrayVar((*[]string)(p), option.Flag, nil, option.Help)
+		default:
+			flag := parts[option.Flag]
+			if flag == nil {
+				flag = &partsFlag{}
+				parts[option.Flag] = flag
+			}
+			flag.options = append(flag.options, option)
+		}
+	}
+	for name, flag := range parts {
+		flags.Var(flag, name, flagHelp[name])
+	}
+}
+
+// Kind says where the value of an option came from.
+type Kind string
+
+// The kinds, from the one that counts most.
+const (
+	FromFlag    Kind = "flag"
+	FromEnv     Kind = "env"
+	FromFile    Kind = "file"
+	FromDefault Kind = "default"
+
+	FromManifest Kind = "manifest" // the run manifest, which counts if nothing else says a value
+)
+
+// Origin is where the value of an option came from.
+type Origin struct {
+	Kind Kind
+	Text string // the flag, the variable, the file with its line, or "default"
+	Key  string // in the file
+}
+
+// Flags are the flags of a command: those of all commands, and its own. Some commands have a flag of the name of one of
+// all commands that means something else, which hides it.
+type Flags struct{ All, Own *pflag.FlagSet }
+
+// Lookup returns the flag of an option, nil if there is none or if the one of that name means something else.
+func (f Flags) Lookup(option *Option) *pflag.Flag {
+	if option.Flag == "" {
+		return nil
+	}
+	var flag *pflag.Flag
+	if f.All != nil {
+		flag = f.All.Lookup(option.Flag)
+	}
+	if flag == nil {
+		flag = f.Own.Lookup(option.Flag)
+	}
+	if flag == nil {
+		return nil
+	}
+	if _, parts := flag.Value.(*partsFlag); parts != (option.Part != "") {
+		return nil
+	}
+	return flag
+}
+
+// Configure gives flags that were not given what environment and file say.
+func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) error {
+	c.Origins = map[string]Origin{}
+	for _, option := range c.Keys.Table() {
+		if option.Key == "" {
+			continue
+		}
+		flag := flags.Lookup(&option)
+		at, err := c.set(&option, flag, env)
+		if err != nil && at.Kind == FromFile {
+			return c.Problem(option.Key, "%w", err)
+		}
+		if err != nil {
+			failed := &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err), Flag: option.Flag}
+			if cause, ok := errors.AsType[*exit.Error](err); ok {
+				failed.Hint = cause.Hint
+			}
+			return failed
+		}
+		c.Origins[option.Key] = at
+	}
+	if no := flags.Own.Lookup("no-watch"); no != nil && no.Changed && no.Value.String() == "true" {
+		c.Origins["watch"] = Origin{Kind: FromFlag, Text: "--no-watch", Key: "watch"}
+		return flags.Own.Lookup("watch").Value.Set("false")
+	}
+	return nil
+}
+
+// set gives the flag of an option, nil if the command has none, its value, unless it was given.
+func (c *Configuration) set(option *Option, flag *pflag.Flag, env func(string) (string, bool)) (Origin, error) {
+	at := Origin{Kind: FromDefault, Text: "default", Key: option.Key}
+	place, inFile := c.places[option.Key]
+	if inFile {
+		at.Kind, at.Text = FromFile, c.File+":"+strconv.Itoa(place.Line)
+	}
+	if flag == nil {
+		return at, nil
+	}
+	text, _ := env(option.Env())
+	if parts, ok := flag.Value.(*partsFlag); ok {
+		fromEnv, err := pairOf(option, parts, text)
+		switch {
+		case slices.ContainsFunc(parts.given, func(pair string) bool { return strings.HasPrefix(pair, option.Part+"=") }):
+			at.Kind, at.Text = FromFlag, "--"+option.Flag
+		case fromEnv != "" || err != nil:
+			at.Kind, at.Text = FromEnv, option.Env()
+			if err == nil {
+				err = parts.Set(fromEnv)
+			}
+			return at, err
+		case inFile:
+			return at, parts.Set(option.Part + "=" + fmt.Sprint(deref(option.Value)))
+		}
+		return at, nil
+	}
+	switch {
+	case flag.Changed:
+		at.Kind, at.Text = FromFlag, "--"+option.Flag
+	case text != "":
+		at.Kind, at.Text = FromEnv, option.Env()
+		return at, setFlag(flag, envValues(flag, text))
+	case inFile:
+		return at, setFlag(flag, option.texts())
+	}
+	return at, nil
+}
+
+// pairOf returns the pair of an option in NAME=VALUE[,NAME=VALUE], empty if there is none.
+func pairOf(option *Option, flag *partsFlag, text string) (found string, err error) {
+	if text == "" {
+		return "", nil
+	}
+	for pair := range strings.SplitSeq(text, ",") {
+		name, _, ok := strings.Cut(pair, "=")
+		if !ok || flag.option(name) == nil {
+			return "", exit.Usagef("use NAME=VALUE[,NAME=VALUE], NAME one of "+strings.ReplaceAll(flag.names(), " and ", ", "),
+				"%q is not a limit", Clip(pair))
+		}
+		if name == option.Part {
+			found = pair
+		}
+	}
+	return found, nil
+}
+
+// texts returns the values that the flag of an option would be given for what the file says.
+func (o *Option) texts() []string {
+	switch p := o.Value.(type) {
+	case *[]string:
+		return *p
+	case *specs:
+		return *p
+	case *tierScripts:
+		return *p
+	}
+	return []string{fmt.Sprint(deref(o.Value))}
+}
+
+// deref returns the value of an option.
+func deref(value any) any {
+	switch p := value.(type) {
+	case *string:
+		return *p
+	case *bool:
+		return *p
+	case *float64:
+		return *p
+	case *int:
+		return *p
+	case *Duration:
+		return *p
+	case *Size:
+		return *p
+	case *[]string:
+		return append([]string{}, *p...)
+	case *specs:
+		return append([]string{}, *p...)
+	case *tierScripts:
+		return append([]string{}, *p...)
+	case *[]AllowKey:
+		return *p
+	case *map[string]SecretKey:
+		return *p
+	case *map[string]ProfileKey:
+		return *p
+	case *map[string]PrincipalKey:
+		return *p
+	}
+	panic(fmt.Sprintf("config: an option has the type %T", value))
+}
+
+// envValues splits the text of a variable for a flag that takes many values: at line ends if it has one, else at
+// commas.
+func envValues(flag *pflag.Flag, text string) []string {
+	if _, many := flag.Value.(pflag.SliceValue); !many {
+		return []string{text}
+	}
+	separator := ","
+	if strings.Contains(text, "\n") {
+		separator = "\n"
+	}
+	var values []string
+	for value := range strings.SplitSeq(text, separator) {
+		if value = strings.TrimSpace(value); value != "" {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+// setFlag sets a flag without marking it as given on the command line.
+func setFlag(flag *pflag.Flag, values []string) error {
+	if slice, ok := flag.Value.(pflag.SliceValue); ok {
+		return slice.Replace(values)
+	}
+	for _, value := range values {
+		if err := flag.Value.Set(value); err != nil {
+			switch flag.Value.Type() {
+			case "bool":
+				return fmt.Errorf("%q is neither true nor false", Clip(value))
+			case "float64":
+				return fmt.Errorf("%q is not a number", Clip(value))
+			}
+			return err
+		}
+	}
+	return nil
+}
