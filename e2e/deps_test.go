@@ -64,7 +64,8 @@ var importRules = map[string][]string{
 
 	"mcpserver/wire":             {},
 	"mcpserver/httpauth":         {"skills/policy"},
-	"mcpserver/session":          {"mcpserver/session/snapshot", "skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact"},
+	"mcpserver/session":          {"mcpserver/session/slots", "mcpserver/session/snapshot", "skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact"},
+	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",

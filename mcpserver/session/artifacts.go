@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -82,14 +83,14 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if ses.broken.Load() {
 		return nil, recordError(errNotRecorded)
 	}
-	slot, err := s.reading.acquire(ctx, call.Principal.Name, func(int) {})
+	slot, err := s.reading.Acquire(ctx, call.Principal.Name, func(int) {})
 	switch {
-	case errors.Is(err, errCrowded):
+	case errors.Is(err, slots.ErrCrowded):
 		return nil, readsCrowded.because(err)
 	case err != nil:
 		return nil, Internal(err)
 	}
-	defer slot.release()
+	defer slot.Release()
 	w := newWindow(name.offset, MaxArtifactPart)
 	err = ses.artifact(ctx, name.file, call.Remote, w)
 	switch {

@@ -317,9 +317,7 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 	}
 	impatient, patient := read(ctx), read(t.Context())
 	held := func() bool {
-		b.reading.mu.Lock()
-		defer b.reading.mu.Unlock()
-		return b.reading.free == 0
+		return b.reading.State().Free == 0
 	}
 	for len(impatient)+len(patient) == 0 && !held() {
 		runtime.Gosched()
@@ -338,12 +336,12 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 func TestArtifactsAreSharedFairly(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
-	held, err := b.reading.acquire(t.Context(), "greedy", func(int) {})
+	held, err := b.reading.Acquire(t.Context(), "greedy", func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range b.reading.mostEach {
-		if _, err := b.reading.join("greedy"); err != nil {
+	for range b.reading.State().MostEach {
+		if _, err := b.reading.Join("greedy"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -357,14 +355,12 @@ func TestArtifactsAreSharedFairly(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- read(local.Name) }()
 	waits := func() bool {
-		b.reading.mu.Lock()
-		defer b.reading.mu.Unlock()
-		return b.reading.shares[local.Name] != nil
+		return b.reading.State().Principals > 1
 	}
 	for len(done) == 0 && !waits() {
 		runtime.Gosched()
 	}
-	held.release()
+	held.Release()
 	if err := <-done; err != nil {
 		t.Errorf("another principal: %v", err)
 	}

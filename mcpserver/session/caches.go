@@ -179,7 +179,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 		return
 	}
 	ctx, stop := context.WithCancel(s.caches.ctx)
-	slot, ok := s.queue.spare(r.call.Principal.Name, stop)
+	slot, ok := s.queue.Spare(r.call.Principal.Name, stop)
 	if !ok {
 		stop()
 		s.caches.end(c.key, "", true)
@@ -190,7 +190,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 		made, err := s.compile(ctx, *f.file.Script, interpreter, tree, f.path)
 		givenUp := ctx.Err() != nil
 		// The slot first: only one spare slot is held at a time.
-		slot.release()
+		slot.Release()
 		stop()
 		s.caches.end(c.key, made, givenUp)
 		if err != nil && !givenUp {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/script"
@@ -80,28 +81,28 @@ func TestCacheEndsWithTheServer(t *testing.T) {
 
 // A cache is made only in a slot that nobody needs.
 func TestCacheTakesSpareSlots(t *testing.T) {
-	q := newRunQueue(2)
-	held, ok := q.spare("a", nil)
+	q := slots.New(2)
+	held, ok := q.Spare("a", nil)
 	if !ok {
 		t.Fatal("no spare slot of two")
 	}
-	if _, ok := q.spare("b", nil); ok {
+	if _, ok := q.Spare("b", nil); ok {
 		t.Error("the last slot was spare")
 	}
-	run, err := q.acquire(t.Context(), "a", nil)
+	run, err := q.Acquire(t.Context(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held.release()
-	if _, ok := q.spare("b", nil); ok {
+	held.Release()
+	if _, ok := q.Spare("b", nil); ok {
 		t.Error("the last slot was spare")
 	}
-	run.release()
-	if q.free != 2 || len(q.shares) != 0 {
-		t.Errorf("%d free, shares %v", q.free, q.shares)
+	run.Release()
+	if q.State().Free != 2 || q.State().Principals != 0 {
+		t.Errorf("%d free, shares %v", q.State().Free, q.State())
 	}
-	q.close()
-	if _, ok := q.spare("a", nil); ok {
+	q.Close()
+	if _, ok := q.Spare("a", nil); ok {
 		t.Error("a slot after the end")
 	}
 }

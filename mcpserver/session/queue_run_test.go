@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -41,7 +42,7 @@ type queueBench struct {
 
 func newQueueBench(t *testing.T) *queueBench {
 	b := &queueBench{bench: newBench(t, benchOptions{policy: direct}), runner: &slowRunner{began: make(chan struct{}, 8), end: make(chan struct{})}}
-	b.queue = newRunQueue(1)
+	b.queue = slots.New(1)
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return b.runner, nil }
 	b.load("demo")
 	b.runs.Go(func() { b.start(t.Context(), nil) })
@@ -114,7 +115,7 @@ func TestRunFindsNoRoom(t *testing.T) {
 	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeServerBusy) {
 		t.Errorf("RunScript = %v", err)
 	}
-	if len(b.queue.waiting) != 0 {
+	if b.queue.State().Waiting != 0 {
 		t.Error("the run waits")
 	}
 }
@@ -123,7 +124,7 @@ func TestRunFindsNoRoom(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	for name, end := range map[string]func(b *queueBench, cancel func()){
 		"canceled": func(_ *queueBench, cancel func()) { cancel() },
-		"ended":    func(b *queueBench, _ func()) { b.queue.close() },
+		"ended":    func(b *queueBench, _ func()) { b.queue.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newQueueBench(t)
@@ -144,8 +145,8 @@ func TestWaitEnds(t *testing.T) {
 			if len(b.runner.began) != 0 {
 				t.Error("the run was started")
 			}
-			if b.queue.free != 1 || len(b.queue.shares) != 0 {
-				t.Errorf("%d slots are free, shares %v", b.queue.free, b.queue.shares)
+			if b.queue.State().Free != 1 || b.queue.State().Principals != 0 {
+				t.Errorf("%d slots are free, shares %v", b.queue.State().Free, b.queue.State())
 			}
 		})
 	}
@@ -183,7 +184,7 @@ func TestEndEndsWaits(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- b.End(t.Context()) }()
 	// The run that holds the slot ends only when no other can have it.
-	for _, err := b.queue.join("probe"); !errors.Is(err, errEnded); _, err = b.queue.join("probe") {
+	for _, err := b.queue.Join("probe"); !errors.Is(err, slots.ErrClosed); _, err = b.queue.Join("probe") {
 		runtime.Gosched()
 	}
 	b.runner.end <- struct{}{}
@@ -199,8 +200,8 @@ func TestEndEndsWaits(t *testing.T) {
 func TestRunIsCrowdedOut(t *testing.T) {
 	b := newQueueBench(t)
 	ses, call := b.call("run_skill_script")
-	for range b.queue.mostEach {
-		if _, err := b.queue.join(call.Principal.Name); err != nil {
+	for range b.queue.State().MostEach {
+		if _, err := b.queue.Join(call.Principal.Name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +214,7 @@ func TestRunIsCrowdedOut(t *testing.T) {
 		t.Errorf("executions:\n%s", rows)
 	}
 	call.Principal = policy.Principal{Name: "other"}
-	if turn, err := b.queue.join("other"); err != nil || turn.came() {
+	if turn, err := b.queue.Join("other"); err != nil || turn.Granted() {
 		t.Errorf("another principal's run = %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -117,8 +118,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, s.notRun(ctx, r, err)
 	}
-	defer slot.release()
-	if slot.queued { // what was true then may not be now
+	defer slot.Release()
+	if slot.Queued() { // what was true then may not be now
 		if err := s.authorizeAgain(ctx, r); err != nil {
 			return nil, s.notRun(ctx, r, err)
 		}
@@ -138,7 +139,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.notRun(ctx, r, err)
 	}
 	// Others need not wait until what it printed is recorded.
-	slot.release()
+	slot.Release()
 	return s.finish(ctx, r, result)
 }
 
@@ -273,17 +274,17 @@ func (f *scriptFile) check() error {
 // slot waits for the slot of a run, which its release gives back.
 //
 // Errors: *Error, errWaitEnded.
-func (s *Session) slot(ctx context.Context, r *run) (*slot, error) {
+func (s *Session) slot(ctx context.Context, r *run) (*slots.Slot, error) {
 	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
-		return nil, runsCrowded.because(errCrowded)
+		return nil, runsCrowded.because(slots.ErrCrowded)
 	}
-	slot, err := s.queue.acquire(ctx, r.call.Principal.Name, func(before int) {
+	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, func(before int) {
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	})
 	switch {
 	case err == nil:
 		return slot, nil
-	case ctx.Err() == nil && !errors.Is(err, errEnded):
+	case ctx.Err() == nil && !errors.Is(err, slots.ErrClosed):
 		return nil, runsCrowded.because(err)
 	}
 	return nil, errWaitEnded

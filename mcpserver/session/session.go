@@ -33,6 +33,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -85,11 +86,17 @@ type Config struct {
 	Now           func() time.Time // optional: time.Now
 }
 
+// MaxConcurrent is the most runs at once that a [Config] may ask for.
+const MaxConcurrent = slots.Max
+
+// DefaultConcurrent returns how many runs there are at once if nobody says.
+func DefaultConcurrent() int { return slots.Default() }
+
 // Sessions opens the sessions of one server process.
 type Sessions struct {
 	cfg     Config
-	queue   *runQueue // of concurrent runs
-	reading *runQueue // of artifacts held in memory, one at a time
+	queue   *slots.Queue // of concurrent runs
+	reading *slots.Queue // of artifacts held in memory, one at a time
 
 	// Set by Start, before the first call.
 	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
@@ -116,8 +123,8 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sessions{cfg: cfg, queue: newRunQueue(cfg.Concurrent), caches: newCaches(),
-		reading: newRunQueue(1), pins: map[string]digest.Digest{}}
+	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: newCaches(),
+		reading: slots.New(1), pins: map[string]digest.Digest{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	rand.Read(s.approver.key[:])
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)

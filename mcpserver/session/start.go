@@ -157,7 +157,7 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 // End records the end of every session that began, and waits for what is still being recorded. Runs that
 // wait for a slot end as canceled.
 func (s *Sessions) End(ctx context.Context) error {
-	s.queue.close()
+	s.queue.Close()
 	s.caches.close()
 	s.endKeyed()
 	if ses := s.Current(); ses != nil {

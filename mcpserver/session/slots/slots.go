@@ -1,4 +1,5 @@
-package session
+// Package slots hands out the slots in which scripts run, with fair shares for principals.
+package slots
 
 import (
 	"cmp"
@@ -10,11 +11,11 @@ import (
 	"time"
 )
 
-// MaxConcurrent is the most runs at once that a [Config] may ask for.
-const MaxConcurrent = 1024
+// Max is the most slots of a queue.
+const Max = 1024
 
-// DefaultConcurrent is how many runs there are at once when nothing is said: four for each processor.
-func DefaultConcurrent() int { return min(4*runtime.NumCPU(), MaxConcurrent) }
+// Default returns how many slots there are if nobody says: four for each processor.
+func Default() int { return min(4*runtime.NumCPU(), Max) }
 
 const (
 	// maxWaiting is how many runs wait for a slot at a time, maxWaitingEach how many of one principal.
@@ -29,20 +30,23 @@ const (
 	placeEvery = 5 * time.Second
 )
 
-// errCrowded means that too many runs wait.
-var errCrowded = errors.New("too many runs wait")
+// Kinds of errors of a Queue.
+var (
+	ErrCrowded = errors.New("too many runs wait")
+	ErrClosed  = errors.New("the queue is closed")
+)
 
-// runQueue hands out the slots in which scripts run. Of the principals that wait the one that holds the
+// Queue hands out slots. Of the principals that wait the one that holds the
 // fewest slots is next, among equals the one that last had one, or came, longest ago; its runs are served
 // in the order in which they came. Who waits alone may hold all slots. It is safe for concurrent use.
-type runQueue struct {
+type Queue struct {
 	most, mostEach int // that wait, in all and of one principal
 
 	mu      sync.Mutex
 	free    int
 	clock   uint64            // ticks when a principal comes, and when a slot is granted or released
 	shares  map[string]*share // of the principals that hold slots or wait
-	waiting []*slot           // in the order in which they came
+	waiting []*Slot           // in the order in which they came
 	yield   func()            // ends what holds a spare slot; nil if nothing does
 	closed  bool
 }
@@ -54,33 +58,33 @@ type share struct {
 	last          uint64 // when it came, was granted a slot, or released one
 }
 
-// slot is held by one run, or waited for.
-type slot struct {
+// Slot is held by one run, or waited for.
+type Slot struct {
 	*share
-	queue    *runQueue
-	queued   bool          // it was not free at once
+	queue    *Queue
+	queued   bool          // no slot was free at once
 	settled  chan struct{} // closed when the slot is granted, or never will be
 	err      error         // why it never will be; read after settled
 	spare    bool
 	released bool
 }
 
-// newRunQueue returns a queue of as many slots, of DefaultConcurrent if that is none.
-func newRunQueue(slots int) *runQueue {
-	if slots <= 0 {
-		slots = DefaultConcurrent()
+// New returns a queue of n slots, of Default if n is none, and of at most Max.
+func New(n int) *Queue {
+	if n <= 0 {
+		n = Default()
 	}
 	most := int(min(maxWaiting, max(descriptors()/waitingDescriptors, 2)))
-	return &runQueue{most: most, mostEach: min(maxWaitingEach, most/2), free: min(slots, MaxConcurrent),
+	return &Queue{most: most, mostEach: min(maxWaitingEach, most/2), free: min(n, Max),
 		shares: make(map[string]*share)}
 }
 
-// acquire waits for a slot, which must be released. While it waits it calls report: at once, and when that
+// Acquire waits for a slot, which must be released. While it waits it calls report: at once, and when that
 // has changed after a while, with how many runs come before this one as things are.
 //
-// Errors: that of ctx, errCrowded, errEnded.
-func (q *runQueue) acquire(ctx context.Context, principal string, report func(before int)) (*slot, error) {
-	s, err := q.join(principal)
+// Errors: that of ctx, ErrCrowded, ErrClosed.
+func (q *Queue) Acquire(ctx context.Context, principal string, report func(before int)) (*Slot, error) {
+	s, err := q.Join(principal)
 	if err != nil || !s.queued {
 		return s, err
 	}
@@ -104,9 +108,36 @@ func (q *runQueue) acquire(ctx context.Context, principal string, report func(be
 	}
 }
 
-// spare takes a slot if another one stays free and nobody waits. It calls yield, with the queue locked,
+// Queued reports whether the slot had to be waited for.
+func (s *Slot) Queued() bool { return s.queued }
+
+// Granted reports whether the slot is held, or was.
+func (s *Slot) Granted() bool {
+	select {
+	case <-s.settled:
+		return s.err == nil
+	default:
+		return false
+	}
+}
+
+// State is what a queue looks like at a moment.
+type State struct {
+	Free, Waiting  int
+	Most, MostEach int // that may wait, in all and of one principal
+	Principals     int // that hold slots or wait
+}
+
+// State returns what the queue looks like.
+func (q *Queue) State() State {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return State{q.free, len(q.waiting), q.most, q.mostEach, len(q.shares)}
+}
+
+// Spare takes a slot if another one stays free and nobody waits. It calls yield, with the queue locked,
 // when a run has to wait: the slot is then wanted back. One spare slot is held at a time.
-func (q *runQueue) spare(principal string, yield func()) (*slot, bool) {
+func (q *Queue) Spare(principal string, yield func()) (*Slot, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.free < 2 || len(q.waiting) > 0 {
@@ -119,22 +150,24 @@ func (q *runQueue) spare(principal string, yield func()) (*slot, bool) {
 }
 
 // newSlot returns a slot of a principal that is not granted yet. q.mu is held.
-func (q *runQueue) newSlot(principal string) *slot {
+func (q *Queue) newSlot(principal string) *Slot {
 	own := q.shares[principal]
 	if own == nil {
 		q.clock++
 		own = &share{principal: principal, last: q.clock}
 		q.shares[principal] = own
 	}
-	return &slot{share: own, queue: q, settled: make(chan struct{})}
+	return &Slot{share: own, queue: q, settled: make(chan struct{})}
 }
 
-// join takes a free slot, or a place among those that wait.
-func (q *runQueue) join(principal string) (*slot, error) {
+// Join takes a free slot, or a place among those that wait.
+//
+// Errors: ErrCrowded, ErrClosed.
+func (q *Queue) Join(principal string) (*Slot, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return nil, errEnded
+		return nil, ErrClosed
 	}
 	s := q.newSlot(principal)
 	if q.free > 0 {
@@ -143,7 +176,7 @@ func (q *runQueue) join(principal string) (*slot, error) {
 	}
 	if s.waiting >= q.mostEach || len(q.waiting) >= q.most && !q.makeRoom(s.share) {
 		q.forget(s.share)
-		return nil, errCrowded
+		return nil, ErrCrowded
 	}
 	if q.yield != nil {
 		q.yield()
@@ -155,19 +188,19 @@ func (q *runQueue) join(principal string) (*slot, error) {
 }
 
 // makeRoom sends the last run of the principal away of which most wait, if they stay no fewer than own's.
-func (q *runQueue) makeRoom(own *share) bool {
+func (q *Queue) makeRoom(own *share) bool {
 	last := q.waiting[len(q.waiting)-1]
 	for _, s := range slices.Backward(q.waiting) {
 		if s.waiting > last.waiting {
 			last = s
 		}
 	}
-	return last.waiting > own.waiting+1 && q.leave(last, errCrowded)
+	return last.waiting > own.waiting+1 && q.leave(last, ErrCrowded)
 }
 
 // before returns how many runs would come before s if slots were released to nobody's share, or -1 if s
 // does not wait.
-func (q *runQueue) before(s *slot) int {
+func (q *Queue) before(s *Slot) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	place := slices.Index(q.waiting, s)
@@ -191,18 +224,18 @@ func (q *runQueue) before(s *slot) int {
 }
 
 // giveUp leaves the queue, or releases the slot that was granted at the same time. It returns err.
-func (q *runQueue) giveUp(s *slot, err error) error {
+func (q *Queue) giveUp(s *Slot, err error) error {
 	q.mu.Lock()
 	left := q.leave(s, err)
 	q.mu.Unlock()
 	if !left && s.err == nil {
-		s.release()
+		s.Release()
 	}
 	return err
 }
 
 // leave ends the wait of a slot, with err or because it is granted, and reports whether it waited.
-func (q *runQueue) leave(s *slot, err error) bool {
+func (q *Queue) leave(s *Slot, err error) bool {
 	i := slices.Index(q.waiting, s)
 	if i < 0 {
 		return false
@@ -215,8 +248,8 @@ func (q *runQueue) leave(s *slot, err error) bool {
 	return true
 }
 
-// release gives a slot back, once, and on to who is next.
-func (s *slot) release() {
+// Release gives a slot back, once, and on to who is next.
+func (s *Slot) Release() {
 	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -233,14 +266,14 @@ func (s *slot) release() {
 	s.last = q.clock
 	q.forget(s.share)
 	if len(q.waiting) > 0 {
-		q.grant(slices.MinFunc(q.waiting, func(a, b *slot) int {
+		q.grant(slices.MinFunc(q.waiting, func(a, b *Slot) int {
 			return cmp.Or(cmp.Compare(a.held, b.held), cmp.Compare(a.last, b.last))
 		}))
 	}
 }
 
 // grant hands a free slot out. q.mu is held.
-func (q *runQueue) grant(s *slot) {
+func (q *Queue) grant(s *Slot) {
 	q.free--
 	q.clock++
 	s.held++
@@ -251,18 +284,18 @@ func (q *runQueue) grant(s *slot) {
 }
 
 // forget drops the share of a principal that has none any more.
-func (q *runQueue) forget(s *share) {
+func (q *Queue) forget(s *share) {
 	if s.held+s.waiting == 0 {
 		delete(q.shares, s.principal)
 	}
 }
 
-// close ends the wait of all, and lets nobody wait any more.
-func (q *runQueue) close() {
+// Close ends the wait of all, and lets nobody wait any more.
+func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	for len(q.waiting) > 0 {
-		q.leave(q.waiting[0], errEnded)
+		q.leave(q.waiting[0], ErrClosed)
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package slots
 
 import (
 	"cmp"
@@ -14,22 +14,12 @@ import (
 	"time"
 )
 
-// came reports whether a turn has its slot.
-func (t *slot) came() bool {
-	select {
-	case <-t.settled:
-		return t.err == nil
-	default:
-		return false
-	}
-}
-
 // mustJoin has one run of each principal join, in this order.
-func mustJoin(t testing.TB, q *runQueue, principals string) []*slot {
+func mustJoin(t testing.TB, q *Queue, principals string) []*Slot {
 	t.Helper()
-	var turns []*slot
+	var turns []*Slot
 	for p := range strings.FieldsSeq(principals) {
-		turn, err := q.join(p)
+		turn, err := q.Join(p)
 		if err != nil {
 			t.Fatalf("join(%s) = %v", p, err)
 		}
@@ -55,18 +45,18 @@ func TestQueueOrder(t *testing.T) {
 		{"one who comes again comes last", 1, "a", "b c", "a -", "b c"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			q := newRunQueue(tt.slots)
+			q := New(tt.slots)
 			held := mustJoin(t, q, tt.holding)
 			waiting := mustJoin(t, q, tt.waiting)
 			var served []string
 			for p := range strings.FieldsSeq(tt.back) {
-				i := slices.IndexFunc(held, func(h *slot) bool { return h.principal == p })
+				i := slices.IndexFunc(held, func(h *Slot) bool { return h.principal == p })
 				if p == "-" {
 					i = len(held) - 1
 				}
-				held[i].release()
+				held[i].Release()
 				held = slices.Delete(held, i, i+1)
-				i = slices.IndexFunc(waiting, (*slot).came)
+				i = slices.IndexFunc(waiting, (*Slot).Granted)
 				held, served = append(held, waiting[i]), append(served, waiting[i].principal)
 				waiting = slices.Delete(waiting, i, i+1)
 			}
@@ -79,10 +69,10 @@ func TestQueueOrder(t *testing.T) {
 
 // While nobody else waits a principal may have every slot, and what is free is handed out at once.
 func TestQueueAlone(t *testing.T) {
-	q := newRunQueue(4)
+	q := New(4)
 	turns := mustJoin(t, q, "a a a a a")
 	for i, turn := range turns {
-		if want := i < 4; turn.came() != want {
+		if want := i < 4; turn.Granted() != want {
 			t.Errorf("run %d has a slot: %v, want %v", i, !want, want)
 		}
 	}
@@ -90,11 +80,11 @@ func TestQueueAlone(t *testing.T) {
 
 // A principal has a bound; when all places are taken, who has most of them makes room for others.
 func TestQueueIsBounded(t *testing.T) {
-	q := newRunQueue(1)
+	q := New(1)
 	mustJoin(t, q, "holder")
 	a := mustJoin(t, q, strings.Repeat("a ", q.mostEach))
-	if _, err := q.join("a"); err != errCrowded {
-		t.Errorf("join of one too many = %v, want errCrowded", err)
+	if _, err := q.Join("a"); err != ErrCrowded {
+		t.Errorf("join of one too many = %v, want ErrCrowded", err)
 	}
 	mustJoin(t, q, strings.Repeat("b ", q.most-q.mostEach))
 	mustJoin(t, q, "c c")
@@ -102,7 +92,7 @@ func TestQueueIsBounded(t *testing.T) {
 	for i, turn := range append(a[:0:0], a...) {
 		select {
 		case <-turn.settled:
-			if away++; turn.err != errCrowded || i < len(a)-2 {
+			if away++; turn.err != ErrCrowded || i < len(a)-2 {
 				t.Errorf("run %d of %d is sent away with %v", i, len(a), turn.err)
 			}
 		default:
@@ -111,26 +101,26 @@ func TestQueueIsBounded(t *testing.T) {
 	if len(q.waiting) != q.most || away == 0 {
 		t.Errorf("%d wait, want %d; %d of a were sent away", len(q.waiting), q.most, away)
 	}
-	if _, err := q.join("b"); err != errCrowded {
-		t.Errorf("join of one who has as many as anyone = %v, want errCrowded", err)
+	if _, err := q.Join("b"); err != ErrCrowded {
+		t.Errorf("join of one who has as many as anyone = %v, want ErrCrowded", err)
 	}
 }
 
 // A run that waits is told at once how many come before it, and after a while when that has changed.
 func TestQueueTellsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newRunQueue(1)
+		q := New(1)
 		held := mustJoin(t, q, "a")[0]
 		others := mustJoin(t, q, "a a b")
 		var told []int
 		var waits sync.WaitGroup
 		waits.Go(func() {
-			held, err := q.acquire(t.Context(), "c", func(before int) { told = append(told, before) })
+			held, err := q.Acquire(t.Context(), "c", func(before int) { told = append(told, before) })
 			if err != nil {
 				t.Errorf("acquire = %v", err)
 				return
 			}
-			held.release()
+			held.Release()
 		})
 		synctest.Wait()
 		if !slices.Equal(told, []int{1}) {
@@ -141,10 +131,10 @@ func TestQueueTellsPlaces(t *testing.T) {
 		if len(told) != 1 {
 			t.Errorf("told %v although nothing changed", told)
 		}
-		held.release()
+		held.Release()
 		time.Sleep(placeEvery)
 		synctest.Wait()
-		others[2].release()
+		others[2].Release()
 		waits.Wait()
 		if !slices.Equal(told, []int{1, 0}) {
 			t.Errorf("told %v, want [1 0]", told)
@@ -153,7 +143,7 @@ func TestQueueTellsPlaces(t *testing.T) {
 }
 
 func TestQueuePlaces(t *testing.T) {
-	q := newRunQueue(3)
+	q := New(3)
 	mustJoin(t, q, "a a b")
 	turns := mustJoin(t, q, "a b a c b c")
 	for i, want := range []int{3, 1, 5, 0, 4, 2} {
@@ -165,7 +155,7 @@ func TestQueuePlaces(t *testing.T) {
 
 // A run that gives up leaves its place, or the slot that came in the same moment, to others.
 func TestQueueGiveUp(t *testing.T) {
-	q := newRunQueue(1)
+	q := New(1)
 	held := mustJoin(t, q, "a")[0]
 	turns := mustJoin(t, q, "a a a")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,29 +163,29 @@ func TestQueueGiveUp(t *testing.T) {
 	if err := q.giveUp(turns[0], ctx.Err()); err != context.Canceled {
 		t.Errorf("giveUp = %v", err)
 	}
-	held.release()
-	if !turns[1].came() {
+	held.Release()
+	if !turns[1].Granted() {
 		t.Fatal("the slot did not pass over who gave up")
 	}
 	q.giveUp(turns[1], ctx.Err())
-	if !turns[2].came() {
+	if !turns[2].Granted() {
 		t.Error("a slot that came too late was lost")
 	}
 }
 
 func TestQueueClose(t *testing.T) {
-	q := newRunQueue(1)
+	q := New(1)
 	held := mustJoin(t, q, "a")[0]
 	turns := mustJoin(t, q, "a b")
-	q.close()
+	q.Close()
 	for _, turn := range turns {
-		if <-turn.settled; turn.err != errEnded {
-			t.Errorf("the wait ended with %v, want errEnded", turn.err)
+		if <-turn.settled; turn.err != ErrClosed {
+			t.Errorf("the wait ended with %v, want ErrClosed", turn.err)
 		}
 	}
-	held.release()
-	if _, err := q.join("a"); err != errEnded {
-		t.Errorf("join after the end = %v, want errEnded", err)
+	held.Release()
+	if _, err := q.Join("a"); err != ErrClosed {
+		t.Errorf("join after the end = %v, want ErrClosed", err)
 	}
 	if q.free != 1 || len(q.shares) != 0 {
 		t.Errorf("%d slots free, shares %v", q.free, q.shares)
@@ -208,7 +198,7 @@ func TestQueueClose(t *testing.T) {
 func TestQueueRules(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		m := &queueModel{t: t, q: newRunQueue(1 + r.IntN(4)), last: map[string]int{}, held: map[string]int{}}
+		m := &queueModel{t: t, q: New(1 + r.IntN(4)), last: map[string]int{}, held: map[string]int{}}
 		m.slots = m.q.free
 		for m.step = 1; m.step <= 300 && !t.Failed(); m.step++ {
 			switch op := r.IntN(10); {
@@ -222,7 +212,7 @@ func TestQueueRules(t *testing.T) {
 				i := r.IntN(len(m.running))
 				m.held[m.running[i].principal]--
 				m.last[m.running[i].principal] = 2 * m.step
-				m.running[i].release()
+				m.running[i].Release()
 				m.running = slices.Delete(m.running, i, i+1)
 			}
 			m.check()
@@ -233,19 +223,19 @@ func TestQueueRules(t *testing.T) {
 // queueModel is what is known of a queue from outside.
 type queueModel struct {
 	t                *testing.T
-	q                *runQueue
+	q                *Queue
 	slots, step      int
-	waiting, running []*slot
+	waiting, running []*Slot
 	held, last       map[string]int // of those that wait or run: slots, and when they last had one, or came
 }
 
 func (m *queueModel) join(principal string) {
-	joined, err := m.q.join(principal)
+	joined, err := m.q.Join(principal)
 	if err != nil {
 		m.t.Errorf("join(%s) = %v", principal, err)
 		return
 	}
-	ofIt := func(other *slot) bool { return other.principal == principal }
+	ofIt := func(other *Slot) bool { return other.principal == principal }
 	if !slices.ContainsFunc(m.waiting, ofIt) && !slices.ContainsFunc(m.running, ofIt) {
 		m.last[principal] = 2 * m.step
 	}
@@ -256,11 +246,11 @@ func (m *queueModel) join(principal string) {
 func (m *queueModel) check() {
 	m.t.Helper()
 	for {
-		i := slices.IndexFunc(m.waiting, (*slot).came)
+		i := slices.IndexFunc(m.waiting, (*Slot).Granted)
 		if i < 0 {
 			break
 		}
-		want := slices.MinFunc(m.waiting, func(a, b *slot) int {
+		want := slices.MinFunc(m.waiting, func(a, b *Slot) int {
 			return cmp.Or(cmp.Compare(m.held[a.principal], m.held[b.principal]), cmp.Compare(m.last[a.principal], m.last[b.principal]))
 		})
 		if m.waiting[i] != want {
@@ -278,12 +268,12 @@ func (m *queueModel) check() {
 
 // A principal that asks for little is served although others ask without end.
 func TestQueueStarvesNobody(t *testing.T) {
-	q := newRunQueue(2)
+	q := New(2)
 	greedy := mustJoin(t, q, strings.Repeat("a b c ", 20))
 	modest := mustJoin(t, q, "d")[0]
-	for n := 0; !modest.came(); n++ {
-		i := slices.IndexFunc(greedy, (*slot).came)
-		greedy[i].release()
+	for n := 0; !modest.Granted(); n++ {
+		i := slices.IndexFunc(greedy, (*Slot).Granted)
+		greedy[i].Release()
 		greedy = append(slices.Delete(greedy, i, i+1), mustJoin(t, q, greedy[i].principal)...)
 		if n > 4 {
 			t.Fatalf("%d runs of others were served first", n)
@@ -295,7 +285,7 @@ func TestQueueStarvesNobody(t *testing.T) {
 // and in the end every slot is free.
 func TestQueueStorm(t *testing.T) {
 	const slots, runs = 3, 60
-	q := newRunQueue(slots)
+	q := New(slots)
 	var running, most, ran atomic.Int32
 	var group sync.WaitGroup
 	for i := range runs * 4 {
@@ -307,7 +297,7 @@ func TestQueueStorm(t *testing.T) {
 			if leaves {
 				go cancel()
 			}
-			held, err := q.acquire(ctx, string(rune('a'+i%4)), func(int) {})
+			held, err := q.Acquire(ctx, string(rune('a'+i%4)), func(int) {})
 			if err != nil {
 				if !leaves || !errors.Is(err, context.Canceled) {
 					t.Errorf("acquire = %v", err)
@@ -318,11 +308,11 @@ func TestQueueStorm(t *testing.T) {
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
 			for range r.IntN(50) {
-				q.before(&slot{share: &share{}})
+				q.before(&Slot{share: &share{}})
 			}
 			running.Add(-1)
 			ran.Add(1)
-			held.release()
+			held.Release()
 		})
 	}
 	group.Wait()

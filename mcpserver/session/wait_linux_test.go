@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -20,7 +21,7 @@ import (
 // turnBench is a bench whose scripts run in real sandboxes, in one slot that something else holds.
 type turnBench struct {
 	*cacheBench
-	held   *slot
+	held   *slots.Slot
 	secret string // of the script; "" is gone
 }
 
@@ -38,9 +39,23 @@ func newTurnBench(t *testing.T) *turnBench {
 		}
 		return b.secret, nil
 	}
-	b.queue = newRunQueue(1)
+	b.queue = slots.New(1)
 	b.hold()
 	return b
+}
+
+// mustJoin has one run of each principal join, in this order.
+func mustJoin(t testing.TB, q *slots.Queue, principals string) []*slots.Slot {
+	t.Helper()
+	var held []*slots.Slot
+	for p := range strings.FieldsSeq(principals) {
+		slot, err := q.Join(p)
+		if err != nil {
+			t.Fatalf("join(%s) = %v", p, err)
+		}
+		held = append(held, slot)
+	}
+	return held
 }
 
 func (b *turnBench) hold() { b.held = mustJoin(b.t, b.queue, "holder")[0] }
@@ -51,7 +66,7 @@ func (b *turnBench) runAfter(ctx context.Context, in RunRequest, while func()) (
 	call.Progress = func(message string) {
 		if strings.HasPrefix(message, "waiting") {
 			while()
-			b.held.release()
+			b.held.Release()
 		}
 	}
 	in.Call, in.Skill, in.Path, in.Timeout = call, "demo", "scripts/go.sh", time.Minute
@@ -106,8 +121,8 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 			if last := events[len(events)-1]; last != kind(test.last) || strings.Count(b.events(), kind(provenance.KindScriptRequested)) != 1 {
 				t.Errorf("events = %s", events)
 			}
-			if b.queue.free != 1 || len(b.queue.shares) != 0 {
-				t.Errorf("%d slots are free, shares %v", b.queue.free, b.queue.shares)
+			if b.queue.State().Free != 1 || b.queue.State().Principals != 0 {
+				t.Errorf("%d slots are free, shares %v", b.queue.State().Free, b.queue.State())
 			}
 		})
 	}
@@ -148,12 +163,12 @@ func TestWaitedRunKeepsItsApproval(t *testing.T) {
 func TestWaitedRunNeedsItsLease(t *testing.T) {
 	b := hostBench(t, "echo ran\n", onHost(), policy.Entry{Release: policy.ReleaseObserved})
 	b.Current().background.Wait()
-	b.queue = newRunQueue(1)
+	b.queue = slots.New(1)
 	held := mustJoin(t, b.queue, "holder")[0]
 	b.progress = func(message string) {
 		if strings.HasPrefix(message, "waiting") {
 			b.cfg.Now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-			held.release()
+			held.Release()
 		}
 	}
 	if r, err := b.runHost(RunRequest{}); code(err) != string(policy.CodeLeaseInvalid) {
@@ -203,23 +218,23 @@ func TestWaitsAreBoundedByDescriptors(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lower); err != nil {
 		t.Fatal(err)
 	}
-	q := newRunQueue(1)
+	q := slots.New(1)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
 	mustJoin(t, q, "holder"+strings.Repeat(" a", 50)+strings.Repeat(" b", 50))
-	if _, err := q.join("a"); err != errCrowded {
-		t.Errorf("join of one too many = %v, want errCrowded", err)
+	if _, err := q.Join("a"); err != slots.ErrCrowded {
+		t.Errorf("join of one too many = %v, want slots.ErrCrowded", err)
 	}
-	if len(q.waiting) != 100 {
-		t.Errorf("%d wait", len(q.waiting))
+	if q.State().Waiting != 100 {
+		t.Errorf("%d wait", q.State().Waiting)
 	}
 }
 
 // A run that finds no slot ends the making of a cache, which is made after a later run.
 func TestCacheYieldsItsSlot(t *testing.T) {
 	b := newCacheBench(t, native.New(nil), "python3", []string{"main.py"}, map[string]string{"main.py": "import m\n", "m.py": large})
-	b.queue = newRunQueue(2)
+	b.queue = slots.New(2)
 	started, ended := make(chan struct{}), make(chan bool, 1)
 	b.watched.before = func(ctx context.Context, _ *sandbox.Cmd) {
 		close(started)
@@ -238,7 +253,7 @@ func TestCacheYieldsItsSlot(t *testing.T) {
 	<-started
 	b.watched.before = nil
 	other := mustJoin(t, b.queue, "other")[0]
-	if !other.came() {
+	if !other.Granted() {
 		t.Fatal("no slot is left beside the cache")
 	}
 	if _, err := ses.RunScript(t.Context(), request); err != nil {
@@ -251,7 +266,7 @@ func TestCacheYieldsItsSlot(t *testing.T) {
 	if len(b.caches.known) != 0 {
 		t.Errorf("known of the caches: %v", b.caches.known)
 	}
-	other.release()
+	other.Release()
 	b.script("main.py")
 	if _, cache := b.script("main.py"); cache == "" {
 		t.Error("the cache was never made")
