@@ -86,7 +86,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 	s.makeCache(r, result)
 	if !s.release(r, answer, o.Mediation != nil) {
-		output.Skillsd = sealed(x)
+		output.Skillsd = cfharness.Sealed(x)
 	}
 	answer.Output = output
 	return answer, nil

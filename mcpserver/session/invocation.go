@@ -45,44 +45,6 @@ func (s *Session) invocationManifest() cfharness.InvocationManifest {
 		WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode, PromptSlotPresent: new(m.PromptSlot != nil)}
 }
 
-// influence is the atom that says whose words led to an input. It taints confidentiality only: who
-// asked for a command does not vouch for its inputs.
-type influence struct {
-	Type           string             `json:"type"`
-	Version        int                `json:"version"`
-	Role           json.RawMessage    `json:"role"`
-	KernelName     json.RawMessage    `json:"kernelName"`
-	Surface        json.RawMessage    `json:"surface"`
-	Subject        json.RawMessage    `json:"subject,omitempty"`
-	EventID        json.RawMessage    `json:"eventId,omitempty"`
-	ValueDigest    json.RawMessage    `json:"valueDigest,omitempty"`
-	SlotDigest     json.RawMessage    `json:"slotDigest,omitempty"`
-	SnapshotDigest json.RawMessage    `json:"snapshotDigest,omitempty"`
-	TargetPath     json.RawMessage    `json:"targetPath,omitempty"`
-	RunManifest    *influenceManifest `json:"runManifest,omitempty"`
-}
-
-type influenceManifest struct {
-	Source        string `json:"source,omitempty"`
-	WishID        string `json:"wishId,omitempty"`
-	DispatchClass string `json:"dispatchClass,omitempty"`
-}
-
-func (s *Session) influenceOf(slot json.RawMessage) json.RawMessage {
-	var of map[string]json.RawMessage
-	if slot == nil || json.Unmarshal(slot, &of) != nil {
-		return nil
-	}
-	atom := influence{
-		Type: cfharness.TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"], Surface: of["surface"], Subject: of["subject"],
-		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"], SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
-	}
-	if m := s.cfg.Facts.Manifest; m != nil {
-		atom.RunManifest = &influenceManifest{Source: cfharness.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass}
-	}
-	return encode(atom)
-}
-
 // inputLabels are the labels the caller gave, and the influence of the words behind the call on every
 // input that it determines.
 func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
@@ -95,7 +57,7 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 			}
 		}
 	}
-	atom := s.influenceOf(r.promptSlot())
+	atom := cfharness.Influence(r.promptSlot(), s.cfg.Facts.Manifest)
 	for _, input := range cfharness.LabelledInputs() {
 		if atom == nil || !has(input) {
 			continue

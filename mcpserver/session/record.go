@@ -216,8 +216,9 @@ func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 	if r.session == nil {
 		return nil, nil
 	}
+	viewer := r.session.viewer(remote)
 	return cfharness.NewCallRecords(r.session.id, r.events, func(view string, row json.RawMessage) (json.RawMessage, error) {
-		seen, err := r.session.projectRow(view, row, remote)
+		seen, err := viewer.Row(view, row)
 		if err != nil || seen == nil {
 			return row, err
 		}

@@ -231,3 +231,46 @@ func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
 	}
 	return fields, nil
 }
+
+// influence is the atom that says whose words led to an input. It taints confidentiality only: who
+// asked for a command does not vouch for its inputs.
+type influence struct {
+	Type           string             `json:"type"`
+	Version        int                `json:"version"`
+	Role           json.RawMessage    `json:"role"`
+	KernelName     json.RawMessage    `json:"kernelName"`
+	Surface        json.RawMessage    `json:"surface"`
+	Subject        json.RawMessage    `json:"subject,omitempty"`
+	EventID        json.RawMessage    `json:"eventId,omitempty"`
+	ValueDigest    json.RawMessage    `json:"valueDigest,omitempty"`
+	SlotDigest     json.RawMessage    `json:"slotDigest,omitempty"`
+	SnapshotDigest json.RawMessage    `json:"snapshotDigest,omitempty"`
+	TargetPath     json.RawMessage    `json:"targetPath,omitempty"`
+	RunManifest    *influenceManifest `json:"runManifest,omitempty"`
+}
+
+type influenceManifest struct {
+	Source        string `json:"source,omitempty"`
+	WishID        string `json:"wishId,omitempty"`
+	DispatchClass string `json:"dispatchClass,omitempty"`
+}
+
+// Influence returns the atom of a prompt slot: whose words led to an input. It is nil for no slot.
+func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
+	var of map[string]json.RawMessage
+	if slot == nil || json.Unmarshal(slot, &of) != nil {
+		return nil
+	}
+	atom := influence{
+		Type: TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"], Surface: of["surface"], Subject: of["subject"],
+		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"], SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
+	}
+	if m := manifest; m != nil {
+		atom.RunManifest = &influenceManifest{Source: RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass}
+	}
+	raw, err := provenance.Encode(atom)
+	if err != nil {
+		return nil
+	}
+	return raw
+}

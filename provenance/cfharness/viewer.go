@@ -1,4 +1,4 @@
-package session
+package cfharness
 
 import (
 	"bufio"
@@ -10,16 +10,21 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// project writes the content of a file as a caller is to see it. What needs no change stays byte for
+// Viewer is what a caller may see of the files of a session.
+type Viewer struct {
+	Remote   bool                       // sandbox paths take the place of those of this machine
+	Released func(outputID string) bool // whether the output of a run may be seen
+	Shows    func(file string) bool     // whether a file of outputs may be seen
+}
+
+// Project writes the content of a file as a caller is to see it. What needs no change stays byte for
 // byte as it is recorded. Lines of the event record that are changed no longer match their hash.
-func (s *Session) project(name string, r io.Reader, remote bool, w io.Writer) error {
+func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	if name == provenance.EventsFile {
-		return s.projectEvents(r, remote, w)
+		return v.projectEvents(r, w)
 	}
 	if !projected(name) {
 		_, err := io.Copy(w, r)
@@ -31,15 +36,15 @@ func (s *Session) project(name string, r io.Reader, remote bool, w io.Writer) er
 	}
 	switch name {
 	case provenance.RegistryFile:
-		if remote {
+		if v.Remote {
 			data, err = sandboxRegistry(data)
 		}
 	case provenance.ActivationsFile:
-		data, err = projectView(s, name, data, remote, func(v *cfharness.Activations) []json.RawMessage { return v.Activations })
+		data, err = projectView(v, name, data, func(v *Activations) []json.RawMessage { return v.Activations })
 	case provenance.ResourceReadsFile:
-		data, err = projectView(s, name, data, remote, func(v *cfharness.ResourceReads) []json.RawMessage { return v.Reads })
+		data, err = projectView(v, name, data, func(v *ResourceReads) []json.RawMessage { return v.Reads })
 	default:
-		data, err = projectView(s, name, data, remote, func(v *cfharness.ScriptExecutions) []json.RawMessage { return v.Executions })
+		data, err = projectView(v, name, data, func(v *ScriptExecutions) []json.RawMessage { return v.Executions })
 	}
 	if err != nil {
 		return err
@@ -54,14 +59,14 @@ func projected(name string) bool {
 }
 
 // projectView projects the rows of a view.
-func projectView[V any](s *Session, name string, data []byte, remote bool, rows func(*V) []json.RawMessage) ([]byte, error) {
+func projectView[V any](v *Viewer, name string, data []byte, rows func(*V) []json.RawMessage) ([]byte, error) {
 	var view V
 	if err := json.Unmarshal(data, &view); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	all, changed := rows(&view), false
 	for i := range all {
-		row, err := s.projectRow(name, all[i], remote)
+		row, err := v.Row(name, all[i])
 		if err != nil {
 			return nil, err
 		}
@@ -77,12 +82,12 @@ func projectView[V any](s *Session, name string, data []byte, remote bool, rows 
 }
 
 // projectEvents projects the rows that events carry, line by line.
-func (s *Session) projectEvents(r io.Reader, remote bool, w io.Writer) error {
+func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			shown, failed := s.projectEvent(line, remote)
+			shown, failed := v.projectEvent(line)
 			if failed != nil {
 				return failed
 			}
@@ -100,7 +105,7 @@ func (s *Session) projectEvents(r io.Reader, remote bool, w io.Writer) error {
 }
 
 // projectEvent projects one line of the event record.
-func (s *Session) projectEvent(line []byte, remote bool) ([]byte, error) {
+func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	var e struct {
 		Kind  provenance.Kind `json:"kind"`
 		Row   json.RawMessage `json:"row"`
@@ -110,7 +115,7 @@ func (s *Session) projectEvent(line []byte, remote bool) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
 	}
 	if view := e.Kind.View(); view != "" && len(e.Row) > 0 {
-		row, err := s.projectRow(view, e.Row, remote)
+		row, err := v.Row(view, e.Row)
 		if err != nil {
 			return nil, err
 		}
@@ -120,11 +125,11 @@ func (s *Session) projectEvent(line []byte, remote bool) ([]byte, error) {
 			line = bytes.Replace(line, slices.Concat(key, e.Row), slices.Concat(key, row), 1)
 		}
 	}
-	return s.projectFiles(line, e.Files)
+	return v.projectFiles(line, e.Files)
 }
 
 // projectFiles leaves out of an event's line the names and digests of outputs that are withheld.
-func (s *Session) projectFiles(line []byte, raw json.RawMessage) ([]byte, error) {
+func (v *Viewer) projectFiles(line []byte, raw json.RawMessage) ([]byte, error) {
 	if len(raw) == 0 {
 		return line, nil
 	}
@@ -133,7 +138,7 @@ func (s *Session) projectFiles(line []byte, raw json.RawMessage) ([]byte, error)
 		return nil, fmt.Errorf("files of %s: %w", provenance.EventsFile, err)
 	}
 	for _, file := range all {
-		if !strings.HasPrefix(file.Name, provenance.OutputsDir+"/") || s.shows(file.Name, true) {
+		if !strings.HasPrefix(file.Name, provenance.OutputsDir+"/") || v.Shows(file.Name) {
 			seen = append(seen, file)
 		}
 	}
@@ -151,8 +156,8 @@ func (s *Session) projectFiles(line []byte, raw json.RawMessage) ([]byte, error)
 	return bytes.Replace(line, slices.Concat(key, raw), slices.Concat(key, shown), 1), nil
 }
 
-// projectRow returns the row of a view as it is to be seen, or nil when that is how it is.
-func (s *Session) projectRow(view string, raw json.RawMessage, remote bool) (json.RawMessage, error) {
+// Row returns the row of a view as it is to be seen, or nil if that is how it is recorded.
+func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) {
 	var (
 		row     any
 		changed bool
@@ -160,23 +165,23 @@ func (s *Session) projectRow(view string, raw json.RawMessage, remote bool) (jso
 	)
 	switch view {
 	case provenance.ActivationsFile:
-		var a cfharness.Activation
+		var a Activation
 		err = json.Unmarshal(raw, &a)
-		changed, a.SkillPath, a.SkillDir = remote, a.SandboxSkillPath, a.SandboxSkillDir
+		changed, a.SkillPath, a.SkillDir = v.Remote, a.SandboxSkillPath, a.SandboxSkillDir
 		row = a
 	case provenance.ResourceReadsFile:
-		var r cfharness.ResourceRead
+		var r ResourceRead
 		err = json.Unmarshal(raw, &r)
-		changed, r.ResourcePath = remote && r.ResourcePath != "", r.SandboxResourcePath
+		changed, r.ResourcePath = v.Remote && r.ResourcePath != "", r.SandboxResourcePath
 		row = r
 	default:
-		var x cfharness.ScriptExecution
+		var x ScriptExecution
 		err = json.Unmarshal(raw, &x)
-		if remote && x.ResourcePath != "" {
+		if v.Remote && x.ResourcePath != "" {
 			changed, x.ResourcePath = true, x.SandboxResourcePath
 		}
-		if x.Skillsd != nil && !s.isReleased(x.OutputID) {
-			changed, x.Skillsd = true, sealed(x.Skillsd)
+		if x.Skillsd != nil && !v.Released(x.OutputID) {
+			changed, x.Skillsd = true, Sealed(x.Skillsd)
 		}
 		row = x
 	}
@@ -189,16 +194,9 @@ func (s *Session) projectRow(view string, raw json.RawMessage, remote bool) (jso
 	return provenance.Encode(row)
 }
 
-func (s *Session) isReleased(outputID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.released[provenance.CleanFileName(outputID)]
-	return ok
-}
-
-// sealed leaves out what would tell withheld output apart from other output: a digest of a short
+// Sealed leaves out what would tell withheld output apart from other output: a digest of a short
 // text is as good as the text, and so is the name of a host that a script chose.
-func sealed(x *cfharness.RunExtension) *cfharness.RunExtension {
+func Sealed(x *RunExtension) *RunExtension {
 	copied := *x
 	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
 	copied.OutSkips, copied.Skipped = 0, nil
@@ -209,7 +207,7 @@ func sealed(x *cfharness.RunExtension) *cfharness.RunExtension {
 
 // sandboxRegistry puts sandbox paths in the place of host paths.
 func sandboxRegistry(data []byte) ([]byte, error) {
-	registry, err := cfharness.ParseSkillRegistry(data)
+	registry, err := ParseSkillRegistry(data)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +217,7 @@ func sandboxRegistry(data []byte) ([]byte, error) {
 			x.Roots[i].Path = x.Roots[i].SandboxPath
 		}
 		for i := range x.Shadowed {
-			x.Shadowed[i].SkillDir = snapshot.SandboxSkills + "/" + x.Shadowed[i].Path
+			x.Shadowed[i].SkillDir = registry.SandboxSkillsRoot + "/" + x.Shadowed[i].Path
 		}
 	}
 	for i := range registry.Skills {
