@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
@@ -17,56 +19,45 @@ import (
 // lfsMark begins a file whose content is kept elsewhere.
 const lfsMark = "version https://git-lfs.github.com/spec/v1"
 
-// checkout writes the files of a commit into an empty directory. What a tree of skills cannot have is
-// left out and told: submodules, links that lead out of the repository, names no path can have.
-func (r *repository) checkout(ctx context.Context, commit, subdir string, into *os.Root, progress func(done, total int)) (notes []string, err error) {
-	objects, err := r.list(ctx, commit, subdir)
-	if err != nil {
-		return nil, err
-	}
-	if len(objects) == 0 {
-		return nil, &SourceError{Reason: fmt.Sprintf("the repository has no directory %q", subdir), Hint: "look at it, and name one with --subdir"}
-	}
-	c := &checkout{into: into, made: map[string]bool{".": true}}
-	files, err := c.choose(objects)
-	if err != nil {
-		return nil, err
-	}
-	done := 0
-	err = r.contents(ctx, files, func(o object, content io.Reader) error {
-		done++
-		progress(done, len(files))
-		return c.write(o, content)
-	})
-	return c.told(), err
+// The modes of objects in a tree of git.
+const (
+	modeFile      = "100644"
+	modeGroup     = "100664" // of old repositories
+	modeProgram   = "100755"
+	modeLink      = "120000"
+	modeSubmodule = "160000"
+)
+
+// object is an entry of the tree of a commit.
+type object struct {
+	mode, id, path string
+	size           int64
 }
 
 // checkout is a commit on its way to a directory.
+//
+// It reads objects. `git archive` would need fewer lines here, but it applies the attributes of the
+// repository to what it writes: that the bytes are those of the commit would depend on a list of
+// attributes to override, which a later git may make longer. A link, a large file or an odd name would
+// also refuse a whole archive, and here is left out with a note.
 type checkout struct {
+	repo *repository
 	into *os.Root
-	made map[string]bool
+	made map[string]bool     // directories
 	left map[string][]string // paths that were left out, by reason
 }
 
-func (c *checkout) leave(reason, path string) {
-	if c.left == nil {
-		c.left = map[string][]string{}
+// checkout writes the files of a commit into an empty directory. What a tree of skills cannot have is
+// left out and noted: submodules, links that lead out of the repository, names that no path can have.
+func (r *repository) checkout(
+	ctx context.Context, commit, subdir string, into *os.Root, progress func(done, total int),
+) (notes []string, err error) {
+	c := &checkout{repo: r, into: into, made: map[string]bool{".": true}, left: map[string][]string{}}
+	files, err := c.list(ctx, commit, subdir)
+	if err != nil {
+		return nil, err
 	}
-	c.left[reason] = append(c.left[reason], path)
-}
-
-// The reasons why something of a repository is not as it is there.
-const (
-	reasonSubmodule = "submodules are left out"
-	reasonName      = "names that no path of a skill can have are left out"
-	reasonLink      = "links that lead out of the repository are left out"
-	reasonLarge     = "files of more than 64 MiB are left out"
-	reasonLFS       = "files kept by Git LFS are installed as the pointers they are"
-)
-
-// told is one line for each reason.
-func (c *checkout) told() []string {
-	var notes []string
+	err = c.contents(ctx, files, progress)
 	for _, reason := range []string{reasonSubmodule, reasonName, reasonLink, reasonLarge, reasonLFS} {
 		if paths := c.left[reason]; len(paths) > 0 {
 			first := fmt.Sprintf("%q", clip(paths[0]))
@@ -76,35 +67,82 @@ func (c *checkout) told() []string {
 			notes = append(notes, reason+": "+first)
 		}
 	}
-	return notes
+	return notes, err
 }
 
-// choose returns what is written, in the order of the tree.
-func (c *checkout) choose(objects []object) ([]object, error) {
-	files := objects[:0:0]
-	total := int64(0)
-	for _, o := range objects {
-		clean, err := skills.CleanPath(o.path)
-		switch {
-		case o.mode == "160000":
-			c.leave(reasonSubmodule, o.path)
-		case err != nil || clean != o.path || len(o.path) > maxGitPath || hidden(o.path):
-			c.leave(reasonName, o.path)
-		case o.size > maxGitFile, o.mode == "120000" && o.size > maxGitPath:
-			c.leave(reasonLarge, o.path)
-		case o.mode != "100644" && o.mode != "100755" && o.mode != "100664" && o.mode != "120000":
-			return nil, fmt.Errorf("%q has the mode %s", clip(o.path), clip(o.mode))
-		default:
-			if total += o.size; total > maxGitTotal {
-				return nil, &SourceError{Reason: fmt.Sprintf("the files have more than %d bytes", int64(maxGitTotal)), Hint: "name a part of the repository with --subdir"}
-			}
-			files = append(files, o)
+// The reasons why something of a repository is not the same here.
+const (
+	reasonSubmodule = "submodules are left out"
+	reasonName      = "names that no path of a skill can have are left out"
+	reasonLink      = "links that lead out of the repository are left out"
+	reasonLarge     = "files of more than 64 MiB are left out"
+	reasonLFS       = "files kept by Git LFS are installed as the pointers they are"
+)
+
+func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[reason], path) }
+
+// list returns the files and links of a commit below a directory that are written, in the order of the
+// tree.
+func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, error) {
+	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
+	if subdir != "." {
+		args = append(args, "--", subdir+"/")
+	}
+	out, err := c.repo.run(ctx, maxGitFiles*(maxGitPath+100), args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, &SourceError{
+			Reason: fmt.Sprintf("the repository has no directory %q", subdir),
+			Hint:   "look at it, and name one with --subdir",
 		}
+	}
+	var files []object
+	count, total := 0, int64(0)
+	for row := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		facts, name, ok := strings.Cut(row, "\t")
+		fields := strings.Fields(facts) // mode, type, id, size
+		if !ok || len(fields) != 4 {
+			return nil, errors.New("git ls-tree: a row that cannot be read")
+		}
+		if count++; count > maxGitFiles {
+			return nil, &SourceError{
+				Reason: fmt.Sprintf("the repository has more than %d files", maxGitFiles),
+				Hint:   "name a part of it with --subdir",
+			}
+		}
+		o := object{mode: fields[0], id: fields[2], path: name}
+		if o.mode == modeSubmodule { // has no size
+			c.leave(reasonSubmodule, name)
+			continue
+		}
+		if o.size, err = strconv.ParseInt(fields[3], 10, 64); err != nil || o.size < 0 {
+			return nil, errors.New("git ls-tree: a size that cannot be read")
+		}
+		clean, err := skills.CleanPath(name)
+		switch {
+		case err != nil || clean != name || len(name) > maxGitPath || hidden(name):
+			c.leave(reasonName, name)
+			continue
+		case o.size > maxGitFile, o.mode == modeLink && o.size > maxGitPath:
+			c.leave(reasonLarge, name)
+			continue
+		case o.mode != modeFile && o.mode != modeGroup && o.mode != modeProgram && o.mode != modeLink:
+			return nil, fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
+		}
+		if total += o.size; total > maxGitTotal {
+			return nil, &SourceError{
+				Reason: fmt.Sprintf("the files have more than %d bytes", int64(maxGitTotal)),
+				Hint:   "name a part of the repository with --subdir",
+			}
+		}
+		files = append(files, o)
 	}
 	return files, nil
 }
 
-// hidden reports a path with a segment .git, in any case, which no repository may have.
+// hidden reports whether a path has a segment .git, in any case, which no repository may have.
 func hidden(p string) bool {
 	for segment := range strings.SplitSeq(p, "/") {
 		if strings.EqualFold(segment, ".git") {
@@ -112,6 +150,65 @@ func hidden(p string) bool {
 		}
 	}
 	return false
+}
+
+// contents writes the objects, one after the other, with the bytes of the repository: no filter and no
+// attribute changes them.
+func (c *checkout) contents(ctx context.Context, objects []object, progress func(done, total int)) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := c.repo.command(ctx, "cat-file", "--batch", "--buffer")
+	problems := &capped{left: gitStderr, drop: true}
+	cmd.Stderr = problems
+	var ids strings.Builder
+	for _, o := range objects {
+		ids.WriteString(o.id + "\n")
+	}
+	cmd.Stdin = strings.NewReader(ids.String())
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	end, err := c.repo.start(cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	out := bufio.NewReaderSize(pipe, 1<<16)
+	for n, o := range objects {
+		if err = c.content(out, o); err != nil {
+			cancel()
+			_ = cmd.Wait() // it was killed
+			return err
+		}
+		progress(n+1, len(objects))
+	}
+	if err := cmd.Wait(); err != nil {
+		return gitError(ctx, "cat-file", problems, err)
+	}
+	return nil
+}
+
+// content writes one answer of cat-file: "ID blob SIZE", the bytes, a line end.
+func (c *checkout) content(out *bufio.Reader, o object) error {
+	head, err := out.ReadSlice('\n')
+	if err != nil {
+		return fmt.Errorf("git cat-file: %w", err)
+	}
+	if want := fmt.Sprintf("%s blob %d\n", o.id, o.size); string(head) != want {
+		return fmt.Errorf("git cat-file: %q instead of a file", clip(strings.TrimSpace(string(head))))
+	}
+	content := &io.LimitedReader{R: out, N: o.size}
+	if err := c.write(o, content); err != nil {
+		return fmt.Errorf("%s: %w", clip(o.path), err)
+	}
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return err
+	}
+	if end, err := out.ReadByte(); err != nil || end != '\n' || content.N != 0 {
+		return errors.New("git cat-file: an object that ends too early")
+	}
+	return nil
 }
 
 // write writes a file or a link.
@@ -122,7 +219,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 		}
 		c.made[dir] = true
 	}
-	if o.mode == "120000" {
+	if o.mode == modeLink {
 		target, err := io.ReadAll(content)
 		if err != nil {
 			return err
@@ -130,7 +227,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 		return c.link(o.path, string(target))
 	}
 	mode := fs.FileMode(0o600)
-	if o.mode == "100755" {
+	if o.mode == modeProgram {
 		mode = 0o700
 	}
 	file, err := c.into.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -155,8 +252,8 @@ func (c *checkout) write(o object, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// link writes a link that stays inside, by its text. That it does so in fact is looked after where it
-// is followed.
+// link writes a link whose text does not lead out. Where it leads in fact is checked when it is
+// followed.
 func (c *checkout) link(name, target string) error {
 	to := path.Join(path.Dir(name), target)
 	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") || to == ".." || strings.HasPrefix(to, "../") {

@@ -31,7 +31,7 @@ func TestCapped(t *testing.T) {
 		t.Skip("needs echo on PATH")
 	}
 	r := &repository{git: Git{Path: echo}, dir: t.TempDir()}
-	data, err := r.run(t.Context(), 10, "--literal-pathspecs", "ls-tree", "-r")
+	data, err := r.run(t.Context(), 10, "ls-tree", "-r")
 	if err == nil || err.Error() != "git ls-tree: more than 10 bytes" {
 		t.Errorf("run = %d bytes, %v", len(data), err)
 	}
