@@ -56,8 +56,8 @@ func (e *SeveralError) Error() string {
 
 // Add fetches a source and makes its skills ready to be installed.
 //
-// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; those of ctx
-// and of the system. Nothing remains then.
+// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; errors of ctx;
+// system errors. Nothing remains then.
 func (i *Installer) Add(ctx context.Context, req Request) (p *Plan, err error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
 	if err != nil {
@@ -181,21 +181,21 @@ func (p *Plan) choose(from *fetched, req Request) (chosen []named, err error) {
 func (i *Installer) free(name string, c candidate, from *fetched, chosen []named) error {
 	for _, other := range chosen {
 		if strings.EqualFold(other.name, name) {
-			return fmt.Errorf("the name %s is that of %q in the same source; install one with --subdir and --name",
-				name, clip(other.path))
+			return fmt.Errorf("the name %s is that of %q in the same source; "+
+				"install one with --subdir and --name", name, clip(other.path))
 		}
 	}
 	if e := i.lock.clash(name); e != nil {
 		if e.Origin.Source == from.origin.Source && e.Origin.Path == c.path {
 			return fmt.Errorf("%s is installed from there already; see `skillsd update %s`", e.Name, e.Name)
 		}
-		return fmt.Errorf("the name %s is that of the skill installed from %s (%s); choose another with --name",
-			e.Name, e.Origin.Source, e.Origin.Path)
+		return fmt.Errorf("the name %s is that of the skill installed from %s (%s); "+
+			"choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
 	}
 	for _, tier := range skills.Tiers() {
 		if _, err := i.root.Lstat(placeOf(tier, name)); err == nil {
-			return fmt.Errorf("%s exists and is not in the lock file; remove it, or choose another name with --name",
-				path.Join(installedDir, tier.String(), name))
+			return fmt.Errorf("%s exists and is not in the lock file; "+
+				"remove it, or choose another name with --name", path.Join(installedDir, tier.String(), name))
 		}
 	}
 	return i.taken(context.Background(), nil, []string{name})

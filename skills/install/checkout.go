@@ -37,9 +37,9 @@ type object struct {
 // checkout is a commit on its way to a directory.
 //
 // It reads objects. `git archive` would need fewer lines here, but it applies the attributes of the
-// repository to what it writes: that the bytes are those of the commit would depend on a list of
-// attributes to override, which a later git may make longer. A link, a large file or an odd name would
-// also refuse a whole archive, and here is left out with a note.
+// repository to the bytes that it writes: whether they are the bytes of the commit would depend on a
+// list of attributes to override, which a later git may make longer. A link, a large file or an odd
+// name would also make the rules of archives refuse the whole source, and here is left out with a note.
 type checkout struct {
 	repo *repository
 	into *os.Root
@@ -154,7 +154,8 @@ func hidden(p string) bool {
 
 // contents writes the objects, one after the other, with the bytes of the repository: no filter and no
 // attribute changes them.
-func (c *checkout) contents(ctx context.Context, objects []object, progress func(done, total int)) (err error) {
+func (c *checkout) contents(ctx context.Context, objects []object,
+	progress func(done, total int)) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := c.repo.command(ctx, "cat-file", "--batch", "--buffer")
@@ -256,7 +257,8 @@ func (c *checkout) write(o object, content io.Reader) error {
 // followed.
 func (c *checkout) link(name, target string) error {
 	to := path.Join(path.Dir(name), target)
-	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") || to == ".." || strings.HasPrefix(to, "../") {
+	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") || to == ".." ||
+		strings.HasPrefix(to, "../") {
 		c.leave(reasonLink, name)
 		return nil
 	}

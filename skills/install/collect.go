@@ -9,12 +9,14 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Collect removes the stored trees that neither the lock file nor anything else needs, and tells how
-// many. used takes from a set of trees those that something else needs. Nothing is removed while
-// another process, such as a server, has the store open: that is no error.
+// Collect removes the stored trees that neither the lock file nor anything else needs, and returns how
+// many it removed. used deletes the trees that something else needs from a set. While another process,
+// such as a server, has the store open, nothing is removed, which is not an error.
 //
-// Errors: that of used, those of ctx and of the system.
-func (i *Installer) Collect(ctx context.Context, used func(trees map[digest.Digest]bool) error) (removed int, err error) {
+// Errors: the error of used; errors of ctx; system errors.
+func (i *Installer) Collect(
+	ctx context.Context, used func(trees map[digest.Digest]bool) error,
+) (removed int, err error) {
 	removed, err = i.cfg.Trees.Sweep(ctx, func(trees []digest.Digest) ([]digest.Digest, error) {
 		left := make(map[digest.Digest]bool, len(trees))
 		for _, tree := range trees {

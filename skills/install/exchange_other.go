@@ -4,5 +4,5 @@ package install
 
 import "errors"
 
-// exchange is left to two renames here.
+// exchange cannot be done in one step here.
 func exchange(_, _ string) error { return errors.ErrUnsupported }

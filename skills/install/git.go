@@ -170,7 +170,8 @@ func (c *capped) Write(p []byte) (int, error) {
 
 // fetch makes a repository in an empty directory and fetches one commit of a source: the commit of a
 // ref, or one that is named.
-func fetch(ctx context.Context, git Git, dir, source, ref string, insecure bool) (*repository, string, error) {
+func fetch(ctx context.Context, git Git, dir, source, ref string,
+	insecure bool) (*repository, string, error) {
 	protocol, err := parseURL(source, insecure)
 	if err != nil {
 		return nil, "", err
@@ -185,14 +186,16 @@ func fetch(ctx context.Context, git Git, dir, source, ref string, insecure bool)
 	if protocol == "http" && !insecure {
 		r.redirect = "false" // plain http to this machine must not lead to another one
 	}
-	if _, err := r.run(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", "."); err != nil {
+	if _, err := r.run(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main",
+		"."); err != nil {
 		return nil, "", err
 	}
 	if ref == "" {
 		ref = "HEAD"
 	}
 	watched, stop := r.watch(ctx)
-	_, err = r.run(watched, 1<<16, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", source, ref)
+	_, err = r.run(watched, 1<<16, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules",
+		"--", source, ref)
 	stop()
 	if err != nil && ctx.Err() == nil && size(r.dir) >= git.limit() {
 		err = r.tooLarge()

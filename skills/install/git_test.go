@@ -114,7 +114,7 @@ func TestGitRefs(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{"--upload-pack=touch x", "-x", "a:b", "+a", "a b", "a..b", "^a", "a@{1}", "a*", "a\n"} {
-		if err := apply(t.Context(), i, Request{Source: r.url, Ref: ref}); err == nil || !strings.Contains(err.Error(), "is no name of a branch") {
+		if err := apply(t.Context(), i, Request{Source: r.url, Ref: ref}); err == nil || !strings.Contains(err.Error(), "is not a name of a branch") {
 			t.Errorf("error for the ref %q = %v", ref, err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestSources(t *testing.T) {
 		"git://example.com/a":                              "can change what comes over git://",
 		"file:///srv/a":                                    "names no host",
 		"file://localhost/srv/a":                           "the protocol file: is not used",
-		"ext::sh -c touch% x":                              "is no URL",
+		"ext::sh -c touch% x":                              "is not a URL",
 		"ext::sh":                                          "remote helpers",
 		"fd::17":                                           "remote helpers",
 		"https::https://example.com":                       "remote helpers",
@@ -219,12 +219,12 @@ func TestSources(t *testing.T) {
 		"https://example.com/a?token=x":                    "has a query",
 		"https://-oProxyCommand=x/a":                       "names no host",
 		"ssh://-oProxyCommand=x/a":                         "names no host",
-		"ssh://-x@example.com/a":                           "is no user",
-		"--upload-pack=touch://x":                          "is no URL",
-		"https://example.com/a\nb":                         "is no URL",
+		"ssh://-x@example.com/a":                           "is not a user",
+		"--upload-pack=touch://x":                          "is not a URL",
+		"https://example.com/a\nb":                         "is not a URL",
 		"https://":                                         "names no host",
 		"git+ssh://example.com/a":                          "the protocol git+ssh: is not used",
-		"https://example.com/" + strings.Repeat("a", 3000): "is no URL",
+		"https://example.com/" + strings.Repeat("a", 3000): "is not a URL",
 	} {
 		_, err := resolve(source, "", false)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

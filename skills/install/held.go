@@ -12,11 +12,11 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxHeldList is the most entries of one directory.
+// maxHeldList is how many entries a directory may have.
 const maxHeldList = 100_000
 
-// heldDir is a directory that stays the same one whatever takes its name. No link leads out of it, and
-// to open what is no file does not wait.
+// heldDir is a directory that stays the same one if another takes its name. No link leads out of it, and
+// opening a named pipe does not wait.
 type heldDir struct{ root *os.Root }
 
 func (h heldDir) Open(name string) (fs.File, error) {

@@ -11,22 +11,22 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Inspection is what Inspect found.
+// Inspection is the result of Inspect.
 type Inspection struct {
 	Lock     *Lock
 	Problems []Problem // as of Verify
-	Verified int       // skills that were looked at in full; fewer than there are when the time was up
-	// Busy says that another command changes the installation at this moment: nothing was looked at.
+	Verified int       // skills that were verified to their end; fewer than there are if the time was up
+	// Busy says that another command changes the installation at this moment, so that nothing was verified.
 	Busy bool
-	// Interrupted says that a command was: the next one undoes it.
+	// Interrupted says that a command did not end; the next one undoes it.
 	Interrupted bool
 }
 
-// Inspect is Verify for who must not change anything, nor wait: it undoes nothing that was interrupted
-// and ends when the time is up. Another command waits as long. Of cfg, Git, Waiting and Now are not
-// used.
+// Inspect does what Verify does without changing anything or waiting: it does not undo an interrupted
+// command, and ends after the time most. Other commands wait for it. It does not use Git, Waiting and
+// Now of cfg.
 //
-// Errors: *LockError for a lock file that cannot be read; those of ctx and of the system.
+// Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
 func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspection, err error) {
 	found = &Inspection{}
 	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
@@ -37,8 +37,8 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 		found.Busy, found.Lock = true, &Lock{}
 		return found, nil
 	}
-	// Without a guard, where nothing was ever installed or its directory cannot be written, the lock
-	// file is still one that is complete.
+	// Without a guard, because nothing was ever installed or its directory cannot be written, the lock
+	// file is complete all the same: it is only ever replaced.
 	if found.Lock, err = ReadLock(LockFile(cfg.State)); err != nil {
 		return found, err
 	}

@@ -7,24 +7,32 @@
 //   - nothing of a source is executed, and nothing of it is written outside of the installation's own
 //     staging directory before it was checked. Git runs without hooks, filters, submodules, prompts,
 //     credentials and configuration, over one named protocol, never file: or ext:; the files come from
-//     its objects, so attributes of the repository change no byte. Of a zip archive the rules of
-//     package source hold; of a directory those of package skills: no links out, no devices, limits on
+//     its objects, so attributes of the repository change no byte. Zip archives follow the rules of
+//     package source, directories the rules of package skills: no links out, no devices, limits on
 //     every read;
-//   - a skill is installed only when it loads, and with exactly the bytes that were hashed;
-//   - a command changes all it was to change or nothing. What fails leaves the skills, the store and
-//     the lock file as they were; what a crash interrupted is undone by the next command;
+//   - a skill is installed only if it loads, and with exactly the bytes that were hashed;
+//   - a command makes all of its changes or none. A command that fails leaves the skills, the store and
+//     the lock file as they were; the next command undoes one that a crash interrupted;
 //   - one command at a time changes an installation; the others wait;
-//   - a skill never takes a name that another one has, whatever the tier.
+//   - a skill never takes a name that another one has, in any tier.
 //
-// The layout below the state directory is installed/<tier>/<name> for what is served, trees/ for what
-// is stored ([store.Store]), skillsd.lock for the lock file ([Lock]) and install/ for work in progress.
-// Trees stay in the store when a skill is removed or replaced, since sessions may have run them, until
+// # Plans
+//
+// Each command computes a [Plan]: [Installer.Add], [Installer.Update], [Installer.Sync],
+// [Installer.Remove], [Installer.Enable], [Installer.Disable] and [Installer.Rollback]. A plan can be
+// shown; [Plan.Apply] carries it out.
+//
+// # Layout
+//
+// Below the state directory, installed/<tier>/<name> has what is served, trees/ what is stored
+// ([store.Store]), skillsd.lock is the lock file ([Lock]) and install/ has work in progress. Trees stay
+// in the store when a skill is removed or replaced, since sessions may have run them, until
 // [Installer.Collect] finds that nothing needs them.
 //
-// It does not judge whether a skill is good, only what it is; and it does not guard against whoever
-// may write below the state directory, although [Installer.Verify] finds what they changed.
+// # Limits
 //
-// Besides skills and the store it uses package source, which has the rules of zip archives.
+// The package does not judge whether a skill is good, only what it is. It does not guard against
+// programs that may write below the state directory, although [Installer.Verify] finds their changes.
 package install
 
 import (
@@ -60,13 +68,13 @@ type Config struct {
 	Trees *store.Store // of the same state directory
 	// Git is the git program and its environment; needed for git sources only.
 	Git Git
-	// Waiting is called once when another command is at work; nil: nothing is.
+	// Waiting is called once if another command is at work; may be nil.
 	Waiting func()
-	// Progress is called while a source is read, with what is done and how far; nil: nothing is. It is
-	// called by one goroutine at a time.
+	// Progress is called while a command works, with what it does and how far it is; may be nil. One
+	// goroutine at a time calls it.
 	Progress func(what string, done, total int)
-	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none;
-	// nil: there are none. No skill that is installed, and none that lies in one, takes such a path.
+	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none; may
+	// be nil. Neither an installed skill nor one that lies in it takes such a path.
 	Taken func(path string) string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -84,18 +92,18 @@ type Installer struct {
 	step func(name string) error
 }
 
-// RootDir is the directory of the installed skills of a tier, to be served at that tier.
+// RootDir returns the directory of the installed skills of a tier, to be served at that tier.
 func RootDir(state string, tier skills.Tier) string {
 	return filepath.Join(state, installedDir, tier.String())
 }
 
-// LockFile is the place of the lock file of a state directory.
+// LockFile returns the place of the lock file of a state directory.
 func LockFile(state string) string { return filepath.Join(state, lockName) }
 
 // Open waits until no other command changes the installation, undoes what a crash left half-done and
 // reads the lock file.
 //
-// Errors: *LockError for a lock file that cannot be read; those of ctx and of the system.
+// Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
 func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -126,7 +134,7 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 	return i, nil
 }
 
-// acquire takes the guard. Another command may take minutes, so the wait ends with ctx only.
+// acquire takes the guard. Another command may take minutes, so only ctx ends the wait.
 func acquire(ctx context.Context, guard *flock.Flock, waiting func()) error {
 	got, err := guard.TryLock()
 	if got || err != nil {
@@ -181,14 +189,14 @@ func (i *Installer) recover(ctx context.Context) error {
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), stagePrefix) || strings.HasPrefix(entry.Name(), fsys.TempPrefix) {
-			// A git that outlived its command may still write there; what stays costs space only.
+			// A git that outlived its command may still write there; leftovers cost space only.
 			_ = i.root.RemoveAll(workDir + "/" + entry.Name())
 		}
 	}
 	return nil
 }
 
-// restore makes the place of a skill what the lock file says of it.
+// restore makes the place of a skill equal to the lock file.
 func (i *Installer) restore(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -216,7 +224,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	return i.root.Rename(stage.placed(entry.Name), placeOf(entry.Tier, entry.Name))
 }
 
-// placeOf is where a skill is served from, below the state directory.
+// placeOf returns where a skill is served from, below the state directory.
 func placeOf(tier skills.Tier, name string) string {
 	return installedDir + "/" + tier.String() + "/" + name
 }

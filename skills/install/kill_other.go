@@ -4,8 +4,8 @@ package install
 
 import "os/exec"
 
-// killTree leaves it at the command itself: there are no process groups here.
+// killTree does nothing: there are no process groups here, so only the command itself ends.
 func killTree(*exec.Cmd) {}
 
-// limitFiles leaves a process as it is.
+// limitFiles does nothing: there are no limits of processes here.
 func limitFiles(int, int64) error { return nil }

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// killTree has a command end with all it started when its context does.
+// killTree makes a command end with everything it started when its context ends.
 func killTree(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// limitFiles leaves a process as it is: no other one's limits can be set here.
+// limitFiles does nothing: the limits of another process cannot be set here.
 func limitFiles(int, int64) error { return nil }

@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Kind is what a source is.
+// Kind is the kind of a source.
 type Kind string
 
 // The kinds of sources.
@@ -32,12 +32,14 @@ const (
 
 // Origin is where an installed skill came from.
 type Origin struct {
-	Kind   Kind   `json:"kind" yaml:"kind"`
-	Source string `json:"source" yaml:"source"`                     // a URL without credentials, or an absolute path
+	Kind Kind `json:"kind" yaml:"kind"`
+	// a URL without credentials, or an absolute path
+	Source string `json:"source" yaml:"source"`
 	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`       // as requested; empty: the default branch
 	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // of git
-	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"` // the part of the source that was looked in
-	Path   string `json:"path" yaml:"path"`                         // of the skill in the source; "." for the whole
+	// the part of the source that was looked in
+	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"`
+	Path   string `json:"path" yaml:"path"` // of the skill in the source; "." for the whole
 }
 
 // Version is one content of a skill.
@@ -69,7 +71,8 @@ type Entry struct {
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
-	Previous    *Version      `json:"previous,omitempty" yaml:"previous,omitempty"` // what rollback goes back to
+	// what rollback goes back to
+	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
 }
 
 // version returns the content of an entry.
@@ -89,7 +92,7 @@ func (e *Entry) with(v *Version) *Entry {
 	return &changed
 }
 
-// setPrevious makes a content that is from an origin the earlier version of an entry.
+// setPrevious makes a content, and where it came from, the earlier version of an entry.
 func (e *Entry) setPrevious(v *Version, from Origin) {
 	previous := *v
 	previous.Origin, previous.Commit = nil, from.Commit
@@ -100,8 +103,8 @@ func (e *Entry) setPrevious(v *Version, from Origin) {
 	e.Previous = &previous
 }
 
-// keepingEarlier returns the entry of a foreign lock file with the earlier version of this machine: what
-// is replaced here, or else what was before that.
+// keepingEarlier returns the entry of a foreign lock file with the earlier version of this machine: the
+// content that is replaced here, or else its earlier version.
 func (e *Entry) keepingEarlier(here *Entry) *Entry {
 	changed := *e
 	changed.Previous = nil
@@ -113,7 +116,7 @@ func (e *Entry) keepingEarlier(here *Entry) *Entry {
 	return &changed
 }
 
-// Same reports whether two origins are one place, at whatever commits.
+// Same reports whether two origins are one place, at any commits.
 func (o Origin) Same(other Origin) bool {
 	o.Commit, other.Commit = "", ""
 	return o == other
@@ -126,7 +129,8 @@ type Lock struct {
 
 // Find returns the entry of a name, or nil.
 func (l *Lock) Find(name string) *Entry {
-	at, found := slices.BinarySearchFunc(l.Skills, name, func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
+	at, found := slices.BinarySearchFunc(l.Skills, name,
+		func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
 	if !found {
 		return nil
 	}
@@ -143,7 +147,7 @@ func (l *Lock) clash(name string) *Entry {
 	return nil
 }
 
-// with returns a lock in which the names are what the changes say; nil removes one.
+// with returns a lock with other entries of some names; nil removes one.
 func (l *Lock) with(changes map[string]*Entry) *Lock {
 	changed := &Lock{}
 	for _, e := range l.Skills {
@@ -186,14 +190,14 @@ const maxName = 128
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_-])?$`)
 
-// CheckName returns why an installed skill cannot have a name. It is a directory of its own on every
-// system: letters, digits, ".", "_" and "-".
+// CheckName returns why an installed skill cannot have a name. A name is that of a directory on every
+// system, of letters, digits, ".", "_" and "-".
 func CheckName(name string) error {
 	switch {
 	case len(name) > maxName:
 		return fmt.Errorf("the name is longer than %d characters", maxName)
 	case !validName.MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name):
-		return fmt.Errorf("%q is no name for a directory of letters, digits, dots, underscores and hyphens", clip(name))
+		return fmt.Errorf("%q is not a name of letters, digits, dots, underscores and hyphens", clip(name))
 	}
 	return nil
 }
@@ -205,10 +209,10 @@ func clip(s string) string {
 	return s
 }
 
-// ReadLock reads a lock file; one that is missing is empty. It may come from elsewhere: everything in
-// it is checked.
+// ReadLock reads a lock file; a missing one is empty. It may come from elsewhere, so everything in it is
+// checked.
 //
-// Errors: *LockError, those of the system.
+// Errors: *LockError; system errors.
 func ReadLock(file string) (*Lock, error) {
 	root, err := os.OpenRoot(filepath.Dir(file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -268,10 +272,10 @@ func (e *Entry) previousOrigin() Origin {
 // check returns why an origin cannot be one.
 func (o Origin) check() error {
 	if o.Path == "" || !fs.ValidPath(o.Path) {
-		return errors.New("path: is no path in a source")
+		return errors.New("path: is not a path in a source")
 	}
 	if o.Subdir != "" && !fs.ValidPath(o.Subdir) {
-		return errors.New("subdir: is no path in a source")
+		return errors.New("subdir: is not a path in a source")
 	}
 	switch o.Kind {
 	case KindGit:
@@ -282,27 +286,28 @@ func (o Origin) check() error {
 			return err
 		}
 		if !commitID.MatchString(o.Commit) {
-			return errors.New("commit: is no commit")
+			return errors.New("commit: is not a commit")
 		}
 	case KindZip, KindDirectory:
 		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" {
-			return errors.New("source: is no absolute path, or has a ref")
+			return errors.New("source: is not an absolute path, or has a ref")
 		}
 	default:
-		return errors.New("kind: is none of git, zip and directory")
+		return errors.New("kind: is not git, zip or directory")
 	}
 	return nil
 }
 
-// check holds the files to their tree.
+// check compares the files with the digest of their tree.
 func (v *Version) check() error {
 	if v.Commit != "" && !commitID.MatchString(v.Commit) {
-		return errors.New("commit: is no commit")
+		return errors.New("commit: is not a commit")
 	}
 	files := make([]store.File, len(v.Files))
 	for i, f := range v.Files {
-		if _, err := filepath.Localize(f.Path); err != nil || f.Path == "." || i > 0 && f.Path <= v.Files[i-1].Path {
-			return fmt.Errorf("files: %q is no path of a file, or out of order", clip(f.Path))
+		_, err := filepath.Localize(f.Path)
+		if err != nil || f.Path == "." || i > 0 && f.Path <= v.Files[i-1].Path {
+			return fmt.Errorf("files: %q is not a path of a file, or out of order", clip(f.Path))
 		}
 		if f.Digest.Validate() != nil {
 			return fmt.Errorf("files: %q has no digest", clip(f.Path))
@@ -315,7 +320,7 @@ func (v *Version) check() error {
 	return nil
 }
 
-// lockRows are the files of a tree as the lock file has them.
+// lockRows returns the files of a tree as the lock file has them.
 func lockRows(files []store.File) []LockFileRow {
 	rows := make([]LockFileRow, len(files))
 	for i, f := range files {

@@ -27,8 +27,9 @@ const lockHead = "# Written by skillsd install. `skillsd verify` holds the insta
 // lockKeys are the keys of the mappings of a lock file, by the place of the mapping. A key that ends in
 // "?" may be missing.
 var lockKeys = map[string][]string{
-	"":                        {"version", "skills"},
-	".skills":                 {"name", "tier", "enabled", "origin", "tree", "installedAt", "files", "previous?"},
+	"":        {"version", "skills"},
+	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files", "previous?"},
+
 	".skills.origin":          {"kind", "source", "ref?", "commit?", "subdir?", "path"},
 	".skills.previous":        {"origin?", "commit?", "tree", "installedAt", "files"},
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path"},
@@ -82,7 +83,12 @@ func (files LockFiles) MarshalYAML() (any, error) {
 	}
 	for _, f := range files {
 		for _, text := range []string{f.Path, f.Digest.String()} {
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text})
+			n.Content = append(n.Content, &yaml.Node{
+				Kind:  yaml.ScalarNode,
+				Tag:   "!!str",
+				Style: yaml.DoubleQuotedStyle,
+				Value: text,
+			})
 		}
 	}
 	return n, nil
@@ -132,7 +138,8 @@ func parseLock(data []byte) (lock *Lock, err error) {
 		return nil, at(top, err)
 	}
 	if file.Version.Value != strconv.Itoa(lockVersion) {
-		return nil, at(&file.Version, fmt.Errorf("version: %q is not one that this skillsd reads; it reads %d",
+		return nil, at(&file.Version, fmt.Errorf(
+			"version: %q is not one that this skillsd reads; it reads %d",
 			clip(file.Version.Value), lockVersion))
 	}
 	lock = &Lock{}
@@ -200,7 +207,8 @@ func checkLockNode(n *yaml.Node, place string) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		switch {
-		case !plain(key, yaml.ScalarNode) || !slices.Contains(keys, key.Value) && !slices.Contains(keys, key.Value+"?"):
+		case !plain(key, yaml.ScalarNode),
+			!slices.Contains(keys, key.Value) && !slices.Contains(keys, key.Value+"?"):
 			known := strings.ReplaceAll(strings.Join(keys, ", "), "?", "")
 			return at(key, fmt.Errorf("the key %q is not known; there are %s", clip(key.Value), known))
 		case values[key.Value] != nil:
@@ -237,7 +245,8 @@ func checkLockNode(n *yaml.Node, place string) error {
 func yamlError(err error, data []byte) *LockError {
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r) {
+		isControl := unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
+		if isControl || r == utf8.RuneError && size == 1 {
 			line := bytes.LastIndexByte(data[:i], '\n') + 1
 			return &LockError{
 				Line:   1 + bytes.Count(data[:i], []byte("\n")),

@@ -38,7 +38,7 @@ type Plan struct {
 	done    bool
 }
 
-// Change is one skill before and after a plan. Its JSON is that of `skillsd sync --json`.
+// Change is one skill before and after a plan. `skillsd sync --json` prints it.
 type Change struct {
 	Name   string `json:"name"`
 	Before *Entry `json:"-"` // nil: it is not installed
@@ -66,8 +66,8 @@ func (c *Change) NewContent() bool {
 
 // Refusal is a skill that a plan does not install or change.
 type Refusal struct {
-	Before *Entry `json:"-"`    // the skill if it is installed
-	Name   string `json:"-"`    // of the skill if it is known
+	Name   string `json:"-"`    // of an installed skill
+	Before *Entry `json:"-"`    // that skill
 	Path   string `json:"path"` // in the source
 	Reason string `json:"reason"`
 }
@@ -85,8 +85,8 @@ func (i *Installer) newPlan() (*Plan, error) {
 
 // Apply puts the skills in place and writes the lock file. If it fails, nothing is changed.
 //
-// Errors: those of preparing the skills, which the method that computed the plan lists; those of ctx
-// and of the system.
+// Errors: of preparing the skills, as the method that computed the plan lists them; errors of ctx;
+// system errors.
 func (p *Plan) Apply(ctx context.Context) (err error) {
 	if len(p.Changes) == 0 {
 		return p.Close()
@@ -152,7 +152,7 @@ func (p *Plan) check(ctx context.Context) (err error) {
 			staged = append(staged, c)
 			continue
 		}
-		refused = append(refused, Refusal{Name: c.Name, Before: c.Before, Path: c.After.Origin.Path, Reason: err.Error()})
+		refused = append(refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
 		if err := p.i.root.RemoveAll(p.stage.placed(c.Name)); err != nil {
 			return err
 		}

@@ -17,16 +17,16 @@ import (
 	"github.com/skillsd/skillsd/skills/source"
 )
 
-// fetched is a source at hand.
+// fetched is a source that can be read.
 type fetched struct {
 	origin   Origin // Path is that of the directory that was scanned
 	snapshot *skills.Snapshot
 	notes    []string
-	base     string // what a skill that is the whole source is called there
+	base     string // the name in the source of a skill that is the whole source
 	close    func() error
 }
 
-// Close releases the source. What was scanned can no longer be read.
+// Close releases the source. Its skills can no longer be read.
 func (f *fetched) Close() error {
 	if f.close == nil {
 		return nil
@@ -34,16 +34,17 @@ func (f *fetched) Close() error {
 	return f.close()
 }
 
-// maxSourceDirs is the most directories of a source.
+// maxSourceDirs is how many directories a source may have.
 const maxSourceDirs = 1_000_000
 
-// missed are the diagnostics of a scan that say what was not looked at.
-var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skills.CodeMaxDepth, skills.CodeInvalidPath, skills.CodeUnreadableDir}
+// missed are the codes of diagnostics that say what a scan left out.
+var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skills.CodeMaxDepth,
+	skills.CodeInvalidPath, skills.CodeUnreadableDir}
 
-// fetch brings the source of an origin to hand and scans it. origin.Path is the directory to scan;
-// with git and a commit, that one is taken in place of what the ref names.
+// fetch opens the source of an origin and scans it. origin.Path is the directory to scan; of git, the
+// commit is fetched instead of the ref if the origin has one.
 //
-// Errors: *SourceError, *FetchError, *source.ArchiveError, those of the system.
+// Errors: *SourceError, *FetchError, *source.ArchiveError; system errors.
 func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetched, err error) {
 	if err := s.i.before("fetch"); err != nil {
 		return nil, err
@@ -70,16 +71,21 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 	}
 	s.i.progress("skills looked for", 0, 0)
 	root.Tier = skills.LeastTrusted()
-	f.snapshot, err = skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
+	f.snapshot, err = skills.Scan(ctx, []skills.Root{root},
+		&skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Code == skills.CodeScanLimit && !isSkillFile(d.Path) {
-			return nil, &SourceError{Reason: "the source is larger than a scan may be: " + d.Detail, Hint: "name a part of it with --subdir"}
+			return nil, &SourceError{
+				Reason: "the source is larger than a scan may be: " + d.Detail,
+				Hint:   "name a part of it with --subdir",
+			}
 		}
 		if slices.Contains(missed, d.Code) {
-			f.notes = append(f.notes, fmt.Sprintf("%q: %s: %s", clip(path.Join(origin.Path, d.Path)), d.Code, d.Detail))
+			at := clip(path.Join(origin.Path, d.Path))
+			f.notes = append(f.notes, fmt.Sprintf("%q: %s: %s", at, d.Code, d.Detail))
 		}
 	}
 	return f, nil
@@ -99,7 +105,8 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 	if f.origin.Commit != "" {
 		ref = f.origin.Commit
 	}
-	repo, commit, err := fetch(ctx, s.i.cfg.Git, filepath.Join(s.path(name), "repository"), f.origin.Source, ref, insecure)
+	repo, commit, err := fetch(ctx, s.i.cfg.Git, filepath.Join(s.path(name), "repository"), f.origin.Source,
+		ref, insecure)
 	if err != nil {
 		if _, refused := errors.AsType[*SourceError](err); refused {
 			return root, fmt.Errorf("fetch %s: %w", f.origin.Source, err)
@@ -115,15 +122,18 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 		return root, err
 	}
 	defer into.Close()
-	f.notes, err = repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) { s.i.progress("files checked out", done, total) })
+	f.notes, err = repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) {
+		s.i.progress("files checked out", done, total)
+	})
 	if err != nil {
 		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
 	}
 	return directoryRoot(f, filepath.Join(s.path(name), "files"))
 }
 
-// fetchDirectory takes a directory for what it is at each moment. Of a part of it nothing outside is
-// read, whatever becomes of the names on the way: whoever writes there need not be the one who installs.
+// fetchDirectory opens a directory, which is read as it is at each moment. Of a part of it nothing
+// outside is read, even if a link takes its name meanwhile: others than the one who installs may write
+// there.
 func fetchDirectory(f *fetched) (skills.Root, error) {
 	f.base = filepath.Base(f.origin.Source)
 	if f.origin.Path == "." {
@@ -138,10 +148,12 @@ func fetchDirectory(f *fetched) (skills.Root, error) {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
 	f.close = part.Close
-	return skills.Root{Dir: filepath.Join(f.origin.Source, filepath.FromSlash(f.origin.Path)), FS: heldDir{part}, Name: path.Base(f.origin.Path)}, nil
+	return skills.Root{Dir: filepath.Join(f.origin.Source, filepath.FromSlash(f.origin.Path)),
+		FS: heldDir{part}, Name: path.Base(f.origin.Path)}, nil
 }
 
-// directoryRoot is the root of the part of a directory that was asked for. Nobody else may write there.
+// directoryRoot returns the root of the part of a directory that was requested. Nobody else may write
+// there.
 func directoryRoot(f *fetched, top string) (skills.Root, error) {
 	dir := filepath.Join(top, filepath.FromSlash(f.origin.Path))
 	handle, err := os.OpenRoot(top)
@@ -156,7 +168,10 @@ func directoryRoot(f *fetched, top string) (skills.Root, error) {
 }
 
 func noDirectory(dir string) error {
-	return &SourceError{Reason: fmt.Sprintf("the source has no directory %q", clip(dir)), Hint: "look at it, and name one with --subdir"}
+	return &SourceError{
+		Reason: fmt.Sprintf("the source has no directory %q", clip(dir)),
+		Hint:   "look at it, and name one with --subdir",
+	}
 }
 
 func fetchZip(f *fetched) (skills.Root, error) {
@@ -194,7 +209,7 @@ type candidate struct {
 	err   string // why it does not load, when skill is nil
 }
 
-// candidates are the skills of a source that lie in no other, by path, and those that do not load.
+// candidates returns the skills of a source that lie in no other, by path, and skills that do not load.
 func (f *fetched) candidates() []candidate {
 	var all []candidate
 	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
@@ -202,7 +217,8 @@ func (f *fetched) candidates() []candidate {
 	}
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Severity == skills.Error && isSkillFile(d.Path) {
-			all = append(all, candidate{path: path.Join(f.origin.Path, path.Dir(d.Path)), err: string(d.Code) + ": " + d.Detail})
+			all = append(all, candidate{path: path.Join(f.origin.Path, path.Dir(d.Path)),
+				err: string(d.Code) + ": " + d.Detail})
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
@@ -235,8 +251,8 @@ func (f *fetched) find(at string) (*skills.Skill, error) {
 	return nil, fmt.Errorf("the source has no skill at %q", clip(at))
 }
 
-// name is what a skill of the source is installed as: the name of its directory there; where that is
-// none or cannot be one here, its own.
+// name returns the name to install a skill of the source under: the name of its directory there, or its
+// own if the directory has none that can be used here.
 func (f *fetched) name(c candidate) (string, error) {
 	choices := []string{path.Base(c.path), c.skill.Frontmatter.Name, f.base}
 	if c.path == "." {
@@ -250,16 +266,16 @@ func (f *fetched) name(c candidate) (string, error) {
 	return "", CheckName(choices[0])
 }
 
-// resolve says what a source is that was given by its name.
+// resolve finds out what kind of source was given.
 //
-// Errors: *SourceError, those of the system.
+// Errors: *SourceError; system errors.
 func resolve(given, ref string, insecure bool) (Origin, error) {
 	if IsURL(given) {
 		if _, err := parseURL(given, insecure); err != nil {
 			return Origin{}, err
 		}
 		if scheme, rest, ok := strings.Cut(given, "://"); ok {
-			given = strings.ToLower(scheme) + "://" + rest // git knows no other spelling
+			given = strings.ToLower(scheme) + "://" + rest // git accepts only this spelling
 		}
 		return Origin{Kind: KindGit, Source: given, Ref: ref}, checkRef(ref)
 	}
@@ -273,7 +289,10 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	info, err := os.Stat(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Origin{}, &SourceError{Reason: fmt.Sprintf("there is no %q", given), Hint: "give a directory, a zip archive, or a URL such as https://host/owner/repository"}
+		return Origin{}, &SourceError{
+			Reason: fmt.Sprintf("there is no %q", given),
+			Hint:   "give a directory, a zip archive, or a URL such as https://host/owner/repository",
+		}
 	case err != nil:
 		return Origin{}, err
 	case info.IsDir():
@@ -281,7 +300,10 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	case info.Mode().IsRegular() && strings.EqualFold(filepath.Ext(place), ".zip"):
 		return Origin{Kind: KindZip, Source: place}, nil
 	}
-	return Origin{}, &SourceError{Reason: fmt.Sprintf("%q is neither a directory nor a zip archive", given), Hint: "give a directory, a file that ends in .zip, or a URL"}
+	return Origin{}, &SourceError{
+		Reason: fmt.Sprintf("%q is neither a directory nor a zip archive", given),
+		Hint:   "give a directory, a file that ends in .zip, or a URL",
+	}
 }
 
 var _ io.Closer = (*fetched)(nil)

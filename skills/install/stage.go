@@ -40,15 +40,15 @@ func (i *Installer) newStage() (*stage, error) {
 	return s, nil
 }
 
-// path is a directory of the stage on this machine.
+// path returns a directory of the stage on this machine.
 func (s *stage) path(name string) string {
 	return filepath.Join(s.i.cfg.State, filepath.FromSlash(s.dir), name)
 }
 
-// placed is where a skill is made ready, relative to the state directory.
+// placed returns where a skill is made ready, relative to the state directory.
 func (s *stage) placed(name string) string { return s.dir + "/place/" + name }
 
-// old is where a skill goes that is replaced.
+// old returns where a skill goes that is replaced.
 func (s *stage) old(name string) string { return s.dir + "/old/" + name }
 
 // remove removes the stage.
@@ -67,8 +67,10 @@ func (s *stage) abandon() error {
 // add stores a skill and makes it ready under a name. left are the diagnostics about files of its source
 // that are not installed.
 //
-// Errors: those of [skills.Skill.Stage]; that the skill has more files than it may have.
-func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (v *Version, left []skills.Diagnostic, err error) {
+// Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
+func (s *stage) add(
+	ctx context.Context, sk *skills.Skill, name string,
+) (v *Version, left []skills.Diagnostic, err error) {
 	index, err := sk.Index(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -76,7 +78,7 @@ func (s *stage) add(ctx context.Context, sk *skills.Skill, name string) (v *Vers
 	for _, d := range index.Diagnostics {
 		switch d.Code {
 		case skills.CodeResourceCount:
-			// Which files are left out would be chance.
+			// It would be chance which files are left out.
 			return nil, nil, fmt.Errorf("%s: %s", d.Code, d.Detail)
 		case skills.CodeUnreadableResource, skills.CodeResourceOutside, skills.CodeResourceSize,
 			skills.CodeInvalidPath, skills.CodeMaxDepth, skills.CodeUnreadableDir:
@@ -102,7 +104,8 @@ func (s *stage) scan(ctx context.Context) (*skills.Snapshot, error) { return s.s
 
 func (s *stage) scanDir(ctx context.Context, name string) (*skills.Snapshot, error) {
 	root := skills.Root{Dir: s.path(name), Tier: skills.LeastTrusted()}
-	return skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
+	return skills.Scan(ctx, []skills.Root{root},
+		&skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 }
 
 // store stores a skill, and remembers a tree that was not there before.
@@ -119,13 +122,14 @@ func (s *stage) store(ctx context.Context, sk *skills.Skill, index *skills.Index
 	return sk.Stage(ctx, s.i.cfg.Trees)
 }
 
-// rescue stores a skill again from its place, when every byte there is what was installed.
+// rescue stores a skill again from its place, if every byte there is what was installed.
 func (s *stage) rescue(ctx context.Context, e *Entry) error {
 	if problems, err := s.i.verifyPlaced(ctx, e); err != nil || len(problems) > 0 || !e.Enabled {
 		return errors.Join(err, errNotInPlace)
 	}
 	place := filepath.Join(s.i.cfg.State, filepath.FromSlash(placeOf(e.Tier, e.Name)))
-	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: place, Tier: e.Tier}}, &skills.ScanOptions{StrictRoots: true})
+	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: place, Tier: e.Tier}},
+		&skills.ScanOptions{StrictRoots: true})
 	if err != nil {
 		return err
 	}
@@ -199,8 +203,8 @@ func (s *stage) copy(ctx context.Context, tree *store.Tree, top string) error {
 	return nil
 }
 
-// copyFile copies a file that must have its digest. It becomes read-only, and a program when the
-// stored one is.
+// copyFile copies a file that must have its digest. The copy is read-only, and executable if the stored
+// file is.
 func copyFile(from, to *os.Root, file store.File) (err error) {
 	in, info, err := fsys.OpenIn(from, file.Path)
 	if err != nil {
@@ -218,7 +222,8 @@ func copyFile(from, to *os.Root, file store.File) (err error) {
 		return err
 	}
 	if n != file.Size || digest.NewDigest(digest.SHA256, sum) != file.Digest {
-		return &store.ContentError{Path: file.Path, Want: file.Digest, Got: digest.NewDigest(digest.SHA256, sum)}
+		got := digest.NewDigest(digest.SHA256, sum)
+		return &store.ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
 	if err := out.Chmod(0o444 | info.Mode()&0o111); err != nil {
 		return err

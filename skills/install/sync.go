@@ -23,8 +23,8 @@ type Sync struct {
 	Lock *Lock
 	// Exact removes skills that are not in Lock.
 	Exact bool
-	// DropEarlier forgets earlier versions that cannot be fetched again. Those of a Lock from elsewhere,
-	// which this machine never had, are forgotten without it.
+	// DropEarlier forgets earlier versions that cannot be fetched again. Earlier versions of a Lock from
+	// elsewhere, which this machine never had, are forgotten without it.
 	DropEarlier bool
 	// Insecure is as in Request.
 	Insecure bool
@@ -35,7 +35,7 @@ type Sync struct {
 // cannot be had, applying it changes nothing; an earlier version that cannot be had prevents no other
 // change and is reported as Lost.
 //
-// Errors: those of ctx and of the system; of Apply, also *SourceError, *FetchError and other errors of
+// Errors: errors of ctx; system errors; of Apply, also *SourceError, *FetchError and other errors of
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	p := &Plan{i: i}
@@ -62,7 +62,8 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	if s.Exact {
 		for _, e := range i.lock.Skills {
 			if want.clash(e.Name) == nil {
-				p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, What: "is installed and not in the lock file"})
+				p.Changes = append(p.Changes,
+					Change{Name: e.Name, Before: e, What: "is installed and not in the lock file"})
 			}
 		}
 	}
@@ -108,7 +109,8 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 
 // obtainAll makes the trees of a Sync ready.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
-	at := &sources{stage: p.stage, insecure: s.Insecure, open: map[string]*fetched{}, failed: map[string]error{}}
+	at := &sources{stage: p.stage, insecure: s.Insecure, open: map[string]*fetched{},
+		failed: map[string]error{}}
 	defer func() { err = errors.Join(err, at.Close()) }()
 	for n := range p.Changes {
 		c := &p.Changes[n]
@@ -241,14 +243,15 @@ func same(want, got digest.Digest, source string) error {
 		return nil
 	}
 	return &SourceError{
-		Reason: fmt.Sprintf("%s has another version than the lock file: tree %.19s, want %.19s", source, got, want),
-		Hint:   "bring the source back, or `skillsd remove` and install it anew",
+		Reason: fmt.Sprintf("%s has another version than the lock file: tree %.19s, want %.19s",
+			source, got, want),
+		Hint: "bring the source back, or `skillsd remove` and install it anew",
 	}
 }
 
 // Import reads the lock file of another machine.
 //
-// Errors: fs.ErrNotExist, *LockError, those of the system.
+// Errors: fs.ErrNotExist, *LockError; system errors.
 func Import(file string) (*Lock, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {

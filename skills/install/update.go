@@ -11,7 +11,7 @@ import (
 // Update fetches the sources of skills again, of all if no names are given, and makes the skills that
 // changed ready. A skill that cannot be updated is refused and stays as it is.
 //
-// Errors: *MissingError, those of ctx and of the system.
+// Errors: *MissingError; errors of ctx; system errors.
 func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (p *Plan, err error) {
 	entries := i.lock.Skills
 	if len(names) > 0 {
@@ -28,7 +28,7 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 			p = nil
 		}
 	}()
-	// What one fetch brings: all skills of a source that are looked for in one part of it.
+	// One fetch serves all skills that are in the same part of a source.
 	groups := map[Origin][]*Entry{}
 	var order []Origin
 	for _, e := range entries {
@@ -67,7 +67,7 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, in
 			return failed
 		}
 		if failed != nil {
-			p.Refused = append(p.Refused, Refusal{Name: e.Name, Before: e, Path: e.Origin.Path, Reason: failed.Error()})
+			p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, failed.Error()})
 			continue
 		}
 		p.Changes = append(p.Changes, c)

@@ -128,11 +128,11 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 		{"a link", func(t *testing.T, place string) error {
 			name := filepath.Join(place, "SKILL.md")
 			return errors.Join(os.Rename(name, filepath.Join(place, "..", "..", "kept")), os.Symlink("../../kept", name))
-		}, "is no regular file"},
+		}, "is not a regular file"},
 		{"all", func(t *testing.T, place string) error { return os.RemoveAll(place) }, "is not in its place"},
 		{"a file", func(t *testing.T, place string) error {
 			return errors.Join(os.RemoveAll(place), os.WriteFile(place, nil, 0o600))
-		}, "is no directory"},
+		}, "is not a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine(t)

@@ -30,21 +30,21 @@ type Problem struct {
 	Dir  string      `json:"dir,omitempty"` // of ProblemStray: where it lies below the state directory
 }
 
-// ProblemKind is what mends a problem.
+// ProblemKind says how a problem is repaired.
 type ProblemKind string
 
 // The kinds of problems.
 const (
-	ProblemContent ProblemKind = "content" // Sync mends it
-	ProblemEarlier ProblemKind = "earlier" // Sync mends it, or with DropEarlier forgets the version
+	ProblemContent ProblemKind = "content" // Sync repairs it
+	ProblemEarlier ProblemKind = "earlier" // Sync repairs it, or with DropEarlier forgets the version
 	ProblemStray   ProblemKind = "stray"   // was never installed: to be removed by hand
 )
 
-// Verify compares every byte of what is installed and of what is stored for it with the lock file, and
-// finds what is in the directories that are served and not in the lock file. Problems are in byte
-// order of name and path.
+// Verify compares every byte of the installed skills, where they are served and where they are stored,
+// with the lock file, and finds entries of the directories that are served that are not in the lock
+// file. Problems are in byte order of name and path.
 //
-// Errors: those of ctx and of the system.
+// Errors: errors of ctx; system errors.
 func (i *Installer) Verify(ctx context.Context) ([]Problem, error) {
 	problems, _, err := i.verify(ctx)
 	if err != nil {
@@ -53,7 +53,8 @@ func (i *Installer) Verify(ctx context.Context) ([]Problem, error) {
 	return problems, nil
 }
 
-// verify is Verify, which tells what it found, and how many skills it has seen, when ctx ends it too.
+// verify does what Verify does. If ctx ends it, it returns what it found so far. done is how many skills
+// were verified.
 func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, err error) {
 	var mu sync.Mutex
 	group, within := errgroup.WithContext(ctx)
@@ -71,7 +72,7 @@ func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, e
 			mu.Lock()
 			defer mu.Unlock()
 			if err := errors.Join(err, within.Err()); err != nil {
-				return err // what was seen of this skill is not all of it
+				return err // this skill was not verified to its end
 			}
 			problems = append(problems, found...)
 			done++
@@ -88,9 +89,10 @@ func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, e
 	return problems, done, errors.Join(err, stray)
 }
 
-// verifyStored checks a tree of a skill in the store. kind is ProblemEarlier for the version that a
-// rollback goes back to.
-func (i *Installer) verifyStored(ctx context.Context, name string, tree digest.Digest, kind ProblemKind) []Problem {
+// verifyStored checks a tree of a skill in the store. kind is ProblemEarlier for the earlier version.
+func (i *Installer) verifyStored(
+	ctx context.Context, name string, tree digest.Digest, kind ProblemKind,
+) []Problem {
 	_, err := i.cfg.Trees.Tree(ctx, tree)
 	if err == nil || ctx.Err() != nil {
 		return nil
@@ -116,22 +118,25 @@ func (i *Installer) verifyStored(ctx context.Context, name string, tree digest.D
 	return []Problem{p}
 }
 
-// verifyPlaced compares the directory that is served with an entry.
+// verifyPlaced compares the directory of a skill that is served with its entry.
 func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, error) {
 	place := placeOf(e.Tier, e.Name)
 	info, err := i.root.Lstat(place)
 	missing := errors.Is(err, fs.ErrNotExist)
+	whole := func(what string) []Problem {
+		return []Problem{{Name: e.Name, What: what, Kind: ProblemContent}}
+	}
 	switch {
 	case missing && !e.Enabled:
 		return nil, nil
 	case missing:
-		return []Problem{{Name: e.Name, What: "is not in its place", Kind: ProblemContent}}, nil
+		return whole("is not in its place"), nil
 	case err != nil:
 		return nil, err
 	case !e.Enabled:
-		return []Problem{{Name: e.Name, What: "is in its place although it is disabled", Kind: ProblemContent}}, nil
+		return whole("is in its place although it is disabled"), nil
 	case !info.IsDir():
-		return []Problem{{Name: e.Name, What: "is no directory", Kind: ProblemContent}}, nil
+		return whole("is not a directory"), nil
 	}
 	root, err := i.root.OpenRoot(place)
 	if err != nil {
@@ -165,7 +170,7 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 		case !known:
 			add(name, "was not installed")
 		case !entry.Type().IsRegular():
-			add(name, "is no regular file")
+			add(name, "is not a regular file")
 		case hashFile(root, name) != sum:
 			add(name, "changed")
 		}
@@ -178,7 +183,7 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	return problems, err
 }
 
-// hashFile is the digest of a regular file, empty when it cannot be read.
+// hashFile returns the digest of a regular file, empty if it cannot be read.
 func hashFile(root *os.Root, name string) digest.Digest {
 	file, _, err := fsys.OpenIn(root, name)
 	if err != nil {
@@ -192,7 +197,7 @@ func hashFile(root *os.Root, name string) digest.Digest {
 	return digest.NewDigest(digest.SHA256, sum)
 }
 
-// strays are what is served and not in the lock file.
+// strays finds what is served and not in the lock file.
 func (i *Installer) strays() ([]Problem, error) {
 	var problems []Problem
 	for _, tier := range skills.Tiers() {
@@ -205,7 +210,12 @@ func (i *Installer) strays() ([]Problem, error) {
 		}
 		for _, entry := range entries {
 			if e := i.lock.Find(entry.Name()); e == nil || e.Tier != tier {
-				problems = append(problems, Problem{Name: strings.ToValidUTF8(entry.Name(), "�"), What: "is in " + dir + " and not in the lock file", Kind: ProblemStray, Dir: dir + "/" + entry.Name()})
+				problems = append(problems, Problem{
+					Name: strings.ToValidUTF8(entry.Name(), "�"),
+					What: "is in " + dir + " and not in the lock file",
+					Kind: ProblemStray,
+					Dir:  dir + "/" + entry.Name(),
+				})
 			}
 		}
 	}

@@ -29,7 +29,7 @@ type archive struct {
 
 // openArchive opens and checks the archive at a path.
 //
-// Errors: those of the system; *ArchiveError.
+// Errors: system errors; *ArchiveError.
 func openArchive(path string) (a *archive, err error) {
 	file, info, err := fsys.Open(path)
 	if err != nil {

@@ -32,7 +32,7 @@ var _ skills.Source = (*Zip)(nil)
 // NewZip returns the archive at a path of this machine. Nothing is opened before it is asked for: an
 // archive that is missing or refused is an error of every call, until a good one is in its place.
 //
-// Errors of all methods: those of the system, without the path; *[ArchiveError]; [fs.ErrClosed].
+// Errors of all methods: system errors, without the path; *[ArchiveError]; [fs.ErrClosed].
 func NewZip(path string) *Zip { return &Zip{path: path} }
 
 // Origin returns the path.

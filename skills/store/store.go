@@ -241,7 +241,7 @@ func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*
 // Remove deletes a tree; one that is not there is fine. Who has it open reads what was read of it
 // before. A call that stores the same tree at this moment stores it anew.
 //
-// Errors: those of the system.
+// Errors: system errors.
 func (s *Store) Remove(tree digest.Digest) error {
 	if tree.Validate() != nil {
 		return nil

@@ -15,7 +15,7 @@ var ErrInUse = errors.New("store is in use")
 // only while no other process has the store open; one that opens it waits until Sweep is done. The
 // caller must not have a tree in use.
 //
-// Errors: ErrInUse, that of unused, those of ctx and of the system.
+// Errors: ErrInUse, that of unused, errors of ctx; system errors.
 func (s *Store) Sweep(ctx context.Context, unused func(trees []digest.Digest) ([]digest.Digest, error)) (removed int, err error) {
 	if s.lock == nil {
 		return 0, ErrInUse

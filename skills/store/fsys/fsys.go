@@ -40,7 +40,7 @@ func (e *TooLongError) Error() string { return fmt.Sprintf("longer than %d bytes
 
 // Open opens a regular file for reading and returns what it is. Links are followed.
 //
-// Errors: those of the system; *fs.PathError with ErrNotRegular.
+// Errors: system errors; *fs.PathError with ErrNotRegular.
 func Open(name string) (*os.File, fs.FileInfo, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|NonBlock, 0)
 	return regular(name, file, err)
@@ -49,7 +49,7 @@ func Open(name string) (*os.File, fs.FileInfo, error) {
 // OpenIn opens a regular file below root for reading and returns what it is. A name that is a link is
 // refused; links in the directories before it are followed as root follows them.
 //
-// Errors: those of the system; *fs.PathError with ErrNotRegular.
+// Errors: system errors; *fs.PathError with ErrNotRegular.
 func OpenIn(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -97,7 +97,7 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 // ReadFile reads a regular file of at most limit bytes. Links are followed. check, unless it is nil,
 // may refuse the open file before it is read.
 //
-// Errors: those of the system; *fs.PathError with ErrNotRegular, *TooLongError or the error of check.
+// Errors: system errors; *fs.PathError with ErrNotRegular, *TooLongError or the error of check.
 func ReadFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
 	file, info, err := Open(name)
 	if err != nil {
@@ -114,7 +114,7 @@ func ReadFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, 
 
 // ReadFileIn reads a regular file of at most limit bytes below root. A name that is a link is refused.
 //
-// Errors: those of the system; *fs.PathError with ErrNotRegular or *TooLongError.
+// Errors: system errors; *fs.PathError with ErrNotRegular or *TooLongError.
 func ReadFileIn(root *os.Root, name string, limit int64) ([]byte, error) {
 	file, _, err := OpenIn(root, name)
 	if err != nil {
@@ -135,7 +135,7 @@ func read(name string, file *os.File, limit int64) ([]byte, error) {
 // WriteFile replaces a file by one with this content and mode, whatever the umask, and makes it
 // durable. Its directory must exist. A name that is a link is replaced, not what it names.
 //
-// Errors: those of the system.
+// Errors: system errors.
 func WriteFile(name string, data []byte, mode fs.FileMode) error {
 	dir, err := os.OpenRoot(filepath.Dir(name))
 	if err != nil {
@@ -152,7 +152,7 @@ func WriteFile(name string, data []byte, mode fs.FileMode) error {
 // content is on disk before the file has its name; the name is once [SyncDir] has synced its
 // directory, which must exist.
 //
-// Errors: those of the system. The file is then what it was.
+// Errors: system errors. The file is then what it was.
 func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) (err error) {
 	temp := path.Join(path.Dir(name), TempPrefix+rand.Text())
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -21,7 +21,7 @@ const (
 
 // SyncDir makes the entries of a directory below root durable, on systems that can do so.
 //
-// Errors: those of the system.
+// Errors: system errors.
 func SyncDir(root *os.Root, name string) error {
 	dir, err := root.Open(name)
 	if err != nil {
