@@ -60,13 +60,18 @@ func entry(mark string) (fd int, ok bool) {
 	if len(mark) <= len(entryMark) || mark[:len(entryMark)] != entryMark {
 		return 0, false
 	}
-	for _, c := range []byte(mark[len(entryMark):]) {
-		if c < '0' || c > '9' || fd > 1<<20 {
+	return number(mark[len(entryMark):])
+}
+
+// number reads a descriptor's number.
+func number(digits string) (n int, ok bool) {
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' || n > 1<<20 {
 			return 0, false
 		}
-		fd = fd*10 + int(c-'0')
+		n = n*10 + int(c-'0')
 	}
-	return fd, true
+	return n, digits != ""
 }
 
 // Encode returns the form that enter reads.

@@ -29,12 +29,13 @@
 // and at last the filter, which forbids most of the steps before it. Each is tried once against what
 // it must refuse. Only then is the working directory entered, with the command's own rights.
 //
-// The package imports no more than raw system calls. Go initialises a package as soon as its own
-// imports are, so the helper leaves for its work before the packages of a whole server are set
-// up, which costs 2 to 4 ms in every run otherwise.
+// The package imports no more than raw system calls. Go initialises packages by their paths, each as soon
+// as its imports are, so the helper leaves for its work before most packages of a server are set up,
+// which would cost 2 to 4 ms in every run.
 package pidone
 
 import (
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -207,7 +208,68 @@ func (h *helper) sendFiles() error {
 	if h.proxy >= 0 {
 		_ = unix.Close(h.proxy) // without standard input its number may be 0
 	}
-	return unix.CloseRange(FirstFD, ^uint(0), 0)
+	return closeFiles()
+}
+
+// closeFiles closes every descriptor from FirstFD on except the runtime's own. A package that was
+// initialised before this one may have opened a file, and with it started the runtime's poller: the
+// runtime ends a process in which that is gone.
+func closeFiles() error {
+	own, err := pollers()
+	if err != nil {
+		return err
+	}
+	next := FirstFD
+	for _, fd := range own {
+		if fd > next {
+			if err := unix.CloseRange(uint(next), uint(fd-1), 0); err != nil {
+				return err
+			}
+		}
+		next = fd + 1
+	}
+	return unix.CloseRange(uint(next), ^uint(0), 0)
+}
+
+// pollers returns the descriptors from FirstFD on that the runtime waits with for others, in ascending
+// order. They lead to no file, are closed when the command is started, and no parent passes any.
+func pollers() (own []int, err error) {
+	const dir = "/proc/self/fd"
+	list, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	names, buf := []string{}, make([]byte, 8192)
+	for {
+		n, err := unix.ReadDirent(list, buf)
+		if err != nil {
+			_ = unix.Close(list)
+			return nil, err
+		}
+		if n <= 0 {
+			break
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+	if err := unix.Close(list); err != nil {
+		return nil, err
+	}
+	var target [32]byte
+	for _, name := range names {
+		fd, ok := number(name)
+		if !ok || fd < FirstFD {
+			continue
+		}
+		n, err := unix.Readlink(dir+"/"+name, target[:])
+		if err != nil {
+			continue // the list's own
+		}
+		if link := string(target[:n]); link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" {
+			own = append(own, fd)
+		}
+	}
+	slices.Sort(own)
+	return own, nil
 }
 
 // awaitGo waits for the parent's word and enters the control groups that came with it. The main thread,
