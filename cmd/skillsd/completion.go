@@ -45,8 +45,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"resume":             sessions,
 		"profile":            profiles,
 		// Flags with one name that differ by command have the command in front.
-		"list --state": fixed(string(skills.StateEnabled), string(skills.StateHidden),
-			string(skills.StateDisabled), string(skills.StateUnavailable), stateBroken),
+		"list --only":             fixed(listStates...),
 		"prompt --format":         fixed("xml", "text"),
 		"prompt --location":       fixed("path", "uri"),
 		"session export --format": fixed("json", "intoto"),

@@ -12,6 +12,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
@@ -22,9 +23,33 @@ type listOptions struct {
 	app          *app
 	Reader       config.ReaderOptions
 	AllowScripts []string
-	State        string
+	Only         string
 	JSON         bool
 }
+
+// listStates are the states that list can be limited to. Skills that are broken have rows only in
+// JSON.
+var listStates = []string{
+	string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled),
+	string(skills.StateUnavailable), stateBroken,
+}
+
+// stateFlag is --state of list: the state directory as everywhere, or one of the states of --only.
+type stateFlag struct {
+	cmd  *cobra.Command
+	only *string
+}
+
+func (f stateFlag) Set(text string) error {
+	if slices.Contains(listStates, text) {
+		*f.only = text
+		return nil
+	}
+	return f.cmd.Root().PersistentFlags().Set("state", text)
+}
+
+func (f stateFlag) String() string { return "" }
+func (f stateFlag) Type() string   { return "string" }
 
 func newListCmd(a *app) *cobra.Command {
 	opts := &listOptions{app: a}
@@ -34,14 +59,18 @@ func newListCmd(a *app) *cobra.Command {
 		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗ unavailable.\n" +
 			"VERDICT is strict when `skillsd validate` accepts the skill, repaired when its frontmatter loads only\n" +
 			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of all.\n" +
-			"What was found wrong is on stderr, each with a fix. The state directory, which is --state elsewhere, is\n" +
-			"told to this command by SKILLSD_STATE or the configuration.",
+			"What was found wrong is on stderr, each with a fix. Here --state also takes the states of --only; a\n" +
+			"directory of such a name is ./NAME.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
-	cmd.Flags().StringVar(&opts.State, "state", "", "only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
+	cmd.Flags().StringVar(&opts.Only, "only", "",
+		"only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
+	global := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(config.Process).Register(global)
+	cmd.Flags().Var(stateFlag{cmd, &opts.Only}, "state", global.Lookup("state").Usage)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -50,9 +79,8 @@ func newListCmd(a *app) *cobra.Command {
 const maxListed = 50
 
 func (o *listOptions) run(ctx context.Context) error {
-	states := []skills.State{"", skills.StateEnabled, skills.StateHidden, skills.StateDisabled, skills.StateUnavailable, stateBroken}
-	if !slices.Contains(states, skills.State(o.State)) {
-		return usageError("use enabled, hidden, disabled, unavailable or broken", "--state: unknown state %q", o.State)
+	if o.Only != "" && !slices.Contains(listStates, o.Only) {
+		return usageError("use enabled, hidden, disabled, unavailable or broken", "--only: unknown state %q", o.Only)
 	}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
 	if err != nil {
@@ -74,8 +102,8 @@ func (o *listOptions) run(ctx context.Context) error {
 	if !o.Reader.Roots.NoDefaults {
 		rows = withInstalled(rows, lock)
 	}
-	if o.State != "" {
-		rows = slices.DeleteFunc(rows, func(row skillRow) bool { return row.State != o.State })
+	if o.Only != "" {
+		rows = slices.DeleteFunc(rows, func(row skillRow) bool { return row.State != o.Only })
 	}
 	if o.JSON {
 		if err = addViolations(ctx, rows); err == nil {
@@ -104,7 +132,7 @@ const stateBroken = "broken"
 func (o *listOptions) withBroken(rows []skillRow, snapshot *skills.Snapshot) []skillRow {
 	for _, d := range snapshot.Diagnostics {
 		file := path.Base(d.Path)
-		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") || o.State != "" && o.State != stateBroken {
+		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") || o.Only != "" && o.Only != stateBroken {
 			continue
 		}
 		dir := path.Dir(d.Path)
@@ -123,8 +151,8 @@ func (o *listOptions) print(rows []skillRow) error {
 		return printRows(o.app.out, rows, o.app.columns(o.app.out))
 	}
 	text := "no skills"
-	if o.State != "" {
-		text = "no skill is " + o.State
+	if o.Only != "" {
+		text = "no skill is " + o.Only
 	}
 	_, err := fmt.Fprintln(o.app.out, text)
 	return err
