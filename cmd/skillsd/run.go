@@ -221,7 +221,7 @@ func (o *runOptions) call(
 	if err != nil {
 		return o.refused(ses.ID(), o.canceled(ctx, err))
 	}
-	return o.ended(ses.ID(), result)
+	return o.ended(context.WithoutCancel(ctx), ses.ID(), result)
 }
 
 // errCanceled means that a signal ended the command.

@@ -1,11 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,13 +18,13 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// runReport is what run --json prints: what the tool answers, and where the record is.
+// runReport is the output of run --json: what the tool answers, and where the record is.
 type runReport struct {
 	Session string                       `json:"session,omitempty"` // id
 	Result  *cfharness.RunOutput         `json:"result,omitempty"`  // the tool's _meta["skillsd/result"]
 	Denial  *cfharness.ObservationDenied `json:"denial,omitempty"`  // the tool's structured content
-	Error   *runError                    `json:"error,omitempty"`   // the tool's text, when it was neither refused nor run
-	Whole   []string                     `json:"whole,omitempty"`   // commands that print the streams that are not whole in result
+	Error   *runError                    `json:"error,omitempty"`   // the tool's text, if neither of the two
+	Whole   []string                     `json:"whole,omitempty"`   // commands that print what Result cuts
 }
 
 // runError is why a run could not be made.
@@ -35,12 +34,13 @@ type runError struct {
 	Remedy  string `json:"remedy"`
 }
 
-// ended prints what a script left, and becomes the exit code.
-func (o *runOptions) ended(id string, r *session.RunResult) error {
+// ended prints the output of a script and returns its outcome as an exit code.
+func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult) error {
 	result := &runReport{Session: id, Result: &r.Output}
 	show := func(name string, s *session.Stream) {
 		if s.Truncated || s.Withheld != "" {
-			result.Whole = append(result.Whole, o.sessionCommand("show", id, "--output", strings.TrimPrefix(r.Output.OutputID, id+":")+":"+name))
+			output := strings.TrimPrefix(r.Output.OutputID, id+":") + ":" + name
+			result.Whole = append(result.Whole, o.sessionCommand("show", id, "--output", output))
 		}
 	}
 	show("stdout", &r.Stdout)
@@ -49,11 +49,17 @@ func (o *runOptions) ended(id string, r *session.RunResult) error {
 		if err := report.WriteJSON(o.app.out, result); err != nil {
 			return err
 		}
-	} else if err := o.printStreams(id, r); err != nil {
+	} else if err := o.printStreams(ctx, id, r); err != nil {
+		return err
+	}
+	dir, err := o.app.artifactDir()
+	if err != nil {
 		return err
 	}
 	for i, file := range r.Out {
-		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name, report.Plural(int(file.Bytes), "byte"), o.kept(id, r, "out-"+strconv.Itoa(i))))
+		name := provenance.OutputName(r.Output.OutputID, "out-"+strconv.Itoa(i))
+		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name,
+			report.Plural(int(file.Bytes), "byte"), filepath.Join(dir, id, filepath.FromSlash(name))))
 	}
 	for line := range strings.Lines(mcpserver.RenderSkips(r) + mcpserver.RenderWrites(r)) {
 		o.app.say("note", strings.TrimSuffix(line, "\n"))
@@ -71,14 +77,15 @@ func (o *runOptions) ended(id string, r *session.RunResult) error {
 	return nil
 }
 
-// refused says why a script was not run.
+// refused reports why a script was not run.
 func (o *runOptions) refused(id string, err error) error {
 	result, exit := &runReport{Session: id}, &exitError{Code: exitFailure, Err: err}
 	word := "not run"
 	if denied, ok := errors.AsType[*session.Denied](err); ok {
 		word, result.Denial = "refused", &denied.Object
-		exit.Err = fmt.Errorf("refused, %s: %s (%s)", denied.Object.Code, denied.Object.Detail, denied.Object.Reason)
-		exit.Hint = remedyOf(&denied.Object)
+		object := &denied.Object
+		exit.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
+		exit.Hint = remedyOf(object)
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
 		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
 		if output, ok := plain.Output.(cfharness.RunOutput); ok {
@@ -87,7 +94,8 @@ func (o *runOptions) refused(id string, err error) error {
 		exit.Err = fmt.Errorf("%s: %s%s", plain.Code, plain.Message, causeOf(plain))
 		exit.Hint = plain.Remedy
 	} else if errors.Is(err, errCanceled) {
-		word, result.Error = "canceled", &runError{"canceled", "the command was ended before the script ran", ""}
+		word = "canceled"
+		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
 	} else {
 		return err
 	}
@@ -100,23 +108,25 @@ func (o *runOptions) refused(id string, err error) error {
 	return exit
 }
 
-// remedyOf is the remedy of a denial, for who has called no tool but is the operator.
+// remedyOf returns the remedy of a denial for the operator, who called no tool.
 func remedyOf(d *cfharness.ObservationDenied) string {
 	switch policy.Code(d.Code) {
 	case policy.CodeApprovalDeclined:
-		return "" // who was asked knows
+		return "" // the operator has just answered
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
 		return d.Remedy + "; on a terminal `skillsd run` asks, without --stdin"
 	case policy.CodeToolNotAllowed:
-		return d.Remedy + ", and allow a script; or, in the configuration: " + shellLine([]string{"skillsd", "allow", "--offer-tool", d.Skill + ":" + d.Path})
+		return d.Remedy + ", and allow a script; or, in the configuration: " +
+			report.ShellLine("skillsd", "allow", "--offer-tool", d.Skill+":"+d.Path)
 	}
 	return d.Remedy
 }
 
-// causeOf is what a client is not told, and the operator is.
+// causeOf returns the cause of an error, which is for the operator and not for clients.
 func causeOf(plain *session.Error) string {
 	switch plain.Code {
-	case session.CodeInternal, session.CodeProvenanceUnavailable, session.CodeServerBusy, session.CodeSandboxUnavailable:
+	case session.CodeInternal, session.CodeProvenanceUnavailable, session.CodeServerBusy,
+		session.CodeSandboxUnavailable:
 		if _, known := errors.AsType[*sandbox.UnavailableError](plain.Err); plain.Err != nil && !known {
 			return ": " + plain.Err.Error()
 		}
@@ -124,33 +134,29 @@ func causeOf(plain *session.Error) string {
 	return ""
 }
 
-// summary is the last line of the command's own. It is not folded: its end is a command to copy.
+// summary prints the last line. It is not folded, because it ends with a command to copy.
 func (o *runOptions) summary(id, what string) {
 	fmt.Fprintf(o.app.err, "skillsd: %s; %s\n", report.Printable(what), o.sessionCommand("show", id))
 }
 
-// sessionCommand is the command that finds the record where this command has put it.
+// sessionCommand returns a command that finds the record where this command has put it.
 func (o *runOptions) sessionCommand(words ...string) string {
 	words = append([]string{"skillsd", "session"}, words...)
-	for _, flag := range []struct{ name, value string }{{"config", o.app.File}, {"state", o.app.State}, {"artifact-root", o.app.Artifacts}} {
-		if given := o.Flags.Lookup(flag.name); given != nil && given.Changed {
-			words = append(words, "--"+flag.name, flag.value)
+	for _, name := range []string{"config", "state", "artifact-root"} {
+		if given := o.Flags.Lookup(name); given != nil && given.Changed {
+			words = append(words, "--"+name, given.Value.String())
 		}
 	}
-	return shellLine(words)
+	return report.ShellLine(words...)
 }
 
-// kept is where the record of a run keeps a file.
-func (o *runOptions) kept(id string, r *session.RunResult, name string) string {
-	dir, err := o.app.artifactDir()
+// printStreams prints the output of the script, each stream on the stream on which the script printed it.
+func (o *runOptions) printStreams(ctx context.Context, id string, r *session.RunResult) error {
+	records, _, err := o.app.records()
 	if err != nil {
-		return ""
+		return err
 	}
-	return filepath.Join(dir, id, filepath.FromSlash(provenance.OutputName(r.Output.OutputID, name)))
-}
-
-// printStreams prints what the script printed, each stream where the script printed it.
-func (o *runOptions) printStreams(id string, r *session.RunResult) error {
+	defer records.Close()
 	for _, one := range []struct {
 		name string
 		s    *session.Stream
@@ -159,12 +165,24 @@ func (o *runOptions) printStreams(id string, r *session.RunResult) error {
 		if one.s.Total == 0 || one.s.Withheld != "" {
 			continue
 		}
+		text := io.NopCloser(strings.NewReader(mcpserver.RenderStream(one.s)))
+		if !one.s.Truncated {
+			// The bytes that were kept need not be text.
+			text, err = records.Stored(ctx, id, provenance.OutputName(r.Output.OutputID, one.name))
+			if errors.Is(err, provenance.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
 		last := &lastByte{w: one.w}
-		if err := o.printStream(last, report.IsTerminal(one.w), o.kept(id, r, one.name), one.s); err != nil {
+		err := report.CopyOutput(last, text, report.IsTerminal(one.w))
+		if err := errors.Join(err, text.Close()); err != nil {
 			return err
 		}
 		if last.b != '\n' && (one.name == "stderr" || report.IsTerminal(one.w)) {
-			// What follows there is a line of the command's own.
+			// The next line there is one of this command's.
 			if _, err := io.WriteString(one.w, "\n"); err != nil {
 				return err
 			}
@@ -173,29 +191,7 @@ func (o *runOptions) printStreams(id string, r *session.RunResult) error {
 	return nil
 }
 
-// printStream prints a stream: of one that is whole the bytes that were kept, which need not be text.
-func (o *runOptions) printStream(w io.Writer, terminal bool, file string, s *session.Stream) error {
-	if s.Truncated {
-		return report.CopyOutput(w, strings.NewReader(mcpserver.RenderStream(s)), terminal)
-	}
-	info, err := os.Lstat(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", file)
-	}
-	if err != nil {
-		return err
-	}
-	kept, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.CopyOutput(w, kept, terminal), kept.Close())
-}
-
-// lastByte remembers how a text ended.
+// lastByte is a writer that remembers the last byte.
 type lastByte struct {
 	w io.Writer
 	b byte

@@ -45,7 +45,8 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 	command, _ := there["command"].(string)
 	args, _ := there["args"].([]any)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
-	return (command == e.Command || strings.TrimSuffix(base, ".exe") == "skillsd") && slices.Contains(args, any("serve"))
+	isSkillsd := command == e.Command || strings.TrimSuffix(base, ".exe") == "skillsd"
+	return isSkillsd && slices.Contains(args, any("serve"))
 }
 
 // Client is a client that can be set up.

@@ -163,7 +163,6 @@ func TestRefusals(t *testing.T) {
 		{inspector(), `{"mcpServers":{"skills":{"command":["skillsd"]}}}`, true},
 		{inspector(), `{"mcpServers":{"skills":[]}}`, false},
 		{inspector(), `{"mcpServers":[]}`, false},
-		// The entry of the last one counts, but the first one would be changed.
 		{inspector(), `{"mcpServers":{},"mcpServers":{"skills":{"command":"skillsd","args":["serve"]}}}`, false},
 		{inspector(), "[]", false},
 		{inspector(), "null", false},
@@ -307,7 +306,7 @@ func FuzzPut(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed, err := format.put(text, "skills", merge(before, want))
+		changed, err := format.put(text, remote, merge(before, want))
 		if err != nil {
 			return
 		}

@@ -24,9 +24,6 @@ type format interface {
 	settings(e *Entry) any
 	// block returns the text to paste for an entry.
 	block(e *Entry) ([]byte, error)
-	// put returns the file with the value of an entry in place of the one that it holds, or added to it.
-	// errors.ErrUnsupported means that an entry of this format can only be pasted.
-	put(text []byte, name string, value any) ([]byte, error)
 }
 
 // server returns what a file says about the server of a name; nil if it does not name one.
@@ -210,30 +207,28 @@ func (f jsonFormat) block(e *Entry) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// put patches the file, which keeps the bytes of everything else in it. A nil value removes the entry.
-func (f jsonFormat) put(text []byte, name string, value any) ([]byte, error) {
+// put returns the file with settings in place of those of the entry, or without the entry if settings is nil.
+// Everything else in the file keeps its bytes.
+func (f jsonFormat) put(text []byte, e *Entry, settings map[string]any) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		text = []byte("{}\n")
+		return f.block(e)
 	}
 	file, err := hujson.Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value,omitempty"`
+		Op    string         `json:"op"`
+		Path  string         `json:"path"`
+		Value map[string]any `json:"value"`
 	}
-	place := "/" + f.servers()
-	var patch []operation
+	servers := "/" + f.servers()
+	patch := []operation{{Op: "add", Path: servers + "/" + e.Name, Value: settings}}
 	switch {
-	case value == nil:
-		patch = append(patch, operation{Op: "remove", Path: place + "/" + name})
-	default:
-		if file.Find(place) == nil {
-			patch = append(patch, operation{Op: "add", Path: place, Value: map[string]any{}})
-		}
-		patch = append(patch, operation{Op: "add", Path: place + "/" + name, Value: value})
+	case settings == nil:
+		patch[0].Op = "remove"
+	case file.Find(servers) == nil:
+		patch = append([]operation{{Op: "add", Path: servers, Value: map[string]any{}}}, patch...)
 	}
 	encoded, err := json.Marshal(patch)
 	if err != nil {
@@ -255,7 +250,8 @@ func (tomlFormat) decode(text []byte) (map[string]any, error) {
 	err := toml.Unmarshal(text, &file)
 	if cause, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, column := cause.Position()
-		return nil, fmt.Errorf("not valid TOML: line %d, column %d: %s", line, column, strings.TrimPrefix(err.Error(), "toml: "))
+		return nil, fmt.Errorf("not valid TOML: line %d, column %d: %s", line, column,
+			strings.TrimPrefix(err.Error(), "toml: "))
 	}
 	return file, err
 }
@@ -288,8 +284,6 @@ func (f tomlFormat) block(e *Entry) ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
-
-func (tomlFormat) put([]byte, string, any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 // approval returns the table with which Codex runs scripts without asking.
 func (f tomlFormat) approval(e *Entry) string {

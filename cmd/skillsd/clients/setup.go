@@ -79,7 +79,7 @@ func (s *Setup) Print() error {
 	if s.Entry.Approve {
 		return nil // which no command sets
 	}
-	_, err = fmt.Fprintf(s.Err, "or run:\n  %s\n", report.ShellLine(s.Client.add(&s.Entry, s.Project != "")...))
+	_, err = fmt.Fprintf(s.Err, "or run:\n  %s\n", report.ShellLine(s.addCommand()...))
 	return err
 }
 
@@ -107,12 +107,13 @@ func (s *Setup) Write(ctx context.Context) error {
 	}
 	// An approval that was given stays when the entry changes.
 	s.Entry.Approve = s.Entry.Approve || isApproved(f.entry)
-	upToDate := f.entry != nil && reflect.DeepEqual(merge(f.entry, want), f.entry)
-	if upToDate && isApproved(f.entry) == s.Entry.Approve {
+	added := func() bool { return f.entry != nil && reflect.DeepEqual(merge(f.entry, want), f.entry) }
+	approved := func() bool { return isApproved(f.entry) == s.Entry.Approve }
+	if added() && approved() {
 		fmt.Fprintf(s.Err, "%s is up to date\n", f.path)
 		return nil
 	}
-	if !upToDate {
+	if !added() {
 		if err := s.add(ctx, f, want); err != nil {
 			return err
 		}
@@ -122,11 +123,11 @@ func (s *Setup) Write(ctx context.Context) error {
 			return err
 		}
 	}
-	// Clients change; so it is the file that says whether the entry is there.
+	// Clients change, so only the file says whether the entry is there.
 	if err := s.read(f); err != nil {
 		return err
 	}
-	if f.entry == nil || !reflect.DeepEqual(merge(f.entry, want), f.entry) || isApproved(f.entry) != s.Entry.Approve {
+	if !added() || !approved() {
 		return s.paste(f, errors.New("the entry is not in the file as it should be"))
 	}
 	return nil
@@ -134,37 +135,31 @@ func (s *Setup) Write(ctx context.Context) error {
 
 // add makes the client's file name the server.
 func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
-	value := merge(f.entry, want)
-	text, err := s.Client.format.put(f.text, s.Entry.Name, value)
-	canPatch := !errors.Is(err, errors.ErrUnsupported)
-	if canPatch && err == nil {
-		// Where a key occurs twice, the one that was changed may not be the one that counts.
-		var entry map[string]any
-		if entry, err = server(s.Client.format, text, s.Entry.Name); err == nil && !reflect.DeepEqual(entry, value) {
-			err = errors.New("the entry would have no effect there; look for a duplicate key")
-		}
-	}
-	switch {
-	case canPatch && err != nil:
-		return s.paste(f, err)
-	case canPatch && s.Client.program == "" && f.text == nil:
-		if text, err = s.Client.format.block(&s.Entry); err != nil {
-			return err
+	// In place an entry keeps the settings that the user added to it; a client's command would drop them.
+	inPlace, ok := s.Client.format.(jsonFormat)
+	if ok && (f.entry != nil || s.Client.program == "") {
+		text, err := inPlace.put(f.text, &s.Entry, merge(f.entry, want))
+		if err != nil {
+			return s.paste(f, err)
 		}
 		return s.replace(f, text)
-	// A client's command would drop the settings of an entry that the user added.
-	case canPatch && (f.entry != nil || s.Client.program == ""):
-		return s.replace(f, text)
-	case f.entry != nil && len(others(f.entry)) > 0:
-		return s.paste(f, fmt.Errorf("%s.%s also has %s, which `%s mcp add` would drop", s.Client.format.servers(), s.Entry.Name,
-			strings.Join(others(f.entry), ", "), s.Client.program))
 	}
-	err = s.command(ctx, f, s.Client.add(&s.Entry, s.Project != ""))
+	if dropped := others(f.entry); len(dropped) > 0 {
+		return s.paste(f, fmt.Errorf("%s also has %s, which `%s mcp add` would drop",
+			s.key(), strings.Join(dropped, ", "), s.Client.program))
+	}
+	err := s.command(ctx, f, s.addCommand())
 	if errors.Is(err, errNotInstalled) {
 		return s.paste(f, err)
 	}
 	return err
 }
+
+// key returns the name of the entry in the client's file.
+func (s *Setup) key() string { return s.Client.format.servers() + "." + s.Entry.Name }
+
+// addCommand returns the client's own command that adds the entry.
+func (s *Setup) addCommand() []string { return s.Client.add(&s.Entry, s.Project != "") }
 
 // approve appends the approval of scripts to Codex's file, if it is not there.
 func (s *Setup) approve(f *file) error {
@@ -200,25 +195,35 @@ func (s *Setup) Remove(ctx context.Context) error {
 		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
 		return nil
 	}
-	if s.Client.program != "" {
-		words := s.Client.remove(&s.Entry, s.Project != "")
-		if err = s.command(ctx, f, words); errors.Is(err, errNotInstalled) {
-			err = &Error{Err: fmt.Errorf("%s was not changed: %w", f.path, err),
-				Hint: "remove " + s.Client.format.servers() + "." + s.Entry.Name + " by hand, or run where the client is: " + report.ShellLine(words...)}
+	if inPlace, ok := s.Client.format.(jsonFormat); ok && s.Client.program == "" {
+		text, err := inPlace.put(f.text, &s.Entry, nil)
+		if err != nil {
+			return s.unreadable(f, err)
+		}
+		if err := s.replace(f, text); err != nil {
+			return err
 		}
 	} else {
-		var text []byte
-		if text, err = s.Client.format.put(f.text, s.Entry.Name, nil); err == nil {
-			err = s.replace(f, text)
+		words := s.Client.remove(&s.Entry, s.Project != "")
+		err := s.command(ctx, f, words)
+		if errors.Is(err, errNotInstalled) {
+			return &Error{
+				Err: fmt.Errorf("%s was not changed: %w", f.path, err),
+				Hint: "remove " + s.key() + " by hand, or run where the client is: " +
+					report.ShellLine(words...),
+			}
 		}
-	}
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	if err := s.read(f); err != nil || f.entry == nil {
 		return err
 	}
-	return &Error{Err: fmt.Errorf("%s still has the server %q", f.path, s.Entry.Name), Hint: "remove it by hand"}
+	return &Error{
+		Err:  fmt.Errorf("%s still has the server %q", f.path, s.Entry.Name),
+		Hint: "remove " + s.key() + " by hand",
+	}
 }
 
 // open reads and locks the client's file and refuses an entry of somebody else. If the file is to be written,
@@ -247,7 +252,7 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	err = s.read(f)
 	if err == nil && f.entry != nil && !s.Entry.leadsToUs(f.entry) {
 		err = &Error{
-			Err:  fmt.Errorf("%s: %s.%s %w; nothing was changed", f.path, s.Client.format.servers(), s.Entry.Name, ErrForeign),
+			Err:  fmt.Errorf("%s: %s %w; nothing was changed", f.path, s.key(), ErrForeign),
 			Hint: "choose another --name; to change or remove an entry with a URL give its --http",
 		}
 	}
@@ -325,7 +330,10 @@ func (s *Setup) command(ctx context.Context, f *file, words []string) error {
 		fmt.Fprintln(s.Out, report.Printable(strings.TrimRight(text, "\r\n")))
 	}
 	if err != nil {
-		return &Error{Err: fmt.Errorf("%s: %w", line, err), Hint: "see what it printed; or paste by hand what `skillsd setup " + s.Client.Name + "` prints"}
+		return &Error{
+			Err:  fmt.Errorf("%s: %w", line, err),
+			Hint: "see what it printed; or paste by hand what `skillsd setup " + s.Client.Name + "` prints",
+		}
 	}
 	return nil
 }
@@ -364,6 +372,9 @@ func (s *Setup) paste(f *file, cause error) error {
 	if err := s.printBlock(); err != nil {
 		return err
 	}
-	return &Error{Err: fmt.Errorf("%s was not changed: %w", f.path, cause), Hint: "paste the block above into the file, or run where the client is: " +
-		report.ShellLine(s.Client.add(&s.Entry, s.Project != "")...)}
+	return &Error{
+		Err: fmt.Errorf("%s was not changed: %w", f.path, cause),
+		Hint: "paste the block above into the file, or run where the client is: " +
+			report.ShellLine(s.addCommand()...),
+	}
 }
