@@ -62,9 +62,14 @@ var importRules = map[string][]string{
 	"skills/source":  {"skills", "skills/store"},
 	"skills/install": {"skills", "skills/store", "skills/source"},
 
-	"mcpserver/wire":             {},
-	"mcpserver/httpauth":         {"skills/policy"},
-	"mcpserver/session":          {"mcpserver/session/slots", "mcpserver/session/snapshot", "skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store", "sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact"},
+	"mcpserver/wire":     {},
+	"mcpserver/httpauth": {"skills/policy"},
+	"mcpserver/session": {
+		"mcpserver/session/approval", "mcpserver/session/slots", "mcpserver/session/snapshot",
+		"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store",
+		"sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact",
+	},
+	"mcpserver/session/approval": {},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
 	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",

@@ -2,21 +2,15 @@ package session
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -26,15 +20,6 @@ import (
 const (
 	// AskLife is how long a user has to answer.
 	AskLife = 5 * time.Minute
-
-	// maxDeclined is how often a user declines a script before they are asked no more, for restLife: a
-	// model must not wear them down. maxPending is how many questions about it are open at a time.
-	maxDeclined = 3
-	maxPending  = 3
-	restLife    = time.Hour
-
-	// maxCounted bounds the scripts of principals whose refusals and questions are counted.
-	maxCounted = 10_000
 
 	// maxAskedArgs is how many characters of the arguments a question shows.
 	maxAskedArgs = 1000
@@ -58,112 +43,8 @@ type Answer struct {
 	Remember bool   // allow the script, as it is now, for the rest of the session
 }
 
-// approvalKey is what an approval for the rest of a session covers: one script of one tree, with any
-// arguments.
-type approvalKey struct {
-	skill, path string
-	tree        digest.Digest
-}
-
-// approver makes and checks the states of questions. It is safe for concurrent use.
-type approver struct {
-	key [sha256.Size]byte
-
-	mu       sync.Mutex
-	used     map[string]time.Time // nonces of answers, until they expire
-	declined map[declinedKey]refusals
-	pending  map[declinedKey]map[string]time.Time // nonces of questions without an answer, until they expire
-}
-
-// declinedKey is what refusals are counted for: they outlast a session, which a model can open anew.
-type declinedKey struct {
-	principal string
-	approvalKey
-}
-
-// refusals are those of one principal for one script.
-type refusals struct {
-	n    int
-	last time.Time
-}
-
-// askState is what a question is bound to.
-type askState struct {
-	Tool      string        `json:"tool"`
-	Skill     string        `json:"skill"`
-	Path      string        `json:"path"`
-	Tree      digest.Digest `json:"tree"`
-	Call      digest.Digest `json:"call"` // of arguments, directory, input and time; keyed, since it is recorded and would confirm a guess
-	Principal string        `json:"principal"`
-	Session   string        `json:"session"`
-	Expires   int64         `json:"expires"` // Unix seconds
-	Nonce     string        `json:"nonce"`
-}
-
-// seal makes the state of a question.
-func (a *approver) seal(state askState) string {
-	raw, err := json.Marshal(state)
-	if err != nil {
-		panic("session: state does not marshal: " + err.Error())
-	}
-	return base64.RawURLEncoding.EncodeToString(append(a.mac(raw), raw...))
-}
-
-func (a *approver) mac(raw []byte) []byte {
-	mac := hmac.New(sha256.New, a.key[:])
-	mac.Write(raw)
-	return mac.Sum(nil)
-}
-
-// Why an answer does not count.
-var (
-	errForged   = errors.New("it does not belong to a question of this server")
-	errForeign  = errors.New("it was given for another call")
-	errReplayed = errors.New("it was used before")
-	errExpired  = errors.New("it came too late")
-	errUnasked  = errors.New("it allows more than was asked")
-)
-
-// open checks a state against the call it comes with and uses it up, whatever the answer is.
-func (a *approver) open(token string, want askState, now time.Time) error {
-	raw, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], a.mac(raw[sha256.Size:])) {
-		return errForged
-	}
-	var got askState
-	if err := json.Unmarshal(raw[sha256.Size:], &got); err != nil {
-		return errForged
-	}
-	expires := time.Unix(got.Expires, 0)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for nonce, until := range a.used {
-		if now.After(until) {
-			delete(a.used, nonce)
-		}
-	}
-	if _, replayed := a.used[got.Nonce]; replayed {
-		return errReplayed
-	}
-	if !now.Before(expires) {
-		return errExpired
-	}
-	if a.used == nil {
-		a.used = make(map[string]time.Time)
-	}
-	a.used[got.Nonce] = expires
-	for _, open := range a.pending {
-		delete(open, got.Nonce)
-	}
-	want.Expires, want.Nonce = got.Expires, got.Nonce
-	if got != want {
-		return errForeign
-	}
-	return nil
-}
-
 // asked is what a question about a run is bound to.
-func (s *Session) asked(r *run, f *scriptFile) askState {
+func (s *Session) asked(r *run, f *scriptFile) approval.State {
 	call := encode(struct {
 		Args    []string      `json:"args"`
 		Cwd     string        `json:"cwd"`
@@ -172,16 +53,16 @@ func (s *Session) asked(r *run, f *scriptFile) askState {
 		Timeout time.Duration `json:"timeout"`
 		Dir     string        `json:"dir"`
 	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout, r.call.Workspace.Path})
-	return askState{
+	return approval.State{
 		Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
-		Call:      digest.NewDigestFromBytes(digest.SHA256, s.approver.mac(call)),
+		Call:      s.approver.Digest(call),
 		Principal: r.call.Principal.Name, Session: s.id,
 	}
 }
 
 // approval returns what an approval of the script for the rest of the session would cover.
-func (f *scriptFile) approval() approvalKey {
-	return approvalKey{skill: f.skill.Path, path: f.path, tree: f.index.TreeDigest}
+func (f *scriptFile) approval() approval.Key {
+	return approval.Key{Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest}
 }
 
 // ask records that the user is asked about a run and returns the question.
@@ -189,9 +70,8 @@ func (f *scriptFile) approval() approvalKey {
 // Errors: *Question, *policy.Denial, *Error.
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
-	state, key := s.asked(r, f), declinedKey{r.call.Principal.Name, f.approval()}
-	state.Expires, state.Nonce = until.Unix(), rand.Text()
-	if !s.approver.begin(key, state.Nonce, until, s.cfg.Now()) {
+	state := s.asked(r, f)
+	if !s.approver.Begin(&state, until, s.cfg.Now()) {
 		return r.denial(askedAlready, f.skill.Path, f.path)
 	}
 	row := cfharness.ScriptRequest{
@@ -206,10 +86,10 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
 	if err != nil {
-		s.approver.withdraw(key, state.Nonce)
+		s.approver.Withdraw(&state)
 		return err
 	}
-	return &Question{Message: s.question(r, f, needs), State: s.approver.seal(state), Remember: needs.Remember, Until: until}
+	return &Question{Message: s.question(r, f, needs), State: s.approver.Seal(&state), Remember: needs.Remember, Until: until}
 }
 
 // answered checks the answer to a question about a run and records it. It returns nil if the answer
@@ -218,9 +98,9 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 // Errors: *policy.Denial, *Error.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
-	failure := s.approver.open(answer.State, s.asked(r, f), s.cfg.Now())
+	failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
 	if failure == nil && answer.Remember && !needs.Remember {
-		failure = errUnasked
+		failure = approval.ErrUnasked
 	}
 	accepted := failure == nil && answer.Action == "accept"
 	detail := clip(answer.Action)
@@ -243,7 +123,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case !accepted:
 		// A call that was canceled took its question with it: the user has said nothing.
 		if ctx.Err() == nil {
-			s.approver.refused(declinedKey{r.call.Principal.Name, f.approval()}, s.cfg.Now())
+			s.approver.Refused(r.call.Principal.Name, f.approval(), s.cfg.Now())
 		}
 		row := userSilent
 		if answer.Action == "decline" {
@@ -259,68 +139,15 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 }
 
 // remembered reports whether the user approved the script for the rest of the session.
-func (s *Session) remembered(key approvalKey) bool {
+func (s *Session) remembered(key approval.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.approved[key]
 }
 
-// refused counts a refusal.
-func (a *approver) refused(key declinedKey, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.declined == nil || len(a.declined) >= maxCounted {
-		a.declined = make(map[declinedKey]refusals)
-	}
-	a.declined[key] = refusals{n: a.declined[key].n + 1, last: now}
-}
-
-// tired reports whether the user has declined a script too often to be asked now.
-func (a *approver) tired(key declinedKey, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	was := a.declined[key]
-	if now.Sub(was.last) > restLife {
-		delete(a.declined, key)
-		return false
-	}
-	return was.n >= maxDeclined
-}
-
-// begin notes a question, unless as many about the script are open as may be.
-func (a *approver) begin(key declinedKey, nonce string, until, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pending == nil || len(a.pending) >= maxCounted {
-		a.pending = make(map[declinedKey]map[string]time.Time)
-	}
-	open := a.pending[key]
-	if open == nil {
-		open = make(map[string]time.Time)
-		a.pending[key] = open
-	}
-	for nonce, until := range open {
-		if now.After(until) {
-			delete(open, nonce)
-		}
-	}
-	if len(open) >= maxPending {
-		return false
-	}
-	open[nonce] = until
-	return true
-}
-
-// withdraw forgets a question that was not asked.
-func (a *approver) withdraw(key declinedKey, nonce string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.pending[key], nonce)
-}
-
 // tired reports whether the user is not to be asked about a script by a call.
 func (s *Session) tired(call Call, f *scriptFile) bool {
-	return s.approver.tired(declinedKey{call.Principal.Name, f.approval()}, s.cfg.Now())
+	return s.approver.Tired(call.Principal.Name, f.approval(), s.cfg.Now())
 }
 
 // question is what the user reads: facts of the server, and what the model chose in quotes. Clients

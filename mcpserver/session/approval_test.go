@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -57,20 +58,20 @@ func TestApprovalStateIsAuthentic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := askState{Session: b.Current().ID()}
+	want := approval.State{Session: b.Current().ID()}
 	for i := range raw {
 		raw[i] ^= 1
-		if err := b.approver.open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, errForged) {
+		if err := b.approver.Open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 		raw[i] ^= 1
 	}
 	for _, token := range []string{"", "A", strings.Repeat("A", 40), strings.Repeat("A", 1<<20)} {
-		if err := b.approver.open(token, want, time.Now()); !errors.Is(err, errForged) {
+		if err := b.approver.Open(token, want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Errorf("%.20q: %v", token, err)
 		}
 	}
-	if err := New(b.cfg).approver.open(q.State, want, time.Now()); !errors.Is(err, errForged) {
+	if err := New(b.cfg).approver.Open(q.State, want, time.Now()); !errors.Is(err, approval.ErrForged) {
 		t.Errorf("another process: %v", err)
 	}
 }
@@ -156,8 +157,8 @@ func TestUserIsNotWornDown(t *testing.T) {
 		}
 		return nil, err
 	}
-	for i := range maxPending + 2 {
-		if q, err := ask(nil); (q != nil) != (i < maxPending) {
+	for i := range approval.MaxPending + 2 {
+		if q, err := ask(nil); (q != nil) != (i < approval.MaxPending) {
 			t.Errorf("question %d: %v", i, err)
 		}
 	}
@@ -172,12 +173,12 @@ func TestUserIsNotWornDown(t *testing.T) {
 		}
 		return q, err
 	}
-	for i := range maxDeclined + 1 {
-		if q, err := decline(); (q != nil) != (i < maxDeclined) {
+	for i := range approval.MaxDeclined + 1 {
+		if q, err := decline(); (q != nil) != (i < approval.MaxDeclined) {
 			t.Errorf("refusal %d: asked %v, %v", i, q != nil, err)
 		}
 	}
-	now = now.Add(restLife + time.Second)
+	now = now.Add(approval.Pause + time.Second)
 	if q, err := decline(); q == nil {
 		t.Errorf("an hour later: %v", err)
 	}
@@ -190,7 +191,7 @@ func TestUnrecordedQuestionIsNotOpen(t *testing.T) {
 	b.Current().background.Wait()
 	appends := 0
 	b.records.onAppend = func() { appends++; b.records.broken.Store(appends%2 == 0) }
-	for range maxPending {
+	for range approval.MaxPending {
 		if q, _, err := b.askRun([]string{"a"}, nil); q != nil || code(err) != "provenance_unavailable" {
 			t.Errorf("a question that cannot be recorded: %v", err)
 		}
@@ -207,7 +208,7 @@ func TestCancelledIsNotDeclined(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
-	for i := range maxDeclined + 1 {
+	for i := range approval.MaxDeclined + 1 {
 		q, _, err := b.askRun([]string{"a"}, nil)
 		if q == nil {
 			t.Fatalf("after %d cancelled calls: not asked: %v", i, err)

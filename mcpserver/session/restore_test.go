@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -173,7 +174,7 @@ func TestApprovalsDoNotSurvive(t *testing.T) {
 	b := newBench(t, benchOptions{allow: []string{"demo:scripts/ok.sh"}})
 	loaded := b.load("demo")
 	ses, call := b.call("run_skill_script")
-	ses.approved[approvalKey{"demo", "scripts/ok.sh", ses.activated("demo").index.TreeDigest}] = true
+	ses.approved[approval.Key{Skill: "demo", Path: "scripts/ok.sh", Tree: ses.activated("demo").index.TreeDigest}] = true
 	b = b.restart()
 	call.Handle = loaded.Handle
 	again, err := b.Open(t.Context(), call)

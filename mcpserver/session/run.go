@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -87,7 +88,7 @@ type scriptFile struct {
 // asked.
 type authorization struct {
 	policy.Grant
-	approved approvalKey
+	approved approval.Key
 }
 
 // RunScript runs one script, if everything allows it: record the request, look up, check the path,

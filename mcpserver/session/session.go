@@ -33,6 +33,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -108,7 +109,7 @@ type Sessions struct {
 	registry registryCache
 	known    knownSecrets
 	narrow   narrowed
-	approver approver
+	approver *approval.Approver
 	caches   *caches
 	earlier  earlierSessions
 
@@ -124,9 +125,8 @@ func New(cfg Config) *Sessions {
 		cfg.Now = time.Now
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: newCaches(),
-		reading: slots.New(1), pins: map[string]digest.Digest{}}
+		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
-	rand.Read(s.approver.key[:])
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
 }
@@ -227,7 +227,7 @@ type Session struct {
 	handle      string                  // the one that is given out; the record holds its hash only
 	expires     time.Time               // of handle
 	active      map[string]*activation  // by skill path
-	approved    map[approvalKey]bool    // what the user approved for the rest of the session
+	approved    map[approval.Key]bool   // what the user approved for the rest of the session
 	released    map[string][]string     // files of outputs that may be seen, by output id as file names have it
 }
 
@@ -316,7 +316,7 @@ func (s *Sessions) newSession(call Call) (*Session, error) {
 		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession),
 		protocol: call.Protocol, profile: call.Profile, capabilities: newCapabilitiesNote(s.cfg.Now()),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
-		approved: map[approvalKey]bool{}, released: map[string][]string{},
+		approved: map[approval.Key]bool{}, released: map[string][]string{},
 	}, nil
 }
 
