@@ -31,6 +31,18 @@ type Snapshot struct {
 	newer map[*Skill]*Skill
 }
 
+// Broken returns the skills whose file could not be loaded, in the order of roots. The diagnostics of
+// the snapshot say why.
+func (s *Snapshot) Broken() []*Skill {
+	var broken []*Skill
+	for _, sk := range s.scanned {
+		if sk.broken {
+			broken = append(broken, sk)
+		}
+	}
+	return broken
+}
+
 // assemble makes a snapshot of the skills a scan found, by the rules of precedence.
 func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions, now time.Time) *Snapshot {
 	s := &Snapshot{Roots: roots, GeneratedAt: now, scanned: found, scan: scan, opts: opts,

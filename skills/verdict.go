@@ -115,20 +115,42 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	}
 	t := osTree{root}
 	defer t.close()
+	return validateTree(ctx, t, filepath.Base(absolute))
+}
+
+// Violations applies the strict rules to the file of the skill as it is now.
+func (s *Skill) Violations(ctx context.Context) []frontmatter.Violation {
+	t, err := s.place.open()
+	if err != nil {
+		return []frontmatter.Violation{{
+			Rule:    "V3",
+			Message: fmt.Sprintf("The directory cannot be read: %v", err),
+			Fix:     "allow this user to read it",
+		}}
+	}
+	defer t.close()
+	return validateTree(ctx, t, s.dirName())
+}
+
+// validateTree applies the strict rules to the skill file of a directory.
+func validateTree(ctx context.Context, t tree, dirName string) []frontmatter.Violation {
+	broken := func(fix, format string, args ...any) []frontmatter.Violation {
+		return []frontmatter.Violation{{Rule: "V3", Message: fmt.Sprintf(format, args...), Fix: fix}}
+	}
 	for _, name := range []string{upperFile, lowerFile} {
 		if err := ctx.Err(); err != nil {
-			return broken("V3", fmt.Sprintf("%s was not read: %v", name, err), "try again")
+			return broken("try again", "%s was not read: %v", name, err)
 		}
 		data, _, err := readTree(t, name, MaxSkillFile, nil)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			continue
 		case errors.Is(err, ErrTooLarge):
-			return broken("V3", fmt.Sprintf("%s has more than %d bytes", name, MaxSkillFile), "move parts of it into files it refers to")
+			return broken("move parts of it into files it refers to", "%s has more than %d bytes", name, MaxSkillFile)
 		case err != nil:
-			return broken("V3", fmt.Sprintf("%s cannot be read: %v", name, err), "make it a regular file of this directory")
+			return broken("make it a regular file of this directory", "%s cannot be read: %v", name, err)
 		}
-		return frontmatter.Validate(filepath.Base(absolute), name, data)
+		return frontmatter.Validate(dirName, name, data)
 	}
 	return frontmatter.MissingFile()
 }

@@ -168,12 +168,12 @@ func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skil
 	return row
 }
 
-// addViolations says of skills that are not strictly valid why. Their files are read once more.
+// addViolations adds the violations of skills that are not strictly valid. Their files are read once
+// more.
 func addViolations(ctx context.Context, rows []skillRow) error {
 	return each(ctx, len(rows), func(i int) {
 		if row := &rows[i]; row.skill != nil && !row.Verdict.Strict {
-			c := candidateOf(row.skill, "")
-			row.Violations = append(row.Violations, strictProblems(c.violations(ctx))...)
+			row.Violations = append(row.Violations, strictProblems(row.skill.Violations(ctx))...)
 		}
 	})
 }

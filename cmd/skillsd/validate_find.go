@@ -3,9 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -20,32 +18,31 @@ import (
 	"github.com/skillsd/skillsd/skills/source"
 )
 
-// candidate is something validate gives a verdict on: a skill, or a place that hides some.
+// candidate is something that validate gives a verdict on: a skill, or a place that may hide some.
 type candidate struct {
-	shown       string              // its directory as the user named it
-	dir         string              // on this machine, or in fsys
-	fsys        fs.FS               // of a root that is no directory
-	name        string              // of the directory, with fsys
-	file        string              // SKILL.md, skill.md, or empty when it is not known
-	diagnostics []skills.Diagnostic // of loading it; paths relative to the directory
-	place       bool                // no skill: the diagnostics are the verdict
+	shown       string        // its directory as the user named it
+	file        string        // SKILL.md, skill.md, or empty if there is none
+	skill       *skills.Skill // nil for a place, and for a file that was not read
+	dir         string        // of what is not a skill, on this machine; empty if it is in an archive
+	diagnostics []skills.Diagnostic
+	place       bool // not a skill: the diagnostics are the verdict
 }
 
-// boundless are limits on a scan that no collection reaches, and no loop passes.
+// Limits that no collection reaches, but that still stop a loop.
 const (
-	boundlessDepth = 256
-	boundlessDirs  = 5_000_000
+	unlimitedDepth = 256
+	unlimitedDirs  = 5_000_000
 )
 
-// find lists what is to be checked, by path. Skills are those a scan of the directories finds.
+// find returns what is to be checked, by path. Skills are those that a scan of the directories finds.
 func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate, error) {
 	roots, err := o.validateRoots(dirs)
 	if err != nil {
 		return nil, err
 	}
 	options := o.Roots.ScanOptions()
-	options.MaxDepth = cmp.Or(options.MaxDepth, boundlessDepth)
-	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, boundlessDirs), cmp.Or(options.MaxFiles, boundlessDirs)
+	options.MaxDepth = cmp.Or(options.MaxDepth, unlimitedDepth)
+	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, unlimitedDirs), cmp.Or(options.MaxFiles, unlimitedDirs)
 	var found []candidate
 	for _, root := range roots {
 		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
@@ -60,7 +57,11 @@ func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate,
 		}
 		below := o.candidates(snapshot, shown)
 		if len(below) == 0 && len(dirs) > 0 {
-			below = []candidate{{shown: shown, dir: root.Dir, fsys: root.FS, name: root.Name}}
+			empty := candidate{shown: shown}
+			if root.FS == nil {
+				empty.dir = root.Dir
+			}
+			below = []candidate{empty}
 		}
 		found = append(found, below...)
 	}
@@ -112,37 +113,46 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 	return roots, nil
 }
 
-// candidates are the skills of a scan, those that could not be loaded and the places it could not
-// look into.
+// candidates returns the skills of a scan, those that could not be loaded, and the places that it
+// could not look into.
 func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []candidate {
 	root := &snapshot.Roots[0]
-	at := func(dir string) candidate { return candidateAt(root, dir, shown) }
-	var found []candidate
-	label := "" // of a root that is a skill itself, whose path has its name in front
-	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Shadowed, snapshot.Withheld) {
-		c := candidateOf(sk, shown)
-		if sk.Dir == "." {
-			label = sk.Path
+	at := func(dir string) string {
+		switch {
+		case dir == "" || dir == ".":
+			return shown
+		case shown == ".":
+			return dir
 		}
-		found = append(found, c)
+		return joinPath(shown, dir)
 	}
+	var found []candidate
+	broken := map[string]*skills.Skill{}
+	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Shadowed, snapshot.Withheld) {
+		found = append(found, candidate{shown: at(sk.Dir), file: sk.File, skill: sk, diagnostics: sk.Diagnostics})
+	}
+	for _, sk := range snapshot.Broken() {
+		broken[joinPath(sk.Path, sk.File)] = sk
+	}
+	places := []skills.Code{skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath}
 	for _, d := range snapshot.Diagnostics {
 		dir, file := path.Split(d.Path)
-		dir = strings.TrimSuffix(dir, "/")
+		c := candidate{shown: at(strings.TrimSuffix(dir, "/")), file: file, skill: broken[d.Path]}
 		switch {
 		case d.Severity == skills.Error && (file == "SKILL.md" || file == "skill.md"):
-			c := at(o.dirBelow(root, dir, file, label))
-			c.file, d.Path = file, file
+			if c.skill != nil {
+				c.shown = at(c.skill.Dir)
+			}
+			d.Path = file
 			c.diagnostics = []skills.Diagnostic{d}
 			found = append(found, c)
-		case slices.Contains([]skills.Code{skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath}, d.Code):
-			c := at(d.Path)
-			if info, err := os.Lstat(c.dir); err == nil && root.FS == nil && info.Mode()&fs.ModeSymlink != 0 {
-				o.note(c.shown, d)
-				continue
-			}
+		case slices.Contains(places, d.Code) && isLink(root, d.Path):
+			// A link that leads nowhere is not a fault of a skill.
+			o.note(at(d.Path), d)
+		case slices.Contains(places, d.Code):
+			c = candidate{shown: at(d.Path), place: true}
 			d.Path = ""
-			c.place, c.diagnostics = true, []skills.Diagnostic{d}
+			c.diagnostics = []skills.Diagnostic{d}
 			found = append(found, c)
 		case d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error:
 			d.Path = ""
@@ -150,65 +160,27 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 		case d.Code == skills.CodeUnreadableRoot:
 			o.note(d.Path, d)
 		case d.Code == skills.CodeOutsideRoot:
-			o.note(at(d.Path).shown, d)
+			o.note(at(d.Path), d)
 		}
 	}
 	return found
 }
 
-// candidateOf is a skill that was loaded.
-func candidateOf(sk *skills.Skill, shown string) candidate {
-	c := candidateAt(sk.Root, sk.Dir, shown)
-	c.file, c.diagnostics = sk.File, sk.Diagnostics
-	return c
-}
-
-// candidateAt is a directory below a root that is called shown.
-func candidateAt(root *skills.Root, dir, shown string) candidate {
-	if dir == "." {
-		dir = ""
-	}
-	c := candidate{shown: joinPath(shown, dir), dir: filepath.Join(root.Dir, filepath.FromSlash(dir))}
+// isLink reports whether a path below a root is a symbolic link.
+func isLink(root *skills.Root, name string) bool {
 	if root.FS != nil {
-		c.fsys, c.dir, c.name = root.FS, path.Join(".", dir), path.Base(dir)
-		if dir == "" {
-			c.name = root.Name
-		}
+		return false
 	}
-	if shown == "." && dir != "" {
-		c.shown = dir
-	}
-	return c
+	info, err := os.Lstat(filepath.Join(root.Dir, filepath.FromSlash(name)))
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-// note says what was not looked into and is no fault of a skill: links that lead nowhere, or out.
+// note prints what was not looked into and is not a fault of a skill: links that lead nowhere, or out.
 func (o *validateOptions) note(place string, d skills.Diagnostic) {
 	fmt.Fprintf(o.app.err, "note: %s\n", problemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
 }
 
-// dirBelow is the directory below a root of a skill that could not be loaded. A root that is a skill
-// itself gives its paths a name in front that is no directory.
-func (o *validateOptions) dirBelow(root *skills.Root, dir, file, label string) string {
-	if label == "" {
-		if info, err := lstat(root, file); err != nil || info.IsDir() {
-			return dir
-		}
-		label, _, _ = strings.Cut(dir, "/")
-	}
-	if dir == label {
-		return "."
-	}
-	return strings.TrimPrefix(dir, label+"/")
-}
-
-func lstat(root *skills.Root, name string) (fs.FileInfo, error) {
-	if root.FS != nil {
-		return fs.Stat(root.FS, name)
-	}
-	return os.Lstat(filepath.Join(root.Dir, name))
-}
-
-// check gives the verdict on a candidate.
+// check returns the verdict on a candidate.
 func (c *candidate) check(ctx context.Context, lenient bool) verdict {
 	v := verdict{Dir: c.shown, File: c.file, place: c.place, Errors: []problem{}}
 	if c.place || lenient && c.file != "" {
@@ -229,42 +201,20 @@ func (c *candidate) check(ctx context.Context, lenient bool) verdict {
 
 // violations applies the strict rules.
 func (c *candidate) violations(ctx context.Context) []frontmatter.Violation {
-	if c.fsys == nil {
+	switch {
+	case c.skill != nil:
+		return c.skill.Violations(ctx)
+	case c.dir != "":
 		return skills.ValidateDir(ctx, c.dir)
+	case c.file == "":
+		return frontmatter.MissingFile()
 	}
-	if c.file == "" {
-		return []frontmatter.Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
-	}
-	data, err := readAll(c.fsys, path.Join(c.dir, c.file))
-	if err != nil {
-		return []frontmatter.Violation{{Rule: "V3", Message: fmt.Sprintf("%s cannot be read: %v", c.file, err), Fix: skills.CodeUnreadableSkill.Fix()}}
-	}
-	return frontmatter.Validate(c.name, c.file, data)
+	d := c.diagnostics[0]
+	message := fmt.Sprintf("%s cannot be read: %s", c.file, d.Detail)
+	return []frontmatter.Violation{{Rule: "V3", Message: message, Fix: d.Code.Fix()}}
 }
 
-func readAll(fsys fs.FS, name string) ([]byte, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, skills.ErrNotFile
-	}
-	file, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, skills.MaxSkillFile+1))
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, err
-	}
-	if len(data) > skills.MaxSkillFile {
-		return nil, skills.ErrTooLarge
-	}
-	return data, nil
-}
-
-// lenientProblems are the warnings and errors of loading a skill.
+// lenientProblems returns the warnings and errors of loading a skill as problems.
 func lenientProblems(diagnostics []skills.Diagnostic, file string) []problem {
 	problems := []problem{}
 	for _, d := range diagnostics {
