@@ -99,10 +99,17 @@ type helper struct {
 	out   int
 	upper int // -1 without an overlay
 	proxy int // -1 without a network
+	free  int // the first descriptor that was not open when the helper started
 }
 
 func (h *helper) run() error {
 	h.out, h.upper, h.proxy = -1, -1, -1
+	free, err := unix.FcntlInt(ControlFD, unix.F_DUPFD_CLOEXEC, FirstFD)
+	if err != nil {
+		return step("count descriptors", err)
+	}
+	h.free = free
+	_ = unix.Close(free)
 	// The parent may have died before this thread could be told.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
