@@ -1,15 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/skills"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -69,25 +74,30 @@ func newDoctorCmd(a *app) *cobra.Command {
 }
 
 func (o *doctorOptions) run(ctx context.Context) error {
-	options, wrong := o.serve()
-	verdicts, err := serve.JudgeFor(&o.app.Process, options, o.Serve.AllowScripts)
+	// Options that cannot be read leave doctor those that Annotations names, and a plan of nothing.
+	serving, wrong := &o.Serve, o.Serve.Configure(o.all)
+	if wrong != nil {
+		serving = nil
+	}
+	verdicts, err := serve.JudgeFor(&o.app.Process, serving, o.Serve.AllowScripts)
 	if err != nil {
 		return err
 	}
-	found, err := o.checkSkills(ctx, verdicts)
+	snapshot, found, err := o.checkSkills(ctx, verdicts)
 	if err != nil {
 		return err
 	}
 	var refused []check
 	if wrong != nil {
-		refused = []check{o.refusal(wrong, &o.app.Cfg)}
+		refused = []check{o.serveCheck(serve.Problem{Severity: skills.Error, Err: wrong}, &o.app.Cfg)}
 	} else {
-		refused = append(o.checkServe(ctx, options), o.checkWorkspace(options)...)
+		refused = o.checkPlan(ctx, snapshot)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	checks := append(o.checkConfiguration(!slices.ContainsFunc(refused, func(c check) bool { return c.Verdict == fail })), refused...)
+	usable := !slices.ContainsFunc(refused, func(c check) bool { return c.Verdict == fail })
+	checks := append(o.checkConfiguration(usable), refused...)
 	checks = append(checks, found...)
 	checks = append(checks, o.checkInstalled(ctx)...)
 	checks = append(checks, o.checkSandbox(ctx)...)
@@ -112,6 +122,47 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		return &exitError{Code: exitProblems}
 	}
 	return nil
+}
+
+// checkPlan returns the problems of the plan that serve would run. Nothing is written, and addresses that are listened
+// on are released immediately.
+func (o *doctorOptions) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []check {
+	plan, discard := o.Serve.Plan(), slog.New(slog.DiscardHandler)
+	defer plan.Close(ctx, discard)
+	if _, err := serve.NewLogger(io.Discard, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
+		plan.Problems = slices.Insert(plan.Problems, 0, serve.Problem{Severity: skills.Error, Err: err})
+	}
+	plan.Probe(ctx, snapshot)
+	var checks []check
+	for _, problem := range plan.Problems {
+		// The check of the skills says what is wrong with their roots.
+		if !problem.OfRoots() {
+			checks = append(checks, o.serveCheck(problem, &o.Serve.Process.Cfg))
+		}
+	}
+	return append(checks, checkWorkspace(plan)...)
+}
+
+// serveCheck returns the line for a problem of the plan of a server.
+func (o *doctorOptions) serveCheck(problem serve.Problem, cfg *config.Configuration) check {
+	c := check{Verdict: fail, Area: "serve", Fact: strings.ReplaceAll(problem.Err.Error(), "\n", "; ")}
+	if exit, ok := errors.AsType[*exitError](problem.Err); ok {
+		c.Hint = cmp.Or(exit.Hint, systemHint(problem.Err), flagHint("skillsd doctor", o.Flags, exit.Flag))
+	}
+	taken := errors.Is(problem.Err, serve.AddressTaken)
+	if problem.Severity == skills.Warning {
+		c.Verdict = warn
+	}
+	if taken {
+		// It may be the address of a server of this very configuration.
+		c.Hint = "nothing is wrong if that is a server of this configuration; else: " + c.Hint
+	}
+	if taken || c.Verdict == fail {
+		for _, note := range cfg.Notes(c.Fact) {
+			c.Fact += "; " + note
+		}
+	}
+	return c
 }
 
 func (o *doctorOptions) checkDirectories() []check {

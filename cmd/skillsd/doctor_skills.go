@@ -17,30 +17,30 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// checkSkills checks roots, the skills in them and what is allowed to run.
+// checkSkills checks roots, the skills in them and what is allowed to run. The snapshot is nil if there is none.
 //
 // Errors: a flag that cannot be read; those of ctx.
-func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *serve.Judge) ([]check, error) {
+func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skills.Snapshot, []check, error) {
 	roots, options, err := (&config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).Resolve(&o.app.Process)
 	if usage, wrong := errors.AsType[*exitError](err); wrong {
-		return nil, usage
+		return nil, nil, usage
 	}
 	if err != nil {
-		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "give --skills-root DIR"}}, nil
-	}
-	if len(roots) == 0 {
-		return []check{{Verdict: warn, Area: "roots", Fact: config.ErrNoRoots().Error(), Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
+		return nil, []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "give --skills-root DIR"}}, nil
 	}
 	snapshot, err := skills.Scan(ctx, roots, options)
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err != nil {
-		return []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "mend or leave out the root"}}, nil
+		return nil, []check{{Verdict: fail, Area: "roots", Fact: err.Error(), Hint: "mend or leave out the root"}}, nil
+	}
+	if len(roots) == 0 {
+		return snapshot, []check{{Verdict: warn, Area: "roots", Fact: config.ErrNoRoots().Error(), Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
 	}
 	rows, err := newSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	checks := append(checkRoots(snapshot), checkScan(snapshot)...)
 	for i := range rows {
@@ -50,7 +50,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *serve.Judge) 
 		}
 		checks = append(checks, diagnosticChecks(notable(row.Path+"/", row.Diagnostics))...)
 	}
-	return append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
+	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
 
 func checkRoots(snapshot *skills.Snapshot) []check {

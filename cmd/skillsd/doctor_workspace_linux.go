@@ -12,12 +12,11 @@ import (
 
 // checkWorkspace says what scripts of a root server, which run as somebody else, may not do in the
 // workspace. Access lists are not looked at.
-func (o *doctorOptions) checkWorkspace(serve *serve.Options) []check {
-	ws, path, err := serve.OpenWorkspace()
-	if err != nil || ws.Dir == nil { // the one is told by the checks of serve
+func checkWorkspace(plan *serve.Plan) []check {
+	ws, path := plan.Workspace, plan.WorkspacePath
+	if ws.Dir == nil {
 		return nil
 	}
-	defer ws.Dir.Close()
 	info, err := ws.Dir.Stat()
 	if err != nil {
 		return nil

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -39,7 +42,14 @@ func TestDoctorWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
-		found := (&doctorOptions{app: a}).checkWorkspace(&serve.Options{Process: &a.Process, Options: config.Options{Workspace: ws + tt.as}})
+		opts := &serve.Options{Process: &a.Process}
+		opts.Register(pflag.NewFlagSet("serve", pflag.ContinueOnError)) // which sets the defaults
+		opts.Workspace = ws + tt.as
+		plan := opts.Plan()
+		found := checkWorkspace(plan)
+		if err := plan.Close(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
 		switch {
 		case tt.want == "" && len(found) > 0:
 			t.Errorf("%s: %q", tt.name, found[0].Fact)

@@ -5,4 +5,4 @@ package main
 import "github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 // checkWorkspace has nothing to say where no script runs.
-func (o *doctorOptions) checkWorkspace(*serve.Options) []check { return nil }
+func checkWorkspace(*serve.Plan) []check { return nil }

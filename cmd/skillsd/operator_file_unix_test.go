@@ -37,7 +37,7 @@ func TestOperatorFileOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := run(t, flags[key]...)
-	if code != exitOK || !strings.Contains(stderr, "others can read the key of --sign-key") {
+	if code != exitOK || !strings.Contains(stderr, "others can read the key "+key+" of --sign-key") {
 		t.Errorf("a key that others can read: exit %d, %s", code, stderr)
 	}
 	cert := filepath.Join(dir, "cert")

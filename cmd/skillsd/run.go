@@ -131,12 +131,11 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	}
 	// The configuration may be that of an HTTP server; here no client is served.
 	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
-	facts, err := o.Serve.Facts()
-	if err != nil {
-		return err
-	}
-	pol, err := o.Serve.Policy()
-	if err != nil {
+	// A refusal is printed anyway; the log has causes that no answer names.
+	logger := serve.TextLogger(o.app.err, slog.LevelError, true)
+	p := o.Serve.PlanRun()
+	defer func() { err = errors.Join(err, p.Close(ctx, logger)) }()
+	if err := p.Err(); err != nil {
 		return err
 	}
 	if o.Stdin {
@@ -144,14 +143,10 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	// A refusal is printed anyway; the log has causes that no answer names.
-	logger := serve.TextLogger(o.app.err, slog.LevelError, true)
-	p, err := o.Serve.Prepare(pol, facts, logger)
-	if err != nil {
+	if err := p.Open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	sessions, err := o.Serve.Sessions(ctx, p, p.Records, logger)
+	sessions, err := p.Sessions(ctx, p.Records, logger)
 	if err != nil {
 		return err
 	}
@@ -162,11 +157,11 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := sessions.Start(ctx, nil); err != nil {
 		return err
 	}
-	if pol.Offers(mcpserver.ToolRun) {
+	if p.Policy.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger)
 		defer p.Detection.End()
 	}
-	return o.call(ctx, sessions, request, p.Version)
+	return o.call(ctx, sessions, request, o.Serve.Version)
 }
 
 // input reads the script's standard input.

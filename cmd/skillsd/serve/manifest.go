@@ -13,7 +13,6 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -63,13 +62,6 @@ func (o *Options) Facts() (snapshot.Facts, error) {
 		facts.Slot = slot
 	}
 	return facts, nil
-}
-
-// recorded completes the facts with where the granted workspace lies, what the records keep and what the
-// sandbox enforces.
-func recorded(facts snapshot.Facts, workspace string, records *filestore.Store, d *detection) snapshot.Facts {
-	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = workspace, records.KeepsShown(), d.enforces
-	return facts
 }
 
 // readManifest reads the run manifest.

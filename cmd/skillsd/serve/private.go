@@ -7,8 +7,6 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
-	"github.com/skillsd/skillsd/skills"
 )
 
 // privateFile is a file whose content neither models nor scripts may see.
@@ -35,12 +33,9 @@ func (o *Options) privateFiles() ([]privateFile, error) {
 }
 
 // checkPrivate refuses such a file where skills are served from or where scripts can read.
-func (o *Options) checkPrivate(roots []skills.Root, workspace string) error {
-	files, err := o.privateFiles()
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
+func (p *Plan) checkPrivate() error {
+	roots, workspace := p.roots, p.WorkspacePath
+	for _, file := range p.private {
 		for _, root := range roots {
 			if root.FS == nil && config.Inside(file.path, root.Dir) {
 				return exit.Usagef("keep it outside of what is served", "%s %s lies inside the skills root %s", file.what, file.path, root.Dir)

@@ -7,18 +7,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"golang.org/x/mod/sumdb/note"
-
-	"github.com/skillsd/skillsd/provenance/filestore"
 )
-
-// openRecords opens the records below dir.
-func (o *Options) openRecords(dir string) (*filestore.Store, error) {
-	signer, err := readSigner(o.Records.SignKey)
-	if err != nil {
-		return nil, err
-	}
-	return filestore.Open(dir, &filestore.Options{Signer: signer, ForgetShown: !o.Records.KeepShown})
-}
 
 // readSigner reads the key of --sign-key; an empty name is none.
 func readSigner(name string) (note.Signer, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -15,43 +14,42 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/provenance/filestore"
-	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/watch"
 )
 
-// Run is the start of the server, top to bottom: configuration, logger, records, sandbox
-// detection and first scan side by side, then the transport.
+// Run makes a plan and runs the server until ctx or its transport ends. The sandbox is tested and the skills are
+// scanned while the server answers already.
 func (o *Options) Run(ctx context.Context) (err error) {
 	_, noColor := o.Process.Env("NO_COLOR")
 	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, noColor)
 	if err != nil {
 		return err
 	}
-	pol, facts, err := o.Decided()
-	if err != nil {
+	p := o.Plan()
+	defer func() { err = errors.Join(err, p.Close(ctx, logger)) }()
+	if err := p.Err(); err != nil {
 		return err
 	}
-	p, err := o.Prepare(pol, facts, logger)
-	if err != nil {
+	if err := p.Open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	observed, err := o.observe(ctx, p.Records, p.Registry, logger)
 	if err != nil {
 		return err
 	}
 	defer observed.end(ctx)
-	sessions, err := o.Sessions(ctx, p, observed.records, logger)
+	sessions, err := p.Sessions(ctx, observed.records, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	server := mcpserver.New(o.binding(mcpserver.Config{Workspace: p.workspace.Dir != nil, Version: p.Version, Registry: p.Registry, Sessions: sessions, Policy: pol, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger}))
-	o.logStart(ctx, p.roots, pol, p.workspace.Dir != nil, logger)
-	if pol.Offers(mcpserver.ToolRun) {
+	server := mcpserver.New(o.binding(mcpserver.Config{
+		Workspace: p.Workspace.Dir != nil, Version: o.Version, Registry: p.Registry, Sessions: sessions,
+		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
+	}))
+	p.logStart(ctx, logger)
+	if p.Policy.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger)
 		defer p.Detection.End()
 	}
@@ -67,66 +65,8 @@ func (o *Options) binding(cfg mcpserver.Config) mcpserver.Config {
 	return cfg
 }
 
-// registry makes the registry of the roots. save keeps the digests it knows for the next start.
-func (o *Options) registry(roots []skills.Root, logger *slog.Logger) (registry *skills.Registry, save func(context.Context), err error) {
-	scan := o.Roots.ScanOptions()
-	if err := o.Choice.Apply(scan, o.Process); err != nil {
-		return nil, nil, err
-	}
-	state, err := o.Process.StateDir()
-	if err != nil {
-		return nil, nil, err
-	}
-	scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
-	registry = skills.NewRegistry(roots, scan)
-	save = func(ctx context.Context) {
-		if err := scan.Cache.Save(registry.Snapshot()); err != nil {
-			logger.WarnContext(ctx, "digests are not kept for the next start", tint.Err(err))
-		}
-	}
-	return registry, save, nil
-}
-
 // watches reports whether the server follows changes on disk.
 func (o *Options) watches() bool { return o.Watch && !o.NoWatch }
-
-// ownPlaces returns where state and records are kept, outside of what is served and of what scripts see.
-func (o *Options) ownPlaces(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (state, artifacts string, err error) {
-	if state, err = o.Process.StateDir(); err != nil {
-		return "", "", err
-	}
-	if artifacts, err = o.Process.ArtifactDir(); err != nil {
-		return "", "", err
-	}
-	config, err := o.Process.ConfigPlace()
-	if err != nil {
-		return "", "", err
-	}
-	if err := checkPlaces(roots, config, state, artifacts, workspace, mode); err != nil {
-		return "", "", err
-	}
-	if err := o.checkPrivate(roots, workspace); err != nil {
-		return "", "", err
-	}
-	return state, artifacts, nil
-}
-
-// openStores opens what the server writes: stored trees and records.
-func (o *Options) openStores(roots []skills.Root, workspace string, mode sandbox.WorkspaceMode) (*store.Store, *filestore.Store, error) {
-	state, artifacts, err := o.ownPlaces(roots, workspace, mode)
-	if err != nil {
-		return nil, nil, err
-	}
-	trees, err := store.Open(state)
-	if err != nil {
-		return nil, nil, exit.Place("state directory", "--state", err)
-	}
-	records, err := o.openRecords(artifacts)
-	if err != nil {
-		return nil, nil, errors.Join(exit.Place("artifact root", "--artifact-root", err), trees.Close())
-	}
-	return trees, records, nil
-}
 
 // serve runs the transport beside the first scan and, after it, the watch. What the operator named
 // and is not there ends the server before it answers anything.

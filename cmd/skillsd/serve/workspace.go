@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox"
@@ -39,40 +38,6 @@ type clientWorkspaces struct {
 
 	mu    sync.Mutex
 	known map[string]string // canonical path when it was first named, by path as named
-}
-
-// clientWorkspaces returns nil when clients are not to be listened to.
-func (o *Options) clientWorkspaces(roots []skills.Root, mode sandbox.WorkspaceMode) (func(session.ClientDir) (sandbox.Workspace, error), error) {
-	if !o.FromClient {
-		return nil, nil
-	}
-	if o.HTTP.Enabled() {
-		return nil, exit.Usagef("give --workspace DIR instead", "--workspace-from-client has no effect over HTTP, where clients work elsewhere")
-	}
-	state, err := o.Process.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	artifacts, err := o.Process.ArtifactDir()
-	if err != nil {
-		return nil, err
-	}
-	if mode == "" || mode == sandbox.WorkspaceNone {
-		mode = sandbox.WorkspaceRO
-	}
-	config, err := o.Process.ConfigPlace()
-	if err != nil {
-		return nil, err
-	}
-	private, err := o.privateFiles()
-	if err != nil {
-		return nil, err
-	}
-	own := []string{state, artifacts}
-	for _, file := range private {
-		own = append(own, file.path)
-	}
-	return (&clientWorkspaces{roots: roots, config: config, own: own, mode: mode, known: map[string]string{}}).open, nil
 }
 
 // open opens the directory after the rules that hold for --workspace, and one more: it may not lie
