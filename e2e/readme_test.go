@@ -53,7 +53,7 @@ func fences(t *testing.T, page string) []fence {
 	return found
 }
 
-// reader is somebody who does what the README says: an empty home directory, the program, a clone.
+// reader is somebody who follows the README, with an empty home directory, the program and a clone.
 type reader struct {
 	t        *testing.T
 	home     string
@@ -88,7 +88,7 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// shell runs commands as they stand and returns what they printed on stdout.
+// shell runs commands as they are written and returns their output.
 func (r *reader) shell(at, commands string) string {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", commands)
@@ -98,7 +98,7 @@ func (r *reader) shell(at, commands string) string {
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 3 && strings.HasPrefix(commands, "skillsd doctor") {
-		return string(out) // no sandbox here is a finding, not a failure of the command
+		return string(out) // a missing sandbox is a finding, not a failure of the command
 	}
 	if err != nil {
 		r.t.Errorf("%s: %v\n%s\n%s", at, err, commands, said.Bytes())
@@ -106,7 +106,7 @@ func (r *reader) shell(at, commands string) string {
 	return string(out)
 }
 
-// serves starts a server as it is written, but on a port that is free, and stops it when it listens.
+// serves starts a server as it is written, but on a free port, and stops it when it listens.
 func (r *reader) serves(at, command string) {
 	r.t.Helper()
 	cmd := exec.Command("sh", "-c", "exec env "+regexp.MustCompile(`(--http|--metrics) \S+`).ReplaceAllString(strings.TrimSpace(command), "$1 127.0.0.1:0")+" --log-format json")
@@ -125,7 +125,7 @@ func (r *reader) serves(at, command string) {
 	}
 }
 
-// use leaves a session to read about: a client that loads a skill.
+// use makes a session that can be read about: a client loads a skill.
 func (r *reader) use() {
 	r.t.Helper()
 	if r.sessions {
@@ -222,7 +222,7 @@ func TestReadmeCommands(t *testing.T) {
 			r.shell(f.at, "skillsd --config example.yaml config show")
 		case "text":
 		default:
-			t.Errorf("%s: nothing is known of a block of %q", f.at, f.kind)
+			t.Errorf("%s: unknown kind of block %q", f.at, f.kind)
 		}
 	}
 	if commands < 30 {
@@ -230,7 +230,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// console runs the lines after "$ " and compares those below, where there are any.
+// console runs the lines after "$ " and compares the output with the lines below, if there are any.
 func (r *reader) console(f fence) (commands int) {
 	r.t.Helper()
 	for part := range strings.SplitSeq("\n"+strings.ReplaceAll(f.text, "\\\n", ""), "\n$ ") {
@@ -317,7 +317,7 @@ func TestReadmeLinks(t *testing.T) {
 	}
 }
 
-// headings are a text's headings as links name them, each in a line.
+// headings returns the headings of a text as links name them, one per line.
 func headings(text string) string {
 	anchors := "\n"
 	for line := range strings.Lines(text) {
@@ -329,8 +329,8 @@ func headings(text string) string {
 	return anchors
 }
 
-// TestScreens wants the README's pictures to be of a terminal, without a path of the machine that made
-// them, and each with words for those who cannot see it.
+// TestScreens checks that the README's pictures show a terminal and no path of the machine that made them, and
+// that each has a description.
 func TestScreens(t *testing.T) {
 	raw, err := os.ReadFile(readmePath)
 	if err != nil {
@@ -346,11 +346,11 @@ func TestScreens(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(picture) > 16<<10 || bytes.ContainsAny(picture, "\x1b\r") || regexp.MustCompile(`/(root|tmp|work|home/[^m])`).Match(picture) {
-			t.Errorf("%s is too large, or holds what is no text, or a path of a machine", file)
+			t.Errorf("%s is too large, or has control characters or a path of a machine", file)
 		}
 		name := ".github/screens/" + filepath.Base(file)
 		if alt := regexp.MustCompile(`!\[([^\]]+)\]\(` + regexp.QuoteMeta(name) + `\)`).FindSubmatch(raw); alt == nil || len(alt[1]) < 40 {
-			t.Errorf("the README does not show %s with words beside it", name)
+			t.Errorf("the README does not show %s with a description", name)
 		}
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/text/width"
 )
 
-// scriptCommands are what scripts can say beside the commands of testscript:
+// scriptCommands returns the commands of scripts besides those of testscript:
 //
 //	exits CODE PROGRAM [ARG...]   runs a program that must end with exactly this code
-//	fits COLUMNS FILE [PATTERN]   no line of FILE is wider, but for those that match PATTERN
+//	fits COLUMNS FILE [PATTERN]   no line of FILE is wider, except those that match PATTERN
 //	quiet FILE...                 no character of FILE moves a cursor or turns the direction of text
-//	conforms FILE SCHEMA          FILE is JSON as `skillsd schema SCHEMA` describes it, or each line is
+//	conforms FILE SCHEMA          FILE, or each of its lines, is JSON as `skillsd schema SCHEMA` describes it
 //	terminal COLUMNS FILE PROGRAM [ARG...]
-//	                              runs a program on a terminal and puts what that received into FILE
+//	                              runs a program on a terminal and writes into FILE what the terminal received
 //	typed AHEAD ANSWER COLUMNS FILE PROGRAM [ARG...]
 //	                              is terminal with the line AHEAD typed before the program starts,
 //	                              unless it is empty, and the line ANSWER when it asks with [y/N]
@@ -78,7 +78,7 @@ func scriptFits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// columnsOf is how many columns of a terminal a text takes.
+// columnsOf returns the number of columns that a text takes on a terminal.
 func columnsOf(text string) int {
 	n := 0
 	for _, r := range text {
@@ -104,7 +104,7 @@ func scriptQuiet(ts *testscript.TestScript, neg bool, args []string) {
 			return r != '\n' && r != '\t' && !joiner && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 		}
 		if at := strings.IndexFunc(text, loud); at >= 0 {
-			ts.Fatalf("%s has a character that a terminal obeys, after %q: %q", name, text[max(0, at-60):at], text[at:min(len(text), at+8)])
+			ts.Fatalf("%s has a control character, after %q: %q", name, text[max(0, at-60):at], text[at:min(len(text), at+8)])
 		}
 	}
 }
@@ -127,10 +127,10 @@ func scriptConforms(ts *testscript.TestScript, neg bool, args []string) {
 	for _, document := range documents {
 		var value any
 		if err := json.Unmarshal(document, &value); err != nil {
-			ts.Fatalf("%s is no JSON: %v\n%s", args[0], err, document)
+			ts.Fatalf("%s is not JSON: %v\n%s", args[0], err, document)
 		}
 		if err := resolved.Validate(value); err != nil {
-			ts.Fatalf("%s is not what %s says: %v", args[0], args[1], err)
+			ts.Fatalf("%s does not conform to %s: %v", args[0], args[1], err)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func scriptTyped(ts *testscript.TestScript, neg bool, args []string) {
 	runOnTerminal(ts, keys, args[2:])
 }
 
-// typing is what someone types on a terminal.
+// typing is the input of a user at a terminal.
 type typing struct {
 	Ahead  string // before the program starts
 	Answer string // when it asks a question

@@ -15,19 +15,19 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// hiddenCommands are those that the help of skillsd does not list.
+// hiddenCommands are the commands that the help of skillsd does not list.
 var hiddenCommands = []string{"man"}
 
-// everywhere are flags of every command. That each command takes them is cobra's doing, so one script
-// for each is enough; --help is what this test itself runs.
+// everywhere are the flags of every command. cobra adds them to each, so one script for each flag is enough;
+// this test itself runs --help.
 var everywhere = []string{"help", "config", "state", "artifact-root"}
 
-// TestScriptsRunEverything fails for a command or a flag of a command that no script runs to its end:
-// a refusal (exit code 1 or 2) does not count. It reads commands and flags off the binary's own help.
+// TestScriptsRunEverything fails for a command, or a flag of a command, that no script runs to its end: a
+// refusal (exit code 1 or 2) does not count. Commands and flags are read from the binary's own help.
 func TestScriptsRunEverything(t *testing.T) {
 	commands := helpTree(t)
 	if len(commands) < 30 {
-		t.Fatalf("the help of skillsd lists %d commands: it is not read right", len(commands))
+		t.Fatalf("the help of skillsd lists %d commands: it was not read correctly", len(commands))
 	}
 	ran := runsInScripts(t, commands)
 	seen := map[string]bool{}
@@ -53,15 +53,15 @@ func TestScriptsRunEverything(t *testing.T) {
 			}
 		}
 		if slices.Contains(commands[command].flags, "json") && !ran[command]["json conforms"] {
-			t.Errorf("no script holds `skillsd %s --json` to its schema", command)
+			t.Errorf("no script compares `skillsd %s --json` with its schema", command)
 		}
 	}
 }
 
-// commandHelp is what the help of a command says.
+// commandHelp is the help of a command, as far as the test needs it.
 type commandHelp struct {
 	flags []string
-	group bool // it has commands below and does nothing alone
+	group bool // it has commands below it and does nothing alone
 }
 
 var (
@@ -102,8 +102,8 @@ func helpTree(t *testing.T) map[string]commandHelp {
 	return commands
 }
 
-// runsInScripts are the commands that scripts run to their end, with the flags given to them. "json
-// conforms" stands for a --json whose output is held to a schema in the next line.
+// runsInScripts returns the commands that scripts run to their end, with their flags. "json conforms" means a
+// --json whose output the next line compares with a schema.
 func runsInScripts(t *testing.T, commands map[string]commandHelp) map[string]map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("testdata/script/*.txtar")
@@ -136,10 +136,10 @@ func runsInScripts(t *testing.T, commands map[string]commandHelp) map[string]map
 	return ran
 }
 
-// conditional is what may stand before a command of a script.
+// conditional matches the conditions before a command of a script.
 var conditional = regexp.MustCompile(`^(\[[^\]]*\] *)*`)
 
-// skillsdCalls are the calls of skillsd in a line of a script that end with 0 or 3.
+// skillsdCalls returns the calls of skillsd in a line of a script that end with 0 or 3.
 func skillsdCalls(t *testing.T, file, line string) [][]string {
 	t.Helper()
 	line = conditional.ReplaceAllString(strings.TrimSpace(line), "")
@@ -181,7 +181,7 @@ func skillsdCalls(t *testing.T, file, line string) [][]string {
 	return nil
 }
 
-// shellCalls are the simple commands of a shell text; words that are not fixed are empty.
+// shellCalls returns the simple commands of a shell text; words that are not fixed are empty.
 func shellCalls(t *testing.T, file, text string) [][]string {
 	t.Helper()
 	parsed, err := syntax.NewParser().Parse(strings.NewReader(text), file)
@@ -202,7 +202,7 @@ func shellCalls(t *testing.T, file, text string) [][]string {
 	return calls
 }
 
-// literal is the text of a word as far as it is fixed.
+// literal returns the text of a word as far as it is fixed.
 func literal(word *syntax.Word) string {
 	var text strings.Builder
 	for _, part := range word.Parts {
@@ -218,7 +218,7 @@ func literal(word *syntax.Word) string {
 	return text.String()
 }
 
-// splitCall finds the command that the words of a call name, and its flags.
+// splitCall returns the command in the words of a call, and its flags.
 func splitCall(words []string, commands map[string]commandHelp) (command string, flags []string) {
 	for i := 0; i < len(words); i++ {
 		word := words[i]

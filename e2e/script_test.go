@@ -13,7 +13,7 @@ import (
 )
 
 // TestScripts runs testdata/script/*.txtar: each is a user at a shell with skillsd on PATH, a clean
-// HOME and the files of the archive. Beside the commands of testscript there are those of
+// HOME and the files of the archive. Besides the commands of testscript there are those of
 // scriptCommands, and the condition [sandbox]: a script of a skill can be isolated here.
 func TestScripts(t *testing.T) {
 	sandboxed := sync.OnceValue(func() bool { return canIsolate(t) })

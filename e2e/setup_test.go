@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// clients is where make clients installed Claude Code and Codex; the Makefile pins their versions.
+// clients is the directory into which make clients installed Claude Code and Codex; the Makefile pins their
+// versions.
 var clients = flag.String("clients", "", "directory where npm installed Claude Code and Codex")
 
 // clientPath returns a directory in which an installed client has the name of its command.
@@ -36,8 +37,8 @@ func clientPath(t *testing.T, name string) string {
 	return dir
 }
 
-// TestSetupRealClients sets up the clients themselves: they list the servers, and Claude Code starts the
-// one and connects to both. What is listed survives a change of the entry.
+// TestSetupRealClients sets up the clients themselves. They list the servers, and Claude Code starts one and
+// connects to both. A change of an entry keeps it working, and another server of the same name is not touched.
 func TestSetupRealClients(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte("alice: "+fmt.Sprintf("%x", sha256.Sum256([]byte("sesame")))+"\n"), 0o600); err != nil {
@@ -47,8 +48,8 @@ func TestSetupRealClients(t *testing.T) {
 	for _, tt := range []struct {
 		client        string
 		flags         []string
-		stdio, listed string // what is listed of a server the client starts, and of one at a URL
-		file, holds   string // its file below the home directory, and what that holds
+		stdio, listed string // in the line of a server that the client starts, and of one at a URL
+		file, holds   string // the client's file below the home directory, and a part of it
 		foreign       []string
 	}{
 		{"claude", nil, "✔ Connected", "✔ Connected", ".claude.json", "Bearer ${SETUP_TEST_TOKEN}",
@@ -91,7 +92,7 @@ func TestSetupRealClients(t *testing.T) {
 			}
 
 			if out := setup(slices.Concat([]string{"--write"}, local)...); !strings.Contains(out, "is up to date") {
-				t.Errorf("the second setup says\n%s", out)
+				t.Errorf("the second setup prints\n%s", out)
 			}
 			setup(slices.Concat([]string{"--write"}, local, []string{"--no-watch"})...)
 			if listed := list(); !listedAs(listed, "skills", tt.stdio) {
@@ -115,7 +116,7 @@ func TestSetupRealClients(t *testing.T) {
 	}
 }
 
-// TestSuiteInspectorSetup lets the Inspector use the catalogue that setup wrote.
+// TestSuiteInspectorSetup checks that the Inspector uses the catalog that setup wrote.
 func TestSuiteInspectorSetup(t *testing.T) {
 	modules(t)
 	catalog := filepath.Join(t.TempDir(), "mcp.json")
@@ -136,7 +137,7 @@ func TestSuiteInspectorSetup(t *testing.T) {
 	}
 }
 
-// listedAs reports whether a line begins with a server's name and holds a text.
+// listedAs reports whether a line starts with a server's name and contains a text.
 func listedAs(out, name, text string) bool {
 	for line := range strings.Lines(out) {
 		if rest, ok := strings.CutPrefix(line, name); ok && strings.ContainsAny(rest[:1], ": ") && strings.Contains(rest, text) {

@@ -74,7 +74,7 @@ func (a *app) say(kind, text string) {
 	fmt.Fprintln(a.err, line)
 }
 
-// flagHint returns a hint at the help with the values of a flag: that of the command that ran, or that of
+// flagHint returns a hint to the help with the values of a flag: the help of the command that ran, or of
 // serve if the command takes the option from environment and file only.
 func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	switch {
@@ -95,7 +95,7 @@ func unknownCommand(text string) (message, suggestion string) {
 	return message, "did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
-// errRun marks errors of a command that ran, unlike those of a command line that could not be read.
+// errRun marks errors of a command that ran. Others are errors of the command line.
 var errRun = errors.New("run")
 
 // runE adapts a command's run function. Its error is a failure, not a usage error, unless it chooses its

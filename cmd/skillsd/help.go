@@ -22,8 +22,8 @@ const helpWidth = 80
 // manyFlags is the number of flags from which they are grouped under headings.
 const manyFlags = 20
 
-// setHelp sets the help of a command and of those below it. It does so by functions: a template would keep
-// the linker from leaving out methods that nobody calls, which is a sixth of the program.
+// setHelp sets the help of a command and of those below it, by functions: a template would keep the linker
+// from dropping unused methods, which are a sixth of the program.
 func setHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", reflow(cmp.Or(cmd.Long, cmd.Short+".")), cmd.UsageString())
@@ -146,7 +146,7 @@ type flagSection struct {
 	flags *pflag.FlagSet
 }
 
-// flagSections returns the flags of a command in groups, and at last those of every command.
+// flagSections returns the flags of a command in groups. The last group has the flags of every command.
 func flagSections(cmd *cobra.Command) []flagSection {
 	var sections []flagSection
 	add := func(title string, flag *pflag.Flag) {

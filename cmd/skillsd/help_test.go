@@ -4,14 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// The help of every command fits a terminal of 80 columns and names every flag that the command has.
+// The help of every command fits a terminal of 80 columns and names every flag of the command.
 func TestHelpFits(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -25,7 +24,7 @@ func TestHelpFits(t *testing.T) {
 				t.Errorf("%q: a line has %d columns: %s", args, n, line)
 			}
 			if strings.Contains(line, " STRING") || strings.Contains(line, "(default 0s)") {
-				t.Errorf("%q: the value of a flag has no name, or its default says nothing: %s", args, line)
+				t.Errorf("%q: the value of a flag has no name, or its default means nothing: %s", args, line)
 			}
 		}
 		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 

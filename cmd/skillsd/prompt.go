@@ -7,10 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
 )

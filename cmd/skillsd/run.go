@@ -9,13 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -129,7 +128,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
 	}
-	// The configuration may be that of an HTTP server; here no client is served.
+	// The configuration may describe an HTTP server; here no client is served.
 	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
 	// A refusal is printed anyway; the log has causes that no answer names.
 	logger := serve.TextLogger(o.app.err, slog.LevelError, true)

@@ -65,7 +65,7 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 		o.app.say("note", strings.TrimSuffix(line, "\n"))
 	}
 	for _, command := range result.Whole {
-		o.app.say("hint", "what is not shown: "+command)
+		o.app.say("hint", "to see what is not shown: "+command)
 	}
 	o.summary(id, mcpserver.RunLine(r))
 	switch {

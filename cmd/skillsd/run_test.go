@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 )
 
 // run runs one command line in this process, in an empty environment.

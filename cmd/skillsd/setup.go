@@ -11,12 +11,11 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )

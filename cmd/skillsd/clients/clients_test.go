@@ -268,7 +268,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// What is printed to be pasted is what the client's format says about the entry.
+// A printed block, read again, has the settings of the entry.
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	odd := &Entry{Name: "skills", Command: `C:\a "b"`, Args: []string{"serve", "--skills-root", "ü€😀 \x01\t'", strings.Repeat("x", 200)}}
@@ -334,7 +334,7 @@ func FuzzPut(f *testing.F) {
 	})
 }
 
-// FuzzTOML checks that what is appended to Codex's file is found there or refused.
+// FuzzTOML checks that an appended approval is found in Codex's file, or that the file is refused.
 func FuzzTOML(f *testing.F) {
 	for _, text := range []string{
 		"", "a = 1\n[mcp_servers.skills]\ncommand = 'skillsd'\nargs = ['serve', \"\\u0041\"]\n",

@@ -207,7 +207,7 @@ func (f jsonFormat) block(e *Entry) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// put returns the file with settings in place of those of the entry, or without the entry if settings is nil.
+// put returns the file with settings as the entry, or without the entry if settings is nil.
 // Everything else in the file keeps its bytes.
 func (f jsonFormat) put(text []byte, e *Entry, settings map[string]any) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
