@@ -5,123 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
-
-	"github.com/spf13/cobra"
-
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// installOptions are the flags of install.
-type installOptions struct {
-	app      *app
-	Roots    config.RootOptions
-	Ref      string
-	Subdir   string
-	Name     string
-	Tier     string
-	All      bool
-	Keep     bool
-	Insecure bool
-	DryRun   bool
-	JSON     bool
-}
-
-func newInstallCmd(a *app) *cobra.Command {
-	opts := &installOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "install SOURCE",
-		Short: "Install skills from a git URL, a zip archive or a directory",
-		Long: "Install the skill of a source, or with --all every skill of it, below the state directory, from\n" +
-			"where `skillsd serve` serves it. SOURCE is a git URL (https:// or ssh://), a zip archive or a\n" +
-			"directory. The skills are checked and reported; nothing of them is run, and no script may run\n" +
-			"before it is allowed: see `skillsd allow`. What fails leaves nothing behind.\n\n" +
-			"  skillsd install https://github.com/anthropics/skills --subdir skills/pdf\n" +
-			"  skillsd install ./my-skills --all --tier user\n\n" +
-			"A skill is named by its directory in the source; --name chooses another name. skillsd.lock in\n" +
-			"the state directory has the source, the commit and the digest of every file. With --keep-going the exit code is 3 when a skill was left out.",
-		Args: cobra.ExactArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
-	}
-	opts.Roots.Register(cmd.Flags())
-	flags := cmd.Flags()
-	flags.StringVar(&opts.Ref, "ref", "", "branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
-	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
-	flags.StringVar(&opts.Name, "name", "", "`NAME` to install the skill under")
-	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(), "how far the skills are trusted: `TIER` is "+skills.TierList())
-	flags.BoolVar(&opts.All, "all", false, "install every skill of the source")
-	flags.BoolVar(&opts.Keep, "keep-going", false, "with --all: install what can be installed, and report the rest")
-	flags.BoolVar(&opts.Insecure, "insecure-transport", false, "accept http:// and git:// URLs of other machines")
-	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
-	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
-	return cmd
-}
-
-func (o *installOptions) run(ctx context.Context, given string) error {
-	tier, err := skills.ParseTier(o.Tier)
-	if err != nil {
-		return flagError("tier", err)
-	}
-	taken, err := o.app.taken(ctx, &o.Roots)
-	if err != nil {
-		return err
-	}
-	request := install.Request{
-		Source:    given,
-		Ref:       o.Ref,
-		Subdir:    o.Subdir,
-		Name:      o.Name,
-		Tier:      tier,
-		All:       o.All,
-		KeepGoing: o.Keep,
-		Insecure:  o.Insecure,
-	}
-	var result *installReport
-	return o.app.carryOut(ctx, &planned{
-		taken:   taken,
-		dry:     o.DryRun,
-		added:   true,
-		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
-		describe: func(plan *install.Plan) error {
-			result, err = o.app.newInstallReport(ctx, plan)
-			return err
-		},
-		failure: func(err error) error { return o.failure(given, err) },
-		print: func(*install.Plan) error {
-			result.DryRun = o.DryRun
-			var err error
-			if o.JSON {
-				err = report.WriteJSON(o.app.out, result)
-			} else {
-				err = result.print(o.app)
-			}
-			if err == nil && len(result.Refused) > 0 {
-				err = &exitError{Code: exitProblems}
-			}
-			return err
-		},
-	})
-}
-
 // planned is a command that changes what is installed.
 type planned struct {
-	taken func(path string) string // see [app.installer]
-	dry   bool                     // the plan is shown and not carried out
-	added bool                     // nothing that was installed before changes
+	taken func(path string) string // as in install.Config
+	dry   bool                     // the plan is printed and not carried out
+	added bool                     // the plan concerns nothing that was installed before
 
 	compute func(i *install.Installer) (*install.Plan, error)
-	// describe reads what is at hand only until the plan is carried out; nil: nothing is.
+	// describe reads the skills of the plan, which cannot be read once it is carried out; may be nil.
 	describe func(plan *install.Plan) error
 	failure  func(error) error              // gives an error its hint; nil: installFailure
-	print    func(plan *install.Plan) error // once the plan is carried out
+	print    func(plan *install.Plan) error // runs after the plan is carried out
 }
 
 // carryOut computes a plan, carries it out and prints it.
@@ -130,13 +39,13 @@ func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
 	if failure == nil {
 		failure = installFailure
 	}
-	installer, end, err := a.installer(ctx, p.taken)
+	installed, err := a.installation(ctx, p.taken)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
-	before := installer.Lock()
-	plan, err := p.compute(installer)
+	defer func() { err = errors.Join(err, installed.Close()) }()
+	before := installed.Lock()
+	plan, err := p.compute(installed.Installer)
 	if err != nil {
 		return failure(err)
 	}
@@ -151,7 +60,7 @@ func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
 	if err := errors.Join(err, plan.Close()); err != nil {
 		return err
 	}
-	a.endProgress()
+	installed.line.clear()
 	err = p.print(plan)
 	var names []string
 	after := map[string]*install.Entry{}
@@ -162,17 +71,21 @@ func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
 	}
 	a.notePins(names, before.Find, func(name string) *install.Entry { return after[name] })
 	if !p.dry {
-		a.collectTrees(ctx, installer)
+		a.collectTrees(ctx, installed.Installer)
 	}
 	return err
 }
 
-// taken tells what else is served under a path. What is installed is known to the installer.
+// taken returns a function for the place of the skill that is served under a path from elsewhere than
+// the installation.
 func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path string) string, error) {
 	roots, err := o.Given(&a.Process)
 	if len(o.Specs) == 0 {
-		// Those of the working directory are served in this directory only.
-		roots = slices.DeleteFunc(roots, func(root skills.Root) bool { return root.Tier == skills.LeastTrusted() })
+		// Skills of the working directory are served in this directory only.
+		roots = slices.DeleteFunc(roots, func(
+			root skills.Root) bool {
+			return root.Tier == skills.LeastTrusted()
+		})
 	}
 	if err != nil || len(roots) == 0 {
 		return nil, err
@@ -187,29 +100,6 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 		}
 		return ""
 	}, nil
-}
-
-// failure says what resolves an error of an installation.
-func (o *installOptions) failure(given string, err error) error {
-	several, isSeveral := errors.AsType[*install.SeveralError](err)
-	refused, isRefused := errors.AsType[*install.RefusedError](err)
-	switch {
-	case isSeveral:
-		return &exitError{Code: exitUsage, Err: errors.New(report.Printable(several.Error())), Hint: "name one with --subdir, or install them with --all: " + shellLine([]string{"skillsd", "install", given, "--subdir", several.Paths[0]})}
-	case isRefused && o.All:
-		o.app.endProgress()
-		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
-			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(joinPath(r.Path, "")+": "+r.Reason))
-		}
-		exit := &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot be installed, so none is", report.Plural(len(refused.Refused), "skill"))}
-		if refused.Others > 0 {
-			exit.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) + shellLine([]string{"skillsd", "install", given, "--all", "--keep-going"})
-		}
-		return exit
-	case isRefused:
-		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(refused.Error()))}
-	}
-	return installFailure(err)
 }
 
 // installFailure gives an error of a plan its exit code, and says what resolves it.
@@ -241,34 +131,64 @@ func installFailure(err error) error {
 	return fail
 }
 
-// installer opens the installation of the state directory; taken tells what is served from elsewhere, and
-// nil is for commands that bring nothing. end closes it and removes the progress.
-func (a *app) installer(ctx context.Context, taken func(path string) string) (i *install.Installer, end func() error, err error) {
+// installation is the installation of the state directory, open for one command.
+type installation struct {
+	*install.Installer
+	trees *store.Store
+	line  *statusLine // how far the command is
+}
+
+// installation opens the installation. taken is as in install.Config.
+func (a *app) installation(ctx context.Context, taken func(path string) string) (*installation, error) {
 	state, err := a.stateDir()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return nil, nil, placeError("state directory", "--state", err)
+		return nil, placeError("state directory", "--state", err)
 	}
 	git, _ := exec.LookPath("git")
-	i, err = install.Open(ctx, install.Config{
-		State: state, Trees: trees, Git: install.Git{Path: git, Env: a.gitEnv()}, Progress: a.progress(), Taken: taken,
+	line := newStatusLine(a.err)
+	i, err := install.Open(ctx, install.Config{
+		State:    state,
+		Trees:    trees,
+		Git:      install.Git{Path: git, Env: a.gitEnv()},
+		Progress: showProgress(line),
+		Taken:    taken,
 		Waiting: func() {
-			fmt.Fprintln(a.err, "skillsd: note: another skillsd is changing what is installed; waiting for it")
+			const text = "another skillsd is changing what is installed; waiting for it"
+			fmt.Fprintln(a.err, "skillsd: note: "+text)
 		},
 	})
 	if err != nil {
-		return nil, nil, errors.Join(lockFailure(err), trees.Close())
+		return nil, errors.Join(lockFailure(err), trees.Close())
 	}
-	return i, func() error {
-		a.endProgress()
-		return errors.Join(i.Close(), trees.Close())
-	}, nil
+	return &installation{i, trees, line}, nil
 }
 
-// lockFailure says what mends a lock file that cannot be read.
+func (i *installation) Close() error {
+	i.line.clear()
+	return errors.Join(i.Installer.Close(), i.trees.Close())
+}
+
+// showProgress returns a function that shows the steps of an installer in a line.
+func showProgress(line *statusLine) func(what string, done, total int) {
+	shown := time.Now()
+	return func(what string, done, total int) {
+		// A step that is counted changes the line at most five times a second, so that it can be read.
+		if total > 0 && time.Since(shown) < 200*time.Millisecond {
+			return
+		}
+		shown = time.Now()
+		if total > 0 {
+			what = fmt.Sprintf("%s: %d of %d", what, done, total)
+		}
+		line.set(what)
+	}
+}
+
+// lockFailure says what repairs a lock file that cannot be read.
 func lockFailure(err error) error {
 	if problem, ok := errors.AsType[*install.LockError](err); ok {
 		return &exitError{Code: exitFailure, Err: err, Hint: hintLock(problem.File)}
@@ -277,14 +197,17 @@ func lockFailure(err error) error {
 }
 
 func hintLock(file string) string {
-	return "bring back the lock file from a backup, or forget what is installed: " + shellLine([]string{"mv", file, file + ".bad"})
+	return "bring back the lock file from a backup, or forget what is installed: " +
+		shellLine([]string{"mv", file, file + ".bad"})
 }
 
-// gitEnv is what git may know of the environment.
+// gitEnv returns the variables of the environment that git may use.
 func (a *app) gitEnv() []string {
 	var env []string
-	for _, name := range []string{"PATH", "SSH_AUTH_SOCK", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
-		"SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT", "TEMP"} {
+	for _, name := range []string{
+		"PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT", "TEMP",
+		"http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
+	} {
 		if value, ok := a.Env(name); ok {
 			env = append(env, name+"="+value)
 		}
@@ -292,33 +215,7 @@ func (a *app) gitEnv() []string {
 	return env
 }
 
-// progress shows how far a long command is, on a terminal.
-func (a *app) progress() func(what string, done, total int) {
-	if !report.IsTerminal(a.err) {
-		return nil
-	}
-	shown := time.Now()
-	return func(what string, done, total int) {
-		if total > 0 && time.Since(shown) < 200*time.Millisecond {
-			return
-		}
-		shown = time.Now()
-		text := what
-		if total > 0 {
-			text = fmt.Sprintf("%s: %d of %d", what, done, total)
-		}
-		fmt.Fprintf(a.err, "\r%s\x1b[K", text)
-	}
-}
-
-// endProgress removes what progress shows.
-func (a *app) endProgress() {
-	if report.IsTerminal(a.err) {
-		fmt.Fprint(a.err, "\r\x1b[K")
-	}
-}
-
-// originText is where an installed skill came from, in one line.
+// originText returns where an installed skill came from, in one line.
 func originText(e *install.Entry) string {
 	text := e.Origin.Source
 	if e.Origin.Path != "." {
@@ -333,5 +230,35 @@ func originText(e *install.Entry) string {
 	return text
 }
 
-// noScripts is the allowlist of commands that only tell what could be allowed.
-func noScripts() policy.Allowlist { return policy.Allowlist{} }
+// collectTime is how long the records of sessions are searched for trees that they name. A server that
+// starts meanwhile waits.
+const collectTime = 3 * time.Second
+
+// collectTrees removes the stored trees that neither the lock file nor a session names. While a server
+// runs, or if the records cannot be read, all trees stay, which costs space only.
+func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
+	state, errState := a.stateDir()
+	records, errRecords := a.artifactDir()
+	if errState != nil || errRecords != nil {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, collectTime)
+	defer cancel()
+	n, err := i.Collect(ctx, func(trees map[digest.Digest]bool) error {
+		// Servers without an artifact root have their records in the state directory.
+		for _, dir := range []string{records, filepath.Join(state, "sessions")} {
+			sessions, err := filestore.OpenReader(dir)
+			if err == nil {
+				err = errors.Join(sessions.DropNamed(within, trees), sessions.Close())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && n > 0 {
+		fmt.Fprintf(a.err, "skillsd: note: removed %s that nothing needs any more from the store\n",
+			report.Plural(n, "tree"))
+	}
+}

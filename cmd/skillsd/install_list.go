@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -9,9 +11,10 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
-// markInstalled says of installed skills where they came from, and what is odd about that.
+// markInstalled adds to installed skills where they came from, and what is odd about that.
 func (a *app) markInstalled(rows []skillRow) (*install.Lock, error) {
 	state, err := a.stateDir()
 	if err != nil {
@@ -49,9 +52,20 @@ func withInstalled(rows []skillRow, lock *install.Lock) []skillRow {
 			continue
 		}
 		row := skillRow{
-			Path: e.Name, Name: e.Name, Tier: e.Tier.String(), Origin: originText(e), State: stateOff, Reasons: []string{fmt.Sprintf("`skillsd enable %s` serves it", shellLine([]string{e.Name}))},
-			TreeDigest: e.Tree, LastModified: e.InstalledAt.UTC().Format(time.RFC3339), Tags: []string{}, Resources: []resourceRow{}, Scripts: []scriptRow{},
-			Shadows: []shadowRow{}, Diagnostics: []diagnosticRow{}, Violations: []problem{},
+			Path:         e.Name,
+			Name:         e.Name,
+			Tier:         e.Tier.String(),
+			Origin:       originText(e),
+			State:        stateOff,
+			Reasons:      []string{fmt.Sprintf("`skillsd enable %s` serves it", shellLine([]string{e.Name}))},
+			TreeDigest:   e.Tree,
+			LastModified: e.InstalledAt.UTC().Format(time.RFC3339),
+			Tags:         []string{},
+			Resources:    []resourceRow{},
+			Scripts:      []scriptRow{},
+			Shadows:      []shadowRow{},
+			Diagnostics:  []diagnosticRow{},
+			Violations:   []problem{},
 		}
 		for _, f := range e.Files {
 			if f.Path != "SKILL.md" && f.Path != "skill.md" {
@@ -67,14 +81,117 @@ func withInstalled(rows []skillRow, lock *install.Lock) []skillRow {
 // stateOff is the state of an installed skill that is disabled.
 const stateOff = "disabled"
 
-// offOr is the error of a skill that is not found: that it is installed and disabled, or another.
+// offOr returns the error for a skill that was not found: that it is installed and disabled, or another.
 func (a *app) offOr(name string, other error) error {
 	lock, err := a.readLock()
 	if err != nil {
 		return other
 	}
 	if e := lock.Find(name); e != nil && !e.Enabled {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is installed and disabled (from %s)", name, report.Printable(originText(e))), Hint: "`skillsd enable " + shellLine([]string{name}) + "` serves it"}
+		return &exitError{
+			Code: exitFailure,
+			Err:  fmt.Errorf("%s is installed and disabled (from %s)", name, report.Printable(originText(e))),
+			Hint: "`skillsd enable " + shellLine([]string{name}) + "` serves it",
+		}
 	}
 	return other
+}
+
+// inspectTime is how long the doctor verifies what is installed: some ten thousand skills on a usual
+// disk.
+const inspectTime = 10 * time.Second
+
+// maxInstalledProblems is how many problems of the installation the doctor names; `skillsd verify` names
+// all.
+const maxInstalledProblems = 10
+
+// checkInstalled compares the installed skills with the lock file.
+func (o *doctorOptions) checkInstalled(ctx context.Context) []check {
+	state, err := o.app.stateDir()
+	if err != nil {
+		return nil // the check of the directories reports it
+	}
+	lock, err := install.ReadLock(install.LockFile(state))
+	if err != nil {
+		return []check{lockCheck(install.LockFile(state), err)}
+	}
+	if len(lock.Skills) == 0 && len(o.app.InstalledRoots()) == 0 {
+		return []check{{Verdict: ok, Area: "installed", Fact: "no skill is installed"}}
+	}
+	trees, err := store.Open(state)
+	if err != nil {
+		return []check{{Verdict: fail, Area: "installed", Fact: "not verified: " + err.Error(),
+			Hint: "make it writable for the user that runs skillsd: chown -R \"$(id -un)\" " +
+				shellLine([]string{state})}}
+	}
+	defer trees.Close()
+	line := newStatusLine(o.app.err)
+	cfg := install.Config{State: state, Trees: trees, Progress: showProgress(line)}
+	found, err := install.Inspect(ctx, cfg, inspectTime)
+	line.clear()
+	if err != nil {
+		return []check{lockCheck(install.LockFile(state), err)}
+	}
+	return installedChecks(state, found)
+}
+
+// lockCheck returns the line for an installation that cannot be verified.
+func lockCheck(file string, err error) check {
+	c := check{Verdict: fail, Area: "installed", Fact: "not verified: " + err.Error(),
+		Hint: "repair it, then run: skillsd verify"}
+	if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
+		c.Fact, c.Hint = err.Error(), hintLock(file)
+	}
+	return c
+}
+
+// installedChecks returns the lines for what was found.
+func installedChecks(state string, found *install.Inspection) []check {
+	var checks []check
+	if found.Busy {
+		return append(checks, check{Verdict: warn, Area: "installed",
+			Fact: "not verified: another skillsd is changing what is installed",
+			Hint: "when it is done run: skillsd verify"})
+	}
+	if found.Interrupted {
+		checks = append(checks, check{Verdict: warn, Area: "installed",
+			Fact: "a command that changed what is installed was interrupted",
+			Hint: "undo it, run: skillsd verify"})
+	}
+	for _, p := range found.Problems[:min(len(found.Problems), maxInstalledProblems)] {
+		c := check{Verdict: fail, Area: "installed", Fact: joinPath(p.Name, p.Path) + ": " + p.What,
+			Hint: "run: skillsd sync"}
+		switch p.Kind {
+		case install.ProblemEarlier:
+			c.Verdict = warn
+			c.Hint = "run: skillsd sync, or where that cannot get it: skillsd sync --drop-earlier"
+		case install.ProblemStray:
+			c.Hint = "nobody installed it; remove it: " + removeStray(state, p)
+		}
+		checks = append(checks, c)
+	}
+	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
+		checks = append(checks, check{Verdict: fail, Area: "installed",
+			Fact: fmt.Sprintf("%s more", report.Plural(more, "problem")), Hint: "run: skillsd verify"})
+	}
+	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
+		checks = append(checks, check{Verdict: warn, Area: "installed",
+			Fact: fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),
+			Hint: "run: skillsd verify"})
+	}
+	if len(checks) == 0 {
+		files := 0
+		for _, e := range found.Lock.Skills {
+			files += len(e.Files)
+		}
+		checks = append(checks, check{Verdict: ok, Area: "installed",
+			Fact: fmt.Sprintf("%s, %s: every byte as it was installed",
+				report.Plural(found.Verified, "skill"), report.Plural(files, "file"))})
+	}
+	return checks
+}
+
+// removeStray returns the command that removes an entry that was not installed.
+func removeStray(state string, p install.Problem) string {
+	return "rm -r " + shellLine([]string{filepath.Join(state, filepath.FromSlash(p.Dir))})
 }

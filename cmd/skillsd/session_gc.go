@@ -83,12 +83,12 @@ func (o *sessionGCOptions) collectTrees(ctx context.Context) {
 	if state, err := o.app.stateDir(); err != nil || !existing(state) {
 		return
 	}
-	installer, end, err := o.app.installer(ctx, nil)
+	installed, err := o.app.installation(ctx, nil)
 	if err != nil {
 		return // the sessions are gone all the same; the trees cost space only
 	}
-	o.app.collectTrees(ctx, installer)
-	_ = end()
+	o.app.collectTrees(ctx, installed.Installer)
+	_ = installed.Close()
 }
 
 // parseAge reads a duration, for which a number of days such as 30d stands too.
