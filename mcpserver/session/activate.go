@@ -87,17 +87,21 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		s.markShown(a)
 	}
 	loaded.Output = cfharness.LoadOutput{
-		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call.Method), Skill: fresh.Path, Name: fresh.Name(),
-		Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext, SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
-		SandboxSkillDir: snapshot.SandboxPath(fresh, ""), Digest: fresh.Digest, TreeDigest: index.TreeDigest, Activation: handle,
-		ExpiresAt: provenance.Stamp(until),
+		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call.Method),
+		Skill: fresh.Path, Name: fresh.Name(), Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext,
+		SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
+		SandboxSkillDir:  snapshot.SandboxPath(fresh, ""),
+		Digest:           fresh.Digest, TreeDigest: index.TreeDigest,
+		Activation: handle, ExpiresAt: provenance.Stamp(until),
 	}
 	return loaded, nil
 }
 
 // notLoaded records an attempt to load a skill that ended in a plain error, and returns it. Nothing
 // was shown, so there is no row; the policy's decision is recorded if there was one.
-func (s *Session) notLoaded(ctx context.Context, r *request, skill string, grant policy.Grant, failure *Error) error {
+func (s *Session) notLoaded(
+	ctx context.Context, r *request, skill string, grant policy.Grant, failure *Error,
+) error {
 	// An event this short may fit where none of a call that shows something does.
 	if s.broken.Load() {
 		return recordError(failure)
@@ -114,7 +118,8 @@ func (s *Session) notLoaded(ctx context.Context, r *request, skill string, grant
 
 // loadFailure returns the record of a skill that was not loaded.
 func loadFailure(skill string, failure *Error) *provenance.Event {
-	return &provenance.Event{Kind: provenance.KindSkillActivated, Skill: skill, Detail: provenance.LoadError(string(failure.Code))}
+	return &provenance.Event{Kind: provenance.KindSkillActivated, Skill: skill,
+		Detail: provenance.LoadError(string(failure.Code))}
 }
 
 // lookup finds a skill by path or unique name. A skill that hides itself from models is not there
@@ -194,9 +199,12 @@ func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offs
 
 // activationEvent is the record of an activation. Instructions that were sent before and are not
 // sent again make no row, unless a new handle came with them.
-func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, source cfharness.Source) *provenance.Event {
+func (s *Session) activationEvent(
+	r *request, l *Loaded, grant policy.Grant, source cfharness.Source,
+) *provenance.Event {
 	e := &provenance.Event{
-		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File, Got: l.Index.TreeDigest.String(),
+		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File,
+		Got:    l.Index.TreeDigest.String(),
 		Detail: string(source), Decision: s.granted(r, grant),
 	}
 	if l.Known {
@@ -208,10 +216,13 @@ func (s *Session) activationEvent(r *request, l *Loaded, grant policy.Grant, sou
 	e.Row = encode(cfharness.Activation{
 		Name: l.Skill.Name(), Source: source, RunID: s.id,
 		SkillPath: snapshot.HostPath(l.Skill, l.Skill.File), SkillDir: snapshot.HostPath(l.Skill, ""),
-		SandboxSkillPath: snapshot.SandboxPath(l.Skill, l.Skill.File), SandboxSkillDir: snapshot.SandboxPath(l.Skill, ""),
-		Digest: l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: cfharness.PromptRoleContext,
+		SandboxSkillPath: snapshot.SandboxPath(l.Skill, l.Skill.File),
+		SandboxSkillDir:  snapshot.SandboxPath(l.Skill, ""),
+		Digest:           l.Skill.Digest, ActivatedAt: provenance.Stamp(s.cfg.Now()),
+		CFCPromptRole: cfharness.PromptRoleContext,
 		Skillsd: &cfharness.ActivationExtension{
-			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn, HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
+			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
+			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Known,
 		},
 	})

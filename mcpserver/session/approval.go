@@ -52,7 +52,8 @@ func (s *Session) asked(r *run, f *scriptFile) approval.State {
 		Given   bool          `json:"given"`
 		Timeout time.Duration `json:"timeout"`
 		Dir     string        `json:"dir"`
-	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout, r.call.Workspace.Path})
+	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout,
+		r.call.Workspace.Path})
 	return approval.State{
 		Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
 		Call:      s.approver.Digest(call),
@@ -89,7 +90,8 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 		s.approver.Withdraw(&state)
 		return err
 	}
-	return &Question{Message: s.question(r, f, needs), State: s.approver.Seal(&state), Remember: needs.Remember, Until: until}
+	return &Question{Message: s.question(r, f, needs), State: s.approver.Seal(&state),
+		Remember: needs.Remember, Until: until}
 }
 
 // answered checks the answer to a question about a run and records it. It returns nil if the answer
@@ -111,7 +113,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		detail = cfharness.ApprovalRemembered
 	}
 	err := s.append(ctx, &provenance.Event{
-		Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(),
+		Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path, Path: f.path,
+		Want:   f.index.TreeDigest.String(),
 		Detail: detail, Row: r.row(),
 	})
 	if err != nil {
@@ -162,7 +165,8 @@ func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired
 		call += "; directory: " + strconv.QuoteToASCII(clip(r.secrets.Text(r.in.Cwd)))
 	}
 	if r.in.Stdin != nil {
-		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin), digest.FromBytes(r.secrets.Bytes(r.in.Stdin)))
+		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin),
+			digest.FromBytes(r.secrets.Bytes(r.in.Stdin)))
 	}
 	why := "Asked because the skill's origin or the operator demands it."
 	if needs.Denial.Code == policy.CodeDirectCommandRequired {

@@ -53,9 +53,11 @@ func IsArtifact(uri string) bool { return strings.HasPrefix(uri, ArtifactBase) }
 // sharedArtifacts are the files of a session that can be shown without paths of this machine,
 // localArtifacts those that only clients on it may read. Outputs of runs come beside them.
 var (
-	sharedArtifacts = []string{provenance.EventsFile, provenance.PolicyTraceFile, provenance.SessionFile, provenance.ActivationsFile,
+	sharedArtifacts = []string{provenance.EventsFile, provenance.PolicyTraceFile, provenance.SessionFile,
+		provenance.ActivationsFile,
 		provenance.RegistryFile, provenance.ResourceReadsFile, provenance.ScriptExecutionsFile}
-	localArtifacts = []string{provenance.CapabilitiesFile, provenance.PolicySnapshotFile, provenance.RunManifestFile}
+	localArtifacts = []string{provenance.CapabilitiesFile, provenance.PolicySnapshotFile,
+		provenance.RunManifestFile}
 )
 
 // ReadArtifact reads a file of the session a call belongs to, from the byte that "?offset=N" behind
@@ -344,7 +346,8 @@ func (w *window) scan(p []byte) {
 
 // part returns what one read returns, once all was written; text is cut between characters.
 func (w *window) part(name artifactName) *Artifact {
-	a := &Artifact{Size: w.size, Digest: digest.NewDigest(digest.SHA256, w.sum), MIMEType: "application/octet-stream"}
+	a := &Artifact{Size: w.size, Digest: digest.NewDigest(digest.SHA256, w.sum),
+		MIMEType: "application/octet-stream"}
 	a.Text = !w.binary && len(w.rest) == 0
 	switch {
 	case name.file == provenance.EventsFile:

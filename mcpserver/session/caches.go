@@ -134,7 +134,10 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" {
 		return
 	}
-	key := cacheKey{tree: r.script.index.TreeDigest, interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version}
+	key := cacheKey{
+		tree:        r.script.index.TreeDigest,
+		interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
+	}
 	switch info.Runtime {
 	case script.Python3:
 	case script.Deno:
@@ -239,7 +242,8 @@ func (s *Sessions) compile(
 	limits := s.cfg.Limits
 	limits.Timeout, limits.CPU, limits.Output = min(cacheTimeout, limits.WithDefaults().Timeout), 0, 64<<10
 	result, err := runner.Run(ctx, &sandbox.Cmd{
-		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle, Limits: limits,
+		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: interpreter, Tree: handle,
+		Limits: limits,
 	})
 	if err != nil {
 		return "", err

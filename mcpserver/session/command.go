@@ -211,7 +211,8 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	if secrets == nil {
 		secrets = map[string]string{}
 	}
-	secrets["AGENT_BROWSER_CDP"], secrets["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"), endpoint.Host
+	secrets["AGENT_BROWSER_CDP"] = strings.TrimSuffix(r.grant.CDP, "/")
+	secrets["AGENT_BROWSER_ADDRESS"] = endpoint.Host
 	if c.secrets, err = s.redactorWith(secrets); err != nil {
 		return Internal(err)
 	}
@@ -245,7 +246,8 @@ func hostCwd(cwd string, c *command) (string, error) {
 		return c.home, nil
 	}
 	rest, below := strings.CutPrefix(cwd, sandbox.WorkspaceDir)
-	if below && (rest == "" || rest[0] == '/') && !strings.HasPrefix(c.Workspace.Dir.Name(), sandbox.WorkspaceDir) {
+	if below && (rest == "" || rest[0] == '/') &&
+		!strings.HasPrefix(c.Workspace.Dir.Name(), sandbox.WorkspaceDir) {
 		return strings.TrimLeft(rest, "/"), nil
 	}
 	return cwd, nil
@@ -299,7 +301,8 @@ func (s *Session) hasWorkspace(call Call) bool {
 
 // rank orders what a workspace lets a script do; 0 is nothing.
 func rank(mode sandbox.WorkspaceMode) int {
-	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
+	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+		sandbox.WorkspaceRW}
 	return max(slices.Index(modes, mode), 0)
 }
 
@@ -353,7 +356,8 @@ func (s *Session) runner(ctx context.Context, r *run) (sandbox.Runner, error) {
 	case r.cmd.target != policy.TargetHost:
 		return s.cfg.Runner(ctx)
 	case s.cfg.Host == nil:
-		return nil, &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
+		return nil, &sandbox.UnavailableError{Backend: "host",
+			Reason: "this server runs no scripts on the host",
 			Remedy: "the operator can set the entry's target to sandbox"}
 	}
 	return hostRunner{s, r.script.index.TreeDigest}, nil

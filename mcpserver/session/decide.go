@@ -22,7 +22,8 @@ func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (po
 	if sk != nil {
 		facts.Skill, facts.Tier = sk.Path, sk.Root.Tier
 		facts.SkillName = cmp.Or(sk.Frontmatter.Name, sk.Name())
-		facts.AllowedTools, facts.AllowedToolsDeclared = sk.Frontmatter.AllowedTools, sk.Frontmatter.AllowedToolsDeclared
+		facts.AllowedTools = sk.Frontmatter.AllowedTools
+		facts.AllowedToolsDeclared = sk.Frontmatter.AllowedToolsDeclared
 	}
 	return s.cfg.Policy.Decide(facts)
 }

@@ -88,7 +88,8 @@ var (
 		"the script takes no stdin: it is handed to its interpreter there",
 		"leave stdin out, and pass the text as an argument"}
 
-	skillAmbiguous = failure{CodeSkillAmbiguous, "{name} names more than one skill: {paths}", "use one of these paths"}
+	skillAmbiguous = failure{CodeSkillAmbiguous, "{name} names more than one skill: {paths}",
+		"use one of these paths"}
 	skillNotFound  = failure{CodeSkillNotFound, "no skill {name}", "use the exact name of a configured skill"}
 	skillNotServed = failure{CodeSkillNotFound, "skill {name} is not served: {reason}", ""}
 
@@ -98,13 +99,15 @@ var (
 		"use a path from the skill's file list, relative to the skill"}
 	resourceNotServed = failure{CodeResourceNotIndexed, "{path} is not served: {reason}",
 		"use a path from the skill's file list, relative to the skill"}
-	resourceUnknown = failure{CodeResourceNotFound, "no resource {uri}", "list the resources for the URIs there are"}
-	resourceGone    = failure{CodeResourceNotFound, "{path} is no longer there",
+	resourceUnknown = failure{CodeResourceNotFound, "no resource {uri}",
+		"list the resources for the URIs there are"}
+	resourceGone = failure{CodeResourceNotFound, "{path} is no longer there",
 		"call load_skill again for the current file list"}
 	artifactUnknown = failure{CodeResourceNotFound, "no resource {uri} in this session",
-		"check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that load_skill " +
-			"returned, to the URI"}
-	resourceNotFile  = failure{CodeResourceNotFile, "{path} is not a regular file", "use the path of a file from the skill's file list"}
+		"check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that " +
+			"load_skill returned, to the URI"}
+	resourceNotFile = failure{CodeResourceNotFile, "{path} is not a regular file",
+		"use the path of a file from the skill's file list"}
 	artifactTooLarge = failure{CodeResourceNotFile, "{path} is too large to be sent",
 		"the operator finds it in the session's directory"}
 	resourceInvalid = failure{CodeResourceChanged, "{path} changed and cannot be loaded: {reason}",
@@ -125,7 +128,8 @@ var (
 
 	runtimeUnsupported = failure{CodeUnsupportedRuntime, "the script cannot be run: {problem}",
 		"bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
-	runtimeNotOnStdin = failure{CodeUnsupportedRuntime, "the script cannot be run on standard input: {problem}",
+	runtimeNotOnStdin = failure{CodeUnsupportedRuntime,
+		"the script cannot be run on standard input: {problem}",
 		"the operator can leave execution out of the script's entry"}
 	interpreterNotFound = failure{CodeInterpreterNotFound, "{runtime} is not installed where the server runs",
 		"the operator can install {runtime} on the server's PATH and restart it"}
@@ -140,7 +144,8 @@ var (
 	envDenied = failure{CodeEnvDenied, "the script lacks what its entry is to hand it: {what}",
 		"the operator can provide it and call again; the server's log has the cause"}
 
-	sandboxFailed   = failure{CodeSandboxUnavailable, "the sandbox did not start", "the operator can run `skillsd doctor`"}
+	sandboxFailed = failure{CodeSandboxUnavailable, "the sandbox did not start",
+		"the operator can run `skillsd doctor`"}
 	sandboxDetected = failure{CodeSandboxUnavailable, "scripts cannot be isolated here: {reason}", "{remedy}"}
 
 	recordUnavailable = failure{CodeProvenanceUnavailable,
@@ -148,15 +153,20 @@ var (
 		"the operator can free space or fix permissions under --artifact-root; then call again"}
 	recordWithoutFiles = failure{recordUnavailable.code, recordUnavailable.message, remedyBusy}
 	outcomeUnrecorded  = failure{CodeProvenanceUnavailable,
-		"the script ran, but its record could not be written, so its output is withheld and nothing more runs",
+		"the script ran, but its record could not be written, so its output is withheld " +
+			"and nothing more runs",
 		recordUnavailable.remedy}
 
 	filesExhausted = failure{CodeServerBusy, "the server has too many files open to do this", remedyBusy}
-	runsCrowded    = failure{CodeServerBusy, "too many scripts wait for a run slot", "call again when some of them have ended"}
-	readsCrowded   = failure{CodeServerBusy, "too many parts of records are being read", "call again in a while"}
-	sessionsInUse  = failure{CodeServerBusy, "the server has too many sessions in use", "call again in a while"}
+	runsCrowded    = failure{CodeServerBusy, "too many scripts wait for a run slot",
+		"call again when some of them have ended"}
+	readsCrowded = failure{CodeServerBusy, "too many parts of records are being read",
+		"call again in a while"}
+	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use",
+		"call again in a while"}
 
-	internalFailure = failure{CodeInternal, "the server could not do this", "the operator finds the cause in the server's log"}
+	internalFailure = failure{CodeInternal, "the server could not do this",
+		"the operator finds the cause in the server's log"}
 )
 
 // refusal is a row of the table of denials that facts call for which the policy does not know.
@@ -215,7 +225,8 @@ func (r *request) denial(why refusal, skill, path string, words ...string) *poli
 // because a changed catalogue reaches no model through a tool description, the current ones.
 func (s *Session) lookupError(call Call, err error) *Error {
 	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
-		return skillAmbiguous.because(err, "{name}", quote(ambiguous.Name), "{paths}", strings.Join(ambiguous.Paths, ", "))
+		return skillAmbiguous.because(err, "{name}", quote(ambiguous.Name), "{paths}",
+			strings.Join(ambiguous.Paths, ", "))
 	}
 	missing, ok := errors.AsType[*skills.NotFoundError](err)
 	if !ok {
@@ -263,7 +274,8 @@ func unavailable(snapshot *skills.Snapshot, name string) *skills.Skill {
 // with one below it when the path ends in a slash.
 func unserved(diagnostics []skills.Diagnostic, path string) string {
 	for _, d := range diagnostics {
-		if d.Severity != skills.Info && (d.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(d.Path, path)) {
+		if d.Severity != skills.Info && (d.Path == path || strings.HasSuffix(path, "/") &&
+			strings.HasPrefix(d.Path, path)) {
 			return d.Detail
 		}
 	}
@@ -319,7 +331,8 @@ func recordError(err error) *Error {
 
 // outOfFiles reports whether the server lacks file descriptors, which passes.
 func outOfFiles(err error) bool {
-	return errors.Is(err, skills.ErrExhausted) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	return errors.Is(err, skills.ErrExhausted) || errors.Is(err, syscall.EMFILE) ||
+		errors.Is(err, syscall.ENFILE)
 }
 
 // Internal is the answer when something went wrong that a client has no part in, and whose cause only the

@@ -37,7 +37,8 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	o.withheld, o.recounted = redactResult(r.cmd.secrets, result, r.cmd.given)
 	files, keepErr := s.keep(ctx, r.output, o)
 	answer := &RunResult{
-		Outcome: string(o.Outcome), ExitCode: o.ExitCode, Signal: o.Signal, Duration: o.Duration, Backend: o.Backend,
+		Outcome: string(o.Outcome), ExitCode: o.ExitCode, Signal: o.Signal,
+		Duration: o.Duration, Backend: o.Backend,
 		Stdout: stream(&o.Stdout), Stderr: stream(&o.Stderr), Out: o.out, OutSkips: o.OutSkips,
 		Skipped: quotedNames(o.Skipped), Writes: o.Writes,
 	}
@@ -158,13 +159,15 @@ func (s *Session) keep(ctx context.Context, output string, o *outcome) (files []
 	put(provenance.OutputName(output, "stderr"), slices.Concat(o.Stderr.Head, o.Stderr.Tail))
 	for i, left := range o.Out {
 		if slices.Contains(o.withheld, i) {
-			o.out = append(o.out, cfharness.OutFile{Name: left.Name, Withheld: string(policy.NeedsSanitizingWorker)})
+			o.out = append(o.out, cfharness.OutFile{Name: left.Name,
+				Withheld: string(policy.NeedsSanitizingWorker)})
 			continue
 		}
 		name := provenance.OutputName(output, "out-"+strconv.Itoa(i))
 		put(name, left.Data)
 		o.out = append(o.out, cfharness.OutFile{
-			Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data), URI: ArtifactBase + name,
+			Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
+			URI: ArtifactBase + name,
 		})
 	}
 	if err != nil {
@@ -248,7 +251,8 @@ func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
 }
 
 func summary(s *Stream, recounted bool) cfharness.StreamSummary {
-	return cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated, Redacted: recounted}
+	return cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated,
+		Redacted: recounted}
 }
 
 // maxWrites is how many changes to a workspace a record lists.
@@ -295,10 +299,12 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	o.Skill, o.Path, o.SandboxResourcePath = f.skill.Path, f.path, snapshot.SandboxPath(f.skill, f.path)
 	o.RegistryDigest, o.RegistrySizeBytes = f.file.Digest, &f.file.Size
 	if r.tree != nil {
-		o.ObservedDigest, o.ObservedSizeBytes, o.DigestMatchesRegistry = f.file.Digest, &f.file.Size, new(true)
+		o.ObservedDigest, o.ObservedSizeBytes = f.file.Digest, &f.file.Size
+		o.DigestMatchesRegistry = new(true)
 	}
 	if c := r.cmd; c != nil {
-		o.ExecutionTarget, o.Runtime, o.Argv, o.Args, o.CWD = string(c.target), c.runtime, c.argv, c.args, c.cwd
+		o.ExecutionTarget, o.Runtime = string(c.target), c.runtime
+		o.Argv, o.Args, o.CWD = c.argv, c.args, c.cwd
 	}
 	return o
 }
@@ -306,10 +312,11 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 // executionRow returns the row of a run, or of an attempt that did not start.
 func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 	row := cfharness.ScriptExecution{
-		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,
-		Status: o.Status, ExecutedAt: provenance.Stamp(r.at), ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime,
-		Argv: o.Argv, Args: o.Args, CWD: o.CWD, SandboxResourcePath: o.SandboxResourcePath,
-		RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
+		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id,
+		SkillName: o.Skill, Path: o.Path, Status: o.Status, ExecutedAt: provenance.Stamp(r.at),
+		ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
+		SandboxResourcePath: o.SandboxResourcePath,
+		RegistryDigest:      o.RegistryDigest, ObservedDigest: o.ObservedDigest,
 		DigestMatchesRegistry: o.DigestMatchesRegistry,
 		RegistrySizeBytes:     o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
 		ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
@@ -322,7 +329,8 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 
 // runEvent returns the record of a run, or of an attempt that did not start.
 func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
-	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path, Row: s.executionRow(r, o)}
+	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path,
+		Row: s.executionRow(r, o)}
 	if o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {
@@ -338,7 +346,8 @@ func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
 
 // stream is what a run printed, as text.
 func stream(s *sandbox.Stream) Stream {
-	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated, Digest: digest.Digest(s.SHA256)}
+	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
+		Digest: digest.Digest(s.SHA256)}
 }
 
 // text replaces what is not UTF-8, so that the bytes survive JSON as something readable.

@@ -16,7 +16,8 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	if r.cmd == nil || r.cmd.Argv == nil || r.cmd.target == policy.TargetHost {
 		return nil
 	}
-	if failed := o.Error; failed != nil && failed.Code != string(CodeCwdDenied) && failed.Code != string(CodeSandboxUnavailable) {
+	if failed := o.Error; failed != nil && failed.Code != string(CodeCwdDenied) &&
+		failed.Code != string(CodeSandboxUnavailable) {
 		return nil
 	}
 	c := cfharness.InvocationContext{
@@ -41,8 +42,10 @@ func (s *Session) invocationManifest() cfharness.InvocationManifest {
 	if m == nil {
 		return cfharness.InvocationManifest{}
 	}
-	return cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile, Source: cfharness.RunManifestSource,
-		WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode, PromptSlotPresent: new(m.PromptSlot != nil)}
+	return cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile,
+		Source: cfharness.RunManifestSource,
+		WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode,
+		PromptSlotPresent: new(m.PromptSlot != nil)}
 }
 
 // inputLabels are the labels the caller gave, and the influence of the words behind the call on every
@@ -62,7 +65,8 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 		if atom == nil || !has(input) {
 			continue
 		}
-		i := slices.IndexFunc(labels.Entries, func(e cfharness.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
+		i := slices.IndexFunc(labels.Entries,
+			func(e cfharness.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
 		if i < 0 {
 			i = len(labels.Entries)
 			labels.Entries = append(labels.Entries, cfharness.InputLabel{Path: provenance.List[any]{input}})

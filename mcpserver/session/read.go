@@ -67,7 +67,8 @@ func (s *Session) newRead(in ReadRequest) *read {
 // Errors: *Denied, *Error.
 func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult, error) {
 	r := s.newRead(in)
-	r.summary.Skill, r.summary.Path, r.summary.MaxBytes = new(clip(in.Skill)), new(clip(in.Path)), &in.MaxBytes
+	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
+	r.summary.MaxBytes = &in.MaxBytes
 	sk, err := s.lookup(in.Call, in.Skill)
 	if denial := s.excludes(r.request, in.Skill, err); denial != nil {
 		return nil, s.notRead(ctx, r, denial)
@@ -195,7 +196,8 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 		indexSize: sk.Size, kind: "other",
 	}
 	if resource := sk.Resource(ctx, path); resource != nil {
-		out.Want, out.MIMEType, out.indexSize, out.kind = resource.Digest, resource.MIMEType, resource.Size, resource.Kind
+		out.Want, out.indexSize = resource.Digest, resource.Size
+		out.MIMEType, out.kind = resource.MIMEType, resource.Kind
 	}
 	return out, nil
 }
@@ -231,7 +233,8 @@ func (r *read) readOutput() cfharness.ReadOutput {
 	if f == nil {
 		return o
 	}
-	o.Skill, o.Path, o.Kind, o.SandboxResourcePath = f.Skill.Path, f.Path, string(f.kind), snapshot.SandboxPath(f.Skill, f.Path)
+	o.Skill, o.Path, o.Kind = f.Skill.Path, f.Path, string(f.kind)
+	o.SandboxResourcePath = snapshot.SandboxPath(f.Skill, f.Path)
 	o.RegistryDigest, o.ObservedDigest, o.DigestMatchesRegistry = f.Want, f.Got, new(!f.Changed)
 	o.RegistrySizeBytes, o.ObservedSizeBytes, o.ContentKind = &f.indexSize, &f.Size, "text"
 	if !f.Text {
@@ -245,7 +248,8 @@ func (r *read) readOutput() cfharness.ReadOutput {
 	}
 	if f.sliced {
 		end := f.Offset + int64(len(f.Data))
-		o.Content, o.MaxBytes, o.Truncated = new(string(f.Data)), &r.in.MaxBytes, new(f.Offset > 0 || end < f.Size)
+		o.Content, o.MaxBytes = new(string(f.Data)), &r.in.MaxBytes
+		o.Truncated = new(f.Offset > 0 || end < f.Size)
 	}
 	return o
 }
@@ -255,13 +259,16 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 	row := cfharness.ResourceRead{
 		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,
 		Status: o.Status, ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind,
-		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest, ObservedDigest: o.ObservedDigest,
+		SandboxResourcePath: o.SandboxResourcePath, RegistryDigest: o.RegistryDigest,
+		ObservedDigest:        o.ObservedDigest,
 		DigestMatchesRegistry: o.DigestMatchesRegistry,
-		RegistrySizeBytes:     o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes, ContentKind: o.ContentKind,
-		MaxBytes: o.MaxBytes, Truncated: o.Truncated, Diagnostics: o.Diagnostics, Error: o.Error,
+		RegistrySizeBytes:     o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
+		ContentKind: o.ContentKind,
+		MaxBytes:    o.MaxBytes, Truncated: o.Truncated, Diagnostics: o.Diagnostics, Error: o.Error,
 		Skillsd: &cfharness.ReadExtension{Via: r.call.Method, TaskID: r.call.Turn},
 	}
-	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path, Detail: string(o.Status)}
+	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path,
+		Detail: string(o.Status)}
 	if f := r.file; o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {
@@ -286,7 +293,8 @@ func (s *Session) notRead(ctx context.Context, r *read, err error) error {
 		failure = Internal(err)
 	}
 	o := r.readOutput()
-	o.Status, o.Error = cfharness.StatusError, &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
+	o.Status = cfharness.StatusError
+	o.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
 	o.Content = nil
 	if err := s.record(ctx, r.request, s.readEvent(r, &o)); err != nil {
 		return err

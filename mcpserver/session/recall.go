@@ -101,7 +101,9 @@ func (e *earlierSessions) note(ses *Session, over bool) {
 // find looks for an earlier session in what the records say now: those of other processes are looked
 // through again when that was not done for scanEvery. What was read while its session was open does not
 // count.
-func (e *earlierSessions) find(ctx context.Context, s *Sessions, lookup func(*earlierSessions) *earlierSession) *earlierSession {
+func (e *earlierSessions) find(
+	ctx context.Context, s *Sessions, lookup func(*earlierSessions) *earlierSession,
+) *earlierSession {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
@@ -155,7 +157,8 @@ func (e *earlierSessions) scan(ctx context.Context, s *Sessions, now time.Time) 
 			continue
 		}
 		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", found.ID), tint.Err(err))
+			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", found.ID),
+				tint.Err(err))
 			continue
 		}
 		e.read(ctx, s, found.ID, change{}, found.State == provenance.StateOpen, now)
@@ -164,11 +167,14 @@ func (e *earlierSessions) scan(ctx context.Context, s *Sessions, now time.Time) 
 
 // read adds a session whose handles are good, so that what shows one of them finds it, and reports whether
 // it could be read.
-func (e *earlierSessions) read(ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time) bool {
+func (e *earlierSessions) read(
+	ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time,
+) bool {
 	found, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		if !errors.Is(err, provenance.ErrNotFound) {
-			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", id), tint.Err(err))
+			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", id),
+				tint.Err(err))
 		}
 		return false
 	}
@@ -198,7 +204,8 @@ func (e *earlierSessions) read(ctx context.Context, s *Sessions, id string, c ch
 
 // clientKey returns the key of the session that a client of a principal names, narrowed to a profile.
 func clientKey(principal, profile, clientSession string) sessionKey {
-	return keyOf(Call{Principal: policy.Principal{Name: principal}, Profile: profile}, "client", clientSession)
+	call := Call{Principal: policy.Principal{Name: principal}, Profile: profile}
+	return keyOf(call, "client", clientSession)
 }
 
 // latestOf returns the one to restore of two sessions that the same thing finds: the later, or what was
@@ -272,7 +279,8 @@ func (s *Session) resumeClient(ctx context.Context, call Call) {
 			return
 		}
 		key := clientKey(call.Principal.Name, call.Profile, call.ClientSession)
-		p := s.earlier.find(ctx, s.Sessions, func(e *earlierSessions) *earlierSession { return e.byClient[key] })
+		p := s.earlier.find(ctx, s.Sessions,
+			func(e *earlierSessions) *earlierSession { return e.byClient[key] })
 		if p != nil {
 			s.restore(ctx, p)
 		}
@@ -352,7 +360,9 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 // served returns the skill of a recorded activation as it is now, nil if it is gone, and its index.
 //
 // Errors: that of reading the skill.
-func (s *Session) served(ctx context.Context, row cfharness.Activation) (*skills.Skill, *skills.Index, error) {
+func (s *Session) served(
+	ctx context.Context, row cfharness.Activation,
+) (*skills.Skill, *skills.Index, error) {
 	sk := s.Visible(s.principal, s.profile).Skill(row.Skillsd.Path)
 	if sk == nil {
 		return nil, nil, nil

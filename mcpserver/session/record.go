@@ -73,7 +73,8 @@ func (s *Session) plain(err *Error) *Error {
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
 	object := cfharness.ObservationDenied{
 		Type: cfharness.TypeObservationDenied, Reason: string(denial.Reason), Detail: denial.Detail,
-		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy, RuleID: denial.RuleID,
+		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy,
+		RuleID: denial.RuleID,
 	}
 	secrets := s.Secrets()
 	for _, text := range []*string{&object.Detail, &object.Skill, &object.Path, &object.Remedy} {
@@ -86,26 +87,38 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 		PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
 	})
 	e := &provenance.Event{
-		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path, Detail: string(denial.Code) + ": " + denial.Detail, Row: row,
-		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial.Detail, &cfharness.DecisionExtension{
-			Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID, Skill: denial.Skill, Path: denial.Path, OutputID: r.output}),
+		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path,
+		Detail: string(denial.Code) + ": " + denial.Detail, Row: row,
+		Decision: s.decision(r, at, provenance.DecisionDenied, denial.RuleID, denial.Detail,
+			&cfharness.DecisionExtension{
+				Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID,
+				Skill: denial.Skill, Path: denial.Path, OutputID: r.output,
+			}),
 	}
 	if err := s.record(ctx, r, e); err != nil {
 		return err
 	}
-	s.cfg.Logger.InfoContext(ctx, "denied", slog.String("method", r.call.Method), slog.String("skill", denial.Skill), slog.String("session", s.id), slog.String("code", string(denial.Code)))
+	s.cfg.Logger.InfoContext(ctx, "denied", slog.String("method", r.call.Method),
+		slog.String("skill", denial.Skill), slog.String("session", s.id),
+		slog.String("code", string(denial.Code)))
 	object.EventID = e.ID()
 	return &Denied{Object: object}
 }
 
 // decision is the row of policy-trace.json for one call.
-func (s *Session) decision(r *request, at provenance.Timestamp, outcome, rule, detail string, x *cfharness.DecisionExtension) json.RawMessage {
+func (s *Session) decision(
+	r *request, at provenance.Timestamp, outcome, rule, detail string, x *cfharness.DecisionExtension,
+) json.RawMessage {
 	n := int(s.next(&s.decisions))
 	row := cfharness.PolicyDecision{
 		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
-		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(), Mode: r.mode.String(),
-		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail, PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary,
-		SubagentProfile: cmp.Or(r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile), Skillsd: x,
+		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(),
+		Mode:     r.mode.String(),
+		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail,
+		PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary,
+		SubagentProfile: cmp.Or(
+			r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile),
+		Skillsd: x,
 	}
 	return encode(row)
 }
@@ -217,11 +230,12 @@ func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 		return nil, nil
 	}
 	viewer := r.session.viewer(remote)
-	return cfharness.NewCallRecords(r.session.id, r.events, func(view string, row json.RawMessage) (json.RawMessage, error) {
-		seen, err := viewer.Row(view, row)
-		if err != nil || seen == nil {
-			return row, err
-		}
-		return seen, nil
-	})
+	return cfharness.NewCallRecords(r.session.id, r.events,
+		func(view string, row json.RawMessage) (json.RawMessage, error) {
+			seen, err := viewer.Row(view, row)
+			if err != nil || seen == nil {
+				return row, err
+			}
+			return seen, nil
+		})
 }

@@ -49,7 +49,8 @@ func (e *DriftedError) Error() string {
 	for i, d := range e.Drifts {
 		texts[i] = d.String()
 	}
-	return fmt.Sprintf("%d skills are not those that the session loaded: %s", len(e.Drifts), strings.Join(texts, "; "))
+	return fmt.Sprintf("%d skills are not those that the session loaded: %s", len(e.Drifts),
+		strings.Join(texts, "; "))
 }
 
 // errNotLocal is a session that another principal than this process's user had.
@@ -66,7 +67,9 @@ var errNotLocal = errors.New("the session belongs to another principal")
 //
 // Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable if another process has
 // the session.
-func (s *Sessions) Resume(ctx context.Context, id, version string, principal policy.Principal, reload bool) error {
+func (s *Sessions) Resume(
+	ctx context.Context, id, version string, principal policy.Principal, reload bool,
+) error {
 	was, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
@@ -74,7 +77,8 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 	if was.Principal != principal.Name {
 		return errNotLocal
 	}
-	ses, err := s.newSession(Call{Principal: principal, ClientSession: was.ClientSession, Profile: was.Profile})
+	ses, err := s.newSession(Call{Principal: principal, ClientSession: was.ClientSession,
+		Profile: was.Profile})
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,8 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 	files, err := ses.putSnapshots(ctx, mode, &info)
 	if err == nil {
 		err = ses.write(ctx, &provenance.Event{
-			Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info), Files: files})
+			Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info),
+			Files: files})
 	}
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
@@ -100,7 +105,8 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 		return err
 	}
 	if len(drifts) > 0 && !reload {
-		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "not resumed: skills differ"})
+		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded,
+			Detail: "not resumed: skills differ"})
 		return errors.Join(&DriftedError{Drifts: drifts}, err)
 	}
 	visible := s.Visible(principal, was.Profile)
@@ -121,7 +127,9 @@ func (s *Sessions) Resume(ctx context.Context, id, version string, principal pol
 
 // resumeActivations makes active again what the session had loaded and is the same, records what is
 // not, and with reload activates that as it is now.
-func (s *Session) resumeActivations(ctx context.Context, was *cfharness.Recollection, reload bool) ([]Drift, error) {
+func (s *Session) resumeActivations(
+	ctx context.Context, was *cfharness.Recollection, reload bool,
+) ([]Drift, error) {
 	latest := map[string]cfharness.Activation{}
 	var order []string
 	for _, row := range was.Activations {
@@ -165,16 +173,21 @@ func (s *Session) resumeActivations(ctx context.Context, was *cfharness.Recollec
 }
 
 // reload activates a skill as it is now; its instructions have not been sent yet.
-func (s *Session) reload(ctx context.Context, sk *skills.Skill, index *skills.Index, source cfharness.Source) error {
+func (s *Session) reload(
+	ctx context.Context, sk *skills.Skill, index *skills.Index, source cfharness.Source,
+) error {
 	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	a, handle, until := s.activate(sk, index)
 	s.renews(a, handle)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: cfharness.RuleResumeReload}
-	return s.write(ctx, s.activationEvent(r, &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}, grant, source))
+	loaded := &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}
+	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
 }
 
 // drift says what of a skill differs from what the session loaded: the most telling file of it.
-func (s *Session) drift(ctx context.Context, row cfharness.Activation, sk *skills.Skill, index *skills.Index) Drift {
+func (s *Session) drift(
+	ctx context.Context, row cfharness.Activation, sk *skills.Skill, index *skills.Index,
+) Drift {
 	d := Drift{Code: driftSkillMissing, Skill: row.Skillsd.Path, Want: row.Skillsd.TreeDigest}
 	if sk == nil {
 		if !s.servesRoot(row) {
@@ -242,7 +255,8 @@ func (s *Session) servesRoot(row cfharness.Activation) bool {
 	}
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
-		if rel, err := filepath.Rel(root.Dir, row.SkillDir); root.FS == nil && err == nil && filepath.IsLocal(rel) {
+		rel, err := filepath.Rel(root.Dir, row.SkillDir)
+		if root.FS == nil && err == nil && filepath.IsLocal(rel) {
 			return true
 		}
 	}

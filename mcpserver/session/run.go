@@ -149,7 +149,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 //
 // Errors: *Error.
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
-	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(), secrets: s.Secrets()}
+	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
+		secrets: s.Secrets()}
 	timeout, count := s.timeout(in.Timeout, policy.Entry{}).Milliseconds(), len(in.Args)
 	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
 	r.summary.ArgsCount, r.summary.TimeoutMS = &count, &timeout
@@ -207,7 +208,8 @@ func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
 // runFacts returns what the policy is asked with about a run.
 func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	facts := policy.Request{
-		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease, Now: s.cfg.Now(),
+		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease,
+		Now:       s.cfg.Now(),
 		StartTree: s.pins[f.skill.Path],
 	}
 	if f.index == nil {
@@ -302,7 +304,8 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	}
 	info := *r.script.file.Script
 	name := string(info.Runtime)
-	if interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), name); err == nil && interpreter != nil {
+	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), name)
+	if err == nil && interpreter != nil {
 		name = interpreter.Path
 	}
 	argv := script.Argv(info, name, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)

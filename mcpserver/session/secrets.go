@@ -47,7 +47,8 @@ func (s *Sessions) CheckEntries(ctx context.Context) error {
 		}
 		_, values, err := s.variables(entry)
 		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted script lacks what it is to get", slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
+			s.cfg.Logger.WarnContext(ctx, "allowlisted script lacks what it is to get",
+				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 			continue
 		}
 		if _, err := redact.New(values); err != nil {
@@ -209,7 +210,8 @@ func redactResult(r *redact.Redactor, res *sandbox.Result, given bool) (withheld
 	if r == nil {
 		return nil, false
 	}
-	anew = r.Streams((*redact.Stream)(&res.Stdout), (*redact.Stream)(&res.Stderr), res.Outcome != sandbox.Exited, given)
+	anew = r.Streams((*redact.Stream)(&res.Stdout), (*redact.Stream)(&res.Stderr),
+		res.Outcome != sandbox.Exited, given)
 	res.Mediation = r.Bytes(res.Mediation)
 	res.Skipped = r.Texts(res.Skipped)
 	for i := range res.Writes {

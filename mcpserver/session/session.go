@@ -76,13 +76,14 @@ type Config struct {
 	Env    func(name string) (string, bool)
 	Secret func(name string) (string, error)
 
-	Facts         snapshot.Facts // optional: what the records say beside the policy
-	Limits        sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
-	Concurrent    int            // most runs at once, up to MaxConcurrent; the rest wait. 0 means DefaultConcurrent
-	MaxRemote     int            // most remote sessions open at once; 0 and more than 1,024 mean 1,024
-	RefuseDrift   bool           // a file that changed since it was loaded is refused, not marked
-	NamesInErrors bool           // whether an unknown skill is answered with the names there are
-	Version       string         // of the server, for session.json
+	Facts  snapshot.Facts // optional: what the records say beside the policy
+	Limits sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
+	// most runs at once, up to MaxConcurrent; the rest wait. 0 means DefaultConcurrent
+	Concurrent    int
+	MaxRemote     int    // most remote sessions open at once; 0 and more than 1,024 mean 1,024
+	RefuseDrift   bool   // a file that changed since it was loaded is refused, not marked
+	NamesInErrors bool   // whether an unknown skill is answered with the names there are
+	Version       string // of the server, for session.json
 	Logger        *slog.Logger
 	Now           func() time.Time // optional: time.Now
 }
@@ -159,7 +160,8 @@ type Call struct {
 	// Lease is of the browser that the client lets a script drive; nil when the call has none.
 	Lease *policy.Lease
 
-	RunID       string                 // what the caller wants a session it opens to be called; empty for nothing
+	// what the caller wants a session it opens to be called; empty for nothing
+	RunID       string
 	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
 	Records     *Recorder              // told what the call leaves in the record; nil when nobody asks
 
@@ -228,7 +230,8 @@ type Session struct {
 	expires     time.Time               // of handle
 	active      map[string]*activation  // by skill path
 	approved    map[approval.Key]bool   // what the user approved for the rest of the session
-	released    map[string][]string     // files of outputs that may be seen, by output id as file names have it
+	// files of outputs that may be seen, by output id as file names have it
+	released map[string][]string
 }
 
 // handleSum is the hash of an activation handle.
@@ -313,7 +316,8 @@ func (s *Sessions) newSession(call Call) (*Session, error) {
 		call.ClientSession = ""
 	}
 	return &Session{
-		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.ClientSession),
+		Sessions: s, id: id, principal: call.Principal, client: call.Client,
+		clientID: clip(call.ClientSession),
 		protocol: call.Protocol, profile: call.Profile, capabilities: newCapabilitiesNote(s.cfg.Now()),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
@@ -342,7 +346,9 @@ func (s *Session) ownsSum(sum handleSum) bool {
 
 // activate adds sk to the session and returns its pinned state and the session's handle. A skill
 // that is active with the same tree keeps its state; another tree takes its place.
-func (s *Session) activate(sk *skills.Skill, index *skills.Index) (a *activation, handle string, until time.Time) {
+func (s *Session) activate(
+	sk *skills.Skill, index *skills.Index,
+) (a *activation, handle string, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
@@ -432,7 +438,8 @@ const latest = "latest"
 func (s *Sessions) runID(call Call) (string, error) {
 	// Some systems do not tell the case of names.
 	key := strings.ToLower(call.RunID)
-	if isRunID(call.RunID) && s.Secrets().Text(call.RunID) == call.RunID && !s.claimed[key] && s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
+	if isRunID(call.RunID) && s.Secrets().Text(call.RunID) == call.RunID && !s.claimed[key] &&
+		s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
 		if s.claimed == nil {
 			s.claimed = make(map[string]bool)
 		}
@@ -445,7 +452,8 @@ func (s *Sessions) runID(call Call) (string, error) {
 // isRunID reports whether an id may name a session. One that starts with a hyphen or a dot would be an
 // option or a hidden file to those who name it.
 func isRunID(id string) bool {
-	return provenance.ValidSessionID(id) && !strings.ContainsRune("-._", rune(id[0])) && strings.ToLower(id) != latest
+	return provenance.ValidSessionID(id) && !strings.ContainsRune("-._", rune(id[0])) &&
+		strings.ToLower(id) != latest
 }
 
 // unclaim lets the records alone say that a run id is taken, once its session has ended.

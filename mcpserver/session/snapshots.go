@@ -34,7 +34,8 @@ func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 	c.once.Do(func() {
 		cfg := &s.cfg
 		c.source = &snapshot.Source{
-			Registry: cfg.Registry, Policies: cfg.Policy, Facts: cfg.Facts, Limits: cfg.Limits, Workspace: cfg.Workspace,
+			Registry: cfg.Registry, Policies: cfg.Policy, Facts: cfg.Facts, Limits: cfg.Limits,
+			Workspace:       cfg.Workspace,
 			ClientWorkspace: cfg.ClientWorkspace != nil, Runner: cfg.Runner, Interpreter: cfg.Interpreter,
 			Preload: s.preload, Pins: s.pins,
 		}
@@ -48,7 +49,9 @@ func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 
 // putSnapshots writes the policy snapshot, and the run manifest when there is one, before the event
 // that names them. It completes what that event says of the session.
-func (s *Session) putSnapshots(ctx context.Context, mode policy.Mode, info *provenance.SessionInfo) (files []provenance.File, err error) {
+func (s *Session) putSnapshots(
+	ctx context.Context, mode policy.Mode, info *provenance.SessionInfo,
+) (files []provenance.File, err error) {
 	c := s.describe(ctx)
 	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
 		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
@@ -107,7 +110,8 @@ func (s *Session) recordCapabilities(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.CapabilitiesFile, Files: []provenance.File{file}})
+	err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(),
+		Detail: provenance.CapabilitiesFile, Files: []provenance.File{file}})
 	n.done = err == nil
 	return err
 }
@@ -115,7 +119,8 @@ func (s *Session) recordCapabilities(ctx context.Context) error {
 // backgroundCapabilities is recordCapabilities beside the calls of a session.
 func (s *Session) backgroundCapabilities(ctx context.Context) {
 	if err := s.recordCapabilities(ctx); err != nil && ctx.Err() == nil {
-		s.cfg.Logger.ErrorContext(ctx, "capabilities not recorded", slog.String("session", s.id), tint.Err(err))
+		s.cfg.Logger.ErrorContext(ctx, "capabilities not recorded", slog.String("session", s.id),
+			tint.Err(err))
 	}
 }
 
@@ -164,7 +169,8 @@ func (s *Session) recordRegistry(ctx context.Context) {
 	}
 	file, err := s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data)
 	if err == nil {
-		err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(), Detail: provenance.RegistryFile, Files: []provenance.File{file}})
+		err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(),
+			Detail: provenance.RegistryFile, Files: []provenance.File{file}})
 	}
 	if err != nil {
 		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))

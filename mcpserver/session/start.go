@@ -39,11 +39,13 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 	for _, entry := range s.cfg.Policy.Entries() {
 		sk := snapshot.Skill(entry.Skill)
 		if sk == nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted skill is not there", slog.String("skill", entry.Skill), slog.String("path", entry.Path))
+			s.cfg.Logger.WarnContext(ctx, "allowlisted skill is not there", slog.String("skill", entry.Skill),
+				slog.String("path", entry.Path))
 			continue
 		}
 		if err := s.pin(ctx, sk, entry); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "allowlisted script cannot be prepared", slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
+			s.cfg.Logger.WarnContext(ctx, "allowlisted script cannot be prepared",
+				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 		}
 	}
 	return nil
@@ -56,7 +58,8 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 		return err
 	}
 	if index.Resource(entry.Path) == nil {
-		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill), slog.String("path", entry.Path))
+		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
+			slog.String("path", entry.Path))
 	}
 	if _, done := s.pins[sk.Path]; done {
 		return nil
@@ -111,12 +114,15 @@ func (s *Session) begin(ctx context.Context) error {
 	if s.clientID != "" {
 		detail += ", session of the client: " + strconv.Quote(s.clientID)
 	}
-	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol}, Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile, KeepsShown: s.cfg.Facts.KeepsShown}
+	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
+		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
+		KeepsShown: s.cfg.Facts.KeepsShown}
 	files, err := s.putSnapshots(ctx, mode, &info)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail, Row: encode(info), Files: files})
+	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail,
+		Row: encode(info), Files: files})
 }
 
 // recordInBackground has the snapshots of the registry and of the machine recorded while the session
@@ -146,12 +152,14 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
 	}
 	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "skill not preloaded", slog.String("skill", sk.Path), slog.String("session", s.id), tint.Err(err))
+		s.cfg.Logger.WarnContext(ctx, "skill not preloaded", slog.String("skill", sk.Path),
+			slog.String("session", s.id), tint.Err(err))
 		return s.write(ctx, loadFailure(sk.Path, readError(err, sk.File)))
 	}
 	_, handle, until := s.activate(fresh, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_preload"}
-	return s.write(ctx, s.activationEvent(r, &Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, cfharness.SourcePreload))
+	return s.write(ctx, s.activationEvent(r,
+		&Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, cfharness.SourcePreload))
 }
 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that

@@ -46,7 +46,8 @@ func decodings(text []byte) []view {
 		mark   string
 		times  int
 		decode func(view) view
-	}{{"\\", 2, view.unescaped}, {"%", 2, view.unquoted}, {"&", 1, view.dereferenced}, {"'", 1, view.requoted}} {
+	}{{"\\", 2, view.unescaped}, {"%", 2, view.unquoted}, {"&", 1, view.dereferenced},
+		{"'", 1, view.requoted}} {
 		v := raw
 		for range way.times {
 			if !bytes.Contains(v.text, []byte(way.mark)) {
@@ -284,5 +285,6 @@ func (v view) hexDigits() view {
 
 // prefixAt reports whether 0x stands at i, and begins something.
 func (v view) prefixAt(i int) bool {
-	return i+1 < len(v.text) && (v.text[i+1] == 'x' || v.text[i+1] == 'X') && (i == 0 || hexDigit(v.text[i-1]) < 0)
+	return i+1 < len(v.text) && (v.text[i+1] == 'x' || v.text[i+1] == 'X') &&
+		(i == 0 || hexDigit(v.text[i-1]) < 0)
 }

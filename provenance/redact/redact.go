@@ -216,7 +216,8 @@ func (r *Redactor) spans(text []byte, find finder) []span {
 
 // merge appends s, or joins it with the last span when they touch; a pass finds spans in order.
 func merge(spans []span, s span) []span {
-	if n := len(spans) - 1; n >= 0 && spans[n].name == s.name && s.from >= spans[n].from && s.from <= spans[n].to {
+	if n := len(spans) - 1; n >= 0 && spans[n].name == s.name && s.from >= spans[n].from &&
+		s.from <= spans[n].to {
 		spans[n].to = max(spans[n].to, s.to)
 		return spans
 	}

@@ -14,16 +14,17 @@ import (
 
 // Entry allows one script. The zero values of its options are the defaults.
 type Entry struct {
-	Skill   string        // the skill's path, never its frontmatter name, which a skill chooses itself
-	Path    string        // of the script, below scripts/
-	Pin     digest.Digest // of the script; empty pins the skill's tree as found at server start
-	Tree    digest.Digest // of all files of the skill, beside a Pin; empty: what stands beside the script may change
-	Network []string      // exact hosts a run may reach; none by default
-	Env     []string      // names of variables passed through
-	Secrets []string      // names of secrets in the environment
-	Release Release       // empty: the policy's
-	Approve Approve       // empty: ApproveTier
-	Target  Target        // empty: TargetSandbox
+	Skill string        // the skill's path, never its frontmatter name, which a skill chooses itself
+	Path  string        // of the script, below scripts/
+	Pin   digest.Digest // of the script; empty pins the skill's tree as found at server start
+	// of all files of the skill, beside a Pin; empty: what stands beside the script may change
+	Tree    digest.Digest
+	Network []string // exact hosts a run may reach; none by default
+	Env     []string // names of variables passed through
+	Secrets []string // names of secrets in the environment
+	Release Release  // empty: the policy's
+	Approve Approve  // empty: ApproveTier
+	Target  Target   // empty: TargetSandbox
 
 	Workspace string        // none, ro, staged or rw; empty: what the operator granted to all scripts
 	Timeout   time.Duration // most, and when the call names none; 0: the server's
@@ -44,7 +45,8 @@ const (
 // reveals reports whether a run of this entry on a target, with or without a workspace granted to it, could
 // show more than the skill's own bytes and the caller's arguments.
 func (e *Entry) reveals(target Target, workspace bool) bool {
-	return target == TargetHost || workspace && e.Workspace != "none" || len(e.Network)+len(e.Env)+len(e.Secrets) > 0
+	return target == TargetHost || workspace && e.Workspace != "none" ||
+		len(e.Network)+len(e.Env)+len(e.Secrets) > 0
 }
 
 func (e Entry) release(byDefault Release) Release {

@@ -14,7 +14,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("unknown mode %s", c.Mode)
 	case c.Role != "" && !slices.Contains([]Role{DirectCommand, Context, Quote}, c.Role):
 		return fmt.Errorf("unknown role %q", clip(string(c.Role)))
-	case c.Release != "" && !slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque}, c.Release):
+	case c.Release != "" && !slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque},
+		c.Release):
 		return fmt.Errorf("unknown release %q", clip(string(c.Release)))
 	}
 	for _, tier := range c.ClosedTiers {
@@ -54,8 +55,10 @@ func (p *Profile) check(taken map[string]bool) error {
 		return fmt.Errorf("profile %s: target %q is neither sandbox nor host", name, clip(string(p.Target)))
 	}
 	for _, skill := range p.Skills {
-		if slices.ContainsFunc(strings.Split(skill, "/"), func(s string) bool { return !segment.MatchString(s) }) {
-			return fmt.Errorf("profile %s: %q is no path of a skill; there are no patterns", name, clip(skill))
+		if slices.ContainsFunc(strings.Split(skill, "/"),
+			func(s string) bool { return !segment.MatchString(s) }) {
+			return fmt.Errorf("profile %s: %q is no path of a skill; there are no patterns", name,
+				clip(skill))
 		}
 	}
 	for _, script := range p.Scripts {

@@ -102,17 +102,21 @@ var (
 		remedy: "call load_skill with this skill, then run the script again"}
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
 		detail: "{tool}: skill script is not exactly allowlisted: {script}",
-		remedy: "the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script {shell script}"}
+		remedy: "the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script " +
+			"{shell script}"}
 	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill was not there when the server started, so its entry allows nothing",
 		remedy: "the operator can review the skill and restart the server"}
 	pinnedTreeChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail: "{tool}: the skill changed since the operator allowed the script: other files of it are not what they were",
-		remedy: "the operator can review the skill, allow the script again with `skillsd allow {shell script}`, " +
+		detail: "{tool}: the skill changed since the operator allowed the script: other files of it are " +
+			"not what they were",
+		remedy: "the operator can review the skill, allow the script again with `skillsd allow {shell " +
+			"script}`, " +
 			"and restart the server"}
 	pinnedScriptChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the script's digest is not the one the operator allowed",
-		remedy: "the operator can read the script, allow it again with `skillsd allow {shell script}`, and restart the server"}
+		remedy: "the operator can read the script, allow it again with `skillsd allow {shell script}`, " +
+			"and restart the server"}
 	treeChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill's files differ from those that were there when the server started",
 		remedy: "the operator can review the change and restart the server"}
@@ -127,7 +131,8 @@ var (
 		detail: "{tool}: the entry's target is unknown",
 		remedy: "the operator can set it to sandbox or host"}
 	keptInSandbox = refusal{code: CodePermissionDenied,
-		detail: "{tool}: a profile of this session keeps scripts in the sandbox, and this one runs on the host",
+		detail: "{tool}: a profile of this session keeps scripts in the sandbox, and this one runs on the " +
+			"host",
 		remedy: "the operator can choose another profile, or set the entry's target to sandbox"}
 	hostNotEnabled = refusal{code: CodePermissionDenied,
 		detail: "{tool}: this script runs on the host, which is not enabled",
@@ -135,7 +140,8 @@ var (
 			"or with a profile whose target is host"}
 	leaseInvalid = refusal{code: CodeLeaseInvalid,
 		detail: "{tool}: {cause}",
-		remedy: "the client can lease a browser on this machine and send it with the call as _meta skillsd/browser-lease"}
+		remedy: "the client can lease a browser on this machine and send it with the call as _meta " +
+			"skillsd/browser-lease"}
 	otherBrowser = refusal{code: CodeLeaseInvalid,
 		detail: "{tool}: --cdp names another browser than the lease",
 		remedy: "leave --cdp out: the script is given the leased browser"}
@@ -147,13 +153,16 @@ var (
 		remedy: remedyCommand}
 	entryNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: this script needs an approval by the user for each run",
-		remedy: "use a client through which the server can ask the user, or the operator can change the entry's approve"}
+		remedy: "use a client through which the server can ask the user, or the operator can change the " +
+			"entry's approve"}
 	tierNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: scripts of tier {tier} need an approval by the user",
-		remedy: "use a client through which the server can ask the user, or the operator can review the skill and " +
+		remedy: "use a client through which the server can ask the user, or the operator can review the " +
+			"skill and " +
 			"set approve: never on its entry or serve its root with a higher tier: --skills-root user=DIR"}
 	notReleased = refusal{code: CodeOutputNotReleased,
-		detail: "{tool}: the run could show the model more than the skill's own files, and its output is not released",
+		detail: "{tool}: the run could show the model more than the skill's own files, and its output is " +
+			"not released",
 		remedy: "the operator can release it with --release observed, " +
 			"or --release opaque to run it without showing its output"}
 )
@@ -185,9 +194,11 @@ func (d *Denial) Error() string { return d.Detail }
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
 	// All at once: what a caller chose is not looked through for names.
-	fill := strings.NewReplacer(append([]string{"{tool}", clip(r.Tool), "{skill}", clip(r.Skill), "{script}", clip(script),
+	fill := strings.NewReplacer(append([]string{"{tool}", clip(r.Tool), "{skill}", clip(r.Skill), "{script}",
+		clip(script),
 		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
-	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail), Skill: clip(r.Skill), Path: clip(r.Path),
+	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail),
+		Skill: clip(r.Skill), Path: clip(r.Path),
 		Remedy: fill.Replace(why.remedy), RuleID: cmp.Or(why.rule, string(why.code))}
 }
 
@@ -196,7 +207,8 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 func shellWord(name string) string {
 	name = clip(name)
 	if name != "" && !strings.ContainsFunc(name, func(c rune) bool {
-		return !strings.ContainsRune("-_./:@", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+		return !strings.ContainsRune("-_./:@", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') &&
+			(c < 'a' || c > 'z')
 	}) {
 		return name
 	}

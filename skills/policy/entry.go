@@ -51,7 +51,8 @@ func NewAllowlist(entries []Entry) (Allowlist, error) {
 			continue
 		}
 		if !reflect.DeepEqual(list.index[key][same], entry) {
-			return Allowlist{}, &EntryError{Spec: entry.Spec(), Reason: "two entries of this script have different options"}
+			return Allowlist{}, &EntryError{Spec: entry.Spec(),
+				Reason: "two entries of this script have different options"}
 		}
 	}
 	return list, nil
@@ -120,12 +121,15 @@ func (e *Entry) check() error {
 	}{
 		{"workspace", e.Workspace, []string{"none", "ro", "staged", "rw"}},
 		{"execution", e.Execution, []string{ExecutionStdin}},
-		{"approve", string(e.Approve), []string{string(ApproveAlways), string(ApproveTier), string(ApproveNever)}},
+		{"approve", string(e.Approve), []string{string(ApproveAlways), string(ApproveTier),
+			string(ApproveNever)}},
 		{"target", string(e.Target), []string{string(TargetSandbox), string(TargetHost)}},
-		{"release", string(e.Release), []string{string(ReleaseNone), string(ReleaseObserved), string(ReleaseOpaque)}},
+		{"release", string(e.Release), []string{string(ReleaseNone), string(ReleaseObserved),
+			string(ReleaseOpaque)}},
 	} {
 		if word.value != "" && !slices.Contains(word.known, word.value) {
-			return fmt.Errorf("%s %q is none of %s", word.name, clip(word.value), strings.Join(word.known, ", "))
+			return fmt.Errorf("%s %q is none of %s", word.name, clip(word.value),
+				strings.Join(word.known, ", "))
 		}
 	}
 	switch {
@@ -170,7 +174,8 @@ func checkHost(spec string) error {
 	refuse := func(reason string) error { return fmt.Errorf("network %q: %s", clip(spec), reason) }
 	host := spec
 	if name, port, err := net.SplitHostPort(spec); err == nil {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 ||
+			strconv.FormatUint(n, 10) != port {
 			return refuse("the port is no number from 1 to 65535")
 		}
 		host = name

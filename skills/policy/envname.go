@@ -14,16 +14,19 @@ var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 var keptPrefixes = []string{
 	"CF_HARNESS_", "SKILL_", "SKILLSD_",
 	"LD_", "DYLD_", "GLIBC_", "MALLOC_", "_RLD", "RESOLV_",
-	"BASH_", "PYTHON", "NODE_", "DENO_", "NPM_CONFIG_", "V8_", "PERL", "RUBY", "AWK", "LUA_", "JAVA_", "_JAVA_", "JDK_JAVA_",
+	"BASH_", "PYTHON", "NODE_", "DENO_", "NPM_CONFIG_", "V8_", "PERL", "RUBY", "AWK", "LUA_", "JAVA_",
+	"_JAVA_", "JDK_JAVA_",
 }
 
 // keptNames are further such names, in upper case: what a shell or a library of the system takes for
 // an order, what points a program at other files than those of the sandbox, and what the server sets.
 var keptNames = []string{
 	"PATH", "HOME", "SHELL", "PWD", "OLDPWD", "TMPDIR", "LANG", "LANGUAGE",
-	"ENV", "BASHOPTS", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "CDPATH", "FPATH", "GLOBIGNORE", "EXECIGNORE",
+	"ENV", "BASHOPTS", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "CDPATH",
+	"FPATH", "GLOBIGNORE", "EXECIGNORE",
 	"INPUTRC", "FCEDIT", "POSIXLY_CORRECT", "ZDOTDIR",
-	"GCONV_PATH", "GETCONF_DIR", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH", "RES_OPTIONS", "TZDIR", "CLASSPATH",
+	"GCONV_PATH", "GETCONF_DIR", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH",
+	"RES_OPTIONS", "TZDIR", "CLASSPATH",
 	"OPENSSL_CONF", "OPENSSL_CONF_INCLUDE", "OPENSSL_ENGINES", "OPENSSL_MODULES",
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY", "AGENT_BROWSER_CDP",
 }
@@ -45,7 +48,8 @@ func CheckVariable(name string) error {
 	}
 	for _, prefix := range keptPrefixes {
 		if strings.HasPrefix(upper, prefix) {
-			return fmt.Errorf("%s is not handed to scripts: names that start with %s are kept for the server, for loaders and for interpreters", name, prefix)
+			return fmt.Errorf("%s is not handed to scripts: names that start with %s are kept for the "+
+				"server, for loaders and for interpreters", name, prefix)
 		}
 	}
 	if slices.Contains(keptNames, upper) {

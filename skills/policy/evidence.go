@@ -111,11 +111,14 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Grant {
 	switch {
 	case missing == CodeDirectCommandRequired:
-		grant.WouldBe, grant.Warning = missing, r.Tool+" would require direct-command authorization in enforce modes"
+		grant.WouldBe, grant.Warning = missing,
+			r.Tool+" would require direct-command authorization in enforce modes"
 	case missing == CodeApprovalRequired:
-		grant.WouldBe, grant.Warning = missing, r.Tool+" would require an approval by the user in enforce modes"
+		grant.WouldBe, grant.Warning = missing,
+			r.Tool+" would require an approval by the user in enforce modes"
 	case unreleased && mode == Observe:
-		grant.WouldBe, grant.Warning = CodeOutputNotReleased, r.Tool+" would require that its output is released in enforce modes"
+		grant.WouldBe, grant.Warning = CodeOutputNotReleased,
+			r.Tool+" would require that its output is released in enforce modes"
 	}
 	if missing == CodeApprovalRequired || missing == CodeDirectCommandRequired && mode == Observe {
 		grant.Decision = Warned
@@ -142,5 +145,6 @@ func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
 // arguments, and neither the entry nor the configuration releases its output. workspace tells whether
 // runs are granted one.
 func (p *Policy) Unreleased(entry Entry, workspace bool) bool {
-	return p.cfg.Mode >= EnforceExplicit && entry.reveals(entry.Target, workspace) && entry.release(p.cfg.Release) == ReleaseNone
+	return p.cfg.Mode >= EnforceExplicit && entry.reveals(entry.Target, workspace) &&
+		entry.release(p.cfg.Release) == ReleaseNone
 }

@@ -36,7 +36,8 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	case !on:
 		return r.refuse(hostNotEnabled)
 	}
-	if r.SkillName == browserSkill || r.Skill == browserSkill || strings.HasSuffix(r.Skill, "/"+browserSkill) {
+	if r.SkillName == browserSkill || r.Skill == browserSkill ||
+		strings.HasSuffix(r.Skill, "/"+browserSkill) {
 		return r.lease(grant)
 	}
 	return nil

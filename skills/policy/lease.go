@@ -66,7 +66,8 @@ func (l *Lease) check(now time.Time) error {
 	return checkEndpoint(l.CDPURL)
 }
 
-var errEndpoint = errors.New("the browser lease's cdpUrl is not http://HOST:PORT with 127.0.0.1, [::1], localhost or host.docker.internal")
+var errEndpoint = errors.New("the browser lease's cdpUrl is not http://HOST:PORT with 127.0.0.1, [::1], " +
+	"localhost or host.docker.internal")
 
 // checkEndpoint accepts only the one way to write each endpoint, so that no two readers of it can
 // disagree on where it leads.
@@ -79,14 +80,16 @@ func checkEndpoint(endpoint string) error {
 		return errEndpoint
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	if err != nil || port == 0 || !slices.Contains([]string{"127.0.0.1", "::1", "localhost", "host.docker.internal"}, u.Hostname()) {
+	if err != nil || port == 0 || !slices.Contains([]string{"127.0.0.1", "::1", "localhost",
+		"host.docker.internal"}, u.Hostname()) {
 		return errEndpoint
 	}
 	plain := url.URL{Scheme: "http", Host: u.Host}
 	if u.Hostname() == "::1" {
 		plain.Host = "[::1]:" + u.Port()
 	}
-	if number := strconv.FormatUint(port, 10); number != u.Port() || endpoint != plain.String() && endpoint != plain.String()+"/" {
+	if number := strconv.FormatUint(port, 10); number != u.Port() || endpoint != plain.String() &&
+		endpoint != plain.String()+"/" {
 		return errEndpoint
 	}
 	return nil

@@ -30,7 +30,8 @@ func ParseMode(name string) (Mode, error) {
 	if i := slices.Index(modeNames, name); i > 0 {
 		return Mode(i), nil
 	}
-	return 0, fmt.Errorf("unknown mode %q; use disabled, observe, enforce-explicit or enforce-strict", clip(name))
+	return 0, fmt.Errorf("unknown mode %q; use disabled, observe, enforce-explicit or enforce-strict",
+		clip(name))
 }
 
 // Stricter returns the stricter of two modes.
@@ -83,7 +84,8 @@ const (
 
 // ParseRelease reads a release by its name.
 func ParseRelease(name string) (Release, error) {
-	if release := Release(name); slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque}, release) {
+	if release := Release(name); slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque},
+		release) {
 		return release, nil
 	}
 	return "", fmt.Errorf("unknown release %q; use none, observed or opaque", clip(name))

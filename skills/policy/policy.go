@@ -174,7 +174,9 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 		if unreleased {
 			return Grant{}, denial
 		}
-		return Grant{}, &ApprovalRequired{Denial: denial, Remember: consentFor(r.Tier, grant.Entry.Approve) != consentOfCall, Entry: grant.Entry, Target: grant.Target}
+		return Grant{}, &ApprovalRequired{Denial: denial,
+			Remember: consentFor(r.Tier, grant.Entry.Approve) != consentOfCall, Entry: grant.Entry,
+			Target: grant.Target}
 	}
 	if unreleased {
 		return Grant{}, r.refuse(notReleased)

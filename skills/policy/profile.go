@@ -21,7 +21,9 @@ type Profile struct {
 	Skills  []string // paths of skills
 	Scripts []string // SKILL:scripts/PATH, as the allowlist has them, without pins
 	Tools   []string // tools and methods; load_skill and read_skill_resource stand for all methods that read
-	Target  Target   // TargetHost lets entries with that target run there, when the operator chose the profile; TargetSandbox keeps all in the sandbox
+	// TargetHost lets entries with that target run there, when the operator chose the profile; TargetSandbox
+	// keeps all in the sandbox
+	Target Target
 }
 
 // Names of tools and methods that profiles tell apart.
@@ -36,7 +38,8 @@ const (
 func browserProfile() *Profile {
 	return &Profile{
 		Name: "browser", Skills: []string{browserSkill}, Target: TargetHost,
-		Scripts: []string{browserSkill + ":scripts/form-automation.sh", browserSkill + ":scripts/capture-workflow.sh"},
+		Scripts: []string{browserSkill + ":scripts/form-automation.sh", browserSkill +
+			":scripts/capture-workflow.sh"},
 	}
 }
 
@@ -70,7 +73,8 @@ func (p *Profile) includesSkill(path string) bool {
 
 func (p *Profile) includesScript(skill, path string) bool {
 	return p.Scripts == nil || slices.ContainsFunc(p.Scripts, func(script string) bool {
-		return len(script) == len(skill)+1+len(path) && strings.HasPrefix(script, skill) && script[len(skill)] == ':' && strings.HasSuffix(script, path)
+		return len(script) == len(skill)+1+len(path) && strings.HasPrefix(script, skill) &&
+			script[len(skill)] == ':' && strings.HasSuffix(script, path)
 	})
 }
 
@@ -81,12 +85,14 @@ func (p *Profile) includesTool(tool string) bool {
 	case !strings.Contains(tool, "/"):
 		return false
 	}
-	return slices.Contains(p.Tools, loadTool) || slices.Contains(p.Tools, readTool) || tool == listMethod && slices.Contains(p.Tools, searchTool)
+	return slices.Contains(p.Tools, loadTool) || slices.Contains(p.Tools, readTool) || tool == listMethod &&
+		slices.Contains(p.Tools, searchTool)
 }
 
 // eachProfile calls do for every profile that applies, and says whether the operator chose it. It
 // reports false when one of them does not exist.
-func (p *Policy) eachProfile(principal Principal, chosen []string, do func(profile *Profile, operators bool)) bool {
+func (p *Policy) eachProfile(principal Principal, chosen []string,
+	do func(profile *Profile, operators bool)) bool {
 	known := true
 	one := func(name string, operators bool) {
 		if name == "" {

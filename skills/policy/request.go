@@ -78,11 +78,13 @@ type Grant struct {
 	Decision Decision
 	RuleID   string   // the reason code, a word of the reference's
 	Evidence Evidence // of a direct command; empty when there was none
-	Warning  string   // what enforcement would have said; also with Allowed, when only the release of the output or, in mode disabled, the confirmation of tier user is missing
-	WouldBe  Code     // the code of that refusal; empty when Warning is
-	Entry    Entry    // of a run
-	Release  Release
-	Target   Target   // of a run
-	Args     []string // of a run: those to pass on
-	CDP      string   // of a run that holds a lease: the endpoint
+	// what enforcement would have said; also with Allowed, when only the release of the output or, in mode
+	// disabled, the confirmation of tier user is missing
+	Warning string
+	WouldBe Code  // the code of that refusal; empty when Warning is
+	Entry   Entry // of a run
+	Release Release
+	Target  Target   // of a run
+	Args    []string // of a run: those to pass on
+	CDP     string   // of a run that holds a lease: the endpoint
 }

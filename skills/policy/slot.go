@@ -50,7 +50,8 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 			return nil, &SlotError{key + " is not a non-empty string"}
 		}
 	}
-	for _, key := range []string{"subject", "eventId", "valueDigest", "slotDigest", "snapshotDigest", "targetPath"} {
+	for _, key := range []string{"subject", "eventId", "valueDigest", "slotDigest", "snapshotDigest",
+		"targetPath"} {
 		if value, present := fields[key]; present && !optionalText(key, value) {
 			return nil, &SlotError{key + " does not have its type"}
 		}

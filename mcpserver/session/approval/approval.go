@@ -76,7 +76,8 @@ type refusals struct {
 
 // New returns an Approver whose tokens no other one accepts.
 func New() *Approver {
-	a := &Approver{used: map[string]time.Time{}, declined: map[script]refusals{}, pending: map[script]map[string]time.Time{}}
+	a := &Approver{used: map[string]time.Time{}, declined: map[script]refusals{},
+		pending: map[script]map[string]time.Time{}}
 	rand.Read(a.key[:])
 	return a
 }

@@ -13,16 +13,20 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// Capabilities returns what the machine offers. It waits for the detection of the sandbox where scripts can run at all.
+// Capabilities returns what the machine offers. It waits for the detection of the sandbox where scripts can
+// run at all.
 func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.CapabilitySnapshot, error) {
 	mode, facts := s.Policies.Mode(0), s.Facts
-	out := &cfharness.CapabilitySnapshot{Type: cfharness.TypeCapabilities, At: provenance.Stamp(at), CFC: cfharness.CapabilityCFC{
-		Mode: mode.String(), AbsenceBehavior: absenceBehavior(mode), SubstrateStatus: s.substrateStatus(mode),
-		Mounts:          cfharness.CapabilityMounts{Workspace: s.workspaceMount()},
-		ProtectedXattrs: cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"},
-	}}
+	out := &cfharness.CapabilitySnapshot{Type: cfharness.TypeCapabilities, At: provenance.Stamp(at),
+		CFC: cfharness.CapabilityCFC{
+			Mode: mode.String(), AbsenceBehavior: absenceBehavior(mode),
+			SubstrateStatus: s.substrateStatus(mode),
+			Mounts:          cfharness.CapabilityMounts{Workspace: s.workspaceMount()},
+			ProtectedXattrs: cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"},
+		}}
 	if facts.Manifest != nil {
-		out.CFC.RunManifest = cfharness.CapabilityManifest{Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath}
+		out.CFC.RunManifest = cfharness.CapabilityManifest{Present: true, Type: cfharness.TypeRunManifest,
+			Path: facts.ManifestPath}
 	}
 	description, err := s.describeSandbox(ctx)
 	if err != nil {
@@ -37,7 +41,8 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 		}
 		out.Commands = append(out.Commands, cfharness.NamedCommand{Name: name, CapabilityCommand: command})
 	}
-	slices.SortFunc(out.CFC.Mounts.HostBinds, func(a, b cfharness.CapabilityMount) int { return strings.Compare(a.HostPath, b.HostPath) })
+	slices.SortFunc(out.CFC.Mounts.HostBinds,
+		func(a, b cfharness.CapabilityMount) int { return strings.Compare(a.HostPath, b.HostPath) })
 	return out, nil
 }
 
@@ -46,7 +51,8 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 // Errors: those of ctx.
 func (s *Source) describeSandbox(ctx context.Context) (*cfharness.SandboxDescription, error) {
 	limits := s.Limits.WithDefaults()
-	d := &cfharness.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.TmpDir, Skillsd: &cfharness.SandboxExtension{Limits: Limits(limits)}}
+	d := &cfharness.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.TmpDir,
+		Skillsd: &cfharness.SandboxExtension{Limits: Limits(limits)}}
 	if s.workspaceMount().Present {
 		d.DefaultWorkingDirectory = sandbox.WorkspaceDir
 	}
@@ -89,7 +95,9 @@ func commandNames() []string {
 // Directories that the sandbox mounts for the interpreter besides /usr are added to mounts once.
 //
 // Errors: those of ctx.
-func (s *Source) probe(ctx context.Context, name string, needed bool, mounts *cfharness.CapabilityMounts) (cfharness.CapabilityCommand, error) {
+func (s *Source) probe(
+	ctx context.Context, name string, needed bool, mounts *cfharness.CapabilityMounts,
+) (cfharness.CapabilityCommand, error) {
 	var absent cfharness.CapabilityCommand
 	if needed {
 		found, err := s.Interpreter(ctx, name)
@@ -100,7 +108,8 @@ func (s *Source) probe(ctx context.Context, name string, needed bool, mounts *cf
 			return absent, nil
 		}
 		for _, dir := range found.Mounts {
-			mount := cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), HostPath: dir, SandboxPath: dir}
+			mount := cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO),
+				HostPath: dir, SandboxPath: dir}
 			if !slices.Contains(mounts.HostBinds, mount) {
 				mounts.HostBinds = append(mounts.HostBinds, mount)
 			}
@@ -138,7 +147,8 @@ func (s *Source) neededRuntimes(ctx context.Context) map[string]bool {
 // Limits returns limits as records have them.
 func Limits(l sandbox.Limits) cfharness.RunLimits {
 	return cfharness.RunLimits{
-		TimeoutMS: l.Timeout.Milliseconds(), MemoryBytes: l.Memory, PIDs: l.PIDs, FileBytes: l.File, OutputBytes: l.Output,
-		CPUMS: l.CPU.Milliseconds(), Files: l.Files, ScratchBytes: l.Scratch, Inodes: l.Inodes,
+		TimeoutMS: l.Timeout.Milliseconds(), MemoryBytes: l.Memory, PIDs: l.PIDs, FileBytes: l.File,
+		OutputBytes: l.Output,
+		CPUMS:       l.CPU.Milliseconds(), Files: l.Files, ScratchBytes: l.Scratch, Inodes: l.Inodes,
 	}
 }

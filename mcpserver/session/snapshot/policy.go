@@ -27,7 +27,8 @@ func (s *Source) Policy(ctx context.Context) *cfharness.PolicySnapshot {
 	p.RunManifest = manifestFacts(facts)
 	p.PromptSlot.BindingSource = "absent"
 	if facts.Slot != nil {
-		p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: stringify(facts.Slot)}
+		p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options",
+			Binding: stringify(facts.Slot)}
 	}
 	p.Subagents = subagents(s.Policies.Profiles())
 	for _, entry := range cfg.Allowlist.Entries() {
@@ -36,7 +37,9 @@ func (s *Source) Policy(ctx context.Context) *cfharness.PolicySnapshot {
 			p.SkillScripts.AllowedScripts = append(p.SkillScripts.AllowedScripts, script)
 		}
 	}
-	p.Substrate = &cfharness.SnapshotSubstrate{ProtectedXattrs: &cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"}}
+	p.Substrate = &cfharness.SnapshotSubstrate{
+		ProtectedXattrs: &cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"},
+	}
 	p.Skillsd = s.policyExtension(ctx, cfg)
 	return p
 }
@@ -76,7 +79,8 @@ func (s *Source) parentTools(of Start) cfharness.SnapshotTools {
 			tools.AllowedToolIDs = append(tools.AllowedToolIDs, tool)
 		}
 	}
-	if all := s.Policies.Config().Tools; len(all) == len(tools.AllowedToolIDs) && slices.Contains(all, ToolRun) {
+	if all := s.Policies.Config().Tools; len(all) == len(tools.AllowedToolIDs) &&
+		slices.Contains(all, ToolRun) {
 		tools.Allowance = "all-builtins"
 	}
 	return tools
@@ -86,7 +90,8 @@ func (s *Source) parentTools(of Start) cfharness.SnapshotTools {
 func subagents(profiles []policy.Profile) (out cfharness.SnapshotSubagents) {
 	for _, p := range profiles {
 		out.AllowedProfiles = append(out.AllowedProfiles, p.Name)
-		config := cfharness.ProfileConfig{Profile: p.Name, AllowedToolIDs: listOf(p.Tools), AllowedSkills: listOf(p.Skills), ExecutionTarget: string(p.Target)}
+		config := cfharness.ProfileConfig{Profile: p.Name, AllowedToolIDs: listOf(p.Tools),
+			AllowedSkills: listOf(p.Skills), ExecutionTarget: string(p.Target)}
 		if p.Scripts != nil {
 			scripts := provenance.List[cfharness.AllowedScript]{}
 			for _, spec := range p.Scripts {
@@ -111,7 +116,8 @@ func listOf(list []string) *provenance.List[string] {
 // policyExtension is what the reference's snapshot has no place for.
 func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharness.PolicyExtension {
 	x := &cfharness.PolicyExtension{
-		OperatorProfile: cfg.Profile, Release: string(cfg.Release), AllowedTools: "enforce", HostTarget: cfg.HostTarget, PromptSlotRole: string(cfg.Role),
+		OperatorProfile: cfg.Profile, Release: string(cfg.Release), AllowedTools: "enforce",
+		HostTarget: cfg.HostTarget, PromptSlotRole: string(cfg.Role),
 	}
 	if cfg.AllowedToolsAdvisory {
 		x.AllowedTools = "advisory"
@@ -123,7 +129,8 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 	x.SkillsRoots = rootsOf(snapshot)
 	about := slices.Clone(s.Preload)
 	for _, sk := range s.Preload {
-		loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest, ActivationSource: cfharness.SourcePreload}
+		loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest,
+			ActivationSource: cfharness.SourcePreload}
 		if index, err := sk.Index(ctx); err == nil {
 			loaded.TreeDigest = index.TreeDigest
 		}
@@ -141,9 +148,12 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 
 func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) cfharness.AllowlistEntry {
 	return cfharness.AllowlistEntry{
-		Skill: e.Skill, Path: e.Path, Pin: e.Pin, Tree: e.Tree, StartTree: tree, Network: e.Network, Env: e.Env, Secrets: e.Secrets,
-		Release: string(cmp.Or(e.Release, cfg.Release)), Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
-		Target: string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution), Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
+		Skill: e.Skill, Path: e.Path, Pin: e.Pin, Tree: e.Tree, StartTree: tree, Network: e.Network,
+		Env: e.Env, Secrets: e.Secrets,
+		Release: string(cmp.Or(e.Release, cfg.Release)),
+		Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
+		Target:  string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution),
+		Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
 	}
 }
 
@@ -151,18 +161,22 @@ func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) cfhar
 func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.RegistryRoot]) {
 	for _, root := range snapshot.Roots {
 		roots = append(roots, cfharness.RegistryRoot{
-			Path: root.Dir, SandboxPath: path.Join(SandboxSkills, root.Prefix), Tier: root.Tier.String(), Prefix: root.Prefix})
+			Path: root.Dir, SandboxPath: path.Join(SandboxSkills, root.Prefix), Tier: root.Tier.String(),
+			Prefix: root.Prefix})
 	}
 	return roots
 }
 
 // trustDiagnostics are what a scan found that bears on trust: of the roots, such as a skill that lost
 // its place to another, and of the skills that are preloaded or may run.
-func trustDiagnostics(ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill) (out provenance.List[cfharness.TrustDiagnostic]) {
+func trustDiagnostics(
+	ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill,
+) (out provenance.List[cfharness.TrustDiagnostic]) {
 	add := func(skill string, diagnostics []skills.Diagnostic) {
 		for _, d := range diagnostics {
 			if len(out) < maxTrust {
-				out = append(out, cfharness.TrustDiagnostic{Skill: skill, Severity: d.Severity.String(), Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
+				out = append(out, cfharness.TrustDiagnostic{Skill: skill, Severity: d.Severity.String(),
+					Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
 			}
 		}
 	}

@@ -32,12 +32,14 @@ func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillR
 		}
 		if err != nil {
 			// It is being changed, or cannot be read: its SKILL.md is recorded without the other files.
-			index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning, Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: "its files could not be indexed"}}}
+			index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning,
+				Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: "its files could not be indexed"}}}
 		}
 		out.Skills = append(out.Skills, registrySkill(sk, index))
 	}
 	for _, sk := range snapshot.Shadowed {
-		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed, cfharness.RegistrySkillShadow{Path: sk.Path, SkillDir: HostPath(sk, ""), Digest: sk.Digest})
+		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed,
+			cfharness.RegistrySkillShadow{Path: sk.Path, SkillDir: HostPath(sk, ""), Digest: sk.Digest})
 	}
 	return out, nil
 }
@@ -61,12 +63,14 @@ func frontmatterOf(sk *skills.Skill) (plain, whole json.RawMessage) {
 func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkill {
 	plain, whole := frontmatterOf(sk)
 	out := cfharness.RegistrySkill{
-		Name: sk.Name(), Description: sk.Description(), SkillPath: HostPath(sk, sk.File), SkillDir: HostPath(sk, ""),
+		Name: sk.Name(), Description: sk.Description(), SkillPath: HostPath(sk, sk.File),
+		SkillDir:    HostPath(sk, ""),
 		SandboxPath: SandboxPath(sk, sk.File), SandboxSkillDir: SandboxPath(sk, ""), Digest: sk.Digest,
 		Frontmatter: plain,
 		Skillsd: &cfharness.RegistrySkillExtension{
 			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: whole,
-			Verdict: &cfharness.RegistryVerdict{Strict: sk.Verdict.Strict, Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
+			Verdict: &cfharness.RegistryVerdict{Strict: sk.Verdict.Strict,
+				Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
 		},
 	}
 	all := append(append([]skills.Diagnostic{}, sk.Diagnostics...), index.Diagnostics...)
@@ -79,14 +83,17 @@ func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkil
 
 func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryResource {
 	out := cfharness.RegistryResource{
-		Path: r.Path, Kind: string(r.Kind), ResourcePath: HostPath(sk, r.Path), SandboxResourcePath: SandboxPath(sk, r.Path),
-		SizeBytes: r.Size, Digest: r.Digest, ContentKind: "binary", Skillsd: &cfharness.RegistryResourceExtension{MIMEType: r.MIMEType},
+		Path: r.Path, Kind: string(r.Kind), ResourcePath: HostPath(sk, r.Path),
+		SandboxResourcePath: SandboxPath(sk, r.Path),
+		SizeBytes:           r.Size, Digest: r.Digest, ContentKind: "binary",
+		Skillsd: &cfharness.RegistryResourceExtension{MIMEType: r.MIMEType},
 	}
 	if r.Text {
 		out.ContentKind = "text"
 	}
 	if r.Script != nil {
-		out.Script = &cfharness.RegistryScript{Executable: r.Script.Executable, Runtime: r.Script.ReferenceRuntime()}
+		out.Script = &cfharness.RegistryScript{Executable: r.Script.Executable,
+			Runtime: r.Script.ReferenceRuntime()}
 		if r.Script.Shebang != "" {
 			out.Script.Shebang = "#!" + r.Script.Shebang
 		}
@@ -98,14 +105,18 @@ func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryRe
 
 // diagnosticsOf divides diagnostics into those of the reference's shape and those it has no place
 // for: infos, and lines.
-func diagnosticsOf(all []skills.Diagnostic) (plain provenance.List[cfharness.RegistryDiagnostic], extended []cfharness.ExtendedDiagnostic) {
+func diagnosticsOf(
+	all []skills.Diagnostic,
+) (plain provenance.List[cfharness.RegistryDiagnostic], extended []cfharness.ExtendedDiagnostic) {
 	for _, d := range all {
 		severity := d.Severity.String()
 		if severity != "info" {
-			plain = append(plain, cfharness.RegistryDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path})
+			plain = append(plain, cfharness.RegistryDiagnostic{Severity: severity, Code: string(d.Code),
+				Detail: d.Detail, Path: d.Path})
 		}
 		if severity == "info" || d.Line > 0 {
-			extended = append(extended, cfharness.ExtendedDiagnostic{Severity: severity, Code: string(d.Code), Detail: d.Detail, Path: d.Path, Line: d.Line})
+			extended = append(extended, cfharness.ExtendedDiagnostic{Severity: severity, Code: string(d.Code),
+				Detail: d.Detail, Path: d.Path, Line: d.Line})
 		}
 	}
 	return plain, extended

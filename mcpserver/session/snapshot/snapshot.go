@@ -52,10 +52,12 @@ type Facts struct {
 	ManifestPath  string                 // where it was read from, on this machine
 	Slot          json.RawMessage        // the operator's binding for the whole process; nil for none
 	WorkspacePath string                 // of the granted workspace, on this machine
-	KeepsShown    int64                  // bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
+	// bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
+	KeepsShown int64
 	// Command returns the path of a command of this machine, empty when there is none. Optional.
 	Command func(name string) string
-	// Enforces says, once there is a sandbox, how it enforces the limits of memory and of processes. Optional.
+	// Enforces says, once there is a sandbox, how it enforces the limits of memory and of processes.
+	// Optional.
 	Enforces func() (memory, processes string)
 }
 
@@ -104,9 +106,11 @@ func manifestFacts(facts Facts) cfharness.SnapshotManifest {
 		return cfharness.SnapshotManifest{}
 	}
 	return cfharness.SnapshotManifest{
-		Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath, Source: cfharness.RunManifestSource,
-		WishID: m.WishID, ParentWishID: m.ParentWishID, DispatchClass: m.DispatchClass, CapabilityProfile: m.CapabilityProfile,
-		Mode: m.Mode, LabelSource: m.LabelSource, PromptSlotPresent: new(m.PromptSlot != nil),
+		Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath,
+		Source: cfharness.RunManifestSource,
+		WishID: m.WishID, ParentWishID: m.ParentWishID, DispatchClass: m.DispatchClass,
+		CapabilityProfile: m.CapabilityProfile,
+		Mode:              m.Mode, LabelSource: m.LabelSource, PromptSlotPresent: new(m.PromptSlot != nil),
 	}
 }
 
@@ -134,7 +138,8 @@ func PublicSlot(facts Facts) json.RawMessage {
 		ValueDigest    json.RawMessage      `json:"valueDigest,omitempty"`
 		SlotDigest     json.RawMessage      `json:"slotDigest,omitempty"`
 		SnapshotDigest json.RawMessage      `json:"snapshotDigest,omitempty"`
-	}{cfharness.TypePromptSlot, cfharness.OperatorSource(manifest), slot["role"], slot["kernelName"], slot["surface"],
+	}{cfharness.TypePromptSlot, cfharness.OperatorSource(manifest), slot["role"], slot["kernelName"],
+		slot["surface"],
 		slot["eventId"], slot["valueDigest"], slot["slotDigest"], slot["snapshotDigest"]})
 }
 
@@ -142,10 +147,12 @@ func PublicSlot(facts Facts) json.RawMessage {
 func (s *Source) workspaceMount() cfharness.CapabilityMount {
 	ws := s.Workspace
 	if ws.Mode != "" && ws.Mode != sandbox.WorkspaceNone {
-		return cfharness.CapabilityMount{Present: true, Mode: string(ws.Mode), HostPath: s.Facts.WorkspacePath, SandboxPath: sandbox.WorkspaceDir}
+		return cfharness.CapabilityMount{Present: true, Mode: string(ws.Mode),
+			HostPath: s.Facts.WorkspacePath, SandboxPath: sandbox.WorkspaceDir}
 	}
 	if s.ClientWorkspace {
-		return cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO), SandboxPath: sandbox.WorkspaceDir}
+		return cfharness.CapabilityMount{Present: true, Mode: string(sandbox.WorkspaceRO),
+			SandboxPath: sandbox.WorkspaceDir}
 	}
 	return cfharness.CapabilityMount{}
 }
