@@ -15,8 +15,8 @@ import (
 // askApproval names the one input request of a call that needs an approval.
 const askApproval = "approval"
 
-// fieldDecision is the one field of the form, and what it can say. Clients show the values as they are;
-// a yes or no would read as an answer to the whole question.
+// fieldDecision is the one field of the form; the others are its values. Clients show the values as they are;
+// yes or no would read as an answer to the whole question.
 const (
 	fieldDecision   = "decision"
 	decisionOnce    = "Run it this once"
@@ -56,7 +56,7 @@ func answerOf(request mcp.CallToolRequest) *session.Answer {
 	}
 	result := server.ElicitationResponse(request.Params.InputResponses, askApproval)
 	if result == nil {
-		return &session.Answer{State: request.Params.RequestState, Action: string(mcp.ElicitationResponseActionCancel)}
+		return canceled(request.Params.RequestState)
 	}
 	return formAnswer(request.Params.RequestState, result)
 }
@@ -88,9 +88,13 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)}, Params: elicitation(q),
 	})
 	if err != nil || result == nil {
-		return &session.Answer{State: q.State, Action: string(mcp.ElicitationResponseActionCancel)}
+		return canceled(q.State)
 	}
 	return formAnswer(q.State, result)
+}
+
+func canceled(state string) *session.Answer {
+	return &session.Answer{State: state, Action: string(mcp.ElicitationResponseActionCancel)}
 }
 
 var errTooLate = errors.New("the user did not answer in time")

@@ -2,7 +2,7 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -23,11 +23,12 @@ const (
 	metaNext   = "skillsd/next"   // URI of the part that follows
 )
 
-// artifactTemplate describes the artifacts. They stand in no list: a list must not change because
+// artifactTemplate describes the artifacts. No list holds them: a list must not change because
 // of calls, and each session has its own.
 func artifactTemplate() mcp.ResourceTemplate {
 	return mcp.NewResourceTemplate(artifactTemplateURI, "Session artifact",
-		mcp.WithTemplateDescription("A file of this session's record, such as skill-activations.json or events.jsonl, or a released output of a script. "+
+		mcp.WithTemplateDescription("A file of this session's record, such as skill-activations.json or "+
+			"events.jsonl, or a released output of a script. "+
 			"Over HTTP add ?activation=HANDLE, the handle that load_skill returned. "+
 			"Long ones come in parts: _meta[\""+metaNext+"\"] is the URI of the part that follows."))
 }
@@ -42,13 +43,7 @@ func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string
 	if artifact.Next != "" {
 		meta[metaNext] = artifact.Next
 	}
-	var contents mcp.ResourceContents
-	if artifact.Text {
-		contents = mcp.TextResourceContents{URI: uri, MIMEType: artifact.MIMEType, Text: string(artifact.Data), Meta: meta}
-	} else {
-		contents = mcp.BlobResourceContents{URI: uri, MIMEType: artifact.MIMEType, Blob: base64.StdEncoding.EncodeToString(artifact.Data), Meta: meta}
-	}
-	result := mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}
+	result := resourceResult(uri, artifact.MIMEType, artifact.Data, artifact.Text, meta)
 	if modern {
 		// Each call can change an artifact. Older revisions know no such hint.
 		result.SetCacheHints(0, mcp.CacheScopePrivate)
@@ -56,16 +51,15 @@ func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string
 	return result, nil
 }
 
-// completeArtifact returns the names that start with value of files the caller's session can have.
-func (s *Server) completeArtifact(ctx context.Context, method string, meta map[string]any, value string) (names []string) {
+// completeArtifact returns the names, among those of files that the caller's session can have, that start
+// with value.
+func (s *Server) completeArtifact(
+	ctx context.Context, method string, meta map[string]any, value string,
+) []string {
 	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
 		return nil
 	}
-	for _, name := range s.cfg.Sessions.ArtifactNames(ctx, call) {
-		if strings.HasPrefix(name, value) {
-			names = append(names, name)
-		}
-	}
-	return names
+	names := slices.Clone(s.cfg.Sessions.ArtifactNames(ctx, call))
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, value) })
 }

@@ -26,10 +26,11 @@ const (
 	metaLease      = "skillsd/browser-lease"
 )
 
-// localPrincipal is who speaks on stdio: the process's own user, whose evidence counts.
+// localPrincipal is the user of the process, who speaks on stdio and whose evidence counts.
 var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 
-// LocalPrincipal is who speaks on stdio, and to a command of the same user that does what a tool does.
+// LocalPrincipal returns the principal who speaks on stdio, and to a command of the same user that does what
+// a tool does.
 func LocalPrincipal() policy.Principal { return localPrincipal }
 
 // callOf gathers what is known of a request besides its arguments.
@@ -42,11 +43,12 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	}
 	codex, _ := meta["x-codex-turn-metadata"].(map[string]any)
 	call := session.Call{
-		Method:        method,
-		Principal:     principal,
-		Client:        clip(strings.TrimSpace(client.Info.Name + " " + client.Info.Version)),
-		Protocol:      client.Version,
-		ToolCallID:    clip(firstText(meta[metaToolCallID], meta["claudecode/toolUseId"], meta["callId"], id)),
+		Method:    method,
+		Principal: principal,
+		Client:    clip(strings.TrimSpace(client.Info.Name + " " + client.Info.Version)),
+		Protocol:  client.Version,
+		ToolCallID: clip(firstText(
+			meta[metaToolCallID], meta["claudecode/toolUseId"], meta["callId"], id)),
 		Remote:        remote,
 		ClientSession: firstText(meta[metaSession], meta["threadId"], meta["sessionId"]),
 		Turn:          clip(firstText(meta["turn_id"], meta["turnId"], codex["turn_id"])),
@@ -115,7 +117,8 @@ func evidence(call *session.Call, meta map[string]any) error {
 	}
 	if labels := raw(metaInputLabels); labels != nil {
 		if call.InputLabels, err = cfharness.ParseInputLabels(labels); err != nil {
-			return invalidArguments(err.Error(), "send {version: 1, entries: [{path, label}]} in _meta, or none")
+			return invalidArguments(err.Error(),
+				"send {version: 1, entries: [{path, label}]} in _meta, or none")
 		}
 	}
 	if lease := raw(metaLease); lease != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// changes tells whether lists differ for those who see a part of the catalogue. When something
-// changes that is hidden from them they must not learn even that. It is safe for concurrent use.
+// changes reports whether lists differ for clients that see a part of the catalogue. Such a client must not
+// even learn that something changed that is hidden from it. It is safe for concurrent use.
 type changes struct {
 	server *Server
 	scope  scope
 
 	mu   sync.Mutex
-	told map[string]listing // by method of the notification
+	last map[string]listing // by method of the notification
 }
 
-// listing is what lists are made of for those who see a part.
+// listing is what the lists of a client are made of.
 type listing struct {
 	ready  bool // the first scan is done
 	skills []*skills.Skill
@@ -32,25 +32,29 @@ func (l listing) equal(other listing) bool {
 	})
 }
 
-// changesFor begins to watch what lists show to the client of a request. What it returns reports
-// whether that differs from what it was when it was asked for the same notification before. For those
-// who see all of the catalogue it does not look: every change is theirs.
+// changesFor begins to watch what lists show to the client of a request. The function that it returns reports
+// whether the lists changed since its last call with the same method. For a client that sees all of the
+// catalogue it does not look: such a client may learn of every change.
 func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 	return s.changesOf(s.scopeOf(ctx)).since
 }
 
 func (s *Server) changesOf(sc scope) *changes {
-	c := &changes{server: s, scope: sc, told: map[string]listing{}}
+	c := &changes{server: s, scope: sc, last: map[string]listing{}}
 	now, _ := c.listing()
 	for _, method := range listMethods() {
-		c.told[method] = now
+		c.last[method] = now
 	}
 	return c
 }
 
 // listMethods are the notifications of changed lists.
 func listMethods() []string {
-	return []string{mcp.MethodNotificationToolsListChanged, mcp.MethodNotificationResourcesListChanged, mcp.MethodNotificationPromptsListChanged}
+	return []string{
+		mcp.MethodNotificationToolsListChanged,
+		mcp.MethodNotificationResourcesListChanged,
+		mcp.MethodNotificationPromptsListChanged,
+	}
 }
 
 func (c *changes) listing() (now listing, whole bool) {
@@ -65,7 +69,7 @@ func (c *changes) since(method string) bool {
 	now, whole := c.listing()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.told[method]
-	c.told[method] = now
+	before := c.last[method]
+	c.last[method] = now
 	return whole || !before.equal(now)
 }

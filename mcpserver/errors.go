@@ -25,8 +25,8 @@ type plainText struct {
 }
 
 // toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
-// internal error whose cause only the log sees. A cancelled call is not answered at all, and neither is one
-// of a tool that is not offered, which the wire answers.
+// internal error whose cause goes to the log alone. A cancelled call is not answered here, and neither is a
+// call of a tool that is not offered: the wire answers it.
 func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
@@ -123,11 +123,12 @@ func (s *Server) plain(ctx context.Context, err error) *session.Error {
 		plain = session.Internal(err)
 	}
 	traceFailure(ctx, string(plain.Code))
+	code := slog.String("code", string(plain.Code))
 	switch plain.Code {
 	case session.CodeInternal, session.CodeProvenanceUnavailable:
-		s.cfg.Logger.ErrorContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))
+		s.cfg.Logger.ErrorContext(ctx, "call not served", code, tint.Err(plain.Err))
 	case session.CodeServerBusy:
-		s.cfg.Logger.WarnContext(ctx, "call not served", slog.String("code", string(plain.Code)), tint.Err(plain.Err))
+		s.cfg.Logger.WarnContext(ctx, "call not served", code, tint.Err(plain.Err))
 	case session.CodeSandboxUnavailable:
 		s.cfg.Logger.WarnContext(ctx, "script not run", tint.Err(plain.Err))
 	}

@@ -38,7 +38,9 @@ func extensions() map[string]any {
 }
 
 // permit asks the policy about a call that reads the catalogue.
-func (s *Server) permit(ctx context.Context, method string, meta map[string]any, about session.PermitRequest) error {
+func (s *Server) permit(
+	ctx context.Context, method string, meta map[string]any, about session.PermitRequest,
+) error {
 	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
 		return err
@@ -109,7 +111,9 @@ func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
 
 // skillPage returns the listed entries whose URI follows after, at most one page, and the URI to
 // continue after if there may be more.
-func (s *Server) skillPage(ctx context.Context, v *visible, after string) (page []json.RawMessage, next string, err error) {
+func (s *Server) skillPage(
+	ctx context.Context, v *visible, after string,
+) (page []json.RawMessage, next string, err error) {
 	rest := following(v.entries(), after, uriOf)
 	page = []json.RawMessage{}
 	for size, last := 0, after; ; {
@@ -145,7 +149,7 @@ func (s *Server) skillPage(ctx context.Context, v *visible, after string) (page 
 // entries returns the entries of some skills, made in parallel. A skill that is too large for the list
 // is not read and has none; one whose files cannot be read has none and costs the others nothing.
 //
-// Errors: those of ctx.
+// Errors: ctx.
 func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, error) {
 	entries := make([]*entry, len(listed))
 	var missing errgroup.Group
@@ -160,7 +164,8 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 			}
 			made, err := s.entry(ctx, b)
 			if err != nil && ctx.Err() == nil {
-				s.cfg.Logger.WarnContext(ctx, "skill not listed", slog.String("skill", b.skill.Path), tint.Err(err))
+				path := slog.String("skill", b.skill.Path)
+				s.cfg.Logger.WarnContext(ctx, "skill not listed", path, tint.Err(err))
 			}
 			entries[i] = made
 			return ctx.Err()

@@ -47,14 +47,16 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 
 // directory returns the direct children of a directory, in byte order of URI.
 //
-// Errors: *session.Error; those of ctx.
-func (s *Server) directory(ctx context.Context, snapshot *skills.Snapshot, uri string) ([]mcp.Resource, error) {
+// Errors: *session.Error, ctx.
+func (s *Server) directory(
+	ctx context.Context, snapshot *skills.Snapshot, uri string,
+) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
 		return nil, &session.Error{
 			Code:    session.CodeResourceNotFound,
 			Message: fmt.Sprintf("%q %s", clip(uri), what),
-			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last segment, " +
-				"or of one below it",
+			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last " +
+				"segment, or of one below it",
 		}
 	}
 	path, err := skills.ParseURI(uri)
@@ -126,6 +128,6 @@ func filesIn(sk *skills.Skill, index *skills.Index, dir string) (children []mcp.
 }
 
 func directoryResource(in, name string) mcp.Resource {
-	// The URI of a directory is written like that of a file of a skill.
+	// The URI of a directory is written as if it were a file of a skill.
 	return mcp.Resource{URI: (&skills.Skill{Path: in}).URI(name), Name: name, MIMEType: mimeDirectory}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/redact"
 )
 
-// progressEvery is how often a running script tells its client that it still runs.
+// progressEvery is the interval of progress notifications of a running script.
 const progressEvery = 15 * time.Second
 
 // answer is what a tool answers.
@@ -29,10 +29,13 @@ type answer struct {
 	asks *mcp.CallToolResult
 }
 
-// tool puts around the handler of a tool what all of them have: the error table, the records of the call if
-// the client asks for them, and the removal of declared secrets. Secrets are removed from every error and
-// from every result that shows no file: the bytes of a file are what their digests say.
-func (s *Server) tool(handle func(context.Context, mcp.CallToolRequest) (answer, error)) server.ToolHandlerFunc {
+// toolHandler answers the calls of one tool.
+type toolHandler func(context.Context, mcp.CallToolRequest) (answer, error)
+
+// tool puts around a handler what all tools have: the error table, the records of the call if the client
+// asks for them, and the removal of declared secrets. Secrets are removed from every error and from every
+// result that shows no file: the bytes of a file must be those that its digest names.
+func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, recorder := asksRecords(ctx, fieldsOf(request.Params.Meta))
 		made, err := handle(ctx, request)
@@ -67,8 +70,12 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 		return answer{}, err
 	}
 	if args.FilePath != "" {
-		file := ReadArgs{Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)), Activation: args.Activation}
-		return s.readFile(ctx, request, file)
+		return s.readFile(ctx, request, ReadArgs{
+			Skill:      args.Name,
+			Path:       args.FilePath,
+			MaxBytes:   new(int64(MaxReadBytes)),
+			Activation: args.Activation,
+		})
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
@@ -81,7 +88,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	text := renderLoaded(loaded, obstacle(ctx, ses, call, loaded.Skill))
+	text := renderLoaded(loaded, whyNotRunnable(ctx, ses, call, loaded.Skill))
 	return answer{text: text, output: loaded.Output}, nil
 }
 
@@ -122,17 +129,20 @@ func checkRead(args ReadArgs) (most int64, err error) {
 		return 0, err
 	}
 	if args.Path == "" {
-		return 0, invalidArguments(`argument "path" is missing or empty`, "send the path of a file, relative to the skill")
+		return 0, invalidArguments(`argument "path" is missing or empty`,
+			"send the path of a file, relative to the skill")
 	}
 	most = DefaultReadBytes
 	if args.MaxBytes != nil {
 		most = *args.MaxBytes
 	}
 	if most < 0 || most > MaxReadBytes {
-		return 0, invalidArguments(fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, MaxReadBytes), "send a number in that range, or leave it out")
+		return 0, invalidArguments(fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, MaxReadBytes),
+			"send a number in that range, or leave it out")
 	}
 	if args.Offset < 0 {
-		return 0, invalidArguments(`argument "offset" must not be negative`, "send the offset that the end of a cut text names")
+		return 0, invalidArguments(`argument "offset" must not be negative`,
+			"send the offset that the end of a cut text names")
 	}
 	return most, nil
 }
@@ -195,7 +205,8 @@ func checkRun(args RunArgs) error {
 	}
 	switch {
 	case args.Path == "":
-		return invalidArguments(`argument "path" is missing or empty`, "send the path of a script below scripts/")
+		return invalidArguments(`argument "path" is missing or empty`,
+			"send the path of a script below scripts/")
 	case args.TimeoutMs != nil && (*args.TimeoutMs < 1 || *args.TimeoutMs > MaxTimeoutMs):
 		return invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, MaxTimeoutMs),
 			"send a number in that range, or leave it out")
@@ -207,7 +218,9 @@ func checkRun(args RunArgs) error {
 }
 
 // open waits for the first scan and returns the session of a tool call with what is known of it.
-func (s *Server) open(ctx context.Context, request mcp.CallToolRequest, handle string) (*session.Session, session.Call, error) {
+func (s *Server) open(
+	ctx context.Context, request mcp.CallToolRequest, handle string,
+) (*session.Session, session.Call, error) {
 	if err := s.scanned(ctx); err != nil {
 		return nil, session.Call{}, err
 	}
@@ -227,8 +240,11 @@ func fieldsOf(meta *mcp.Meta) map[string]any {
 	return meta.AdditionalFields
 }
 
-// reportProgress sends a progress notification now and every progressEvery until stop.
-func (s *Server) reportProgress(ctx context.Context, call *session.Call, token mcp.ProgressToken) (stop func()) {
+// reportProgress sends a progress notification at once, at every message of the call and every progressEvery,
+// until stop.
+func (s *Server) reportProgress(
+	ctx context.Context, call *session.Call, token mcp.ProgressToken,
+) (stop func()) {
 	messages := make(chan string, 4)
 	call.Progress = func(message string) {
 		for {

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -42,7 +41,7 @@ func (s *Server) overrides() wire.Methods {
 }
 
 // edge puts around each method what all of them have: its span, the records of the call if the client
-// asks for them, and the error table.
+// asks for them, and the error table. It changes methods.
 func (s *Server) edge(methods wire.Methods) wire.Methods {
 	for name, handle := range methods {
 		methods[name] = func(ctx context.Context, r *wire.Request) (any, error) {
@@ -69,8 +68,11 @@ func (s *Server) edge(methods wire.Methods) wire.Methods {
 	return s.trace.traced(methods)
 }
 
-// withRecords adds records to the _meta of a result, or to that of an error's data, behind its other keys.
-func (s *Server) withRecords(ctx context.Context, result any, err error, records *cfharness.CallRecords) (any, error) {
+// withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other
+// keys.
+func (s *Server) withRecords(
+	ctx context.Context, result any, err error, records *cfharness.CallRecords,
+) (any, error) {
 	switch made := result.(type) {
 	case mcp.ReadResourceResult:
 		made.EnsureResultMeta().SetMetaField(metaRecords, records)
@@ -87,7 +89,7 @@ func (s *Server) withRecords(ctx context.Context, result any, err error, records
 	meta, metaErr := provenance.Encode(map[string]any{metaRecords: records})
 	switch {
 	case metaErr != nil:
-		s.cfg.Logger.ErrorContext(ctx, "records of a call not sent", slog.String("method", metaRecords), tint.Err(metaErr))
+		s.cfg.Logger.ErrorContext(ctx, "records of a call not sent", tint.Err(metaErr))
 	case dataErr == nil && len(data) >= len(`{"a":0}`) && data[0] == '{':
 		data = append(data[:len(data)-1], `,"_meta":`...)
 		failure.Data = json.RawMessage(append(append(data, meta...), '}'))
@@ -128,7 +130,9 @@ func encodeCursor(last string) mcp.Cursor {
 
 // position returns where an element of a sorted list has a key, or would have it.
 func position[T any](all []T, key string, of func(T) string) (at int, found bool) {
-	return slices.BinarySearchFunc(all, key, func(element T, key string) int { return strings.Compare(of(element), key) })
+	return slices.BinarySearchFunc(all, key, func(element T, key string) int {
+		return strings.Compare(of(element), key)
+	})
 }
 
 // following returns the elements of a sorted list that follow a key.

@@ -30,9 +30,8 @@ type prompt struct {
 }
 
 // promptsOf returns a prompt for every skill that users may invoke, in byte order of name. Names
-// are unique: that of the skill where no other skill has it for a name or a path, else the path
-// with ":" for "/", else, where a directory's own name holds a ":" and makes that ambiguous, the
-// path.
+// are unique: the skill's name if no other skill has it as a name or a path, else the path
+// with ":" for "/", or the path itself if a ":" in a directory's own name makes that ambiguous.
 func promptsOf(all []*skills.Skill) []prompt {
 	names, paths, joined := map[string]int{}, map[string]bool{}, map[string]int{}
 	for _, sk := range all {
@@ -57,8 +56,8 @@ func promptsOf(all []*skills.Skill) []prompt {
 	return prompts
 }
 
-// breaksCommand reports characters that would make a skill's name no word of a command line, or
-// like the name made of a path.
+// breaksCommand reports characters that would split a skill's name on a command line, or make it look like
+// a name made of a path.
 func breaksCommand(r rune) bool {
 	return r == ':' || r == '/' || unicode.IsSpace(r) || !unicode.IsGraphic(r)
 }
@@ -74,8 +73,11 @@ func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) 
 	result := mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
 	for i := range result.Prompts {
 		result.Prompts[i] = mcp.Prompt{
-			Name: all[i].name, Description: shorten(all[i].skill.Description()),
-			Arguments: []mcp.PromptArgument{{Name: argumentRequest, Description: "What to do with the skill"}},
+			Name:        all[i].name,
+			Description: shorten(all[i].skill.Description()),
+			Arguments: []mcp.PromptArgument{
+				{Name: argumentRequest, Description: "What to do with the skill"},
+			},
 		}
 	}
 	if len(all) > pageSize {
@@ -84,9 +86,9 @@ func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) 
 	return result, nil
 }
 
-// getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, also one that
-// hides itself from models, and stays loaded for the session. The user's request, when there is
-// one, is a message of its own, so that a skill's text cannot pass for it.
+// getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, even if it
+// hides itself from models, and stays loaded for the session. The user's request, if there is
+// one, is a separate message, so that a skill's text cannot pass for it.
 func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	var params struct {
 		Name      string            `json:"name"`
@@ -103,19 +105,23 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := mcp.GetPromptResult{
-		Description: shorten(loaded.Skill.Description()),
-		Messages:    []mcp.PromptMessage{mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(renderLoaded(loaded, runnable)))},
+	result := mcp.GetPromptResult{Description: shorten(loaded.Skill.Description())}
+	say := func(text string) {
+		message := mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(text))
+		result.Messages = append(result.Messages, message)
 	}
+	say(renderLoaded(loaded, runnable))
 	if request := params.Arguments[argumentRequest]; request != "" {
-		result.Messages = append(result.Messages, mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(s.cfg.Sessions.Secrets().Text(request))))
+		say(s.cfg.Sessions.Secrets().Text(request))
 	}
 	result.Meta = resultMeta(loaded.Output)
 	return result, nil
 }
 
-// openPrompt loads the skill of a prompt for the user, and returns the [obstacle] of its scripts too.
-func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[string]any) (*session.Loaded, func(script string) string, error) {
+// openPrompt loads the skill of a prompt for the user, and returns [whyNotRunnable] for its scripts as well.
+func (s *Server) openPrompt(
+	ctx context.Context, method, name string, meta map[string]any,
+) (*session.Loaded, func(script string) string, error) {
 	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
 		return nil, nil, err
@@ -135,12 +141,17 @@ func (s *Server) openPrompt(ctx context.Context, method, name string, meta map[s
 			Remedy:  "prompts/list has the names",
 		}
 	}
-	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: p.skill.Path, Force: true, Source: cfharness.SourceUser})
+	loaded, err := ses.Activate(ctx, session.ActivateRequest{
+		Call:   call,
+		Skill:  p.skill.Path,
+		Force:  true,
+		Source: cfharness.SourceUser,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	return loaded, obstacle(ctx, ses, call, loaded.Skill), nil
+	return loaded, whyNotRunnable(ctx, ses, call, loaded.Skill), nil
 }

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"strconv"
@@ -17,31 +18,36 @@ import (
 // maxResult is the most characters of a result's text: clients cut longer ones where they please.
 const maxResult = 38_000
 
-// maxRead is the most characters of a file that a result shows, beside what is said of it.
+// maxRead is the most characters of a file that a result shows; the rest of the result describes the file.
 const maxRead = maxResult - 400
 
 // indexShare bounds the file list of a load, so that a skill of thousands of files still shows its
 // instructions.
 const indexShare = 12_000
 
-// grantsNothing stands before every skill's text.
-const grantsNothing = "This is context from a configured skill: policy and the user come first, it grants no tool, and its files load only when read; reads are recorded."
+// grantsNothing precedes every skill's text.
+const grantsNothing = "This is context from a configured skill: policy and the user come first, " +
+	"it grants no tool, and its files load only when read; reads are recorded."
 
-// renderLoaded is the text of load_skill: what it is, then the instructions between two lines that
-// the body cannot forge because their suffix is random, then the files. obstacle says of a script what
-// keeps every call from running it, nothing when nothing does.
-func renderLoaded(l *session.Loaded, obstacle func(script string) string) string {
+// renderLoaded returns the text of load_skill: a header, then the instructions between two lines that
+// the body cannot forge because their suffix is random, then the files. whyNot returns what keeps every
+// call from running a script, or "".
+func renderLoaded(l *session.Loaded, whyNot func(script string) string) string {
 	var b strings.Builder
 	sk := l.Skill
-	fmt.Fprintf(&b, "Skill: %s\nName: %s\nTier: %s\nTree: %s\nActivation: %s (valid until %s)\nBase: %s (in scripts: /skill)\n",
-		sk.Path, oneLine(sk.Name()), sk.Root.Tier, l.Index.TreeDigest, l.Handle, l.Until.UTC().Format(time.RFC3339), baseURI(sk))
+	fmt.Fprintf(&b, "Skill: %s\nName: %s\nTier: %s\n", sk.Path, oneLine(sk.Name()), sk.Root.Tier)
+	fmt.Fprintf(&b, "Tree: %s\n", l.Index.TreeDigest)
+	fmt.Fprintf(&b, "Activation: %s (valid until %s)\n", l.Handle, l.Until.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "Base: %s (in scripts: /skill)\n", baseURI(sk))
 	if l.Known {
-		fmt.Fprintf(&b, "The instructions of this tree were sent earlier in this session and have not changed. Call load_skill with force: true to get them again.\n")
+		b.WriteString("The instructions of this tree were sent earlier in this session and have not " +
+			"changed. Call load_skill with force: true to get them again.\n")
 		return b.String()
 	}
 	b.WriteString(grantsNothing + "\n")
-	index := renderIndex(l.Index, obstacle)
+	index := renderIndex(l.Index, whyNot)
 	boundary := strings.ToLower(rand.Text()[:8])
+	// The index is always shown whole; the body gets what is left after the two boundary lines.
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
 	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)
 	b.WriteString(renderBody(l, room))
@@ -50,7 +56,7 @@ func renderLoaded(l *session.Loaded, obstacle func(script string) string) string
 	return b.String()
 }
 
-// renderBody is the body, or as much of it as fits, after an outline of its headings.
+// renderBody returns the body, or an outline of its headings and as much of the body as fits.
 func renderBody(l *session.Loaded, room int) string {
 	body := validText(l.Body)
 	if utf8.RuneCount(body) <= room {
@@ -60,8 +66,10 @@ func renderBody(l *session.Loaded, room int) string {
 	cut := session.Cut(body, room-utf8.RuneCountInString(outline))
 	first := l.BodyOffset
 	next := first + int64(len(cut))
-	return fmt.Sprintf("%s%s[bytes %d-%d of %d; continue with read_skill_resource {skill: %q, path: %q, offset: %d}]\n",
-		outline, withNewline(string(cut)), first, next, l.Size, l.Skill.Path, l.Skill.File, next)
+	more := fmt.Sprintf("read_skill_resource {skill: %q, path: %q, offset: %d}",
+		l.Skill.Path, l.Skill.File, next)
+	return fmt.Sprintf("%s%s[bytes %d-%d of %d; continue with %s]\n",
+		outline, withNewline(string(cut)), first, next, l.Size, more)
 }
 
 // outlineOf lists the headings of a body that has to be cut.
@@ -87,16 +95,17 @@ func outlineOf(body []byte, room int) string {
 }
 
 // renderIndex lists the files of a skill, at most indexShare characters.
-func renderIndex(index *skills.Index, obstacle func(script string) string) string {
+func renderIndex(index *skills.Index, whyNot func(script string) string) string {
 	if len(index.Resources) == 0 {
 		return "Files: none besides SKILL.md\n"
 	}
 	var b strings.Builder
 	b.WriteString("Files:\n")
 	for i := range index.Resources {
-		line := indexLine(&index.Resources[i], obstacle)
+		line := indexLine(&index.Resources[i], whyNot)
 		if b.Len()+len(line) > indexShare {
-			fmt.Fprintf(&b, "… and %d more; every one is a resource below the base URI\n", len(index.Resources)-i)
+			fmt.Fprintf(&b, "… and %d more; every one is a resource below the base URI\n",
+				len(index.Resources)-i)
 			break
 		}
 		b.WriteString(line)
@@ -104,7 +113,7 @@ func renderIndex(index *skills.Index, obstacle func(script string) string) strin
 	return b.String()
 }
 
-func indexLine(r *skills.Resource, obstacle func(script string) string) string {
+func indexLine(r *skills.Resource, whyNot func(script string) string) string {
 	content := "binary"
 	if r.Text {
 		content = "text"
@@ -113,7 +122,7 @@ func indexLine(r *skills.Resource, obstacle func(script string) string) string {
 	if r.Script != nil {
 		problem := r.Script.Problem
 		if r.Script.Runtime != "" {
-			problem = obstacle(r.Path)
+			problem = whyNot(r.Path)
 		}
 		if problem == "" && r.Script.Runtime != "" {
 			line += ", runnable: yes, with " + string(r.Script.Runtime)
@@ -124,7 +133,7 @@ func indexLine(r *skills.Resource, obstacle func(script string) string) string {
 	return line + ")\n"
 }
 
-// fileName is a path as the list shows it: in quotes when it could pass for more than a name.
+// fileName returns a path as the list shows it: in quotes if it could pass for more than a name.
 func fileName(path string) string {
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || strings.ContainsRune("(),\"", r) }
 	if strings.ContainsFunc(path, odd) {
@@ -133,15 +142,16 @@ func fileName(path string) string {
 	return path
 }
 
-// renderRead is the text of read_skill_resource: the file's text alone, cut where it does not fit,
-// marked when it is no longer what the session loaded.
+// renderRead returns the text of read_skill_resource: the file's text alone, cut where it does not fit,
+// marked if it is no longer what the session loaded.
 func renderRead(r *session.ReadResult) string {
 	var b strings.Builder
 	if r.Changed {
 		fmt.Fprintf(&b, "[changed since it was loaded: %s -> %s]\n", r.Want, r.Got)
 	}
 	if !r.Text {
-		fmt.Fprintf(&b, "[binary file %s: %s, %d bytes, %s; resources/read %s returns its bytes]\n", oneLine(r.Path), r.MIMEType, r.Size, r.Got, r.URI)
+		fmt.Fprintf(&b, "[binary file %s: %s, %d bytes, %s; resources/read %s returns its bytes]\n",
+			oneLine(r.Path), r.MIMEType, r.Size, r.Got, r.URI)
 		return b.String()
 	}
 	b.Write(r.Data)
@@ -171,7 +181,7 @@ func withNewline(s string) string {
 	return s + "\n"
 }
 
-// oneLine keeps a name of the skill's from starting a line of ours.
+// oneLine keeps a name that a skill gives from starting another line.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == '\u0085' {
@@ -183,4 +193,20 @@ func oneLine(s string) string {
 
 func baseURI(sk *skills.Skill) string {
 	return strings.TrimSuffix(sk.URI(sk.File), sk.File)
+}
+
+// whyNotRunnable returns a function that returns, in a few words, what [ToolRun] would be refused for if the
+// client of call asked for a script of a loaded skill; "" if for nothing.
+func whyNotRunnable(
+	ctx context.Context, ses *session.Session, call session.Call, sk *skills.Skill,
+) func(script string) string {
+	run := session.RunRequest{Call: call, CanAsk: canAsk(ctx)}
+	run.Call.Method = ToolRun
+	return func(script string) string {
+		run.Path = script
+		if denial := ses.Runnable(sk, run); denial != nil {
+			return denial.Code.Brief()
+		}
+		return ""
+	}
 }

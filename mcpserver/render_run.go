@@ -7,14 +7,15 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
-// renderRun is the text of run_skill_script: how it ended, what it printed, what it left in /out.
+// renderRun returns the text of run_skill_script: how it ended, what it printed, what it left in /out.
 func renderRun(r *session.RunResult) string {
 	first := RunLine(r)
 	var out, b strings.Builder
 	for _, file := range r.Out {
 		line := fmt.Sprintf("out: %s %d %s %s\n", oneLine(file.Name), file.Bytes, file.Digest, file.URI)
 		if file.Withheld != "" {
-			line = fmt.Sprintf("out: %s withheld: it is no text and holds a secret (%s)\n", oneLine(file.Name), file.Withheld)
+			line = fmt.Sprintf("out: %s withheld: it is not text and holds a secret (%s)\n",
+				oneLine(file.Name), file.Withheld)
 		}
 		if out.Len()+len(line) > 1_500 {
 			out.WriteString("… more files in the session's outputs\n")
@@ -23,19 +24,21 @@ func renderRun(r *session.RunResult) string {
 		out.WriteString(line)
 	}
 	b.WriteString(first + "\n")
-	b.WriteString("stdout:\n" + RenderStream(&r.Stdout) + "stderr:\n" + RenderStream(&r.Stderr) + out.String() + RenderSkips(r) + RenderWrites(r))
+	b.WriteString("stdout:\n" + RenderStream(&r.Stdout) + "stderr:\n" + RenderStream(&r.Stderr))
+	b.WriteString(out.String() + RenderSkips(r) + RenderWrites(r))
 	if r.Stdout.Truncated || r.Stderr.Truncated {
 		b.WriteString(first + "\n")
 	}
 	return b.String()
 }
 
-// RenderSkips says what a script left in /out that was not taken, in a line; nothing when there is none.
+// RenderSkips returns a line about files in /out that were not taken, or "".
 func RenderSkips(r *session.RunResult) string {
 	if r.OutSkips == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("out: %d left behind (no regular file, a name that is no text, unreadable or too much)", r.OutSkips)
+	text := fmt.Sprintf("out: %d left behind ", r.OutSkips) +
+		"(not a regular file, a name that is not text, unreadable or too much)"
 	if r.Stdout.Withheld == "" && len(r.Skipped) > 0 {
 		shown := r.Skipped[:min(len(r.Skipped), 5)]
 		text += ": " + oneLine(strings.Join(shown, ", "))
@@ -49,8 +52,8 @@ func RenderSkips(r *session.RunResult) string {
 // maxShownWrites is how many changes to a workspace an answer names.
 const maxShownWrites = 20
 
-// RenderWrites says what became of the changes to a staged workspace, the refused ones first: that
-// they were not made is what nobody expects. It is empty when there are none.
+// RenderWrites returns what became of the changes to a staged workspace, or "" if there are none. Refused
+// changes come first, because nobody expects them.
 func RenderWrites(r *session.RunResult) string {
 	var refused, applied []string
 	for _, w := range r.Writes {
@@ -85,7 +88,7 @@ func RenderWrites(r *session.RunResult) string {
 	return head + text
 }
 
-// RunLine says in one line how a run ended, without its end.
+// RunLine returns how a run ended, in one line without a newline.
 func RunLine(r *session.RunResult) string {
 	ms := r.Duration.Milliseconds()
 	switch r.Outcome {
@@ -97,7 +100,7 @@ func RunLine(r *session.RunResult) string {
 	return fmt.Sprintf("%s after %d ms (backend %s)", r.Outcome, ms, r.Backend)
 }
 
-// RenderStream shows one stream as it was released.
+// RenderStream returns one stream as it was released.
 func RenderStream(s *session.Stream) string {
 	switch {
 	case s.Withheld != "":
@@ -108,5 +111,6 @@ func RenderStream(s *session.Stream) string {
 		return withNewline(s.Head)
 	}
 	omitted := max(s.Total-int64(len(s.Head))-int64(len(s.Tail)), 0)
-	return fmt.Sprintf("%s[… %d bytes omitted, whole stream %s]\n%s", withNewline(s.Head), omitted, s.Digest, withNewline(s.Tail))
+	return fmt.Sprintf("%s[… %d bytes omitted, whole stream %s]\n%s",
+		withNewline(s.Head), omitted, s.Digest, withNewline(s.Tail))
 }

@@ -122,8 +122,8 @@ func TestRenderRun(t *testing.T) {
 			[]string{"stdout:\nfirst\n[… 1000 bytes omitted, whole stream sha256:x]\nlast\nstderr:\nerr\n"}, ""},
 		{"withheld", session.RunResult{Outcome: "exited", Stdout: session.Stream{Withheld: "r:t:1:stdout", Total: 9}}, []string{"[withheld; handle r:t:1:stdout]"}, "(backend )\nexit"},
 		{"secret", session.RunResult{Outcome: "exited", Out: []cfharness.OutFile{{Name: "a.bin", Withheld: "needs-sanitizing-worker"}, {Name: "b.txt", Bytes: 3, Digest: "sha256:x", URI: "skillsd://y"}}},
-			[]string{"out: a.bin withheld: it is no text and holds a secret (needs-sanitizing-worker)\nout: b.txt 3 sha256:x skillsd://y\n"}, "a.bin 0"},
-		{"left behind", session.RunResult{Outcome: "exited", OutSkips: 7, Skipped: []string{`"a\nb"`, `"link"`}}, []string{"out: 7 left behind (no regular file, a name that is no text, unreadable or too much): \"a\\nb\", \"link\", …\n"}, "/out"},
+			[]string{"out: a.bin withheld: it is not text and holds a secret (needs-sanitizing-worker)\nout: b.txt 3 sha256:x skillsd://y\n"}, "a.bin 0"},
+		{"left behind", session.RunResult{Outcome: "exited", OutSkips: 7, Skipped: []string{`"a\nb"`, `"link"`}}, []string{"out: 7 left behind (not a regular file, a name that is not text, unreadable or too much): \"a\\nb\", \"link\", …\n"}, "/out"},
 		{"left behind and withheld", session.RunResult{Outcome: "exited", OutSkips: 1, Skipped: []string{`"link"`}, Stdout: session.Stream{Withheld: "handle"}}, []string{"out: 1 left behind"}, "link"},
 	} {
 		text := renderRun(&test.in)

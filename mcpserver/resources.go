@@ -44,10 +44,12 @@ func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error
 }
 
 // resourcePage returns the resources whose URI follows after, at most one page, and the URI to
-// continue after when there are more. Files are indexed only as far as the page needs them.
+// continue after if there are more. Files are indexed only as far as the page needs them.
 //
-// Errors: those of ctx.
-func (s *Server) resourcePage(ctx context.Context, v *visible, after string) (page []mcp.Resource, next string, err error) {
+// Errors: ctx.
+func (s *Server) resourcePage(
+	ctx context.Context, v *visible, after string,
+) (page []mcp.Resource, next string, err error) {
 	page = []mcp.Resource{}
 	all := v.groups()
 	// The first group that may hold a URI behind after is the last one that starts before it.
@@ -73,10 +75,10 @@ func (s *Server) resourcePage(ctx context.Context, v *visible, after string) (pa
 	return page, "", nil
 }
 
-// indexOf returns a skill as it is now, with its index: what a list says of one skill is all of one
-// version. What that brought up is published.
+// indexOf returns a skill as it is on disk, with its index: all that a list says of one skill is of one
+// version. A change that it finds is published.
 //
-// Errors: those of [skills.Registry.Index].
+// Errors: the errors of [skills.Registry.Index].
 func (s *Server) indexOf(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
 	fresh, index, err := s.cfg.Registry.Index(ctx, sk)
 	if err != nil {
@@ -91,7 +93,7 @@ func (s *Server) indexOf(ctx context.Context, sk *skills.Skill) (*skills.Skill, 
 // resourcesOf returns the resources of a group, in byte order of URI. A skill whose files cannot be
 // listed has none.
 //
-// Errors: those of ctx.
+// Errors: ctx.
 func (s *Server) resourcesOf(ctx context.Context, group []*skills.Skill) ([]mcp.Resource, error) {
 	var resources []mcp.Resource
 	// Nested skills come first, so that among equal URIs their SKILL.md is described as a skill and
@@ -135,9 +137,14 @@ func groups(all []*skills.Skill) [][]*skills.Skill {
 func skillFileResource(sk *skills.Skill, index *skills.Index) mcp.Resource {
 	size := sk.Size
 	return mcp.Resource{
-		URI: sk.URI(sk.File), Name: sk.Name(), Description: shorten(sk.Description()), MIMEType: "text/markdown", Size: &size,
+		URI:         sk.URI(sk.File),
+		Name:        sk.Name(),
+		Description: shorten(sk.Description()),
+		MIMEType:    "text/markdown",
+		Size:        &size,
 		Meta: &mcp.Meta{AdditionalFields: map[string]any{
-			skillMeta + "digest": sk.Digest, skillMeta + "treeDigest": index.TreeDigest,
+			skillMeta + "digest":       sk.Digest,
+			skillMeta + "treeDigest":   index.TreeDigest,
 			skillMeta + "lastModified": sk.LastModified.UTC().Format(time.RFC3339),
 		}},
 	}
@@ -147,17 +154,19 @@ func skillFileResource(sk *skills.Skill, index *skills.Index) mcp.Resource {
 func fileResource(sk *skills.Skill, r *skills.Resource) mcp.Resource {
 	size := r.Size
 	return mcp.Resource{
-		URI: sk.URI(r.Path), Name: sk.Path + "/" + r.Path, MIMEType: r.MIMEType, Size: &size,
-		Meta: &mcp.Meta{AdditionalFields: map[string]any{skillMeta + "digest": r.Digest}},
+		URI:      sk.URI(r.Path),
+		Name:     sk.Path + "/" + r.Path,
+		MIMEType: r.MIMEType,
+		Size:     &size,
+		Meta:     &mcp.Meta{AdditionalFields: map[string]any{skillMeta + "digest": r.Digest}},
 	}
 }
 
-// maxShown is the most characters of a description that lists show, which is what the skill format
-// allows one.
+// maxShown is the most characters of a description that lists show: as many as the skill format allows.
 const maxShown = 1024
 
 func shorten(description string) string {
-	// A hundred characters of which only one shows are still bounded.
+	// Most of it may be characters that do not show, so the bound before Plain is larger.
 	description = catalog.Plain(description[:min(len(description), 16*maxShown)])
 	if len(description) <= maxShown {
 		return description
@@ -198,16 +207,20 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 		}
 		return nil, &resourceError{err, params.URI}
 	}
-	return readResult(params.URI, read), nil
+	meta := map[string]any{skillMeta + "digest": read.Got}
+	return resourceResult(params.URI, read.MIMEType, read.Data, read.Text, meta), nil
 }
 
-// readResult puts a file's bytes on the wire: text when all of it is, else base64.
-func readResult(uri string, read *session.ReadResult) mcp.ReadResourceResult {
-	meta := map[string]any{skillMeta + "digest": read.Got}
-	if read.Text {
-		return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{
-			mcp.TextResourceContents{URI: uri, MIMEType: read.MIMEType, Text: string(read.Data), Meta: meta}}}
+// resourceResult is the result with the bytes of one resource: text if all of it is, else base64.
+func resourceResult(
+	uri, mimeType string, data []byte, isText bool, meta map[string]any,
+) mcp.ReadResourceResult {
+	var contents mcp.ResourceContents
+	if isText {
+		contents = mcp.TextResourceContents{URI: uri, MIMEType: mimeType, Text: string(data), Meta: meta}
+	} else {
+		blob := base64.StdEncoding.EncodeToString(data)
+		contents = mcp.BlobResourceContents{URI: uri, MIMEType: mimeType, Blob: blob, Meta: meta}
 	}
-	return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{
-		mcp.BlobResourceContents{URI: uri, MIMEType: read.MIMEType, Blob: base64.StdEncoding.EncodeToString(read.Data), Meta: meta}}}
+	return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}
 }

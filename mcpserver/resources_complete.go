@@ -24,9 +24,11 @@ const (
 
 // listTemplates is resources/templates/list.
 func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
-	template := mcp.NewResourceTemplate(templateURI, "Skill file",
-		mcp.WithTemplateDescription("A file of a skill: the skill's path, then the file's path in the skill, each segment percent-encoded."))
-	return mcp.ListResourceTemplatesResult{ResourceTemplates: []mcp.ResourceTemplate{template, artifactTemplate()}}, nil
+	template := mcp.NewResourceTemplate(templateURI, "Skill file", mcp.WithTemplateDescription(
+		"A file of a skill: the skill's path, then the file's path in the skill, "+
+			"each segment percent-encoded."))
+	all := []mcp.ResourceTemplate{template, artifactTemplate()}
+	return mcp.ListResourceTemplatesResult{ResourceTemplates: all}, nil
 }
 
 // maxValues is the most values the protocol lets a completion have.
@@ -68,7 +70,8 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 		case [2]string{artifactTemplateURI, artifactVariable}:
 			values = s.completeArtifact(ctx, r.Method, params.Meta, params.Argument.Value)
 		default:
-			return nil, unknown("there is nothing to complete there; resources/templates/list has the templates")
+			return nil, unknown("there is nothing to complete there; " +
+				"resources/templates/list has the templates")
 		}
 	case "ref/prompt":
 		p := s.visible(sc).byPrompt()[params.Ref.Name]
@@ -82,7 +85,7 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// What is completed is what the caller typed, with more behind it.
+	// A completed value repeats what the caller typed.
 	secrets := s.cfg.Sessions.Secrets()
 	for i := range values {
 		values[i] = secrets.Text(values[i])
@@ -94,9 +97,9 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	return result, nil
 }
 
-// completePath returns what the template's variable can be when it starts with value: the files of
-// a skill once its path is there, before that the SKILL.md of skills whose path, and then of those
-// whose name, starts so. What it returns is percent-encoded as it stands in a URI.
+// completePath returns the values of the template's variable that start with value, percent-encoded as in a
+// URI: the files of a skill if value holds its path, then the SKILL.md of each skill whose path starts with
+// it, then of each whose name does.
 func (s *Server) completePath(ctx context.Context, v *visible, value string) []string {
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
 	var paths, named []string
@@ -123,8 +126,7 @@ func (s *Server) completePath(ctx context.Context, v *visible, value string) []s
 	return append(slices.Compact(paths), named...)
 }
 
-// completeRequest completes the last word of a user's request when a file of the skill starts with
-// it.
+// completeRequest completes the last word of a user's request if it begins the path of a file of the skill.
 func completeRequest(ctx context.Context, sk *skills.Skill, value string) (values []string) {
 	word := value[strings.LastIndexAny(value, " \t\n")+1:]
 	if word == "" {

@@ -54,7 +54,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	found, err := tools.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {
 	case errors.Is(err, search.ErrQuery), errors.Is(err, search.ErrCursor):
-		return answer{}, invalidArguments(err.Error(), "send a short query, and a cursor only with the query it was given for")
+		return answer{}, invalidArguments(err.Error(),
+			"send a short query, and a cursor only with the query it was given for")
 	case err != nil:
 		return answer{}, err
 	}

@@ -2,8 +2,8 @@
 // [github.com/mark3labs/mcp-go/server.MCPServer], protocol words into session calls, and their
 // errors into answers, through the one table in errors.go. Nothing is decided here.
 //
-// The catalogue stands in the description of load_skill within the budgets of known clients, names
-// also in the instructions. Tools declare no output schema and successful results carry no
+// The catalogue is part of the description of load_skill, within the budgets of known clients; the
+// instructions name the skills as well. Tools declare no output schema and successful results carry no
 // structured content, because clients that see it drop the text; the reference's output objects
 // travel in _meta["skillsd/result"].
 //
@@ -32,7 +32,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Name is how the server introduces itself.
+// Name is the name by which the server introduces itself.
 const Name = "skillsd"
 
 // scanPatience is how long after the start initialize, server/discover and tools/list wait for the
@@ -55,14 +55,14 @@ type Config struct {
 	NoCatalog bool     // leave the catalogue out of descriptions and errors
 	// AlwaysSearch offers search_skills although the catalogue fits its budget.
 	AlwaysSearch bool
-	// Watching: [Server.Reloaded] follows changes on disk, so clients may keep no list.
+	// Watching reports that [Server.Reloaded] follows changes on disk, so that clients must not keep lists.
 	Watching bool
 	Logger   *slog.Logger
 
-	// What the client that started the process told it: the id of its session and the directory it
-	// works in. Optional; they count on stdio only.
+	// ClientSession and ClientDir are the id of the session and the working directory of the client that
+	// started the process. Optional; they count on stdio only.
 	ClientSession, ClientDir string
-	// Workspace: the operator grants one to scripts.
+	// Workspace reports whether the operator grants a workspace to scripts.
 	Workspace bool
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
@@ -78,29 +78,37 @@ type Server struct {
 	ready   chan struct{} // closed once the first scan is published
 	seen    visibleCache
 	early   atomic.Bool // a list was answered before the first scan was done
-	ends    time.Time   // of the patience
+	waits   time.Time   // until when requests wait for the first scan
 	trace   *tracer     // nil if nothing is measured
-	changes *changes    // of what the process shows at all
+	changes *changes    // of all that the process shows
 
 	logging sync.Mutex
-	logged  map[skills.Diagnostic]bool // guarded by logging; what the operator was told already
+	logged  map[skills.Diagnostic]bool // guarded by logging
 }
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, ready: make(chan struct{}), logged: map[skills.Diagnostic]bool{}, ends: time.Now().Add(scanPatience)}
+	s := &Server{
+		cfg:    cfg,
+		ready:  make(chan struct{}),
+		logged: map[skills.Diagnostic]bool{},
+		waits:  time.Now().Add(scanPatience),
+	}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
 	s.changes = s.changesOf(scope{principal: localPrincipal})
 	hooks := &server.Hooks{}
-	hooks.AddAfterInitialize(func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
-		s.awaitScan(ctx)
-		result.Instructions = s.instructions(s.scopeOf(ctx))
-	})
-	hooks.AddAfterDiscover(func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
-		s.awaitScan(ctx)
-		result.Instructions = s.instructions(s.scopeOf(ctx))
-	})
+	// The library has no setter for instructions that depend on the client.
+	hooks.AddAfterInitialize(
+		func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
+			s.awaitScan(ctx)
+			result.Instructions = s.instructions(s.scopeOf(ctx))
+		})
+	hooks.AddAfterDiscover(
+		func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
+			s.awaitScan(ctx)
+			result.Instructions = s.instructions(s.scopeOf(ctx))
+		})
 	var experimental map[string]any
 	if cfg.AskWorkspace {
 		experimental = map[string]any{metaSandboxState: struct{}{}}
@@ -146,22 +154,22 @@ func (s *Server) Load(ctx context.Context) error {
 	s.visible(scope{principal: localPrincipal}).tools()
 	close(s.ready)
 	if s.early.Load() {
-		s.announce()
+		s.Publish()
 	}
 	return nil
 }
 
-// Resume goes on with a recorded session of this machine's user, on stdio; see
-// [session.Sessions.Resume]. It is called after Load and before the server answers.
+// Resume continues a recorded session of this machine's user, on stdio; see
+// [session.Sessions.Resume]. Call it after Load and before the server answers.
 func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
 	return s.cfg.Sessions.Resume(ctx, id, s.cfg.Version, localPrincipal, reload)
 }
 
-// maxLogged bounds the diagnostics that are remembered as told.
+// maxLogged bounds the diagnostics that are remembered as logged.
 const maxLogged = 10_000
 
-// logDiagnostics tells the operator what the scan left out or repaired, each once; of the skills,
-// those of the given paths.
+// logDiagnostics logs, once each, the diagnostics of roots and directories and of the skills at the given
+// paths.
 func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
 	s.logging.Lock()
 	defer s.logging.Unlock()
@@ -175,7 +183,9 @@ func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, 
 			if len(s.logged) < maxLogged {
 				s.logged[key] = true
 			}
-			s.cfg.Logger.WarnContext(ctx, "skill diagnostic", slog.String("code", string(d.Code)), slog.String("skill", path), slog.String("path", d.Path), slog.String("err", d.Detail))
+			s.cfg.Logger.WarnContext(ctx, "skill diagnostic",
+				slog.String("code", string(d.Code)), slog.String("skill", path),
+				slog.String("path", d.Path), slog.String("err", d.Detail))
 		}
 	}
 	s.forget(snapshot.Diagnostics)
@@ -187,7 +197,8 @@ func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, 
 	}
 }
 
-// forget lets what was told of roots and directories be told again once it has ended.
+// forget forgets the diagnostics of roots and directories that are over, so that they are logged if they
+// come back.
 func (s *Server) forget(now []skills.Diagnostic) {
 	for key := range s.logged {
 		if of, found := strings.CutPrefix(key.Path, "/"); found {
@@ -209,19 +220,15 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 		s.logDiagnostics(ctx, s.cfg.Registry.Snapshot())
 		return
 	}
-	s.cfg.Logger.InfoContext(ctx, "skills reloaded", slog.Int("added", len(diff.Added)), slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))
+	s.cfg.Logger.InfoContext(ctx, "skills reloaded", slog.Int("added", len(diff.Added)),
+		slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))
 	s.logDiagnostics(ctx, s.cfg.Registry.Snapshot(), slices.Concat(diff.Added, diff.Changed)...)
 	s.Publish()
 }
 
-// Publish tells clients that listen of the registry's current snapshot, which the tools describe from
-// now on.
+// Publish notifies clients that listen of the lists that differ since it was called last. The tools describe
+// the registry's current snapshot with or without it.
 func (s *Server) Publish() {
-	s.announce()
-}
-
-// announce tells of the lists that differ in what the process shows to anyone.
-func (s *Server) announce() {
 	for _, method := range listMethods() {
 		if s.changes.since(method) {
 			s.mcp.SendNotificationToAllClients(method, nil)
@@ -237,7 +244,7 @@ func (s *Server) awaitScan(ctx context.Context) bool {
 		return true
 	default:
 	}
-	timer := time.NewTimer(time.Until(s.ends))
+	timer := time.NewTimer(time.Until(s.waits))
 	defer timer.Stop()
 	select {
 	case <-s.ready:
@@ -278,7 +285,7 @@ func (s *Server) dispatcher() *wire.Dispatcher {
 	}
 }
 
-// cacheTTL is how long a client may keep a list.
+// cacheTTL returns how long a client may keep a list.
 func (s *Server) cacheTTL() time.Duration {
 	if s.cfg.Watching {
 		return 0

@@ -26,7 +26,10 @@ const (
 
 // ReadMethods are the tools and methods every server offers: they only read.
 func ReadMethods() []string {
-	return []string{ToolLoad, ToolRead, ToolSearch, methodReadResource, methodListSkills, methodGetSkill, methodReadDirectory, methodGetPrompt}
+	return []string{
+		ToolLoad, ToolRead, ToolSearch,
+		methodReadResource, methodListSkills, methodGetSkill, methodReadDirectory, methodGetPrompt,
+	}
 }
 
 // Bounds of the tools' arguments, as their schemas state them.
@@ -97,9 +100,15 @@ func (s *Server) runTool() mcp.Tool {
 	return runTool(false)
 }
 
-// loadTool describes load_skill; names, when there are few, become an enum.
+// loadTool describes load_skill; names, if there are few, become an enum.
 func loadTool(description string, names []string) mcp.Tool {
-	schema := schemaFor[LoadArgs]()
+	schema := schemaFor[LoadArgs](map[string]string{
+		"name":      "Path or unique name of the skill",
+		"file_path": "Return this file of the skill instead of its instructions",
+		"force":     "Send the instructions again although this session already has them",
+		"activation": "Activation handle of an earlier load_skill, to add the skill to the same session; " +
+			"good for 24 hours",
+	})
 	if len(names) > 0 && len(names) <= maxEnum {
 		for _, name := range names {
 			schema.Properties["name"].Enum = append(schema.Properties["name"].Enum, name)
@@ -112,32 +121,53 @@ func loadTool(description string, names []string) mcp.Tool {
 }
 
 func readTool() mcp.Tool {
-	schema := schemaFor[ReadArgs]()
+	schema := schemaFor[ReadArgs](map[string]string{
+		"skill":      "Path or unique name of the skill",
+		"path":       "Path of the file, relative to the skill, as load_skill lists it",
+		"maxBytes":   "Most bytes to return (default 64000)",
+		"offset":     "Byte to start at, as the end of a cut text names it",
+		"activation": "Activation handle of load_skill",
+	})
 	bound(schema, "maxBytes", 0, MaxReadBytes)
 	schema.Properties["offset"].Minimum = new(float64)
-	return annotated(newTool(ToolRead, "Read skill resource",
-		"Read one file of a skill (references, templates, assets, scripts). Use the paths that load_skill lists. "+
-			"Text comes back as it is; a text that was cut names the offset to continue with; a binary file is described, not sent. "+
-			"Reads are recorded.", schema), true, false, false)
+	const description = "Read one file of a skill (references, templates, assets, scripts). " +
+		"Use the paths that load_skill lists. Text comes back as it is; a text that was cut names the " +
+		"offset to continue with; a binary file is described, not sent. Reads are recorded."
+	return annotated(newTool(ToolRead, "Read skill resource", description, schema), true, false, false)
 }
 
 func searchTool() mcp.Tool {
-	return annotated(newTool(ToolSearch, "Search skills",
-		"Find skills by words of their names, descriptions and tags, best match first. Use it when the list in load_skill "+
-			"does not show every skill in full, then call load_skill with the path before the colon.", schemaFor[SearchArgs]()), true, false, false)
+	schema := schemaFor[SearchArgs](map[string]string{
+		"query":  "Words to look for",
+		"cursor": "Where to continue, as the end of the page before it says",
+	})
+	const description = "Find skills by words of their names, descriptions and tags, best match first. " +
+		"Use it when the list in load_skill does not show every skill in full, then call load_skill with " +
+		"the path before the colon."
+	return annotated(newTool(ToolSearch, "Search skills", description, schema), true, false, false)
 }
 
 func runTool(network bool) mcp.Tool {
-	schema := schemaFor[RunArgs]()
+	schema := schemaFor[RunArgs](map[string]string{
+		"skill":      "Path or unique name of a loaded skill",
+		"path":       "Path of the script, relative to the skill, below scripts/",
+		"args":       "Arguments of the script, passed as they are, without a shell",
+		"cwd":        "Working directory below /workspace, /skill or /tmp",
+		"timeoutMs":  "Milliseconds until the script and all it started are killed (default 60000)",
+		"stdin":      "Text for the script's standard input, at most 1 MiB",
+		"activation": "Activation handle of load_skill",
+	})
 	bound(schema, "timeoutMs", 1, MaxTimeoutMs)
 	reach := "there is no network"
 	if network {
 		reach = "it reaches only what the operator granted"
 	}
-	return annotated(newTool(ToolRun, "Run skill script",
-		"Run one script of a loaded skill, if the operator allowlisted exactly that script. Load the skill with load_skill first. "+
-			"The script runs in a sandbox: its skill is read-only at /skill, "+reach+", and what it leaves in /out is returned. "+
-			"Any exit code is a normal result. A refusal says who can change it; do not retry a refusal unchanged.", schema), false, true, network)
+	description := "Run one script of a loaded skill, if the operator allowlisted exactly that script. " +
+		"Load the skill with load_skill first. " +
+		"The script runs in a sandbox: its skill is read-only at /skill, " + reach + ", " +
+		"and what it leaves in /out is returned. Any exit code is a normal result. " +
+		"A refusal says who can change it; do not retry a refusal unchanged."
+	return annotated(newTool(ToolRun, "Run skill script", description, schema), false, true, network)
 }
 
 func newTool(name, title, description string, schema *jsonschema.Schema) mcp.Tool {
@@ -148,22 +178,28 @@ func newTool(name, title, description string, schema *jsonschema.Schema) mcp.Too
 	return mcp.Tool{Name: name, Title: title, Description: description, RawInputSchema: raw}
 }
 
-// annotated states all three hints: clients assume the worst of one that is missing.
+// annotated states all three hints: clients assume the worst of a missing one.
 func annotated(tool mcp.Tool, readOnly, destructive, openWorld bool) mcp.Tool {
-	tool.Annotations = mcp.ToolAnnotation{Title: tool.Title, ReadOnlyHint: &readOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld}
+	tool.Annotations = mcp.ToolAnnotation{
+		Title:           tool.Title,
+		ReadOnlyHint:    &readOnly,
+		DestructiveHint: &destructive,
+		OpenWorldHint:   &openWorld,
+	}
 	return tool
 }
 
-// schemaFor infers the schema of an argument struct. Unknown fields are left to the handlers, which
-// answer them with a remedy.
-func schemaFor[T any]() *jsonschema.Schema {
+// schemaFor infers the schema of an argument struct and describes its properties. Unknown fields are left
+// to the handlers, which refuse them with a remedy.
+func schemaFor[T any](descriptions map[string]string) *jsonschema.Schema {
 	schema, err := jsonschema.For[T](nil)
 	if err != nil {
 		panic(fmt.Sprintf("mcpserver: %v", err))
 	}
 	schema.AdditionalProperties = nil
-	for _, property := range schema.Properties {
-		// A pointer or slice only says "may be absent" here; null is no value of any argument.
+	for name, property := range schema.Properties {
+		property.Description = descriptions[name]
+		// A pointer or slice only says "may be absent" here; null is not a value of any argument.
 		if len(property.Types) == 2 && property.Types[0] == "null" {
 			property.Type, property.Types = property.Types[1], nil
 		}

@@ -35,11 +35,11 @@ const (
 	attrTransport = attribute.Key("network.transport")     // pipe on stdio, tcp over HTTP
 	attrOperation = attribute.Key("gen_ai.operation.name") // execute_tool, for tools/call
 	attrTool      = attribute.Key("gen_ai.tool.name")
-	attrError     = attribute.Key("error.type")               // code of a denial or a plain error, or the next
-	attrRPC       = attribute.Key("rpc.response.status_code") // code of a JSON-RPC error
+	attrError     = attribute.Key("error.type") // code of a denial or a plain error, or the next
+	attrRPC       = attribute.Key("rpc.response.status_code")
 )
 
-// otherMethod stands for names that the server does not answer to.
+// otherMethod is the name of all methods that the server does not answer.
 const otherMethod = "other"
 
 // isOwn reports whether the server answers a method itself, under its own name or under the alias that an
@@ -71,7 +71,7 @@ func newTracer(cfg Config) *tracer {
 	meters := cmp.Or[metric.MeterProvider](cfg.Metrics, metricnoop.NewMeterProvider())
 	durations, err := meters.Meter(telemetry.Scope).Float64Histogram("mcp.server.operation.duration",
 		metric.WithUnit("s"), metric.WithDescription("How long requests took, from receipt to answer."),
-		// The bounds are those of the semantic conventions.
+		// The semantic conventions give these bounds.
 		metric.WithExplicitBucketBoundaries(.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300))
 	if err != nil {
 		panic("mcpserver: " + err.Error()) // the name is a constant
@@ -102,8 +102,10 @@ func (t *tracer) options() []server.ServerOption {
 }
 
 // Start implements tracing.Tracer. The library also asks for a span around the handler of a tool, which
-// is that of its request, and for one before it finds out that it does not have a method.
-func (t *tracer) Start(ctx context.Context, name string, kind tracing.SpanKind, _ ...tracing.Attribute) (context.Context, tracing.Span) {
+// is the span of its request, and for one before it finds out that it does not have a method.
+func (t *tracer) Start(
+	ctx context.Context, name string, kind tracing.SpanKind, _ ...tracing.Attribute,
+) (context.Context, tracing.Span) {
 	method := strings.TrimPrefix(name, "mcp.")
 	switch {
 	case kind != tracing.SpanKindServer:
@@ -194,7 +196,7 @@ func (s *span) End() {
 		s.set(attrRPC.String(s.rpc))
 	}
 	if s.failed {
-		// The library does not tell a span the code of an error that it answers with itself.
+		// The code of an error that the library answers with itself does not reach the span.
 		s.set(attrError.String(cmp.Or(s.code, s.rpc, "_OTHER")))
 		s.otel.SetStatus(codes.Error, "")
 	}
@@ -246,7 +248,7 @@ func paramsContext(ctx context.Context, params json.RawMessage) context.Context 
 	return propagation.TraceContext{}.Extract(ctx, p.Meta)
 }
 
-// headerContext reads the trace context of an HTTP request from its headers. That of _meta comes
+// headerContext reads the trace context of an HTTP request from its headers. A trace context in _meta comes
 // before it.
 func (t *tracer) headerContext(r *http.Request) context.Context {
 	if t == nil {

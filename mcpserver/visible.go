@@ -55,8 +55,8 @@ type visibleKey struct {
 	runs     bool
 }
 
-// visible is what a scope sees of one snapshot. The lists are cut from it and the tools described by it, so
-// that a page costs what is on it. Each part is computed when it is first asked for. It is safe for
+// visible is what a scope sees of one snapshot. The lists are cut from it and the tools are described by it,
+// so that a page costs only its own entries. Each part is computed at its first use. It is safe for
 // concurrent use.
 type visible struct {
 	visibleKey                          // runs: run_skill_script is offered
@@ -174,7 +174,7 @@ type skillResource struct {
 
 // entry returns the skill's entry, which is made once. Making it reads the skill's files.
 //
-// Errors: those of [skills.Registry.Index].
+// Errors: the errors of [skills.Registry.Index].
 func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	if made := b.made.Load(); made != nil {
 		return made, nil
@@ -183,7 +183,11 @@ func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := skillEntry{URI: b.uri, Frontmatter: sk.Frontmatter.JSON, Resources: make([]skillResource, len(index.Files))}
+	shown := skillEntry{
+		URI:         b.uri,
+		Frontmatter: sk.Frontmatter.JSON,
+		Resources:   make([]skillResource, len(index.Files)),
+	}
 	for i := range index.Files {
 		file := &index.Files[i]
 		shown.Resources[i] = skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size}

@@ -10,12 +10,12 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
-// metaSandboxState is the key of what Codex says of its own sandbox, and the experimental capability
-// that asks for it.
+// metaSandboxState is the key of Codex's description of its own sandbox, and the name of the experimental
+// capability that asks for it.
 const metaSandboxState = "codex/sandbox-state-meta"
 
-// workspaceOf is the directory that the client of a stdio process says it works in: that of the call,
-// else that of the process. Whether anything may see it is not decided here.
+// workspaceOf returns the directory that the client of a stdio process says it works in: the one that the
+// call names, or else the one of the process. Whether anything may see it is not decided here.
 func (s *Server) workspaceOf(meta map[string]any) session.ClientDir {
 	state, ok := meta[metaSandboxState]
 	if !ok {
@@ -28,8 +28,8 @@ func (s *Server) workspaceOf(meta map[string]any) session.ClientDir {
 	return sandboxState(raw)
 }
 
-// sandboxState reads the working directory out of Codex's description of its sandbox, and whether the
-// sandbox lets it be written. What is not understood does not let it.
+// sandboxState returns the working directory in Codex's description of its sandbox, and whether the sandbox
+// allows writing there. A description that is not understood allows nothing.
 func sandboxState(raw []byte) session.ClientDir {
 	var state struct {
 		Dir    string `json:"sandboxCwd"`
@@ -53,8 +53,9 @@ func sandboxState(raw []byte) session.ClientDir {
 	if !json.Valid(raw) {
 		return session.ClientDir{}
 	}
-	// Which words of it count must not hang on who reads them: another may have approved the call.
-	err := wire.Unambiguous(raw, "sandboxCwd", "sandboxPolicy", "permissionProfile", "file_system", "entries", "path", "access", "type")
+	// Another program may have approved the call by its own reading of this object.
+	err := wire.Unambiguous(raw, "sandboxCwd", "sandboxPolicy", "permissionProfile", "file_system", "entries",
+		"path", "access", "type")
 	if err != nil || json.Unmarshal(raw, &state) != nil {
 		return session.ClientDir{}
 	}
@@ -62,8 +63,9 @@ func sandboxState(raw []byte) session.ClientDir {
 	if profile := state.Profile; profile != nil {
 		longest := 0
 		for _, entry := range profile.Files.Entries {
-			// The entry that is closest to the directory is the one that counts.
-			if n := len(entry.Path.Path); entry.Path.Type == "path" && n > longest && within(dir.Path, entry.Path.Path) {
+			// The entry closest to the directory decides.
+			n := len(entry.Path.Path)
+			if entry.Path.Type == "path" && n > longest && within(dir.Path, entry.Path.Path) {
 				longest, dir.ReadOnly = n, entry.Access != "write"
 			}
 		}
@@ -76,7 +78,7 @@ func sandboxState(raw []byte) session.ClientDir {
 	return dir
 }
 
-// localPath is the path of a file URI of this machine; what is none is returned as it is.
+// localPath returns the path of a file URI of this machine, and any other text as it is.
 func localPath(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || !strings.EqualFold(u.Scheme, "file") {

@@ -8,18 +8,18 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// file is a configuration file that is read again when it changed.
+// file is a configuration file that is read again if it changed.
 type file struct {
 	path string
 	most int64 // bytes
-	// trust refuses what is not to be believed; nil refuses nothing.
+	// trust refuses a file that others could have written; nil refuses none.
 	trust func(fs.FileInfo) error
-	info  fs.FileInfo // of what was read last; nil before, and after a failure
+	info  fs.FileInfo // of the content that was read last; nil before, and after a failure
 }
 
-// read returns what the file holds if it is not what the last call saw; fresh tells. Files are told
-// apart by identity, size and time: one that is replaced within the resolution of the clock is
-// another file, one that is overwritten in place within it may be missed.
+// read returns the content of the file, with fresh set, unless it is the file that the last call read. Files
+// are compared by identity, size and time: a file that is replaced within the resolution of the clock is
+// noticed, one that is overwritten in place within it may be missed.
 func (f *file) read() (data []byte, fresh bool, err error) {
 	info, err := os.Stat(f.path)
 	if err != nil {
@@ -30,7 +30,8 @@ func (f *file) read() (data []byte, fresh bool, err error) {
 		f.info = nil
 		return nil, true, err
 	}
-	if f.info != nil && os.SameFile(f.info, info) && f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime()) {
+	same := f.info != nil && os.SameFile(f.info, info)
+	if same && f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime()) {
 		return nil, false, nil
 	}
 	f.info = nil
@@ -49,7 +50,7 @@ func (f *file) read() (data []byte, fresh bool, err error) {
 	return data, true, nil
 }
 
-// check refuses what is no file or not to be believed.
+// check refuses what is not a regular file and what is not trusted.
 func (f *file) check(info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", f.path)

@@ -1,5 +1,5 @@
-// Package httpauth tells who sends an HTTP request: from bearer tokens whose hashes are in a file,
-// and from JSON Web Tokens of one issuer.
+// Package httpauth authenticates HTTP requests: by bearer tokens whose hashes are in a file,
+// and by JSON Web Tokens of one issuer.
 //
 // Guarantees:
 //   - a request is let in only with a token that a principal has now: the token file is read again
@@ -7,11 +7,11 @@
 //   - tokens are compared as hashes, in constant time;
 //   - a JWT counts only if it is signed with a pinned asymmetric algorithm by a key the issuer
 //     publishes, names the issuer and an accepted audience, and has not expired;
-//   - principals of the two sources are never the same: those of JWTs begin with "jwt:";
+//   - principals of the two sources are never the same: a name from a JWT begins with "jwt:";
 //   - refusals follow RFC 6750 and say nothing of the token; RFC 9728 metadata says where to get one.
 //
 // It does not decide what a principal may do, keeps no sessions and issues no tokens. It does not ask
-// the issuer whether a JWT was revoked: that shows when it expires.
+// the issuer whether a JWT was revoked: a revoked token counts until it expires.
 package httpauth
 
 import (
@@ -33,20 +33,20 @@ import (
 // maxToken is the longest bearer token looked at, in bytes.
 const maxToken = 16 << 10
 
-// Config says whom to let in. At least one of TokenFile and JWT is needed.
+// Config is the configuration of an Authenticator. At least one of TokenFile and JWT is needed.
 type Config struct {
 	// TokenFile is the path of a file of lines "principal: sha256-of-token-in-hex".
 	TokenFile string
-	// Trust refuses a token file for what info says of it, such as who can write it. It is asked at each
-	// request, also when the file did not change, and while it refuses nobody is let in. Nil refuses none.
+	// Trust refuses a token file by its FileInfo, for example because others can write it. It is called at
+	// each request, even if the file did not change; while it refuses, nobody is let in. Nil refuses none.
 	Trust func(info fs.FileInfo) error
 	// JWT verifies JSON Web Tokens; nil accepts none.
 	JWT *JWTConfig
-	// Principals says, by name, whose word about prompt slots is believed and which profile a principal
-	// has. It lets nobody in; who is let in and is not named here has neither.
+	// Principals says, by name, whose evidence about prompt slots counts and which profile a principal
+	// has. It lets nobody in; a principal that is not named here has neither.
 	Principals map[string]policy.Principal
-	// Resource is the URL of the endpoint as clients know it. Empty means that of each request, with
-	// the scheme that the connection has.
+	// Resource is the URL of the endpoint as clients know it. Empty means the URL of each request, with
+	// the scheme of its connection.
 	Resource string
 	// Path is the path of the endpoint, for when Resource is empty; empty means "/mcp".
 	Path string
@@ -72,10 +72,10 @@ var (
 	errUnavailable  = errors.New("authentication is unavailable")
 )
 
-// New reads the token file and the keys, when they are in a file, once.
+// New reads the token file, and the keys if they are in a file.
 //
-// Errors: a file that cannot be read or parsed, a JWTConfig that is incomplete, a Resource that is no
-// absolute http or https URL, nothing to let anyone in with.
+// Errors: a file that cannot be read or parsed, an incomplete JWTConfig, a Resource that is not an
+// absolute http or https URL, neither a token file nor an issuer.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{cfg: cfg, principals: maps.Clone(cfg.Principals), logger: cfg.Logger}
 	if a.logger == nil {
@@ -99,16 +99,15 @@ func New(cfg Config) (*Authenticator, error) {
 	if cfg.Resource != "" {
 		u, err := url.Parse(cfg.Resource)
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Fragment != "" {
-			return nil, fmt.Errorf("resource %q is no absolute URL", cfg.Resource)
+			return nil, fmt.Errorf("resource %q is not an absolute URL", cfg.Resource)
 		}
 		a.resource = u
 	}
 	return a, nil
 }
 
-// Authenticate returns who sent r. When it reports false it has answered: 401 for no token or one
-// that counts for nothing, 403 for one that lacks a scope, 400 for a malformed header, 503 when it
-// cannot tell.
+// Authenticate returns the principal that sent r. If it reports false it has answered: 401 for a missing or
+// unknown token, 403 for a token that lacks a scope, 400 for a malformed header, 503 if it cannot decide.
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
 	name, err := a.identify(r)
 	if err == nil {
@@ -140,7 +139,7 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 	return a.jwt.principal(r.Context(), token)
 }
 
-// bearer returns the token of the one Authorization header there must be.
+// bearer returns the token of the Authorization header, of which there must be one.
 func bearer(headers []string) (string, error) {
 	if len(headers) == 0 {
 		return "", errNoToken
@@ -159,7 +158,7 @@ func bearer(headers []string) (string, error) {
 	return token, nil
 }
 
-// outsideToken reports a character that no bearer token holds (RFC 6750, section 2.1).
+// outsideToken reports whether no bearer token holds a character (RFC 6750, section 2.1).
 func outsideToken(c rune) bool {
 	switch {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
@@ -195,7 +194,8 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 		}
 	}
 	if !errors.Is(err, errNoToken) {
-		a.logger.Log(context.WithoutCancel(r.Context()), slog.LevelInfo, "not let in", slog.Int("status", status), tint.Err(err))
+		ctx := context.WithoutCancel(r.Context())
+		a.logger.InfoContext(ctx, "not let in", slog.Int("status", status), tint.Err(err))
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
 	http.Error(w, strings.ToLower(http.StatusText(status)), status)

@@ -17,7 +17,7 @@ import (
 // maxCandidates is how many keys a token without a key id is tried with.
 const maxCandidates = 8
 
-// JWTConfig says which JSON Web Tokens count.
+// JWTConfig describes the JSON Web Tokens that are accepted.
 type JWTConfig struct {
 	// Issuer must be the token's iss.
 	Issuer string
@@ -40,7 +40,8 @@ type JWTConfig struct {
 }
 
 var asymmetric = []jose.SignatureAlgorithm{
-	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
 // verifier checks JWTs of one issuer. Safe for concurrent use.
@@ -72,7 +73,7 @@ func newVerifier(cfg JWTConfig) (*verifier, error) {
 	v := &verifier{cfg: cfg}
 	for _, name := range cfg.Algorithms {
 		if !slices.Contains(asymmetric, jose.SignatureAlgorithm(name)) {
-			return nil, fmt.Errorf("signature algorithm %q is none of %v", name, asymmetric)
+			return nil, fmt.Errorf("signature algorithm %q is not one of %v", name, asymmetric)
 		}
 		v.algorithms = append(v.algorithms, jose.SignatureAlgorithm(name))
 	}
@@ -81,7 +82,7 @@ func newVerifier(cfg JWTConfig) (*verifier, error) {
 	return v, err
 }
 
-// principal returns whom a token stands for.
+// principal returns the principal that a token names.
 func (v *verifier) principal(ctx context.Context, text string) (string, error) {
 	parsed, err := jwt.ParseSigned(text, v.algorithms)
 	if err != nil {
@@ -105,7 +106,7 @@ func (v *verifier) principal(ctx context.Context, text string) (string, error) {
 	return "", fmt.Errorf("%w: no key of the issuer fits the signature", errUnknownToken)
 }
 
-// check holds the claims of a token whose signature is good against the configuration.
+// check compares the claims of a token whose signature is good with the configuration.
 func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error) {
 	if standard.Expiry == nil {
 		return "", fmt.Errorf("%w: it never expires", errUnknownToken)
@@ -115,7 +116,8 @@ func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error
 		return "", fmt.Errorf("%w: %w", errUnknownToken, err)
 	}
 	name, _ := all[v.cfg.Claim].(string)
-	if name == "" || len(name) > maxPrincipal || !utf8.ValidString(name) || strings.IndexFunc(name, notPlain) >= 0 {
+	plain := utf8.ValidString(name) && !strings.ContainsFunc(name, notPlain)
+	if name == "" || len(name) > maxPrincipal || !plain {
 		return "", fmt.Errorf("%w: claim %s names no principal", errUnknownToken, v.cfg.Claim)
 	}
 	granted := scopes(all)
@@ -129,8 +131,8 @@ func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error
 
 func notPlain(c rune) bool { return !unicode.IsPrint(c) }
 
-// scopes are what a token grants: the words of scope (RFC 8693), or of scp, which some issuers write
-// as a list.
+// scopes returns the scopes that a token grants: the words of scope (RFC 8693), or of scp, which some issuers
+// write as a list.
 func scopes(all map[string]any) []string {
 	var list []string
 	for _, claim := range []string{"scope", "scp"} {

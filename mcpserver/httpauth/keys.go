@@ -56,12 +56,15 @@ func newKeySource(place string, now func() time.Time) (*keySource, error) {
 		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", place)
 	}
 	s.url = place
-	s.client = &http.Client{Timeout: fetchLimit, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) > 3 || !safeKeyURL(r.URL) {
-			return errors.New("redirected to a place that keys are not taken from")
-		}
-		return nil
-	}}
+	s.client = &http.Client{
+		Timeout: fetchLimit,
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if len(via) > 3 || !safeKeyURL(r.URL) {
+				return errors.New("redirected to a place that keys are not taken from")
+			}
+			return nil
+		},
+	}
 	return s, nil
 }
 
@@ -174,8 +177,8 @@ func (s *keySource) readFile() error {
 	return s.last
 }
 
-// parseKeys returns the public signature keys of a JWK set. Keys of other kinds are left out, those
-// that cannot be read as well: a set may hold kinds that are not known here.
+// parseKeys returns the public signature keys of a JWK set. Keys of other kinds are left out, and so are keys
+// that cannot be read, because a set may hold kinds that are not known here.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	if len(data) > maxKeySet {
 		return nil, fmt.Errorf("key set longer than %d bytes", maxKeySet)
@@ -192,7 +195,10 @@ func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if key.UnmarshalJSON(raw) == nil && key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
+		if key.UnmarshalJSON(raw) != nil || !key.Valid() || !key.IsPublic() {
+			continue
+		}
+		if key.Use == "" || key.Use == "sig" {
 			keys = append(keys, key)
 		}
 	}

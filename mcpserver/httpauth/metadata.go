@@ -11,7 +11,8 @@ import (
 const wellKnown = "/.well-known/oauth-protected-resource"
 
 // ServeHTTP answers requests for the RFC 9728 metadata of the endpoint, at the well-known path with
-// and without the endpoint's own behind it, and 404 to all others. Without an issuer there is none.
+// and without the endpoint's own path after it, and all others with 404. Without an issuer there is no
+// metadata.
 func (a *Authenticator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := a.resourceOf(r)
 	if a.jwt == nil || r.URL.Path != wellKnown && r.URL.Path != path.Join(wellKnown, resource.Path) {
@@ -38,8 +39,7 @@ func (a *Authenticator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(append(body, '\n'))
 }
 
-// resourceOf is the URL of the endpoint as the sender of r knows it. The Host header has been
-// checked before.
+// resourceOf returns the URL of the endpoint as the sender of r knows it. The Host header was checked before.
 func (a *Authenticator) resourceOf(r *http.Request) *url.URL {
 	if a.resource != nil {
 		return a.resource

@@ -25,7 +25,7 @@ type tokenFile struct {
 	err  error
 }
 
-// current returns what the file says now. A file that did not change is not read again.
+// current returns the tokens of the file. A file that did not change is not read again.
 func (f *tokenFile) current() (tokenSet, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,7 +50,7 @@ type token struct {
 
 type tokenSet []token
 
-// principal returns whose token this is. How long it takes does not hang on the token.
+// principal returns the owner of a token. Its time does not depend on the token.
 func (s tokenSet) principal(text string) (name string, ok bool) {
 	sum := sha256.Sum256([]byte(text))
 	found := -1
@@ -65,8 +65,8 @@ func (s tokenSet) principal(text string) (name string, ok bool) {
 }
 
 // parseTokens reads lines "principal: hash", where hash is the SHA-256 of a token in hexadecimal with
-// or without "sha256:" before it. Blank lines and lines that start with # are skipped, and so is a byte order mark. A principal
-// may have several tokens, a token only one principal.
+// or without "sha256:" before it. Blank lines and lines that start with # are skipped, and so is a byte
+// order mark. A principal may have several tokens, a token only one principal.
 func parseTokens(data []byte) (tokenSet, error) {
 	var set tokenSet
 	seen := make(map[[sha256.Size]byte]bool)
@@ -93,7 +93,7 @@ func parseTokens(data []byte) (tokenSet, error) {
 		}
 		copy(t.hash[:], raw)
 		if seen[t.hash] {
-			return nil, fmt.Errorf("line %d: the token of %s is there twice", number, name)
+			return nil, fmt.Errorf("line %d: duplicate token of %s", number, name)
 		}
 		if t.hash == sha256.Sum256(nil) {
 			return nil, fmt.Errorf("line %d: the token of %s is empty", number, name)
@@ -107,16 +107,17 @@ func parseTokens(data []byte) (tokenSet, error) {
 	return set, nil
 }
 
-// checkPrincipal accepts names that read the same everywhere they are shown.
+// checkPrincipal accepts names that look the same wherever they are shown.
 func checkPrincipal(name string) error {
 	if name == "" || len(name) > maxPrincipal {
 		return fmt.Errorf("a principal's name has 1 to %d characters", maxPrincipal)
 	}
 	if name == "local" || name == "anonymous" {
-		return fmt.Errorf("%q is the name of another principal: of stdio, or of who is not asked", name)
+		return fmt.Errorf("%q is reserved for clients on stdio and without authentication", name)
 	}
 	for _, c := range name {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._@+-", c) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if letter || c >= '0' && c <= '9' || strings.ContainsRune("._@+-", c) {
 			continue
 		}
 		return fmt.Errorf("%q in a principal's name", c)

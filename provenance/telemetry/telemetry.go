@@ -1,9 +1,10 @@
 // Package telemetry turns the events that a store records into OpenTelemetry metrics and into attributes
 // of the span that is active when they are recorded.
 //
-// Every number but those of the catalogue is a fold over provenance events: [Count] puts [Counters] in
-// front of a store, and only events that the store accepted are counted. So the totals of a process equal
-// the counts of the session.json files it wrote, and the same events folded again give the same numbers.
+// Every number but the size of the catalogue and the scans is a fold over provenance events: [Count] puts
+// [Counters] in front of a store, and only events that the store accepted are counted. So the totals of a
+// process equal the counts of the session.json files it wrote, and the same events folded again give the
+// same numbers.
 //
 // # Labels
 //
@@ -94,7 +95,7 @@ type Counters struct {
 // New creates the instruments in a meter of the provider. With a nil provider nothing is counted, and events
 // are named in spans only.
 //
-// Errors: those of the provider.
+// Errors: the errors of the provider.
 func New(provider metric.MeterProvider, opts Options) (*Counters, error) {
 	c := &Counters{
 		serves:   opts.Serves,
@@ -126,7 +127,8 @@ func New(provider metric.MeterProvider, opts Options) (*Counters, error) {
 			o.Observe(int64(value()))
 			return nil
 		}
-		_, err := meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithInt64Callback(read))
+		_, err := meter.Int64ObservableGauge(name,
+			metric.WithDescription(description), metric.WithInt64Callback(read))
 		problems = append(problems, err)
 	}
 	c.activations = counter("skillsd.activations", "Skills whose instructions were shown.")
@@ -139,7 +141,7 @@ func New(provider metric.MeterProvider, opts Options) (*Counters, error) {
 	c.denials = counter("skillsd.denials", "Calls that policy refused.")
 	c.scripts = histogram("skillsd.script", "How long scripts that started took.",
 		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
-	// The bounds are those of the semantic conventions for MCP.
+	// The semantic conventions for MCP give these bounds.
 	c.sessionTimes = histogram("mcp.server.session.duration", "How long sessions that ended were open.",
 		.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300)
 	gauge("skillsd.sessions", "Sessions that are open.", func() int {

@@ -73,7 +73,7 @@ type Exporters struct {
 // Open opens what opts and the environment ask for. A value of the environment that cannot be used costs
 // the telemetry and not the server: it is logged.
 //
-// Errors: those of the registry of Prometheus.
+// Errors: the errors of the registry of Prometheus.
 func Open(ctx context.Context, opts Options) (*Exporters, error) {
 	x := &Exporters{}
 	sendTraces, sendMetrics := opts.sends(ctx, "TRACES"), opts.sends(ctx, "METRICS")
@@ -83,7 +83,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 	// The SDK writes to stderr otherwise, past the log.
 	otel.SetLogger(logr.FromSlogHandler(problems{opts.Logger}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		// What follows the first colon may quote a variable.
+		// The rest of the text may quote a variable.
 		problem, _, _ := strings.Cut(err.Error(), ":")
 		opts.Logger.WarnContext(ctx, "telemetry is not complete", slog.String("problem", problem))
 	}))
@@ -121,8 +121,8 @@ func (o *Options) sends(ctx context.Context, signal string) bool {
 		return cmp.Or(get("OTEL_EXPORTER_OTLP_"+signal+"_"+name), get("OTEL_EXPORTER_OTLP_"+name))
 	}
 	wanted := strings.Split(cmp.Or(get("OTEL_"+signal+"_EXPORTER"), "otlp"), ",")
-	endpoint := both("ENDPOINT")
-	if endpoint == "" || strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") || !slices.Contains(wanted, "otlp") {
+	endpoint, disabled := both("ENDPOINT"), strings.EqualFold(get("OTEL_SDK_DISABLED"), "true")
+	if endpoint == "" || disabled || !slices.Contains(wanted, "otlp") {
 		return false
 	}
 	u, err := url.Parse(endpoint)
@@ -156,7 +156,9 @@ func (x *Exporters) openTraces(ctx context.Context, about *resource.Resource, lo
 	return nil
 }
 
-func (x *Exporters) openMetrics(ctx context.Context, about *resource.Resource, send bool, opts Options) error {
+func (x *Exporters) openMetrics(
+	ctx context.Context, about *resource.Resource, send bool, opts Options,
+) error {
 	var readers []sdkmetric.Option
 	if send {
 		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
@@ -168,7 +170,8 @@ func (x *Exporters) openMetrics(ctx context.Context, about *resource.Resource, s
 				produced = append(produced, sdkmetric.WithProducer(opts.Producer))
 			}
 			reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: opts.Logger}}
-			readers = append(readers, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(reporting, produced...)))
+			reader := sdkmetric.NewPeriodicReader(reporting, produced...)
+			readers = append(readers, sdkmetric.WithReader(reader))
 		}
 	}
 	if opts.Prometheus {
@@ -190,7 +193,7 @@ func (x *Exporters) openMetrics(ctx context.Context, about *resource.Resource, s
 	return nil
 }
 
-// prometheusPage returns a page with the metrics of the reader, and those of the Go runtime and the process.
+// prometheusPage returns a page with the metrics of the reader, of the Go runtime and of the process.
 func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
 	// The default registry is not used: packages that are linked may have registered anything there.
 	registry := prometheus.NewRegistry()
@@ -206,8 +209,11 @@ func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the page of metrics: %w", err)
 	}
-	runtime, process := collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
-	if err := errors.Join(registry.Register(runtime), registry.Register(process)); err != nil {
+	err = errors.Join(
+		registry.Register(collectors.NewGoCollector()),
+		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+	)
+	if err != nil {
 		return nil, nil, fmt.Errorf("open the page of metrics: %w", err)
 	}
 	page := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
