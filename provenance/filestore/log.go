@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // maxUnsynced is how many bytes may wait for stable storage before an append waits for it.
@@ -150,4 +151,18 @@ func fill(errs []error, err error) []error {
 		errs[i] = err
 	}
 	return errs
+}
+
+// fold is the session that the events of a record make, and what its views say besides their rows.
+type fold struct {
+	provenance.Tally
+	cfharness.Heads
+}
+
+// Add folds the next event. After an error the fold is as before: Heads takes every event that a Tally takes.
+func (f *fold) Add(e *provenance.Event) error {
+	if err := f.Tally.Add(e); err != nil {
+		return err
+	}
+	return f.Heads.Add(e)
 }
