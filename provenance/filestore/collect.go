@@ -62,8 +62,8 @@ type writtenAt struct {
 	at time.Time
 }
 
-// written returns all sessions with when their record was written, or when there is none their
-// directory, the last one first.
+// written returns all sessions with the time their record was written, or their directory if there is no
+// record, the last one first.
 func written(root *os.Root) ([]writtenAt, error) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -91,8 +91,8 @@ func written(root *os.Root) ([]writtenAt, error) {
 	return all, nil
 }
 
-// collect deletes a session whose lock is free. The lock is held until the directory has lost its
-// name, so whoever waits for it finds that out.
+// collect deletes a session whose lock is free. It holds the lock until the directory has lost its name, so
+// that a process that waits for the lock notices.
 func (r *reader) collect(id string, dry bool) (size int64, err error) {
 	dir, err := r.session(id)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *reader) collect(id string, dry bool) (size int64, err error) {
 	return size, cause(r.root.RemoveAll(trash))
 }
 
-// usage is how many bytes deleting the directory frees.
+// usage returns how many bytes deleting the directory frees.
 func usage(dir *os.Root) (size int64, err error) {
 	err = fs.WalkDir(dir.FS(), ".", func(name string, en fs.DirEntry, err error) error {
 		if err != nil || !en.Type().IsRegular() {
@@ -140,6 +140,7 @@ func usage(dir *os.Root) (size int64, err error) {
 		if err != nil {
 			return err
 		}
+		// A file with links in other sessions stays; of what was shown, the pool has one more link.
 		n, known := links(info)
 		if pooled := provenance.IsShown(name) && n == 2; !known || n == 1 || pooled {
 			size += info.Size()
@@ -149,7 +150,7 @@ func usage(dir *os.Root) (size int64, err error) {
 	return size, cause(err)
 }
 
-// emptyTrash finishes what a crash kept an earlier call from.
+// emptyTrash removes the directories that an earlier call renamed and, because of a crash, did not remove.
 func emptyTrash(root *os.Root) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -165,8 +166,8 @@ func emptyTrash(root *os.Root) error {
 	return nil
 }
 
-// emptyPool removes what was shown and no session has a link of. Where links cannot be counted all
-// of it goes, which costs later sessions a file each.
+// emptyPool removes the texts of the pool that no session has a link to. Where links cannot be counted, it
+// removes all of them, which costs later sessions a file each.
 func emptyPool(root *os.Root) error {
 	entries, err := fs.ReadDir(root.FS(), shownPool)
 	if errors.Is(err, fs.ErrNotExist) {

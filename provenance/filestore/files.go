@@ -46,7 +46,7 @@ func (s *session) put(ctx context.Context, name string, data []byte) (provenance
 	return f, nil
 }
 
-// makeSession opens the directory of a session, creating it when needed.
+// makeSession opens the directory of a session, creating it if needed.
 func makeSession(root *os.Root, id string) (*os.Root, error) {
 	err := root.Mkdir(id, 0o700)
 	if err == nil {
@@ -77,7 +77,7 @@ func openSession(root *os.Root, id string) (*os.Root, error) {
 	return dir, nil
 }
 
-// writeFile replaces name by data: after a crash it is the old file or the new one.
+// writeFile replaces name by data. After a crash, it is the old file or the new one.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	parent := path.Dir(name)
 	if parent != "." {
@@ -102,7 +102,7 @@ func makeDir(dir *os.Root, name string) error {
 	return fsys.SyncDir(dir, ".")
 }
 
-// removeTemps deletes what writeFile left behind in a crash. The session must be locked.
+// removeTemps deletes the temporary files of a writeFile that a crash interrupted. The session must be locked.
 func removeTemps(dir *os.Root) error {
 	for _, parent := range []string{".", provenance.OutputsDir, provenance.ShownDir} {
 		entries, err := fs.ReadDir(dir.FS(), parent)
@@ -123,7 +123,7 @@ func removeTemps(dir *os.Root) error {
 	return nil
 }
 
-// checkRegular reports what stands at name when it is neither a regular file nor absent.
+// checkRegular returns an error if name is neither a regular file nor absent.
 func checkRegular(dir *os.Root, name string) error {
 	info, err := dir.Lstat(name)
 	switch {
@@ -137,8 +137,8 @@ func checkRegular(dir *os.Root, name string) error {
 	return nil
 }
 
-// openRegular opens a regular file for reading; links and devices are refused and a named pipe put in
-// its place meanwhile does not block. Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
+// openRegular opens a regular file for reading. It refuses links and devices, and does not block on a named
+// pipe. Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
 func openRegular(dir *os.Root, name string) (*os.File, error) {
 	f, _, err := fsys.OpenIn(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {

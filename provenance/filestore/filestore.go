@@ -1,40 +1,47 @@
 // Package filestore keeps the provenance of sessions in directories of files.
 //
 // Each session has a directory DIR/<session>, 0700, with files of mode 0600: events.jsonl is the
-// record, the JSON views and session.json are derived from it, and the rest are files written with
-// Put and Keep. Large snapshots of equal content, such as the registry, and what models were shown
-// are stored once: sessions have them as hard links of one read-only file, so who changes it in one
-// session breaks [Verify] of all. The pool those links are of, DIR/~shown, can be emptied at any time.
+// record, the JSON views and session.json are derived from it, and the others are files written with
+// Put and Keep. Large snapshots of equal content, such as the registry, and texts that models were
+// shown are stored once: sessions have them as hard links of one read-only file, so whoever changes it
+// in one session breaks Verify of all. The pool of these links, DIR/~shown, can be emptied at any time.
+//
+// # Durability
 //
 // An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
 // others follow within [Options.Commit]. A write that fails leaves the chain as it was before.
-// What that means when something goes wrong:
+// The consequences when something goes wrong:
 //   - A process that is killed loses no acknowledged event. A last line that it did not finish is
-//     dropped when the session is opened for writing, and an event says so. Scripts that ran have a
-//     request without an outcome, which [Verify] lists.
-//   - A machine that loses power may lose what was acknowledged in the last [Options.Commit] and is
-//     not durable, and a link of what was shown in the same time.
-//   - On a full disk, or one that fails, Append, Put and Keep answer provenance.ErrUnavailable until
-//     there is room, and the record is whole throughout.
-//   - Without permission to write, or on a read-only file system, no session can be opened; one that
-//     is open goes on recording events, but takes no files and its views stay behind. Sessions can
+//     dropped when the session is next opened for writing, and an event says so. Scripts that were
+//     running have a request without an outcome, which Verify lists.
+//   - A machine that loses power may lose events that were acknowledged in the last [Options.Commit]
+//     and are not durable, and a link of a text that was shown in the same time.
+//   - On a full or failing disk, Append, Put and Keep return provenance.ErrUnavailable until there is
+//     space, and the record is whole throughout.
+//   - Without permission to write, or on a read-only file system, no session can be opened. An open
+//     one continues to record events, but accepts no files, and its views lag behind. Sessions can
 //     still be read and verified.
-//   - Once the record of an open session was removed, moved, replaced, cut or written to by another
-//     process every Append to it is ErrUnavailable: the events would be lost. What comes between the
-//     check and the write is met by the next Append. A directory made in its place is not taken for it.
+//   - Once the record of an open session was removed, moved, replaced, truncated or written to by
+//     another process, every Append to it returns ErrUnavailable, because the events would be lost. A
+//     change between the check and the write is noticed by the next Append. A directory made in its
+//     place is not mistaken for it.
 //   - A lock keeps two processes, and two stores of one process, from writing to one session; the
-//     second gets ErrUnavailable. Different sessions of one directory do not meet.
-//   - Sequence numbers order the events. Their times are what the clock said, which may go back;
-//     no time is refused.
+//     second gets ErrUnavailable. Different sessions of one directory do not affect each other.
+//   - Sequence numbers order the events. Their times are the clock's, which may be set back; no time
+//     is refused.
 //
-// The memory of an open session does not grow with its events, nor do its kept outputs beyond
+// # Memory and lag
+//
+// The memory of an open session does not grow with its events. Its kept outputs do not grow beyond
 // [Options.Outputs]: the oldest are deleted, and an outputs.removed event names them first. The views
-// lag behind the record until a session is quiet, is read or ends, long ones longer; they are grown
-// from their earlier versions, so writing them costs a copy and the later events. [Verify] tells a
-// view that lags from one that was changed. Nothing deletes a session but [Collect].
+// lag behind the record until a session is quiet, is read or ends, long ones longer. They are grown
+// from their earlier versions, so writing them costs a copy and the later events. Verify distinguishes
+// a view that lags from one that was changed. Only Collect deletes sessions.
 //
-// None of it keeps whoever can write to the directory from making a consistent record of something
-// else; [Options.Signer] and a key kept elsewhere do, for sessions that ended.
+// # Limits
+//
+// Whoever can write to the directory can make a consistent record of something else. For sessions
+// that ended, [Options.Signer] and a key kept elsewhere prevent that.
 package filestore
 
 import (
@@ -63,16 +70,17 @@ type Options struct {
 	Quiet time.Duration
 	// LockWait is how long to wait for a session that another process holds; zero is 1 s.
 	LockWait time.Duration
-	// Outputs is how many bytes of outputs a session keeps; zero is 256 MiB. The oldest make room.
+	// Outputs is how many bytes of outputs a session keeps; zero is 256 MiB. The oldest are deleted
+	// to make space.
 	Outputs int64
-	// Shown is how many bytes of what its model is shown a session keeps; zero is 256 MiB. What
-	// comes later is not kept.
+	// Shown is how many bytes a session keeps of the texts that its model is shown; zero is 256 MiB.
+	// Later texts are not kept.
 	Shown int64
-	// ForgetShown says that what models are shown is not kept, so that it cannot be shown again.
+	// ForgetShown says that no text that a model is shown is kept, so it cannot be shown again.
 	ForgetShown bool
 	// Signer signs the head of a session's chain when the session ends; nil signs nothing. A session
-	// that ended without, because the process was killed in between, stays unsigned: [Verify] with a
-	// key says so.
+	// that ended unsigned, because the process was killed in between, stays so: Verify with a key
+	// reports it.
 	Signer note.Signer
 	// Now is the clock for events without a time; nil is time.Now.
 	Now func() time.Time
@@ -120,7 +128,7 @@ type Store struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[string]*entry
-	failed   []error // of views written at the end of sessions
+	failed   []error // from closing sessions
 }
 
 // entry is a session that is open or being opened; s and err are set when ready is closed.
@@ -130,7 +138,7 @@ type entry struct {
 	err   error
 }
 
-// Open returns the Store of dir, which is created with mode 0700 when it does not exist. opts may
+// Open returns the Store of dir, which is created with mode 0700 if it does not exist. opts may
 // be nil.
 //
 // Errors: that of creating or opening dir.
@@ -152,43 +160,42 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	for {
-		s, err := st.open(ctx, e.Session)
-		if err != nil {
-			return err
-		}
-		err = s.append(ctx, e)
-		if errors.Is(err, errReleased) {
-			<-s.released
-			continue
-		}
+	return st.with(ctx, e.Session, func(s *session) error {
+		err := s.append(ctx, e)
 		if err == nil && e.Kind == provenance.KindSessionEnded {
 			st.release(s)
 		}
 		return err
-	}
+	})
 }
 
 // Put implements provenance.Writer.
-func (st *Store) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
+func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f provenance.File, err error) {
 	name = provenance.CleanFileName(name)
-	if !provenance.ValidSessionID(session) {
-		return provenance.File{}, fmt.Errorf("put %.60q: %w: session id", name, provenance.ErrInvalid)
+	if !provenance.ValidSessionID(id) {
+		return f, fmt.Errorf("put %.60q: %w: session id", name, provenance.ErrInvalid)
 	}
 	if err := provenance.CheckFileName(name); err != nil {
-		return provenance.File{}, fmt.Errorf("put: %w", err)
+		return f, fmt.Errorf("put: %w", err)
 	}
+	err = st.with(ctx, id, func(s *session) (err error) {
+		f, err = s.put(ctx, name, data)
+		return err
+	})
+	return f, err
+}
+
+// with calls do with the open session id. If the session is released first, it is opened again.
+func (st *Store) with(ctx context.Context, id string, do func(*session) error) error {
 	for {
-		s, err := st.open(ctx, session)
+		s, err := st.open(ctx, id)
 		if err != nil {
-			return provenance.File{}, err
+			return err
 		}
-		f, err := s.put(ctx, name, data)
-		if errors.Is(err, errReleased) {
-			<-s.released
-			continue
+		if err := do(s); !errors.Is(err, errReleased) {
+			return err
 		}
-		return f, err
+		<-s.released
 	}
 }
 
@@ -220,7 +227,8 @@ func (st *Store) Close() error {
 	return errors.Join(append(slices.Clone(st.failed), st.root.Close())...)
 }
 
-// open returns the open session id, opening it when needed. Opening happens outside the lock.
+// open returns the open session id, opening it if needed. Opening happens outside the lock, because it
+// waits for other processes and reads the whole record.
 func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -253,7 +261,7 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	return en.s, en.err
 }
 
-// held returns the session when this store has it open, else nil.
+// held returns the session if this store has it open, else nil.
 func (st *Store) held(id string) *session {
 	st.mu.Lock()
 	en := st.sessions[id]
@@ -271,8 +279,8 @@ func (st *Store) forget(id string) {
 	delete(st.sessions, id)
 }
 
-// release brings the views of s up to date and lets go of its directory. Who waits for
-// s.released finds the session gone from the store.
+// release brings the views of s up to date and frees its directory. Once s.released is closed, the session
+// is no longer in the store.
 func (st *Store) release(s *session) {
 	s.end.Do(func() {
 		err := s.shutdown()
@@ -286,7 +294,7 @@ func (st *Store) release(s *session) {
 	})
 }
 
-// cause strips the path from an error of the file system, for texts that may leave the process.
+// cause strips the path from an error of the file system, because its text may leave the process.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -303,7 +311,7 @@ func unavailable(doing string, err error) error {
 	return fmt.Errorf("%w: %s: %w", provenance.ErrUnavailable, doing, cause(err))
 }
 
-// Claim implements provenance.Writer: of several processes that make the directory, one does.
+// Claim implements provenance.Writer. If several processes claim an id, one of them makes the directory.
 func (st *Store) Claim(_ context.Context, session string) error {
 	if !provenance.ValidSessionID(session) {
 		return fmt.Errorf("claim %.60q: %w: session id", session, provenance.ErrInvalid)

@@ -12,15 +12,15 @@ import (
 // maxHeadNote bounds what is read of a head.note, in bytes.
 const maxHeadNote = 64 << 10
 
-// signHead writes head.note for a session that has ended. Nothing signs one later: whoever can write
-// to the directory would get a signature for a record of their own.
+// signHead writes head.note for a session that has ended. Nothing signs a session later, because whoever can
+// write to the directory would get a signature for a record of their own.
 func (s *session) signHead() error {
 	if s.opts.Signer == nil {
 		return nil
 	}
 	m, err := s.mark(markSynced)
 	if err != nil || m.tally.Session.State != provenance.StateEnded {
-		// What is not on stable storage is not signed; writing the views met the same error.
+		// Events that are not on stable storage are not signed. Writing the views returns the same error.
 		return nil
 	}
 	data, err := provenance.SignHead(s.id, m.tally.Session.Head, s.opts.Signer)
@@ -40,7 +40,7 @@ func (s *session) signHead() error {
 	return nil
 }
 
-// readNote returns the head that head.note names, or the zero Head when there is none.
+// readNote returns the head that head.note names, or the zero Head if there is no note.
 func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	found, err := v.readDerived(provenance.HeadNoteFile, maxHeadNote)
 	if err != nil || found.missing {
@@ -54,8 +54,8 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	return head, nil
 }
 
-// checkNote compares the head that was signed with the record. With a key the whole record must be
-// covered by it.
+// checkNote compares the head that was signed with the record. With a key, the note must cover the whole
+// record.
 func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) error {
 	switch {
 	case signed.Seq == 0 && keyed:
@@ -73,10 +73,10 @@ func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) er
 	return nil
 }
 
-// unsigned says how a session comes to have no head.note.
+// unsigned returns why a session has no head.note.
 func (v *verifier) unsigned() string {
 	if v.report.Session.State == provenance.StateEnded {
-		return "the session ended but is not signed: the server had no key, was killed before it had signed, or the note was removed"
+		return "the session ended but is not signed: the server had no key, was killed before it signed, or the note was removed"
 	}
-	return "the session has not ended, and none is signed before"
+	return "the session has not ended; sessions are signed when they end"
 }

@@ -13,15 +13,15 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"uuid"
 
 	"github.com/gofrs/flock"
+	"github.com/google/uuid"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Sessions implements provenance.Reader. The file system says when the record of a session was written.
+// Sessions implements provenance.Reader. The time a record was written is that of its file.
 func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
 	return func(yield func(provenance.Session, error) bool) {
 		if r.root == nil {
@@ -47,11 +47,11 @@ func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[proven
 	}
 }
 
-// one returns a session: of one that this store has open without reading it, of one whose record is broken
-// as much as can be found out. It is nil for a directory that does not belong to a session, or to one
-// that a process has only begun.
+// one returns a session; of one whose record is broken, as much as can be found out, with an error. It is
+// nil for a directory that does not belong to a session, or to one that a process has only begun.
 func (r *reader) one(id string) (*provenance.Session, error) {
 	if held := r.writing(id); held != nil {
+		// The store knows the session without reading its files.
 		m, err := held.mark(markWritten)
 		if err == nil && m.tally.Session.Head.Seq > 0 {
 			return &m.tally.Session, nil
@@ -62,7 +62,7 @@ func (r *reader) one(id string) (*provenance.Session, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	// The lock is looked at before the record: a session that is closed in between is not crashed.
+	// The lock is checked before the record is read: a session that ends in between has not crashed.
 	open := r.isHeld(dir, id)
 	s, err := r.read(dir, id)
 	if err == nil {
@@ -133,6 +133,7 @@ func endsWith(dir *os.Root, hash string) bool {
 	if err != nil || info.Size() < int64(len(want)) {
 		return false
 	}
+	// The hash covers the whole chain, so the last line is enough to recognize the record.
 	tail := make([]byte, len(want))
 	_, err = f.ReadAt(tail, info.Size()-int64(len(want)))
 	return (err == nil || errors.Is(err, io.EOF)) && bytes.Equal(tail, want)
@@ -151,7 +152,7 @@ func (r *reader) isHeld(dir *os.Root, id string) bool {
 	return lock.Close() == nil && !free
 }
 
-// remains tells of a session without a readable event what its other files do, or nil when it has none.
+// remains returns what the other files of a session without a readable event say, or nil if it has none.
 func remains(dir *os.Root, id string) *provenance.Session {
 	s, err := readSessionFile(dir)
 	if err != nil || s.ID != id {
@@ -176,7 +177,7 @@ func remains(dir *os.Root, id string) *provenance.Session {
 	return s
 }
 
-// madeAt is when an id was made by [provenance.NewSessionID]; ok is false for an id of another form.
+// madeAt returns when [provenance.NewSessionID] made an id; ok is false for an id of another form.
 func madeAt(id string) (at time.Time, ok bool) {
 	named, ok := strings.CutPrefix(id, "ses_")
 	when, err := uuid.Parse(named)
@@ -186,9 +187,9 @@ func madeAt(id string) (at time.Time, ok bool) {
 	return time.Unix(when.Time().UnixTime()), true
 }
 
-// isSession reports whether a directory is one of a session, maybe of one that never began, and nothing
-// that merely lies beside them under a name that a session could have: it has a file that says so. The
-// directory of a session that was killed at once has none, but a name that nobody else gives.
+// isSession reports whether a directory belongs to a session, possibly to one that never began, rather than
+// being another directory whose name a session could have. A file in it says so, except for a session that
+// was killed at once: its directory has no files, but a name that nothing else makes.
 func (r *reader) isSession(id string) bool {
 	dir, err := r.session(id)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // maxUnsynced is how many bytes may wait for stable storage before an append waits for it.
 const maxUnsynced = 8 << 20
 
-// maxIdle is how many bytes of buffer a log keeps that has nothing to write.
+// maxIdle is how many bytes of buffer an idle log keeps.
 const maxIdle = 64 << 10
 
 // log is an events.jsonl and the state of its chain. It is not safe for concurrent use.
@@ -24,8 +24,8 @@ type log struct {
 	suspect  bool   // the file from synced on may not be what was written
 }
 
-// append records events in order and returns the error of each. They share one write and, when one
-// is durable or durably is set, one sync; when either fails, none is recorded.
+// append records events in order and returns the error of each. They share one write and, if one of them
+// is durable or durably is set, one sync. If either fails, none is recorded.
 func (l *log) append(events []*provenance.Event, durably bool) []error {
 	errs := make([]error, len(events))
 	if err := l.repair(); err != nil {
@@ -35,6 +35,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	tally := l.tally
 	for i, e := range events {
 		var line []byte
+		// An event that is refused leaves no gap: the next one follows the last that was accepted.
 		line, errs[i] = l.encode(&tally, e)
 		lines = append(lines, line...)
 		durably = durably || errs[i] == nil && e.Kind.Durable()
@@ -79,11 +80,12 @@ func (l *log) write(lines []byte, durably bool) error {
 	_, err := l.file.WriteAt(lines, l.offset)
 	if err == nil && durably {
 		if err = l.file.Sync(); err != nil {
-			// After a failed sync the kernel may drop the pages and report them clean.
+			// After a failed sync, the kernel may drop the pages and report them clean.
 			l.suspect = true
 		}
 	}
 	if err != nil {
+		// A part of the lines may be in the file; a reader must not take them for recorded.
 		if l.file.Truncate(l.offset) != nil {
 			l.suspect = true
 		}
@@ -114,8 +116,7 @@ func (l *log) sync() error {
 	return nil
 }
 
-// clean notes that every line is on stable storage. A buffer that grew large is not kept for the
-// rest of the session.
+// clean notes that every line is on stable storage. It frees a buffer that grew large.
 func (l *log) clean() {
 	l.synced, l.unsynced = l.offset, l.unsynced[:0]
 	if cap(l.unsynced) > maxIdle {
@@ -123,7 +124,7 @@ func (l *log) clean() {
 	}
 }
 
-// repair writes again what a failure put in doubt.
+// repair writes the lines again that may be lost after a failure.
 func (l *log) repair() error {
 	if !l.suspect {
 		return nil
@@ -153,13 +154,14 @@ func fill(errs []error, err error) []error {
 	return errs
 }
 
-// fold is the session that the events of a record make, and what its views say besides their rows.
+// fold is the session that the events of a record make, with what its views say besides their rows.
 type fold struct {
 	provenance.Tally
 	cfharness.Heads
 }
 
-// Add folds the next event. After an error the fold is as before: Heads takes every event that a Tally takes.
+// Add folds the next event. After an error the fold is as before, because Heads accepts every event that a
+// Tally accepts.
 func (f *fold) Add(e *provenance.Event) error {
 	if err := f.Tally.Add(e); err != nil {
 		return err

@@ -37,9 +37,9 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 	return nil
 }
 
-// dropNamed takes from digests those that stand in the record of one session.
+// dropNamed removes from digests those that the record of one session contains.
 //
-// Errors: provenance.ErrNotFound when there is none.
+// Errors: provenance.ErrNotFound if there is no record.
 func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Digest]bool) (err error) {
 	dir, err := r.session(id)
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Di
 		}
 		_, err := reader.Peek(1)
 		if errors.Is(err, io.EOF) {
-			found.add([]byte{'\n'}, digests) // a digest may stand at the very end
+			found.add([]byte{'\n'}, digests) // the record may end in a digest
 			return nil
 		}
 		if err != nil {
@@ -72,13 +72,13 @@ func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Di
 	}
 }
 
-// hexRuns finds runs of hexadecimal digits of the length of a digest in a text that comes in pieces.
+// hexRuns finds digests, as runs of hexadecimal digits of their length, in a text that comes in pieces.
 type hexRuns struct {
-	digits [2 * 32]byte // of the run that goes on
-	n      int          // how many there were
+	digits [2 * 32]byte // of the unfinished run
+	n      int          // how many digits the run has
 }
 
-// add takes the runs that end in a piece from digests.
+// add removes the runs that end in a piece from digests.
 func (h *hexRuns) add(piece []byte, digests map[digest.Digest]bool) {
 	for _, c := range piece {
 		if c >= '0' && c <= '9' || c >= 'a' && c <= 'f' {

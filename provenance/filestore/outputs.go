@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// maxOutputs is how many bytes of outputs a session keeps by default, maxOutputFiles how many
-	// files.
+	// maxOutputs is how many bytes of outputs a session keeps by default; maxOutputFiles is how many
+	// files it keeps.
 	maxOutputs     = 256 << 20
 	maxOutputFiles = 10_000
 )
 
-// stock counts the files of a directory of a session.
-type stock struct {
+// usedSpace counts the files in a directory of a session.
+type usedSpace struct {
 	mu      sync.Mutex // held while one is written
 	counted bool
 	files   int
 	bytes   int64
 }
 
-// count reads what earlier processes left. The caller holds mu.
-func (k *stock) count(dir *os.Root, name string) error {
+// count counts the files that earlier processes left. The caller holds mu.
+func (k *usedSpace) count(dir *os.Root, name string) error {
 	if k.counted {
 		return nil
 	}
@@ -49,8 +49,8 @@ func (k *stock) count(dir *os.Root, name string) error {
 	return nil
 }
 
-// putOutput writes a kept stream, for which the oldest ones make room. One that an event names stays
-// as it is.
+// putOutput writes a kept stream, and deletes the oldest ones if there is no space. It does not replace one
+// that an event names.
 func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File, data []byte) error {
 	s.outputs.mu.Lock()
 	defer s.outputs.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	}
 	most := s.opts.Outputs
 	if s.outputs.bytes+f.Size > most || s.outputs.files >= maxOutputFiles {
-		// Making room for more than the one that comes spares reading the record each time.
+		// Freeing more than this output needs avoids reading the record each time.
 		if err := s.removeOutputs(ctx, dir, most/4+f.Size); err != nil {
 			return err
 		}
@@ -101,9 +101,9 @@ func (s *session) names(name string) (bool, error) {
 	return false, nil
 }
 
-// removeOutputs deletes the oldest outputs that events name until room bytes are free, a quarter of
-// the files in any case when there are too many. An event tells of it first.
-func (s *session) removeOutputs(ctx context.Context, dir *os.Root, room int64) error {
+// removeOutputs deletes the oldest outputs that events name until need bytes are free, and at least a quarter
+// of the files if there are too many. It records an event that names them first.
+func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) error {
 	old, err := s.keptOutputs()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, room int64) e
 	gone.Type = provenance.TypeOutputsRemoved
 	left, files := s.outputs.bytes, s.outputs.files
 	for _, f := range old {
-		if left+room <= s.opts.Outputs && files < maxOutputFiles*3/4 {
+		if left+need <= s.opts.Outputs && files < maxOutputFiles*3/4 {
 			break
 		}
 		gone.Files = append(gone.Files, f)
@@ -134,6 +134,8 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, room int64) e
 		Kind: provenance.KindOutputsRemoved, Session: s.id, Principal: m.tally.Session.Principal, Client: m.tally.Session.Client, Row: row,
 		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones", len(gone.Files), s.outputs.bytes-left),
 	}
+	// The event comes first: after a crash in between, load deletes what it names, and Verify does not
+	// miss files that nothing explains.
 	if err := s.append(ctx, e); err != nil {
 		return err
 	}
@@ -146,7 +148,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, room int64) e
 	return fsys.SyncDir(dir, provenance.OutputsDir)
 }
 
-// keptOutputs returns the outputs that events name and none removed, the oldest first.
+// keptOutputs returns the outputs that events name and no later event removed, the oldest first.
 func (s *session) keptOutputs() ([]provenance.File, error) {
 	at := make(map[string]int)
 	var all []provenance.File
@@ -180,7 +182,7 @@ func (s *session) keptOutputs() ([]provenance.File, error) {
 	return kept, nil
 }
 
-// noteRemoved follows which outputs an event removed and none named again.
+// noteRemoved tracks which outputs an event removed and no later event named again.
 func noteRemoved(removed map[string]bool, e *provenance.Event) error {
 	gone, err := e.Removed()
 	for _, f := range gone {
@@ -192,8 +194,7 @@ func noteRemoved(removed map[string]bool, e *provenance.Event) error {
 	return err
 }
 
-// finishRemoval deletes the outputs that an event removed and a crash left. The session must be
-// locked.
+// finishRemoval deletes the outputs that an event removed and that a crash left. The session must be locked.
 func finishRemoval(dir *os.Root, removed map[string]bool) error {
 	for name := range removed {
 		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

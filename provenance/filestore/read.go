@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// reader reads the sessions of a directory. It implements provenance.Reader but for Close.
+// reader reads the sessions of a directory. It implements provenance.Reader except Close.
 type reader struct {
 	dir  string
 	root *os.Root // nil if there is no directory
@@ -25,10 +25,10 @@ type reader struct {
 	writing func(id string) *session
 }
 
-// OpenReader returns a Reader of the sessions in dir, for which it opens none for writing and creates no
-// directory. There are no sessions in a dir that does not exist.
+// OpenReader returns a Reader of the sessions in dir. It opens no session for writing and creates no
+// directory; a dir that does not exist has no sessions.
 //
-// Errors: that of opening dir.
+// Errors: the error of opening dir.
 func OpenReader(dir string) (provenance.Reader, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -55,8 +55,8 @@ func (r *reader) session(id string) (*os.Root, error) {
 	return openSession(r.root, id)
 }
 
-// acknowledged returns how many bytes of the record of a session may be read: all, which is -1, unless this
-// process writes it, and its last lines may be half written.
+// acknowledged returns how many bytes of the record of a session were acknowledged, or -1 for all of it if
+// this process does not write it. Lines after them may be half written, or be taken back.
 func (r *reader) acknowledged(id string) int64 {
 	if s := r.writing(id); s != nil {
 		if m, err := s.mark(markWritten); err == nil {
@@ -166,7 +166,9 @@ func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, erro
 	return f, nil
 }
 
-// checkName reports whether a session can have a file of this name, besides its lock. Errors: provenance.ErrInvalid.
+// checkName reports whether a session can have a file of this name, besides its lock.
+//
+// Errors: provenance.ErrInvalid.
 func checkName(name string) error {
 	switch name {
 	case provenance.SessionFile, provenance.EventsFile, provenance.HeadNoteFile:

@@ -21,10 +21,10 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// errReleased means that the session was let go of before it took a request.
+// errReleased means that the session was released before it accepted a request.
 var errReleased = errors.New("session was released")
 
-// errReplaced means that the directory of a session was removed, and maybe made again.
+// errReplaced means that the directory of a session was removed, and possibly made again.
 var errReplaced = errors.New("the session directory was removed or replaced")
 
 // maxBatch bounds how many events share one write.
@@ -54,17 +54,17 @@ type session struct {
 	done     chan struct{} // run has returned
 	released chan struct{} // the directory is free again
 	end      sync.Once
-	wg       sync.WaitGroup // users of the directory besides run
+	wg       sync.WaitGroup // users of the directory other than run
 
 	mu      sync.Mutex
 	stopped bool
-	known   map[digest.Digest]bool // some of what is kept of what was shown
-	resting time.Time              // until when views are not written because the session is quiet
+	known   map[digest.Digest]bool // some of the texts that the session keeps
+	paused  time.Time              // until then, a quiet session does not write its views
 
-	outputs, shown stock
+	outputs, shown usedSpace
 
 	viewing chan struct{} // holds one token while the views are free to be written
-	views   viewFiles     // who took the token owns it
+	views   viewFiles     // owned by the holder of the token
 }
 
 type appendRequest struct {
@@ -116,6 +116,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.LockWait)
 	defer cancel()
+	// Another process that ends the session writes its views before it frees the lock.
 	held, err := lock.TryLockContext(ctx, 10*time.Millisecond)
 	if !held {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -123,6 +124,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 		}
 		return nil, unavailable("lock session", err)
 	}
+	// Collect renames the directory while it holds the lock.
 	if now, err := st.root.Lstat(id); err != nil || !os.SameFile(now, s.dir) {
 		return nil, unavailable("lock session", errReplaced)
 	}
@@ -194,8 +196,8 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	return sc.Torn, s.checkHead(dir)
 }
 
-// checkHead refuses a record that ends before the head session.json names. A record without events
-// gets a session.json that names none, so that one that is missing later was removed.
+// checkHead refuses a record that ends before the head that session.json names. It writes a session.json that
+// names no event for a record without events, so that a missing session.json always means that it was removed.
 func (s *session) checkHead(dir *os.Root) error {
 	last := s.log.tally.Session.Head.Seq
 	found, err := readSessionFile(dir)
@@ -230,10 +232,10 @@ func (s *session) run() {
 			m.reply <- s.point(m.want)
 		case <-commit.C:
 			armed = false
-			// A failure is kept in the log and meets the next event.
+			// The log remembers a failure, and returns it for the next event.
 			_ = s.log.sync()
 		case <-quiet.C:
-			if left := s.restLeft(); left > 0 {
+			if left := s.pauseLeft(); left > 0 {
 				quiet.Reset(left)
 			} else {
 				s.flushLater()
@@ -249,7 +251,7 @@ func (s *session) run() {
 	}
 }
 
-// gather collects the requests that wait with r, in order.
+// gather returns r and the requests that are waiting, in order.
 func (s *session) gather(r *appendRequest) []*appendRequest {
 	batch := []*appendRequest{r}
 	for len(batch) < maxBatch {
@@ -334,7 +336,7 @@ func (s *session) recorded() iter.Seq2[*provenance.Event, error] {
 	}
 }
 
-// enter registers a user of the directory besides run; it fails when the session is stopping.
+// enter registers a user of the directory other than run. It fails if the session is stopping.
 func (s *session) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,8 +347,8 @@ func (s *session) enter() error {
 	return nil
 }
 
-// openDir opens the directory of the session. It is not kept open, for each session would hold a
-// descriptor more. One that took the place of the locked one is refused.
+// openDir opens the directory of the session. The directory is not kept open, because each session would hold
+// one more descriptor. A directory that replaced the locked one is refused.
 func (s *session) openDir() (*os.Root, error) {
 	dir, err := openSession(s.store.root, s.id)
 	if err != nil {
@@ -362,9 +364,9 @@ func (s *session) openDir() (*os.Root, error) {
 	return dir, nil
 }
 
-// shutdown stops the goroutine, signs, writes the views and frees the directory. The record is closed
-// first, so that at the limit of descriptors there are some for the views. The views of a long session
-// take a while and can be made again; the signature cannot, so it goes before them.
+// shutdown stops the goroutine, signs, writes the views and frees the directory. It closes the record first,
+// so that at the limit of descriptors there are some for the views. It signs before it writes the views: those
+// of a long session take a while and can be made again, and the signature cannot.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -385,9 +387,9 @@ func (s *session) closeFiles() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// intact reports why the file that is written to is no longer the record of the session, whole and by
-// its name: what was appended to it then would be lost, or would stand behind what is not the record's.
-// Another process that writes between this and the append is not noticed before the next one.
+// intact returns an error if the open file is no longer the whole record of the session under its name:
+// events appended to it would be lost, or would follow bytes that are not the record's. A process that
+// writes between this check and the append is noticed at the next append.
 func (s *session) intact() error {
 	open, err := s.record.Stat()
 	if err != nil {
@@ -400,7 +402,7 @@ func (s *session) intact() error {
 	case err != nil && unlinked(open):
 		return errReplaced
 	case s.log.suspect:
-		// After a write that failed half-way the log cuts the file itself.
+		// After a write that failed half-way, the log truncates the file itself.
 		return nil
 	case open.Size() != s.log.offset:
 		return fmt.Errorf("%s has %d bytes, not the %d that were recorded: another process changed it", provenance.EventsFile, open.Size(), s.log.offset)

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// minShared is the size in bytes from which a file is shared: below, a link saves too little.
+	// minShared is the size in bytes from which a file is shared; a link to a smaller one saves too little.
 	minShared = 16 << 10
 
-	// maxShares is how many contents are remembered. Sessions of one time have the same snapshots,
-	// so the last few are enough.
+	// maxShares is how many contents are remembered. Sessions of the same time have the same snapshots, so
+	// a few are enough.
 	maxShares = 16
 )
 
@@ -39,14 +39,14 @@ type share struct {
 	provenance.File
 }
 
-// shareable reports whether sessions share a file: a large one that is no output. Outputs differ,
-// and deleting a session must delete them.
+// shareable reports whether sessions share a file. They share large ones except outputs, which differ, and
+// which deleting a session must delete.
 func shareable(f provenance.File) bool {
 	return f.Size >= minShared && !strings.HasPrefix(f.Name, provenance.OutputsDir+"/")
 }
 
-// write makes f a link of a file with the same content, or writes it when there is none that can be
-// linked. Writers wait for each other: those of one content are to find it.
+// write makes f a link to a file with the same content, or writes it if there is none to link to. Writers
+// wait for each other, so that writers of the same content find it.
 func (sh *shares) write(s *session, dir *os.Root, f provenance.File, data []byte) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -57,7 +57,7 @@ func (sh *shares) write(s *session, dir *os.Root, f provenance.File, data []byte
 		if linkFile(s.store.root, k, s.id, dir, f) == nil {
 			return nil
 		}
-		// The file is gone or changed, has too many links or lies on another device.
+		// The file is gone or changed, has too many links or is on another device.
 		sh.known = append(sh.known[:i], sh.known[i+1:]...)
 		break
 	}
@@ -71,8 +71,8 @@ func (sh *shares) write(s *session, dir *os.Root, f provenance.File, data []byte
 	return nil
 }
 
-// linkFile replaces f in dir, the directory of session id, by a link of k: after a crash it is the
-// old file or the new one. What k holds by now is read first.
+// linkFile replaces f in dir, the directory of session id, by a link to k, after reading k: it may have been
+// changed. After a crash, f is the old file or the new one.
 func linkFile(root *os.Root, k share, id string, dir *os.Root, f provenance.File) error {
 	info, err := checkShare(root, k)
 	if err != nil {
@@ -89,7 +89,7 @@ func linkFile(root *os.Root, k share, id string, dir *os.Root, f provenance.File
 	if err == nil {
 		err = dir.Rename(temp, f.Name)
 	}
-	// Renaming a file to another link of itself does nothing.
+	// Renaming a file to another link to itself does nothing, so the temporary name may still be there.
 	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
@@ -99,7 +99,7 @@ func linkFile(root *os.Root, k share, id string, dir *os.Root, f provenance.File
 	return fsys.SyncDir(dir, ".")
 }
 
-// checkShare returns what file k is when its bytes are those that were put there.
+// checkShare returns the file info of k if it still has the bytes that were put there.
 func checkShare(root *os.Root, k share) (os.FileInfo, error) {
 	dir, err := openSession(root, k.session)
 	if err != nil {

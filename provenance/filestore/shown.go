@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// shownPool is the directory, beside those of the sessions and no session's name, of the bytes
-	// that models were shown. Sessions have links of its files, so it can be emptied at any time.
+	// shownPool is a directory next to those of the sessions, under a name that no session has, with the
+	// texts that models were shown. Sessions have links to its files, so it can be emptied at any time.
 	shownPool = "~shown"
 
-	// maxShown is how many bytes a session keeps of what was shown by default, maxShownFiles how many
-	// files.
+	// maxShown is how many bytes of shown texts a session keeps by default; maxShownFiles is how many texts
+	// it keeps.
 	maxShown      = 256 << 20
 	maxShownFiles = 10_000
 
-	// maxKnown is how many digests a session remembers to have kept.
+	// maxKnown is how many digests of kept texts a session remembers.
 	maxKnown = 256
 )
 
-// KeepsShown is how many bytes of what its model is shown a session keeps; 0 when none are.
+// KeepsShown returns how many bytes a session keeps of the texts that its model is shown; 0 if it keeps none.
 func (st *Store) KeepsShown() int64 {
 	if st.opts.ForgetShown {
 		return 0
@@ -37,31 +37,20 @@ func (st *Store) KeepsShown() int64 {
 	return st.opts.Shown
 }
 
-// Keep implements provenance.Writer. Bytes that are kept for the first time are synced; what other
-// sessions were shown is linked.
-func (st *Store) Keep(ctx context.Context, session string, data []byte) (digest.Digest, error) {
-	if !provenance.ValidSessionID(session) {
+// Keep implements provenance.Writer. It syncs texts that are kept for the first time, and links to the ones that
+// other sessions were shown.
+func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
+	if !provenance.ValidSessionID(id) {
 		return "", fmt.Errorf("keep what is shown: %w: session id", provenance.ErrInvalid)
 	}
 	d := digest.FromBytes(data)
-	for {
-		s, err := st.open(ctx, session)
-		if err != nil {
-			return "", err
+	err := st.with(ctx, id, func(s *session) error {
+		if st.opts.ForgetShown || s.keptBefore(d) {
+			return nil
 		}
-		if st.opts.ForgetShown {
-			return d, nil
-		}
-		if s.keptBefore(d) {
-			return d, nil
-		}
-		err = s.keep(d, data)
-		if errors.Is(err, errReleased) {
-			<-s.released
-			continue
-		}
-		return d, err
-	}
+		return s.keep(d, data)
+	})
+	return d, err
 }
 
 // keptBefore reports whether the session is known to keep d.
@@ -112,14 +101,14 @@ func (s *session) keep(d digest.Digest, data []byte) error {
 	return nil
 }
 
-// keeps reports whether the session has the file. That it holds the bytes is for Verify to see.
+// keeps reports whether the session has a file of the length of data. Verify checks its bytes.
 func keeps(dir *os.Root, name string, data []byte) bool {
 	info, err := dir.Lstat(name)
 	return err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data))
 }
 
-// linkShown makes name a link of the pool's file, which is written when it is not there. Where the
-// file system has no links the session has a file of its own.
+// linkShown makes name a link to the pool's file, which it writes if it is not there. Where the file system
+// has no links, the session has a file of its own.
 func (s *session) linkShown(dir *os.Root, name string, d digest.Digest, data []byte) error {
 	root := s.store.root
 	pooled := path.Join(shownPool, d.Encoded())
@@ -146,7 +135,7 @@ func (s *session) linkShown(dir *os.Root, name string, d digest.Digest, data []b
 	return nil
 }
 
-// pool offers a file to other sessions. That it cannot costs them a file each and nothing else.
+// pool offers a file to other sessions. A failure only costs them a file each.
 func (s *session) pool(name, pooled string) {
 	root := s.store.root
 	if err := root.Mkdir(shownPool, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// unlinked reports whether the file has no name any more, so that what is written to it is lost.
+// unlinked reports whether the file no longer has a name, so that writes to it are lost.
 func unlinked(info fs.FileInfo) bool {
 	n, known := links(info)
 	return known && n == 0
 }
 
-// links is how many names a file has.
+// links returns how many names a file has.
 func links(info fs.FileInfo) (n uint64, known bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -27,7 +27,7 @@ func links(info fs.FileInfo) (n uint64, known bool) {
 const descriptors = 2
 
 // MaxOpen returns how many sessions can be open with half of the file descriptors this process may
-// have, at least 1. The other half is for what else the process does, writing views included.
+// have, at least 1. The other half is for the other work of the process, including writing views.
 func MaxOpen() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

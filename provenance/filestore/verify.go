@@ -35,7 +35,7 @@ type verifier struct {
 	names    []string                   // of recorded, in order
 }
 
-// derived is a file made from events, as found.
+// derived is a file made from events, as it was found.
 type derived struct {
 	data    []byte
 	missing bool
@@ -55,8 +55,8 @@ func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*p
 	return &v.report, nil
 }
 
-// run reads derived files before the record: written later than it, they would seem ahead of it.
-// session.json comes first because the views are never older than the head it names.
+// run reads derived files before the record, because files written after it was read would seem ahead of it.
+// It reads session.json first, because the views are never older than the head that session.json names.
 func (v *verifier) run(keys []note.Verifier) (err error) {
 	signed, err := v.readNote(keys)
 	if err != nil {
@@ -81,7 +81,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	var head struct {
 		Head provenance.Head `json:"head"`
 	}
-	// A file that does not parse names no head and differs from what it must be.
+	// A file that does not parse names no head; checkSession finds that it differs.
 	_ = json.Unmarshal(session.data, &head)
 	at, hash, err := v.readRecord(head.Head.Seq, signed.Seq)
 	if err == nil {
@@ -98,6 +98,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	}
 	for _, name := range v.names {
 		err := v.checkFile(v.recorded[name])
+		// A process may have removed outputs since the record was read.
 		if err != nil && v.removedSince(name) {
 			continue
 		}
@@ -233,11 +234,12 @@ func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session
 	return nil
 }
 
+// difference returns a difference between the record and a file.
 func difference(file string, line int, what string) *provenance.VerifyError {
 	return &provenance.VerifyError{File: file, Line: line, What: what}
 }
 
-// differs names the first line of found that is not in want.
+// differs returns the first line of found that is not in want.
 func differs(name string, found, want []byte) *provenance.VerifyError {
 	have, need := bytes.SplitAfter(found, []byte("\n")), bytes.SplitAfter(want, []byte("\n"))
 	line := 0

@@ -15,22 +15,22 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// shownCheck follows what models were shown and whether the session was to keep it. What a record says
-// nothing of, as one without [provenance.SessionInfo.KeepsShown], is not expected.
+// shownCheck tracks which texts models were shown and whether the session had to keep them. If a record does
+// not say so, because it has no [provenance.SessionInfo.KeepsShown], none is expected.
 type shownCheck struct {
-	limit int64 // of bytes, as the last start or resumption said; 0 keeps nothing
+	limit int64 // in bytes, by the last start or resumption; 0 keeps nothing
 	named map[digest.Digest]shownText
-	over  bool // more was shown than a session keeps files
+	over  bool // more texts were shown than a session keeps
 }
 
 // shownText is a text that an event names.
 type shownText struct {
-	seq   uint64 // of the first event that had it kept; 0 for none
-	limit int64  // then
+	seq   uint64 // of the first event after which it had to be kept; 0 for none
+	limit int64  // at that event
 	bytes int64  // at most
 }
 
-// maxInstructions is the most bytes that instructions, whose size their event does not tell, have.
+// maxInstructions bounds instructions, whose size their event does not have, in bytes.
 const maxInstructions = 1 << 20
 
 func (c *shownCheck) add(e *provenance.Event) {
@@ -91,8 +91,8 @@ func (c *shownCheck) note(seq uint64, d digest.Digest, bytes int64) {
 	c.named[d] = known
 }
 
-// checkShown compares what was shown with the digests it is named by, and finds what is gone: with all
-// that was named within the bounds of the session, what it was to keep must be there.
+// checkShown compares the kept texts with the digests in their names, and finds the ones that are missing: if
+// everything that was shown fits the limits of the session, the texts that it had to keep must be there.
 func (v *verifier) checkShown() error {
 	entries, err := fs.ReadDir(v.dir.FS(), provenance.ShownDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +118,7 @@ func (v *verifier) checkShown() error {
 	return v.shown.missing(kept, &v.report)
 }
 
-// count notes the size of a kept file, also of one that no event names: it took of the room.
+// count notes the size of a kept file, even of one that no event names, because it took space.
 func (c *shownCheck) count(en fs.DirEntry, d digest.Digest) {
 	info, err := en.Info()
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *shownCheck) count(en fs.DirEntry, d digest.Digest) {
 	c.named[d] = text
 }
 
-// missing counts the texts that are not kept, and returns the first that had to be.
+// missing counts the texts that are not kept, and returns a difference for the first that had to be.
 func (c *shownCheck) missing(kept map[digest.Digest]bool, report *provenance.Report) error {
 	var all int64
 	for _, text := range c.named {

@@ -14,20 +14,20 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// viewCheck compares a view with the events, without holding either.
+// viewCheck compares a view with the events, without keeping either in memory.
 type viewCheck struct {
 	name string
-	file *os.File // nil when there is none; replaced meanwhile it stays what it was
-	rows int      // it claims to have; -1 when it is no view
+	file *os.File // nil if there is none; the same file even if it is replaced meanwhile
+	rows int      // that the file has; -1 if it is not a view
 
-	prefix viewPoint // when it had that many rows
-	whole  viewPoint
-	next   uint64 // the first event with a row that is not in it; 0 for none
+	prefix viewPoint // where the events made that many rows
+	whole  viewPoint // at the end of the record
+	next   uint64    // the first event whose row is not in the file; 0 for none
 }
 
 // viewPoint is a view as it was at some event.
 type viewPoint struct {
-	frame *cfharness.Frame // nil when it did not exist
+	frame *cfharness.Frame // nil if it did not exist
 	end   int64            // of the record
 }
 
@@ -53,7 +53,7 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 	return c, nil
 }
 
-// countRows returns how many rows a view claims to have, or -1 for what is no JSON object.
+// countRows returns how many rows a view has, or -1 if it is not a JSON object.
 func countRows(r io.Reader) int {
 	dec := json.NewDecoder(r)
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -107,7 +107,7 @@ func skipObject(dec *json.Decoder) error {
 	return nil
 }
 
-// follow notes the view as it is after event seq, which ends at an offset of the record.
+// follow notes the view as it is after event seq, which ends at offset of the record.
 func (c *viewCheck) follow(heads *cfharness.Heads, seq uint64, offset int64) (err error) {
 	n := heads.Rows(c.name)
 	if n > max(c.rows, 0) && c.next == 0 {
@@ -129,8 +129,8 @@ func (c *viewCheck) finish(heads *cfharness.Heads, offset int64) (err error) {
 	return err
 }
 
-// checkViews compares each view with what its events make of as many rows as it has. head is the
-// event that session.json names.
+// checkViews compares each view with the one that the events make when it has as many rows. head is the event
+// that session.json names.
 func (v *verifier) checkViews(head uint64) error {
 	differences, err := v.compare(func(c *viewCheck) viewPoint { return c.prefix })
 	if err != nil {
@@ -140,6 +140,7 @@ func (v *verifier) checkViews(head uint64) error {
 		if c.file != nil && (c.prefix.frame == nil || differences[c.name] != nil) {
 			return v.nameDifference(c)
 		}
+		// Views are written before session.json, so none may lack a row of an event up to head.
 		switch older := c.next > 0 && c.next <= head; {
 		case older && c.file == nil:
 			return difference(c.name, 1, "missing")
@@ -155,7 +156,7 @@ func (v *verifier) checkViews(head uint64) error {
 	return nil
 }
 
-// nameDifference says where a view that is none of the events' begins to differ from theirs.
+// nameDifference returns where a view that the events never made begins to differ from the whole one.
 func (v *verifier) nameDifference(c *viewCheck) error {
 	differences, err := v.compare(func(other *viewCheck) viewPoint {
 		if other != c {
@@ -172,8 +173,8 @@ func (v *verifier) nameDifference(c *viewCheck) error {
 	return difference(c.name, 1, "differs from the events")
 }
 
-// compare makes the views as they were at their points from one pass over the events, and returns how
-// the files differ from them. A view without a frame is passed over.
+// compare makes the views as they were at a point of each, in one pass over the events for each list, and
+// returns how the files differ from them. It skips views without a frame.
 func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*provenance.VerifyError, error) {
 	var writers []*viewWriter
 	var comparers []*comparer
@@ -215,15 +216,15 @@ func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*proven
 	return differences, nil
 }
 
-// comparer is written what a file must hold.
+// comparer compares a file with the bytes that are written to it.
 type comparer struct {
 	r    *bufio.Reader
-	line int    // of the first difference, or of what comes next
-	what string // the first difference; empty while there is none
+	line int    // of the first difference, or of the next byte
+	what string // the first difference; empty if there is none yet
 	buf  []byte
 }
 
-// Write compares p with what the file has next.
+// Write compares p with the next bytes of the file.
 func (c *comparer) Write(p []byte) (int, error) {
 	if c.what != "" {
 		return len(p), nil
@@ -249,7 +250,7 @@ func (c *comparer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end compares the end of the file with that of what was written.
+// end checks that the file ends where the written bytes end.
 func (c *comparer) end() error {
 	if c.what != "" {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// maxWriting bounds how many sessions write their views at a time, and with it the descriptors and
-// the memory that takes when many end together.
+// maxWriting bounds how many sessions write their views at the same time, and with it the descriptors and
+// the memory needed if many end together.
 const maxWriting = 8
 
-// viewPatience is how long a session that is let go of waits for file descriptors.
+// viewPatience is how long a session that is being released waits for file descriptors.
 const viewPatience = 5 * time.Second
 
-// flushLater writes the views in the background. A failure is met again by the next reader and
-// when the session is closed.
+// flushLater writes the views in the background. The next reader, and closing the session, return an error
+// that persists.
 func (s *session) flushLater() {
 	if s.enter() != nil {
 		return
@@ -28,11 +28,11 @@ func (s *session) flushLater() {
 	}()
 }
 
-// restLeft is how long the views of a quiet session are still left alone.
-func (s *session) restLeft() time.Duration {
+// pauseLeft returns how long a quiet session still waits before it writes its views.
+func (s *session) pauseLeft() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Until(s.resting)
+	return time.Until(s.paused)
 }
 
 // flush brings the files derived from the record up to date.
@@ -45,8 +45,8 @@ func (s *session) flush() error {
 	return s.writeViews()
 }
 
-// writeViews writes the views that have rows the files lack, and session.json after them, so that
-// no view is older than the head session.json names.
+// writeViews writes the views that have rows which their files lack, and session.json after them, so that no
+// view is older than the head that session.json names.
 func (s *session) writeViews() error {
 	<-s.viewing
 	defer func() { s.viewing <- struct{}{} }()
@@ -72,13 +72,13 @@ func (s *session) writeViews() error {
 	}
 	s.views.tally, s.views.offset = m.tally, m.offset
 	s.mu.Lock()
-	s.resting = time.Now().Add(s.views.rest())
+	s.paused = time.Now().Add(s.views.pause())
 	s.mu.Unlock()
 	return nil
 }
 
-// patiently does what a session that is let go of needs. At the limit of descriptors it waits for
-// those of other sessions that are.
+// patiently calls do for a session that is being released. At the limit of descriptors, it waits until other
+// sessions that are being released free theirs.
 func patiently(do func() error) error {
 	for end := time.Now().Add(viewPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := do()
@@ -88,7 +88,7 @@ func patiently(do func() error) error {
 	}
 }
 
-// atLimit reports whether err is that of having no file descriptor left.
+// atLimit reports whether err says that there are no file descriptors left.
 func atLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
