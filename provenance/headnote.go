@@ -17,7 +17,7 @@ const maxHeadNote = 16 << 10
 // SignHead returns the signed note of the head of a session: four lines that are the title, the
 // session, the sequence number of the last event and its hash, and the signature.
 //
-// Errors: that of signing.
+// Errors: the error of signing.
 func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
 	text := fmt.Sprintf("%s\n%s\n%d\n%s\n", headNoteTitle, session, head.Seq, head.Hash)
 	data, err := note.Sign(&note.Note{Text: text}, signer)
@@ -28,7 +28,7 @@ func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
 }
 
 // OpenHead returns the head that a note written by [SignHead] names for a session. With keys, one of
-// them must have signed it; without, the signature is not looked at.
+// them must have signed it; without keys, the signature is not checked.
 //
 // Errors: ErrInvalid.
 func OpenHead(session string, data []byte, keys ...note.Verifier) (Head, error) {

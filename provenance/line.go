@@ -27,8 +27,8 @@ const (
 	tailLen = len(hashKey) + len(`:""}`) + sha256.Size*2
 )
 
-// wire mirrors Event, whose json tags it takes its key order from, with the time as written.
-type wire struct {
+// lineForm is an Event as it is written: its fields have the order of the keys, and the time is text.
+type lineForm struct {
 	Seq        uint64          `json:"seq"`
 	Time       string          `json:"time"`
 	Kind       Kind            `json:"kind"`
@@ -50,8 +50,8 @@ type wire struct {
 }
 
 // EncodeLine returns the line of e, newline included, and sets e.Hash. Seq, Time, Prev and the
-// other fields must be set. Bytes of a text field that are not UTF-8 become U+FFFD, in e too, so
-// that e is what a reader of the line gets.
+// other fields must be set. Bytes of a text field that are not UTF-8 become U+FFFD, in e as well, so
+// that e equals the event that a reader of the line gets.
 //
 // Errors: ErrInvalid.
 func EncodeLine(e *Event) ([]byte, error) {
@@ -61,14 +61,16 @@ func EncodeLine(e *Event) ([]byte, error) {
 	if e.Seq == 0 || !isHash(e.Prev) {
 		return nil, fmt.Errorf("event of kind %q: %w: seq or prev", e.Kind, ErrInvalid)
 	}
-	for _, field := range []*string{&e.Parent, &e.Principal, &e.Client, &e.Skill, &e.Path, &e.Want, &e.Got, &e.Detail} {
+	for _, field := range []*string{&e.Parent, &e.Principal, &e.Client, &e.Skill, &e.Path, &e.Want, &e.Got,
+		&e.Detail} {
 		*field = strings.ToValidUTF8(*field, "\uFFFD")
 	}
 	var buf bytes.Buffer
-	w := wire{
+	w := lineForm{
 		Seq: e.Seq, Time: FormatTime(e.Time), Kind: e.Kind, Session: e.Session, Parent: e.Parent,
 		Principal: e.Principal, Client: e.Client, Skill: e.Skill, Path: e.Path, Want: e.Want,
-		Got: e.Got, Detail: e.Detail, Row: e.Row, Decision: e.Decision, Invocation: e.Invocation, Files: e.Files, Prev: e.Prev,
+		Got: e.Got, Detail: e.Detail, Row: e.Row, Decision: e.Decision, Invocation: e.Invocation,
+		Files: e.Files, Prev: e.Prev,
 	}
 	if err := encodeJSON(&buf, w); err != nil {
 		return nil, fmt.Errorf("event of kind %q: %w: %v", e.Kind, ErrInvalid, err)
@@ -78,7 +80,8 @@ func EncodeLine(e *Event) ([]byte, error) {
 	hash := hex.EncodeToString(sum[:])
 	buf.WriteString(hashKey + `:"` + hash + "\"}\n")
 	if buf.Len() > MaxLine {
-		return nil, fmt.Errorf("event of kind %q: %w: line of %d bytes, limit %d", e.Kind, ErrInvalid, buf.Len(), MaxLine)
+		return nil, fmt.Errorf("event of kind %q: %w: line of %d bytes, limit %d", e.Kind, ErrInvalid,
+			buf.Len(), MaxLine)
 	}
 	e.Hash = hash
 	return buf.Bytes(), nil
@@ -98,7 +101,7 @@ func DecodeLine(line []byte) (*Event, error) {
 	if want := hashKey + `:"` + hex.EncodeToString(sum[:]) + `"}`; string(tail) != want {
 		return nil, fmt.Errorf("%w: hash does not match the line", ErrInvalid)
 	}
-	var w wire
+	var w lineForm
 	if err := json.Unmarshal(line, &w); err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
@@ -109,8 +112,10 @@ func DecodeLine(line []byte) (*Event, error) {
 	e := &Event{
 		Seq: w.Seq, Time: t, Kind: w.Kind, Session: w.Session, Parent: w.Parent,
 		Principal: w.Principal, Client: w.Client, Skill: w.Skill, Path: w.Path, Want: w.Want,
-		Got: w.Got, Detail: w.Detail, Row: w.Row, Decision: w.Decision, Invocation: w.Invocation, Files: w.Files, Prev: w.Prev,
+		Got: w.Got, Detail: w.Detail, Row: w.Row, Decision: w.Decision, Invocation: w.Invocation,
+		Files: w.Files, Prev: w.Prev,
 	}
+	// There is one form of a line, so that nothing can hide in white space, key order or unknown keys.
 	again, err := EncodeLine(e)
 	if err != nil {
 		return nil, err
@@ -121,8 +126,9 @@ func DecodeLine(line []byte) (*Event, error) {
 	return e, nil
 }
 
-// Validate reports whether e can be recorded; Seq, Prev and Hash, which a store sets, are not
-// looked at. Errors: ErrInvalid.
+// Validate reports whether e can be recorded. It does not check Seq, Prev and Hash, which a store sets.
+//
+// Errors: ErrInvalid.
 func (e *Event) Validate() error {
 	if err := e.validate(); err != nil {
 		return fmt.Errorf("event of kind %.40q: %w", e.Kind, err)
@@ -176,7 +182,7 @@ func isHash(s string) bool {
 	return len(s) == sha256.Size*2 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// FormatTime returns t in UTC with milliseconds, the rest cut off.
+// FormatTime returns t in UTC, truncated to milliseconds.
 func FormatTime(t time.Time) string {
 	return t.UTC().Format(TimeFormat)
 }
@@ -193,7 +199,7 @@ func ParseTime(s string) (time.Time, error) {
 // Timestamp is a time that is written in UTC with milliseconds.
 type Timestamp struct{ time.Time }
 
-// Stamp returns t as a Timestamp cut to milliseconds.
+// Stamp returns t as a Timestamp, truncated to milliseconds.
 func Stamp(t time.Time) Timestamp {
 	return Timestamp{t.UTC().Truncate(time.Millisecond)}
 }
@@ -212,7 +218,7 @@ func (t *Timestamp) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// List is a slice that is written as [] when it is nil.
+// List is a slice that is written as [] if it is nil.
 type List[T any] []T
 
 // MarshalJSON implements json.Marshaler.

@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Names of the files of a session directory.
+// Names of the files of a session, as resources and events name them.
 const (
 	EventsFile           = "events.jsonl"
 	SessionFile          = "session.json"
@@ -35,7 +35,7 @@ const (
 
 // NewSessionID returns "ses_" and a version 7 UUID, so ids sort by their time of creation.
 //
-// Errors: that of the system's random source.
+// Errors: the error of the system's random source.
 func NewSessionID() (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -66,14 +66,16 @@ func IsShown(name string) bool {
 	return ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
 }
 
-// CleanFileName returns name with ":" as "_".
+// CleanFileName returns name with ":" replaced by "_".
 func CleanFileName(name string) string {
 	return strings.ReplaceAll(name, ":", "_")
 }
 
-// CheckFileName reports whether name can be a Put file of a session: NAME or outputs/NAME, NAME
-// being of [A-Za-z0-9._-], not starting with a dot, at most 240 bytes and none of the names the
-// store writes itself. Errors: ErrInvalid.
+// CheckFileName reports whether Put can write a file of this name: NAME or outputs/NAME, where NAME
+// consists of [A-Za-z0-9._-], does not start with a dot, has at most 240 bytes and is not a name that
+// the store writes itself.
+//
+// Errors: ErrInvalid.
 func CheckFileName(name string) error {
 	base, output := strings.CutPrefix(name, OutputsDir+"/")
 	switch {

@@ -4,12 +4,15 @@
 // A session is an append-only sequence of events. Each event is one line of JSON whose hash covers
 // its own bytes and the hash of the event before it, so a changed, removed or reordered event is
 // found by recomputing the chain from the bytes alone. The JSON artifacts of a session
-// (skill-activations.json, policy-trace.json …) are views: pure functions of the events, which is
-// how [Views] builds them and how a verifier recomputes them byte for byte.
+// (skill-activations.json, policy-trace.json …) are views: pure functions of the events, which a
+// verifier recomputes byte for byte.
 //
-// The chain shows that a record was changed, not by whom: whoever can rewrite the whole directory
-// can write a consistent one. An external signature over the head of the chain closes that gap.
+// The chain shows that a record was changed, not by whom: whoever can rewrite the whole record can
+// write a consistent one. An external signature over the head of the chain closes that gap.
 // Nothing here redacts: callers put neither file contents nor outputs nor secrets in an event.
+//
+// A [Writer] records sessions and a [Reader] reads them; no other package needs to know where a [Store]
+// keeps them. Package cfharness has the shapes of the rows and views.
 //
 //	err := store.Append(ctx, &provenance.Event{
 //		Session: id, Kind: provenance.KindScriptRequested, Principal: "local",
@@ -29,8 +32,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// An Event is one line of a session's record. The store sets Seq, Time (when zero), Prev and Hash.
-// File contents, outputs and secrets never stand in an event. An Event must not be changed while
+// An Event is one line of a session's record. The store sets Seq, Time (if zero), Prev and Hash.
+// An event never contains file contents, outputs or secrets. An Event must not be changed while
 // it is being appended.
 type Event struct {
 	Seq       uint64          `json:"seq"`  // from 1, without gaps
@@ -49,7 +52,7 @@ type Event struct {
 	Decision  json.RawMessage `json:"decision,omitempty"` // the policy-trace.json row decided with it
 	// Invocation is the row of cfcInvocationContexts in policy-trace.json that was made with it.
 	Invocation json.RawMessage `json:"invocation,omitempty"`
-	Files      []File          `json:"files,omitempty"` // files of the session directory that belong to it
+	Files      []File          `json:"files,omitempty"` // files of the session that belong to it
 	Prev       string          `json:"prev"`            // hash of the event before, 64 zeros at first
 	Hash       string          `json:"hash"`            // lower-case hex sha256 of the line up to ,"hash"
 }
@@ -59,13 +62,13 @@ func (e *Event) ID() string {
 	return e.Session + ":" + strconv.FormatUint(e.Seq, 10)
 }
 
-// loadError is what the Detail of a skill.activated event starts with when the skill was not loaded.
+// loadError starts the Detail of a skill.activated event if the skill was not loaded.
 const loadError = "error "
 
-// LoadError returns the Detail of a skill.activated event of a skill that was not loaded.
+// LoadError returns the Detail of a skill.activated event for a skill that was not loaded.
 func LoadError(code string) string { return loadError + code }
 
-// ErrorCode returns the code of the plain error that an attempt to load, read or run ended in, or
+// ErrorCode returns the code of the plain error in which an attempt to load, read or run ended, or
 // "" for all other events.
 func (e *Event) ErrorCode() string {
 	switch e.Kind {
@@ -88,7 +91,7 @@ func (e *Event) ErrorCode() string {
 	return ""
 }
 
-// File names a file of the session directory by content.
+// File identifies a file of a session by its content.
 type File struct {
 	Name   string        `json:"name"` // e.g. "skill-registry.json", "outputs/…"
 	Size   int64         `json:"size"` // bytes

@@ -10,7 +10,7 @@ import (
 const TypeOutputsRemoved = "skillsd.outputs-removed"
 
 // OutputsRemoved is the row of an outputs.removed event: kept streams that were deleted, the oldest
-// first, to make room for later ones. From then on they are no part of the session.
+// first, to make space for later ones. They are then no longer part of the session.
 type OutputsRemoved struct {
 	Type  string     `json:"type"`
 	Files List[File] `json:"files"`
@@ -18,7 +18,7 @@ type OutputsRemoved struct {
 
 // Removed returns the files that an outputs.removed event deletes; other kinds delete none.
 //
-// Errors: ErrInvalid for a row that is none, or names what is no output.
+// Errors: ErrInvalid if the row does not have its form, or names a file that is not an output.
 func (e *Event) Removed() ([]File, error) {
 	if e.Kind != KindOutputsRemoved {
 		return nil, nil

@@ -7,14 +7,14 @@ import (
 	"io"
 )
 
-// ErrTorn is a last line without its newline: the process that wrote it did not live to finish it,
-// and nobody was told that it was written.
+// ErrTorn is a last line without its newline: the process that wrote it was killed before it finished the
+// line, so it did not acknowledge the event.
 var ErrTorn = errors.New("last line is torn")
 
 // Scanner reads the events of one session from the bytes of its record and checks every line and
 // its place in the chain. It is not safe for concurrent use.
 type Scanner struct {
-	// Tally holds the events read.
+	// Tally is the fold of the events read.
 	Tally Tally
 	// Offset is the number of bytes of the lines read.
 	Offset int64
@@ -26,15 +26,15 @@ type Scanner struct {
 	r *bufio.Reader
 }
 
-// NewScanner returns a Scanner that reads r, which must not be used otherwise meanwhile.
+// NewScanner returns a Scanner that reads r. The caller must not read r meanwhile.
 func NewScanner(r io.Reader) *Scanner {
 	return &Scanner{r: bufio.NewReaderSize(r, 64<<10)}
 }
 
 // Next returns the next event.
 //
-// Errors: io.EOF at the end, ErrTorn at a torn last line, ErrCorrupt for a line that cannot stand
-// where it does, or that of the reader. An error is final.
+// Errors: io.EOF at the end, ErrTorn at a torn last line, ErrCorrupt for a line that does not follow the
+// one before it, or the error of the reader. An error is final.
 func (s *Scanner) Next() (*Event, error) {
 	s.Line++
 	line, err := s.readLine()
@@ -65,6 +65,8 @@ func (s *Scanner) readLine() ([]byte, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 			return nil, s.longLine(line)
 		case err == io.EOF && len(line) > 0:
+			// The last byte is not a newline here. If only that byte is wrong, somebody changed it: a
+			// line is torn at its end.
 			if _, err := DecodeLine(line[:len(line)-1]); err == nil {
 				return nil, fmt.Errorf("%w: line does not end in a newline", ErrCorrupt)
 			}
@@ -80,8 +82,8 @@ func (s *Scanner) readLine() ([]byte, error) {
 	}
 }
 
-// longLine tells a line that is too long from a torn one, for a crash may leave a file longer than
-// what was written to it.
+// longLine returns the error of a line without a newline within MaxLine: it is torn if the file ends in it,
+// because a crash may leave a file longer than the bytes written to it.
 func (s *Scanner) longLine(line []byte) error {
 	n := int64(len(line))
 	for {

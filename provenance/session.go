@@ -7,12 +7,12 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// State says how a session stands.
+// State is the state of a session.
 type State string
 
-// The states of a session. A store writes open and ended; crashed is what a reader concludes when
-// a session was not ended and no process holds it, damaged when its record cannot be read or is
-// shorter than it was.
+// The states of a session. A store writes open and ended. A reader concludes that a session crashed if it did
+// not end and no process writes it, and that it is damaged if its record cannot be read or is shorter than it
+// was.
 const (
 	StateOpen    State = "open"
 	StateEnded   State = "ended"
@@ -34,9 +34,9 @@ type Session struct {
 	State     State      `json:"state"`
 }
 
-// NoEvents returns the session.json of a session before its first event, which a store writes so
-// that a crash during that event is told from a session.json that was removed. A reader meets it
-// only after such a crash, or in the first second of a session.
+// NoEvents returns the session.json of a session before its first event. A store writes it, so that a crash
+// during that event differs from a session.json that was removed. A reader finds it only after such a crash,
+// or in the first second of a session.
 func NoEvents(id string) Session {
 	return Session{ID: id, State: StateOpen}
 }
@@ -53,7 +53,7 @@ type Head struct {
 	Hash string `json:"hash"`
 }
 
-// Counts are totals of a session. Attempts that ended in an error count as neither read nor run.
+// Counts are totals of a session. Attempts that ended in an error are not counted as reads or runs.
 type Counts struct {
 	Activations int `json:"activations"`
 	Reads       int `json:"reads"`
@@ -64,13 +64,16 @@ type Counts struct {
 // SessionInfo is the Row of session.started and session.resumed: facts about the session that
 // session.json and policy-trace.json show.
 type SessionInfo struct {
-	Server               Server        `json:"server"`
-	Mode                 string        `json:"cfcEnforcementMode,omitempty"`
-	ClientSession        string        `json:"clientSession,omitempty"` // the client's own id of its session; not verified
-	Profile              string        `json:"profile,omitempty"`       // what the session is narrowed to
+	Server Server `json:"server"`
+	Mode   string `json:"cfcEnforcementMode,omitempty"`
+	// ClientSession is the client's own id of its session; it is not verified.
+	ClientSession        string        `json:"clientSession,omitempty"`
+	Profile              string        `json:"profile,omitempty"` // that the session is narrowed to
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
-	KeepsShown           int64         `json:"keepsShown,omitempty"` // bytes of what is shown that are kept; 0 when none are, or it is not known
+	// KeepsShown is how many bytes of shown texts the session keeps; 0 if it keeps none, or if that is not
+	// known.
+	KeepsShown int64 `json:"keepsShown,omitempty"`
 }
 
 // Tally folds events into the Session they make and checks their chain. Its size does not grow
@@ -82,7 +85,7 @@ type Tally struct {
 // Add folds e, which must be the event that follows the last one added. After an error the Tally
 // is as before.
 //
-// Errors: ErrCorrupt when e does not follow, ErrInvalid when its Row or Decision cannot stand in a view.
+// Errors: ErrCorrupt if e does not follow, ErrInvalid if its Row or Decision cannot be in a view.
 func (t *Tally) Add(e *Event) error {
 	s := t.Session
 	if err := s.follow(e); err != nil {
@@ -117,6 +120,7 @@ func (t *Tally) Add(e *Event) error {
 			s.Counts.Runs++
 		}
 	}
+	// A decision that cannot be counted in policy-trace.json must not get into the record.
 	if _, err := e.Decided(); err != nil {
 		return err
 	}
@@ -159,8 +163,10 @@ func (s *Session) start(e *Event) error {
 	return err
 }
 
-// SessionInfo returns the row of an event that starts or resumes a session, nil for other events and for one
-// without a row. Errors: ErrInvalid.
+// SessionInfo returns the row of an event that starts or resumes a session, or nil for other events and for
+// one without a row.
+//
+// Errors: ErrInvalid.
 func (e *Event) SessionInfo() (*SessionInfo, error) {
 	if e.Kind != KindSessionStarted && e.Kind != KindSessionResumed || len(e.Row) == 0 {
 		return nil, nil
@@ -179,13 +185,15 @@ const (
 	DecisionDenied  = "denied"
 )
 
-// Decided is what every reader of a record must know of a decision.
+// Decided is the part of a decision that the folds of this package and of the views need.
 type Decided struct {
 	Outcome string `json:"decision"` // one of the Decision constants
 	Mode    string `json:"cfcEnforcementMode"`
 }
 
-// Decided returns what the Decision of an event says; without one it is the zero value. Errors: ErrInvalid.
+// Decided returns the outcome and the mode of the Decision of an event, or the zero value without one.
+//
+// Errors: ErrInvalid.
 func (e *Event) Decided() (d Decided, err error) {
 	if len(e.Decision) == 0 {
 		return d, nil

@@ -28,7 +28,7 @@ type Writer interface {
 	//
 	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed),
 	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken,
-	// ErrClosed, or that of ctx. After an error the event is not part of the record.
+	// ErrClosed, or the error of ctx. After an error the event is not part of the record.
 	Append(ctx context.Context, e *Event) error
 
 	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in
@@ -65,7 +65,7 @@ type Reader interface {
 	// is yielded with as much as can be found out about it, StateDamaged and an error of its own, and the
 	// iteration continues. A session that another process has only begun is left out.
 	//
-	// Errors: that of listing, with an empty Session, or that of ctx.
+	// Errors: the error of listing, with an empty Session, or the error of ctx.
 	Sessions(ctx context.Context, since time.Time) iter.Seq2[Session, error]
 
 	// Events yields the recorded events that q selects, in order, up to those acknowledged when the
@@ -77,39 +77,41 @@ type Reader interface {
 	// Artifact opens a file of the session. A view (skill-activations.json …) and session.json are as the
 	// events recorded so far make them.
 	//
-	// Errors: ErrNotFound if there is none, or no content for it yet; ErrInvalid for a name that cannot be one.
+	// Errors: ErrNotFound if there is none, or no content for it yet; ErrInvalid for a name that cannot be
+	// one.
 	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)
 
 	// Stored opens a file of the session as it was last written: a view may be older than the record, and
-	// what is read was not compared with it. Reading it costs no more than its size.
+	// its bytes are not compared with it. It costs no more than reading the file.
 	//
 	// Errors: as Artifact.
 	Stored(ctx context.Context, session, name string) (io.ReadCloser, error)
 
-	// Files yields the names of what is stored of a session besides its record: views and snapshots first,
-	// then outputs, then what was shown, each by name. Stored opens them.
+	// Files yields the names of the files of a session, except its record: views and snapshots first, then
+	// outputs, then shown texts, each in the order of names. Stored opens them.
 	//
 	// Errors: ErrNotFound for an unknown session.
 	Files(ctx context.Context, session string) iter.Seq2[string, error]
 
 	// Verify recomputes the chain of a session from its bytes, every view from its events and the digest
-	// of every file that an event names. With keys, one of them must have signed the last event. What
-	// models were shown must be there if the record says that it is kept.
+	// of every file that an event names. With keys, one of them must have signed the last event. The texts
+	// that models were shown must be there if the record says that they are kept.
 	//
-	// Errors: *VerifyError for the first difference, ErrNotFound for an unknown session, or that of reading.
+	// Errors: *VerifyError for the first difference, ErrNotFound for an unknown session, or the error of
+	// reading.
 	Verify(ctx context.Context, session string, keys ...note.Verifier) (*Report, error)
 
 	// DropNamed removes from a set of sha256 digests those that appear anywhere in the record of a
 	// session, so that no session names the ones that are left. Damaged and unfinished records are
 	// searched as well.
 	//
-	// Errors: that of reading a record, or of ctx; there may then be more that are named.
+	// Errors: the error of reading a record, or of ctx. Some of the digests left may then be named.
 	DropNamed(ctx context.Context, digests map[digest.Digest]bool) error
 
-	// Collect deletes whole sessions, and what only they were shown. A session that a process writes is
-	// never deleted. Parents and children do not depend on each other.
+	// Collect deletes whole sessions, and texts that only they were shown. It never deletes a session that a
+	// process writes. Parents and children do not depend on each other.
 	//
-	// Errors: that of listing, or of ctx; those of single sessions are in the result.
+	// Errors: the error of listing, or of ctx. The result has the errors of single sessions.
 	Collect(ctx context.Context, opts CollectOptions) ([]Collected, error)
 
 	// Close releases what the Reader holds.
@@ -118,7 +120,7 @@ type Reader interface {
 
 // ListSessions returns the sessions of r, the newest first, damaged ones included.
 //
-// Errors: that of listing, or of ctx.
+// Errors: the error of listing, or of ctx.
 func ListSessions(ctx context.Context, r Reader) ([]Session, error) {
 	var list []Session
 	for s, err := range r.Sessions(ctx, time.Time{}) {

@@ -65,7 +65,8 @@ func (o *sessionListOptions) run(ctx context.Context) error {
 		return err
 	}
 	rows := report.SessionRows(ctx, records, sessions)
-	return report.WriteSessions(out, rows, o.app.knownColumns(out), mcpserver.LocalPrincipal().Name, time.Now())
+	local := mcpserver.LocalPrincipal().Name
+	return report.WriteSessions(out, rows, o.app.knownColumns(out), local, time.Now())
 }
 
 // records opens the recorded sessions for reading, and returns the directory that they are in. The caller
@@ -130,9 +131,11 @@ func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader
 	case len(matches) == 1:
 		return records, matches[0], nil
 	case len(matches) > 1:
-		return fail("give more of the id; see `skillsd session list`", "%d sessions begin with %q", len(matches), name)
+		return fail("give more of the id; see `skillsd session list`",
+			"%d sessions begin with %q", len(matches), name)
 	case len(sessions) == 0:
-		return fail("there are none in "+dir+" yet; --artifact-root or --state names another place", "no session %q, and no other", name)
+		return fail("there are none in "+dir+" yet; --artifact-root or --state names another place",
+			"no session %q, and no other", name)
 	}
 	return fail("see `skillsd session list`, or use latest", "no session %q", name)
 }
@@ -146,10 +149,11 @@ func (a *app) sessionID(ctx context.Context, name string) (string, error) {
 	return id, records.Close()
 }
 
+// sessionFunc is what a command does with a session.
+type sessionFunc func(ctx context.Context, records provenance.Reader, id string) error
+
 // onSession runs do with the session that the only argument names, or with the newest one.
-func (a *app) onSession(
-	ctx context.Context, args []string, do func(ctx context.Context, records provenance.Reader, id string) error,
-) error {
+func (a *app) onSession(ctx context.Context, args []string, do sessionFunc) error {
 	records, id, err := a.findSession(ctx, append(args, "latest")[0])
 	if err != nil {
 		return err

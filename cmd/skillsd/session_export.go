@@ -25,10 +25,12 @@ func newSessionExportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [SESSION]",
 		Short: "Print a session for other tools",
-		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was shown), or for each\n" +
-			"run one unsigned in-toto Statement a line (intoto), with the run's outputs as the subject and skill tree,\n" +
-			"script, arguments, sandbox, policy decision and place in the record as the predicate of type\n" +
-			intoto.ExecutionType + ".\nA record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
+		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was\n" +
+			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's outputs as\n" +
+			"the subject and skill tree, script, arguments, sandbox, policy decision and place in the record as\n" +
+			"the predicate of type\n" + intoto.ExecutionType + ".\n" +
+			"A record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the\n" +
+			"newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}

@@ -26,10 +26,11 @@ func newSessionGCCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Delete old sessions",
-		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server has open, nor the\n" +
-			"--keep that were written last. A session goes whole: record, views, outputs and what only it was shown, and, while\n" +
-			"no server runs, stored skill trees that nothing names any more. Parents and children do not\n" +
-			"depend on each other; a child whose parent is gone still names it.",
+		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server has\n" +
+			"open, nor the --keep that were written last. A session is deleted as a whole: record, views, outputs\n" +
+			"and texts that only it was shown. While no server runs, stored skill trees that nothing names any\n" +
+			"more are deleted too. Parents and children do not depend on each other; a child whose parent is\n" +
+			"deleted still names it.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
@@ -42,7 +43,7 @@ func newSessionGCCmd(a *app) *cobra.Command {
 func (o *sessionGCOptions) run(ctx context.Context) error {
 	age, err := parseAge(o.OlderThan)
 	if err != nil {
-		return usageError("give an age such as 30d or 12h", "--older-than %q is no age", o.OlderThan)
+		return usageError("give an age such as 30d or 12h", "--older-than %q is not an age", o.OlderThan)
 	}
 	if o.Keep < 0 {
 		return usageError("give 0 or more", "--keep %d is negative", o.Keep)
@@ -52,7 +53,8 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer records.Close()
-	list, err := records.Collect(ctx, provenance.CollectOptions{Before: time.Now().Add(-age), Keep: o.Keep, DryRun: o.DryRun})
+	before := time.Now().Add(-age)
+	list, err := records.Collect(ctx, provenance.CollectOptions{Before: before, Keep: o.Keep, DryRun: o.DryRun})
 	did, kept := "deleted", 0
 	if o.DryRun {
 		did = "would delete"
@@ -68,7 +70,8 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("session %s: %w", c.ID, c.Err))
 		default:
 			bytes += c.Bytes
-			fmt.Fprintf(o.app.out, "%s %s: %d bytes, last written %s\n", did, c.ID, c.Bytes, c.Written.Local().Format(time.DateTime))
+			at := c.Written.Local().Format(time.DateTime)
+			fmt.Fprintf(o.app.out, "%s %s: %d bytes, last written %s\n", did, c.ID, c.Bytes, at)
 		}
 	}
 	fmt.Fprintf(o.app.out, "%s %d sessions, %d bytes\n", did, len(list)-kept, bytes)
@@ -85,13 +88,13 @@ func (o *sessionGCOptions) collectTrees(ctx context.Context) {
 	}
 	installed, err := o.app.installation(ctx, nil)
 	if err != nil {
-		return // the sessions are gone all the same; the trees cost space only
+		return // the sessions are deleted; the trees only cost space
 	}
 	o.app.collectTrees(ctx, installed.Installer)
 	_ = installed.Close()
 }
 
-// parseAge reads a duration, for which a number of days such as 30d stands too.
+// parseAge reads a duration, or a number of days such as 30d.
 func parseAge(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)

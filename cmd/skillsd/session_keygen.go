@@ -23,13 +23,14 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen FILE",
 		Short: "Make a key that signs sessions: FILE and FILE.pub",
-		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event of every session that\n" +
-			"ends, and FILE.pub for `skillsd session verify --key FILE.pub`. Whoever can read FILE can sign; keep FILE.pub\n" +
-			"where who writes the records cannot change it. Neither file may be there already.",
+		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event of every\n" +
+			"session that ends, and FILE.pub for `skillsd session verify --key FILE.pub`. Whoever can read FILE\n" +
+			"can sign. Keep FILE.pub where nobody who can write the records can change it. Neither file may exist.",
 		Args: cobra.ExactArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
 	}
-	cmd.Flags().StringVar(&opts.Name, "name", "skillsd", "`NAME` of the key in its signatures, without spaces and +")
+	cmd.Flags().StringVar(&opts.Name, "name", "skillsd",
+		"`NAME` of the key in its signatures, without spaces and +")
 	return cmd
 }
 
@@ -43,7 +44,7 @@ func (o *sessionKeygenOptions) run(name string) error {
 	}
 	switch _, err := os.Lstat(name + ".pub"); {
 	case err == nil:
-		return keyThere(name + ".pub")
+		return keyExists(name + ".pub")
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -57,16 +58,17 @@ func (o *sessionKeygenOptions) run(name string) error {
 	return err
 }
 
-// keyThere is that a key would take the place of another file.
-func keyThere(name string) error {
-	return &exitError{Code: exitFailure, Err: fmt.Errorf("%s is there already", name), Hint: "choose another name; a key that is lost cannot be made again"}
+// keyExists returns the error for a key that would replace a file.
+func keyExists(name string) error {
+	return &exitError{Code: exitFailure, Err: fmt.Errorf("%s already exists", name),
+		Hint: "choose another name; a key that is lost cannot be made again"}
 }
 
-// writeKey writes a file that must not be there.
+// writeKey writes a file that must not exist.
 func writeKey(name, key string, mode fs.FileMode) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return keyThere(name)
+		return keyExists(name)
 	}
 	if err != nil {
 		return err

@@ -27,17 +27,22 @@ func newSessionReplayCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [SESSION]",
 		Short: "Print in order what the model was shown",
-		Long: "Print in order what the model was shown: instructions, files and parts of files, released output of scripts and\n" +
-			"refusals. Every text is found by the digest that the record has of it and printed behind \"| \"; if it can no longer\n" +
-			"be found, the reason is printed instead and the exit code is 3. Without SESSION it is the newest.",
+		Long: "Print in order what the model was shown: instructions, files and parts of files, released\n" +
+			"output of scripts and refusals. Every text is found by the digest that the record has of it and\n" +
+			"printed behind \"| \"; if it can no longer be found, the reason is printed instead and the exit\n" +
+			"code is 3. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error { return a.onSession(ctx, args, opts.run) }),
+		RunE: runE(opts.run),
 	}
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON, one object a line, with the exact bytes")
 	return cmd
 }
 
-func (o *sessionReplayOptions) run(ctx context.Context, records provenance.Reader, id string) error {
+func (o *sessionReplayOptions) run(ctx context.Context, args []string) error {
+	return o.app.onSession(ctx, args, o.replay)
+}
+
+func (o *sessionReplayOptions) replay(ctx context.Context, records provenance.Reader, id string) error {
 	tree, closeTrees := o.app.storedTrees()
 	defer closeTrees()
 	out := bufio.NewWriter(o.app.out)
@@ -72,7 +77,9 @@ func (o *sessionReplayOptions) run(ctx context.Context, records provenance.Reade
 
 // storedTrees returns what opens a stored tree. There are none if the store cannot be read.
 func (a *app) storedTrees() (open func(context.Context, digest.Digest) (report.TreeFile, error), end func()) {
-	none := func(context.Context, digest.Digest) (report.TreeFile, error) { return nil, provenance.ErrNotFound }
+	none := func(context.Context, digest.Digest) (report.TreeFile, error) {
+		return nil, provenance.ErrNotFound
+	}
 	state, err := a.stateDir()
 	if err != nil {
 		return none, func() {}

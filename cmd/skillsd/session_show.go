@@ -27,14 +27,20 @@ func newSessionShowCmd(a *app) *cobra.Command {
 		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is the newest;\n" +
 			"the beginning of an id is enough.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error { return a.onSession(ctx, args, opts.run) }),
+		RunE: runE(opts.run),
 	}
-	cmd.Flags().StringVar(&opts.Output, "output", "", "print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr]; control characters are left out on a terminal only")
+	cmd.Flags().StringVar(&opts.Output, "output", "",
+		"print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr];"+
+			" control characters are left out on a terminal only")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
 	return cmd
 }
 
-func (o *sessionShowOptions) run(ctx context.Context, records provenance.Reader, id string) error {
+func (o *sessionShowOptions) run(ctx context.Context, args []string) error {
+	return o.app.onSession(ctx, args, o.show)
+}
+
+func (o *sessionShowOptions) show(ctx context.Context, records provenance.Reader, id string) error {
 	if o.Output != "" {
 		return o.printOutput(ctx, records, id)
 	}
@@ -74,7 +80,8 @@ func (o *sessionShowOptions) printOutput(ctx context.Context, records provenance
 		file, err := records.Stored(ctx, id, provenance.OutputName(output, stream))
 		switch {
 		case errors.Is(err, provenance.ErrInvalid):
-			return usageError("use an output id from `skillsd session show "+id+"`", "%q is not an output id", o.Output)
+			return usageError("use an output id from `skillsd session show "+id+"`",
+				"%q is not an output id", o.Output)
 		case errors.Is(err, provenance.ErrNotFound):
 			continue
 		case err != nil:

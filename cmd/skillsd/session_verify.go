@@ -31,7 +31,7 @@ type sessionVerdict struct {
 	Events   int            `json:"events"`            // 0 with a problem, as are the counts below
 	Files    int            `json:"files"`
 	SignedBy string         `json:"signedBy,omitempty"` // the name of the key given with --key
-	Notes    []string       `json:"notes"`              // what is no difference and yet worth knowing
+	Notes    []string       `json:"notes"`              // what is worth knowing without being a difference
 }
 
 // recordProblem is where a record differs from what it says of itself.
@@ -46,13 +46,15 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [SESSION]",
 		Short: "Recompute a session's hash chain and compare every file with it",
-		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output and what was shown\n" +
-			"with it. The first difference is printed as FILE:LINE: WHAT and the exit code is 3. With --key, the key must\n" +
-			"also have signed the last event. Without SESSION it is the newest.",
+		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output and\n" +
+			"every text that was shown with it. The first difference is printed as FILE:LINE: WHAT and the\n" +
+			"exit code is 3. With --key, the key must also have signed the last event. Without SESSION it is\n" +
+			"the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
-	cmd.Flags().StringVar(&opts.Key, "key", "", "`FILE` with the public key that must have signed the session, as skillsd session keygen makes it")
+	cmd.Flags().StringVar(&opts.Key, "key", "",
+		"`FILE` with the public key that must have signed the session, as skillsd session keygen makes it")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -66,7 +68,8 @@ func (o *sessionVerifyOptions) run(ctx context.Context, args []string) error {
 		}
 		key, err := note.NewVerifier(strings.TrimSpace(string(text)))
 		if err != nil {
-			return usageError("give the .pub file that `skillsd session keygen` wrote", "%s holds no public key", o.Key)
+			return usageError("give the .pub file that `skillsd session keygen` wrote",
+				"%s does not contain a public key", o.Key)
 		}
 		keys = append(keys, key)
 	}
@@ -75,7 +78,9 @@ func (o *sessionVerifyOptions) run(ctx context.Context, args []string) error {
 	})
 }
 
-func (o *sessionVerifyOptions) verify(ctx context.Context, records provenance.Reader, id string, keys []note.Verifier) error {
+func (o *sessionVerifyOptions) verify(
+	ctx context.Context, records provenance.Reader, id string, keys []note.Verifier,
+) error {
 	found, err := records.Verify(ctx, id, keys...)
 	verdict := sessionVerdict{ID: id, Notes: []string{}}
 	if wrong, ok := errors.AsType[*provenance.VerifyError](err); ok {
@@ -85,13 +90,15 @@ func (o *sessionVerifyOptions) verify(ctx context.Context, records provenance.Re
 	if err != nil {
 		return err
 	}
-	verdict.OK, verdict.Events, verdict.Files, verdict.Notes = true, found.Events, found.Files, report.VerifyNotes(found)
+	verdict.OK, verdict.Events, verdict.Files = true, found.Events, found.Files
+	verdict.Notes = report.VerifyNotes(found)
 	signed := ""
 	if found.Signed {
 		verdict.SignedBy = keys[0].Name()
 		signed = ", signed by " + verdict.SignedBy
 	}
-	return o.print(&verdict, fmt.Sprintf("ok %s: %d events, %d files%s", id, found.Events, found.Files, signed))
+	line := fmt.Sprintf("ok %s: %d events, %d files%s", id, found.Events, found.Files, signed)
+	return o.print(&verdict, line)
 }
 
 // print prints a verdict, in words as one line and, on stderr, the notes.

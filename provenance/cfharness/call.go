@@ -6,25 +6,28 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// CallRecords is what one call left in the record, for a client that keeps the same files itself.
-// Rows are as the caller may see them: a remote one has sandbox paths in place of host paths.
+// CallRecords is what one call recorded, for a client that keeps the same files itself. Rows are as the
+// caller may see them: for a remote one, they have sandbox paths in place of host paths.
 type CallRecords struct {
-	Type         string                           `json:"type"`
-	Version      int                              `json:"version"`
-	RunID        string                           `json:"runId"`
-	File         string                           `json:"file,omitempty"`   // the view that Record is a row of
-	Record       json.RawMessage                  `json:"record,omitempty"` // an [Activation], [ResourceRead] or [ScriptExecution]
-	PolicyEvents provenance.List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
-	Decision     json.RawMessage                  `json:"decision,omitempty"`
-	Invocation   json.RawMessage                  `json:"cfcInvocationContext,omitempty"`
-	EventIDs     provenance.List[string]          `json:"eventIds"` // see [Event.ID]
+	Type         string                `json:"type"`
+	Version      int                   `json:"version"`
+	RunID        string                `json:"runId"`
+	File         string                `json:"file,omitempty"`   // the view that Record is a row of
+	Record       json.RawMessage       `json:"record,omitempty"` // row of File
+	PolicyEvents List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
+	Decision     json.RawMessage       `json:"decision,omitempty"`
+	Invocation   json.RawMessage       `json:"cfcInvocationContext,omitempty"`
+	EventIDs     List[string]          `json:"eventIds"` // see [Event.ID]
 }
 
 // NewCallRecords returns the records of a call from its events, in order. project returns a row of
 // the named view as the caller may see it.
 //
-// Errors: those of project.
-func NewCallRecords(run string, events []*provenance.Event, project func(view string, row json.RawMessage) (json.RawMessage, error)) (*CallRecords, error) {
+// Errors: the errors of project.
+func NewCallRecords(
+	run string, events []*provenance.Event,
+	project func(view string, row json.RawMessage) (json.RawMessage, error),
+) (*CallRecords, error) {
 	c := &CallRecords{Type: TypeCallRecords, Version: 1, RunID: run}
 	for _, e := range events {
 		c.EventIDs = append(c.EventIDs, e.ID())

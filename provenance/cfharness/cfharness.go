@@ -6,3 +6,11 @@
 // reference's. A record may end with one more key, skillsd, that holds what the reference has no place for.
 // The package reads no files and keeps no state besides its folds.
 package cfharness
+
+import "github.com/skillsd/skillsd/provenance"
+
+// List is [provenance.List].
+type List[T any] = provenance.List[T]
+
+// Timestamp is [provenance.Timestamp].
+type Timestamp = provenance.Timestamp

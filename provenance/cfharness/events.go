@@ -10,7 +10,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// EventRow is what the Row of the events of a kind is.
+// EventRow describes the Row of the events of a kind.
 type EventRow struct {
 	Kind     provenance.Kind
 	Type     reflect.Type // nil if it can be any object, or there is none
@@ -19,8 +19,8 @@ type EventRow struct {
 	summary func(*provenance.Event) string // nil for the Detail
 }
 
-// EventRows returns the table of the rows of events, and of how a timeline sums events up. Kinds that are not
-// in it have no row and are summed up by their Detail.
+// EventRows returns the table of the rows of events and of their summaries in a timeline. Kinds that
+// are not in it have no row, and the Detail is their summary.
 func EventRows() []EventRow {
 	info, policy := reflect.TypeFor[provenance.SessionInfo](), reflect.TypeFor[PolicyEvent]()
 	return []EventRow{

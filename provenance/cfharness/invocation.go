@@ -14,20 +14,20 @@ import (
 // InvocationContext describes the inputs of one command in the sandbox by size and digest, never by
 // content. It is the Invocation of a skill.script_executed event.
 type InvocationContext struct {
-	Type         string               `json:"type"`
-	Version      int                  `json:"version"`
-	Sequence     int                  `json:"sequence"` // counts those of a run from 1
-	RunID        string               `json:"runId"`
-	CreatedAt    provenance.Timestamp `json:"createdAt"`
-	ToolID       string               `json:"toolId"`
-	ToolOutputID string               `json:"toolOutputId,omitempty"`
-	Operation    string               `json:"operation"` // command
-	Mode         string               `json:"cfcEnforcementMode"`
-	CWD          string               `json:"cwd"`
-	PromptSlot   json.RawMessage      `json:"promptSlot,omitempty"`
-	RunManifest  InvocationManifest   `json:"runManifest"`
-	Inputs       InvocationInputs     `json:"inputs"`
-	InputLabels  *InputLabels         `json:"cfcInputLabels,omitempty"`
+	Type         string             `json:"type"`
+	Version      int                `json:"version"`
+	Sequence     int                `json:"sequence"` // counts the contexts of a run from 1
+	RunID        string             `json:"runId"`
+	CreatedAt    Timestamp          `json:"createdAt"`
+	ToolID       string             `json:"toolId"`
+	ToolOutputID string             `json:"toolOutputId,omitempty"`
+	Operation    string             `json:"operation"` // command
+	Mode         string             `json:"cfcEnforcementMode"`
+	CWD          string             `json:"cwd"`
+	PromptSlot   json.RawMessage    `json:"promptSlot,omitempty"`
+	RunManifest  InvocationManifest `json:"runManifest"`
+	Inputs       InvocationInputs   `json:"inputs"`
+	InputLabels  *InputLabels       `json:"cfcInputLabels,omitempty"`
 }
 
 // OperationCommand is the operation of an [InvocationContext]: an argv, without a shell.
@@ -52,14 +52,15 @@ type InvocationInputs struct {
 	Env   *EnvSummary      `json:"env,omitempty"`
 }
 
-// TextSummary stands for a text.
+// TextSummary describes a text without its content.
 type TextSummary struct {
 	Type   string        `json:"type"`
 	Bytes  int64         `json:"bytes"`
 	Digest digest.Digest `json:"digest"`
 }
 
-// SequenceSummary stands for a list of texts. Digest is that of the list as compact JSON.
+// SequenceSummary describes a list of texts without their content. Digest is the digest of the list as
+// compact JSON.
 type SequenceSummary struct {
 	Type       string        `json:"type"`
 	Count      int           `json:"count"`
@@ -67,11 +68,11 @@ type SequenceSummary struct {
 	Digest     digest.Digest `json:"digest"`
 }
 
-// EnvSummary stands for an environment: the names, sorted, and nothing of the values.
+// EnvSummary describes an environment by its sorted names, without the values.
 type EnvSummary struct {
-	Type  string                  `json:"type"`
-	Count int                     `json:"count"`
-	Names provenance.List[string] `json:"names"`
+	Type  string       `json:"type"`
+	Count int          `json:"count"`
+	Names List[string] `json:"names"`
 }
 
 // SummarizeText returns the summary of a text.
@@ -83,7 +84,7 @@ func SummarizeText(text []byte) *TextSummary {
 // as U+FFFD in the digest.
 func SummarizeSequence(list []string) *SequenceSummary {
 	s := &SequenceSummary{Type: TypeSequenceSummary, Count: len(list)}
-	valid := make(provenance.List[string], len(list))
+	valid := make(List[string], len(list))
 	for i, text := range list {
 		s.TotalBytes += int64(len(text))
 		valid[i] = strings.ToValidUTF8(text, "\uFFFD")
@@ -111,17 +112,17 @@ func SummarizeEnv(env []string) *EnvSummary {
 
 // InputLabels are labels of the inputs of a command.
 type InputLabels struct {
-	Version int                         `json:"version"` // 1
-	Entries provenance.List[InputLabel] `json:"entries"`
+	Version int              `json:"version"` // 1
+	Entries List[InputLabel] `json:"entries"`
 }
 
 // InputLabel labels one input, or a part of it.
 type InputLabel struct {
-	Path  provenance.List[any] `json:"path"` // an input, then strings and whole numbers
-	Label Label                `json:"label"`
+	Path  List[any] `json:"path"` // an input, then strings and whole numbers
+	Label Label     `json:"label"`
 }
 
-// Label holds atoms of any form.
+// Label has atoms of any form.
 type Label struct {
 	Confidentiality []json.RawMessage `json:"confidentiality,omitempty"`
 	Integrity       []json.RawMessage `json:"integrity,omitempty"`
@@ -131,15 +132,15 @@ type Label struct {
 func LabelledInputs() []string { return []string{"argv", "args", "env", "cwd"} }
 
 const (
-	// MaxInputLabels is the most bytes of input labels, as they come with a call.
+	// MaxInputLabels bounds the input labels of a call, in bytes.
 	MaxInputLabels = 64 << 10
 
 	maxLabelEntries = 256
 	maxLabelPath    = 32
 )
 
-// ParseInputLabels reads input labels. Each entry must name one of [LabelledInputs]: a label that
-// nothing carries would be lost without anybody being told.
+// ParseInputLabels reads input labels. Each entry must name one of [LabelledInputs], because a label that no
+// input carries would be lost silently.
 //
 // Errors: ErrInvalid.
 func ParseInputLabels(raw []byte) (*InputLabels, error) {
@@ -157,7 +158,8 @@ func ParseInputLabels(raw []byte) (*InputLabels, error) {
 		return fail("version is not 1")
 	}
 	var entries []json.RawMessage
-	if err := json.Unmarshal(fields["entries"], &entries); err != nil || entries == nil || len(entries) > maxLabelEntries {
+	err = json.Unmarshal(fields["entries"], &entries)
+	if err != nil || entries == nil || len(entries) > maxLabelEntries {
 		return fail(fmt.Sprintf("entries is not a list of at most %d", maxLabelEntries))
 	}
 	labels := &InputLabels{Version: 1}
@@ -185,7 +187,10 @@ func parseInputLabel(raw []byte) (*InputLabel, error) {
 		return nil, fmt.Errorf("label: %w", err)
 	}
 	out := &InputLabel{Path: path}
-	for key, dst := range map[string]*[]json.RawMessage{"confidentiality": &out.Label.Confidentiality, "integrity": &out.Label.Integrity} {
+	for key, dst := range map[string]*[]json.RawMessage{
+		"confidentiality": &out.Label.Confidentiality,
+		"integrity":       &out.Label.Integrity,
+	} {
 		value, present := atoms[key]
 		if !present {
 			continue
@@ -197,28 +202,30 @@ func parseInputLabel(raw []byte) (*InputLabel, error) {
 	return out, nil
 }
 
-func parseLabelPath(raw []byte) (provenance.List[any], error) {
+func parseLabelPath(raw []byte) (List[any], error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 || len(parts) > maxLabelPath {
 		return nil, fmt.Errorf("%w: path is not a list of 1 to %d", provenance.ErrInvalid, maxLabelPath)
 	}
-	var path provenance.List[any]
+	var path List[any]
 	for i, part := range parts {
 		var text *string
 		var number *int64
 		switch {
-		case json.Unmarshal(part, &text) == nil && text != nil && (i > 0 || slices.Contains(LabelledInputs(), *text)):
+		case json.Unmarshal(part, &text) == nil && text != nil &&
+			(i > 0 || slices.Contains(LabelledInputs(), *text)):
 			path = append(path, *text)
 		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
 			path = append(path, *number)
 		default:
-			return nil, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, strings.Join(LabelledInputs(), ", "))
+			known := strings.Join(LabelledInputs(), ", ")
+			return nil, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
 		}
 	}
 	return path, nil
 }
 
-// onlyKeys reads an object that has no other keys than those given.
+// onlyKeys reads an object that has only the keys given.
 func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
 	keys, fields, err := parseObject(raw)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// MaxRunManifest is the most bytes of a run manifest.
+// MaxRunManifest bounds a run manifest, in bytes.
 const MaxRunManifest = 1 << 20
 
 // RunManifestSource is the source key of every run manifest, and the labelSource of its cfc.
@@ -21,26 +21,28 @@ const (
 	RunManifestLabelSource = "loom-run-manifest"
 )
 
-// RunManifest is what whoever started a run says about it. It is input: nothing in it is verified.
+// RunManifest is what the program that started a run says about it. It is input: nothing in it is verified.
 type RunManifest struct {
-	// Raw is the manifest as it is kept: keys in their order, also unknown ones, and in front of them
-	// those of type, version and source that were absent.
+	// Raw is the manifest as it is kept: keys in their order, including unknown ones, after the keys type,
+	// version and source if they were absent.
 	Raw json.RawMessage
 
 	InstanceID, WishID, ParentWishID, DispatchClass, CapabilityProfile string
 
-	PromptSlot  json.RawMessage // an object whose form is not checked; nil when absent
-	Mode        string          // cfc.enforcementMode, empty when absent
-	LabelSource string          // cfc.labelSource, empty when absent
+	PromptSlot  json.RawMessage // an object whose form is not checked; nil if absent
+	Mode        string          // cfc.enforcementMode, empty if absent
+	LabelSource string          // cfc.labelSource, empty if absent
 }
 
-// ParseRunManifest reads a run manifest. Keys are exact and may stand once. What is absent may be
-// absent; what is there must have its type, and type, version and source their one value.
+// ParseRunManifest reads a run manifest. Keys are case-sensitive, and duplicates are refused. Every key
+// may be absent. A key that is present must have its type, and type, version and source must have their
+// only value.
 //
 // Errors: ErrInvalid, with the key.
 func ParseRunManifest(data []byte) (*RunManifest, error) {
 	if len(data) > MaxRunManifest {
-		return nil, fmt.Errorf("run manifest: %w: longer than %d bytes", provenance.ErrInvalid, MaxRunManifest)
+		err := fmt.Errorf("%w: longer than %d bytes", provenance.ErrInvalid, MaxRunManifest)
+		return nil, fmt.Errorf("run manifest: %w", err)
 	}
 	keys, fields, err := parseObject(data)
 	if err != nil {
@@ -50,7 +52,8 @@ func ParseRunManifest(data []byte) (*RunManifest, error) {
 	for _, check := range manifestChecks(m) {
 		raw, present := fields[check.key]
 		if present && !check.accept(raw) {
-			return nil, fmt.Errorf("run manifest: %w: %q does not have its form", provenance.ErrInvalid, check.key)
+			err := fmt.Errorf("%w: %q does not have its form", provenance.ErrInvalid, check.key)
+			return nil, fmt.Errorf("run manifest: %w", err)
 		}
 	}
 	if m.Raw, err = keptManifest(keys, fields); err != nil {
@@ -59,7 +62,7 @@ func ParseRunManifest(data []byte) (*RunManifest, error) {
 	return m, nil
 }
 
-// manifestCheck accepts the value of a key, which it may note.
+// manifestCheck reports whether it accepts the value of a key, and may store it.
 type manifestCheck struct {
 	key    string
 	accept func(json.RawMessage) bool
@@ -77,21 +80,30 @@ func manifestChecks(m *RunManifest) []manifestCheck {
 		{"capabilityProfile", textInto(&m.CapabilityProfile)},
 		{"model", textInto(new(string))},
 		{"modelProvider", oneOf(new(string), "openai-compatible-gateway", "openai-codex")},
-		{"modelAuthSource", oneOf(new(string), "api-key", "none", "owner-bound-oauth", "cf-harness-local-store")},
+		{"modelAuthSource", oneOf(new(string),
+			"api-key", "none", "owner-bound-oauth", "cf-harness-local-store")},
 		{"credentialOwner", func(raw json.RawMessage) bool {
 			var none string
 			_, required, err := parseObject(raw)
-			return err == nil && required["type"] != nil && required["version"] != nil && required["ownerKey"] != nil &&
-				acceptKeys(raw, manifestCheck{"type", is("cf-harness.credential-owner-ref")}, manifestCheck{"version", is(1)},
+			return err == nil &&
+				required["type"] != nil && required["version"] != nil && required["ownerKey"] != nil &&
+				acceptKeys(raw,
+					manifestCheck{"type", is("cf-harness.credential-owner-ref")},
+					manifestCheck{"version", is(1)},
 					manifestCheck{"ownerKey", textInto(&none)}, manifestCheck{"tenantKey", textInto(&none)})
 		}},
 		{"harnessHomeIdentity", func(raw json.RawMessage) bool {
 			var text string
-			return textInto(&text)(raw) && digest.Digest(text).Validate() == nil && digest.Digest(text).Algorithm() == digest.SHA256
+			if !textInto(&text)(raw) {
+				return false
+			}
+			d := digest.Digest(text)
+			return d.Validate() == nil && d.Algorithm() == digest.SHA256
 		}},
 		{"workspace", func(raw json.RawMessage) bool {
 			var none string
-			return acceptKeys(raw, manifestCheck{"hostPath", textInto(&none)}, manifestCheck{"sandboxPath", textInto(&none)}, manifestCheck{"cwd", textInto(&none)})
+			return acceptKeys(raw, manifestCheck{"hostPath", textInto(&none)},
+				manifestCheck{"sandboxPath", textInto(&none)}, manifestCheck{"cwd", textInto(&none)})
 		}},
 		{"promptSlot", func(raw json.RawMessage) bool { m.PromptSlot = raw; return acceptKeys(raw) }},
 		{"cfc", func(raw json.RawMessage) bool {
@@ -105,7 +117,7 @@ func manifestChecks(m *RunManifest) []manifestCheck {
 // Modes returns the enforcement modes in their order of strictness.
 func Modes() []string { return []string{"disabled", "observe", "enforce-explicit", "enforce-strict"} }
 
-// keptManifest puts the object together again, with the keys every manifest has.
+// keptManifest returns the object with the keys that every manifest has.
 func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMessage, error) {
 	var always []string
 	for _, f := range []struct {
@@ -139,7 +151,7 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMes
 	return buf.Bytes(), nil
 }
 
-// parseObject reads the keys of one JSON object, in order, each of which may stand once.
+// parseObject reads the keys of one JSON object, in order. Duplicate keys are refused.
 //
 // Errors: ErrInvalid.
 func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
@@ -169,7 +181,7 @@ func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage,
 	return keys, fields, nil
 }
 
-// acceptKeys reports whether raw is an object whose keys, as far as they are checked, are accepted.
+// acceptKeys reports whether raw is an object whose keys pass the checks. Keys without a check are ignored.
 func acceptKeys(raw json.RawMessage, checks ...manifestCheck) bool {
 	_, fields, err := parseObject(raw)
 	if err != nil {
@@ -183,7 +195,7 @@ func acceptKeys(raw json.RawMessage, checks ...manifestCheck) bool {
 	return true
 }
 
-// textInto accepts a string and notes it.
+// textInto accepts a string and stores it.
 func textInto(dst *string) func(json.RawMessage) bool {
 	return func(raw json.RawMessage) bool {
 		var text *string
@@ -195,7 +207,7 @@ func textInto(dst *string) func(json.RawMessage) bool {
 	}
 }
 
-// oneOf accepts one of some strings and notes it.
+// oneOf accepts one of some strings and stores it.
 func oneOf(dst *string, words ...string) func(json.RawMessage) bool {
 	return func(raw json.RawMessage) bool { return textInto(dst)(raw) && slices.Contains(words, *dst) }
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// PolicyEvent is a warning or a refusal. Those made after execution have neither PromptSlot nor
+// PolicyEvent is a warning or a refusal. One made after execution has neither PromptSlot nor
 // ToolInputSummary.
 type PolicyEvent struct {
-	Type              string               `json:"type"`
-	Severity          string               `json:"severity"` // SeverityWarning or SeverityDenied
-	Mode              string               `json:"mode"`
-	ToolID            string               `json:"toolId"`
-	Detail            string               `json:"detail"`
-	At                provenance.Timestamp `json:"at"`
-	ToolCallID        string               `json:"toolCallId,omitempty"`
-	PromptSlot        json.RawMessage      `json:"promptSlot,omitempty"`
-	ToolInputSummary  *ToolInputSummary    `json:"toolInputSummary,omitempty"`
-	ObservationDenied *ObservationDenied   `json:"observationDenied,omitempty"`
+	Type              string             `json:"type"`
+	Severity          string             `json:"severity"` // SeverityWarning or SeverityDenied
+	Mode              string             `json:"mode"`
+	ToolID            string             `json:"toolId"`
+	Detail            string             `json:"detail"`
+	At                Timestamp          `json:"at"`
+	ToolCallID        string             `json:"toolCallId,omitempty"`
+	PromptSlot        json.RawMessage    `json:"promptSlot,omitempty"`
+	ToolInputSummary  *ToolInputSummary  `json:"toolInputSummary,omitempty"`
+	ObservationDenied *ObservationDenied `json:"observationDenied,omitempty"`
 }
 
 // The severities of a PolicyEvent.
@@ -30,29 +30,29 @@ const (
 )
 
 // PolicyDecision is the Decision of an event: what was decided about one call before it ran.
-// Sequence counts the decisions of a run from 1; who appends the events numbers them. One that could not
+// Sequence counts the decisions of a run from 1; the caller of Append numbers them. A decision that could not
 // be recorded leaves a gap.
 //
-// The server leaves PolicyEventIndexes out: they point into a list of policy events that no file of a
-// session holds. Policy events are the rows of policy.denied and policy.warned events.
+// The server omits PolicyEventIndexes: they are indexes of a list of policy events that is in no file of a
+// session. Policy events are the rows of policy.denied and policy.warned events.
 type PolicyDecision struct {
-	Type                 string                  `json:"type"`
-	Sequence             int                     `json:"sequence"`
-	RunID                string                  `json:"runId"`
-	At                   provenance.Timestamp    `json:"at"`
-	ToolActivitySequence int                     `json:"toolActivitySequence"`
-	ToolCallID           string                  `json:"toolCallId"`
-	ToolID               string                  `json:"toolId"`
-	EffectClass          string                  `json:"effectClass,omitempty"` // read, write or side-effect
-	Mode                 string                  `json:"cfcEnforcementMode"`
-	Decision             string                  `json:"decision"` // one of the Decision constants
-	ReasonCodes          provenance.List[string] `json:"reasonCodes"`
-	Detail               string                  `json:"detail,omitempty"`
-	PromptSlot           json.RawMessage         `json:"promptSlot,omitempty"`
-	ToolInputSummary     *ToolInputSummary       `json:"toolInputSummary,omitempty"`
-	PolicyEventIndexes   []int                   `json:"policyEventIndexes,omitempty"`
-	SubagentProfile      string                  `json:"subagentProfile,omitempty"`
-	Skillsd              *DecisionExtension      `json:"skillsd,omitempty"`
+	Type                 string             `json:"type"`
+	Sequence             int                `json:"sequence"`
+	RunID                string             `json:"runId"`
+	At                   Timestamp          `json:"at"`
+	ToolActivitySequence int                `json:"toolActivitySequence"`
+	ToolCallID           string             `json:"toolCallId"`
+	ToolID               string             `json:"toolId"`
+	EffectClass          string             `json:"effectClass,omitempty"` // read, write or side-effect
+	Mode                 string             `json:"cfcEnforcementMode"`
+	Decision             string             `json:"decision"` // one of the Decision constants
+	ReasonCodes          List[string]       `json:"reasonCodes"`
+	Detail               string             `json:"detail,omitempty"`
+	PromptSlot           json.RawMessage    `json:"promptSlot,omitempty"`
+	ToolInputSummary     *ToolInputSummary  `json:"toolInputSummary,omitempty"`
+	PolicyEventIndexes   []int              `json:"policyEventIndexes,omitempty"`
+	SubagentProfile      string             `json:"subagentProfile,omitempty"`
+	Skillsd              *DecisionExtension `json:"skillsd,omitempty"`
 }
 
 // DecisionExtension is the skillsd key of a PolicyDecision.
@@ -65,24 +65,24 @@ type DecisionExtension struct {
 	TaskID string `json:"taskId,omitempty"`
 
 	OutputID string `json:"outputId,omitempty"` // of a run that was refused
-	// Evidence is what showed that a user wants the call: prompt-slot, approval or operator; empty when
-	// nothing did. WouldBe is the code that enforcement would have refused a call with that it allowed.
+	// Evidence is what showed that a user wants the call: prompt-slot, approval or operator; empty if
+	// nothing did. WouldBe is the code with which enforcement would have refused an allowed call.
 	Evidence string `json:"evidence,omitempty"`
 	WouldBe  string `json:"wouldBe,omitempty"`
 }
 
 // PolicyTrace is the content of policy-trace.json; Decisions are [PolicyDecision].
 type PolicyTrace struct {
-	Type                 string                           `json:"type"`
-	Version              int                              `json:"version"`
-	GeneratedAt          provenance.Timestamp             `json:"generatedAt"`
-	RunID                string                           `json:"runId"`
-	Mode                 string                           `json:"cfcEnforcementMode"`
-	PolicySnapshotPath   string                           `json:"cfcPolicySnapshotPath,omitempty"`
-	PolicySnapshotDigest digest.Digest                    `json:"cfcPolicySnapshotDigest,omitempty"` // of its compact JSON
-	DecisionCounts       DecisionCounts                   `json:"decisionCounts"`
-	Decisions            provenance.List[json.RawMessage] `json:"decisions"`
-	InvocationContexts   []json.RawMessage                `json:"cfcInvocationContexts,omitempty"`
+	Type                 string                `json:"type"`
+	Version              int                   `json:"version"`
+	GeneratedAt          Timestamp             `json:"generatedAt"`
+	RunID                string                `json:"runId"`
+	Mode                 string                `json:"cfcEnforcementMode"`
+	PolicySnapshotPath   string                `json:"cfcPolicySnapshotPath,omitempty"`
+	PolicySnapshotDigest digest.Digest         `json:"cfcPolicySnapshotDigest,omitempty"` // of compact JSON
+	DecisionCounts       DecisionCounts        `json:"decisionCounts"`
+	Decisions            List[json.RawMessage] `json:"decisions"`
+	InvocationContexts   []json.RawMessage     `json:"cfcInvocationContexts,omitempty"`
 }
 
 // DecisionCounts counts the decisions of a trace.
@@ -105,8 +105,8 @@ func (c *DecisionCounts) add(outcome string) {
 	}
 }
 
-// ToolInputSummary holds the inert selectors of a call. A selector of the wrong type is absent;
-// pointers are nil where a key is.
+// ToolInputSummary has the inert selectors of a call. A selector of the wrong type is omitted; pointers are
+// nil where the key is absent.
 type ToolInputSummary struct {
 	Type      string  `json:"type"`
 	ToolID    string  `json:"toolId"`
@@ -118,10 +118,12 @@ type ToolInputSummary struct {
 	TimeoutMS *int64  `json:"timeoutMs,omitempty"`
 }
 
-// ObservationDenied is the answer to a refused call. Its text never holds a host path or a secret.
+// ObservationDenied is the answer to a refused call. Its text never contains a host path or a secret.
+// Reason is not-authorized, not-observable, needs-opaque-pass-through or needs-sanitizing-worker.
+// EventID is an [provenance.Event.ID]; the event that records the denial omits it.
 type ObservationDenied struct {
 	Type    string        `json:"type"`
-	Reason  string        `json:"reason"` // not-authorized, not-observable, needs-opaque-pass-through or needs-sanitizing-worker
+	Reason  string        `json:"reason"`
 	Detail  string        `json:"detail"` // the tool and the missing authority
 	Handle  *OpaqueHandle `json:"handle,omitempty"`
 	Code    string        `json:"code"`
@@ -129,14 +131,14 @@ type ObservationDenied struct {
 	Path    string        `json:"path,omitempty"`
 	Remedy  string        `json:"remedy"` // who can change it and how
 	RuleID  string        `json:"ruleId"`
-	EventID string        `json:"eventId,omitempty"` // see Event.ID; the event that records the denial leaves it out
+	EventID string        `json:"eventId,omitempty"`
 }
 
-// OpaqueHandle stands for output that was withheld.
+// OpaqueHandle identifies output that was withheld.
 type OpaqueHandle struct {
-	Type        string               `json:"type"`
-	HandleID    string               `json:"handleId"` // "<outputId>:stdout" or "<outputId>:stderr"
-	Scope       string               `json:"scope"`    // run
-	CreatedAt   provenance.Timestamp `json:"createdAt"`
-	PassThrough bool                 `json:"passThrough"`
+	Type        string    `json:"type"`
+	HandleID    string    `json:"handleId"` // "<outputId>:stdout" or "<outputId>:stderr"
+	Scope       string    `json:"scope"`    // run
+	CreatedAt   Timestamp `json:"createdAt"`
+	PassThrough bool      `json:"passThrough"`
 }

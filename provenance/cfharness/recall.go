@@ -11,32 +11,32 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Recollection is what a server needs of a recorded session to know its client again.
+// Recollection is what a server needs to know about a recorded session to continue it.
 type Recollection struct {
 	Principal     string
 	ClientSession string // the client's own id of its session, as last started or resumed
-	Profile       string // what the session was narrowed to, as last started or resumed
+	Profile       string // that the session was narrowed to, as last started or resumed
 	Parent        string
 	// Modes are the enforcement modes that the session was in, by the events and the decisions.
 	Modes []string
-	// Activations are the skills that were shown, in order, each as it was last: one row for each
-	// pair of skill and handle.
+	// Activations are the activations of the session, in order, with the last row for each pair of skill
+	// and handle.
 	Activations []Activation
-	// Sent holds the path of each skill whose instructions went out with its last activation.
+	// Sent has the path of each skill whose instructions were sent with its last activation.
 	Sent map[string]bool
-	// Outputs, Decisions and Invocations are at least the last numbers that were given. A number of an
-	// event that could not be recorded is missing in the record.
+	// Outputs, Decisions and Invocations are at least the last numbers that were assigned. The number of an
+	// event that could not be recorded is missing from the record.
 	Outputs, Decisions, Invocations uint64
 }
 
-// Recall reads what session id of st was, from its events.
+// Recall folds the events of a session.
 //
-// Errors: those of Store.Events, ErrCorrupt for a row that is none.
-func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection, error) {
+// Errors: the errors of Events, ErrCorrupt for a row that does not have its form.
+func Recall(ctx context.Context, records provenance.Reader, id string) (*Recollection, error) {
 	r := Recollection{Sent: make(map[string]bool)}
 	type key struct{ path, handle string }
 	at := make(map[key]int)
-	for e, err := range st.Events(ctx, provenance.Query{Session: id}) {
+	for e, err := range records.Events(ctx, provenance.Query{Session: id}) {
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +44,9 @@ func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection,
 			return nil, err
 		}
 		r.count(e)
-		if e.Kind != provenance.KindSessionStarted && e.Kind != provenance.KindSessionResumed && e.Kind != provenance.KindSkillActivated {
+		switch e.Kind {
+		case provenance.KindSessionStarted, provenance.KindSessionResumed, provenance.KindSkillActivated:
+		default:
 			continue
 		}
 		r.Principal = e.Principal
@@ -83,7 +85,7 @@ func Recall(ctx context.Context, st provenance.Store, id string) (*Recollection,
 	return &r, nil
 }
 
-// addMode notes the mode that an event tells of. A client raises it with any call.
+// addMode adds the mode of an event. A client can raise the mode with any call.
 func (r *Recollection) addMode(e *provenance.Event) error {
 	raw := e.Decision
 	if e.Kind == provenance.KindSessionStarted || e.Kind == provenance.KindSessionResumed {
@@ -104,7 +106,7 @@ func (r *Recollection) addMode(e *provenance.Event) error {
 	return nil
 }
 
-// count takes the numbers of an event.
+// count notes the numbers of an event.
 func (r *Recollection) count(e *provenance.Event) {
 	r.Decisions = max(r.Decisions, sequenceOf(e.Decision))
 	r.Invocations = max(r.Invocations, sequenceOf(e.Invocation))
@@ -114,10 +116,11 @@ func (r *Recollection) count(e *provenance.Event) {
 	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
 		return
 	}
-	if n, err := strconv.ParseUint(row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:], 10, 64); err == nil {
+	last := row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:]
+	if n, err := strconv.ParseUint(last, 10, 64); err == nil {
 		r.Outputs = max(r.Outputs, n)
 	}
-	// Calls whose result is in no row have taken numbers too.
+	// Calls without a row have numbers too, of which there are at most as many as events.
 	r.Outputs = max(r.Outputs, e.Seq)
 }
 

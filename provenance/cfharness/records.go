@@ -9,7 +9,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Source says how a skill came to be activated.
+// Source is how a skill came to be activated.
 type Source string
 
 // The sources of activations.
@@ -20,11 +20,11 @@ const (
 	SourceInherited Source = "subagent-inherit"
 )
 
-// RuleResumeReload is the rule of activations that a server made when it resumed a session: their
-// instructions were not shown by it.
+// RuleResumeReload is the rule of activations that a server made when it resumed a session. It did not show
+// their instructions.
 const RuleResumeReload = "operator_resume_reload"
 
-// Status is how a read or a run went. Every script that started is executed, whatever came of it.
+// Status is how a read or a run went. A script that started has the status executed, whatever its outcome.
 type Status string
 
 // The statuses of reads (read, binary, error) and runs (executed, error).
@@ -46,10 +46,10 @@ type RecordError struct {
 
 // Activations is the content of skill-activations.json; its rows are [Activation].
 type Activations struct {
-	Type        string                           `json:"type"`
-	Version     int                              `json:"version"`
-	GeneratedAt provenance.Timestamp             `json:"generatedAt"`
-	Activations provenance.List[json.RawMessage] `json:"activations"`
+	Type        string                `json:"type"`
+	Version     int                   `json:"version"`
+	GeneratedAt Timestamp             `json:"generatedAt"`
+	Activations List[json.RawMessage] `json:"activations"`
 }
 
 // Activation is the row of a skill.activated event: a skill whose instructions were shown.
@@ -62,13 +62,13 @@ type Activation struct {
 	SandboxSkillPath string               `json:"sandboxSkillPath"`
 	SandboxSkillDir  string               `json:"sandboxSkillDir"`
 	Digest           digest.Digest        `json:"digest"` // of the SKILL.md that was shown
-	ActivatedAt      provenance.Timestamp `json:"activatedAt"`
+	ActivatedAt      Timestamp            `json:"activatedAt"`
 	CFCPromptRole    string               `json:"cfcPromptRole"` // PromptRoleContext
 	Skillsd          *ActivationExtension `json:"skillsd,omitempty"`
 }
 
-// SentBy reports whether the instructions went out with e, the event of the activation. Those of an
-// activation that the server made by itself follow when the model asks.
+// SentBy reports whether the instructions were sent with e, the event of the activation. If the server
+// activated the skill by itself, they are sent when the model asks for them.
 func (a *Activation) SentBy(e *provenance.Event) bool {
 	if a.Source == SourcePreload || a.Source == SourceInherited || e.Detail != string(a.Source) {
 		return false
@@ -77,51 +77,54 @@ func (a *Activation) SentBy(e *provenance.Event) bool {
 		return false
 	}
 	var decision PolicyDecision
-	return json.Unmarshal(e.Decision, &decision) != nil || !slices.Contains(decision.ReasonCodes, RuleResumeReload)
+	if json.Unmarshal(e.Decision, &decision) != nil {
+		return true
+	}
+	return !slices.Contains(decision.ReasonCodes, RuleResumeReload)
 }
 
 // ActivationExtension is the skillsd key of an Activation.
 type ActivationExtension struct {
-	Path         string                `json:"path,omitempty"` // skill path
-	TreeDigest   digest.Digest         `json:"treeDigest,omitempty"`
-	TaskID       string                `json:"taskId,omitempty"`       // the turn, when the client names one
-	HandleDigest digest.Digest         `json:"handleDigest,omitempty"` // of the activation handle, never the handle
-	ExpiresAt    *provenance.Timestamp `json:"expiresAt,omitempty"`
-	Repeated     bool                  `json:"repeated,omitempty"` // the same tree had been shown before
+	Path         string        `json:"path,omitempty"` // skill path
+	TreeDigest   digest.Digest `json:"treeDigest,omitempty"`
+	TaskID       string        `json:"taskId,omitempty"`       // the turn, if the client names one
+	HandleDigest digest.Digest `json:"handleDigest,omitempty"` // of the activation handle, never the handle
+	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
+	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
 }
 
 // ResourceReads is the content of skill-resource-reads.json; its rows are [ResourceRead].
 type ResourceReads struct {
-	Type        string                           `json:"type"`
-	Version     int                              `json:"version"`
-	GeneratedAt provenance.Timestamp             `json:"generatedAt"`
-	Reads       provenance.List[json.RawMessage] `json:"reads"`
+	Type        string                `json:"type"`
+	Version     int                   `json:"version"`
+	GeneratedAt Timestamp             `json:"generatedAt"`
+	Reads       List[json.RawMessage] `json:"reads"`
 }
 
 // ResourceRead is the row of a skill.resource_read event. Pointers are nil where the key is absent.
 type ResourceRead struct {
-	Type                  string                              `json:"type"`
-	OutputID              string                              `json:"outputId"`
-	RunID                 string                              `json:"runId"`
-	SkillName             string                              `json:"skillName"`
-	Path                  string                              `json:"path"`
-	Status                Status                              `json:"status"`
-	ReadAt                provenance.Timestamp                `json:"readAt"`
-	CFCPromptRole         string                              `json:"cfcPromptRole"`
-	Kind                  string                              `json:"kind,omitempty"`
-	ResourcePath          string                              `json:"resourcePath,omitempty"` // host path, not on errors
-	SandboxResourcePath   string                              `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest                       `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest                       `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                               `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                              `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                              `json:"observedSizeBytes,omitempty"`
-	ContentKind           string                              `json:"contentKind,omitempty"` // text or binary
-	MaxBytes              *int64                              `json:"maxBytes,omitempty"`    // status read only
-	Truncated             *bool                               `json:"truncated,omitempty"`
-	Diagnostics           provenance.List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError                        `json:"error,omitempty"`
-	Skillsd               *ReadExtension                      `json:"skillsd,omitempty"`
+	Type                  string                   `json:"type"`
+	OutputID              string                   `json:"outputId"`
+	RunID                 string                   `json:"runId"`
+	SkillName             string                   `json:"skillName"`
+	Path                  string                   `json:"path"`
+	Status                Status                   `json:"status"`
+	ReadAt                Timestamp                `json:"readAt"`
+	CFCPromptRole         string                   `json:"cfcPromptRole"`
+	Kind                  string                   `json:"kind,omitempty"`
+	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path, not on errors
+	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
+	ContentKind           string                   `json:"contentKind,omitempty"` // text or binary
+	MaxBytes              *int64                   `json:"maxBytes,omitempty"`    // status read only
+	Truncated             *bool                    `json:"truncated,omitempty"`
+	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                 *RecordError             `json:"error,omitempty"`
+	Skillsd               *ReadExtension           `json:"skillsd,omitempty"`
 }
 
 // ReadExtension is the skillsd key of a ResourceRead and a ReadOutput.
@@ -132,43 +135,43 @@ type ReadExtension struct {
 	TaskID     string        `json:"taskId,omitempty"`
 	Offset     *int64        `json:"offset,omitempty"` // first byte shown
 	Bytes      *int64        `json:"bytes,omitempty"`  // bytes shown
-	Shown      digest.Digest `json:"shown,omitempty"`  // of the bytes shown, when they are not the whole file
+	Shown      digest.Digest `json:"shown,omitempty"`  // of the bytes shown, unless they are the whole file
 }
 
 // ScriptExecutions is the content of skill-script-executions.json; its rows are [ScriptExecution].
 type ScriptExecutions struct {
-	Type        string                           `json:"type"`
-	Version     int                              `json:"version"`
-	GeneratedAt provenance.Timestamp             `json:"generatedAt"`
-	Executions  provenance.List[json.RawMessage] `json:"executions"`
+	Type        string                `json:"type"`
+	Version     int                   `json:"version"`
+	GeneratedAt Timestamp             `json:"generatedAt"`
+	Executions  List[json.RawMessage] `json:"executions"`
 }
 
 // ScriptExecution is the row of a skill.script_executed event. Pointers and slices are nil where
 // the key is absent; an empty non-nil slice is written as [].
 type ScriptExecution struct {
-	Type                  string                              `json:"type"`
-	OutputID              string                              `json:"outputId"`
-	RunID                 string                              `json:"runId"`
-	SkillName             string                              `json:"skillName"`
-	Path                  string                              `json:"path"`
-	Status                Status                              `json:"status"`
-	ExecutedAt            provenance.Timestamp                `json:"executedAt"`                // start of the call
-	ExecutionTarget       string                              `json:"executionTarget,omitempty"` // sandbox or host
-	Runtime               string                              `json:"runtime,omitempty"`
-	Argv                  []string                            `json:"argv,omitzero"`
-	Args                  []string                            `json:"args,omitzero"` // declared secrets redacted
-	CWD                   string                              `json:"cwd,omitempty"`
-	ResourcePath          string                              `json:"resourcePath,omitempty"` // host path
-	SandboxResourcePath   string                              `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest                       `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest                       `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                               `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                              `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                              `json:"observedSizeBytes,omitempty"`
-	ExitCode              *int                                `json:"exitCode,omitempty"`
-	Diagnostics           provenance.List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError                        `json:"error,omitempty"`
-	Skillsd               *RunExtension                       `json:"skillsd,omitempty"`
+	Type                  string                   `json:"type"`
+	OutputID              string                   `json:"outputId"`
+	RunID                 string                   `json:"runId"`
+	SkillName             string                   `json:"skillName"`
+	Path                  string                   `json:"path"`
+	Status                Status                   `json:"status"`
+	ExecutedAt            Timestamp                `json:"executedAt"`                // start of the call
+	ExecutionTarget       string                   `json:"executionTarget,omitempty"` // sandbox or host
+	Runtime               string                   `json:"runtime,omitempty"`
+	Argv                  []string                 `json:"argv,omitzero"`
+	Args                  []string                 `json:"args,omitzero"` // declared secrets redacted
+	CWD                   string                   `json:"cwd,omitempty"`
+	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path
+	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
+	ExitCode              *int                     `json:"exitCode,omitempty"`
+	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                 *RecordError             `json:"error,omitempty"`
+	Skillsd               *RunExtension            `json:"skillsd,omitempty"`
 }
 
 // Outcome is how a script that started ended.
@@ -196,14 +199,14 @@ type RunExtension struct {
 	Workspace  string        `json:"workspace"` // none, ro, staged or rw
 	TreeDigest digest.Digest `json:"treeDigest"`
 
-	// CacheDigest is that of the stored tree with what the interpreter had compiled of the tree before,
-	// which the run found beside the tree's files; empty when it found none.
+	// CacheDigest is the digest of the stored tree with the files that the interpreter compiled from it
+	// earlier, and which the run found next to its files; empty if it found none.
 	CacheDigest digest.Digest `json:"cacheDigest,omitempty"`
 
-	Stdout StreamSummary            `json:"stdout"`
-	Stderr StreamSummary            `json:"stderr"`
-	Out    provenance.List[OutFile] `json:"out"`
-	TaskID string                   `json:"taskId,omitempty"`
+	Stdout StreamSummary `json:"stdout"`
+	Stderr StreamSummary `json:"stderr"`
+	Out    List[OutFile] `json:"out"`
+	TaskID string        `json:"taskId,omitempty"`
 
 	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were left behind
 	Skipped  []string `json:"skipped,omitempty"`  // names of the first of those, quoted as a Go string
@@ -221,21 +224,21 @@ type WorkspaceWrite struct {
 	Op      string        `json:"op"`   // write, mkdir, delete or chmod
 	Bytes   int64         `json:"bytes,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"`  // of the new content
-	Refused string        `json:"refused,omitempty"` // why it was not applied; empty when it was
+	Refused string        `json:"refused,omitempty"` // why it was not applied; empty if it was
 }
 
 // Connection is one connection that a run tried to make to the outside.
 type Connection struct {
-	Host     string `json:"host,omitempty"` // as the script named it; empty when what it sent names none
+	Host     string `json:"host,omitempty"` // as the script named it; empty if it named none
 	Port     int    `json:"port,omitempty"`
-	Address  string `json:"address,omitempty"` // what was dialled, IP:PORT; empty when nothing was
+	Address  string `json:"address,omitempty"` // IP:PORT that was dialled; empty if none was
 	Sent     int64  `json:"sentBytes"`         // by the script
 	Received int64  `json:"receivedBytes"`
-	Refused  string `json:"refused,omitempty"` // why it was not made; empty when it was
-	Ended    string `json:"ended,omitempty"`   // why it was cut; empty when an end closed it
+	Refused  string `json:"refused,omitempty"` // why it was not made; empty if it was
+	Ended    string `json:"ended,omitempty"`   // why it was cut; empty if an end closed it
 }
 
-// RunLimits are the limits a run was held to.
+// RunLimits are the limits of a run.
 type RunLimits struct {
 	TimeoutMS   int64 `json:"timeoutMs"`
 	MemoryBytes int64 `json:"memoryBytes"` // of all processes together
@@ -246,26 +249,26 @@ type RunLimits struct {
 	CPUMS        int64 `json:"cpuMs,omitempty"` // of each process
 	Files        int   `json:"files,omitempty"` // open in each process
 	ScratchBytes int64 `json:"scratchBytes,omitempty"`
-	Inodes       int   `json:"inodes,omitempty"` // of what is scratch
+	Inodes       int   `json:"inodes,omitempty"` // of the scratch space
 }
 
-// StreamSummary describes a whole stream, of which a file or an answer may hold the beginning.
+// StreamSummary describes a whole stream, of which a file or an answer may have the beginning only.
 type StreamSummary struct {
 	Bytes     int64         `json:"bytes"`
 	Digest    digest.Digest `json:"digest"`
 	Truncated bool          `json:"truncated"`
-	Shown     *ShownText    `json:"shown,omitempty"` // nil when it was empty or withheld
+	Shown     *ShownText    `json:"shown,omitempty"` // nil if it was empty or withheld
 
-	// Redacted says that the run was given secrets: Bytes and Digest are of the stream as it was
-	// kept, with every declared secret replaced, since a digest of the raw one would confirm a guess.
+	// Redacted says that the run was given secrets: Bytes and Digest are of the stream as it was kept, with
+	// every declared secret replaced, because a digest of the raw stream would confirm a guess.
 	Redacted bool `json:"redacted,omitempty"`
 }
 
-// ShownText is what the model was shown of a stream.
+// ShownText is the part of a stream that the model was shown.
 type ShownText struct {
 	Digest digest.Digest `json:"digest"`
 	Bytes  int64         `json:"bytes"`
-	Head   *int64        `json:"head,omitempty"` // bytes before a part that was left out; nil when none was
+	Head   *int64        `json:"head,omitempty"` // bytes before a part that was left out; nil if none was
 }
 
 // OutFile is a file a script left in its output directory.
@@ -275,7 +278,7 @@ type OutFile struct {
 	Digest digest.Digest `json:"digest,omitempty"`
 	URI    string        `json:"uri,omitempty"`
 
-	// Withheld is why the file was not kept, in the word of a denial's reason; there is then no
-	// digest and no URI.
+	// Withheld is why the file was not kept, as the reason of a denial. The file then has no digest and no
+	// URI.
 	Withheld string `json:"withheld,omitempty"`
 }

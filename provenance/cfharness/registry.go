@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 
 	"github.com/opencontainers/go-digest"
-
-	"github.com/skillsd/skillsd/provenance"
 )
 
 // Values of the type key of the records of this package.
@@ -38,23 +36,23 @@ const (
 )
 
 // SkillRegistry is the content of skill-registry.json, the snapshot a session started from.
-// SkillsRoot and SandboxSkillsRoot are those of the first root; all stand in the extension.
+// SkillsRoot and SandboxSkillsRoot are the paths of the first root; the extension has all roots.
 type SkillRegistry struct {
-	Type              string                              `json:"type"`
-	Version           int                                 `json:"version"`
-	SkillsRoot        string                              `json:"skillsRoot"` // host path
-	SandboxSkillsRoot string                              `json:"sandboxSkillsRoot"`
-	GeneratedAt       provenance.Timestamp                `json:"generatedAt"`
-	Skills            provenance.List[RegistrySkill]      `json:"skills"`
-	Diagnostics       provenance.List[RegistryDiagnostic] `json:"diagnostics"`
-	Skillsd           *RegistryExtension                  `json:"skillsd,omitempty"`
+	Type              string                   `json:"type"`
+	Version           int                      `json:"version"`
+	SkillsRoot        string                   `json:"skillsRoot"` // host path
+	SandboxSkillsRoot string                   `json:"sandboxSkillsRoot"`
+	GeneratedAt       Timestamp                `json:"generatedAt"`
+	Skills            List[RegistrySkill]      `json:"skills"`
+	Diagnostics       List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd           *RegistryExtension       `json:"skillsd,omitempty"`
 }
 
 // RegistryExtension is the skillsd key of a SkillRegistry.
 type RegistryExtension struct {
-	Roots       provenance.List[RegistryRoot] `json:"roots"`
-	Diagnostics []ExtendedDiagnostic          `json:"diagnostics,omitempty"`
-	Shadowed    []RegistrySkillShadow         `json:"shadowed,omitempty"`
+	Roots       List[RegistryRoot]    `json:"roots"`
+	Diagnostics []ExtendedDiagnostic  `json:"diagnostics,omitempty"`
+	Shadowed    []RegistrySkillShadow `json:"shadowed,omitempty"`
 }
 
 // RegistryRoot is one configured root.
@@ -65,7 +63,7 @@ type RegistryRoot struct {
 	Prefix      string `json:"prefix,omitempty"`
 }
 
-// RegistrySkillShadow is a skill that lost its path to one of an earlier root.
+// RegistrySkillShadow is a skill whose path a skill of an earlier root has.
 type RegistrySkillShadow struct {
 	Path     string        `json:"path"`
 	SkillDir string        `json:"skillDir"` // host path
@@ -74,17 +72,17 @@ type RegistrySkillShadow struct {
 
 // RegistrySkill is one skill of a SkillRegistry.
 type RegistrySkill struct {
-	Name            string                              `json:"name"`
-	Description     string                              `json:"description"`
-	SkillPath       string                              `json:"skillPath"` // host path of SKILL.md
-	SkillDir        string                              `json:"skillDir"`  // host path
-	SandboxPath     string                              `json:"sandboxSkillPath"`
-	SandboxSkillDir string                              `json:"sandboxSkillDir"`
-	Digest          digest.Digest                       `json:"digest"` // of SKILL.md
-	Resources       provenance.List[RegistryResource]   `json:"resources"`
-	Frontmatter     json.RawMessage                     `json:"frontmatter"` // object of strings, booleans and lists of strings
-	Diagnostics     provenance.List[RegistryDiagnostic] `json:"diagnostics"`
-	Skillsd         *RegistrySkillExtension             `json:"skillsd,omitempty"`
+	Name            string                   `json:"name"`
+	Description     string                   `json:"description"`
+	SkillPath       string                   `json:"skillPath"` // host path of SKILL.md
+	SkillDir        string                   `json:"skillDir"`  // host path
+	SandboxPath     string                   `json:"sandboxSkillPath"`
+	SandboxSkillDir string                   `json:"sandboxSkillDir"`
+	Digest          digest.Digest            `json:"digest"` // of SKILL.md
+	Resources       List[RegistryResource]   `json:"resources"`
+	Frontmatter     json.RawMessage          `json:"frontmatter"` // of strings, booleans and lists of strings
+	Diagnostics     List[RegistryDiagnostic] `json:"diagnostics"`
+	Skillsd         *RegistrySkillExtension  `json:"skillsd,omitempty"`
 }
 
 // RegistrySkillExtension is the skillsd key of a RegistrySkill.
@@ -97,28 +95,28 @@ type RegistrySkillExtension struct {
 	Diagnostics []ExtendedDiagnostic `json:"diagnostics,omitempty"`
 }
 
-// RegistryVerdict says how well a skill keeps to the specification.
+// RegistryVerdict is how well a skill conforms to the specification.
 type RegistryVerdict struct {
 	Strict      bool `json:"strict"`
 	Publishable bool `json:"publishable"`
 	Repaired    bool `json:"repaired"`
 }
 
-// RegistryResource is one file of a skill besides SKILL.md.
+// RegistryResource is one file of a skill besides SKILL.md. Kind is reference, asset, template, script or other.
 type RegistryResource struct {
-	Path                string                              `json:"path"`
-	Kind                string                              `json:"kind"`         // reference, asset, template, script or other
-	ResourcePath        string                              `json:"resourcePath"` // host path
-	SandboxResourcePath string                              `json:"sandboxResourcePath"`
-	SizeBytes           int64                               `json:"sizeBytes"`
-	Digest              digest.Digest                       `json:"digest"`
-	ContentKind         string                              `json:"contentKind"` // text or binary
-	Script              *RegistryScript                     `json:"script,omitempty"`
-	Diagnostics         provenance.List[RegistryDiagnostic] `json:"diagnostics"`
-	Skillsd             *RegistryResourceExtension          `json:"skillsd,omitempty"`
+	Path                string                     `json:"path"`
+	Kind                string                     `json:"kind"`
+	ResourcePath        string                     `json:"resourcePath"` // host path
+	SandboxResourcePath string                     `json:"sandboxResourcePath"`
+	SizeBytes           int64                      `json:"sizeBytes"`
+	Digest              digest.Digest              `json:"digest"`
+	ContentKind         string                     `json:"contentKind"` // text or binary
+	Script              *RegistryScript            `json:"script,omitempty"`
+	Diagnostics         List[RegistryDiagnostic]   `json:"diagnostics"`
+	Skillsd             *RegistryResourceExtension `json:"skillsd,omitempty"`
 }
 
-// RegistryScript describes a resource of kind script; other resources have none.
+// RegistryScript describes a resource of kind script.
 type RegistryScript struct {
 	Executable bool   `json:"executable"`
 	Shebang    string `json:"shebang,omitempty"`
@@ -140,8 +138,8 @@ type RegistryDiagnostic struct {
 	Path     string `json:"path,omitempty"`
 }
 
-// ExtendedDiagnostic is a diagnostic with what RegistryDiagnostic has no place for: severity info
-// and a line, from 1.
+// ExtendedDiagnostic is a diagnostic with the severity info and a line, from 1, which RegistryDiagnostic does
+// not have.
 type ExtendedDiagnostic struct {
 	Severity string `json:"severity"` // info, warning or error
 	Code     string `json:"code"`

@@ -11,21 +11,22 @@ import (
 // TypeScriptRequest is the type of a ScriptRequest.
 const TypeScriptRequest = "skillsd.script-request"
 
-// What the Detail of an approval.answered event says of an answer that let the script run.
+// The Detail of an approval.answered event for an answer that allowed the script to run.
 const (
 	ApprovalAccepted   = "accept"
 	ApprovalRemembered = ApprovalAccepted + " for the rest of the session"
 )
 
-// ScriptRequest is the row of a skill.script_requested event, of an approval.requested event that is
-// the answer to one, and of the approval.answered event that came with one. It stands in no view. The outcome of the request is the [ScriptExecution] or
-// the denial of the same output id, or the approval asked for.
+// ScriptRequest is the row of a skill.script_requested event, of an approval.requested event that
+// answers one, and of the approval.answered event that came with one. It is in no view. The outcome of
+// the request is the [ScriptExecution] or the denial of the same output id, or the approval requested
+// for it.
 type ScriptRequest struct {
 	Type     string `json:"type"`
 	OutputID string `json:"outputId"`
 
-	// What a user was asked about; declared secrets are redacted, and the digest of the standard input
-	// is of what that leaves. Of an approval.requested event only.
+	// An approval.requested event has what a user was asked about. Declared secrets are redacted, also in
+	// the standard input that Stdin describes.
 	Args   []string      `json:"args,omitzero"`
 	CWD    string        `json:"cwd,omitempty"`
 	Stdin  *TextSummary  `json:"stdin,omitempty"`
@@ -33,13 +34,13 @@ type ScriptRequest struct {
 	Digest digest.Digest `json:"digest,omitempty"` // of the script
 }
 
-// Pending follows which scripts were requested and have no outcome yet. Its size grows with those
-// only. The zero Pending is ready; it is not safe for concurrent use.
+// Pending tracks which scripts were requested and have no outcome yet. Its size grows with their number only.
+// The zero Pending is ready; it is not safe for concurrent use.
 type Pending struct {
 	order []string
 }
 
-// Add follows e.
+// Add adds e, the next event of the session.
 func (p *Pending) Add(e *provenance.Event) {
 	var id string
 	switch e.Kind {

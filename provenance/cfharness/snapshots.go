@@ -7,15 +7,13 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
-
-	"github.com/skillsd/skillsd/provenance"
 )
 
 // PolicySnapshot is the content of policy-snapshot.json, the policy a session started under.
 type PolicySnapshot struct {
 	Type         string               `json:"type"`
 	Version      int                  `json:"version"`
-	GeneratedAt  provenance.Timestamp `json:"generatedAt"`
+	GeneratedAt  Timestamp            `json:"generatedAt"`
 	RunID        string               `json:"runId"`
 	CFC          SnapshotCFC          `json:"cfc"`
 	RunManifest  SnapshotManifest     `json:"runManifest"`
@@ -29,19 +27,19 @@ type PolicySnapshot struct {
 
 // PolicyExtension is the skillsd key of a PolicySnapshot.
 type PolicyExtension struct {
-	Principal        string                           `json:"principal"`
-	SessionProfile   string                           `json:"sessionProfile,omitempty"` // what the session narrowed itself to
-	OperatorProfile  string                           `json:"operatorProfile,omitempty"`
-	PrincipalProfile string                           `json:"principalProfile,omitempty"`
-	SkillsRoots      provenance.List[RegistryRoot]    `json:"skillsRoots"`
-	LoadedSkills     provenance.List[LoadedSkill]     `json:"loadedSkills"` // before the first call
-	TrustDiagnostics provenance.List[TrustDiagnostic] `json:"trustDiagnostics"`
-	Allowlist        provenance.List[AllowlistEntry]  `json:"allowlist"`
-	ClosedTiers      provenance.List[string]          `json:"closedTiers"`
-	Release          string                           `json:"release"`      // of entries that do not say
-	AllowedTools     string                           `json:"allowedTools"` // enforce or advisory
-	HostTarget       bool                             `json:"hostTarget"`   // entries with that target may run on the host
-	PromptSlotRole   string                           `json:"promptSlotRole,omitempty"`
+	Principal        string                `json:"principal"`
+	SessionProfile   string                `json:"sessionProfile,omitempty"` // that the session chose
+	OperatorProfile  string                `json:"operatorProfile,omitempty"`
+	PrincipalProfile string                `json:"principalProfile,omitempty"`
+	SkillsRoots      List[RegistryRoot]    `json:"skillsRoots"`
+	LoadedSkills     List[LoadedSkill]     `json:"loadedSkills"` // before the first call
+	TrustDiagnostics List[TrustDiagnostic] `json:"trustDiagnostics"`
+	Allowlist        List[AllowlistEntry]  `json:"allowlist"`
+	ClosedTiers      List[string]          `json:"closedTiers"`
+	Release          string                `json:"release"`      // of entries without one
+	AllowedTools     string                `json:"allowedTools"` // enforce or advisory
+	HostTarget       bool                  `json:"hostTarget"`   // entries with target host may run there
+	PromptSlotRole   string                `json:"promptSlotRole,omitempty"`
 }
 
 // LoadedSkill is a skill that a session starts with.
@@ -51,11 +49,11 @@ type LoadedSkill struct {
 	Digest           digest.Digest `json:"digest"` // of SKILL.md
 	TreeDigest       digest.Digest `json:"treeDigest,omitempty"`
 	ActivationSource Source        `json:"activationSource"`
-	// InjectedAsContext: the instructions stand in the model's context without having been asked for.
+	// InjectedAsContext says that the instructions are in the model's context without being requested.
 	InjectedAsContext bool `json:"injectedAsContext"`
 }
 
-// TrustDiagnostic is a finding about a skill or a root that bears on trust in it.
+// TrustDiagnostic is a finding about a skill or a root that affects trust in it.
 type TrustDiagnostic struct {
 	Skill    string `json:"skill,omitempty"` // skill path
 	Severity string `json:"severity"`        // info, warning or error
@@ -65,30 +63,32 @@ type TrustDiagnostic struct {
 	Line     int    `json:"line,omitempty"`
 }
 
-// AllowlistEntry is one entry of the script allowlist with all its options. It holds the names of
-// secrets, never their values.
+// AllowlistEntry is one entry of the script allowlist with all its options. It has the names of
+// secrets, never their values. StartTree is the digest of the skill's files when the server started; it is
+// absent if the skill was not there.
 type AllowlistEntry struct {
-	Skill       string                  `json:"skill"`
-	Path        string                  `json:"path"`
-	Pin         digest.Digest           `json:"pin,omitempty"`       // of the script
-	Tree        digest.Digest           `json:"tree,omitempty"`      // of all files of the skill, pinned beside the script
-	StartTree   digest.Digest           `json:"startTree,omitempty"` // of the skill when the server started; absent when it was not there
-	Network     provenance.List[string] `json:"network"`
-	Env         provenance.List[string] `json:"env"`
-	Secrets     provenance.List[string] `json:"secrets"`
-	Release     string                  `json:"release"`
-	Approve     string                  `json:"approve"`
-	Target      string                  `json:"target"`
-	Execution   string                  `json:"execution,omitempty"` // stdin: the script is read from its standard input
-	Workspace   string                  `json:"workspace,omitempty"`
-	TimeoutMS   int64                   `json:"timeoutMs,omitempty"`
-	MemoryBytes int64                   `json:"memoryBytes,omitempty"`
+	Skill       string        `json:"skill"`
+	Path        string        `json:"path"`
+	Pin         digest.Digest `json:"pin,omitempty"`       // of the script
+	Tree        digest.Digest `json:"tree,omitempty"`      // of all files of the skill, pinned
+	StartTree   digest.Digest `json:"startTree,omitempty"` // of all files at the start
+	Network     List[string]  `json:"network"`
+	Env         List[string]  `json:"env"`
+	Secrets     List[string]  `json:"secrets"`
+	Release     string        `json:"release"`
+	Approve     string        `json:"approve"`
+	Target      string        `json:"target"`
+	Execution   string        `json:"execution,omitempty"` // stdin: interpreter reads the script there
+	Workspace   string        `json:"workspace,omitempty"`
+	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
+	MemoryBytes int64         `json:"memoryBytes,omitempty"`
 }
 
-// SnapshotCFC is the enforcement mode and where it came from.
+// SnapshotCFC is the enforcement mode and its source: override, explicit-config, inherited, run-manifest or
+// default.
 type SnapshotCFC struct {
 	Mode            string `json:"enforcementMode"`
-	ModeSource      string `json:"enforcementModeSource"` // override, explicit-config, inherited, run-manifest or default
+	ModeSource      string `json:"enforcementModeSource"`
 	AbsenceBehavior string `json:"absenceBehavior,omitempty"`
 	SubstrateStatus string `json:"substrateStatus,omitempty"`
 }
@@ -125,8 +125,8 @@ type SlotSource struct {
 // SurfaceCLI is the surface of the command line.
 const SurfaceCLI = "cli"
 
-// OperatorSource returns the source of the operator's binding: the run manifest of that path, or the
-// command line when path is empty.
+// OperatorSource returns the source of the operator's binding: the run manifest at path, or the command line
+// if path is empty.
 func OperatorSource(path string) SlotSource {
 	if path != "" {
 		return SlotSource{Type: "cf-harness.loom-run-manifest-ref", Path: path}
@@ -136,13 +136,13 @@ func OperatorSource(path string) SlotSource {
 
 // SnapshotTools is the tools offered.
 type SnapshotTools struct {
-	Allowance      string                  `json:"allowance"` // all-builtins or restricted
-	AllowedToolIDs provenance.List[string] `json:"allowedToolIds"`
+	Allowance      string       `json:"allowance"` // all-builtins or restricted
+	AllowedToolIDs List[string] `json:"allowedToolIds"`
 }
 
 // SnapshotSkillScripts is the script allowlist.
 type SnapshotSkillScripts struct {
-	AllowedScripts provenance.List[AllowedScript] `json:"allowedScripts"`
+	AllowedScripts List[AllowedScript] `json:"allowedScripts"`
 }
 
 // AllowedScript is one entry of the script allowlist.
@@ -153,21 +153,21 @@ type AllowedScript struct {
 
 // SnapshotSubagents is the profiles a session may be narrowed to.
 type SnapshotSubagents struct {
-	AllowedProfiles provenance.List[string]        `json:"allowedProfiles"`
-	ProfileConfigs  provenance.List[ProfileConfig] `json:"profileConfigs"`
+	AllowedProfiles List[string]        `json:"allowedProfiles"`
+	ProfileConfigs  List[ProfileConfig] `json:"profileConfigs"`
 }
 
-// ProfileConfig is what a profile leaves. A nil pointer narrows nothing, an empty list leaves
+// ProfileConfig is what a profile allows. A nil pointer restricts nothing, an empty list allows
 // nothing.
 type ProfileConfig struct {
-	Profile         string                          `json:"profile"`
-	AllowedToolIDs  *provenance.List[string]        `json:"allowedToolIds,omitempty"`
-	AllowedSkills   *provenance.List[string]        `json:"allowedSkills,omitempty"`
-	AllowedScripts  *provenance.List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
-	ExecutionTarget string                          `json:"skillScriptExecutionTarget,omitempty"`
+	Profile         string               `json:"profile"`
+	AllowedToolIDs  *List[string]        `json:"allowedToolIds,omitempty"`
+	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"`
+	AllowedScripts  *List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
+	ExecutionTarget string               `json:"skillScriptExecutionTarget,omitempty"`
 }
 
-// SnapshotSubstrate is what is known of the sandbox.
+// SnapshotSubstrate is what is known about the sandbox.
 type SnapshotSubstrate struct {
 	Sandbox         *SandboxDescription `json:"sandbox,omitempty"`
 	ProtectedXattrs *ProtectedXattrs    `json:"protectedXattrs,omitempty"`
@@ -182,11 +182,11 @@ type ProtectedXattrs struct {
 // CapabilitySnapshot is the content of capabilities.json: what the machine offers. Unlike other
 // records it has no version.
 type CapabilitySnapshot struct {
-	Type     string               `json:"type"`
-	At       provenance.Timestamp `json:"at"`
-	Commands CapabilityCommands   `json:"commands"`
-	Model    *CapabilityModel     `json:"model,omitempty"`
-	CFC      CapabilityCFC        `json:"cfc"`
+	Type     string             `json:"type"`
+	At       Timestamp          `json:"at"`
+	Commands CapabilityCommands `json:"commands"`
+	Model    *CapabilityModel   `json:"model,omitempty"`
+	CFC      CapabilityCFC      `json:"cfc"`
 }
 
 // CapabilityCommands are the interpreters and tools looked for, by name. In JSON they are an object
@@ -247,11 +247,13 @@ type CapabilityModel struct {
 	AuthSource string `json:"authSource"`
 }
 
-// CapabilityCFC is the enforcement that the machine can give.
+// CapabilityCFC is the enforcement that the machine supports. AbsenceBehavior is not-required,
+// observe-only, permissive-if-absent or fail-closed-if-absent; SubstrateStatus is not-required,
+// manifest-present, not-attested or missing.
 type CapabilityCFC struct {
 	Mode            string             `json:"enforcementMode"`
-	AbsenceBehavior string             `json:"absenceBehavior"` // not-required, observe-only, permissive-if-absent or fail-closed-if-absent
-	SubstrateStatus string             `json:"substrateStatus"` // not-required, manifest-present, not-attested or missing
+	AbsenceBehavior string             `json:"absenceBehavior"`
+	SubstrateStatus string             `json:"substrateStatus"`
 	RunManifest     CapabilityManifest `json:"runManifest"`
 	Sandbox         SandboxDescription `json:"sandbox"`
 	Mounts          CapabilityMounts   `json:"mounts"`
@@ -272,19 +274,20 @@ type SandboxDescription struct {
 	Skillsd                 *SandboxExtension `json:"skillsd,omitempty"`
 }
 
-// SandboxExtension is the skillsd key of a SandboxDescription.
+// SandboxExtension is the skillsd key of a SandboxDescription. Memory and Processes say how these limits are
+// enforced: cgroup v2, cgroup v1 or sampled, and for processes also a resource limit or the one of memory.
 type SandboxExtension struct {
-	Reason    string    `json:"reason,omitempty"`    // why there is no isolation
-	Memory    string    `json:"memory,omitempty"`    // how its limit is enforced: cgroup v2, cgroup v1 or sampled
-	Processes string    `json:"processes,omitempty"` // how theirs is: the same, a resource limit, or by the one of memory
+	Reason    string    `json:"reason,omitempty"` // why there is no isolation
+	Memory    string    `json:"memory,omitempty"`
+	Processes string    `json:"processes,omitempty"`
 	Limits    RunLimits `json:"limits"`
 }
 
 // CapabilityMounts are the mounts of the sandbox. There is no fabric.
 type CapabilityMounts struct {
-	Workspace CapabilityMount                  `json:"workspace"`
-	Fabric    CapabilityMount                  `json:"fabric"`
-	HostBinds provenance.List[CapabilityMount] `json:"hostBinds"`
+	Workspace CapabilityMount       `json:"workspace"`
+	Fabric    CapabilityMount       `json:"fabric"`
+	HostBinds List[CapabilityMount] `json:"hostBinds"`
 }
 
 // CapabilityMount is one mount.

@@ -14,12 +14,12 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Stringify returns a JSON text in the one form that JavaScript's JSON.stringify gives what its
-// JSON.parse reads from it: without white space, numbers as ECMAScript writes them, of equal keys
-// the last value at the place of the first, and keys that are array indexes first, in ascending
-// order. All other keys keep their order.
+// Stringify returns a JSON text as JavaScript's JSON.stringify writes the value that JSON.parse reads
+// from it: without white space, with numbers as ECMAScript writes them, with the last value of equal
+// keys at the place of the first, and with keys that are array indexes first, in ascending order. All
+// other keys keep their order.
 //
-// Errors: ErrInvalid when data is not JSON in UTF-8.
+// Errors: ErrInvalid if data is not JSON in UTF-8.
 func Stringify(data []byte) (json.RawMessage, error) {
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return nil, fmt.Errorf("stringify: %w: not JSON", provenance.ErrInvalid)
@@ -29,10 +29,10 @@ func Stringify(data []byte) (json.RawMessage, error) {
 	return s.out, nil
 }
 
-// CompactDigest returns the digest of what [Stringify] makes of a JSON text, which is how a policy
-// snapshot is named in policy-trace.json; white space does not change it, the order of keys does.
+// CompactDigest returns the digest of the [Stringify] form of a JSON text. policy-trace.json names a policy
+// snapshot by it. White space does not change it, the order of keys does.
 //
-// Errors: ErrInvalid when data is not JSON.
+// Errors: ErrInvalid if data is not JSON.
 func CompactDigest(data []byte) (digest.Digest, error) {
 	compact, err := Stringify(data)
 	if err != nil {
@@ -48,7 +48,7 @@ type stringifier struct {
 	out []byte
 }
 
-// next skips white space and returns the byte behind it.
+// next skips white space and returns the next byte.
 func (s *stringifier) next() byte {
 	for strings.IndexByte(" \t\r\n", s.in[s.at]) >= 0 {
 		s.at++
@@ -92,7 +92,7 @@ func (s *stringifier) array() {
 // member is a key with its value, as written to out.
 type member struct {
 	key        string // in quotes
-	index      uint32 // when the key is an array index
+	index      uint32 // if the key is an array index
 	isIndex    bool
 	start, end int
 }
@@ -176,7 +176,7 @@ func (s *stringifier) number() {
 	s.out = appendNumber(s.out, f)
 }
 
-// appendNumber appends f as ECMAScript's Number::toString does, and null for what JSON cannot hold.
+// appendNumber appends f as ECMAScript's Number::toString does, and null for numbers that JSON does not have.
 func appendNumber(out []byte, f float64) []byte {
 	switch abs := math.Abs(f); {
 	case math.IsInf(f, 0):
@@ -197,7 +197,7 @@ const (
 	surrogateMax    = 0xDFFF
 )
 
-// text writes a string with the fewest escapes; a surrogate without its other half stays one.
+// text writes a string with the fewest escapes. A surrogate without its other half stays an escape.
 func (s *stringifier) text() {
 	s.at++
 	s.out = append(s.out, '"')
@@ -234,7 +234,7 @@ func (s *stringifier) unit(at int) rune {
 	return rune(n)
 }
 
-// escaped writes the character that a backslash and c stand for.
+// escaped writes the character of the escape sequence of a backslash and c.
 func (s *stringifier) escaped(c byte) {
 	switch c {
 	case 'b':

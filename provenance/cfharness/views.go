@@ -33,12 +33,14 @@ func viewLists() [5]viewList {
 			return e.Row
 		}
 	}
+	decisionOf := func(e *provenance.Event) json.RawMessage { return e.Decision }
+	invocationOf := func(e *provenance.Event) json.RawMessage { return e.Invocation }
 	return [...]viewList{
 		{provenance.ActivationsFile, "activations", rowOf(provenance.ActivationsFile)},
 		{provenance.ResourceReadsFile, "reads", rowOf(provenance.ResourceReadsFile)},
 		{provenance.ScriptExecutionsFile, "executions", rowOf(provenance.ScriptExecutionsFile)},
-		{provenance.PolicyTraceFile, decisionsKey, func(e *provenance.Event) json.RawMessage { return e.Decision }},
-		{provenance.PolicyTraceFile, invocationsKey, func(e *provenance.Event) json.RawMessage { return e.Invocation }},
+		{provenance.PolicyTraceFile, decisionsKey, decisionOf},
+		{provenance.PolicyTraceFile, invocationsKey, invocationOf},
 	}
 }
 
@@ -137,7 +139,8 @@ func (h *Heads) Frame(name string) (*Frame, error) {
 		before, after, _ := bytes.Cut(data, key)
 		// The array of the shell is empty, or holds the one null that keeps it from being omitted.
 		end := bytes.IndexByte(after, ']')
-		frame.Lists = append(frame.Lists, FrameList{Before: append(before[:len(before):len(before)], key...), row: l.row})
+		before = append(before[:len(before):len(before)], key...)
+		frame.Lists = append(frame.Lists, FrameList{Before: before, row: l.row})
 		data = after[end:]
 	}
 	frame.Tail = data
@@ -193,7 +196,7 @@ func (l *FrameList) After(rows bool) []byte {
 // WriteView writes a view of a record, which events yields each time it is called; it is read once for what
 // the view says besides its rows, and once for each list of rows.
 //
-// Errors: ErrNotFound for a name that is not a view, or a view without rows, those of events, and of w.
+// Errors: ErrNotFound for a name that is not a view, or a view without rows, and the errors of events and w.
 func WriteView(w io.Writer, name string, events func() iter.Seq2[*provenance.Event, error]) error {
 	var heads Heads
 	for e, err := range events() {

@@ -25,7 +25,9 @@ const trashPrefix = "~gc-"
 // Collect implements provenance.Reader. It deletes each session by renaming its directory and removing
 // what it holds; the next call removes what a crash leaves of that. It does not touch a directory that
 // does not belong to a session.
-func (r *reader) Collect(ctx context.Context, opts provenance.CollectOptions) ([]provenance.Collected, error) {
+func (r *reader) Collect(
+	ctx context.Context, opts provenance.CollectOptions,
+) ([]provenance.Collected, error) {
 	if r.root == nil {
 		return nil, nil
 	}
@@ -187,7 +189,8 @@ func emptyPool(root *os.Root) error {
 		if n, known := links(info); known && n > 1 {
 			continue
 		}
-		if err := root.Remove(path.Join(shownPool, en.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = root.Remove(path.Join(shownPool, en.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("collect what was shown: %w", cause(err))
 		}
 	}

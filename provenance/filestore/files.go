@@ -102,7 +102,8 @@ func makeDir(dir *os.Root, name string) error {
 	return fsys.SyncDir(dir, ".")
 }
 
-// removeTemps deletes the temporary files of a writeFile that a crash interrupted. The session must be locked.
+// removeTemps deletes the temporary files of a writeFile that a crash interrupted. The session must be
+// locked.
 func removeTemps(dir *os.Root) error {
 	for _, parent := range []string{".", provenance.OutputsDir, provenance.ShownDir} {
 		entries, err := fs.ReadDir(dir.FS(), parent)

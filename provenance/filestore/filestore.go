@@ -150,7 +150,11 @@ func Open(dir string, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open session directory: %w", err)
 	}
-	st := &Store{opts: opts.withDefaults(), sessions: make(map[string]*entry), viewing: make(chan struct{}, maxWriting)}
+	st := &Store{
+		opts:     opts.withDefaults(),
+		sessions: make(map[string]*entry),
+		viewing:  make(chan struct{}, maxWriting),
+	}
 	st.reader = reader{dir: dir, root: root, writing: st.held}
 	return st, nil
 }

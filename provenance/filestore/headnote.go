@@ -63,11 +63,14 @@ func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) er
 	case signed.Seq == 0:
 		return nil
 	case signed.Seq > uint64(v.report.Events):
-		return difference(provenance.EventsFile, v.report.Events+1, fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq))
+		return difference(provenance.EventsFile, v.report.Events+1,
+			fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq))
 	case hash != signed.Hash:
-		return difference(provenance.EventsFile, int(signed.Seq), fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile))
+		return difference(provenance.EventsFile, int(signed.Seq),
+			fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile))
 	case keyed && signed.Seq < uint64(v.report.Events):
-		return difference(provenance.EventsFile, int(signed.Seq)+1, fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq))
+		return difference(provenance.EventsFile, int(signed.Seq)+1,
+			fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq))
 	}
 	v.report.Signed = keyed
 	return nil
@@ -76,7 +79,8 @@ func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) er
 // unsigned returns why a session has no head.note.
 func (v *verifier) unsigned() string {
 	if v.report.Session.State == provenance.StateEnded {
-		return "the session ended but is not signed: the server had no key, was killed before it signed, or the note was removed"
+		return "the session ended but is not signed: the server had no key, was killed before it signed, " +
+			"or the note was removed"
 	}
 	return "the session has not ended; sessions are signed when they end"
 }

@@ -131,8 +131,13 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 		return err
 	}
 	e := &provenance.Event{
-		Kind: provenance.KindOutputsRemoved, Session: s.id, Principal: m.tally.Session.Principal, Client: m.tally.Session.Client, Row: row,
-		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones", len(gone.Files), s.outputs.bytes-left),
+		Kind:      provenance.KindOutputsRemoved,
+		Session:   s.id,
+		Principal: m.tally.Session.Principal,
+		Client:    m.tally.Session.Client,
+		Row:       row,
+		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones",
+			len(gone.Files), s.outputs.bytes-left),
 	}
 	// The event comes first: after a crash in between, load deletes what it names, and Verify does not
 	// miss files that nothing explains.

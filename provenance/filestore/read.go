@@ -243,7 +243,8 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 	var buf bytes.Buffer
 	if name != provenance.SessionFile {
-		err := cfharness.WriteView(&buf, name, func() iter.Seq2[*provenance.Event, error] { return r.events(id, -1) })
+		events := func() iter.Seq2[*provenance.Event, error] { return r.events(id, -1) }
+		err := cfharness.WriteView(&buf, name, events)
 		if err != nil {
 			return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
 		}

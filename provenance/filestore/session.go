@@ -197,7 +197,8 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 }
 
 // checkHead refuses a record that ends before the head that session.json names. It writes a session.json that
-// names no event for a record without events, so that a missing session.json always means that it was removed.
+// names no event for a record without events, so that a missing session.json always means that it was
+// removed.
 func (s *session) checkHead(dir *os.Root) error {
 	last := s.log.tally.Session.Head.Seq
 	found, err := readSessionFile(dir)
@@ -209,7 +210,8 @@ func (s *session) checkHead(dir *os.Root) error {
 	case atLimit(err):
 		return unavailable("open session", err)
 	case err == nil && found.Head.Seq > last:
-		return fmt.Errorf("%w: ends at event %d, %s names event %d", provenance.ErrCorrupt, last, provenance.SessionFile, found.Head.Seq)
+		return fmt.Errorf("%w: ends at event %d, %s names event %d", provenance.ErrCorrupt, last,
+			provenance.SessionFile, found.Head.Seq)
 	}
 	return nil
 }
@@ -364,9 +366,9 @@ func (s *session) openDir() (*os.Root, error) {
 	return dir, nil
 }
 
-// shutdown stops the goroutine, signs, writes the views and frees the directory. It closes the record first,
-// so that at the limit of descriptors there are some for the views. It signs before it writes the views: those
-// of a long session take a while and can be made again, and the signature cannot.
+// shutdown stops the goroutine, signs, writes the views and frees the directory. It closes the record
+// first, so that at the limit of descriptors there are some for the views. It signs before it writes
+// the views: those of a long session take a while and can be made again, and the signature cannot.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -405,7 +407,8 @@ func (s *session) intact() error {
 		// After a write that failed half-way, the log truncates the file itself.
 		return nil
 	case open.Size() != s.log.offset:
-		return fmt.Errorf("%s has %d bytes, not the %d that were recorded: another process changed it", provenance.EventsFile, open.Size(), s.log.offset)
+		return fmt.Errorf("%s has %d bytes, not the %d that were recorded: another process changed it",
+			provenance.EventsFile, open.Size(), s.log.offset)
 	}
 	return nil
 }

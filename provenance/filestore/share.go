@@ -112,7 +112,8 @@ func checkShare(root *os.Root, k share) (os.FileInfo, error) {
 	}
 	defer f.Close()
 	d := digest.SHA256.Digester()
-	if size, err := io.Copy(d.Hash(), io.LimitReader(f, k.Size+1)); err != nil || size != k.Size || d.Digest() != k.Digest {
+	size, err := io.Copy(d.Hash(), io.LimitReader(f, k.Size+1))
+	if err != nil || size != k.Size || d.Digest() != k.Digest {
 		return nil, errors.Join(fmt.Errorf("%s of session %s changed", k.Name, k.session), err)
 	}
 	return f.Stat()

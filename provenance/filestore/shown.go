@@ -37,8 +37,8 @@ func (st *Store) KeepsShown() int64 {
 	return st.opts.Shown
 }
 
-// Keep implements provenance.Writer. It syncs texts that are kept for the first time, and links to the ones that
-// other sessions were shown.
+// Keep implements provenance.Writer. It syncs texts that are kept for the first time, and links to the
+// ones that other sessions were shown.
 func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
 	if !provenance.ValidSessionID(id) {
 		return "", fmt.Errorf("keep what is shown: %w: session id", provenance.ErrInvalid)

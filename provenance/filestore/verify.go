@@ -213,7 +213,8 @@ func (v *verifier) record(e *provenance.Event) error {
 func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session) error {
 	switch {
 	case v.report.Events == 0:
-		return difference(provenance.EventsFile, 1, "holds no event: the server was killed before it recorded the first, or the record was emptied")
+		return difference(provenance.EventsFile, 1,
+			"holds no event: the server was killed before it recorded the first, or the record was emptied")
 	case found.missing:
 		return difference(provenance.SessionFile, 1, "missing")
 	case seq > uint64(v.report.Events):
@@ -299,7 +300,8 @@ func (v *verifier) removedSince(name string) bool {
 }
 
 func (v *verifier) listUnrecorded() error {
-	own := append(provenance.ViewNames(), provenance.EventsFile, provenance.SessionFile, provenance.LockFile, provenance.OutputsDir, provenance.ShownDir, provenance.HeadNoteFile)
+	own := append(provenance.ViewNames(), provenance.EventsFile, provenance.SessionFile, provenance.LockFile,
+		provenance.OutputsDir, provenance.ShownDir, provenance.HeadNoteFile)
 	for _, parent := range []string{".", provenance.OutputsDir} {
 		entries, err := fs.ReadDir(v.dir.FS(), parent)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -51,7 +51,8 @@ func (c *shownCheck) add(e *provenance.Event) {
 	case provenance.KindResourceRead:
 		var row cfharness.ResourceRead
 		x := &row.Skillsd
-		if json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil || *(*x).Bytes == 0 {
+		if json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil ||
+			*(*x).Bytes == 0 {
 			return
 		}
 		if (*x).Shown != "" {
@@ -154,5 +155,6 @@ func (c *shownCheck) missing(kept map[digest.Digest]bool, report *provenance.Rep
 	if first == "" {
 		return nil
 	}
-	return difference(provenance.ShownName(first), 1, fmt.Sprintf("missing: event %d showed it", c.named[first].seq))
+	return difference(provenance.ShownName(first), 1,
+		fmt.Sprintf("missing: event %d showed it", c.named[first].seq))
 }

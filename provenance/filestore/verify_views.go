@@ -145,7 +145,8 @@ func (v *verifier) checkViews(head uint64) error {
 		case older && c.file == nil:
 			return difference(c.name, 1, "missing")
 		case older:
-			return difference(c.name, 1, fmt.Sprintf("older than %s: event %d is not in it", provenance.SessionFile, c.next))
+			return difference(c.name, 1,
+				fmt.Sprintf("older than %s: event %d is not in it", provenance.SessionFile, c.next))
 		case c.next > 0:
 			v.report.Stale = append(v.report.Stale, c.name)
 		}
@@ -190,7 +191,8 @@ func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*proven
 		cmp := &comparer{r: bufio.NewReader(c.file), line: 1}
 		comparers = append(comparers, cmp)
 		writers = append(writers, &viewWriter{
-			name: c.name, frame: p.frame, until: p.end, spans: make([]span, len(p.frame.Lists)), out: bufio.NewWriterSize(cmp, 64<<10),
+			name: c.name, frame: p.frame, until: p.end, spans: make([]span, len(p.frame.Lists)),
+			out: bufio.NewWriterSize(cmp, 64<<10),
 		})
 		end = max(end, p.end)
 	}

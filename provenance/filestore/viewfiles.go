@@ -19,9 +19,10 @@ import (
 // viewRate is how many bytes of views an active session writes in a second, on average.
 const viewRate = 1 << 20
 
-// viewFiles are the views of a session as they were last written. Their rows are copied into the next version,
-// so that writing it reads the later events only: for 100,000 events, that is 30 times faster than making the
-// views from all of them, and whoever reads a view waits for it. It is not safe for concurrent use.
+// viewFiles are the views of a session as they were last written. Their rows are copied into the next
+// version, so that writing it reads the later events only: for 100,000 events, that is 30 times faster
+// than making the views from all of them, and whoever reads a view waits for it. It is not safe for
+// concurrent use.
 type viewFiles struct {
 	tally  fold  // of the events that are in all views
 	offset int64 // end of those events in the record
@@ -38,8 +39,8 @@ type viewFile struct {
 
 type span struct{ start, end int64 }
 
-// pause returns the minimum time between two rewrites of a session's views, so that a long record is not copied
-// all the time.
+// pause returns the minimum time between two rewrites of a session's views, so that a long record is
+// not copied all the time.
 func (v *viewFiles) pause() time.Duration {
 	var size int64
 	for _, f := range v.files {

@@ -18,8 +18,8 @@ const (
 	ExecutionType = "https://github.com/skillsd/skillsd/provenance/script-execution/v1"
 )
 
-// Statement is an in-toto Statement (version 1) about one run of a script: what it left behind is
-// the subject, how it came about the predicate. It is unsigned.
+// Statement is an in-toto Statement (version 1) about one run of a script: its outputs are the subject,
+// and how it ran is the predicate. It is unsigned.
 type Statement struct {
 	Type          string          `json:"_type"`
 	Subject       []Subject       `json:"subject"`
@@ -37,25 +37,27 @@ type Subject struct {
 // ScriptPredicate is the predicate of type ExecutionType. Arguments are as they were recorded, with
 // declared secrets redacted.
 type ScriptPredicate struct {
-	Skill     PredicateSkill                   `json:"skill"`
-	Script    PredicateScript                  `json:"script"`
-	Argv      provenance.List[string]          `json:"argv"`
-	Args      provenance.List[string]          `json:"args"`
-	CWD       string                           `json:"cwd,omitempty"`
-	Stdin     *cfharness.TextSummary           `json:"stdin,omitempty"` // nil also when the record does not say
-	StartedAt provenance.Timestamp             `json:"startedAt"`
-	Result    PredicateResult                  `json:"result"`
-	Sandbox   PredicateSandbox                 `json:"sandbox"`
-	Policy    json.RawMessage                  `json:"policy"` // the [cfharness.PolicyDecision] with its evidence, or null
-	Approval  *Approval                        `json:"approval,omitempty"`
-	Record    PredicateRecord                  `json:"record"`
-	Files     provenance.List[provenance.File] `json:"files"` // of the session directory, as they were kept
+	Skill  PredicateSkill          `json:"skill"`
+	Script PredicateScript         `json:"script"`
+	Argv   provenance.List[string] `json:"argv"`
+	Args   provenance.List[string] `json:"args"`
+	CWD    string                  `json:"cwd,omitempty"`
+	// Stdin is also nil if the record does not say.
+	Stdin     *cfharness.TextSummary `json:"stdin,omitempty"`
+	StartedAt provenance.Timestamp   `json:"startedAt"`
+	Result    PredicateResult        `json:"result"`
+	Sandbox   PredicateSandbox       `json:"sandbox"`
+	// Policy is the [cfharness.PolicyDecision] with its evidence, or null.
+	Policy   json.RawMessage                  `json:"policy"`
+	Approval *Approval                        `json:"approval,omitempty"`
+	Record   PredicateRecord                  `json:"record"`
+	Files    provenance.List[provenance.File] `json:"files"` // of the session, as they were kept
 }
 
-// Approval is the answer of a user that let the script run.
+// Approval is the answer of a user that allowed the script to run.
 type Approval struct {
 	Seq        uint64 `json:"seq"`        // of the approval.answered event
-	Remembered bool   `json:"remembered"` // it was given for the rest of the session
+	Remembered bool   `json:"remembered"` // given for all later calls of the session
 }
 
 // PredicateSkill names the skill by content.
@@ -79,7 +81,7 @@ type PredicateResult struct {
 	DurationMS int64             `json:"durationMs"`
 }
 
-// PredicateSandbox is what the run was held to.
+// PredicateSandbox is the isolation and the limits of the run.
 type PredicateSandbox struct {
 	Target    string              `json:"target"` // sandbox or host
 	Backend   string              `json:"backend"`
@@ -88,8 +90,8 @@ type PredicateSandbox struct {
 	Workspace string              `json:"workspace"`
 }
 
-// PredicateRecord is where the run stands in the record of its session. The hash covers the event
-// and through its chain every one before it.
+// PredicateRecord is the place of the run in the record of its session. The hash covers the event
+// and, through its chain, every event before it.
 type PredicateRecord struct {
 	Session   string `json:"session"`
 	Seq       uint64 `json:"seq"`
@@ -100,10 +102,10 @@ type PredicateRecord struct {
 	OutputID  string `json:"outputId"`
 }
 
-// NewStatement returns the statement of a skill.script_executed event, or nil for an event that is
-// none or tells of a script that did not start.
+// NewStatement returns the statement of a skill.script_executed event, or nil for an event of another kind or
+// for a script that did not start.
 //
-// Errors: ErrInvalid for a row that is none.
+// Errors: ErrInvalid if the row does not have its form.
 func NewStatement(e *provenance.Event) (*Statement, error) {
 	if e.Kind != provenance.KindScriptExecuted {
 		return nil, nil
@@ -121,10 +123,13 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 		Skill:  PredicateSkill{Path: e.Skill, Tree: digestSet(x.TreeDigest)},
 		Script: PredicateScript{Path: row.Path, Digest: digestSet(row.ObservedDigest), Runtime: row.Runtime},
 		Argv:   row.Argv, Args: row.Args, CWD: row.CWD, StartedAt: row.ExecutedAt,
-		Result:  PredicateResult{Outcome: x.Outcome, ExitCode: row.ExitCode, Signal: x.Signal, DurationMS: x.DurationMS},
-		Sandbox: PredicateSandbox{Target: row.ExecutionTarget, Backend: x.Backend, Limits: x.Limits, Network: x.Network, Workspace: x.Workspace},
-		Policy:  e.Decision, Files: e.Files,
-		Record: PredicateRecord{Session: e.Session, Seq: e.Seq, Hash: e.Hash, Principal: e.Principal, Client: e.Client, Parent: e.Parent, OutputID: row.OutputID},
+		Result: PredicateResult{Outcome: x.Outcome, ExitCode: row.ExitCode, Signal: x.Signal,
+			DurationMS: x.DurationMS},
+		Sandbox: PredicateSandbox{Target: row.ExecutionTarget, Backend: x.Backend, Limits: x.Limits,
+			Network: x.Network, Workspace: x.Workspace},
+		Policy: e.Decision, Files: e.Files,
+		Record: PredicateRecord{Session: e.Session, Seq: e.Seq, Hash: e.Hash, Principal: e.Principal,
+			Client: e.Client, Parent: e.Parent, OutputID: row.OutputID},
 	}
 	var given cfharness.InvocationContext
 	if len(e.Invocation) > 0 && json.Unmarshal(e.Invocation, &given) == nil {
@@ -136,16 +141,17 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 	return st, nil
 }
 
-// Approvals follows which answers let scripts run. Its size grows with the answers only. The zero
+// Approvals tracks which answers allowed scripts to run. Its size grows with the answers only. The zero
 // Approvals is ready; it is not safe for concurrent use.
 type Approvals struct {
 	calls      map[string]Approval  // by output id
 	remembered map[[3]string]uint64 // by skill, script and tree
 }
 
-// Add follows an event of the session, all of which come in order.
+// Add adds an event of the session. All events are added in order.
 func (a *Approvals) Add(e *provenance.Event) {
-	if e.Kind != provenance.KindApprovalAnswered || e.Detail != cfharness.ApprovalAccepted && e.Detail != cfharness.ApprovalRemembered {
+	if e.Kind != provenance.KindApprovalAnswered || e.Detail != cfharness.ApprovalAccepted &&
+		e.Detail != cfharness.ApprovalRemembered {
 		return
 	}
 	if a.calls == nil {
@@ -160,12 +166,13 @@ func (a *Approvals) Add(e *provenance.Event) {
 	}
 }
 
-// Of returns the answer that let the script of a skill.script_executed event run, or nil for none:
-// when the evidence of its decision is not an approval, or the record does not have the answer.
+// Of returns the answer that allowed the script of a skill.script_executed event to run. It is nil if the
+// evidence of its decision is not an approval, or if the record does not have the answer.
 func (a *Approvals) Of(e *provenance.Event) *Approval {
 	var row cfharness.ScriptExecution
 	var decision cfharness.PolicyDecision
-	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil || decision.Skillsd.Evidence != "approval" {
+	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil ||
+		decision.Skillsd.Evidence != "approval" {
 		return nil
 	}
 	if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
@@ -198,7 +205,7 @@ func subjects(row *cfharness.ScriptExecution) []Subject {
 	return kept
 }
 
-// digestSet is a digest as in-toto writes it; one that is not sha256 is left out.
+// digestSet returns a digest as in-toto writes it, without one that is not sha256.
 func digestSet(d digest.Digest) map[string]string {
 	hex, ok := strings.CutPrefix(string(d), "sha256:")
 	if !ok {

@@ -11,12 +11,12 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// pattern is a text of a form.
+// pattern returns the schema of a text of a form.
 func pattern(form string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "string", Pattern: form}
 }
 
-// words is one of some texts.
+// words returns the schema of an enumeration.
 func words(list ...string) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}
 	for _, word := range list {
@@ -25,13 +25,13 @@ func words(list ...string) *jsonschema.Schema {
 	return s
 }
 
-// fixed is exactly one value.
+// fixed returns the schema of exactly one value.
 func fixed(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
 
-// object is any object.
+// object returns the schema of any object.
 func object() *jsonschema.Schema { return &jsonschema.Schema{Type: "object"} }
 
-// tiers are the names of trust tiers.
+// tiers returns the names of trust tiers.
 func tiers() []string { return []string{"builtin", "org", "user", "third-party"} }
 
 // put replaces the schema of a property that the type has.
@@ -51,20 +51,20 @@ func set(pairs ...any) func(*builder, *jsonschema.Schema) {
 	}
 }
 
-// versioned is a file of a type, version 1.
+// versioned refines a file of a type, version 1.
 func versioned(typ string) func(*builder, *jsonschema.Schema) {
 	return set("type", fixed(typ), "version", fixed(1))
 }
 
-// property is an object that has the property, of that form.
+// property returns the schema of an object that has a property, of the form value.
 func property(key string, value *jsonschema.Schema) *jsonschema.Schema {
 	return &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{key: value}, Required: []string{key}}
 }
 
-// required is an object that has some properties.
+// required returns the schema of an object that has some properties.
 func required(keys ...string) *jsonschema.Schema { return &jsonschema.Schema{Required: keys} }
 
-// without is an object that lacks a property.
+// without returns the schema of an object that lacks a property.
 func without(key string) *jsonschema.Schema { return &jsonschema.Schema{Not: required(key)} }
 
 // byConst orders conditions by the constant that a property has in them.
@@ -80,12 +80,12 @@ func opaqueHandle() *jsonschema.Schema {
 	}, "type", "handleId", "scope", "createdAt", "passThrough")
 }
 
-// closed is an object that has no other properties than those given.
+// closed returns the schema of an object that has only the properties given.
 func closed(properties map[string]*jsonschema.Schema, needs ...string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
 }
 
-// commands has the keys that the reference names; others may follow.
+// commands returns a schema with the keys that the reference names; more may follow.
 func commands() *jsonschema.Schema {
 	text := &jsonschema.Schema{Type: "string"}
 	return &jsonschema.Schema{
@@ -105,7 +105,7 @@ func inputLabels() *jsonschema.Schema {
 	return closed(map[string]*jsonschema.Schema{"version": fixed(1), "entries": {Type: "array", Items: entry}}, "version", "entries")
 }
 
-// promptSlot is a binding as it came: with the keys the reference knows, and others.
+// promptSlot returns the schema of a binding as it came: with the keys that the reference knows, and others.
 func promptSlot() *jsonschema.Schema {
 	filled := &jsonschema.Schema{Type: "string", MinLength: new(1)}
 	return &jsonschema.Schema{Type: "object", Required: []string{"type", "source", "role", "kernelName", "surface"}, Properties: map[string]*jsonschema.Schema{
@@ -114,8 +114,8 @@ func promptSlot() *jsonschema.Schema {
 	}}
 }
 
-// runManifest is a manifest as a session keeps it: with what was absent filled in, and with keys that
-// are not known here.
+// runManifest returns the schema of a manifest as a session keeps it: with absent keys filled in, and with
+// keys that are not known here.
 func runManifest(*builder) *jsonschema.Schema {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 	return &jsonschema.Schema{
@@ -138,7 +138,7 @@ func runManifest(*builder) *jsonschema.Schema {
 	}
 }
 
-// event is a line of the record. What its row is depends on its kind.
+// event returns the schema of a line of the record. The form of its row depends on its kind.
 func event(b *builder) *jsonschema.Schema {
 	s := b.plain(reflect.TypeFor[provenance.Event]())
 	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern), "row", object(),

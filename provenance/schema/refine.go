@@ -15,7 +15,7 @@ import (
 
 const (
 	sha256Pattern = `^sha256:[0-9a-f]{64}$`
-	// sealedPattern is of a digest that is left out where output was withheld.
+	// sealedPattern matches a digest, which is empty where output was withheld.
 	sealedPattern = `^(sha256:[0-9a-f]{64})?$`
 	timePattern   = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$`
 	hashPattern   = `^[0-9a-f]{64}$`
@@ -23,14 +23,14 @@ const (
 	codePattern   = `^[a-z][a-z0-9_]*$`
 )
 
-// refinement says of a type what its Go form does not: constants, closed lists of words, patterns.
+// refinement says about a type what its Go form does not: constants, enumerations, patterns.
 type refinement struct {
 	typ    reflect.Type
-	open   bool // the type of a skillsd key: others may follow
+	open   bool // the type of a skillsd key, which may have more keys
 	refine func(*builder, *jsonschema.Schema)
 }
 
-// scalars are the schemas of types that marshal themselves, or are any JSON.
+// scalars returns the schemas of types that marshal themselves, or are any JSON.
 func scalars() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[provenance.Timestamp]():         pattern(timePattern),
@@ -47,7 +47,7 @@ func scalars() map[reflect.Type]*jsonschema.Schema {
 	}
 }
 
-// refinements are of the types in the order they consist of each other, the smallest first.
+// refinements returns the refinements of all types. A type comes after the types it consists of.
 func refinements() []refinement {
 	return slices.Concat(registryRefinements(), rowRefinements(), policyRefinements(), snapshotRefinements(), outputRefinements())
 }
@@ -114,7 +114,7 @@ func rowRefinements() []refinement {
 	}
 }
 
-// readKeys and runKeys are what rows and output objects have in common.
+// readKeys and runKeys refine the keys that rows and output objects have in common.
 func readKeys(s *jsonschema.Schema) {
 	set("status", words("read", "binary", "error"), "cfcPromptRole", fixed(cfharness.PromptRoleContext),
 		"kind", words("reference", "asset", "template", "script", "other"), "contentKind", words("text", "binary"))(nil, s)

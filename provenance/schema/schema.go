@@ -1,10 +1,10 @@
-// Package schema has a JSON Schema (2020-12) for each file of a session's record, and for the objects
-// that results and denials hold.
+// Package schema has a JSON Schema (2020-12) for each file of a session's record, and for the objects in
+// results and denials.
 //
-// The schemas are made of the Go types that the files are written from, so a key that is renamed,
-// added or left out in one place only is found by validating a file. Outside of the keys named skillsd
-// they allow no key they do not list. They describe the form: that a digest is the one of a file, or
-// that a row is the one of an event, is what verifying a session finds out.
+// The schemas are made from the Go types that the files are written from, so validating a file finds a key
+// that is renamed, added or left out in one place only. Outside of the keys named skillsd they allow no key
+// that they do not list. They describe the form: whether a digest matches a file, or a row its event, is for
+// Reader.Verify to find out.
 //
 //	s, err := schema.Of("policy-trace")
 //	…
@@ -34,7 +34,7 @@ const dialect = "https://json-schema.org/draft/2020-12/schema"
 // document is what a schema describes.
 type document struct {
 	name, title string
-	typ         reflect.Type // nil when make is set
+	typ         reflect.Type // nil if make is set
 	make        func(*builder) *jsonschema.Schema
 }
 
@@ -89,7 +89,7 @@ func Of(name string) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// builder makes schemas of Go types, those of the types they consist of being known already.
+// builder makes schemas from Go types. It must know the types that a type consists of first.
 type builder struct {
 	types map[reflect.Type]*jsonschema.Schema
 }
@@ -131,7 +131,7 @@ func (b *builder) plain(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// withoutNull leaves null out of the types of a schema and of those below it.
+// withoutNull removes null from the types of a schema and of the schemas below it.
 func withoutNull(s *jsonschema.Schema) {
 	if s == nil {
 		return

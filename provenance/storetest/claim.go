@@ -9,7 +9,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// testClaims holds a store to giving an id to one caller only, and to no session that begins twice.
+// testClaims checks that a store gives an id to one caller only, and that no session begins twice.
 func testClaims(t *testing.T, st provenance.Store) {
 	var got atomic.Int64
 	var group sync.WaitGroup

@@ -13,7 +13,8 @@ import (
 
 func testConcurrent(t *testing.T, st provenance.Store) {
 	const workers, each, sessions = 50, 20, 3
-	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptRequested, provenance.KindSkillActivated}
+	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptRequested,
+		provenance.KindSkillActivated}
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -60,7 +61,8 @@ func testConcurrent(t *testing.T, st provenance.Store) {
 func testEnding(t *testing.T, st provenance.Store) {
 	const workers, each = 16, 12
 	kinds := []provenance.Kind{
-		provenance.KindResourceRead, provenance.KindSessionEnded, provenance.KindScriptRequested, provenance.KindSessionResumed,
+		provenance.KindResourceRead, provenance.KindSessionEnded, provenance.KindScriptRequested,
+		provenance.KindSessionResumed,
 	}
 	var wg sync.WaitGroup
 	for w := range workers {

@@ -11,8 +11,8 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// testEqualContent puts one content in several sessions, at once and again: each has it, and what
-// replaces it in one stays out of the others.
+// testEqualContent puts the same content in several sessions, concurrently and repeatedly: each has it, and
+// replacing it in one does not change the others.
 func testEqualContent(t *testing.T, st provenance.Store) {
 	for _, size := range []int{0, 100, 100_000} {
 		data := bytes.Repeat([]byte{'x'}, size)
@@ -20,7 +20,8 @@ func testEqualContent(t *testing.T, st provenance.Store) {
 		id := func(i int) string { return fmt.Sprintf("s%d-%d", size, i) }
 		put := func(i int, data []byte) {
 			f, err := st.Put(t.Context(), id(i), provenance.RegistryFile, data)
-			want := provenance.File{Name: provenance.RegistryFile, Size: int64(len(data)), Digest: digest.FromBytes(data)}
+			want := provenance.File{Name: provenance.RegistryFile, Size: int64(len(data)),
+				Digest: digest.FromBytes(data)}
 			if err != nil || f != want {
 				t.Errorf("Put of %d bytes in session %d = %+v, %v, want %+v", len(data), i, f, err, want)
 			}

@@ -12,7 +12,7 @@ import (
 var epoch = time.Date(2026, 11, 21, 8, 0, 0, 123456789, time.UTC)
 
 // Event returns an event of kind k of a session, with the row and the decision a server would
-// give it; n tells events apart.
+// give it; n distinguishes events.
 func Event(session string, k provenance.Kind, n int) *provenance.Event {
 	e := &provenance.Event{
 		Time: epoch.Add(time.Duration(n) * time.Second), Kind: k, Session: session,
@@ -26,12 +26,15 @@ func Event(session string, k provenance.Kind, n int) *provenance.Event {
 			Server: provenance.Server{Version: "v1", Protocol: "2025-11-25"}, Mode: "enforce-explicit",
 		})
 	case provenance.KindSkillActivated:
-		e.Row = encode(cfharness.Activation{Name: "pdf", Source: cfharness.SourceModel, RunID: session, ActivatedAt: at, CFCPromptRole: cfharness.PromptRoleContext})
+		e.Row = encode(cfharness.Activation{Name: "pdf", Source: cfharness.SourceModel, RunID: session,
+			ActivatedAt: at, CFCPromptRole: cfharness.PromptRoleContext})
 	case provenance.KindResourceRead:
-		e.Row = encode(cfharness.ResourceRead{Type: cfharness.TypeResourceRead, OutputID: output, RunID: session, Status: cfharness.StatusRead, ReadAt: at})
+		e.Row = encode(cfharness.ResourceRead{Type: cfharness.TypeResourceRead, OutputID: output,
+			RunID: session, Status: cfharness.StatusRead, ReadAt: at})
 		e.Decision = decision(session, at, n, provenance.DecisionAllowed)
 	case provenance.KindScriptExecuted:
-		e.Row = encode(cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, OutputID: output, RunID: session, Status: cfharness.StatusExecuted, ExecutedAt: at, Args: []string{"<a>"}})
+		e.Row = encode(cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, OutputID: output,
+			RunID: session, Status: cfharness.StatusExecuted, ExecutedAt: at, Args: []string{"<a>"}})
 	case provenance.KindPolicyDenied:
 		e.Decision = decision(session, at, n, provenance.DecisionDenied)
 	}

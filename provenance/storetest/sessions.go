@@ -53,9 +53,11 @@ func testRecall(t *testing.T, st provenance.Store) {
 	for i, path := range []string{"pdf", "xlsx", "pdf"} {
 		e := Event("s", provenance.KindSkillActivated, i+2)
 		e.Skill = path
-		e.Row = encode(cfharness.Activation{Name: path, Source: cfharness.SourceModel, Skillsd: &cfharness.ActivationExtension{
-			Path: path, TreeDigest: digest.FromString(string(rune('a' + i))), HandleDigest: digest.FromString("handle"),
-		}})
+		e.Row = encode(cfharness.Activation{Name: path, Source: cfharness.SourceModel,
+			Skillsd: &cfharness.ActivationExtension{
+				Path: path, TreeDigest: digest.FromString(string(rune('a' + i))),
+				HandleDigest: digest.FromString("handle"),
+			}})
 		events = append(events, e)
 	}
 	events = append(events, Event("s", provenance.KindResourceRead, 9))
@@ -71,7 +73,8 @@ func testRecall(t *testing.T, st provenance.Store) {
 	if got.Principal != "local" || got.ClientSession != "theirs" || got.Profile != "browser" {
 		t.Errorf("Recall = %+v", got)
 	}
-	if len(got.Activations) != 2 || got.Activations[0].Skillsd.TreeDigest != digest.FromString("c") || got.Activations[1].Name != "xlsx" {
+	if len(got.Activations) != 2 || got.Activations[0].Skillsd.TreeDigest != digest.FromString("c") ||
+		got.Activations[1].Name != "xlsx" {
 		t.Errorf("Recall gave activations %+v, want the last of each skill", got.Activations)
 	}
 	if _, err := cfharness.Recall(t.Context(), st, "other"); !errors.Is(err, provenance.ErrNotFound) {
@@ -94,7 +97,8 @@ func testKeep(t *testing.T, st provenance.Store) {
 	if _, err := st.Keep(t.Context(), "../s", text); !errors.Is(err, provenance.ErrInvalid) {
 		t.Errorf("Keep in session ../s = %v, want ErrInvalid", err)
 	}
-	if _, err := st.Put(t.Context(), "s", provenance.ShownName(digest.FromBytes(text)), nil); !errors.Is(err, provenance.ErrInvalid) {
+	if _, err := st.Put(t.Context(), "s", provenance.ShownName(digest.FromBytes(text)), nil); !errors.Is(err,
+		provenance.ErrInvalid) {
 		t.Errorf("Put in the place of what was shown = %v, want ErrInvalid", err)
 	}
 	if _, err := st.Artifact(t.Context(), "s", provenance.ShownDir+"/../events.jsonl"); err == nil {
@@ -102,11 +106,12 @@ func testKeep(t *testing.T, st provenance.Store) {
 	}
 }
 
-// Invocation contexts stand beside the decisions and come and go with no other row.
+// Invocation contexts are a list of their own next to the decisions.
 func testInvocations(t *testing.T, st provenance.Store) {
 	var sent []*provenance.Event
 	calls := 0
-	for i, k := range []provenance.Kind{provenance.KindSessionStarted, provenance.KindScriptRequested, provenance.KindResourceRead, provenance.KindScriptRequested, provenance.KindPolicyDenied} {
+	for i, k := range []provenance.Kind{provenance.KindSessionStarted, provenance.KindScriptRequested,
+		provenance.KindResourceRead, provenance.KindScriptRequested, provenance.KindPolicyDenied} {
 		e := Event("s", k, i)
 		if k == provenance.KindScriptRequested {
 			e.Invocation = encode(map[string]any{"sequence": i, "text": "]\n  ["})

@@ -1,6 +1,6 @@
 // Package storetest checks that an implementation of provenance.Store keeps its contract.
 //
-// It checks what can be seen through the interface; what is left after a crash or a full disk is
+// It checks both halves, Writer and Reader, as far as the interface shows them. Crashes and full disks are
 // for the tests of the implementation.
 package storetest
 
@@ -55,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 	}
 }
 
-// Append records an event of each kind in order and fails the test when one is refused.
+// Append records an event of each kind in order and fails the test if one is refused.
 func Append(t *testing.T, st provenance.Store, session string, kinds ...provenance.Kind) []*provenance.Event {
 	t.Helper()
 	var events []*provenance.Event
@@ -69,7 +69,7 @@ func Append(t *testing.T, st provenance.Store, session string, kinds ...provenan
 	return events
 }
 
-// Read returns a file of a session and fails the test when it cannot be read.
+// Read returns a file of a session and fails the test if it cannot be read.
 func Read(t *testing.T, st provenance.Store, session, name string) []byte {
 	t.Helper()
 	r, err := st.Artifact(t.Context(), session, name)
@@ -137,8 +137,10 @@ func testQuery(t *testing.T, st provenance.Store) {
 	}{
 		{"all", provenance.Query{Session: "s"}, []uint64{1, 2, 3, 4}},
 		{"from", provenance.Query{Session: "s", From: 3}, []uint64{3, 4}},
-		{"kinds", provenance.Query{Session: "s", Kinds: []provenance.Kind{provenance.KindSkillActivated}}, []uint64{2, 4}},
-		{"both", provenance.Query{Session: "s", From: 3, Kinds: []provenance.Kind{provenance.KindSkillActivated}}, []uint64{4}},
+		{"kinds", provenance.Query{Session: "s", Kinds: []provenance.Kind{provenance.KindSkillActivated}},
+			[]uint64{2, 4}},
+		{"both", provenance.Query{Session: "s", From: 3,
+			Kinds: []provenance.Kind{provenance.KindSkillActivated}}, []uint64{4}},
 	} {
 		var got []uint64
 		for _, e := range collect(t, st, tc.q) {
@@ -182,10 +184,12 @@ func View(t *testing.T, name string, events []*provenance.Event) []byte {
 
 func testViews(t *testing.T, st provenance.Store) {
 	sent := Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSkillActivated)
-	if _, err := st.Artifact(t.Context(), "s", provenance.ScriptExecutionsFile); !errors.Is(err, provenance.ErrNotFound) {
+	if _, err := st.Artifact(t.Context(), "s", provenance.ScriptExecutionsFile); !errors.Is(err,
+		provenance.ErrNotFound) {
 		t.Errorf("Artifact of a view without rows = %v, want ErrNotFound", err)
 	}
-	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptExecuted, provenance.KindPolicyDenied}
+	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptExecuted,
+		provenance.KindPolicyDenied}
 	sent = append(sent, Append(t, st, "s", kinds...)...)
 	for _, name := range provenance.ViewNames() {
 		want := View(t, name, sent)
@@ -237,8 +241,10 @@ func testPut(t *testing.T, st provenance.Store) {
 		}
 	}
 	for _, name := range []string{
-		"", ".", "..", "../x", "/etc/passwd", "a/b", "outputs/", "outputs/../x", "outputs/a/b", ".hidden", `a\b`,
-		"outputs/.tmp-1", "events.jsonl", "session.json", "lock", "policy-trace.json", "outputs", "a\x00b", strings.Repeat("a", 300),
+		"", ".", "..", "../x", "/etc/passwd", "a/b", "outputs/", "outputs/../x", "outputs/a/b", ".hidden",
+		`a\b`,
+		"outputs/.tmp-1", "events.jsonl", "session.json", "lock", "policy-trace.json", "outputs", "a\x00b",
+		strings.Repeat("a", 300),
 	} {
 		if _, err := st.Put(t.Context(), "s", name, data); !errors.Is(err, provenance.ErrInvalid) {
 			t.Errorf("Put(%q) = %v, want ErrInvalid", name, err)
@@ -261,9 +267,12 @@ func testRefused(t *testing.T, st provenance.Store) {
 		"json":     func(e *provenance.Event) { e.Row = json.RawMessage(`{"a":}`) },
 		"utf-8":    func(e *provenance.Event) { e.Row = json.RawMessage("{\"a\":\"\xff\"}") },
 		"decision": func(e *provenance.Event) { e.Decision = json.RawMessage(`{"decision":"maybe"}`) },
-		"file":     func(e *provenance.Event) { e.Files = []provenance.File{{Name: "../x", Digest: digest.FromString("")}} },
-		"digest":   func(e *provenance.Event) { e.Files = []provenance.File{{Name: "x", Digest: "sha256:x"}} },
-		"size":     func(e *provenance.Event) { e.Detail = strings.Repeat("x", provenance.MaxLine) },
+		"file": func(e *provenance.Event) {
+			e.Files = []provenance.File{{Name: "../x",
+				Digest: digest.FromString("")}}
+		},
+		"digest": func(e *provenance.Event) { e.Files = []provenance.File{{Name: "x", Digest: "sha256:x"}} },
+		"size":   func(e *provenance.Event) { e.Detail = strings.Repeat("x", provenance.MaxLine) },
 	} {
 		e := Event("s", provenance.KindResourceRead, 1)
 		change(e)
@@ -284,7 +293,8 @@ func testRefused(t *testing.T, st provenance.Store) {
 func testResumed(t *testing.T, st provenance.Store) {
 	Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSessionEnded)
 	var s provenance.Session
-	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil || s.State != provenance.StateEnded || s.EndedAt == nil {
+	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil ||
+		s.State != provenance.StateEnded || s.EndedAt == nil {
 		t.Errorf("session.json after the end is %+v, %v", s, err)
 	}
 	e := Append(t, st, "s", provenance.KindSessionResumed)[0]
@@ -292,7 +302,8 @@ func testResumed(t *testing.T, st provenance.Store) {
 		t.Errorf("session.resumed has seq %d, want 3", e.Seq)
 	}
 	s = provenance.Session{}
-	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil || s.State != provenance.StateOpen || s.EndedAt != nil {
+	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil ||
+		s.State != provenance.StateOpen || s.EndedAt != nil {
 		t.Errorf("session.json after resuming is %+v, %v", s, err)
 	}
 }
@@ -304,7 +315,8 @@ func testClosed(t *testing.T, st provenance.Store) {
 			t.Fatal(err)
 		}
 	}
-	if err := st.Append(t.Context(), Event("s", provenance.KindResourceRead, 1)); !errors.Is(err, provenance.ErrClosed) {
+	if err := st.Append(t.Context(), Event("s", provenance.KindResourceRead, 1)); !errors.Is(err,
+		provenance.ErrClosed) {
 		t.Errorf("Append after Close = %v, want ErrClosed", err)
 	}
 	if _, err := st.Put(t.Context(), "s", "x", nil); !errors.Is(err, provenance.ErrClosed) {
@@ -316,7 +328,8 @@ func testClosed(t *testing.T, st provenance.Store) {
 func testForeignText(t *testing.T, st provenance.Store) {
 	bad := "\xff\u2028\x00\x1b\ufffd<\xc3"
 	e := Event("s", provenance.KindSessionStarted, 1)
-	e.Parent, e.Principal, e.Client, e.Skill, e.Path, e.Want, e.Got, e.Detail = bad, bad, bad, bad, bad, bad, bad, bad
+	e.Parent, e.Principal, e.Client, e.Skill, e.Path, e.Want, e.Got, e.Detail = bad, bad, bad, bad, bad, bad,
+		bad, bad
 	if err := st.Append(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}

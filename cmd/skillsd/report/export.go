@@ -17,7 +17,7 @@ import (
 // WriteExport writes a session as {"type", "version", "id", "events": […], "files": {name: …}}: a file of
 // JSON as JSON, another one as {"text"} or {"base64"}.
 //
-// Errors: those of reading the session, or of writing.
+// Errors: the errors of reading the session, or of writing.
 func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, session string) error {
 	fmt.Fprintf(w, "{\"type\":\"skillsd.session-export\",\"version\":1,\"id\":%q,\"events\":[", session)
 	separator := "\n"
@@ -58,7 +58,9 @@ func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, se
 // maxExportFile bounds a file of an export, in bytes.
 const maxExportFile = 1 << 30
 
-func exportFile(ctx context.Context, records provenance.Reader, session, name string) (json.RawMessage, error) {
+func exportFile(
+	ctx context.Context, records provenance.Reader, session, name string,
+) (json.RawMessage, error) {
 	file, err := records.Stored(ctx, session, name)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"unicode/utf16"
 )
 
-// WriteJSON prints v as every --json does: two spaces, one newline at the end, and no character that
-// a terminal obeys.
+// WriteJSON writes v as every --json prints it: with two spaces of indentation, one newline at the end,
+// and no control character for a terminal.
 func WriteJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -23,11 +23,12 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// QuietJSON is the same JSON with the characters escaped that move a cursor or turn the direction of
-// text; JSON itself asks for those below a space only. They can stand in strings alone.
+// QuietJSON returns the same JSON with the characters escaped that move a cursor or change the direction of
+// text. JSON itself requires that for characters below a space only. They can only be in strings.
 func QuietJSON(text []byte) []byte {
 	loud := func(r rune) bool {
-		return r >= 0x7f && (unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029')
+		return r >= 0x7f && (unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
+			r == '\u2029')
 	}
 	if bytes.IndexFunc(text, loud) < 0 {
 		return text

@@ -43,7 +43,7 @@ type TreeFile func(name string) ([]byte, error)
 // record has of it: kept by the session, or in a stored tree of its skill, which tree opens. One that cannot
 // be found is yielded with the reason.
 //
-// Errors: those of reading the record; an error ends the iteration.
+// Errors: the errors of reading the record; an error ends the iteration.
 func Replay(
 	ctx context.Context, records provenance.Reader, session string,
 	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),

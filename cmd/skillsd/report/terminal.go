@@ -11,14 +11,13 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal reports whether w is where a person reads.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// CopyOutput copies what a script printed: byte for byte, but to a terminal without what a terminal
-// obeys.
+// CopyOutput copies the output of a script: byte for byte, but to a terminal without control characters.
 func CopyOutput(w io.Writer, r io.Reader, terminal bool) error {
 	if !terminal {
 		_, err := io.Copy(w, r)
@@ -47,8 +46,7 @@ func CopyOutput(w io.Writer, r io.Reader, terminal bool) error {
 	}
 }
 
-// Columns returns the width of what w writes to: $COLUMNS, else that of the terminal, else 0, as for a
-// file or a pipe.
+// Columns returns the width of w: $COLUMNS, else the width of the terminal, else 0, as for a file or a pipe.
 func Columns(env func(name string) (string, bool), w io.Writer) int {
 	if value, ok := env("COLUMNS"); ok {
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Printable keeps foreign text from moving the cursor, forging a line or turning its direction:
-// control characters become spaces, invisible ones a mark. The two joiners stay, scripts need them.
+// Printable returns foreign text that cannot move the cursor, forge a line or change the direction of text:
+// control characters become spaces, and invisible ones a replacement character. It keeps the two joiners,
+// which some writing systems need.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -29,9 +30,9 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Visible is a line of foreign text as it is read before it is trusted: what a terminal would not show,
-// or would act on, stands there as Go writes it in quotes. A tab is four blanks. The joiners stay beside
-// the letters and signs that need them.
+// Visible returns a line of foreign text for a reader who decides whether to trust it: characters that a
+// terminal would not show, or would act on, are escaped as in a Go string. A tab is four spaces. Joiners stay
+// next to the letters and signs that need them.
 func Visible(line string) string {
 	var out strings.Builder
 	before := ' '
@@ -55,24 +56,26 @@ func Visible(line string) string {
 	return out.String()
 }
 
-// isJoined reports characters that may take another form beside a joiner.
+// isJoined reports whether a character may have another form next to a joiner.
 func isJoined(r rune) bool {
-	return r >= 0x250 && r != utf8.RuneError && (unicode.In(r, unicode.L, unicode.M, unicode.So, unicode.Sk)) && !isBlankLetter(r)
+	return r >= 0x250 && r != utf8.RuneError &&
+		(unicode.In(r, unicode.L, unicode.M, unicode.So, unicode.Sk)) && !isBlankLetter(r)
 }
 
-// isBlankLetter reports letters and marks that show nothing.
+// isBlankLetter reports whether r is a letter or a mark that shows nothing.
 func isBlankLetter(r rune) bool {
 	switch {
-	case r == 0x34f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164, r == 0xffa0:
+	case r == 0x34f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164,
+		r == 0xffa0:
 		return true
 	}
 	return 0xe0100 <= r && r <= 0xe01ef || 0x180b <= r && r <= 0x180f
 }
 
-// OneLine is foreign text fit for a cell: printable, with single spaces.
+// OneLine returns foreign text for a cell of a table: printable, with single spaces.
 func OneLine(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
 
-// Cells is how many columns of a terminal a printable text takes.
+// Cells returns how many columns of a terminal a printable text takes.
 func Cells(s string) int {
 	n := 0
 	for _, r := range s {
@@ -92,8 +95,7 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// Shorten cuts text so that it takes at most most columns, at a word where one ends in the second
-// half.
+// Shorten cuts text to at most most columns, at the end of a word if one ends in the second half.
 func Shorten(s string, most int) string {
 	s = OneLine(s)
 	if Cells(s) <= most {
@@ -118,7 +120,7 @@ func Shorten(s string, most int) string {
 // Pad fills text with spaces up to a number of columns.
 func Pad(s string, to int) string { return s + strings.Repeat(" ", max(0, to-Cells(s))) }
 
-// Fold breaks a text into lines of at most width columns, as far as its words are not longer.
+// Fold breaks a text into lines of at most width columns, unless a word is longer.
 func Fold(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -134,7 +136,7 @@ func Fold(text string, width int) []string {
 	return append(lines, line)
 }
 
-// Plural returns a count with its noun.
+// Plural returns a count with its noun, in the plural unless it is 1.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -156,6 +158,7 @@ func ShellLine(words ...string) string {
 
 // needsQuotes reports whether a shell could take a character for more than a part of a word.
 func needsQuotes(r rune) bool {
-	isPlain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("+-./:=@_,%", r)
+	isPlain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+		strings.ContainsRune("+-./:=@_,%", r)
 	return !isPlain
 }

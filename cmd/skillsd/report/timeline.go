@@ -16,14 +16,16 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// detailIndent begins the lines below that of an event.
+// detailIndent indents the details of an event.
 const detailIndent = "              "
 
 // WriteTimeline writes a line for each event of a session, and below the line of a script what it was given,
 // after a line that says whose session it is. Where columns is known, not 0, no line takes more than one row.
 //
-// Errors: the first of events, or that of writing.
-func WriteTimeline(w io.Writer, session string, events iter.Seq2[*provenance.Event, error], columns int) error {
+// Errors: the first error of events, or the error of writing.
+func WriteTimeline(
+	w io.Writer, session string, events iter.Seq2[*provenance.Event, error], columns int,
+) error {
 	var day string
 	first := true
 	for e, err := range events {
@@ -75,8 +77,8 @@ func subjectOf(skill, path string) string {
 	return skill + ":" + path
 }
 
-// eventDetails returns the lines below that of a script: what it was given, and its digest, what showed that
-// a user wants it and the id of its output. Each is cut to the width of a line; --json has all of it.
+// eventDetails returns the lines below the line of a script: its inputs, then its digest, what showed that a
+// user wants it and the id of its output. Each is cut to the width of a line; --json has all of it.
 func eventDetails(e *provenance.Event, columns int) []string {
 	var given, facts []string
 	switch e.Kind {
@@ -88,7 +90,8 @@ func eventDetails(e *provenance.Event, columns int) []string {
 		given = inputs(row.Args, row.CWD)
 		facts = []string{shortDigest(row.Digest), row.Target, shortOutput(e, row.OutputID)}
 		if row.Stdin != nil {
-			given = append(given, "stdin "+strconv.FormatInt(row.Stdin.Bytes, 10)+" bytes "+shortDigest(row.Stdin.Digest))
+			stdin := fmt.Sprintf("stdin %d bytes %s", row.Stdin.Bytes, shortDigest(row.Stdin.Digest))
+			given = append(given, stdin)
 		}
 	case provenance.KindScriptExecuted:
 		row, err := rowOf[cfharness.ScriptExecution](e)
