@@ -23,18 +23,18 @@ func Argv(info Info, interpreter, file string, args []string) []string {
 	return slices.Concat([]string{interpreter}, info.Runtime.Interpreter().options, info.Flags, []string{file}, args)
 }
 
-// CheckArgs reports arguments that no command can be given: too many or too long, a NUL byte, or
-// text that is not UTF-8.
+// CheckArgs refuses arguments that a command cannot get: too many or too long, with a NUL byte, or not
+// UTF-8.
 func CheckArgs(args []string) error {
 	if len(args) > MaxArgs {
-		return fmt.Errorf("%d arguments, the most is %d", len(args), MaxArgs)
+		return fmt.Errorf("%d arguments, the limit is %d", len(args), MaxArgs)
 	}
 	total := 0
 	for i, arg := range args {
 		total += len(arg)
 		switch {
 		case strings.ContainsRune(arg, 0):
-			return fmt.Errorf("argument %d holds a NUL byte", i)
+			return fmt.Errorf("argument %d has a NUL byte", i)
 		case !utf8.ValidString(arg):
 			return fmt.Errorf("argument %d is not UTF-8", i)
 		case len(arg) >= MaxArgBytes:
@@ -42,24 +42,23 @@ func CheckArgs(args []string) error {
 		}
 	}
 	if total > MaxAllBytes {
-		return fmt.Errorf("the arguments have %d bytes together, the most is %d", total, MaxAllBytes)
+		return fmt.Errorf("the arguments have %d bytes together, the limit is %d", total, MaxAllBytes)
 	}
 	return nil
 }
 
-// PathError is a script path that cannot be one. Reason says why, in the reference's words where
-// it has them.
+// PathError is a script path that is refused.
 type PathError struct {
 	Path   string
-	Reason string
+	Reason string // in the reference's words where it has them
 }
 
 func (e *PathError) Error() string { return "script path " + e.Reason }
 
-// CleanPath returns the canonical form of a script's path: relative, slash-separated, below
-// scripts/, without empty or "." segments and without spaces around it. What could name another file
-// on another system or in another notation is refused, not resolved: "..", backslashes, ":", "*",
-// control characters and a trailing slash.
+// CleanPath returns the canonical form of a script's path: relative, slash-separated, below scripts/,
+// without empty or "." segments and without spaces around it. A path that could name another file on
+// another system or in another notation is refused, not resolved: with "..", backslashes, ":", "*",
+// control characters or a trailing slash.
 //
 // Errors: *PathError.
 func CleanPath(p string) (string, error) {

@@ -11,11 +11,11 @@ import (
 )
 
 // A CacheJob is a command that makes an interpreter compile the modules of a tree, so that a later run
-// need not. It compiles and runs none of them. What it leaves is judged by [CacheJob.Files].
+// need not. It compiles modules and runs none. [CacheJob.Files] judges the files that it leaves.
 //
-// What is kept is bound to its source twice: the caller keeps it with the digest of the tree that it was
-// made from, and the interpreter compares a hash of the source in it with the module that it loads, and
-// compiles anew where they differ.
+// A compiled module is bound to its source twice: the caller keeps it with the digest of the tree that it
+// was made from, and it holds a hash of the source, which the interpreter compares with the module that it
+// loads. If they differ, the interpreter compiles the module again.
 type CacheJob struct {
 	Argv  []string
 	Env   []string // the whole environment
@@ -66,13 +66,13 @@ func withSuffix(files []string, suffixes ...string) (found []string) {
 	return found
 }
 
-// What is smaller takes an interpreter about as long to look for as to make again.
+// An interpreter looks for smaller caches about as long as it takes to make them again.
 const (
 	leastPython = 4 << 10
 	leastDeno   = 16 << 10
 )
 
-// worth returns files when they have as many bytes together.
+// worth returns files if they have at least so many bytes together.
 func worth(files map[string][]byte, least int) map[string][]byte {
 	n := 0
 	for _, data := range files {
@@ -84,15 +84,15 @@ func worth(files map[string][]byte, least int) map[string][]byte {
 	return files
 }
 
-// Files returns what is to be kept of the files that the job left, by the path where the interpreter
-// looks for it: python3 below the directory of the tree, deno below the directory gen of its own. It is
-// empty when there is nothing to gain. The bytes and names are the work of a program that read hostile
-// text: whatever is not exactly as expected is an error, and then nothing is kept.
+// Files returns the files to keep of those that the job left, by the path where the interpreter looks for
+// them: below the directory of the tree, or below [Interpreter.CacheDir]. It is empty if there is nothing
+// to gain. The files are the work of a program that read hostile text: anything unexpected is an error,
+// and then nothing is kept.
 func (j *CacheJob) Files(out map[string][]byte) (map[string][]byte, error) { return j.files(out) }
 
-// pythonProgram compiles the modules that standard input names, by their numbers, when some module
-// imports one of that name. A module that the compiler has something to say about stays out, so that it
-// is said in every run.
+// pythonProgram compiles the modules that standard input names, if some module imports one of that name,
+// into files named by their numbers. A module with compiler warnings is left out, so that every run prints
+// them.
 const pythonProgram = `import sys
 sys.path[:] = [p for p in sys.path if p]
 import ast, os, py_compile, warnings
@@ -127,6 +127,7 @@ with open(os.path.join(out, "tag"), "w") as f:
     f.write(sys.implementation.cache_tag)
 `
 
+// pythonJob makes the job of python3, which leaves numbered files and its tag.
 func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	return &CacheJob{
 		// -s and -S: nothing of the host's own packages is started.
@@ -138,9 +139,10 @@ func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	}
 }
 
-// pythonTag is what names the interpreter in the names of compiled modules.
+// pythonTag is the part of a compiled module's file name that identifies the interpreter.
 var pythonTag = regexp.MustCompile(`^[a-z]{1,16}-[0-9]{1,8}$`)
 
+// pythonFiles gives compiled modules the paths next to their sources.
 func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, error) {
 	tag := string(left["tag"])
 	if !pythonTag.MatchString(tag) {
@@ -167,13 +169,13 @@ func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, e
 
 const (
 	pycHead    = 16 // magic number, flags, hash of the source
-	pycChecked = 3  // with a hash, which is compared
+	pycChecked = 3  // with a hash, which the interpreter compares
 )
 
 // checkPyc makes sure that the interpreter compares a compiled module with its source.
 func checkPyc(data []byte) error {
 	if len(data) <= pycHead || data[2] != '\r' || data[3] != '\n' {
-		return fmt.Errorf("%d bytes are no compiled module", len(data))
+		return fmt.Errorf("%d bytes are not a compiled module", len(data))
 	}
 	if flags := binary.LittleEndian.Uint32(data[4:]); flags != pycChecked {
 		return fmt.Errorf("flags %#x of a compiled module", flags)
@@ -181,6 +183,7 @@ func checkPyc(data []byte) error {
 	return nil
 }
 
+// denoJob makes the job of deno, which translates a script and what it imports into its own directory.
 func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 	return &CacheJob{
 		Argv: []string{interpreter, "cache", "--no-remote", "--no-npm", "--no-config", "--no-lock", "--quiet", dir + "/" + script},
@@ -190,11 +193,10 @@ func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 	}
 }
 
-// plainPath is a path that deno uses as it is in the names of its files.
+// plainPath is a path that deno uses unchanged in the names of its files.
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
 
-// denoFiles keeps what deno translated and none of its databases, which cost more to look into than
-// they save.
+// denoFiles keeps the modules that deno translated. Its databases cost more to look into than they save.
 func denoFiles(dir string, modules []string, left map[string][]byte) (map[string][]byte, error) {
 	expected := map[string]bool{}
 	for _, m := range modules {
@@ -220,5 +222,5 @@ func denoFiles(dir string, modules []string, left map[string][]byte) (map[string
 	return worth(keep, leastDeno), nil
 }
 
-// denoHashes is the line by which deno knows the source of what it translated.
+// denoHashes is the line by which deno recognises the source of a translated module.
 var denoHashes = regexp.MustCompile(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)

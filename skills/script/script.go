@@ -1,8 +1,10 @@
-// Package script holds what can be known of a script without running it: which interpreter it
+// Package script finds out what can be known of a script without running it: which interpreter it
 // wants, from its shebang or its name, and the argv that runs it from a read-only tree.
 //
-// It guarantees that a runtime is never guessed: a shebang flag or a permission it does not know
-// makes the script unsupported, with the reason in words. It reads no files and executes nothing.
+// A runtime is never guessed: an unknown flag or permission in the shebang makes the script unsupported,
+// with the reason in words. The package reads no files and executes nothing.
+//
+// Everything that depends on which interpreter it is comes from one table, [Interpreters].
 package script
 
 import (
@@ -13,22 +15,21 @@ import (
 	"strings"
 )
 
-// MaxHead is how many of a script's first bytes Inspect looks at. A shebang that is not over by
-// then is a problem: what follows could change its meaning.
+// MaxHead is how many of a script's first bytes Inspect looks at. A longer shebang is a problem: its rest
+// could change its meaning.
 const MaxHead = 4096
 
 // Info is what is known of a script.
 type Info struct {
 	Executable bool     // the file's mode; has no effect, public collections lose it
-	Shebang    string   // the first line after "#!", without CR; empty when there is none
-	Runtime    Runtime  // empty when Problem says why it cannot be run
+	Shebang    string   // the first line after "#!", without CR; empty if there is none
+	Runtime    Runtime  // empty if the script cannot be run
 	Flags      []string // interpreter flags of the shebang that are kept, permissions for deno
-	Problem    string   // why Runtime is empty, in words fit for a client; else empty
+	Problem    string   // why Runtime is empty, in words fit for a client
 }
 
-// Inspect finds the runtime of the script at name, a slash-separated path, from its first bytes:
-// the shebang decides, then the file's extension. head holds the first MaxHead bytes, or the whole
-// file when it is shorter.
+// Inspect finds the runtime of the script at name, a slash-separated path: the shebang decides, and without
+// one the file's extension. head holds the first MaxHead bytes, or the whole file if it is shorter.
 func Inspect(name string, head []byte, executable bool) Info {
 	line, complete := shebang(head)
 	info := Info{Executable: executable, Shebang: line}
@@ -86,9 +87,8 @@ func shebang(head []byte) (text string, complete bool) {
 	return strings.TrimSpace(strings.ToValidUTF8(string(line), "\uFFFD")), ended || len(head) < MaxHead
 }
 
-// shebangWords splits a shebang into the interpreter and its flags, without env. Words behind a
-// plain `env NAME`, which some systems pass as one, are taken for what they plainly mean: only
-// harmless flags are kept later.
+// shebangWords splits a shebang into the interpreter and its flags, without env. Some systems pass all
+// words after a plain `env NAME` as one; here each counts as a word, since only harmless flags are kept.
 func shebangWords(line string) (words []string, problem string) {
 	words = strings.Fields(line)
 	if strings.ContainsAny(line, `"'\$`) {
@@ -129,7 +129,7 @@ func interpret(words []string) (runtime Runtime, flags []string, problem string)
 	return "", nil, fmt.Sprintf("interpreter %q is not supported", clip(name))
 }
 
-// clip bounds a word of the script's before it is repeated.
+// clip shortens a word of the script for a message.
 func clip(s string) string {
 	if r := []rune(s); len(r) > 64 {
 		return string(r[:64]) + "…"

@@ -29,8 +29,8 @@ func StdinProblem(info Info, text []byte) string {
 	return ""
 }
 
-// shellInclude finds source and "." where a command may be, with a word that begins neither with a
-// slash nor with something to be expanded.
+// shellInclude finds source and "." in the place of a command, with a word that begins neither with a
+// slash nor with an expansion.
 var shellInclude = regexp.MustCompile("(?m)(?:^|[;&|({!]|\\b(?:then|do|else|elif|if|while|until|builtin|command)\\s)[ \\t]*(?:source|\\.)[ \\t]+(?:--[ \\t]+)?[\"']?[^\"'\\s/$`~;&|()<>#]")
 
 // moduleImport finds import and export of "./", "../" or "/", as statements and as calls.

@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // outDir is where a command leaves files for its caller.
 const outDir = "/out"
 
-// prepare gets the tree the command is to see, whoever builds it.
+// prepare builds the tree of the command, or examines the one that another program built.
 func (h *helper) prepare() error {
 	switch h.spec.Setting {
 	case Built:
@@ -16,8 +16,8 @@ func (h *helper) prepare() error {
 	return h.buildTree()
 }
 
-// examine compares the mounts another program made with the descriptors they were meant to be: it
-// found their sources by path, and what a path names may change in between.
+// examine compares the mounts that another program made with the descriptors of what was meant: that
+// program found the sources by their paths, which may have come to lead elsewhere.
 func (h *helper) examine() error {
 	for i := range h.spec.Mounts {
 		m := &h.spec.Mounts[i]
@@ -44,8 +44,8 @@ func (h *helper) examine() error {
 	return step("open "+outDir, err)
 }
 
-// adoptStreams puts the command's standard streams where it expects them. The ones the guest was
-// started with belong to the program that made it, which reports its own failures there.
+// adoptStreams makes the command's streams the standard ones. The guest was started with streams of the
+// program that made it, which reports its own failures there.
 func (h *helper) adoptStreams() error {
 	for fd := 0; fd < 3; fd++ {
 		if fd == 0 && !h.spec.Stdin {

@@ -14,14 +14,14 @@ const ownTasks = 12
 func (h *helper) drop() error {
 	_ = unix.Sethostname([]byte("sandbox"))
 	loopbackUp()
-	// The server goes first when both are busy.
+	// If both are busy, the server comes first.
 	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19)) // the kernel tells 20 less the value
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19)) // the kernel returns 20 less the value
 	}
 	if err := h.limit(); err != nil {
 		return err
 	}
-	// Made once the helper is in its control group, the namespace shows that as the root, not by its name.
+	// The namespace shows the control group that the helper is in by now as the root, and so hides its name.
 	if h.spec.Setting == Bare {
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 			return step("hide the control groups", err)
@@ -54,8 +54,8 @@ func (h *helper) drop() error {
 	return verify()
 }
 
-// dropBounding empties the bounding set, or finds that it is: only a helper that built its tree has
-// the right to.
+// dropBounding empties the bounding set, or checks that it is empty: only a helper that built its tree
+// has the right to change it.
 func (h *helper) dropBounding() error {
 	for c := uintptr(0); c < 64; c++ {
 		if h.spec.Setting == Bare {
@@ -75,8 +75,8 @@ func (h *helper) dropBounding() error {
 	return nil
 }
 
-// verify tries what must fail from here on: a filter that was accepted but judges wrongly, or not
-// at all, must not be found by the command first.
+// verify tries calls that must fail from here on: a filter that was accepted but judges wrongly, or not at
+// all, must be found here and not by the command.
 func verify() error {
 	for _, try := range []struct {
 		name string
@@ -96,15 +96,16 @@ func verify() error {
 	return nil
 }
 
+// limit sets the resource limits, none above what the parent has.
 func (h *helper) limit() error {
 	s := h.spec
 	for _, l := range []struct {
 		resource int
 		max      uint64
 	}{
-		// Not 0: to a core_pattern that is a pipe, 0 is no limit and 1 is none at all, so the host's
-		// crash handler would be run, as root, on a process of the command's making. To one that is a
-		// socket no limit is any: what is handed over there is empty, which the parent sees to.
+		// Not 0: if core_pattern is a pipe, the kernel ignores the limit 0 and starts the host's crash
+		// handler, as root, on a process of the command's making; the limit 1 prevents that. If it is a
+		// socket, the kernel ignores every limit; the parent then has the core file left empty.
 		{unix.RLIMIT_CORE, 1},
 		{unix.RLIMIT_NOFILE, s.Files},
 		{unix.RLIMIT_NPROC, s.PIDs + ownTasks},
@@ -118,7 +119,7 @@ func (h *helper) limit() error {
 	} {
 		lim := unix.Rlimit{Cur: l.max, Max: l.max}
 		if l.resource == unix.RLIMIT_CPU {
-			lim.Max++ // between them a process is told, by a signal that names the reason
+			lim.Max++ // between the two a process gets a signal that names the reason
 		}
 		var have unix.Rlimit
 		if err := unix.Prlimit(0, l.resource, nil, &have); err != nil {
@@ -135,7 +136,7 @@ func (h *helper) limit() error {
 	return nil
 }
 
-// loopbackUp lets a script talk to servers it started itself; without it nothing breaks but that.
+// loopbackUp lets a script talk to servers that it started itself. If it fails, nothing else does.
 func loopbackUp() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

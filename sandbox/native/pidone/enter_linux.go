@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Entry is what a process does, still outside of any sandbox but in a mount namespace of its own,
-// before it becomes the program that makes one: it puts directories of its parent, which may reach
-// more than the program's user, where that user can find them, and gives up its user.
+// An Entry is what a process does, in a mount namespace of its own but outside of any sandbox, before it
+// becomes the program that makes one: it attaches directories of its parent, which can reach more than
+// the program's user, where that user can find them, and gives up its own user.
 type Entry struct {
 	UID, GID int     // 0 keeps the user
-	Mounts   []Mount // number i is attached at [EntryDir]/i; Target names it in errors, a Lower is none
+	Mounts   []Mount // number i is attached at [EntryDir]/i; Target names it in errors; none is a Lower
 	Nodes    []Node  // what else [EntryDir] holds, parents first
 	Path     string
 	Argv     []string
@@ -25,7 +25,7 @@ type Node struct {
 	Text string // the link's target, for a link
 }
 
-// NodeKind says what a [Node] is.
+// NodeKind is what a [Node] is.
 type NodeKind byte
 
 // The kinds. Files have mode 0644, directories 0755.
@@ -53,9 +53,10 @@ const entryMark = "enter-"
 // EntryMarker is the value of [Marker] for a process whose encoded Entry is on descriptor fd.
 func EntryMarker(fd int) string { return entryMark + utoa(uint64(fd)) }
 
-// EntryPath is where mount number i is attached.
+// EntryPath returns the path at which mount number i is attached.
 func EntryPath(i int) string { return EntryDir + "/" + utoa(uint64(i)) }
 
+// entry returns the descriptor that a value of [Marker] names, if it is an entry's.
 func entry(mark string) (fd int, ok bool) {
 	if len(mark) <= len(entryMark) || mark[:len(entryMark)] != entryMark {
 		return 0, false
@@ -111,7 +112,7 @@ func decodeEntry(b []byte) (*Entry, error) {
 	return n, nil
 }
 
-// enter never returns.
+// enter becomes the program of an entry. It never returns.
 func enter(fd int) {
 	err := tryEnter(fd)
 	text := "enter: " + err.Error() + "\n"
@@ -157,7 +158,7 @@ func tryEnter(fd int) error {
 		return step("enter the root", err)
 	}
 	if n.UID != 0 {
-		// Of all threads: the program is started by one, but any of them could be asked about.
+		// These calls change all threads: another one of them would still show the old user in /proc.
 		if err := syscall.Setgroups(nil); err != nil {
 			return step("drop the groups", err)
 		}
@@ -168,7 +169,7 @@ func tryEnter(fd int) error {
 			return step("drop the user", err)
 		}
 	}
-	// Changing the user takes this away, and the parent may have died before.
+	// Changing the user clears this setting.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
 	}

@@ -31,16 +31,16 @@ const (
 	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
-	// lastKnown is the newest system call judged here; what a later kernel adds is unknown to
-	// the command too.
+	// lastKnown is the newest system call that is judged here. Calls that later kernels add do not
+	// exist for the command.
 	lastKnown    = 469
 	fileSetattr  = 469
 	openTreeAttr = 467
 	setxattrat   = 463
 )
 
-// denied are refused with EPERM whatever their arguments: nothing that scripts are written for needs
-// them, and each has let somebody out, or could tell or change what is not the command's.
+// denied are refused with EPERM whatever their arguments: scripts do not need them for what they are
+// written for, and each has been a way out of a sandbox, or could show or change what belongs to others.
 var denied = []uint32{
 	// Other processes: their memory, descriptors and identity. Only the command's own are there, and
 	// the helper, which must not be looked into.
@@ -53,7 +53,7 @@ var denied = []uint32{
 	unix.SYS_LISTMOUNT,
 	// Large parts of the kernel that run the caller's programs or let it hold the kernel up half-way.
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
-	// Keyrings are in no namespace: those of the host's user would be in reach.
+	// Keyrings do not belong to a namespace: the host user's keyrings would be in reach.
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
 	// The machine: modules, another kernel, power, swap, accounting, clocks, names.
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
@@ -64,17 +64,17 @@ var denied = []uint32{
 	// any inode of a file system.
 	unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_NAME_TO_HANDLE_AT,
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
-	// The kernel's log, memory that it hides from itself, and calls that nobody has used for years.
+	// The kernel's log, memory that it hides from itself, and calls without users for years.
 	unix.SYS_SYSLOG, unix.SYS_MEMFD_SECRET, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL,
 	// Modes and flags of files behind a pointer, where the filter cannot see them.
 	fileSetattr,
 }
 
-// absent answer ENOSYS, on which callers fall back to older calls that the filter can judge: the
-// arguments of clone3 and openat2 lie behind pointers, and io_uring makes calls past the filter.
-// Rings of asynchronous input and output, and pages that a pipe was given, are memory of no process.
-// Watching files shows what everybody on the host does with those below /usr, which programs they start
-// among it; who would watch looks from time to time instead.
+// absent answer ENOSYS, so that callers fall back to older calls. The filter cannot see the arguments of
+// clone3 and openat2, which lie behind pointers, and io_uring makes calls past it. Rings of asynchronous
+// input and output, and pages that were given to a pipe, are memory that belongs to no process. Watching
+// files would show what everybody on the host does below /usr, such as which programs they start;
+// watchers fall back to polling.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -83,15 +83,15 @@ var absent = []uint32{
 	unix.SYS_INOTIFY_INIT1,
 }
 
-// unowned make memory that belongs to no process, and so is in no sum over processes. A set of Landlock's
-// rules is held by a descriptor alone; the helper's own are made before the filter.
+// unowned make memory that belongs to no process, and so is missing in a sum over processes. A ruleset of
+// Landlock is held by a descriptor alone; the helper makes its own before the filter.
 var unowned = []uint32{
 	unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET,
 	unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF,
 }
 
-// attributes beside a file's content are, as lists of who may use it, memory that no limit counts where
-// the file is in memory. Programs that copy files do without where a file system has none.
+// attributes set extended attributes, access lists among them. Those of files in memory take memory that
+// no limit counts. Programs that copy files accept that a file system has none.
 var attributes = []uint32{unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, setxattrat}
 
 // A modeArg is a call whose argument arg is a file mode, looked at when argument flags (unless
@@ -111,8 +111,8 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	p.when(unix.BPF_JGT, lastKnown, retNoSys) // the x32 calls have bit 30 set
 	p.memory(noAnonFiles)                     // first, because it is called most
 	p.whole(noAnonFiles)
-	// Processes and threads, but in no namespace of their own: inside one the command would hold
-	// capabilities, and with them more of the kernel.
+	// Processes and threads, but without namespaces of their own: inside a new one the command would hold
+	// capabilities, and with them reach more of the kernel.
 	p.rule(unix.SYS_CLONE, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JSET, newNamespaces, retPerm)
@@ -129,13 +129,14 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 		p.when(unix.BPF_JEQ, 0, retAllow)
 		p.unless(unix.BPF_JEQ, 0xffffffff, retPerm)
 	})
-	// Pairs connect nothing but themselves. A UNIX socket by itself could reach one that a mount shows,
-	// or the host's abstract ones, and vsock the machine's own host: neither heeds the network namespace.
+	// Pairs are connected to nothing else. A UNIX socket by itself could reach one that a mount shows, or
+	// the host's abstract ones, and vsock the host of a virtual machine: neither depends on the network
+	// namespace.
 	p.rule(unix.SYS_SOCKETPAIR, func(p *program) {
 		p.load(offArg0)
 		p.unless(unix.BPF_JEQ, unix.AF_UNIX, retNoFam)
 	})
-	// Of netlink what the resolver asks for interfaces and routes.
+	// The resolver uses netlink to ask for interfaces and routes.
 	p.rule(unix.SYS_SOCKET, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, unix.AF_INET, retAllow)
@@ -156,8 +157,8 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 // A verdict is the answer to a call whatever its arguments.
 type verdict struct{ nr, action uint32 }
 
-// whole are the rules on calls that are refused whatever their arguments. When the filter is put in place
-// the kernel tries it on every number there is, so they are halved until few are left to compare.
+// whole adds the rules on calls that are refused whatever their arguments. When the filter is installed,
+// the kernel runs it on every number there is, so the rules form a binary search.
 func (p *program) whole(noAnonFiles bool) {
 	var verdicts []verdict
 	add := func(action uint32, numbers []uint32) {
@@ -190,7 +191,9 @@ func (p *program) among(verdicts []verdict) {
 	low.among(verdicts[:half])
 	high.among(verdicts[half:])
 	low.stmt(unix.BPF_JMP|unix.BPF_JA, uint32(len(high.code)))
-	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JGT, Jt: uint8(len(low.code)), K: verdicts[half].nr - 1})
+	p.code = append(p.code, unix.SockFilter{
+		Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JGT, Jt: uint8(len(low.code)), K: verdicts[half].nr - 1,
+	})
 	p.code = append(append(p.code, low.code...), high.code...)
 }
 
@@ -210,25 +213,30 @@ func (p *program) load(off uint32) { p.stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS,
 
 func (p *program) ret(action uint32) { p.stmt(unix.BPF_RET|unix.BPF_K, action) }
 
+// when returns action if the accumulator meets a condition.
 func (p *program) when(cond uint16, k, action uint32) {
 	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | cond, Jf: 1, K: k})
 	p.ret(action)
 }
 
+// unless returns action if the accumulator does not meet a condition.
 func (p *program) unless(cond uint16, k, action uint32) {
 	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | cond, Jt: 1, K: k})
 	p.ret(action)
 }
 
-// rule judges the arguments of one call; what its body lets through is allowed.
+// rule judges the arguments of one call. If its body refuses nothing, the call is allowed.
 func (p *program) rule(nr uint32, body func(*program)) {
 	var b program
 	body(&b)
 	b.ret(retAllow)
-	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jf: uint8(len(b.code)), K: nr})
+	p.code = append(p.code, unix.SockFilter{
+		Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jf: uint8(len(b.code)), K: nr,
+	})
 	p.code = append(p.code, b.code...)
 }
 
+// mode refuses set-id bits in an argument that is a file's mode.
 func (p *program) mode(m modeArg) {
 	if m.flags >= 0 {
 		p.load(offArg0 + uint32(m.flags)*8)

@@ -4,6 +4,6 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// assemble has no filter for this architecture. The empty program makes the kernel refuse it, so
-// that nothing runs.
+// assemble has no filter for this architecture. The kernel refuses the program that it returns, so the
+// command does not run.
 func assemble(bool) []unix.SockFilter { return make([]unix.SockFilter, 1) }

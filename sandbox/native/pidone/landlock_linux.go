@@ -6,21 +6,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock is a layer behind the mounts: what the mounts leave read-only stays unwritable should one
-// of them be judged wrongly, by this program or by the kernel. Two rules are its own, and lost on a kernel
-// without it: a named pipe in a directory mounted read-only cannot be written to, which no mount refuses,
-// and where memory is sampled /dev/zero cannot be opened for writing, which memory shared by it takes.
+// Landlock is a further layer behind the mounts: read-only mounts stay unwritable even if this program or
+// the kernel treats one of them wrongly. Two rules have no other layer, and are lost on a kernel without
+// Landlock: a named pipe in a directory mounted read-only cannot be written to, which no mount refuses,
+// and if memory is sampled, /dev/zero cannot be opened for writing, without which it shares no memory.
 const (
-	// landlockRead is what the whole tree grants.
-	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// landlockWrite is what scratch space grants beside. Devices are not in it: nobody makes one.
-	landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+	// landlockRead is granted for the whole tree.
+	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE |
+		unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+
+	// landlockWrite is also granted for scratch space. It does not include making devices.
+	landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM |
 		unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	landlockNodes = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
-	// landlockDevice is what the few devices grant beside: `>/dev/null` truncates.
-	landlockDevice = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+	// landlockDevice is also granted for the few devices: `>/dev/null` truncates.
+	landlockDevice = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
 	// Versions of the interface. Before the second, files could not be moved between directories.
 	landlockLeast    = 2
@@ -29,20 +34,20 @@ const (
 	landlockScopes   = 6
 )
 
-// Landlock reports whether this kernel has it, switched on and of a version that is used.
+// Landlock reports whether this kernel has Landlock, switched on and in a version that is used here.
 func Landlock() bool { return landlockVersion() >= landlockLeast }
 
 func landlockVersion() uintptr {
 	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
-		return 0 // not built in, or not switched on
+		return 0 // it is not built in, or not switched on
 	}
 	return version
 }
 
-// landlock restricts this thread, and what it starts, to reading all and writing below the given
-// directories. The network is not restricted: the namespace has none but its own loopback, which
-// servers of the command's own may use.
+// landlock restricts this thread, and all that it starts, to reading everything and writing below the given
+// directories. The network is not restricted: the namespace has only its loopback, which the command may
+// use for servers of its own.
 func landlock(all string, devices, writable []string) error {
 	version := landlockVersion()
 	if version < landlockLeast {
@@ -57,7 +62,7 @@ func landlock(all string, devices, writable []string) error {
 	}
 	size := unsafe.Offsetof(attr.Handled_access_net)
 	if version >= landlockScopes {
-		// No signal to, and no abstract socket of, a process outside: both are in other namespaces.
+		// Signals to processes outside and their abstract sockets: both are in other namespaces already.
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 		size = unsafe.Offsetof(attr.Quiet_access_fs)
 	}
@@ -85,6 +90,7 @@ func landlock(all string, devices, writable []string) error {
 	return nil
 }
 
+// landlockBelow grants access below a directory.
 func landlockBelow(ruleset uintptr, dir string, access uint64) error {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -100,7 +106,7 @@ func landlockBelow(ruleset uintptr, dir string, access uint64) error {
 	return nil
 }
 
-// devices are the paths that a command may write to and yet not make files below.
+// devices returns the paths that a command may write to, but not make files below.
 func (h *helper) devices() []string {
 	if !h.spec.NoAnonFiles {
 		return []string{"/dev"}
@@ -114,7 +120,7 @@ func (h *helper) devices() []string {
 	return l
 }
 
-// writable are the directories that the mounts let the command write below.
+// writable returns the directories that the mounts let the command write below.
 func (h *helper) writable() []string {
 	dirs := []string{"/tmp", "/dev/shm", "/out"}
 	for _, m := range h.spec.Mounts {

@@ -2,18 +2,17 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// Where the proxy of a sandbox with a network listens: 127.0.0.1:3128 in the sandbox's own network
-// namespace, which has no other interface than this loopback.
+// The proxy of a sandbox with a network listens at 127.0.0.1:3128 in the sandbox's own network namespace,
+// whose only interface is this loopback.
 const (
 	proxyPort    = 3128
 	proxyBacklog = 128
 )
 
-// listenForProxy returns a socket that listens for the proxy. The socket belongs to this network
-// namespace wherever it is used: the parent accepts on it what the command connects to, and dials
-// out in its own. So nothing of the host has to be visible inside, and the command, which starts
-// only after the address is taken, can neither accept there itself nor get at the socket: this
-// process closes it before.
+// listenForProxy returns a socket that listens for the proxy. The socket belongs to this network namespace
+// wherever it is used: the parent accepts the command's connections on it, and dials out in its own
+// namespace. So nothing of the host needs to be visible inside. The command starts only after the address
+// is taken and this process has closed the socket, so it cannot accept connections itself.
 func listenForProxy() (int, error) {
 	loopbackUp()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -31,11 +30,14 @@ func listenForProxy() (int, error) {
 	return fd, nil
 }
 
-// boundBuffers keeps the kernel from letting the buffers of a TCP connection grow: what waits in them is
-// in no process's memory. It is the sandbox's own network namespace whose settings are written; where a
-// container shows the host's settings read-only, they stay.
+// boundBuffers keeps the buffers of TCP connections from growing: bytes in them are in no process's memory.
+// The settings are those of the sandbox's own network namespace. If a container shows them read-only, they
+// stay as they are.
 func boundBuffers() {
-	for _, s := range []struct{ name, sizes string }{{"tcp_rmem", "4096 131072 " + mostBuffer}, {"tcp_wmem", "4096 16384 " + mostBuffer}} {
+	for _, s := range []struct{ name, sizes string }{
+		{"tcp_rmem", "4096 131072 " + maxBuffer},
+		{"tcp_wmem", "4096 16384 " + maxBuffer},
+	} {
 		fd, err := unix.Open("/proc/sys/net/ipv4/"+s.name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue
@@ -45,5 +47,5 @@ func boundBuffers() {
 	}
 }
 
-// mostBuffer is the size in bytes that the kernel gives the buffers of other sockets.
-const mostBuffer = "212992"
+// maxBuffer is the size in bytes of the buffers of other sockets.
+const maxBuffer = "212992"

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds on what a guest hands over.
+// Bounds on the files that a guest hands over.
 const (
 	maxOutBytes   = 16 << 20
 	maxOutEntries = 4096
@@ -16,7 +16,7 @@ const (
 	outPacket     = 32 << 10
 )
 
-// A File is one that a guest left in /out.
+// A File is a file that a guest left in /out.
 type File struct {
 	Name string // slash-separated, below /out; the guest's own claim
 	Data []byte
@@ -36,7 +36,7 @@ func (h *helper) sendOut() {
 	o.all(outDir)
 }
 
-// An outSender packs files as [Unpack] reads them and puts the bytes packet by packet.
+// An outSender packs files in the form that [Unpack] reads, and sends the bytes packet by packet.
 type outSender struct {
 	put     func([]byte)
 	buf     []byte
@@ -45,7 +45,7 @@ type outSender struct {
 	skips   int
 }
 
-// record adds a file; one without a name is the last and says how many were left behind.
+// record adds a file. The last record has no name, and for a size the number of entries left behind.
 func (o *outSender) record(name string, data []byte, size uint32) {
 	o.buf = binary.LittleEndian.AppendUint32(o.buf, uint32(len(name)))
 	o.buf = binary.LittleEndian.AppendUint32(o.buf, size)
@@ -119,10 +119,10 @@ func (o *outSender) one(path, name string) {
 
 var errOut = errors.New("malformed files of a guest")
 
-// Unpack reads what the MsgOut packets carried together. What it returns is no more trusted than the
-// command: names may be anything, twice the same too.
+// Unpack reads the bytes of all MsgOut packets together. The result is as untrusted as the command: names
+// may be anything, and may repeat.
 //
-// Errors: bytes that are no such thing, or end early, and more files than a helper looks at.
+// Errors: bytes that were not packed so, or end early, and more files than a helper looks at.
 func Unpack(b []byte) (files []File, skips int, err error) {
 	for len(b) >= 8 {
 		n, size := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])

@@ -2,7 +2,7 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// Directories that exist while the root is built and that no command sees.
+// Directories that exist only while the root is built.
 const (
 	layersDir = ".layers"
 	lowerDir  = layersDir + "/lower"
@@ -10,8 +10,8 @@ const (
 	ownDir    = layersDir + "/own"
 )
 
-// mountOverlay covers the directory with an upper layer that only this run sees. The layers'
-// own mount points are detached again: the overlay keeps private copies.
+// mountOverlay covers the directory with an upper layer that only this run sees. The mount points of the
+// layers are detached again: the overlay keeps private copies.
 func (h *helper) mountOverlay(m *Mount, target string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(m.FD, &st); err != nil {
@@ -32,7 +32,7 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 			return step("make the upper layer", err)
 		}
 	}
-	// Whatever the file mode creation mask took away: the workspace shows the mode it has.
+	// The umask may have taken bits away, and the workspace must show the mode it has.
 	if err := unix.Chmod(ownDir+"/upper", st.Mode&0o777); err != nil {
 		return step("make the upper layer", err)
 	}
@@ -51,9 +51,9 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 	return detachLayers([]string{lowerDir, ownDir}, nil)
 }
 
-// mountHidden shows a directory through an overlay with nothing else in it: a plain bind would name
-// the directory's path on the host in the mountinfo that everyone may read, an overlay names what it
-// was mounted with, which is gone by then. Where the kernel makes no such overlay the bind stays.
+// mountHidden shows a directory through an overlay with nothing else in it. A plain bind would show the
+// directory's path on the host in mountinfo, which everyone may read; an overlay shows the paths it was
+// mounted with, which are gone by then. If the kernel makes no such overlay, the bind stays.
 func (h *helper) mountHidden(m *Mount, target string) error {
 	lower := bind{m.FD, lowerDir, true}
 	if err := lower.attach(); err != nil {
@@ -64,9 +64,10 @@ func (h *helper) mountHidden(m *Mount, target string) error {
 			return step("mount "+m.Target, err)
 		}
 	}
-	// Two lower layers are the least that an overlay without an upper one may have. A directory that is
-	// removed below it can no more be listed, and neither could the overlay's root: this one is detached.
-	if err := unix.Mount("tmpfs", emptyDir, "tmpfs", tmpfsFlags|unix.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555"); err != nil {
+	// An overlay without an upper layer needs at least two lower ones. The second is detached, not removed:
+	// if a layer's directory is removed, the overlay's root can no longer be listed.
+	const empty = "size=4k,nr_inodes=1,mode=0555"
+	if err := unix.Mount("tmpfs", emptyDir, "tmpfs", tmpfsFlags|unix.MS_RDONLY, empty); err != nil {
 		return step("mount "+m.Target, err)
 	}
 	options := "lowerdir=" + lowerDir + ":" + emptyDir + ",userxattr"
@@ -79,7 +80,7 @@ func (h *helper) mountHidden(m *Mount, target string) error {
 	return detachLayers([]string{emptyDir}, []string{lowerDir})
 }
 
-// detachLayers takes away what the layers of an overlay were found by.
+// detachLayers removes the mount points by which the layers of an overlay were found.
 func detachLayers(mounted, plain []string) error {
 	for _, d := range mounted {
 		if err := unix.Unmount(d, unix.MNT_DETACH); err != nil {

@@ -1,33 +1,33 @@
 // Package pidone is process 1 of a native sandbox: the program's own binary, executed again in
 // fresh namespaces. It builds the file tree, gives up every right, starts the one command it was
-// given, reaps what is orphaned and ends with that command; the kernel then kills the rest.
+// given, reaps orphaned processes and ends with that command; the kernel then kills the rest.
 //
-// It guarantees that the command is started only when every step before it succeeded. It does
-// not judge the Spec and it does not bound memory, time or output: its parent does.
+// The command is started only if every step before it succeeded. The package does not judge the Spec,
+// and it does not bound memory, time or output: its parent does.
 //
 // # Protocol
 //
 // The helper has descriptors 0 to 2 of the command, [SpecFD] with an encoded [Spec], [ControlFD], a
-// socket of packets to its parent, and from [FirstFD] on what the Spec names. It says one thing after
-// the other on that socket, and is told one thing:
+// socket of packets to its parent, and from [FirstFD] on the descriptors that the Spec names. The
+// messages on that socket are, in this order:
 //
 //	helper  MsgFiles  the tree is built; with descriptors of what the parent reads after the run
 //	parent  MsgGo     what follows counts against the limits: the helper is in its control groups, or
 //	                  gets the files by which it enters them
 //	helper  MsgExit   the command ended, with its wait status and the processor time it used
 //
-// In the place of any of its own it sends MsgError, with an errno and the step that failed, or MsgCwd,
-// and ends: a parent that was not sent MsgExit has no result of the command. Between MsgGo and MsgExit
-// nothing is said, the command holds no end of the socket, and the parent kills the helper to end the
-// run; the helper is killed too when its parent dies. It is then gone with every process of its
-// namespace, and the mounts, the network and the layers with the last of them.
+// Instead of any of its messages the helper may send MsgError, with an errno and the step that failed,
+// or MsgCwd, and end: a parent that did not get MsgExit has no result of the command. Between MsgGo and
+// MsgExit there are no messages, and the command holds no end of the socket. The parent kills the helper
+// to end the run, and the kernel kills the helper if its parent dies. Every process of its namespace ends
+// with it, and the mounts, the network and the layers with the last of them.
 //
 // # Order
 //
-// Mounts and limits come first, then rights are given up in an order in which no step needs what one
-// before it took: capabilities, no_new_privs, which the next two demand, Landlock, which opens files,
-// and at last the filter, which forbids most of the steps before it. Each is tried once against what
-// it must refuse. Only then is the working directory entered, with the command's own rights.
+// Mounts and limits come first. Then rights are given up in an order in which no step needs a right that
+// is already gone: capabilities, no_new_privs, which the next two need, Landlock, which opens files, and
+// last the filter, which forbids most of the steps before it. The filter is tried on calls that it must
+// refuse. Only then is the working directory entered, with the command's own rights.
 //
 // The package imports no more than raw system calls. Go initialises packages by their paths, each as soon
 // as its imports are, so the helper leaves for its work before most packages of a server are set up,
@@ -57,7 +57,7 @@ func Main() {
 	}
 	if unix.Getpid() != 1 {
 		if mark == Inside {
-			// What should have made a sandbox did not: this must not become a second server.
+			// The program that should have made a sandbox did not: this must not become a second server.
 			_, _ = unix.Write(2, []byte("enter: not inside a sandbox\n"))
 			unix.Exit(1)
 		}
@@ -99,18 +99,11 @@ type helper struct {
 	out   int
 	upper int // -1 without an overlay
 	proxy int // -1 without a network
-	free  int // the first descriptor that was not open when the helper started
 }
 
 func (h *helper) run() error {
 	h.out, h.upper, h.proxy = -1, -1, -1
-	free, err := unix.FcntlInt(ControlFD, unix.F_DUPFD_CLOEXEC, FirstFD)
-	if err != nil {
-		return step("count descriptors", err)
-	}
-	h.free = free
-	_ = unix.Close(free)
-	// The parent may have died before this thread could be told.
+	// The parent may have died before this setting, and then nobody ends the helper.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
 	}
@@ -171,8 +164,8 @@ func readAll(fd int) ([]byte, error) {
 	return b, nil
 }
 
-// ignoreSignals takes the runtime's handlers away: the kernel drops every signal that process 1
-// has no handler for when it is sent from inside, so the command cannot end its own init.
+// ignoreSignals takes the runtime's handlers away: the kernel drops every signal from inside for which
+// process 1 has no handler, so the command cannot end its own init.
 func ignoreSignals() {
 	var act [4]uint64 // a zeroed struct kernel_sigaction is SIG_DFL
 	for sig := uintptr(1); sig <= 64; sig++ {
@@ -279,8 +272,8 @@ func pollers() (own []int, err error) {
 	return own, nil
 }
 
-// awaitGo waits for the parent's word and enters the control groups that came with it. The main thread,
-// which alone starts the command, is all that enters: what it starts is in them from its beginning.
+// awaitGo waits for MsgGo and enters the control groups that come with it. Only the main thread enters:
+// it alone starts the command, which is in them from its beginning.
 func (h *helper) awaitGo() error {
 	var b [2]byte
 	oob := make([]byte, unix.CmsgSpace(maxDoors*4))
@@ -294,8 +287,8 @@ func (h *helper) awaitGo() error {
 	return step(EnterStep, enterGroups(oob[:oobn], int(b[1])))
 }
 
-// enterGroups has the calling thread enter the control groups, so many, whose lists of threads the
-// descriptors in a message are, and closes them: none is left for the command.
+// enterGroups makes the calling thread enter a number of control groups, whose lists of threads are the
+// descriptors in a message. It closes them, so that the command has none.
 func enterGroups(oob []byte, groups int) error {
 	controls, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -322,7 +315,7 @@ func enterGroups(oob []byte, groups int) error {
 	return nil
 }
 
-// chdir enters the working directory and then asks where that is, which no link can lie about.
+// chdir enters the working directory and only then examines its path, which has no links any more.
 func (h *helper) chdir() error {
 	switch err := unix.Chdir(h.spec.Cwd); err {
 	case nil:
@@ -377,7 +370,8 @@ func (h *helper) reap(pid int) error {
 	var status uint32
 	var used unix.Rusage
 	for {
-		got, _, errno := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&status)), 0, uintptr(unsafe.Pointer(&used)), 0, 0)
+		got, _, errno := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0),
+			uintptr(unsafe.Pointer(&status)), 0, uintptr(unsafe.Pointer(&used)), 0, 0)
 		if errno == unix.EINTR {
 			continue
 		}
@@ -392,7 +386,8 @@ func (h *helper) reap(pid int) error {
 			MsgExit, byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24),
 			byte(ms), byte(ms >> 8), byte(ms >> 16), byte(ms >> 24),
 		}
-		_, _, _ = unix.RawSyscall6(unix.SYS_SENDTO, ControlFD, uintptr(unsafe.Pointer(&msg)), uintptr(len(msg)), unix.MSG_NOSIGNAL, 0, 0)
+		_, _, _ = unix.RawSyscall6(unix.SYS_SENDTO, ControlFD,
+			uintptr(unsafe.Pointer(&msg)), uintptr(len(msg)), unix.MSG_NOSIGNAL, 0, 0)
 		if h.spec.Setting == Guest {
 			h.sendOut()
 		}

@@ -16,8 +16,8 @@ const (
 // helper.
 const Marker = "SKILLSD_SANDBOX_HELPER"
 
-// Environ returns the environment of a helper that [Marker] has the given value for. The runtime is
-// told to collect no garbage and to use one thread where it can: the helper is short-lived and small.
+// Environ returns the environment of a helper, with a value of [Marker]. It makes the runtime collect no
+// garbage and prefer one thread, since the helper is small and short-lived.
 func Environ(mark string) []string {
 	return []string{Marker + "=" + mark, "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"}
 }
@@ -25,7 +25,7 @@ func Environ(mark string) []string {
 // Inside is the value of [Marker] for a helper in a sandbox that another program made.
 const Inside = "inside"
 
-// A Setting says what is already there when the helper starts.
+// A Setting is what is already there when the helper starts.
 type Setting byte
 
 const (
@@ -40,8 +40,8 @@ const (
 	Guest
 )
 
-// MaxShared is the most bytes that memory shared without a file may have where memory is sampled. It stays
-// whole as long as a page of it is mapped anywhere, so each is to be counted as if it had as many.
+// MaxShared is the most bytes that memory shared without a file may have if memory is sampled. It stays
+// whole as long as one page of it is mapped anywhere, so each counts as if it had as many.
 const MaxShared = 4 << 20
 
 // Spec is what the parent asks for. Everything in it was decided by the parent.
@@ -53,16 +53,16 @@ type Spec struct {
 	Tmp         uint64 // bytes of /tmp, and of the upper layer of a Lower mount
 	Inodes      uint64 // files and directories in the same
 	Files       uint64 // open descriptors of one process
-	PIDs        uint64 // processes and threads, beside those of the helper
+	PIDs        uint64 // processes and threads, besides the helper's
 	File        uint64 // bytes of one file
 	CPU         uint64 // seconds
 	Stdin       bool   // descriptor 0 is the standard input; else /dev/null is
-	NoAnonFiles bool   // memory is only watched: none that belongs to no process, see unowned
+	NoAnonFiles bool   // memory is sampled: refuse memory that belongs to no process, see unowned
 	Proxy       bool   // listen for the proxy, and hand the socket over
 	Setting     Setting
 }
 
-// Kind says what a Mount's descriptor is.
+// Kind is what a Mount's descriptor is.
 type Kind byte
 
 const (
@@ -91,12 +91,12 @@ const (
 	MsgCwd    = 'C' // the working directory was refused: the reason
 	MsgExit   = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
 	MsgOut    = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
-	MsgGo     = 'g' // from the parent: limits are in place, number (1 byte) of descriptors: control groups' lists of threads
+	MsgGo     = 'g' // from the parent: number (1 byte) of descriptors, which are control groups' lists of threads
 	errnoSize = 4
 	maxDoors  = 4 // descriptors of a MsgGo
 )
 
-// EnterStep is what a MsgError says could not be done when a control group refuses the helper.
+// EnterStep is the step that a MsgError names if a control group refuses the helper.
 const EnterStep = "enter the control groups"
 
 // Encode returns the form that Decode reads.
@@ -207,7 +207,8 @@ func (d *decoder) strings() []string {
 
 func (d *decoder) mount() Mount {
 	return Mount{
-		Kind: Kind(d.uint()), FD: int(d.uint()), Path: d.string(), Target: d.string(), ReadOnly: d.bool(), Hidden: d.bool(),
+		Kind: Kind(d.uint()), FD: int(d.uint()), Path: d.string(),
+		Target: d.string(), ReadOnly: d.bool(), Hidden: d.bool(),
 	}
 }
 

@@ -12,21 +12,21 @@ const (
 	tmpfsFlags   = unix.MS_NOSUID | unix.MS_NODEV
 )
 
-// A bind is a detached copy of a host mount waiting to be attached below the new root.
+// A bind is a detached copy of a host's mount, to be attached below the new root.
 type bind struct {
 	fd     int
 	target string
 	dir    bool
 }
 
-// EtcFiles are, below /etc, the only parts of the host's /etc that are shown: links that make commands work
-// (awk), the loader's cache, certificates and the time zone.
+// EtcFiles are the only parts of the host's /etc that a sandbox shows: links that make commands work (awk),
+// the loader's cache, certificates and the time zone. They are relative to /etc.
 var EtcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime"}
 
-// Devices are, below /dev, the only devices of a sandbox.
+// Devices are the only devices of a sandbox, relative to /dev.
 var Devices = []string{"null", "zero", "full", "random", "urandom"}
 
-// Synthetic are, below the root, the files that stand in for the host's own.
+// Synthetic are the files that replace the host's own, relative to the root.
 var Synthetic = []struct{ Path, Text string }{
 	{"etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp:/bin/sh\n"},
 	{"etc/group", "sandbox:x:1000:\n"},
@@ -36,12 +36,12 @@ var Synthetic = []struct{ Path, Text string }{
 	{"etc/resolv.conf", ""},
 }
 
-// buildTree makes the sandbox's file tree and moves into it. Every source is opened before the
-// first mount, so that nothing mounted here can stand in for a source.
+// buildTree makes the sandbox's file tree and moves into it. Every source is opened before the first mount,
+// so that nothing that is mounted here can be taken for a source.
 //
-// Nothing propagates back to the host. The root is a small file system of its own, which is made
-// read-only at the end; host directories are copies of their mounts, read-only with all that is
-// mounted in them, without set-id programs and devices; scratch space has bytes and inodes of its own.
+// Nothing propagates back to the host. The root is a small file system of its own, which becomes read-only
+// at the end. Directories of the host are copies of their mounts, read-only with everything mounted in
+// them, without set-id programs and devices. Scratch space has its own bytes and inodes.
 func (h *helper) buildTree() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
@@ -90,6 +90,7 @@ func (h *helper) buildTree() error {
 
 type link struct{ path, text string }
 
+// openSources returns the mounts to attach and the links to make, and opens the Spec's mounts.
 func (h *helper) openSources() ([]bind, []link, error) {
 	links := []link{
 		{"dev/fd", "/proc/self/fd"}, {"dev/stdin", "/proc/self/fd/0"},
@@ -101,7 +102,7 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		return nil, nil, step("open /usr", err)
 	}
 	binds = append(binds, bind{usr, "usr", true})
-	// Where /usr is not merged these are directories of their own.
+	// These are directories of their own if /usr is not merged.
 	for _, d := range []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"} {
 		var st unix.Stat_t
 		if unix.Lstat("/"+d, &st) != nil {
@@ -125,13 +126,14 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		}
 		fd, err := cloneTree(unix.AT_FDCWD, "/etc/"+f, attrReadOnly)
 		if err != nil {
-			continue // a convenience, and some systems hide parts of /etc
+			continue // some systems hide parts of /etc, and no guard depends on these
 		}
 		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
 	}
-	// Read-only keeps their owner and mode; a device is written to all the same.
+	// A read-only mount keeps their owner and mode; devices can be written to nevertheless.
 	for _, d := range Devices {
-		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, attr)
 		if err != nil {
 			return nil, nil, step("open /dev/"+d, err)
 		}
@@ -145,6 +147,7 @@ func (h *helper) openSources() ([]bind, []link, error) {
 	return binds, links, nil
 }
 
+// cloneTree makes a detached copy of the mounts at a path, with attributes.
 func cloneTree(dir int, path string, attr uint64) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
 	if path == "" {
@@ -157,9 +160,9 @@ func cloneTree(dir int, path string, attr uint64) (int, error) {
 	return fd, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
 }
 
-// open turns a directory handle, which belongs to the parent's mount namespace and so cannot be
-// bound from here, into a mount of the same directory. Its path only finds it again: device and
-// inode decide, on the descriptor that is then bound.
+// open turns a directory handle, which belongs to the parent's mount namespace and so cannot be bound from
+// here, into a mount of the same directory. The path only finds the directory again: the descriptor that
+// is then bound must have the same device and inode.
 func (m *Mount) open() error {
 	if m.Kind == Detached {
 		return nil
@@ -188,6 +191,7 @@ func (m *Mount) open() error {
 	return nil
 }
 
+// attach attaches the mount at its target, which it makes.
 func (b *bind) attach() error {
 	if err := makeTarget(b.target, b.dir); err != nil {
 		return err
@@ -226,6 +230,7 @@ func writeFile(path, text string) error {
 	return unix.Close(fd)
 }
 
+// mountScratch mounts the command's own file systems, and /proc.
 func (h *helper) mountScratch() error {
 	for _, m := range []struct {
 		target, options string
@@ -235,7 +240,7 @@ func (h *helper) mountScratch() error {
 		{"dev/shm", "nr_inodes=1k,mode=1777,size=16m", unix.MS_NOEXEC},
 		{"out", "nr_inodes=1k,mode=0755,size=16m", unix.MS_NOEXEC},
 	} {
-		// Programs may be built and run in /tmp only.
+		// Programs can be built and run in /tmp, and nowhere else.
 		if err := unix.Mount("tmpfs", m.target, "tmpfs", tmpfsFlags|m.flags, m.options); err != nil {
 			return step("mount /"+m.target, err)
 		}
@@ -244,7 +249,7 @@ func (h *helper) mountScratch() error {
 	if h.out, err = unix.Open("out", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return step("open /out", err)
 	}
-	// Of the new process namespace. Read-only, for what it lets anyone write: sysctls, oom scores.
+	// It shows the new process namespace. Read-only, since it would let anyone write sysctls and oom scores.
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	if err := unix.Mount("proc", "proc", "proc", flags, ""); err != nil {
 		return step("mount /proc", err)
@@ -252,15 +257,15 @@ func (h *helper) mountScratch() error {
 	return maskKernel()
 }
 
-// scratch are the options of a file system for a script's own files. The kernel takes 0 for no
-// limit and counts what it makes itself.
+// scratch returns the options of a file system for a script's own files. To the kernel 0 means no limit,
+// and it counts a few inodes of its own.
 func (h *helper) scratch(mode string) string {
 	return "mode=" + mode + ",size=" + utoa(max(h.spec.Tmp, 1)) + ",nr_inodes=" + utoa(h.spec.Inodes+4)
 }
 
-// Masked are, below /proc, the files that everyone may read and that tell of the machine's secrets or of
-// its other users: keyrings, addresses of the kernel, its command line, where swap files lie. The rest of
-// that kind belongs to a root that no one is here.
+// Masked are files that everyone may read and that show secrets of the machine or of its other users, by
+// their path below /proc: keyrings, addresses of the kernel, its command line, where swap files lie. Other
+// such files are for root, who does not exist in a sandbox.
 var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list", "cmdline", "swaps"}
 
 // maskKernel covers the files of [Masked].
@@ -291,9 +296,10 @@ func (h *helper) mount(m *Mount) error {
 	return step("mount "+m.Target, b.attach())
 }
 
+// enterRoot makes the working directory the root, detaches the host's and makes the root read-only.
 func enterRoot() error {
-	// The old root comes to lie below the new one at the same place, where the next call takes it away
-	// with everything mounted in it: from then on no path leads to the host.
+	// The old root is then mounted at the same place, below the new one. The next call detaches it with
+	// everything mounted in it: from then on no path leads to the host.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return step("change the root", err)
 	}
@@ -307,6 +313,7 @@ func enterRoot() error {
 	return step("make the root read-only", unix.MountSetattr(unix.AT_FDCWD, "/", 0, attr))
 }
 
+// utoa writes a number without package strconv, which would be set up before this one.
 func utoa(v uint64) string {
 	var b [20]byte
 	i := len(b)
