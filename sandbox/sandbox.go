@@ -34,11 +34,14 @@ type Cmd struct {
 	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
 	Cache       Cache
 	Workspace   Workspace
-	Cwd         string   // inside the sandbox; relative to /workspace if mounted, else to /tmp; "" is that directory
 	Env         []string // the whole environment, "K=V"
 	Stdin       []byte   // nil is /dev/null
 	Limits      Limits
 	Network     Network
+
+	// Cwd is inside the sandbox. It is relative to /workspace if that is mounted, else to /tmp; "" is that
+	// directory.
+	Cwd string
 }
 
 // Check refuses a command that a runner could not start, or not as it is meant.
@@ -160,15 +163,16 @@ const (
 
 // Result is what a run did.
 type Result struct {
-	Outcome   Outcome
-	ExitCode  int    // valid if Outcome is Exited
-	Signal    string // e.g. "SIGSEGV", if Outcome is Signaled
-	Stdout    Stream
-	Stderr    Stream
-	Out       []OutFile // regular files the script left in /out, sorted by name
-	OutSkips  int       // entries of /out left behind: unreadable, not regular, not printable, or over a bound
-	Skipped   []string  // names of the first of those, below /out; hostile, of any bytes
-	Writes    []Write   // staged workspace only, in the order they were applied
+	Outcome  Outcome
+	ExitCode int    // valid if Outcome is Exited
+	Signal   string // e.g. "SIGSEGV", if Outcome is Signaled
+	Stdout   Stream
+	Stderr   Stream
+	Out      []OutFile // regular files the script left in /out, sorted by name
+	// entries of /out left behind: unreadable, not regular, not printable, or over a bound
+	OutSkips  int
+	Skipped   []string // names of the first of those, below /out; hostile, of any bytes
+	Writes    []Write  // staged workspace only, in the order they were applied
 	Duration  time.Duration
 	Backend   string
 	Limits    Limits // as enforced
@@ -227,5 +231,6 @@ func (e *CwdError) Error() string { return "cwd " + e.Cwd + ": " + e.Reason }
 // Printable reports whether a file name can be shown and written as JSON: it is UTF-8 and has no
 // control or invisible characters.
 func Printable(name string) bool {
-	return utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, hidden)
 }

@@ -22,9 +22,11 @@ func (b *builder) Setting() pidone.Setting { return pidone.Built }
 func (b *builder) Check(cmd *sandbox.Cmd) error {
 	switch {
 	case b.path == "":
-		return unavailable("there is no bubblewrap", "install it: apt-get install bubblewrap, dnf install bubblewrap or apk add bubblewrap", nil)
+		return unavailable("there is no bubblewrap",
+			"install it: apt-get install bubblewrap, dnf install bubblewrap or apk add bubblewrap", nil)
 	case cmd.Workspace.Mode == sandbox.WorkspaceStaged && os.Geteuid() != 0:
-		return unavailable("a staged workspace needs a server that is root", "use --sandbox native, or mount the workspace ro or rw", nil)
+		return unavailable("a staged workspace needs a server that is root",
+			"use --sandbox native, or mount the workspace ro or rw", nil)
 	}
 	return nil
 }
@@ -57,15 +59,18 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 		return nil, unavailable("bubblewrap cannot be opened", "install it again", err)
 	}
 	if !p.Root {
-		return &native.Command{Path: b.path, Argv: args, Attr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}, nil
+		attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		return &native.Command{Path: b.path, Argv: args, Attr: attr}, nil
 	}
-	return p.Enter(&pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args}, native.Dropped)
+	entry := &pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args}
+	return p.Enter(entry, native.Dropped)
 }
 
 // arguments returns the options that depend on nothing but the limits of the run.
 func arguments(p *native.Plan) ([]string, error) {
 	args := []string{
-		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1",
+		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+		"--as-pid-1",
 		"--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL",
 		"--ro-bind", "/usr", "/usr",
 	}
@@ -94,9 +99,10 @@ func arguments(p *native.Plan) ([]string, error) {
 	for name, file := range links {
 		args = append(args, "--symlink", "/proc/self/fd"+file, "/dev/"+name)
 	}
+	scratch := strconv.FormatInt(max(p.Limits.Scratch, 1), 10)
 	args = append(args,
 		"--perms", "1777", "--size", "16777216", "--tmpfs", "/dev/shm",
-		"--perms", "1777", "--size", strconv.FormatInt(max(p.Limits.Scratch, 1), 10), "--tmpfs", sandbox.TmpDir,
+		"--perms", "1777", "--size", scratch, "--tmpfs", sandbox.TmpDir,
 		"--perms", "0755", "--size", "16777216", "--tmpfs", sandbox.OutDir)
 	for _, f := range pidone.EtcFiles {
 		if _, err := os.Stat("/etc/" + f); err == nil {
@@ -127,7 +133,8 @@ func directories(p *native.Plan) (args []string, moved []pidone.Mount, err error
 			source = pidone.EntryPath(len(moved))
 			moved = append(moved, *m)
 		case pidone.Lower:
-			return nil, nil, unavailable("the workspace cannot be staged", "use --sandbox native, or mount the workspace ro or rw", unix.ENOTSUP)
+			return nil, nil, unavailable("the workspace cannot be staged",
+				"use --sandbox native, or mount the workspace ro or rw", unix.ENOTSUP)
 		}
 		args = append(args, option, source, m.Target)
 	}

@@ -36,7 +36,11 @@ const (
 const probe = `echo "tree $(cat /skill/token)"
 if cat "$1" >/dev/null 2>&1; then echo "host read"; else echo "host hidden"; fi
 if { true >/skill/planted; } 2>/dev/null; then echo "skill written"; else echo "skill kept"; fi
-if { true >/usr/planted; } 2>/dev/null || { true >/planted; } 2>/dev/null; then echo "system written"; else echo "system kept"; fi
+if { true >/usr/planted; } 2>/dev/null || { true >/planted; } 2>/dev/null; then
+  echo "system written"
+else
+  echo "system kept"
+fi
 while read -r key value _; do
   case $key in CapEff:|CapPrm:|CapBnd:|NoNewPrivs:|Seccomp:|Uid:) echo "$key $value" ;; esac
 done </proc/self/status
@@ -127,7 +131,8 @@ const (
 func runDaemon(ctx context.Context, r sandbox.Runner, tree *os.File, length string) (*sandbox.Result, error) {
 	for limit := daemonLimit; ; limit *= 5 {
 		res, err := r.Run(ctx, canary(tree, limit, "daemon.sh", length))
-		if err != nil || res.Outcome != sandbox.TimedOut || string(res.Stdout.Head) == started || limit*5 > checkLimit {
+		if err != nil || res.Outcome != sandbox.TimedOut || string(res.Stdout.Head) == started ||
+			limit*5 > checkLimit {
 			return res, err
 		}
 	}

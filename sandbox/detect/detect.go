@@ -98,7 +98,8 @@ func Usage() string {
 		}
 	}
 	last := len(names) - 1
-	return Auto + " (" + strings.Join(automatic, ", else ") + "), " + strings.Join(names[:last], ", ") + " or " + names[last]
+	return fmt.Sprintf("%s (%s), %s or %s", Auto, strings.Join(automatic, ", else "),
+		strings.Join(names[:last], ", "), names[last])
 }
 
 // Options change what [Select] tries. The zero value is the default of every field.
@@ -141,7 +142,8 @@ func Select(ctx context.Context, want string, opts *Options) (sandbox.Runner, []
 	case want == None:
 		return refuse(want, "this version does not run scripts without a sandbox", "use --sandbox auto")
 	case len(candidates) == 0:
-		return nil, nil, fmt.Errorf("unknown sandbox %q: want one of %s", want, strings.Join(append(Names(), None), ", "))
+		return nil, nil, fmt.Errorf("unknown sandbox %q: want one of %s", want,
+			strings.Join(append(Names(), None), ", "))
 	case candidates[0].new == nil:
 		return refuse(want, "this version has no such backend", "use --sandbox native")
 	}
@@ -194,7 +196,8 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 		if b.differ != nil {
 			b.differ(e, os.Geteuid() == 0)
 		}
-		return r, Report{Name: b.name, Automatic: b.automatic, OK: true, Fact: "self-test passed; " + e.String(), Enforces: e}, nil
+		fact := "self-test passed; " + e.String()
+		return r, Report{Name: b.name, Automatic: b.automatic, OK: true, Fact: fact, Enforces: e}, nil
 	}
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)
 	if !ok {
@@ -226,7 +229,8 @@ func (o *Options) program(name string) (string, error) {
 			return path, nil
 		}
 		refused = &sandbox.UnavailableError{
-			Backend: name, Reason: "its program could be changed by others", Err: fmt.Errorf("%s: %w", path, err),
+			Backend: name, Reason: "its program could be changed by others",
+			Err:    fmt.Errorf("%s: %w", path, err),
 			Remedy: "install it where only its owner may write",
 		}
 	}
@@ -278,6 +282,8 @@ func together(refusals []*sandbox.UnavailableError) *sandbox.UnavailableError {
 			causes = append(causes, fmt.Errorf("%s: %w", u.Backend, u.Err))
 		}
 	}
-	all.Reason, all.Remedy, all.Err = strings.Join(reasons, "; "), strings.Join(remedies, "; or "), errors.Join(causes...)
+	all.Reason = strings.Join(reasons, "; ")
+	all.Remedy = strings.Join(remedies, "; or ")
+	all.Err = errors.Join(causes...)
 	return all
 }

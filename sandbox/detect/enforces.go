@@ -21,12 +21,14 @@ type Enforces struct {
 // enforcement returns what package native enforces on this machine.
 func enforcement(memory, processes native.Memory) *Enforces {
 	e := &Enforces{
-		Memory:     memory,
-		Processes:  string(processes),
-		Network:    "none, or through the proxy",
-		Files:      "counted",
-		Kernel:     "the host's, behind a system call filter",
-		Workspaces: []string{string(sandbox.WorkspaceRO), string(sandbox.WorkspaceStaged), string(sandbox.WorkspaceRW)},
+		Memory:    memory,
+		Processes: string(processes),
+		Network:   "none, or through the proxy",
+		Files:     "counted",
+		Kernel:    "the host's, behind a system call filter",
+		Workspaces: []string{
+			string(sandbox.WorkspaceRO), string(sandbox.WorkspaceStaged), string(sandbox.WorkspaceRW),
+		},
 	}
 	if runtime.GOOS == "linux" && !native.Landlock() {
 		e.Kernel += " and without Landlock: a named pipe in a workspace mounted ro can be written to"
@@ -43,6 +45,7 @@ func (e *Enforces) String() string {
 	if e.Memory == native.MemorySampled {
 		memory = "is sampled every 20 ms"
 	}
-	return "memory " + memory + "; processes: " + e.Processes + "; files: " + e.Files + "; network: " + e.Network +
-		"; workspace: " + strings.Join(e.Workspaces, ", ") + "; kernel: " + e.Kernel
+	return "memory " + memory + "; processes: " + e.Processes + "; files: " + e.Files +
+		"; network: " + e.Network + "; workspace: " + strings.Join(e.Workspaces, ", ") +
+		"; kernel: " + e.Kernel
 }

@@ -198,7 +198,8 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 	if err != nil {
 		return "", err
 	}
-	cmd.Env = []string{"PATH=" + strings.Join(dirs, string(filepath.ListSeparator)), "LANG=C.UTF-8", "NO_COLOR=1"}
+	path := strings.Join(dirs, string(filepath.ListSeparator))
+	cmd.Env = []string{"PATH=" + path, "LANG=C.UTF-8", "NO_COLOR=1"}
 	if home != "" {
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}

@@ -63,7 +63,7 @@ func (f *Finder) pythonNeeds(program string, printed []string) ([]string, error)
 			}
 		}
 		if library != "" && below(library, prefix) {
-			return nil, errors.New("is linked with a library in a directory that holds more than the interpreter")
+			return nil, errors.New("is linked with a library among files that are not its own")
 		}
 	}
 	if library != "" && !slices.ContainsFunc(dirs, func(d string) bool { return below(library, d) }) {

@@ -81,7 +81,8 @@ func (p *Proxy) refuse(client net.Conn, record *Connection, why Refusal) {
 	p.note(func() { record.Refused = why })
 	_ = client.SetWriteDeadline(time.Now().Add(time.Second))
 	a := answers[why]
-	const form = "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n"
+	const form = "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n" +
+		"Connection: close\r\n\r\n%s\n"
 	_, _ = fmt.Fprintf(client, form, a[0], len(a[1])+1, a[1])
 }
 

@@ -95,8 +95,8 @@ func checkName(name string) error {
 		}
 		for i := range len(label) {
 			if c := label[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-				return errors.New("a host is an exact name in lower-case letters, digits, hyphens and dots; " +
-					"there are no patterns")
+				return errors.New("a host is an exact name in lower-case letters, digits, hyphens " +
+					"and dots; there are no patterns")
 			}
 		}
 		last = label

@@ -1,7 +1,9 @@
 // Package host runs commands directly on the machine, as the server's own user. It isolates nothing.
 //
 //	r := host.New()
-//	res, err := r.Run(ctx, &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/srv/skill/scripts/x.sh"}, Cwd: "/srv"})
+//	res, err := r.Run(ctx, &sandbox.Cmd{
+//		Argv: []string{"/usr/bin/bash", "/srv/skill/scripts/x.sh"}, Cwd: "/srv",
+//	})
 //
 // # Guarantees
 //

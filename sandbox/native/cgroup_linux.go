@@ -190,7 +190,8 @@ func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
 		if controller == "" && right[0] == "cgroup2" {
 			return left[4], left[3], true
 		}
-		if controller != "" && right[0] == "cgroup" && strings.Contains(","+right[2]+",", ","+controller+",") {
+		if controller != "" && right[0] == "cgroup" &&
+			strings.Contains(","+right[2]+",", ","+controller+",") {
 			return left[4], left[3], true
 		}
 	}

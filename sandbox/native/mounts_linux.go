@@ -23,8 +23,8 @@ func (l *launch) mounts() error {
 		for _, path := range in.Mounts {
 			if !mountable(path) {
 				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
-					"install "+in.Name+" below /usr, /opt or a home directory, not below /tmp, /etc or /workspace, "+
-						"and restart the server", nil)
+					"install "+in.Name+" below /usr, /opt or a home directory, "+
+						"not below /tmp, /etc or /workspace, and restart the server", nil)
 			}
 			d, err := openDir(path)
 			if err != nil {
@@ -112,7 +112,9 @@ func detach(dir *os.File, readOnly bool) (*os.File, error) {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), dir.Name())
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	attr := unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
+	}
 	if readOnly {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}

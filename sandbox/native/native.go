@@ -6,7 +6,9 @@
 //	func main() {
 //		native.MaybeHelper()
 //		r := native.New(nil)
-//		res, err := r.Run(ctx, &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/skill/scripts/x.sh"}, Tree: tree})
+//		res, err := r.Run(ctx, &sandbox.Cmd{
+//			Argv: []string{"/usr/bin/bash", "/skill/scripts/x.sh"}, Tree: tree,
+//		})
 //	}
 //
 // # Guarantees

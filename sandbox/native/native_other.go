@@ -20,7 +20,8 @@ func (r *Runner) Memory() Memory { return "" }
 func (r *Runner) Processes() Memory { return "" }
 
 func (r *Runner) run(context.Context, *sandbox.Cmd) (*sandbox.Result, error) {
-	return nil, unavailable("this system is not Linux", "run the server on Linux, or in a Linux virtual machine", nil)
+	return nil, unavailable("this system is not Linux",
+		"run the server on Linux, or in a Linux virtual machine", nil)
 }
 
 // Landlock reports false: this system has none.

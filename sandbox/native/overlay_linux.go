@@ -65,7 +65,8 @@ func mountBelow(dir string) string {
 		if len(fields) < 5 {
 			continue
 		}
-		if below, ok := strings.CutPrefix(unescape.Replace(fields[4]), strings.TrimSuffix(dir, "/")+"/"); ok && below != "" {
+		below, ok := strings.CutPrefix(unescape.Replace(fields[4]), strings.TrimSuffix(dir, "/")+"/")
+		if ok && below != "" {
 			return below
 		}
 	}
@@ -80,7 +81,8 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 		return nil, nil, err
 	}
 	own, err := newMount("tmpfs", [][2]string{
-		{"size", strconv.FormatInt(l.limits.Scratch, 10)}, {"nr_inodes", strconv.Itoa(l.limits.Inodes + 4)}, {"mode", "0700"},
+		{"size", strconv.FormatInt(l.limits.Scratch, 10)}, {"nr_inodes", strconv.Itoa(l.limits.Inodes + 4)},
+		{"mode", "0700"},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +110,8 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	}
 	list := os.NewFile(uintptr(like), "workspace")
 	defer func() { _ = list.Close() }()
-	err = errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list), unix.Fchmod(fd, st.Mode&0o3777))
+	err = errors.Join(upper.Chown(int(st.Uid), int(st.Gid)), staged.CopyAccessList(upper, list),
+		unix.Fchmod(fd, st.Mode&0o3777))
 	if err != nil {
 		return nil, nil, err
 	}

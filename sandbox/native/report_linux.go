@@ -110,12 +110,13 @@ func (e *execution) setupError() error {
 	case e.report.step == pidone.EnterStep:
 		return unavailable("limits could not be put in place", cgroupRemedy, cause)
 	case e.report.step == "start the interpreter":
-		return unavailable(reason, "check that the interpreter and its libraries lie below /usr or in its own directory", cause)
+		return unavailable(reason,
+			"check that the interpreter and its libraries lie below /usr or in its own directory", cause)
 	case strings.HasPrefix(e.report.step, "filter "):
 		return unavailable(reason, "use a kernel with seccomp filters on amd64 or arm64", cause)
 	case e.report.step == "mount /proc":
-		return unavailable(reason, "in a container, start it with --security-opt systempaths=unconfined (Docker) "+
-			"or unmask=ALL (Podman)", cause)
+		return unavailable(reason, "in a container, start it with "+
+			"--security-opt systempaths=unconfined (Docker) or unmask=ALL (Podman)", cause)
 	case e.report.errno == unix.EPERM || e.report.errno == unix.EACCES:
 		return unavailable(reason, namespaceRemedy, cause)
 	case e.report.errno == unix.ENOSYS || e.report.errno == unix.EINVAL:
@@ -157,11 +158,14 @@ func startError(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return unavailable("the system does not allow user namespaces", namespaceRemedy, err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		return unavailable("no further namespace is allowed", "raise user.max_user_namespaces and the other sysctls of that family", err)
+		return unavailable("no further namespace is allowed",
+			"raise user.max_user_namespaces and the other sysctls of that family", err)
 	case errors.Is(err, unix.EACCES):
-		return unavailable("the server's binary cannot be executed by the sandbox user", "give the binary mode 0755", err)
+		return unavailable("the server's binary cannot be executed by the sandbox user",
+			"give the binary mode 0755", err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-		return unavailable("the kernel has no user namespaces", "use a kernel of version 5.12 or later with user namespaces", err)
+		return unavailable("the kernel has no user namespaces",
+			"use a kernel of version 5.12 or later with user namespaces", err)
 	}
 	return unavailable("the helper could not be started", "", err)
 }

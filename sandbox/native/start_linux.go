@@ -68,7 +68,8 @@ func (l *launch) start() (_ *child, err error) {
 	l.ours = make([]*os.File, 4)
 	if err := l.pipes(); err != nil {
 		return nil, unavailable("no pipes could be made",
-			"run the server as an ordinary user, or as a root whose user namespace maps more than one user", err)
+			"run the server as an ordinary user, or as a root whose user namespace maps more than one user",
+			err)
 	}
 	if err := l.mounts(); err != nil {
 		return nil, err

@@ -73,7 +73,8 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 		default:
 		}
 		if rollup, err := os.ReadFile(dir + "/smaps_rollup"); err == nil {
-			u.memory += (field(rollup, "Pss_Anon:") + field(rollup, "Pss_Shmem:") + field(rollup, "SwapPss:")) * 1024
+			u.memory += (field(rollup, "Pss_Anon:") + field(rollup, "Pss_Shmem:") +
+				field(rollup, "SwapPss:")) * 1024
 		} else if status, err := os.ReadFile(dir + "/status"); err == nil {
 			u.memory += resident(status)
 		}

@@ -77,7 +77,8 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 func mounts(p *native.Plan) []mount {
 	readOnly := []string{"rbind", "ro", "nosuid", "nodev"}
 	scratch := func(at, mode string, size int64) mount {
-		return mount{at, "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=" + mode, "size=" + strconv.FormatInt(max(size, 1), 10)}}
+		return mount{at, "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=" + mode,
+			"size=" + strconv.FormatInt(max(size, 1), 10)}}
 	}
 	l := []mount{
 		{"/usr", "bind", "/usr", readOnly},

@@ -25,13 +25,17 @@ func (b *builder) Check(cmd *sandbox.Cmd) error {
 	mode := cmd.Workspace.Mode
 	switch {
 	case b.path == "":
-		return unavailable("there is no runsc", "install gVisor's runsc where PATH finds it; `make runsc` in the source builds it", nil)
+		return unavailable("there is no runsc",
+			"install gVisor's runsc where PATH finds it; `make runsc` in the source builds it", nil)
 	case !cmd.Network.Off():
-		return unavailable("this backend has no network proxy", "use --sandbox native, or grant the script no network", nil)
+		return unavailable("this backend has no network proxy",
+			"use --sandbox native, or grant the script no network", nil)
 	case mode == sandbox.WorkspaceStaged && os.Geteuid() != 0:
-		return unavailable("a staged workspace needs a server that is root", "use --sandbox native, or mount the workspace ro", nil)
+		return unavailable("a staged workspace needs a server that is root",
+			"use --sandbox native, or mount the workspace ro", nil)
 	case mode == sandbox.WorkspaceRW && os.Geteuid() != 0:
-		return unavailable("a writable workspace needs a server that is root", "use --sandbox native, or mount the workspace ro", nil)
+		return unavailable("a writable workspace needs a server that is root",
+			"use --sandbox native, or mount the workspace ro", nil)
 	}
 	return nil
 }
@@ -69,9 +73,11 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	as := identity(p, sysctls)
 	config, err := bundle(p, as)
 	if err != nil {
-		return nil, errors.Join(unavailable("gVisor's instructions could not be written", "", err), failures.Close())
+		return nil, errors.Join(unavailable("gVisor's instructions could not be written", "", err),
+			failures.Close())
 	}
-	entry := &pidone.Entry{Mounts: p.Spec.Mounts, Nodes: nodes(p, as, config), Path: native.ProgramPath(program), Argv: arguments(as, self, streams)}
+	entry := &pidone.Entry{Mounts: p.Spec.Mounts, Nodes: nodes(p, as, config),
+		Path: native.ProgramPath(program), Argv: arguments(as, self, streams)}
 	command, err := p.Enter(entry, as)
 	if err != nil {
 		return nil, errors.Join(err, failures.Close())
@@ -119,8 +125,10 @@ func head(f *os.File) string {
 // the first of the command's streams.
 func arguments(as native.Identity, self, streams int) []string {
 	args := []string{
-		Name, "--root=" + pidone.EntryDir + "/" + stateName, "--network=none", "--overlay2=none", "--ignore-cgroups",
-		"--host-uds=none", "--host-fifo=none", "--net-raw=false", "--host-settings=ignore", "--gofer-network-namespace=new",
+		Name, "--root=" + pidone.EntryDir + "/" + stateName, "--network=none", "--overlay2=none",
+		"--ignore-cgroups",
+		"--host-uds=none", "--host-fifo=none", "--net-raw=false", "--host-settings=ignore",
+		"--gofer-network-namespace=new",
 		"--file-access-mounts=shared", "--log-fd=2",
 	}
 	if as == native.Mapped {
@@ -210,9 +218,11 @@ func identity(p *native.Plan, sysctls string) native.Identity {
 // forRootAlone reports whether the kernel's settings give no user namespaces, or useless ones, to users
 // other than root.
 func forRootAlone(sysctls string) bool {
-	refusing := map[string]string{"unprivileged_userns_clone": "0", "apparmor_restrict_unprivileged_userns": "1"}
+	refusing := map[string]string{"unprivileged_userns_clone": "0",
+		"apparmor_restrict_unprivileged_userns": "1"}
 	for name, refuses := range refusing {
-		if set, err := os.ReadFile(sysctls + "/kernel/" + name); err == nil && strings.TrimSpace(string(set)) == refuses {
+		if set, err := os.ReadFile(sysctls + "/kernel/" + name); err == nil &&
+			strings.TrimSpace(string(set)) == refuses {
 			return true
 		}
 	}

@@ -69,7 +69,7 @@ func testAttacks(t *testing.T, f *fixture) {
 	})
 }
 
-// plantGroups gives this process groups when it may, and then returns "root".
+// plantGroups gives this process groups if it may, and then returns "root".
 func plantGroups(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -93,7 +93,8 @@ func plantGroups(t *testing.T) string {
 // plantLeaks puts variables, inheritable descriptors and shared memory into this process.
 func plantLeaks(t *testing.T, host string) {
 	t.Helper()
-	for _, name := range []string{"AWS_SECRET_ACCESS_KEY", "BASH_ENV", "ENV", "LD_LIBRARY_PATH", "GITHUB_TOKEN", "NODE_OPTIONS", "PYTHONPATH"} {
+	for _, name := range []string{"AWS_SECRET_ACCESS_KEY", "BASH_ENV", "ENV", "LD_LIBRARY_PATH",
+		"GITHUB_TOKEN", "NODE_OPTIONS", "PYTHONPATH"} {
 		t.Setenv(name, "planted-in-the-server")
 	}
 	secret, err := os.Open(host + "/secret")
@@ -119,7 +120,7 @@ func plantLeaks(t *testing.T, host string) {
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(shm, unix.IPC_RMID, nil) })
 }
 
-// testLeavesNothing compares what the host knows of a backend before and after runs.
+// testLeavesNothing compares the host before and after runs.
 func testLeavesNothing(t *testing.T, f *fixture) {
 	run := func() {
 		f.run(t, f.script(t, "ok.sh", "echo x >/tmp/f; exit 0"))
@@ -152,7 +153,7 @@ func testLeavesNothing(t *testing.T, f *fixture) {
 		}
 	}
 	t.Setenv("TMPDIR", t.TempDir())
-	run() // what a backend makes once is no leak
+	run() // a backend may keep what it makes once
 	before := traces(t)
 	run()
 	run()
@@ -192,11 +193,13 @@ func traces(t *testing.T) map[string]int {
 	for line := range strings.Lines(string(own)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		controller := parts[1]
-		// Other servers make groups in the same place at the same time; the name tells whose one is.
-		cgroups += count(filepath.Join("/sys/fs/cgroup", controller, parts[2], "*-"+strconv.Itoa(os.Getpid())+"-*/cgroup.procs"))
+		// Other servers make groups in the same place at the same time. The name shows the server.
+		cgroups += count(filepath.Join("/sys/fs/cgroup", controller, parts[2],
+			"*-"+strconv.Itoa(os.Getpid())+"-*/cgroup.procs"))
 	}
 	return map[string]int{
 		"open descriptors": count("/proc/self/fd/*"), "mounts": strings.Count(string(mounts), "\n"),
-		"child processes": children, "cgroups": cgroups, "temporary files": count(filepath.Join(os.TempDir(), "*")),
+		"child processes": children, "cgroups": cgroups,
+		"temporary files": count(filepath.Join(os.TempDir(), "*")),
 	}
 }

@@ -9,22 +9,25 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// testCache mounts a directory that everyone may write on the host: what is in it is seen and stays as
-// it is, and what lies around it is the command's own.
+// testCache mounts a directory that everyone may write on the host: its files are visible and do not
+// change, and the directories around it belong to the command.
 func testCache(t *testing.T, f *fixture) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "made")
-	if err := errors.Join(os.WriteFile(file, []byte("before\n"), 0o666), os.Chmod(file, 0o666), os.Chmod(dir, 0o777)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("before\n"), 0o666), os.Chmod(file, 0o666),
+		os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	const at = sandbox.TmpDir + "/.cache/it/made"
 	cmd := f.script(t, "cache.sh", `cd `+at+` || exit 1
 cat made
-for harm in "echo x >made" "echo x >>made" "rm made" "mv made other" "touch more" "chmod 600 made" "ln made other" "mkdir sub"; do
+for harm in "echo x >made" "echo x >>made" "rm made" "mv made other" \
+	"touch more" "chmod 600 made" "ln made other" "mkdir sub"; do
 	if (eval "$harm") 2>/dev/null; then echo "BREACH $harm"; fi
 done
 cat made
-touch /tmp/.cache/own /tmp/.cache/it/own && rm -r /tmp/.cache/it/own || echo "the way to it is not the command's own"`)
+touch /tmp/.cache/own /tmp/.cache/it/own && rm -r /tmp/.cache/it/own ||
+	echo "the way to it is not the command's own"`)
 	cmd.Cache = sandbox.Cache{Dir: openDir(t, dir), At: at}
 	res := f.runOK(t, cmd)
 	if got := string(res.Stdout.Head); got != "before\nbefore\n" {
@@ -36,7 +39,8 @@ touch /tmp/.cache/own /tmp/.cache/it/own && rm -r /tmp/.cache/it/own || echo "th
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("in the cache's directory afterwards: %v, %v", entries, err)
 	}
-	for _, at := range []string{"", sandbox.TmpDir, sandbox.TmpDir + "/", sandbox.TmpDir + "/../skill/x", sandbox.SkillDir + "/x", "tmp/x", "/tmpx/y", sandbox.TmpDir + "/a//b"} {
+	for _, at := range []string{"", sandbox.TmpDir, sandbox.TmpDir + "/", sandbox.TmpDir + "/../skill/x",
+		sandbox.SkillDir + "/x", "tmp/x", "/tmpx/y", sandbox.TmpDir + "/a//b"} {
 		cmd.Cache.At = at
 		var u *sandbox.UnavailableError
 		if res, err := f.runner.Run(t.Context(), cmd); !errors.As(err, &u) {

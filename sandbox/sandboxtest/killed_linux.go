@@ -16,9 +16,9 @@ import (
 
 const childVar = "SANDBOXTEST_CHILD"
 
-// Killed checks that a server that is killed during a run takes everything it started with it. It
-// starts the test binary once more, with the calling test alone, as that server, and waits until it
-// has as many descendants as a run in the backend takes.
+// Killed checks that everything a server started ends when the server is killed during a run. As that
+// server it starts the test binary once more, with the calling test alone, and waits until it has as many
+// descendants as a run in the backend takes.
 func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes int) {
 	Need(t, "bash")
 	if os.Getenv(childVar) != "" {
@@ -69,7 +69,7 @@ func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes
 	}
 }
 
-// until asks again and again, for as long as a busy machine may take.
+// until asks again and again, as long as a busy machine may take.
 func until(done func() bool) bool {
 	deadline := time.After(slack)
 	for !done() {
@@ -82,7 +82,7 @@ func until(done func() bool) bool {
 	return true
 }
 
-// below are the descendants of a process, each with its number and the time it was started at.
+// below returns the descendants of a process, each with its number and the time it was started at.
 func below(pid int) []string {
 	var found []string
 	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
@@ -100,7 +100,7 @@ func below(pid int) []string {
 	return found
 }
 
-// stat is the state of a process that below found, or "" when it is gone.
+// stat returns the state of a process that below found, or "" if it is gone.
 func stat(process string) string {
 	pid, start, _ := strings.Cut(process, " ")
 	n, err := strconv.Atoi(pid)
@@ -110,13 +110,13 @@ func stat(process string) string {
 	return fields(n, 2)
 }
 
-// fields is number i of a process's stat, counted from 0.
+// fields returns field i of a process's stat, counted from 0.
 func fields(pid, i int) string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return ""
 	}
-	// The name before may have anything in it.
+	// The name before these fields may hold any character.
 	_, rest, _ := strings.Cut(string(data), ") ")
 	if f := strings.Fields(rest); len(f) > i-2 {
 		return f[i-2]
@@ -124,8 +124,8 @@ func fields(pid, i int) string {
 	return ""
 }
 
-// EndedWhileStarting checks that a run may be ended at any moment of its start: it has the outcome
-// that ended it, and nothing is left behind.
+// EndedWhileStarting checks that a run can be ended at any moment of its start: its outcome is the reason,
+// and nothing is left behind.
 func EndedWhileStarting(t *testing.T, r sandbox.Runner, runs int, step time.Duration) {
 	f := newFixture(t, r)
 	mark := marker(t)
@@ -133,12 +133,14 @@ func EndedWhileStarting(t *testing.T, r sandbox.Runner, runs int, step time.Dura
 	for i := range runs {
 		cmd.Limits.Timeout = time.Duration(i)*step + 1
 		if res, err := r.Run(t.Context(), cmd); err != nil || res.Outcome != sandbox.TimedOut {
-			t.Fatalf("Run with a limit of %v = %+v, %v, because %v", cmd.Limits.Timeout, res, err, errors.Unwrap(err))
+			t.Fatalf("Run with a limit of %v = %+v, %v, because %v", cmd.Limits.Timeout, res, err,
+				errors.Unwrap(err))
 		}
 		cmd.Limits.Timeout = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*step+1)
 		if res, err := r.Run(ctx, cmd); err != nil || res.Outcome != sandbox.Canceled {
-			t.Fatalf("Run canceled after %v = %+v, %v, because %v", time.Duration(i)*step, res, err, errors.Unwrap(err))
+			t.Fatalf("Run canceled after %v = %+v, %v, because %v", time.Duration(i)*step, res, err,
+				errors.Unwrap(err))
 		}
 		cancel()
 	}

@@ -13,15 +13,20 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// slack is what a busy machine may add to a run. Everything it is compared with lasts a minute.
+// slack is what a busy machine may add to the time of a run. What a run must not wait for lasts a minute.
 const slack = 30 * time.Second
 
 func testTime(t *testing.T, f *fixture) {
 	tests := []struct{ name, script string }{
 		{"busy.sh", "echo started; while :; do :; done"},
-		{"deaf.py", "import signal, time\nfor s in range(1, 65):\n try: signal.signal(s, signal.SIG_IGN)\n except (OSError, ValueError): pass\nprint('started', flush=True); time.sleep(60)"},
+		{"deaf.py", `import signal, time
+for s in range(1, 65):
+ try: signal.signal(s, signal.SIG_IGN)
+ except (OSError, ValueError): pass
+print('started', flush=True); time.sleep(60)`},
 		{"closed.sh", "echo started; exec >&- 2>&-; sleep 60"},
-		{"daemon.sh", "echo started; (setsid nohup sleep 60 &) ; (setsid sleep 60 >/dev/null 2>&1 </dev/null &); sleep 60"},
+		{"daemon.sh", "echo started; (setsid nohup sleep 60 &) ; " +
+			"(setsid sleep 60 >/dev/null 2>&1 </dev/null &); sleep 60"},
 		{"stopped.sh", "echo started; kill -STOP $$"},
 	}
 	for _, tt := range tests {
@@ -46,7 +51,8 @@ func testTime(t *testing.T, f *fixture) {
 	t.Run("daemon outlives exit", func(t *testing.T) {
 		mark := marker(t)
 		begin := time.Now()
-		f.runOK(t, f.script(t, "left.sh", `(setsid nohup sh -c 'while :; do sleep 1; done' "$1" &); (setsid sleep 60 &); exit 0`, mark))
+		left := `(setsid nohup sh -c 'while :; do sleep 1; done' "$1" &); (setsid sleep 60 &); exit 0`
+		f.runOK(t, f.script(t, "left.sh", left, mark))
 		if d := time.Since(begin); d > slack {
 			t.Errorf("took %v", d)
 		}
@@ -88,7 +94,8 @@ func noProcess(t *testing.T, mark string) {
 }
 
 func testMemory(t *testing.T, f *fixture) {
-	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets", "tables", "tmpfs", "processes",
+	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets",
+		"tables", "tmpfs", "processes",
 		"zapped", "unmapped", "named", "devzero", "leader", "mappings"} {
 		t.Run(how, func(t *testing.T) {
 			if how == "devzero" {
@@ -111,7 +118,8 @@ func testMemory(t *testing.T, f *fixture) {
 			// A kernel of the guest's own makes tables too slowly to have many in that time.
 			slow := f.has(OwnKernel) && how == "tables" && res.Outcome == sandbox.TimedOut
 			if res.Outcome != sandbox.MemoryLimit && !refused && !slow {
-				t.Errorf("= %s, exit %d, signal %q; want memory_limit or a refusal", res.Outcome, res.ExitCode, res.Signal)
+				t.Errorf("= %s, exit %d, signal %q; want memory_limit or a refusal", res.Outcome,
+					res.ExitCode, res.Signal)
 			}
 		})
 	}
@@ -150,7 +158,8 @@ func testProcesses(t *testing.T, f *fixture) {
 		}()
 	}
 	for range cap(results) {
-		if res := <-results; res != nil && (res.Outcome != sandbox.Exited || string(res.Stdout.Head) != "done\n") {
+		if res := <-results; res != nil && (res.Outcome != sandbox.Exited ||
+			string(res.Stdout.Head) != "done\n") {
 			t.Errorf("= %s, %q, %q", res.Outcome, res.Stdout.Head, res.Stderr.Head)
 		}
 	}
@@ -164,8 +173,8 @@ func testProcesses(t *testing.T, f *fixture) {
 	}
 }
 
-// testProcessLimitIsTold checks that a command that comes to grief over the limit, however soon, has it
-// for an outcome, and one that bears it has not.
+// testProcessLimitIsTold checks that a command that fails because of the limit, however soon, has outcome
+// pids_limit, and that one that copes with it has not.
 func (f *fixture) testProcessLimitIsTold(t *testing.T) {
 	if f.has(NoProcessLimit) || f.has(UncountedProcesses) {
 		return
@@ -194,7 +203,8 @@ except RuntimeError: os._exit(3)
 		cmd := f.script(t, tt.name, tt.text, tt.arg)
 		cmd.Limits.PIDs = 16
 		if res := f.run(t, cmd); res.Outcome != tt.want {
-			t.Errorf("%s = %s, exit %d, %q, want %s", tt.name, res.Outcome, res.ExitCode, res.Stderr.Head, tt.want)
+			t.Errorf("%s = %s, exit %d, %q, want %s", tt.name, res.Outcome, res.ExitCode, res.Stderr.Head,
+				tt.want)
 		}
 	}
 }
@@ -204,7 +214,7 @@ func (f *fixture) testProcessLimitIsClose(t *testing.T) {
 	if f.has(NoProcessLimit) {
 		return
 	}
-	const limit, more = 24, 10 // more: what a backend leaves for its own may be the command's to use
+	const limit, more = 24, 10 // the command may use the room that a backend leaves for its own processes
 	cmd := f.script(t, "count.py", `
 import os, time
 n = 1
@@ -216,8 +226,10 @@ except OSError: print(n, flush=True)
 `)
 	cmd.Limits.PIDs = limit
 	res := f.runOK(t, cmd)
-	if n, err := strconv.Atoi(strings.TrimSpace(string(res.Stdout.Head))); err != nil || n < limit || n > limit+more {
-		t.Errorf("with a limit of %d there were %q processes, want at most %d", limit, res.Stdout.Head, limit+more)
+	if n, err := strconv.Atoi(strings.TrimSpace(string(res.Stdout.Head))); err != nil || n < limit ||
+		n > limit+more {
+		t.Errorf("with a limit of %d there were %q processes, want at most %d", limit, res.Stdout.Head,
+			limit+more)
 	}
 }
 
@@ -251,7 +263,7 @@ print("done")
 	usual.Argv = append(usual.Argv[:len(usual.Argv)-1:len(usual.Argv)-1], "256")
 	f.attack(t, &usual)
 
-	// The signal of that limit says nothing without the time.
+	// The signal of that limit proves nothing without the time: a command may send it to itself.
 	sent := f.run(t, f.script(t, "sent.sh", "kill -XCPU $$"))
 	if sent.Outcome != sandbox.Signaled || sent.Signal != "SIGXCPU" {
 		t.Errorf("SIGXCPU of its own = %s, signal %q", sent.Outcome, sent.Signal)
@@ -264,7 +276,8 @@ print("done")
 		res := f.run(t, busy)
 		ended := res.Outcome == sandbox.TimedOut || res.Outcome == sandbox.Signaled && res.Signal == "SIGKILL"
 		if !ended || string(res.Stdout.Head) != "started\n" || time.Since(begin) >= busy.Limits.Timeout {
-			t.Errorf("%s with a second of processor time = %s, signal %q, exit %d after %v", script, res.Outcome, res.Signal, res.ExitCode, time.Since(begin))
+			t.Errorf("%s with a second of processor time = %s, signal %q, exit %d after %v", script,
+				res.Outcome, res.Signal, res.ExitCode, time.Since(begin))
 		}
 	}
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// RequireVar is the environment variable that, when it is "1", makes [Need] fail instead of skip
-// when the sandbox itself could not be tested; an interpreter that is not installed still skips.
+// RequireVar is the environment variable that, set to "1", makes [Need] fail instead of skip if the sandbox
+// itself could not be tested. A missing interpreter still skips.
 const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
 
 // Need skips the test, naming what is missing, unless this machine has every capability:
@@ -17,7 +17,7 @@ const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
 //	userns         this process may make a user namespace
 //	root           the process is root
 //	memory-cgroup  root may make cgroups with a memory controller
-//	landlock       the kernel has it, of version 2 or later
+//	landlock       the kernel has Landlock of version 2 or later
 //	bash, sh, python3, node, deno   the interpreter is in PATH
 //
 // An unknown capability fails the test.

@@ -21,14 +21,16 @@ func probeSystem(capability string) error {
 		}
 		return cmd.Run()
 	case "memory-cgroup":
-		for _, p := range []string{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/cgroup.controllers"} {
+		for _, p := range []string{"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+			"/sys/fs/cgroup/cgroup.controllers"} {
 			if _, err := os.Stat(p); err == nil && os.Geteuid() == 0 {
 				return nil
 			}
 		}
 		return errors.New("no cgroup hierarchy that this process may write")
 	case "landlock":
-		version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+		version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
+			unix.LANDLOCK_CREATE_RULESET_VERSION)
 		if errno != 0 || version < 2 {
 			return fmt.Errorf("version %d: %v", version, errno)
 		}

@@ -61,7 +61,8 @@ func testResults(t *testing.T, f *fixture) {
 
 func testConcurrent(t *testing.T, f *fixture) {
 	const runs = 8
-	cmd := f.script(t, "alone.sh", `[ -e /tmp/left ] && echo BREACH former run; echo $1 >/tmp/left; sleep 0.2; cat /tmp/left; ls -d /proc/[0-9]* | wc -l`)
+	cmd := f.script(t, "alone.sh", `[ -e /tmp/left ] && echo BREACH former run
+echo $1 >/tmp/left; sleep 0.2; cat /tmp/left; ls -d /proc/[0-9]* | wc -l`)
 	got := make(chan error, runs)
 	for i := range runs {
 		c := *cmd
@@ -83,19 +84,23 @@ func testConcurrent(t *testing.T, f *fixture) {
 
 func testCwd(t *testing.T, f *fixture) {
 	ws := t.TempDir()
-	mkTree(t, ws, map[string]string{"sub/f": "x", "to-usr": "-> /usr", "to-sub": "-> sub", "to-nowhere": "-> /nowhere", "up": "-> ../../.."})
+	mkTree(t, ws, map[string]string{"sub/f": "x", "to-usr": "-> /usr", "to-sub": "-> sub",
+		"to-nowhere": "-> /nowhere", "up": "-> ../../.."})
 	tests := []struct {
 		cwd  string
 		ws   bool
 		want string // "" is a CwdError
 	}{
-		{"", false, "/tmp"}, {"", true, "/workspace"}, {".", true, "/workspace"}, {"sub", true, "/workspace/sub"},
-		{"sub/../sub", true, "/workspace/sub"}, {"/workspace/sub", true, "/workspace/sub"}, {"to-sub", true, "/workspace/sub"},
+		{"", false, "/tmp"}, {"", true, "/workspace"}, {".", true, "/workspace"},
+		{"sub", true, "/workspace/sub"},
+		{"sub/../sub", true, "/workspace/sub"}, {"/workspace/sub", true, "/workspace/sub"},
+		{"to-sub", true, "/workspace/sub"},
 		{"/skill/scripts", false, "/skill/scripts"}, {"/tmp", true, "/tmp"}, {"../skill", true, "/skill"},
 		{"..", true, ""}, {"/", true, ""}, {"/usr", true, ""}, {"to-usr", true, ""}, {"to-nowhere", true, ""},
 		{"sub/f", true, ""}, {"missing", true, ""}, {"/workspace", false, ""}, {"/proc/self/cwd", true, ""},
 		{"/proc/self/root", true, ""}, {"/proc/1/root", true, ""}, {"/dev/shm", true, ""}, {"/out", true, ""},
-		{"/dev/fd/0", true, ""}, {"sub\x00x", true, ""}, {"/tmpx", true, ""}, {"/skill/../usr", true, ""}, {"up", true, ""},
+		{"/dev/fd/0", true, ""}, {"sub\x00x", true, ""}, {"/tmpx", true, ""}, {"/skill/../usr", true, ""},
+		{"up", true, ""},
 		{strings.Repeat("a/", 3000), true, ""},
 	}
 	for _, tt := range tests {
@@ -137,7 +142,8 @@ for l in open("/proc/self/environ", "rb").read().split(b"\0")[:-1]: print(l.deco
 
 func testStdin(t *testing.T, f *fixture) {
 	cmd := f.script(t, "stdin.sh", "cat")
-	for _, in := range [][]byte{nil, {}, []byte("text\x00\xff"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16)} {
+	for _, in := range [][]byte{nil, {}, []byte("text\x00\xff"),
+		bytes.Repeat([]byte("0123456789abcdef"), 1<<16)} {
 		cmd.Stdin = in
 		cmd.Limits.Output = 2 << 20
 		if res := f.runOK(t, cmd); !bytes.Equal(res.Stdout.Head, in) {
@@ -161,7 +167,8 @@ func testOutput(t *testing.T, f *fixture) {
 	if n := len(s.Head) + len(s.Tail); n > 10000 || n < 9900 {
 		t.Errorf("kept %d bytes of 10000", n)
 	}
-	if !strings.HasPrefix(text, string(s.Head)) || !strings.HasSuffix(text, string(s.Tail)) || !utf8.Valid(s.Head) || !utf8.Valid(s.Tail) {
+	if !strings.HasPrefix(text, string(s.Head)) || !strings.HasSuffix(text, string(s.Tail)) ||
+		!utf8.Valid(s.Head) || !utf8.Valid(s.Tail) {
 		t.Errorf("head %.20q…, tail …%q", s.Head, s.Tail[max(0, len(s.Tail)-20):])
 	}
 
@@ -174,7 +181,8 @@ func testOutput(t *testing.T, f *fixture) {
 	cmd = f.script(t, "flood.sh", "echo FIRST >&2; yes >&2")
 	cmd.Limits.Output = 10000
 	res := f.run(t, cmd)
-	if res.Outcome != sandbox.OutputLimit || !strings.HasPrefix(string(res.Stderr.Head), "FIRST") || res.Stderr.Total < 640000 || res.Stderr.Total > 4<<20 {
+	if res.Outcome != sandbox.OutputLimit || !strings.HasPrefix(string(res.Stderr.Head), "FIRST") ||
+		res.Stderr.Total < 640000 || res.Stderr.Total > 4<<20 {
 		t.Errorf("flood = %s with %d bytes", res.Outcome, res.Stderr.Total)
 	}
 
@@ -191,8 +199,10 @@ os.chdir("/out")
 open("b", "w").write("two"); os.makedirs("d/e"); open("d/e/c", "wb").write(b"\x00"); open("a", "w")
 os.symlink("/etc/passwd", "link"); os.symlink("/usr", "dirlink"); os.mkfifo("pipe")
 `))
-	want := []sandbox.OutFile{{Name: "a", Data: []byte{}}, {Name: "b", Data: []byte("two")}, {Name: "d/e/c", Data: []byte{0}}}
-	if diff := cmp.Diff(want, res.Out, cmp.Transformer("bytes", func(b []byte) string { return string(b) })); diff != "" {
+	want := []sandbox.OutFile{{Name: "a", Data: []byte{}}, {Name: "b", Data: []byte("two")},
+		{Name: "d/e/c", Data: []byte{0}}}
+	if diff := cmp.Diff(want, res.Out, cmp.Transformer("bytes",
+		func(b []byte) string { return string(b) })); diff != "" {
 		t.Errorf("Out (-want +got):\n%s", diff)
 	}
 	if res.OutSkips != 3 {

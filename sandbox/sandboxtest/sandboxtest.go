@@ -1,28 +1,5 @@
-// Package sandboxtest is the suite every backend of package sandbox must pass, with real
+// Package sandboxtest is the suite that every backend of package sandbox must pass, with real
 // interpreters and real attacks.
-//
-// [Run] holds a backend to what [sandbox.Runner] promises: results for everything a command
-// does, no sight of the host's files, processes, sockets, descriptors and variables, no lasting
-// write, no privilege, bounded time, memory, processes and output, and nothing left behind. Its
-// attack scripts print BREACH for whatever they achieve, so an attack that the suite does not
-// know is not looked for.
-//
-// # Results
-//
-// A second table of attacks, and of ordinary scripts that must not be hindered, goes through the whole
-// server: the scripts and tool calls in e2e/testdata/sandbox-cases, which `make sandbox-cases` runs. On
-// Debian 12 with a kernel of version 6.18, of its 66 scripts held
-//
-//	           server of root   server of an ordinary user
-//	native     66 of 66         65 of 65
-//	bwrap      66 of 66         64 of 64
-//	runsc      66 of 66         64 of 64
-//
-// and of its 26 calls all on native and bwrap, and 24 on runsc: two look for the run's processes, which the
-// host does not see there. What an ordinary user's server could not try is S085, that a script
-// has not the rights of the server's user, and under bwrap and runsc S023, which takes a staged workspace.
-// Without a sandbox all 30 attacks that have a control succeed as root, and 26 as an ordinary user, to
-// whom the others are closed anyway: S008, S081, S082 and S084.
 //
 //	func TestMain(m *testing.M) { native.MaybeHelper(); os.Exit(m.Run()) }
 //
@@ -30,6 +7,28 @@
 //		sandboxtest.Need(t, "userns", "python3")
 //		sandboxtest.Run(t, func(t *testing.T) sandbox.Runner { return native.New(nil) })
 //	}
+//
+// [Run] checks what [sandbox.Runner] promises: results for everything that a command does, no access to
+// the host's files, processes, sockets, descriptors and variables, no lasting write, no privilege, bounded
+// time, memory, processes and output, and nothing left behind. Its attack scripts print BREACH for
+// whatever they achieve: attacks that the suite does not know are not tried.
+//
+// # Results
+//
+// A second table of attacks, and of ordinary scripts that must work, goes through the whole server: the
+// scripts and tool calls in e2e/testdata/sandbox-cases, which `make sandbox-cases` runs. On Debian 12 with
+// a kernel of version 6.18, these of its 66 scripts passed:
+//
+//	           server of root   server of an ordinary user
+//	native     66 of 66         65 of 65
+//	bwrap      66 of 66         64 of 64
+//	runsc      66 of 66         64 of 64
+//
+// Its 26 calls passed on native and bwrap, and 24 on runsc: two look for the run's processes, which the
+// host does not see there. An ordinary user's server could not try S085, which checks that a script lacks
+// the rights of the server's user, and with bwrap and runsc not S023, which takes a staged workspace.
+// Without a sandbox all 30 attacks that have a control succeed as root, and 26 as an ordinary user, who
+// cannot do S008, S081, S082 and S084 anyway.
 package sandboxtest
 
 import (
@@ -51,11 +50,11 @@ var scripts embed.FS
 
 const treeText = "the tree's own bytes\n"
 
-// Run holds the runners that newRunner returns to the suite. It plants variables, descriptors,
-// sockets and processes in the calling process while it runs, and needs Linux.
+// Run runs the suite on runners that newRunner returns. While it runs, it plants variables, descriptors,
+// sockets and processes in the calling process. It needs Linux.
 //
-// What differs names the points that a backend's package comment excepts; everything else holds for
-// every backend.
+// The points in which a backend's package comment makes an exception are given as differs; everything else
+// applies to every backend.
 func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...Difference) {
 	groups := []struct {
 		name string
@@ -99,7 +98,7 @@ type fixture struct {
 	differs []Difference
 }
 
-// A Difference is a point in which a backend keeps less than the others, and says so.
+// A Difference is a point in which a backend documents that it keeps less than the others.
 type Difference string
 
 // The differences.
@@ -107,18 +106,18 @@ const (
 	WritableDevices Difference = "devices"   // the five devices are mounted writable
 	NoStaging       Difference = "staging"   // a staged workspace is refused
 	NoWriting       Difference = "writing"   // a workspace that is not read-only is refused
-	NoInodeLimit    Difference = "inodes"    // files are bounded by the bytes they take alone
+	NoInodeLimit    Difference = "inodes"    // files are bounded only by the bytes they take
 	OwnKernel       Difference = "kernel"    // the command's kernel is not the host's: /proc shows its own
 	NoProcessLimit  Difference = "processes" // processes and threads are bounded by memory alone
 
-	// UncountedProcesses is a limit on processes of which nobody knows for sure that it was reached.
+	// UncountedProcesses is a limit on processes without a count of refusals.
 	UncountedProcesses Difference = "uncounted"
 )
 
 // has reports whether a backend differs in d.
 func (f *fixture) has(d Difference) bool { return slices.Contains(f.differs, d) }
 
-// tolerated are the differences as a script reads them.
+// tolerated returns the differences in the form that scripts read.
 func (f *fixture) tolerated() string {
 	var l []string
 	for _, d := range f.differs {
@@ -127,7 +126,7 @@ func (f *fixture) tolerated() string {
 	return strings.Join(l, ",")
 }
 
-// modes are the workspaces that a backend does not refuse.
+// modes returns the modes of workspaces that a backend does not refuse.
 func (f *fixture) modes() []sandbox.WorkspaceMode {
 	switch {
 	case f.has(NoWriting):
@@ -138,7 +137,7 @@ func (f *fixture) modes() []sandbox.WorkspaceMode {
 	return []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
 }
 
-// needStaging checks, for a backend that has none, that it refuses instead of running with less.
+// needStaging checks that a backend without staging refuses instead of running with less, and then skips.
 func (f *fixture) needStaging(t *testing.T) {
 	t.Helper()
 	if !f.has(NoStaging) && !f.has(NoWriting) {
@@ -253,7 +252,7 @@ func (f *fixture) runOK(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 func (f *fixture) attack(t *testing.T, cmd *sandbox.Cmd) {
 	t.Helper()
 	if f.has(OwnKernel) {
-		cmd.Limits.Timeout *= 4 // starting a process takes it a hundred times as long
+		cmd.Limits.Timeout *= 4 // starting a process takes a hundred times as long there
 	}
 	res := f.runOK(t, cmd)
 	if !strings.HasSuffix(string(res.Stdout.Head), "done\n") {
@@ -261,7 +260,7 @@ func (f *fixture) attack(t *testing.T, cmd *sandbox.Cmd) {
 	}
 }
 
-// breaches are the lines by which an attack says what it achieved.
+// breaches returns the lines in which an attack reports what it achieved.
 func breaches(res *sandbox.Result) []string {
 	var l []string
 	for _, s := range [][]byte{res.Stdout.Head, res.Stdout.Tail, res.Stderr.Head} {

@@ -30,7 +30,7 @@ func testStagedGuards(t *testing.T, f *fixture) {
 	t.Run("sticky", func(t *testing.T) { stagedSticky(t, f) })
 }
 
-// staged runs a script over a workspace and checks that what is said of the workspace is so.
+// staged runs a script over a workspace and checks that the files that are reported as written are there.
 func (f *fixture) staged(t *testing.T, ws, script string) *sandbox.Result {
 	t.Helper()
 	cmd := f.script(t, "staged.sh", script+"\necho done\n")
@@ -61,7 +61,7 @@ func refusals(res *sandbox.Result) map[string]string {
 	return refused
 }
 
-// stagedOwners moves files of another's that the command cannot read.
+// stagedOwners moves files of another user that the command cannot read.
 func stagedOwners(t *testing.T, f *fixture) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability root: files of several users")
@@ -75,16 +75,20 @@ func stagedOwners(t *testing.T, f *fixture) {
 	}
 	script := `cd /workspace
 for f in private .env moved env; do cat $f 2>/dev/null | grep -q TOP && echo "BREACH $f can be read"; done
-[ -e private ] && { mv private moved; mv .env env; ln public linked 2>/dev/null; mv public open; echo x >made; }
+[ -e private ] && {
+	mv private moved; mv .env env; ln public linked 2>/dev/null; mv public open; echo x >made
+}
 true`
 	res := f.staged(t, ws, script)
 	f.staged(t, ws, script)
 	for _, w := range res.Writes {
-		if told := w.Digest != ""; w.Op == "write" && told != (w.Path == "made" || w.Path == "open" || w.Path == "linked") {
+		if told := w.Digest != ""; w.Op == "write" &&
+			told != (w.Path == "made" || w.Path == "open" || w.Path == "linked") {
 			t.Errorf("%+v has a digest: %v", w, told)
 		}
 	}
-	for name, want := range map[string]string{"moved": "0 -rw-------", "env": "0 -rw-------", "open": "0 -rw-r--r--", "made": "54321 -rw-r--r--"} {
+	for name, want := range map[string]string{"moved": "0 -rw-------", "env": "0 -rw-------",
+		"open": "0 -rw-r--r--", "made": "54321 -rw-r--r--"} {
 		info, err := os.Lstat(filepath.Join(ws, name))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -96,7 +100,7 @@ true`
 	}
 }
 
-// stagedMarks sets by hand what an overlay marks replaced directories with.
+// stagedMarks sets the marks by hand that an overlay gives replaced directories.
 func stagedMarks(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	mkTree(t, ws, map[string]string{"d/keep/x": "x", "d/file": "x", "top": "x"})
@@ -121,19 +125,22 @@ print("done")
 // stagedMounts deletes and writes where other file systems are mounted, which the command did not see.
 func stagedMounts(t *testing.T, f *fixture) {
 	if os.Geteuid() != 0 {
-		// No overlay can be made above it, which nobody would guess.
+		// The kernel makes no overlay above it, and its own error would not say why.
 		cmd := f.script(t, "unmade.sh", "echo BREACH")
 		cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, "/")}
 		_, err := f.runner.Run(t.Context(), cmd)
-		if u, ok := errors.AsType[*sandbox.UnavailableError](err); !ok || !strings.HasPrefix(u.Reason, "a file system is mounted inside the workspace, at ") {
+		if u, ok := errors.AsType[*sandbox.UnavailableError](err); !ok ||
+			!strings.HasPrefix(u.Reason, "a file system is mounted inside the workspace, at ") {
 			t.Errorf("Run with a workspace that others are mounted in = %v", err)
 		}
 		t.Skip("missing capability root: mounts")
 	}
 	ws, elsewhere := t.TempDir(), t.TempDir()
-	mkTree(t, ws, map[string]string{"gone/on/covered": "x", "bound/covered": "x", "written/covered": "x", "file": "covered", "plain/x": "x"})
+	mkTree(t, ws, map[string]string{"gone/on/covered": "x", "bound/covered": "x", "written/covered": "x",
+		"file": "covered", "plain/x": "x"})
 	mkTree(t, elsewhere, map[string]string{"important/deep/x": "x", "file": "important"})
-	mounts := [][3]string{{"tmpfs", "gone/on", "tmpfs"}, {elsewhere, "bound", ""}, {elsewhere, "written", ""}, {elsewhere + "/file", "file", ""}}
+	mounts := [][3]string{{"tmpfs", "gone/on", "tmpfs"}, {elsewhere, "bound", ""}, {elsewhere, "written", ""},
+		{elsewhere + "/file", "file", ""}}
 	for _, m := range mounts {
 		at, flags := filepath.Join(ws, m[1]), uintptr(0)
 		if m[2] == "" {
@@ -146,7 +153,8 @@ func stagedMounts(t *testing.T, f *fixture) {
 	}
 	mkTree(t, filepath.Join(ws, "gone/on"), map[string]string{"important": "x"})
 	before := readTree(t, ws)
-	res := f.staged(t, ws, "cd /workspace; rm -rf gone bound plain; mkdir bound; echo evil >bound/file; echo evil >written/file; mkdir written/made; echo evil >file")
+	res := f.staged(t, ws, "cd /workspace; rm -rf gone bound plain; mkdir bound; echo evil >bound/file; "+
+		"echo evil >written/file; mkdir written/made; echo evil >file")
 	delete(before, "plain/")
 	delete(before, "plain/x")
 	after := readTree(t, ws)
@@ -166,17 +174,20 @@ func stagedMounts(t *testing.T, f *fixture) {
 	}
 }
 
-// stagedRepositories puts settings of git's together that a program of the host would run, by replacing
-// a repository and by two runs each of which leaves a harmless half.
+// stagedRepositories tries to leave settings of git that the host would obey, by replacing a repository
+// and by two runs each of which leaves a harmless half.
 func stagedRepositories(t *testing.T, f *fixture) {
 	ws := t.TempDir()
-	repository := map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "", "refs/x": "", "hooks/x": ""}
+	repository := map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "",
+		"refs/x": "", "hooks/x": ""}
 	for name, text := range repository {
-		mkTree(t, ws, map[string]string{"bare/" + name: text, "nested/bare/" + name: text, "deleted/" + name: text, "empty/x": ""})
+		mkTree(t, ws, map[string]string{"bare/" + name: text, "nested/bare/" + name: text,
+			"deleted/" + name: text, "empty/x": ""})
 	}
 	before := readTree(t, ws)
 	make := func(dir string) string {
-		return "mkdir -p " + dir + "/objects " + dir + "/refs; echo evil >" + dir + "/config; echo x >" + dir + "/objects/x; echo x >" + dir + "/refs/x; "
+		return "mkdir -p " + dir + "/objects " + dir + "/refs; echo evil >" + dir + "/config; echo x >" +
+			dir + "/objects/x; echo x >" + dir + "/refs/x; "
 	}
 	f.staged(t, ws, "cd /workspace; rm -rf bare nested deleted; "+make("bare")+make("nested/bare"))
 	after := readTree(t, ws)
@@ -186,7 +197,8 @@ func stagedRepositories(t *testing.T, f *fixture) {
 		}
 	}
 	var runs sync.WaitGroup
-	for _, script := range []string{make("both"), "mkdir -p both; for i in {1..200}; do echo >both/A$i; done; echo ref: refs/heads/main >both/HEAD"} {
+	for _, script := range []string{make("both"),
+		"mkdir -p both; for i in {1..200}; do echo >both/A$i; done; echo ref: refs/heads/main >both/HEAD"} {
 		cmd := f.script(t, fmt.Sprintf("half%d.sh", len(script)), "cd /workspace; "+script)
 		cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, ws)}
 		cmd.Limits.Timeout = time.Minute
@@ -207,7 +219,8 @@ func stagedRepositories(t *testing.T, f *fixture) {
 // stagedUpdates changes the workspace while the command does.
 func stagedUpdates(t *testing.T, f *fixture) {
 	ws := t.TempDir()
-	mkTree(t, ws, map[string]string{"notes": "", "gone/notes": "", "gone/other": "", "replaced/notes": "", "same": "x"})
+	mkTree(t, ws, map[string]string{"notes": "", "gone/notes": "", "gone/other": "", "replaced/notes": "",
+		"same": "x"})
 	stop, written := make(chan struct{}), make(chan string)
 	go func() { // as somebody at an editor
 		text := ""
@@ -228,9 +241,10 @@ func stagedUpdates(t *testing.T, f *fixture) {
 	}()
 	await := `had=$(wc -c <notes); until [ "$(wc -c <notes)" != "$had" ]; do :; done; `
 	if f.has(OwnKernel) {
-		await = "" // it need not see what changes outside, and is never that fast
+		await = "" // it may not see changes outside, and is never that fast
 	}
-	res := f.staged(t, ws, "cd /workspace; "+await+"echo evil >>notes; rm -rf gone replaced; mkdir replaced; echo new >replaced/new; echo x >same")
+	res := f.staged(t, ws, "cd /workspace; "+await+
+		"echo evil >>notes; rm -rf gone replaced; mkdir replaced; echo new >replaced/new; echo x >same")
 	close(stop)
 	want := <-written
 	for _, name := range []string{"notes", "gone/notes", "replaced/notes"} {
@@ -249,7 +263,7 @@ func stagedUpdates(t *testing.T, f *fixture) {
 	}
 }
 
-// stagedMany makes more changes than are applied. Each that is made is told.
+// stagedMany makes more changes than are applied. Each that is applied is reported.
 func stagedMany(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	const n = 4500
@@ -286,8 +300,8 @@ print("done")
 	}
 }
 
-// stagedLinks deletes and changes files by one of their names: taking the other away changes a file too,
-// but nobody else did it.
+// stagedLinks deletes and changes files by one of their names. Taking another name away changes a file too,
+// but it is not a change by somebody else.
 func stagedLinks(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	mkTree(t, ws, map[string]string{"target/foo": "x", "target/deps/bar": "", "a": "one\n"})
@@ -308,7 +322,7 @@ func stagedLinks(t *testing.T, f *fixture) {
 	}
 }
 
-// stagedSticky deletes another's file from a directory in which only owners may.
+// stagedSticky deletes another user's file from a directory in which only owners may delete.
 func stagedSticky(t *testing.T, f *fixture) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability: root, for a file of somebody else's")

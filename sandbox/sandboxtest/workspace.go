@@ -94,7 +94,8 @@ func testWorkspace(t *testing.T, f *fixture) {
 			if diff := cmp.Diff(before, readTree(t, host)); diff != "" {
 				t.Errorf("the host changed (-before +after):\n%s", diff)
 			}
-			write := f.script(t, "write.sh", "echo x >new; echo y >inside; chmod 4777 inside; mkdir d; echo done")
+			write := f.script(t, "write.sh",
+				"echo x >new; echo y >inside; chmod 4777 inside; mkdir d; echo done")
 			write.Workspace = cmd.Workspace
 			f.runOK(t, write)
 			got := readTree(t, ws)
@@ -105,7 +106,8 @@ func testWorkspace(t *testing.T, f *fixture) {
 			if got["new"] != wantNew || got["inside"] != wantInside {
 				t.Errorf("new, inside = %q, %q", got["new"], got["inside"])
 			}
-			if info, err := os.Stat(filepath.Join(ws, "inside")); err != nil || info.Mode()&os.ModeSetuid != 0 {
+			if info, err := os.Stat(filepath.Join(ws, "inside")); err != nil ||
+				info.Mode()&os.ModeSetuid != 0 {
 				t.Errorf("inside has mode %v, %v", info.Mode(), err)
 			}
 		})
@@ -119,18 +121,21 @@ func testStaged(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	mkTree(t, ws, map[string]string{
 		".git/HEAD": "ref", ".git/config": "[core]", "sub/.git/config": "[core]", "keep/.git/HEAD": "ref",
-		"changed": "first\n", "gone": "x", "gone-dir/a/b": "x", "replaced/a": "x", "same": "same", "guarded/skills/SKILL.md": "s",
+		"changed": "first\n", "gone": "x", "gone-dir/a/b": "x", "replaced/a": "x", "same": "same",
+		"guarded/skills/SKILL.md": "s",
 	})
 	want := readTree(t, ws)
 	cmd := f.command(t, "persist.sh")
-	cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, ws), Protected: []string{"guarded/skills"}}
+	cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, ws),
+		Protected: []string{"guarded/skills"}}
 	res := f.runOK(t, cmd)
 
 	for _, name := range []string{"gone", "gone-dir/", "gone-dir/a/", "gone-dir/a/b", "replaced/a"} {
 		delete(want, name)
 	}
 	for name, text := range map[string]string{
-		"changed": "first\nmore\n", "fresh": "new\n", "dir/": "", "dir/below/": "", "dir/below/file": "deep\n", "replaced/b": "other\n",
+		"changed": "first\nmore\n", "fresh": "new\n", "dir/": "", "dir/below/": "",
+		"dir/below/file": "deep\n", "replaced/b": "other\n",
 	} {
 		want[name] = text
 	}
@@ -152,13 +157,14 @@ func testStaged(t *testing.T, f *fixture) {
 		failed.Limits.Timeout *= 10
 		res = f.run(t, failed)
 	}
-	if _, err := os.Stat(filepath.Join(ws, "never")); err == nil || len(res.Writes) != 1 || res.Writes[0].Refused == "" {
+	if _, err := os.Stat(filepath.Join(ws, "never")); err == nil || len(res.Writes) != 1 ||
+		res.Writes[0].Refused == "" {
 		t.Errorf("writes of a run that was ended = %+v", res.Writes)
 	}
 }
 
-// testStagedBounded leaves changes whose record, copy or digest would take the server far more
-// than the script spent on them.
+// testStagedBounded leaves changes whose record, copy or digest would cost the server far more than the
+// script.
 func testStagedBounded(t *testing.T, f *fixture) {
 	f.needStaging(t)
 	cmd := f.script(t, "costly.py", `
@@ -205,7 +211,8 @@ func checkWrites(t *testing.T, f *fixture, writes []sandbox.Write) {
 			t.Errorf("write without digest: %+v", w)
 		}
 	}
-	for path, op := range map[string]string{"changed": "write", "fresh": "write", "dir": "mkdir", "gone": "delete", "gone-dir": "delete"} {
+	for path, op := range map[string]string{"changed": "write", "fresh": "write", "dir": "mkdir",
+		"gone": "delete", "gone-dir": "delete"} {
 		if applied[path] != op {
 			t.Errorf("%s: applied as %q, want %q", path, applied[path], op)
 		}

@@ -48,7 +48,9 @@ type applier struct {
 // Apply carries the changes of a layer over to its workspace, and returns what became of each: it is
 // applied and on disk, or refused. What is left when ctx or the layer's Timeout ends is refused.
 func Apply(ctx context.Context, l *Layer) []sandbox.Write {
-	failed := func(why string) []sandbox.Write { return []sandbox.Write{{Path: ".", Op: "write", Refused: why}} }
+	failed := func(why string) []sandbox.Write {
+		return []sandbox.Write{{Path: ".", Op: "write", Refused: why}}
+	}
 	from, err := openDir(l.Upper)
 	if err != nil {
 		return failed(reason(errUnreadDir))
@@ -125,8 +127,11 @@ func (a *applier) refuse(p string) error {
 		return errPrint
 	case isProtected(name):
 		return errName
-	case slices.ContainsFunc(a.protected, func(q string) bool { return p == q || strings.HasPrefix(p, q+"/") }):
-		return errPath
+	}
+	for _, q := range a.protected {
+		if p == q || strings.HasPrefix(p, q+"/") {
+			return errPath
+		}
 	}
 	return nil
 }
@@ -243,8 +248,9 @@ func (a *applier) checkSame(from, to *dir, replaced bool) error {
 		return nil
 	}
 	// The command may have changed the mode of its own directories, and nothing else.
-	same := from.Uid == to.Uid && from.Gid == to.Gid && (int(from.Uid) == a.UID || from.permissions() == to.permissions())
-	// A directory that the command made anew tells nothing of the one that was there.
+	same := from.Uid == to.Uid && from.Gid == to.Gid &&
+		(int(from.Uid) == a.UID || from.permissions() == to.permissions())
+	// A directory that the command made anew shows nothing of the one that was there.
 	if replaced && to.changedSince(a.Began) || !replaced && !same {
 		return errChanged
 	}
@@ -289,7 +295,7 @@ func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 
 // lock keeps others from applying changes to the same directory until it is closed: each of two runs
 // may leave a harmless half of what both together must not make. Other servers know of the lock too,
-// and so do those of a workspace inside this one. File systems without locks are used without.
+// and servers with a workspace inside this one. File systems without locks are used without them.
 func (a *applier) lock(d *dir) error {
 	if a.Outcome != sandbox.Exited {
 		return nil // nothing is applied

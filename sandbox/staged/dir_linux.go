@@ -142,7 +142,7 @@ func (e *entry) isRegular() bool { return e.Mode&unix.S_IFMT == unix.S_IFREG }
 
 func (e *entry) isLink() bool { return e.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// isWhiteout reports whether an entry of the layer stands for a deletion.
+// isWhiteout reports whether an entry of the layer means a deletion.
 func (e *entry) isWhiteout() bool {
 	return e.Mode&unix.S_IFMT == unix.S_IFCHR && e.Rdev_major == 0 && e.Rdev_minor == 0
 }
@@ -183,12 +183,13 @@ const (
 	errLarge      = refusal("all changes together are too large")
 	errLate       = refusal("applying took longer than the run may take")
 	errCancel     = refusal("the run was cancelled before this was applied")
-	errLocked     = refusal("another run's changes are being applied there, or something else has locked the directory")
-	errMode       = refusal("a directory that was there keeps its mode")
-	errOwner      = refusal("the file that it replaces belongs to another user or group")
-	errMoved      = refusal("it may be what was moved to where a change was refused")
-	errUnread     = refusal("the change cannot be read")
-	errUnreadDir  = refusal("the changes cannot be read")
+	errLocked     = refusal("another run's changes are being applied there, " +
+		"or something else has locked the directory")
+	errMode      = refusal("a directory that was there keeps its mode")
+	errOwner     = refusal("the file that it replaces belongs to another user or group")
+	errMoved     = refusal("it may be what was moved to where a change was refused")
+	errUnread    = refusal("the change cannot be read")
+	errUnreadDir = refusal("the changes cannot be read")
 )
 
 // reason returns the public part of an error: what failed, without paths. It is "" for nil.

@@ -114,7 +114,8 @@ func (in *incoming) enter() error {
 	dir := int(in.to.Fd())
 	if !in.named {
 		// Only a file that has a name can replace another.
-		if err := unix.Linkat(unix.AT_FDCWD, procPath(in.f), dir, in.temp, unix.AT_SYMLINK_FOLLOW); err != nil {
+		err := unix.Linkat(unix.AT_FDCWD, procPath(in.f), dir, in.temp, unix.AT_SYMLINK_FOLLOW)
+		if err != nil {
 			return err
 		}
 		in.named = true

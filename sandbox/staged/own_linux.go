@@ -11,7 +11,7 @@ import (
 
 const accessList = "system.posix_acl_access"
 
-// An outgoing file is a regular file that an incoming one replaces. Nil stands for none.
+// An outgoing file is a regular file that an incoming one replaces. It is nil if there is none.
 type outgoing struct {
 	entry
 	f *os.File // opened as a path, which needs no right to read it
@@ -38,7 +38,7 @@ func (o *outgoing) close() {
 }
 
 // couldRead reports whether the command could read a file of the layer: a server of root also reads
-// files of other users that the command has only moved, and a digest tells what is in them.
+// files of other users that the command has only moved, and a digest reveals what is in them.
 func (a *applier) couldRead(src *os.File) bool {
 	var st unix.Stat_t
 	switch err := unix.Fstat(int(src.Fd()), &st); {
@@ -72,7 +72,7 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 		err := errors.Join(f.Chown(int(like.Uid), int(like.Gid)), CopyAccessList(f, src))
 		return errors.Join(err, unix.Fchmod(int(f.Fd()), like.Mode&0o777|made.Mode&unix.S_ISGID))
 	}
-	// Set-id bits never come along; that of a directory's group is inherited.
+	// Set-id bits are never copied; a directory inherits the one of its group.
 	mode := like.Mode & 0o755
 	if made.Mode&unix.S_IFMT == unix.S_IFDIR {
 		mode |= 0o700 | made.Mode&unix.S_ISGID

@@ -6,7 +6,7 @@ import (
 )
 
 // protectedNames are never written, made or deleted, at any depth: tools of the host run or
-// trust what is in them. They are written as fold leaves them; a "*" stands for anything.
+// trust what is in them. They are written in the form that fold returns; a "*" matches anything.
 var protectedNames = []string{
 	// Repositories, and what makes git take a directory for one or look for its settings elsewhere.
 	".git", ".gitmodules", ".gitconfig", ".gitattributes", "commondir", "gitdir", "config.worktree",
@@ -45,13 +45,13 @@ func isProtected(name string) bool {
 	return false
 }
 
-// fold is what file systems that ignore case and invisible characters compare, in small letters.
+// fold returns what file systems compare that ignore case and invisible characters, in small letters.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
 		}
-		// Of the runes that differ in case only the smallest: a long s and the sign for Kelvin are letters too.
+		// The smallest of the runes that differ only in case: a long s and the sign for Kelvin are letters.
 		least := r
 		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
 			least = min(least, o)
@@ -66,11 +66,12 @@ func matches(name, pattern string) bool {
 	if !star {
 		return name == pattern
 	}
-	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) &&
+		strings.HasSuffix(name, after)
 }
 
-// shortName reports whether part is the name of eight characters that a file called n can have beside
-// its own: GIT~1 is .git.
+// shortName reports whether part is a short name, of eight characters, that a file called n can have
+// besides its own: GIT~1 is .git.
 func shortName(part, n string) bool {
 	head, tail, ok := strings.Cut(part, "~")
 	if !ok || tail == "" || tail[0] < '0' || tail[0] > '9' {

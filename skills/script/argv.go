@@ -20,7 +20,8 @@ const (
 // absolute path where it runs, so that no interpreter can take it for a flag; args are passed as
 // they are. info must have a Runtime.
 func Argv(info Info, interpreter, file string, args []string) []string {
-	return slices.Concat([]string{interpreter}, info.Runtime.Interpreter().options, info.Flags, []string{file}, args)
+	in := info.Runtime.Interpreter()
+	return slices.Concat([]string{interpreter}, in.options, info.Flags, []string{file}, args)
 }
 
 // CheckArgs refuses arguments that a command cannot get: too many or too long, with a NUL byte, or not
@@ -38,7 +39,7 @@ func CheckArgs(args []string) error {
 		case !utf8.ValidString(arg):
 			return fmt.Errorf("argument %d is not UTF-8", i)
 		case len(arg) >= MaxArgBytes:
-			return fmt.Errorf("argument %d has %d bytes, it must have fewer than %d", i, len(arg), MaxArgBytes)
+			return fmt.Errorf("argument %d has %d bytes, the limit is %d", i, len(arg), MaxArgBytes-1)
 		}
 	}
 	if total > MaxAllBytes {

@@ -186,10 +186,15 @@ func checkPyc(data []byte) error {
 // denoJob makes the job of deno, which translates a script and what it imports into its own directory.
 func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 	return &CacheJob{
-		Argv: []string{interpreter, "cache", "--no-remote", "--no-npm", "--no-config", "--no-lock", "--quiet", dir + "/" + script},
+		Argv: []string{
+			interpreter, "cache", "--no-remote", "--no-npm", "--no-config", "--no-lock", "--quiet",
+			dir + "/" + script,
+		},
 		Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME=" + out, "DENO_DIR=" + out,
 			"DENO_NO_PACKAGE_JSON=1", "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"},
-		files: func(left map[string][]byte) (map[string][]byte, error) { return denoFiles(dir, modules, left) },
+		files: func(left map[string][]byte) (map[string][]byte, error) {
+			return denoFiles(dir, modules, left)
+		},
 	}
 }
 

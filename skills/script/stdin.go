@@ -24,17 +24,22 @@ func StdinProblem(info Info, text []byte) string {
 	}
 	if at := in.stdin.relative.FindIndex(text); at != nil {
 		line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
-		return fmt.Sprintf("line %d includes a file by a relative path, which cannot be found from standard input", line)
+		return fmt.Sprintf("line %d includes a file by a relative path, "+
+			"which cannot be found from standard input", line)
 	}
 	return ""
 }
 
 // shellInclude finds source and "." in the place of a command, with a word that begins neither with a
 // slash nor with an expansion.
-var shellInclude = regexp.MustCompile("(?m)(?:^|[;&|({!]|\\b(?:then|do|else|elif|if|while|until|builtin|command)\\s)[ \\t]*(?:source|\\.)[ \\t]+(?:--[ \\t]+)?[\"']?[^\"'\\s/$`~;&|()<>#]")
+var shellInclude = regexp.MustCompile(
+	"(?m)(?:^|[;&|({!]|\\b(?:then|do|else|elif|if|while|until|builtin|command)\\s)[ \\t]*" +
+		"(?:source|\\.)[ \\t]+(?:--[ \\t]+)?[\"']?[^\"'\\s/$`~;&|()<>#]")
 
 // moduleImport finds import and export of "./", "../" or "/", as statements and as calls.
-var moduleImport = regexp.MustCompile("\\b(?:from|import|import[ \\t\\r\\n]*\\()[ \\t\\r\\n]*[\"'`](?:\\.{1,2}/|/|\\.{1,2}[\"'`])")
+var moduleImport = regexp.MustCompile(
+	"\\b(?:from|import|import[ \\t\\r\\n]*\\()[ \\t\\r\\n]*" +
+		"[\"'`](?:\\.{1,2}/|/|\\.{1,2}[\"'`])")
 
 // StdinArgv returns the command that runs a script from its standard input. info must have no
 // [StdinProblem]; interpreter is its absolute path, args are passed as they are.

@@ -144,7 +144,8 @@ func loopbackUp() {
 	}
 	if req, err := unix.NewIfreq("lo"); err == nil {
 		req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-		_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(req)))
+		_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS,
+			uintptr(unsafe.Pointer(req)))
 	}
 	_ = unix.Close(fd)
 }

@@ -137,7 +137,8 @@ func tryEnter(fd int) error {
 			return err
 		}
 	}
-	if err := unix.Mount("tmpfs", EntryDir, "tmpfs", tmpfsFlags, "size=16m,nr_inodes=1k,mode=0755"); err != nil {
+	const options = "size=16m,nr_inodes=1k,mode=0755"
+	if err := unix.Mount("tmpfs", EntryDir, "tmpfs", tmpfsFlags, options); err != nil {
 		return step("cover "+EntryDir, err)
 	}
 	if err := unix.Chdir(EntryDir); err != nil {

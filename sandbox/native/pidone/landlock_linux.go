@@ -18,7 +18,8 @@ const (
 	// landlockWrite is also granted for scratch space. It does not include making devices.
 	landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
-		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM |
 		unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	landlockNodes = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
@@ -38,7 +39,8 @@ const (
 func Landlock() bool { return landlockVersion() >= landlockLeast }
 
 func landlockVersion() uintptr {
-	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
+		unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0 // it is not built in, or not switched on
 	}
@@ -53,7 +55,8 @@ func landlock(all string, devices, writable []string) error {
 	if version < landlockLeast {
 		return nil
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockRead | landlockWrite | landlockNodes | landlockDevice}
+	const handled = landlockRead | landlockWrite | landlockNodes | landlockDevice
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
 	if version < landlockTruncate {
 		attr.Handled_access_fs &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}

@@ -45,7 +45,8 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 		return step("mount the overlay", err)
 	}
 	var err error
-	if h.upper, err = unix.Open(ownDir+"/upper", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	h.upper, err = unix.Open(ownDir+"/upper", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return step("open the upper layer", err)
 	}
 	return detachLayers([]string{lowerDir, ownDir}, nil)

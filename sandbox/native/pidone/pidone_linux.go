@@ -36,6 +36,7 @@ package pidone
 
 import (
 	"slices"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -335,7 +336,7 @@ func (h *helper) chdir() error {
 	}
 	dir := string(buf[:n-1])
 	for _, allowed := range []string{"/workspace", "/skill", "/tmp"} {
-		if dir == allowed || (len(dir) > len(allowed) && dir[:len(allowed)] == allowed && dir[len(allowed)] == '/') {
+		if dir == allowed || strings.HasPrefix(dir, allowed+"/") {
 			return nil
 		}
 	}

@@ -89,7 +89,8 @@ func (p *program) resources(noAnonFiles bool) {
 	})
 	// Bytes in a socket's buffers are in no process's memory. Programs that ask for larger buffers work
 	// with the usual size, but some of them not with an error.
-	p.socketOption(unix.SOL_SOCKET, retDone, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE)
+	p.socketOption(unix.SOL_SOCKET, retDone, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE,
+		unix.SO_SNDBUFFORCE)
 	// Keys that sign connections are not limited in number, and not counted.
 	p.socketOption(unix.IPPROTO_TCP, retNoOpt, unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, tcpAOAddKey)
 	// This advice takes files of the host out of its memory. Advice may be ignored.

@@ -86,12 +86,13 @@ type Mount struct {
 
 // Messages of the helper; each is one packet that starts with its kind.
 const (
-	MsgFiles  = 'F' // descriptors: /out, then the upper directory of a Lower mount, last the proxy's socket
-	MsgError  = 'E' // errno (4 bytes), what could not be done
-	MsgCwd    = 'C' // the working directory was refused: the reason
-	MsgExit   = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
-	MsgOut    = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
-	MsgGo     = 'g' // from the parent: number (1 byte) of descriptors, which are control groups' lists of threads
+	MsgFiles = 'F' // descriptors: /out, then the upper directory of a Lower mount, last the proxy's socket
+	MsgError = 'E' // errno (4 bytes), what could not be done
+	MsgCwd   = 'C' // the working directory was refused: the reason
+	MsgExit  = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
+	MsgOut   = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
+	MsgGo    = 'g' // from the parent: number (1 byte) of descriptors, of control groups' lists of threads
+
 	errnoSize = 4
 	maxDoors  = 4 // descriptors of a MsgGo
 )

@@ -157,7 +157,8 @@ func cloneTree(dir int, path string, attr uint64) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return fd, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
+	return fd, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE,
+		&unix.MountAttr{Attr_set: attr})
 }
 
 // open turns a directory handle, which belongs to the parent's mount namespace and so cannot be bound from
