@@ -71,7 +71,7 @@ type Entry struct {
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
-	// what rollback goes back to
+	// what a rollback returns to
 	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
 }
 
@@ -190,8 +190,8 @@ const maxName = 128
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_-])?$`)
 
-// CheckName returns why an installed skill cannot have a name. A name is that of a directory on every
-// system, of letters, digits, ".", "_" and "-".
+// CheckName returns why an installed skill cannot have a name. A name is used for a directory on every
+// system: letters, digits, ".", "_" and "-".
 func CheckName(name string) error {
 	switch {
 	case len(name) > maxName:

@@ -44,7 +44,7 @@ type Change struct {
 	Before *Entry `json:"-"` // nil: it is not installed
 	After  *Entry `json:"-"` // nil: it is removed
 
-	// What says how an installed skill differs from the lock file that a Sync makes it equal to.
+	// Set by Sync: how the installed skill differs from the lock file.
 	What string `json:"what"`
 	// Earlier says that a Sync concerns only the version that a rollback goes back to.
 	Earlier bool `json:"earlier,omitempty"`

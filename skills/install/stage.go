@@ -64,8 +64,8 @@ func (s *stage) abandon() error {
 	return err
 }
 
-// add stores a skill and makes it ready under a name. left are the diagnostics about files of its source
-// that are not installed.
+// add stores a skill and makes it ready under a name. It returns the diagnostics about files of the
+// source that are not installed.
 //
 // Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
 func (s *stage) add(

@@ -31,8 +31,9 @@ const (
 const saturation = 1.2
 
 var (
-	fieldWeight = [fields]float32{fieldName: 5, fieldPath: 2.5, fieldTags: 3, fieldDescription: 1, fieldWhen: 1}
-	lengthCost  = [fields]float32{fieldName: 0.6, fieldPath: 0.3, fieldTags: 0.3, fieldDescription: 0.6, fieldWhen: 0.6}
+	// In the order name, path, tags, description, when.
+	fieldWeight = [fields]float32{5, 2.5, 3, 1, 1}
+	lengthCost  = [fields]float32{0.6, 0.3, 0.3, 0.6, 0.6}
 )
 
 // A word counts twice as much as a part of a compound.
@@ -140,8 +141,8 @@ func weight(in *frequency, lengths, mean *[fields]float32) float32 {
 	var sum float32
 	for field, n := range in {
 		if n > 0 {
-			relative := lengths[field] / mean[field]
-			sum += fieldWeight[field] * float32(n) / wholeCount / (1 - lengthCost[field] + lengthCost[field]*relative)
+			relative := 1 - lengthCost[field] + lengthCost[field]*(lengths[field]/mean[field])
+			sum += fieldWeight[field] * float32(n) / wholeCount / relative
 		}
 	}
 	return sum * (saturation + 1) / (sum + saturation)

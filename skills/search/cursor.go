@@ -11,12 +11,12 @@ import (
 // them up; a forged cursor only names another place in the same list.
 const checkSize = 8
 
-// cursor names the hit a page begins with.
+// cursor returns the cursor of the page that begins with a hit.
 func (x *Index) cursor(query string, from int) string {
 	return base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(x.check(query), uint64(from)))
 }
 
-// open is where the page of a cursor begins.
+// open returns where the page of a cursor begins.
 func (x *Index) open(cursor, query string) (int, error) {
 	if cursor == "" {
 		return 0, nil
@@ -29,7 +29,7 @@ func (x *Index) open(cursor, query string) (int, error) {
 		return 0, ErrCursor
 	}
 	from, n := binary.Uvarint(raw[checkSize:])
-	// The comparison refuses other spellings of the same bytes.
+	// The comparison refuses other encodings of the same bytes.
 	if n <= 0 || from == 0 || from > uint64(len(x.skills)) || x.cursor(query, int(from)) != cursor {
 		return 0, ErrCursor
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxTerms = 64 // of a query; what comes after them is not looked at
+	maxTerms = 64 // of a query; later ones are ignored
 	// maxExpanded is how many words that begin with a term are looked at, for all terms of a query
 	// together, but minExpanded for each.
 	maxExpanded = 512
@@ -38,8 +38,8 @@ func parse(query string) []word {
 }
 
 // resolve turns words into terms to look for: compounds the index does not have are taken apart, and
-// neighbours are put together where the index has them as one. unknown are the places of words
-// that nothing matches.
+// neighbours are put together if the index has them as one. unknown are the places of words without
+// any match.
 func (x *Index) resolve(words []word) (terms []string, unknown []int) {
 	for i, w := range words {
 		if i > 0 && !w.pair {
@@ -103,8 +103,8 @@ func (x *Index) matches(term string) bool {
 	return false
 }
 
-// variants iterates over the terms of the index that stand for a term, with how much each counts. The
-// term itself comes first, then those of its stem, then at most expand that begin with it.
+// variants iterates over the terms of the index that match a term, with how much each counts: the term
+// itself, then terms of the same stem, then at most expand terms that begin with it.
 func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
 	return func(yield func(i int, factor float32) bool) {
 		exact := x.find(term)

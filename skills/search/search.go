@@ -7,8 +7,8 @@
 // Equal skills and equal queries give equal results, in equal order.
 //
 // It does not read the instructions of skills or their files, and it does not decide who may see a
-// skill: it finds any of the skills it was given. What a skill says of itself decides how it ranks,
-// so rank is no reason for trust.
+// skill: it finds any of the skills it was given. A skill's own description decides how it ranks, so
+// rank is not a reason for trust.
 //
 //	index := search.New(snapshot.Skills)
 //	result, err := index.Search("extract tables from pdf", search.Page{})
@@ -41,13 +41,14 @@ const (
 	defaultPage = 20
 )
 
-// Errors a caller may tell apart. Their texts hold nothing of the query and can be shown.
+// Errors that a caller may distinguish. Their texts have no part of the query and can be shown.
 var (
 	// ErrQuery is a query of more than MaxQuery characters. It is refused, not cut.
 	ErrQuery = fmt.Errorf("the query has more than %d characters", MaxQuery)
-	// ErrCursor is a cursor that was not given out for this query, or that was given out before the
-	// skills changed. The first page can be asked for again.
-	ErrCursor = errors.New("the cursor belongs to another query or to an earlier catalogue: ask again without it")
+	// ErrCursor is a cursor of another query, or one from before the skills changed. The first page can
+	// be requested again.
+	ErrCursor = errors.New(
+		"the cursor belongs to another query or to an earlier catalogue: ask again without it")
 )
 
 // Index holds what is needed to search some skills: about 0.5 KiB for each, besides the skills
@@ -60,39 +61,39 @@ type Index struct {
 	postings [][]posting
 }
 
-// posting says how much one skill is about a term. Those of a term are in the order of skills.
+// posting says how much one skill is about a term. The postings of a term are in the order of skills.
 type posting struct {
 	doc    uint32
 	weight float32 // the part of BM25 that does not depend on other skills having the term
 }
 
-// Page says which part of a result is wanted. The zero value is the first page.
+// Page is the part of a result that is requested. The zero value is the first page.
 type Page struct {
 	Cursor string // Result.Next of the page before; empty for the first
 	Size   int    // hits; 0: 20, at most MaxPage
 }
 
-// Result is one page of what a query found.
+// Result is one page of the skills that a query finds.
 type Result struct {
 	Hits  []Hit // best first; skills of equal score in byte order of their paths
 	Total int   // hits on all pages
 	// Next is the cursor of the next page, empty on the last. It is good for the same query to an
 	// Index of the same skills.
 	Next string
-	// Suggestion is the query with the words that no skill has replaced by similar ones that some
-	// have; empty when there is nothing to replace or nothing similar.
+	// Suggestion is the query with each word that no skill has replaced by a similar one that some skill
+	// has; empty if there is no such word or nothing similar.
 	Suggestion string
 }
 
 // Hit is a skill that was found.
 type Hit struct {
 	Skill *skills.Skill
-	Score float64 // comparable within a result only; 0 when nothing was asked for
+	Score float64 // comparable within a result only; 0 for a query without words
 }
 
-// Search returns the skills that have at least one word of the query, best first. Words that say
-// nothing, like "the", count only when the query has no others. A query without any letter or digit
-// finds all skills, in byte order of their paths.
+// Search returns the skills that have at least one word of the query, best first. Words without
+// meaning of their own, like "the", count only if the query has no others. A query without any letter
+// or digit finds all skills, in byte order of their paths.
 //
 // Errors: ErrQuery, ErrCursor.
 func (x *Index) Search(query string, page Page) (Result, error) {
@@ -132,7 +133,7 @@ func (x *Index) Search(query string, page Page) (Result, error) {
 	return result, nil
 }
 
-// exactBonus lifts the skill whose name or path is the query above all that only contain it.
+// exactBonus lifts the skill whose name or path is the query above all skills that only contain it.
 const exactBonus = 100
 
 // scored is a skill with its score for one query.
@@ -178,7 +179,7 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 		}
 	}
 	for doc := range scores {
-		// What matches the whole query is better than what repeats a part of it.
+		// A match of the whole query is better than a repeated part of it.
 		scores[doc] *= (1 + covered[doc]/all) / 2
 	}
 	if i := x.find(terms[0]); i >= 0 {
@@ -214,10 +215,11 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 
 func isCalled(sk *skills.Skill, name string) bool {
 	last := sk.Path[strings.LastIndexByte(sk.Path, '/')+1:]
-	return strings.EqualFold(sk.Frontmatter.Name, name) || strings.EqualFold(last, name) || strings.EqualFold(sk.Path, name)
+	return strings.EqualFold(sk.Frontmatter.Name, name) ||
+		strings.EqualFold(last, name) || strings.EqualFold(sk.Path, name)
 }
 
-// idf is how much a term tells when n of total skills have it; always positive.
+// idf returns how much a term says if n of total skills have it; always positive.
 func idf(n, total int) float64 {
 	return math.Log(1 + (float64(total)-float64(n)+0.5)/(float64(n)+0.5))
 }

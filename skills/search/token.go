@@ -56,13 +56,13 @@ func inWord(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r))
 }
 
-// isDense reports letters of scripts that put no spaces between words.
+// isDense reports whether r is of a script that puts no spaces between words.
 func isDense(r rune) bool {
 	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー'
 }
 
-// suffix is the length of what belongs to a name like C++ or F# though it is no letter.
+// suffix returns the length of the part of a name like C++ or F# that is not a letter.
 func suffix(run, rest string) int {
 	switch {
 	case len(run) > 1:
@@ -152,9 +152,9 @@ func clip(s string) string {
 // emptyWords are in most descriptions and say nothing about a skill.
 var emptyWords = func() map[string]bool {
 	words := map[string]bool{}
-	for word := range strings.FieldsSeq("a about an and any are as at be by can do does for from has have help helps how i " +
-		"if in into is it its me my need needs of on or skill skills so that the their them these this to use used user " +
-		"users using want wants we what when where which will with you your") {
+	for word := range strings.FieldsSeq("a about an and any are as at be by can do does for from has have " +
+		"help helps how i if in into is it its me my need needs of on or skill skills so that the their " +
+		"them these this to use used user users using want wants we what when where which will with you your") {
 		words[word] = true
 	}
 	return words
@@ -175,7 +175,8 @@ func stem(s string) string {
 		s = s[:len(s)-1]
 	}
 	for _, ending := range []string{"ing", "ed"} {
-		if rest, ok := strings.CutSuffix(s, ending); ok && len(rest) >= 3 && strings.ContainsAny(rest, "aeiouy") {
+		rest, ok := strings.CutSuffix(s, ending)
+		if ok && len(rest) >= 3 && strings.ContainsAny(rest, "aeiouy") {
 			if n := len(rest); rest[n-1] == rest[n-2] && !strings.ContainsRune("lsz", rune(rest[n-1])) {
 				return rest[:n-1]
 			}

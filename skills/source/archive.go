@@ -23,8 +23,8 @@ type archive struct {
 	info   fs.FileInfo // of file when it was read
 	reader *zip.Reader
 
-	suspect atomic.Bool            // a read failed, so that the version is looked at again
-	sum     atomic.Pointer[string] // nil until it was asked for
+	suspect atomic.Bool            // a read failed, so that the version is checked again
+	sum     atomic.Pointer[string] // nil until the first call of digest
 }
 
 // openArchive opens and checks the archive at a path.
@@ -50,18 +50,18 @@ func openArchive(path string) (a *archive, err error) {
 	return a, nil
 }
 
-// is reports whether a file that is described by info is the one that was read.
+// is reports whether a file that info describes is the one that was read.
 func (a *archive) is(info fs.FileInfo) bool {
 	return os.SameFile(a.info, info) && a.sameContent(info) && changeTime(a.info) == changeTime(info)
 }
 
-// sameContent leaves out the change time: that of a file that was replaced moves when it loses its
-// name.
+// sameContent reports whether info describes the same content. It ignores the change time, which
+// changes when a file that is replaced loses its name.
 func (a *archive) sameContent(info fs.FileInfo) bool {
 	return a.info.Size() == info.Size() && a.info.ModTime().Equal(info.ModTime())
 }
 
-// unchanged looks whether the file was written to since it was read.
+// unchanged returns an error if the file was written to since it was read.
 func (a *archive) unchanged() error {
 	info, err := a.file.Stat()
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *archive) Open(name string) (fs.File, error) {
 	return &file{File: opened, archive: a, name: name}, nil
 }
 
-// doubt has the archive checked again after an error that its bytes may be the cause of.
+// doubt makes the next call check the archive again after an error that its bytes may have caused.
 func (a *archive) doubt(err error) {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrClosed) {
 		a.suspect.Store(true)
@@ -132,16 +132,16 @@ func (a *archive) digest(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// file is a file of an archive that is being read. That its size and checksum are those of the
-// archive's directory is looked after by archive/zip.
+// file is a file of an archive that is being read. Package archive/zip compares its size and checksum
+// with the archive's directory.
 type file struct {
 	fs.File
 	archive *archive
 	name    string
 }
 
-// Read reads the next bytes. What was read counts only once io.EOF came: another error says that it
-// is not the file.
+// Read reads the next bytes. They are verified only once it has returned io.EOF: another error means that
+// they are not the bytes of the file.
 func (f *file) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
 	if err == nil {

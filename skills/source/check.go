@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Limits of an archive, in bytes where nothing else is said.
+// Limits of an archive, in bytes unless noted.
 const (
 	maxArchive   = 1 << 30
 	maxDirectory = 16 << 20
@@ -19,9 +19,9 @@ const (
 	freeSize     = 1 << 20
 )
 
-// check reads the directory of an archive and holds it to the rules of the package.
+// check reads the directory of an archive and checks it against the rules of the package.
 //
-// Errors: *ArchiveError; those of reading r.
+// Errors: *ArchiveError; errors of r.
 func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	var found report
 	records, err := readDirectory(r, size, &found)
@@ -63,7 +63,7 @@ func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	return reader, found.failure()
 }
 
-// checkEntry looks at what the directory says of an entry.
+// checkEntry checks what the directory says about an entry.
 func checkEntry(f *zip.File, known *names, found *report) {
 	name, dir := strings.CutSuffix(f.Name, "/")
 	if err := checkName(name); err != nil {
@@ -85,7 +85,7 @@ func checkEntry(f *zip.File, known *names, found *report) {
 	}
 	switch {
 	case f.CRC32 == 0 && f.UncompressedSize64 > 0:
-		// archive/zip takes it for one that was left out. Content whose checksum is 0 is as good as none.
+		// Package archive/zip would not check it. Content whose checksum is 0 is rare enough to refuse.
 		found.add(f.Name, "has no checksum")
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
 		found.add(f.Name, "is stored with another size than it has")

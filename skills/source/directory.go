@@ -30,9 +30,12 @@ const (
 	flagPatch      = 1 << 5
 	flagStrong     = 1 << 6
 	flagMasked     = 1 << 13
+
+	// comparedFlags must be the same in the directory and before the data.
+	comparedFlags = flagEncrypted | flagDescriptor | flagPatch | flagStrong | flagMasked
 )
 
-// record is what an archive's directory has on an entry that archive/zip does not tell.
+// record is what an archive's directory says about an entry and archive/zip does not return.
 type record struct {
 	name   string
 	offset uint64 // of its header
@@ -42,7 +45,7 @@ type record struct {
 // readDirectory finds the directory of an archive, and where the headers of its entries are. It reads
 // at most maxDirectory bytes and the end record.
 //
-// Errors: those of reading r.
+// Errors: errors of r.
 func readDirectory(r io.ReaderAt, size int64, found *report) ([]record, error) {
 	if size > maxArchive {
 		found.add("", "has more than %d bytes", maxArchive)
@@ -63,7 +66,7 @@ func readDirectory(r io.ReaderAt, size int64, found *report) ([]record, error) {
 	start := size - int64(len(end))
 	switch {
 	case len(end) != endSize+int(le.Uint16(end[20:])):
-		found.add("", "goes on after its end")
+		found.add("", "continues after its end")
 	case at >= end64Size && le.Uint32(tail[at-end64Size:]) == end64Signature:
 		found.add("", "is a ZIP64 archive")
 	case le.Uint32(end[4:]) != 0 || le.Uint16(end[8:]) != le.Uint16(end[10:]):
@@ -84,10 +87,11 @@ func readDirectory(r io.ReaderAt, size int64, found *report) ([]record, error) {
 	return nil, nil
 }
 
-// findEnd returns the last place where an end record fits; archive/zip takes the same.
+// findEnd returns the last place where an end record fits, as archive/zip does.
 func findEnd(tail []byte) int {
 	for at := len(tail) - endSize; at >= 0; at-- {
-		if binary.LittleEndian.Uint32(tail[at:]) == endSignature && endSize+int(binary.LittleEndian.Uint16(tail[at+20:])) <= len(tail)-at {
+		le := binary.LittleEndian
+		if le.Uint32(tail[at:]) == endSignature && endSize+int(le.Uint16(tail[at+20:])) <= len(tail)-at {
 			return at
 		}
 	}
@@ -119,8 +123,8 @@ func splitDirectory(b []byte, count int, limit uint64, found *report) []record {
 	return records
 }
 
-// differentName reports an extra field with a Unicode name (APPNOTE.TXT 4.6.9) that other programs
-// would use in place of the name.
+// differentName reports whether an extra field has a Unicode name (APPNOTE.TXT 4.6.9) that other
+// programs would use instead of the name.
 func differentName(extra []byte, name string) bool {
 	le := binary.LittleEndian
 	for len(extra) >= 4 {
@@ -139,7 +143,7 @@ func differentName(extra []byte, name string) bool {
 // checkHeader compares the header before a file's data with the directory, and returns where both
 // are.
 //
-// Errors: those of reading r.
+// Errors: errors of r.
 func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *report) (span, error) {
 	at := span{name: f.Name, start: rec.offset, end: rec.offset + localSize}
 	if at.end > rec.limit {
@@ -169,7 +173,7 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *report) (span, 
 	switch flags := le.Uint16(header[6:]); {
 	case !bytes.Equal(name, []byte(f.Name)), differentName(extra, f.Name):
 		found.add(f.Name, "has another name before its data")
-	case le.Uint16(header[8:]) != f.Method, (flags^f.Flags)&(flagEncrypted|flagDescriptor|flagPatch|flagStrong|flagMasked) != 0:
+	case le.Uint16(header[8:]) != f.Method, (flags^f.Flags)&comparedFlags != 0:
 		found.add(f.Name, "has another method or other flags before its data")
 	case flags&flagDescriptor == 0 && !sameSizes(header[:], f):
 		found.add(f.Name, "has other sizes or another checksum before its data")
@@ -177,11 +181,12 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *report) (span, 
 	return at, nil
 }
 
-// sameSizes compares checksum and sizes; one of 4 GiB less one byte says that it is in an extra field.
+// sameSizes compares checksum and sizes; a size of 4 GiB less one byte says that it is in an extra field.
 func sameSizes(header []byte, f *zip.File) bool {
 	le := binary.LittleEndian
 	same := func(short uint32, size uint64) bool { return short == maxSize32 || uint64(short) == size }
-	return le.Uint32(header[14:]) == f.CRC32 && same(le.Uint32(header[18:]), f.CompressedSize64) && same(le.Uint32(header[22:]), f.UncompressedSize64)
+	return le.Uint32(header[14:]) == f.CRC32 &&
+		same(le.Uint32(header[18:]), f.CompressedSize64) && same(le.Uint32(header[22:]), f.UncompressedSize64)
 }
 
 // readAt fills b.

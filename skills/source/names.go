@@ -11,11 +11,11 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// maxDepth is the most segments of a name.
+// maxDepth is how many segments a name may have.
 const maxDepth = 64
 
-// checkName returns why a name is not one that a file of an archive may have. That of a directory
-// comes without its slash.
+// checkName returns why a file of an archive may not have a name. The name of a directory comes without
+// its slash.
 func checkName(name string) error {
 	clean, err := skills.CleanPath(name)
 	switch {
@@ -34,14 +34,14 @@ type names struct {
 	seen map[string]*named // by their folded form
 }
 
-// named is a path of an archive, its own entry or a directory that is implied.
+// named is a path of an archive: an entry, or a directory that is implied.
 type named struct {
 	name  string
 	dir   bool
 	entry bool
 }
 
-// add returns what is wrong with a further entry, "" for nothing.
+// add adds an entry and returns what is wrong with its name, "" for nothing.
 func (n *names) add(name string, dir bool) string {
 	problem, _ := n.enter(name, dir, true)
 	for problem == "" {
@@ -71,13 +71,13 @@ func (n *names) enter(name string, dir, entry bool) (problem string, known bool)
 	case other.dir != dir:
 		return "is both a file and a directory", true
 	case other.entry && entry:
-		return "stands twice", true
+		return "is a duplicate", true
 	}
 	other.entry = other.entry || entry
 	return "", true
 }
 
-// fold maps names to one form that some file system takes for the same.
+// fold maps names to one form if some file system takes them for the same.
 func fold(name string) string {
 	ascii := true
 	for i := range len(name) {

@@ -11,11 +11,11 @@ const maxProblems = 100
 
 // Problem is a rule that an archive breaks.
 type Problem struct {
-	Entry  string // its name, which may hold anything; empty when it is the archive
+	Entry  string // its name, which may hold anything; empty for the archive
 	Reason string // a phrase that follows the entry
 }
 
-// String is one line without control characters.
+// String returns one line without control characters.
 func (p Problem) String() string {
 	if p.Entry == "" {
 		return "the archive " + p.Reason
@@ -34,10 +34,10 @@ func (p Problem) String() string {
 // ArchiveError says why an archive is not used. It is immutable.
 type ArchiveError struct {
 	Problems []Problem // in the order of the directory; the first 100
-	More     int       // how many there are beside those
+	More     int       // how many others there are
 }
 
-// Error is one line that names the first five problems.
+// Error returns one line that names the first five problems.
 func (e *ArchiveError) Error() string {
 	const shown = 5
 	texts := make([]string, 0, shown)
@@ -62,7 +62,7 @@ func (r *report) add(entry, format string, args ...any) {
 	r.err.Problems = append(r.err.Problems, Problem{entry, fmt.Sprintf(format, args...)})
 }
 
-// failure is nil when nothing is wrong.
+// failure returns nil if nothing is wrong.
 func (r *report) failure() error {
 	if len(r.err.Problems) == 0 {
 		return nil

@@ -1,10 +1,12 @@
 // Package source has skills that do not lie in a directory: [Zip] reads an archive in place, [FS]
-// serves any [fs.FS]. Both are a [skills.Source], which a [skills.Root] takes as its FS; what
-// implements it for something remote follows the contract there. Nothing is extracted: a scan, a
-// read and a check for drift go to the archive, and only a tree that is executed is copied, to the
-// store, every digest checked on the way.
+// serves any [fs.FS]. Both are a [skills.Source], which a [skills.Root] takes as its FS; an
+// implementation for something remote follows the contract there. Nothing is extracted: a scan, a
+// read and a check for drift read the archive, and only a tree that is executed is copied, to the
+// store, with every digest checked on the way.
 //
-// A zip archive is foreign, and what two programs read in it must be the same. It is used only when
+// # Rules of archives
+//
+// A zip archive is foreign, and any two programs must read the same in it. It is used only if
 //
 //   - it is one plain archive: the directory of entries ends the file, but for its comment, has the
 //     number of records it says, and is neither ZIP64 nor one of several volumes;
@@ -12,22 +14,26 @@
 //     which over 1 MiB grows more than 200-fold;
 //   - every name is relative, UTF-8, separated by "/", without empty, "." and ".." segments,
 //     backslashes, control characters and drives, and at most 64 levels deep;
-//   - no name stands twice, not in other case or another Unicode form either, and none is both a
-//     file and a directory;
+//   - no name is a duplicate, also in another case or Unicode form, and none is both a file and a
+//     directory;
 //   - every entry is a regular file or a directory: no links, devices, FIFOs; not encrypted; stored
 //     or deflated; with a checksum;
-//   - the header before each file says the same as the directory: name, method, encryption, and, where
-//     it has them, sizes and checksum; and the data of no two entries overlap.
+//   - the header before each file agrees with the directory: name, method, encryption, and, if it has
+//     them, sizes and checksum; and the data of no two entries overlap.
 //
-// An archive that breaks a rule is refused whole, with all that is wrong in one [ArchiveError]: what
-// was forged in one place is trusted in none. Directories may be implied by the files in them.
+// An archive that breaks a rule is refused as a whole, with all of its faults in one [ArchiveError]: an
+// archive that was forged in one place is trusted in none. Directories may be implied by the files in
+// them.
 //
-// Sizes and checksums are held to while a file is read: a file that is longer, shorter or other than
+// Sizes and checksums are checked while a file is read: a file that is longer, shorter or other than
 // the directory says ends in an error. Memory is bounded by the directory of the archive and the
 // window of one decompressor for each open file; time by the sizes above.
 //
-// The package does not find archives: it reads those it is given, and none that lies in another. It
-// guards neither against an [fs.FS] that blocks or panics, nor against who may write the archive.
+// # Limits
+//
+// The package does not look for archives: it reads archives that it is given, and none that lies in
+// another. It does not guard against an [fs.FS] that blocks or panics, nor against programs that may
+// write the archive.
 package source
 
 import (
@@ -52,32 +58,32 @@ const (
 type tree struct {
 	fs.FS
 	origin string
-	known  atomic.Pointer[result] // nil until it was asked for
+	known  atomic.Pointer[result] // nil until the first call of Version
 }
 
-// result is a version, or why there is none.
+// result is a version, or the error of computing it.
 type result struct {
 	version string
 	err     error
 }
 
 // FS returns the source of a tree that does not change while it is served, such as an [embed.FS].
-// When it changes all the same, reads notice, and Version does not. origin is as in
+// If it changes all the same, reads notice it, and Version does not. origin is as in
 // [skills.Source].
 //
 // Its Version reads every file, once. It fails for more than 100,000 files and directories, for more
-// than 4 GiB, and for what is neither file nor directory.
+// than 4 GiB, and for an entry that is neither a file nor a directory.
 //
 // For a directory of this machine use a root without FS: os.DirFS follows links out of it.
 func FS(fsys fs.FS, origin string) skills.Source { return &tree{FS: fsys, origin: origin} }
 
-// Origin returns what FS was given.
+// Origin returns the origin that FS was given.
 func (t *tree) Origin() string { return t.origin }
 
 // Pin returns the tree itself.
 func (t *tree) Pin() (fs.FS, error) { return t.FS, nil }
 
-// Version is a digest of all names, executable bits and bytes.
+// Version returns a digest of all names, executable bits and bytes.
 func (t *tree) Version(ctx context.Context) (string, error) {
 	if known := t.known.Load(); known != nil {
 		return known.version, known.err

@@ -14,14 +14,14 @@ import (
 
 // Zip is a zip archive as a source. Its methods are safe for concurrent use.
 //
-// The archive may be replaced while it is served. Every call looks whether that happened; if so, the
-// archive is checked anew, and what is opened from then on is of the new version. A file that is open
-// goes on reading the archive it was opened in, or fails when that one was written over in place: its
-// bytes never come from two. Where a file that is open cannot be replaced, as on Windows, the archive
-// can be replaced only after Close.
+// The archive may be replaced while it is served. Every call checks whether that happened; if so, the
+// archive is checked anew, and files that are opened from then on are of the new version. A file that
+// is open continues to read the archive it was opened in, or fails if that one was written over in
+// place: its bytes never come from two. On systems where a file that is open cannot be replaced, such
+// as Windows, the archive can be replaced only after Close.
 type Zip struct {
 	path   string
-	now    atomic.Pointer[archive] // nil until it is first asked for
+	now    atomic.Pointer[archive] // nil until the first call
 	closed atomic.Bool
 
 	opening singleflight.Group // however many calls find the archive replaced, one reads it
@@ -29,8 +29,8 @@ type Zip struct {
 
 var _ skills.Source = (*Zip)(nil)
 
-// NewZip returns the archive at a path of this machine. Nothing is opened before it is asked for: an
-// archive that is missing or refused is an error of every call, until a good one is in its place.
+// NewZip returns the archive at a path of this machine. It opens nothing: an archive that is missing or
+// refused is an error of every later call, until a good one is in its place.
 //
 // Errors of all methods: system errors, without the path; *[ArchiveError]; [fs.ErrClosed].
 func NewZip(path string) *Zip { return &Zip{path: path} }
@@ -57,8 +57,8 @@ func (z *Zip) Pin() (fs.FS, error) {
 	return a, nil
 }
 
-// Version is the SHA-256 digest of the archive's bytes. It reads them once for each version, and
-// costs one look at the file otherwise.
+// Version returns the SHA-256 digest of the archive's bytes. It reads them once for each version, and
+// asks only for the state of the file otherwise.
 func (z *Zip) Version(ctx context.Context) (string, error) {
 	a, err := z.current()
 	if err != nil {
@@ -67,7 +67,7 @@ func (z *Zip) Version(ctx context.Context) (string, error) {
 	return a.digest(ctx)
 }
 
-// Close closes the archive. What is being read from it fails; so does every later call.
+// Close closes the archive. Reads that are under way fail, and so does every later call.
 func (z *Zip) Close() error {
 	if z.closed.Swap(true) {
 		return nil
@@ -96,7 +96,7 @@ func (z *Zip) current() (*archive, error) {
 		if err != nil {
 			return nil, bare(err)
 		}
-		// What another call began to read may have been replaced before this one.
+		// The version that another call began to read may have been replaced before this call.
 		if a := fresh.(*archive); a.is(info) || attempt == attempts {
 			return a, nil
 		}
@@ -117,7 +117,7 @@ func (z *Zip) open() (any, error) {
 	return fresh, nil
 }
 
-// bare takes the path of this machine from an error.
+// bare removes the path of this machine from an error.
 func bare(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err

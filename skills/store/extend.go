@@ -18,7 +18,7 @@ import (
 // modes, and with more, content by path; a nil base has none. No path of more may be one of base, or a
 // directory in it.
 //
-// Errors: those of Put, *PathError, *ContentError or *CorruptError when base changed.
+// Errors: errors of Put; *PathError; *ContentError or *CorruptError if base changed.
 func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) (*Tree, error) {
 	var files []File
 	taken := map[string]bool{} // files of base and the directories they are in

@@ -4,7 +4,7 @@ package store
 
 import "os"
 
-// lockDir has no lock that ends with its process here, so nobody is known to be alone.
+// lockDir locks nothing: no lock ends with its process here, so no process is known to be alone.
 func lockDir(*os.Root) (lock *os.File, alone bool) { return nil, false }
 
 func shareLock(*os.File) {}

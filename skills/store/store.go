@@ -3,15 +3,17 @@
 //
 // A tree is a directory named by its tree digest. Put copies files into a temporary directory,
 // checks the digest of every byte on its way, syncs and renames: a tree that has a name is
-// complete, and bytes without their digest never get one. Files are 0444, or 0555 when they are
+// complete, and bytes without their digest never get one. Files are 0444, or 0555 if they are
 // programs: executable where they came from, or with the first bytes of a script or of a program for
-// Linux, since collections often lose the mode. Directories are 0555, the store itself 0700. Before a tree is used it is walked: what is missing, extra, of another size or
-// touched since it was checked is hashed again, and a difference is a *[CorruptError]. A process
-// hashes a tree in full before it uses it for the first time, so what a crash left behind is found.
+// Linux, since collections often lose the mode. Directories are 0555, the store itself 0700.
 //
-// The store does not guard against its own user: whoever may write below its directory and wait
-// for the moment between check and use can change a tree. Keep it where no script can reach it.
-// All methods are safe for concurrent use, by several processes too.
+// Before a tree is used it is walked: a file that is missing, extra, of another size or touched since
+// it was checked is hashed again, and a difference is a *[CorruptError]. A process hashes a tree in
+// full before it uses it for the first time, so it finds what a crash left behind.
+//
+// The store does not guard against its own user: a program that may write below its directory and
+// waits for the moment between check and use can change a tree. Keep it where no script can reach it.
+// All methods are safe for concurrent use, also by several processes.
 //
 //	trees, err := store.Open(dir)
 //	tree, err := trees.Put(ctx, files, func(path string) (io.ReadCloser, error) { return root.Open(path) })
@@ -44,11 +46,11 @@ import (
 var (
 	// ErrNotFound is the error of a tree that is not in the store.
 	ErrNotFound = errors.New("tree is not in the store")
-	// ErrUnwritable is the error of a store nothing can be written to.
+	// ErrUnwritable is the error of a store that cannot be written.
 	ErrUnwritable = errors.New("store cannot be written")
 )
 
-// CorruptError is a stored tree that no longer holds what its digest says. Put stores it anew.
+// CorruptError is a stored tree whose content no longer has its digest. Put stores it anew.
 type CorruptError struct {
 	Tree digest.Digest
 	Path string // below the tree, "." for the whole
@@ -59,11 +61,11 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("stored tree %s: %s: %s", e.Tree, e.Path, e.What)
 }
 
-// ContentError is a file whose content is not what its digest and size say: it changed since it was
+// ContentError is a file whose content does not have its digest and size: it changed since it was
 // hashed.
 type ContentError struct {
 	Path      string
-	Want, Got digest.Digest // equal when only the size is wrong
+	Want, Got digest.Digest // equal if only the size is wrong
 }
 
 func (e *ContentError) Error() string {
@@ -73,7 +75,7 @@ func (e *ContentError) Error() string {
 const (
 	treesDir   = "trees"
 	tempPrefix = "tmp-"
-	// tempLife is how old a temporary directory is when whoever made it must be dead.
+	// tempLife is the age of a temporary directory at which the process that made it must be dead.
 	tempLife = time.Hour
 )
 
@@ -81,14 +83,14 @@ const (
 type Store struct {
 	root *os.Root
 	dir  string
-	lock *os.File // held shared while the store is open; nil where there are no locks
+	lock *os.File // held shared while the store is open; nil on systems without locks
 
 	mu    sync.Mutex
 	trees map[digest.Digest]*Tree // checked by this process
 }
 
 // Open opens the store below dir, which it makes with mode 0700, and removes what dead processes
-// left half-written.
+// left unfinished.
 //
 // Errors: ErrUnwritable.
 func Open(dir string) (*Store, error) {
@@ -124,7 +126,7 @@ func (s *Store) prepare() error {
 	if err := s.root.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
-	// Another process that has just started may take it for one that a dead process left.
+	// Another process that has just started may have removed it as the leftover of a dead one.
 	if err := s.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -140,27 +142,29 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.root.Close())
 }
 
-// Dir is where the trees lie on this machine, for operators only.
+// Dir returns the directory of the trees on this machine, for operators only.
 func (s *Store) Dir() string { return filepath.Join(s.dir, treesDir) }
 
-// removeStale drops temporary directories of dead processes: all when no other process has the store
-// open, else those that are old. What cannot be removed costs space only, so errors are left to the
-// next start.
+// removeStale removes temporary directories of dead processes: all if no other process has the store
+// open, else old ones. A directory that cannot be removed costs space only and is left to the next
+// start.
 func (s *Store) removeStale(alone bool) {
 	entries, err := fs.ReadDir(s.root.FS(), treesDir)
 	if err != nil {
 		return
 	}
 	for _, entry := range entries {
-		info, err := entry.Info()
-		if err == nil && strings.HasPrefix(entry.Name(), tempPrefix) && (alone || time.Since(info.ModTime()) > tempLife) {
+		if !strings.HasPrefix(entry.Name(), tempPrefix) {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && (alone || time.Since(info.ModTime()) > tempLife) {
 			_ = s.remove(path.Join(treesDir, entry.Name()))
 		}
 	}
 }
 
-// remove deletes a directory of ours, whose directories are read-only. Another process may be at
-// it too.
+// remove deletes a directory of the store, whose directories are read-only. Another process may delete
+// it at the same time.
 func (s *Store) remove(dir string) error {
 	err := fs.WalkDir(s.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -178,12 +182,15 @@ func tempName() string { return path.Join(treesDir, tempPrefix+rand.Text()) }
 
 func treeDir(tree digest.Digest) string { return path.Join(treesDir, tree.Encoded()) }
 
+// Opener opens a file of a tree by its path, to be read from its start.
+type Opener func(path string) (io.ReadCloser, error)
+
 // Put stores the tree of files, whose content open returns, and returns it checked. A tree that is
-// there already is not written again; one that is corrupt is replaced. When anything fails nothing
-// is stored.
+// there already is not written again; one that is corrupt is replaced. If anything fails, nothing is
+// stored.
 //
 // Errors: *ContentError for content without its digest, *PathError for a path no tree can have.
-func (s *Store) Put(ctx context.Context, files []File, open func(path string) (io.ReadCloser, error)) (*Tree, error) {
+func (s *Store) Put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	if err := checkFiles(files); err != nil {
 		return nil, err
 	}
@@ -197,10 +204,10 @@ func (s *Store) Put(ctx context.Context, files []File, open func(path string) (i
 	return s.put(ctx, files, open)
 }
 
-// putAttempts is how often Put stores a tree that others take away.
+// putAttempts is how often Put tries to store a tree that other processes take away.
 const putAttempts = 3
 
-func (s *Store) put(ctx context.Context, files []File, open func(path string) (io.ReadCloser, error)) (*Tree, error) {
+func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	want := TreeDigest(files)
 	tree, err := s.Tree(ctx, want)
 	if err == nil {
@@ -220,8 +227,8 @@ func (s *Store) put(ctx context.Context, files []File, open func(path string) (i
 	return s.publish(ctx, temp, want)
 }
 
-// publish gives a complete tree its name. Another process may have stored the same tree first: what
-// is there is checked like any other.
+// publish gives a complete tree its name. Another process may have stored the same tree first, which is
+// checked like any other.
 func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*Tree, error) {
 	taken := s.root.Rename(temp, treeDir(want))
 	if taken != nil {
@@ -238,8 +245,8 @@ func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*
 	return tree, err
 }
 
-// Remove deletes a tree; one that is not there is fine. Who has it open reads what was read of it
-// before. A call that stores the same tree at this moment stores it anew.
+// Remove deletes a tree, if it is there. A caller that has it open can read it no longer. A call that
+// stores the same tree at this moment stores it anew.
 //
 // Errors: system errors.
 func (s *Store) Remove(tree digest.Digest) error {
@@ -249,8 +256,8 @@ func (s *Store) Remove(tree digest.Digest) error {
 	return s.discard(tree)
 }
 
-// discard moves a corrupt tree out of the way before it is removed, so that its name is free even
-// when the removal stops half-way.
+// discard moves a tree out of the way before it is removed, so that its name is free even if the
+// removal stops halfway.
 func (s *Store) discard(tree digest.Digest) error {
 	s.mu.Lock()
 	delete(s.trees, tree)
@@ -266,7 +273,7 @@ func (s *Store) discard(tree digest.Digest) error {
 }
 
 // write copies all files into dir, then makes everything read-only and durable.
-func (s *Store) write(ctx context.Context, dir string, files []File, open func(string) (io.ReadCloser, error)) error {
+func (s *Store) write(ctx context.Context, dir string, files []File, open Opener) error {
 	if err := s.root.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -297,7 +304,7 @@ func (s *Store) write(ctx context.Context, dir string, files []File, open func(s
 }
 
 // copy writes one file, which must have its digest and its size.
-func (s *Store) copy(name string, file File, open func(string) (io.ReadCloser, error)) (err error) {
+func (s *Store) copy(name string, file File, open Opener) (err error) {
 	from, err := open(file.Path)
 	if err != nil {
 		return err
@@ -345,5 +352,6 @@ func (p *prefix) program() bool {
 
 // sortFiles returns files in byte order of their paths.
 func sortFiles(files []File) []File {
-	return slices.SortedFunc(slices.Values(files), func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return slices.SortedFunc(slices.Values(files),
+		func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 }

@@ -8,19 +8,21 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// ErrInUse is the error of a Sweep while another process has the store open, or may have.
+// ErrInUse is the error of a Sweep while another process has the store open, or may have it open.
 var ErrInUse = errors.New("store is in use")
 
-// Sweep removes the trees that unused chooses from all that there are, and tells how many. It does so
-// only while no other process has the store open; one that opens it waits until Sweep is done. The
-// caller must not have a tree in use.
+// Sweep removes the trees that unused chooses from all trees, and returns how many it removed. It does
+// so only while no other process has the store open; a process that opens it waits until Sweep is done.
+// The caller must not have a tree in use.
 //
-// Errors: ErrInUse, that of unused, errors of ctx; system errors.
-func (s *Store) Sweep(ctx context.Context, unused func(trees []digest.Digest) ([]digest.Digest, error)) (removed int, err error) {
+// Errors: ErrInUse, the error of unused; errors of ctx; system errors.
+func (s *Store) Sweep(
+	ctx context.Context, unused func(trees []digest.Digest) ([]digest.Digest, error),
+) (removed int, err error) {
 	if s.lock == nil {
 		return 0, ErrInUse
 	}
-	// A lock that could not be had alone may be gone, so it is shared again in any case.
+	// The attempt to lock it alone may have lost the shared lock, so it is shared again in any case.
 	defer shareLock(s.lock)
 	if !lockAlone(s.lock) {
 		return 0, ErrInUse
@@ -31,7 +33,8 @@ func (s *Store) Sweep(ctx context.Context, unused func(trees []digest.Digest) ([
 	}
 	var trees []digest.Digest
 	for _, entry := range entries {
-		if tree := digest.NewDigestFromEncoded(digest.SHA256, entry.Name()); entry.IsDir() && tree.Validate() == nil {
+		tree := digest.NewDigestFromEncoded(digest.SHA256, entry.Name())
+		if entry.IsDir() && tree.Validate() == nil {
 			trees = append(trees, tree)
 		}
 	}

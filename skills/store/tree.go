@@ -23,7 +23,7 @@ type File struct {
 	Path       string // slash-separated, relative, fs.ValidPath
 	Size       int64
 	Digest     digest.Digest
-	Executable bool // of the source; part of no digest, and kept only by the first Put of a tree
+	Executable bool // at its source; not part of a digest, and kept only by the first Put of a tree
 }
 
 // PathError is a path that no stored tree can have.
@@ -43,9 +43,10 @@ func checkFiles(files []File) error {
 	return nil
 }
 
-// TreeDigest is the sha256 of the lines "<hex>  <path>\n" of all files in byte order of path: what
-// sha256sum prints for them, so that anyone can recompute it. As there, a path with a backslash or a
-// line break is escaped and its line starts with a backslash: no path can pass for two lines.
+// TreeDigest returns the sha256 of the lines "<hex>  <path>\n" of all files in byte order of path. These
+// are the lines that sha256sum prints, so that anyone can recompute it. As there, a path with a
+// backslash or a line break is escaped and its line starts with a backslash: no path can pass for two
+// lines.
 func TreeDigest(files []File) digest.Digest {
 	sum := sha256.New()
 	for _, file := range sortFiles(files) {
@@ -62,7 +63,7 @@ func TreeDigest(files []File) digest.Digest {
 // Tree is a stored tree that was checked when it was returned. It is immutable.
 type Tree struct {
 	Digest digest.Digest
-	Files  []File // sorted by Path; all of them not executable
+	Files  []File // sorted by Path; Executable is not set
 
 	store *Store
 	dir   fingerprint
@@ -71,14 +72,14 @@ type Tree struct {
 	seen  map[string]fingerprint // of files
 }
 
-// member is a file or directory of a tree with what it was like when it was checked.
+// member is a file or directory of a tree with its fingerprint when it was checked.
 type member struct {
 	path string // below the tree
 	mark fingerprint
 }
 
-// fingerprint is what tells cheaply that a file was not touched since its bytes were hashed, or that
-// nothing came into a directory or left it.
+// fingerprint shows cheaply that a file was not touched since its bytes were hashed, or that no entry was
+// added to a directory or removed from it.
 type fingerprint struct {
 	inode        uint64
 	size         int64
@@ -88,7 +89,7 @@ type fingerprint struct {
 	settled      bool // the last change was long enough ago for another one to have another time
 }
 
-// settling is how coarse a file system's times may be.
+// settling is the coarsest resolution of a file system's times.
 const settling = 100 * time.Millisecond
 
 // same reports whether the other fingerprint vouches for the same bytes.
@@ -97,8 +98,8 @@ func (f fingerprint) same(other fingerprint) bool {
 		f.inode == other.inode && f.size == other.size && f.mtime == other.mtime && f.ctime == other.ctime
 }
 
-// Tree returns a stored tree after checking it: with a walk when this process has hashed it before
-// and nothing was touched since, else byte for byte.
+// Tree returns a stored tree after checking it: with a walk if this process has hashed it before and
+// nothing was touched since, else byte for byte.
 //
 // Errors: ErrNotFound, *CorruptError.
 func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
@@ -111,7 +112,12 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 	if known != nil && known.untouched() {
 		return known, nil
 	}
-	check := check{store: s, known: known, dirs: map[string]bool{}, tree: &Tree{Digest: want, store: s, seen: map[string]fingerprint{}}}
+	check := check{
+		store: s,
+		known: known,
+		dirs:  map[string]bool{},
+		tree:  &Tree{Digest: want, store: s, seen: map[string]fingerprint{}},
+	}
 	if err := check.run(ctx); err != nil {
 		return nil, err
 	}
@@ -125,12 +131,12 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 type check struct {
 	store *Store
 	known *Tree           // what this process hashed before, or nil
-	dirs  map[string]bool // directories met that hold no file yet
+	dirs  map[string]bool // directories visited of which no file was visited yet
 	tree  *Tree
-	begun bool // the tree's own directory was met
+	begun bool // the tree's own directory was visited
 }
 
-// run recomputes the digest of the tree, hashing only what known does not vouch for.
+// run recomputes the digest of the tree, hashing only files that known does not vouch for.
 func (c *check) run(ctx context.Context) error {
 	dir := treeDir(c.tree.Digest)
 	err := fs.WalkDir(c.store.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
@@ -143,8 +149,8 @@ func (c *check) run(ctx context.Context) error {
 		return c.visit(dir, name, entry)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		// A tree that another process stores at this moment was not there when it was asked for; it
-		// must not pass for a damaged one, which would be removed.
+		// A tree that another process stores at this moment was not there when the walk began; it must
+		// not pass for a damaged one, which would be removed.
 		if _, statErr := c.store.root.Lstat(dir); !c.begun || errors.Is(statErr, fs.ErrNotExist) {
 			return ErrNotFound
 		}
@@ -227,7 +233,7 @@ func (c *check) hash(name, rel string, info fs.FileInfo) (digest.Digest, error) 
 
 // Open returns a handle of the tree's directory, the one that was checked. The caller closes it.
 //
-// Errors: *CorruptError when the directory was replaced since.
+// Errors: *CorruptError if the directory was replaced since.
 func (t *Tree) Open() (*os.File, error) {
 	handle, err := t.store.root.Open(treeDir(t.Digest))
 	if err != nil {

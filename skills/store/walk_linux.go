@@ -3,8 +3,8 @@ package store
 import "golang.org/x/sys/unix"
 
 // untouched reports whether every file and directory of a checked tree still is the one that was
-// checked. A directory's times tell of names that came and went, so none is listed. It opens the tree
-// once: to resolve every path from the store's root would cost ten times as much.
+// checked. The times of a directory change with its names, so none is listed. It opens the tree once:
+// resolving every path from the store's root would cost ten times as much.
 func (t *Tree) untouched() bool {
 	top, err := t.store.root.Open(treeDir(t.Digest))
 	if err != nil {
@@ -16,7 +16,7 @@ func (t *Tree) untouched() bool {
 		return false
 	}
 	fd := int(top.Fd())
-	// Parents come before what is in them: a link in the place of one is met before it is followed.
+	// Parents come before their entries: a link that replaced one is found before it is followed.
 	for _, d := range t.dirs {
 		if !d.mark.unchanged(fd, d.path, unix.S_IFDIR) {
 			return false
@@ -35,5 +35,6 @@ func (f *fingerprint) unchanged(top int, path string, kind uint32) bool {
 	if !f.vouched || !f.settled || unix.Fstatat(top, path, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
-	return st.Mode&unix.S_IFMT == kind && st.Ino == f.inode && st.Size == f.size && st.Mtim.Nano() == f.mtime && st.Ctim.Nano() == f.ctime
+	return st.Mode&unix.S_IFMT == kind && st.Ino == f.inode && st.Size == f.size &&
+		st.Mtim.Nano() == f.mtime && st.Ctim.Nano() == f.ctime
 }

@@ -6,7 +6,7 @@
 // replaces a file as a whole: after a crash the name has the old content or the new one.
 //
 // Functions that end in "In" take names below an open directory, and refuse a name that is a symbolic
-// link. The others take a path of the operator's, whose links are followed.
+// link. The others take a path of the operator, whose links are followed.
 //
 //	data, err := fsys.ReadFileIn(root, "lock.yaml", 1<<20)
 //	err = fsys.WriteFile(path, data, 0o600)
@@ -26,8 +26,8 @@ import (
 	"path/filepath"
 )
 
-// TempPrefix begins the names of files that are being written. A file with such a name that nobody
-// writes is the rest of a crash and may be deleted.
+// TempPrefix begins the names of files that are being written. A file with such a name that no process
+// writes was left by a crash and may be deleted.
 const TempPrefix = ".tmp-"
 
 // ErrNotRegular is the error of opening anything but a regular file.
@@ -38,7 +38,7 @@ type TooLongError struct{ Limit int64 }
 
 func (e *TooLongError) Error() string { return fmt.Sprintf("longer than %d bytes", e.Limit) }
 
-// Open opens a regular file for reading and returns what it is. Links are followed.
+// Open opens a regular file for reading and returns its state. Links are followed.
 //
 // Errors: system errors; *fs.PathError with ErrNotRegular.
 func Open(name string) (*os.File, fs.FileInfo, error) {
@@ -46,7 +46,7 @@ func Open(name string) (*os.File, fs.FileInfo, error) {
 	return regular(name, file, err)
 }
 
-// OpenIn opens a regular file below root for reading and returns what it is. A name that is a link is
+// OpenIn opens a regular file below root for reading and returns its state. A name that is a link is
 // refused; links in the directories before it are followed as root follows them.
 //
 // Errors: system errors; *fs.PathError with ErrNotRegular.
@@ -64,7 +64,7 @@ func OpenIn(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	return regular(name, file, err)
 }
 
-// regular closes an open file that is not a regular one.
+// regular closes an open file that is not a regular file.
 func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
@@ -82,7 +82,7 @@ func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, erro
 
 // ReadAll reads r to its end, which must come within limit bytes.
 //
-// Errors: those of r; *TooLongError.
+// Errors: errors of r; *TooLongError.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -149,10 +149,10 @@ func WriteFile(name string, data []byte, mode fs.FileMode) error {
 }
 
 // WriteFileIn replaces a file below root by one with this content and mode, whatever the umask. The
-// content is on disk before the file has its name; the name is once [SyncDir] has synced its
-// directory, which must exist.
+// content is on disk before the file has its name, and the name is on disk once [SyncDir] has synced
+// its directory, which must exist.
 //
-// Errors: system errors. The file is then what it was.
+// Errors: system errors. The file is unchanged then.
 func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) (err error) {
 	temp := path.Join(path.Dir(name), TempPrefix+rand.Text())
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
