@@ -27,7 +27,7 @@ var smuggled = []struct{ method, name, params, want string }{
 	{"skills/list", "", `"CURSOR":""`, `must be spelt "cursor"`},
 	{"resources/directory/read", "", `"uri":"skill://none","Uri":"skill://demo"`, `key "Uri"`},
 	{"prompts/get", "demo", `"name":"demo","NAME":"none"`, `key "NAME"`},
-	{"prompts/get", "demo", `"name":"demo","arguments":{"request":"a","request":"b"}`, `arguments: key "request"`},
+	{"prompts/get", "demo", `"name":"demo","arguments":{"request":"a","request":"b"}`, `arguments: duplicate key "request"`},
 	{"ping", "", `"_META":{}`, `key "_META"`},
 }
 

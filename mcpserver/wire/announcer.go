@@ -6,8 +6,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// changes is a set of lists that changed. A set is enough: a client that is told
-// twice before it can look learns nothing from the second time.
+// changes is a set of lists that changed. A set is enough: a second notification
+// before the client can look adds nothing.
 type changes uint8
 
 const (
@@ -27,15 +27,15 @@ var changeMethods = [...]struct {
 
 const maxAnnouncements = 256
 
-// announcer tells the client what does not belong to a call: list changes to an
+// announcer sends the client what does not belong to a call: list changes to an
 // initialized client of the older revisions and to every open subscription that
 // asked for them, anything else to the former only. A client that does not read
-// holds up the announcer and nobody else.
+// holds up the announcer and nothing else.
 type announcer struct {
 	out  *lineWriter
 	wake chan struct{}
 	stop chan struct{}
-	news func(method string) bool // whether the client is to be told of a change; nil for always
+	news func(method string) bool // reports whether a change is news to the client; nil for always
 
 	mu          sync.Mutex
 	initialized bool // an initialize request was seen

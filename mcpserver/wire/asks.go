@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,14 +67,13 @@ func (a *asks) forget(id json.RawMessage) {
 	delete(a.pending, idKey(id))
 }
 
-// withdraw tells the client that its answer is not needed any more.
+// withdraw notifies the client that its answer is no longer needed.
 func (a *asks) withdraw(id json.RawMessage) {
-	var line bytes.Buffer
-	fmt.Fprintf(&line, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, mcp.MethodNotificationCancelled, id)
-	a.out.write(line.Bytes())
+	const form = `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`
+	a.out.write(fmt.Appendf(nil, form, mcp.MethodNotificationCancelled, id))
 }
 
-// route gives a response to whoever waits for it and drops any other.
+// route gives a response to the call that waits for it, and drops any other.
 func (a *asks) route(m *message) {
 	if m.id == nil {
 		return

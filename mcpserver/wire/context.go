@@ -20,8 +20,8 @@ var ErrDisconnected = errors.New("connection closed")
 type hangUpKey struct{}
 
 // KillAtEOF returns a context that ends as soon as the input of the connection
-// that ctx belongs to ends, or the server is told to stop, while ctx itself is
-// left some time to finish. A handler wraps the part of its work in it that must
+// that ctx belongs to ends, or the server is asked to stop, while ctx itself has
+// some time left to finish. A handler wraps the part of its work in it that must
 // not outlive the client, such as a running script; the cause is then
 // [ErrDisconnected]. Outside of ServeStdio and HTTP it ends with ctx only. The returned
 // function releases its resources and must be called.
@@ -59,11 +59,11 @@ func RequestID(ctx context.Context) json.RawMessage {
 
 // Client is what a client said about itself. None of it is verified.
 type Client struct {
-	// SessionID is the id of mcp-go's session, "" when there is none.
+	// SessionID is the id of mcp-go's session, "" if there is none.
 	SessionID string
 	// Info names the software; zero when the client did not say.
 	Info mcp.Implementation
-	// Capabilities are those of the request on 2026-07-28 and those of the
+	// Capabilities are declared by the request on 2026-07-28, and by the
 	// initialize request before.
 	Capabilities mcp.ClientCapabilities
 	// Version is the protocol revision of the request, "" before initialize.

@@ -72,7 +72,7 @@ func (d *Dispatcher) lookup(name string) Method {
 // handler answers a request that it may assume to be well-formed.
 type handler func(ctx context.Context, m *message) (any, *Error)
 
-// answer returns the answer h gives to a request.
+// answer returns the answer that h gives to a request.
 func (d *Dispatcher) answer(ctx context.Context, m *message, h handler) []byte {
 	result, failure := d.guard(ctx, m, h)
 	line, err := d.encode(m.id, result, failure)
@@ -118,20 +118,22 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 		}
 		return reply.Result, nil
 	case mcp.JSONRPCError:
-		return d.replace(ctx, m, slot, &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data})
+		failure := &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data}
+		return d.replace(ctx, m, slot, failure)
 	}
 	d.logPrivate(ctx, m, fmt.Sprintf("library answered with %T", reply))
 	return nil, internalError()
 }
 
-// replace turns an error of mcp-go into the answer to m: that of the tables to a method only they
-// have, the error the handler chose instead of an internal one, or failure itself, without what a
-// decoder says of Go types.
+// replace turns an error of mcp-go into the answer to m: the answer of the tables to a method that only they
+// have, the error that the handler chose instead of an internal one, or failure itself, without the text of
+// a decoder about Go types.
 func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, failure *Error) (any, *Error) {
 	switch failure.Code {
 	case mcp.INVALID_REQUEST, mcp.INVALID_PARAMS, mcp.PARSE_ERROR:
 		if fromDecoder(failure.Message) {
-			d.logger().DebugContext(ctx, "params not decoded", slog.String("method", m.method), slog.String("err", failure.Message))
+			d.logger().DebugContext(ctx, "params not decoded",
+				slog.String("method", m.method), slog.String("err", failure.Message))
 			return nil, &Error{Code: failure.Code, Message: errParams}
 		}
 	case mcp.METHOD_NOT_FOUND:
@@ -152,7 +154,8 @@ func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, f
 // as those that name an unknown tool, have none of these marks; a caller who puts one into a name
 // gets a vaguer answer.
 func fromDecoder(message string) bool {
-	return strings.HasPrefix(message, "unparsable ") || strings.Contains(message, "json: ") || strings.HasPrefix(message, "illegal base64 data")
+	return strings.HasPrefix(message, "unparsable ") || strings.Contains(message, "json: ") ||
+		strings.HasPrefix(message, "illegal base64 data")
 }
 
 // rewritten is the request m under another method, with everything in it that mcp-go reads.
@@ -171,7 +174,7 @@ func rewritten(m *message, method string) []byte {
 }
 
 // own runs a method of the tables. mcp-go has accepted the request, so its
-// declared version alone tells the revision.
+// declared version alone decides the revision.
 func (d *Dispatcher) own(ctx context.Context, m *message) (any, *Error) {
 	info := protocolOf(m.params)
 	r := &Request{Method: m.method, Params: m.params, ID: m.id, Modern: info.Modern, Protocol: info}

@@ -16,41 +16,43 @@ import (
 type HTTPOptions struct {
 	// Path is the endpoint of both protocol eras; "" means "/mcp".
 	Path string
-	// Hosts are accepted in the Host header beside loopback names and the address the
-	// connection came to: a name, which stands for every port, or name:port.
+	// Hosts are accepted in the Host header in addition to loopback names and the address that the
+	// connection came to: a name, which includes every port, or name:port.
 	Hosts []string
-	// Origins, such as "https://app.example.com", are accepted in the Origin header beside
-	// those of loopback names, and get CORS answers.
+	// Origins, such as "https://app.example.com", are accepted in the Origin header in addition to
+	// origins with loopback names, and get CORS answers.
 	Origins []string
 	// Authenticate returns the context and the name of the principal that sent r. When it
 	// reports false it has answered. Nil means that every client is the one principal "".
 	Authenticate func(w http.ResponseWriter, r *http.Request) (ctx context.Context, principal string, ok bool)
-	// Shared says that there are several principals, none of which may take more than half of
-	// what the limits below allow.
+	// Shared says that there are several principals. Each may take half of each limit below.
 	Shared bool
 	// Public answers requests for other paths, behind the Host and Origin guard but before
 	// authentication. Nil answers 404.
 	Public http.Handler
 	// Ready answers /readyz. Nil means always.
 	Ready func() bool
-	// SessionEnded is told the id of each protocol session that ended. It must not block.
+	// SessionEnded is called with the id of each protocol session that ended. It must not block.
 	SessionEnded func(id string)
-	// Changes begins to watch, for the client of a request that opens a session or a subscription, the
-	// lists whose changes it is to be told of. What it returns reports whether a notification of a
-	// method is news to that client; all others are kept from it. Nil keeps none. It must not block.
+	// Changes begins to watch the lists of the client of a request that opens a session or a subscription.
+	// The function that it returns reports whether a notification of a method is news to that client; the
+	// client does not get the others. Nil lets all through. It must not block.
 	Changes func(ctx context.Context) func(method string) bool
 
 	// MaxBody is the longest accepted body in bytes; 0 means 4 MiB.
 	MaxBody int64
-	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones are answered 503. Pings, streams and requests that yielded their slot are not counted.
+	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
+	// are answered 503. Pings, streams and requests that yielded their slot are not counted.
 	MaxInFlight int
 	// MaxStreams is how many GET streams and subscriptions may be open; 0 means 1024.
 	MaxStreams int
-	// MaxSessions is how many protocol sessions may exist; 0 means 2048. The one of a principal that was idle longest makes room.
+	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session ends the one of its
+	// principal that was idle longest.
 	MaxSessions int
 	// SessionIdle is how long an unused protocol session is kept; 0 means 1 h.
 	SessionIdle time.Duration
-	// Rate is how many requests a second each principal may send, Burst how many at once. A Rate of 0 sets no limit.
+	// Rate is how many requests a second each principal may send, Burst how many at once. A Rate of 0 sets
+	// no limit.
 	Rate  rate.Limit
 	Burst int
 	// KeepAlive is how often a silent stream carries a comment; 0 means 15 s.
@@ -83,23 +85,23 @@ func (o *HTTPOptions) Check() error {
 // # Order of the checks
 //
 // Host and Origin on every verb and path, authentication, headers sent twice, rate, form of the
-// body, concurrency, body limit, envelope and keys of params, and then mcp-go's own transport, which checks versions, headers and _meta and
-// answers each message as described at the top of the package. It is given no means to
-// stream and no session of its own: notifications travel through this package's queues, so
-// none is lost and each precedes the answer of its call, and sessions live in this package's
-// table, which is bounded and knows their principals.
+// body, concurrency, body limit, envelope and keys of params, and then mcp-go's own transport, which
+// checks versions, headers and _meta and answers each message as described at the top of the package.
+// It gets no means to stream and no session of its own: notifications travel through this package's
+// queues, so none is lost and each precedes the answer of its call, and sessions live in this
+// package's table, which is bounded and knows their principals.
 //
 // # Sessions
 //
-// Those of the older revisions belong to the principal that sent initialize; to anyone else
-// they do not exist. The revision 2026-07-28 has none, there each request stands alone.
+// A session of the older revisions belongs to the principal that sent initialize; for anyone else
+// it does not exist. The revision 2026-07-28 has no sessions; its requests are independent.
 //
 // # Cancellation
 //
 // A call ends with cause [ErrDisconnected] when its client closes the connection, and with
 // [ErrCanceled] when the same session cancels it. A call that its client cancelled gets an empty stream;
-// a connection that its client closed, be it for sending alone, is closed without an answer to what
-// was not done by then.
+// a connection that its client closed, even for sending only, is closed without an answer to calls that
+// were not done.
 type HTTP struct {
 	opts       HTTPOptions
 	dispatcher *Dispatcher
@@ -120,7 +122,7 @@ type HTTP struct {
 	requests atomic.Uint64
 
 	mu        sync.Mutex
-	announced map[*announcer]struct{} // who is told of broadcasts
+	announced map[*announcer]struct{} // which get broadcasts
 }
 
 // maxWaiting is how many bytes the messages of requests that yielded their slot may have: a request holds
@@ -129,7 +131,7 @@ const maxWaiting = 64 << 20
 
 // NewHTTP returns a handler that serves d. [HTTP.Serve] must be called for it to end.
 //
-// Errors: those of [HTTPOptions.Check], and d's server being served over HTTP already.
+// Errors: the errors of [HTTPOptions.Check]; d's server is served over HTTP already.
 func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	guard, err := newGuard(opts.Hosts, opts.Origins)
 	if err != nil {
@@ -218,7 +220,7 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(ctx)
 	if name := ambiguous(r); name != "" {
-		plainText(w, http.StatusBadRequest, name+" is there twice with different values")
+		plainText(w, http.StatusBadRequest, "duplicate header "+name+" with different values")
 		return
 	}
 	if wait, ok := h.rates.take(principal); !ok {

@@ -112,9 +112,8 @@ func (ex *exchange) run(opening bool) {
 	if ex.session != nil {
 		ctx = ex.h.dispatcher.Server.WithContext(ctx, ex.session)
 	}
-	result, failure := ex.h.dispatcher.guard(ctx, ex.msg, func(ctx context.Context, _ *message) (any, *Error) {
-		return ex.ask(ctx, rec)
-	})
+	result, failure := ex.h.dispatcher.guard(ctx, ex.msg,
+		func(ctx context.Context, _ *message) (any, *Error) { return ex.ask(ctx, rec) })
 	if ex.session != nil {
 		ex.session.finish()
 	}
@@ -175,8 +174,8 @@ func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
 	}
 	if override && ex.modern && failure.Code == mcp.METHOD_NOT_FOUND {
 		// mcp-go saw the alias in the headers. It has not compared the true name with them.
-		version := protocolOf(ex.msg.params).ProtocolVersion
-		err := mcp.ValidateStandardHeaders(ex.r.Header.Get, version, mcp.MCPMethod(ex.msg.method), ex.msg.params)
+		version, method := protocolOf(ex.msg.params).ProtocolVersion, mcp.MCPMethod(ex.msg.method)
+		err := mcp.ValidateStandardHeaders(ex.r.Header.Get, version, method, ex.msg.params)
 		if err != nil {
 			return nil, &Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
 		}
@@ -196,8 +195,8 @@ func statusOf(code int) int {
 	return http.StatusOK
 }
 
-// answer ends the response with line, unless the call was cancelled or its client is gone. The
-// status is that of a response that is no stream yet.
+// answer ends the response with line, unless the call was cancelled or its client is gone. The response
+// has the status unless it is a stream already.
 func (ex *exchange) answer(line []byte, status int) {
 	answered := false
 	ex.out.writeIf(line, func() bool {
@@ -237,9 +236,9 @@ func (ex *exchange) passOn(rec *recorder) {
 	}
 }
 
-// empty ends a response without an answer: with a stream that carries none. A client that seems to have
-// left and still reads, as one does that closed its side after the request, must not take that for a
-// success, so its connection is closed without.
+// empty ends a response without an answer, with an empty stream. A client that closed its side after the
+// request looks as if it had left and may still read. It must not take an empty stream for success, so its
+// connection is closed instead.
 func (ex *exchange) empty() {
 	ex.retire()
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// guard refuses requests that a web page could have made a browser send: those whose Host
-// is a name the server does not go by (a name rebound to its address), and those of a
+// guard refuses requests that a web page could have made a browser send: requests whose Host
+// is not a name of the server (a name that was rebound to its address), and requests with a
 // foreign Origin.
 type guard struct {
 	hosts   map[string]struct{} // lower case, name or name:port
@@ -25,7 +25,7 @@ func newGuard(hosts, origins []string) (*guard, error) {
 	g := &guard{hosts: make(map[string]struct{}), origins: make(map[string]struct{})}
 	for _, host := range hosts {
 		if host == "" || strings.ContainsAny(host, "/@ *") {
-			return nil, fmt.Errorf("allowed host %q is no host name", host)
+			return nil, fmt.Errorf("allowed host %q is not a host name", host)
 		}
 		g.hosts[strings.ToLower(host)] = struct{}{}
 	}
@@ -42,7 +42,8 @@ func newGuard(hosts, origins []string) (*guard, error) {
 // check reports whether it has answered r, with a refusal or as a preflight request.
 func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 	if !g.host(r) {
-		plainText(w, http.StatusForbidden, "Host is not one this server goes by; the operator can add it with --allowed-host")
+		plainText(w, http.StatusForbidden,
+			"Host is not a name of this server; the operator can add it with --allowed-host")
 		return true
 	}
 	origins := r.Header.Values("Origin")
@@ -50,16 +51,20 @@ func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 		return false
 	}
 	if len(origins) > 1 || !g.origin(origins[0], r.Host) {
-		plainText(w, http.StatusForbidden, "Origin is not allowed; the operator can add it with --allowed-origin")
+		plainText(w, http.StatusForbidden,
+			"Origin is not allowed; the operator can add it with --allowed-origin")
 		return true
 	}
 	return cors(w, r, origins[0])
 }
 
-// ambiguous returns the name of a header of the protocol that r has twice with different values, ""
-// when there is none: what stands before the server may read another one than the server does.
+// ambiguous returns the name of a header of the protocol that r has twice with different values, or "". A
+// proxy in front of the server may read another one of them than the server does.
 func ambiguous(r *http.Request) string {
-	for _, name := range []string{server.HeaderKeySessionID, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName, "Content-Type", "Content-Encoding"} {
+	for _, name := range []string{
+		server.HeaderKeySessionID, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName,
+		"Content-Type", "Content-Encoding",
+	} {
 		if values := r.Header.Values(name); len(values) > 1 && len(slices.Compact(slices.Clone(values))) > 1 {
 			return name
 		}
@@ -116,14 +121,15 @@ func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 	}
 	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	header.Set("Access-Control-Allow-Headers",
-		"Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name")
+		"Authorization, Content-Type, Accept, Last-Event-ID, "+
+			"Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name")
 	header.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }
 
-// hostName is the host of host[:port] in lower case, without brackets, which only an IP address may
-// have; "" when it is neither.
+// hostName returns the host of host[:port] in lower case, without brackets, which only an IP address may
+// have; "" if it is neither.
 func hostName(host string) string {
 	name, port := host, ""
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {

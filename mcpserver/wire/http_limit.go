@@ -48,8 +48,8 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// makeRoom forgets principals that could ask as often as one that is not remembered, and
-// anyone when there is none.
+// makeRoom forgets principals that have their whole burst left, which loses nothing, and any others if
+// there is none.
 func (r *rates) makeRoom() {
 	if len(r.each) < maxRates {
 		return

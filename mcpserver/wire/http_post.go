@@ -18,7 +18,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// busyWait is when a client that was refused for want of room may try again.
+// busyWait is after how long a client that was refused for lack of room may try again.
 const busyWait = time.Second
 
 // withOwnSession gives handlers this package's session in the place of mcp-go's.
@@ -40,7 +40,13 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	if m == nil {
 		return
 	}
-	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m), slot: new(errorSlot)}
+	ex := &exchange{
+		h: h, w: w, r: r,
+		principal: principal,
+		msg:       m,
+		modern:    isModern(r.Header, m),
+		slot:      new(errorSlot),
+	}
 	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
 			if ex.protocol = h.sessions.enter(id, principal); ex.protocol != nil {
@@ -57,7 +63,8 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	case m.kind == notification:
 		ex.notification()
 	case ex.modern:
-		h.library.Handle(&recorder{header: w.Header(), to: w}, ex.libraryRequest(r.Context(), r.Header, m.raw))
+		passed := &recorder{header: w.Header(), to: w}
+		h.library.Handle(passed, ex.libraryRequest(r.Context(), r.Header, m.raw))
 	case ex.protocol == nil:
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	default:
@@ -66,8 +73,8 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 }
 
-// unsupportedForm says what is wrong with the declared form of a body, "" when it is JSON in UTF-8.
-// A body is read as what it declares to be or not at all.
+// unsupportedForm returns what is wrong with the declared form of a body, or "" if it is JSON in UTF-8.
+// A body is read in the form that it declares or not at all.
 func unsupportedForm(header http.Header) string {
 	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
 	charset, declared := params["charset"]
@@ -92,7 +99,8 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
 	h.bodies.leave(principal, 1)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		h.writeRefusal(w, http.StatusRequestEntityTooLarge, nil, invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody())))
+		failure := invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody()))
+		h.writeRefusal(w, http.StatusRequestEntityTooLarge, nil, failure)
 		return nil
 	}
 	if err != nil {
@@ -114,14 +122,18 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 
 // isModern reports whether mcp-go takes the message for one of 2026-07-28 or later.
 func isModern(header http.Header, m *message) bool {
-	return mcp.IsModernProtocol(header.Get(mcp.HeaderProtocolVersion)) || mcp.IsModernProtocol(protocolOf(m.params).ProtocolVersion)
+	return mcp.IsModernProtocol(header.Get(mcp.HeaderProtocolVersion)) ||
+		mcp.IsModernProtocol(protocolOf(m.params).ProtocolVersion)
 }
 
 // notification gives a notification of the client to mcp-go. A cancellation is only shown to
 // it under another name: it would cancel requests by ids it has rounded.
 func (ex *exchange) notification() {
 	if ex.protocol != nil {
-		ex.session = newCallSession(ex.r.Context(), ex.protocol.session, ex.msg, newLineWriter(io.Discard), ex.protocol.announcer, nil)
+		// A notification has no response that anything could be written to.
+		nowhere := newLineWriter(io.Discard)
+		ex.session = newCallSession(
+			ex.r.Context(), ex.protocol.session, ex.msg, nowhere, ex.protocol.announcer, nil)
 	}
 	raw := ex.msg.raw
 	canceled := ex.msg.method == string(mcp.MethodNotificationCancelled)
@@ -217,8 +229,8 @@ func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessag
 	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
 }
 
-// recorder is the response mcp-go writes to. It cannot stream, so that all it gets is the
-// answer, whole. When to is set it passes everything on.
+// recorder is the response that mcp-go writes to. It cannot stream, so that it gets nothing but the whole
+// answer. If to is set it passes everything on.
 type recorder struct {
 	header http.Header
 	status int

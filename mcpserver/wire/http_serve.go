@@ -80,7 +80,7 @@ func (h *HTTP) end() {
 	h.broadcast.broadcast.close()
 }
 
-// get opens the stream on which a session of the older revisions is told of changes.
+// get opens the stream on which a session of the older revisions gets notifications of changes.
 func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.enter(w, r, principal)
 	if s == nil {
@@ -164,7 +164,7 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 	return s
 }
 
-// announceTo makes a hear of list changes until remove is called.
+// announceTo sends list changes to a until remove is called.
 func (h *HTTP) announceTo(a *announcer) (remove func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // maxSessionCalls is how many requests of one protocol session may be under way, maxSessionListens how
-// many of its subscriptions beside them.
+// many of its subscriptions at the same time.
 const (
 	maxSessionCalls   = 512
 	maxSessionListens = 64
@@ -117,14 +117,17 @@ func newSessionTable(most, share int, ended func(*httpSession)) *sessionTable {
 	}
 }
 
-// add gives s an id. When its principal has all the sessions it may have, or all places are
-// taken, the principal's own longest unused one ends; add reports false when there is none.
+// add gives s an id. If its principal has all the sessions it may have, or the table is full, the
+// principal's longest unused session ends; add reports false if there is none.
 func (t *sessionTable) add(s *httpSession) bool {
 	t.mu.Lock()
 	var idlest *httpSession
 	if t.each[s.principal] >= t.mostEach || len(t.byID) >= t.most {
 		for _, other := range t.byID {
-			if other.principal == s.principal && other.busy == 0 && (idlest == nil || other.used.Before(idlest.used)) {
+			if other.principal != s.principal || other.busy > 0 {
+				continue
+			}
+			if idlest == nil || other.used.Before(idlest.used) {
 				idlest = other
 			}
 		}
@@ -216,7 +219,7 @@ func (sessionResolver) ResolveSessionIdManager(r *http.Request) server.SessionId
 	return sessionVerdict{known: ex != nil && ex.protocol != nil}
 }
 
-// sessionVerdict is what mcp-go is told of one request's session. It mints no id, so that
+// sessionVerdict answers mcp-go about one request's session. It makes no id, so that
 // mcp-go keeps nothing of the session.
 type sessionVerdict struct{ known bool }
 

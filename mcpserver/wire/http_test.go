@@ -101,7 +101,7 @@ func TestHTTPAmbiguous(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", tt.name, status, got, tt.status)
 		}
 	}
-	want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"params: key`
+	want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"params: duplicate key`
 	if status, got := p.post(strings.Replace(toolCall("1", "echo", ""), `"name":`, `"Name":"who","name":`, 1), "Mcp-Session-Id", session); status != 200 || !strings.HasPrefix(got, want) {
 		t.Errorf("a key twice in params: %d %s", status, got)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxMembers is the most members an object may have whose keys are compared: what methods and tools take
-// has a handful. Up to fewMembers keys are compared each with each, which for long ones would take much
-// longer than to read them.
+// maxMembers is the most members of an object whose keys are compared: params and arguments have a
+// handful. Up to fewMembers keys are compared with each other, which for many would take much longer than
+// to read them.
 const (
 	maxMembers = 256
 	fewMembers = 16
@@ -54,13 +54,14 @@ func Members(raw json.RawMessage) ([]Member, error) {
 		}
 		key, repeated := unquote(quoted), false
 		if folded == nil {
-			repeated = slices.ContainsFunc(members, func(m Member) bool { return strings.EqualFold(m.Key, key) })
+			same := func(m Member) bool { return strings.EqualFold(m.Key, key) }
+			repeated = slices.ContainsFunc(members, same)
 		} else {
 			name := fold(key)
 			repeated, folded[name] = folded[name], true
 		}
 		if repeated {
-			return nil, fmt.Errorf("key %q is there twice, or beside one that differs from it in case alone", clipKey(key))
+			return nil, fmt.Errorf("duplicate key %q, or one that differs only in case", clipKey(key))
 		}
 		members = append(members, Member{Key: key, Value: value})
 	}
@@ -103,8 +104,8 @@ const errParams = "params do not have the form this method takes"
 func invalidParams(message string) *Error { return &Error{Code: mcp.INVALID_PARAMS, Message: message} }
 
 // checkParams refuses params that readers of exact keys and decoders into structs could understand
-// differently: at their top, that of arguments, and throughout what the server decides by. The arguments
-// of tools are left to the tools, which answer with a tool error.
+// differently: at their top level, at the top level of arguments, and throughout the values that the server
+// decides by. The arguments of tools are left to the tools, which answer with a tool error.
 func checkParams(method string, params json.RawMessage) *Error {
 	if params == nil || bytes.Equal(params, []byte("null")) {
 		return nil
@@ -182,7 +183,8 @@ func (m *message) negotiate() {
 		case member.Value[0] != '"':
 			return // no version at all, which mcp-go refuses
 		default:
-			if asked := unquote(member.Value); asked == mcp.ProtocolVersion20250618 || asked == mcp.LATEST_LEGACY_PROTOCOL_VERSION {
+			asked := unquote(member.Value)
+			if asked == mcp.ProtocolVersion20250618 || asked == mcp.LATEST_LEGACY_PROTOCOL_VERSION {
 				return
 			}
 		}

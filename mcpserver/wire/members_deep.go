@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
-// Bounds of what Unambiguous looks through, where each key costs a comparison with those beside it, and
+// Limits of the values that Unambiguous checks, where each key costs a comparison with its neighbours, and
 // of _meta.
 const (
 	maxDepth       = 32
@@ -34,9 +33,8 @@ func Unambiguous(raw json.RawMessage, names ...string) error {
 	return unambiguous(raw, names, maxDepth, &left)
 }
 
-// bounded counts the members and elements of a JSON value, at any depth, whatever they mean: decoded
-// each takes far more memory than it is long. Those of each object and array are counted as one more
-// than it has commas.
+// bounded counts the members and elements of a JSON value, at any depth: decoded, each takes far more
+// memory than its text. An object or array counts one more than it has commas.
 //
 // Errors: more than maxDeepMembers of them, more than maxDepth levels. The texts may be shown to the
 // sender.
@@ -77,8 +75,10 @@ func unambiguous(raw json.RawMessage, names []string, depth int, left *int) erro
 			return errMany
 		}
 		for _, m := range members {
-			if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, m.Key) }); i >= 0 && names[i] != m.Key {
-				return fmt.Errorf("key %q must be spelt %q", clipKey(m.Key), names[i])
+			for _, name := range names {
+				if name != m.Key && strings.EqualFold(name, m.Key) {
+					return fmt.Errorf("key %q must be spelt %q", clipKey(m.Key), name)
+				}
 			}
 			if err := unambiguous(m.Value, names, depth-1, left); err != nil {
 				return err
@@ -104,10 +104,15 @@ func unambiguous(raw json.RawMessage, names []string, depth int, left *int) erro
 // answerNames are the keys of the answer to a form.
 func answerNames() []string { return []string{"action", "content"} }
 
-// decides reports whether a member of _meta is one that this server, or mcp-go, reads more of than a
-// text. What others put there is theirs to understand.
+// decides reports whether this server or mcp-go reads more than a text from a member of _meta. All other
+// members are left to their readers.
 func decides(key string) bool {
-	return key == "x-codex-turn-metadata" || strings.HasPrefix(key, "skillsd/") || strings.HasPrefix(key, "codex/") || strings.HasPrefix(key, "io.modelcontextprotocol/")
+	for _, prefix := range []string{"skillsd/", "codex/", "io.modelcontextprotocol/"} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return key == "x-codex-turn-metadata"
 }
 
 // checkMeta refuses a _meta that is too large, and one that readers could understand differently.

@@ -35,7 +35,7 @@ func (q *notifications) room() chan<- mcp.JSONRPCNotification {
 	if len(ch) <= notificationRoom/2 {
 		return ch
 	}
-	// One wake-up may stand for many deliveries: hand it to the next sender.
+	// One wake-up may follow many deliveries: pass it to the next sender.
 	defer q.signal()
 	for len(ch) > notificationRoom/2 {
 		select {

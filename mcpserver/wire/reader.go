@@ -60,14 +60,15 @@ func (c *conn) notice(m *message) {
 	case c.notices <- m:
 	default:
 		c.dropped++
-		// A client that sends too many must not fill the log as well: the count says the rest.
+		// A client that sends too many must not fill the log as well, so most are only counted.
 		if c.dropped <= 3 || c.dropped&(c.dropped-1) == 0 {
-			c.dispatcher.logger().WarnContext(c.base, "notification dropped", slog.String("method", m.method), slog.Int("dropped", c.dropped))
+			c.dispatcher.logger().WarnContext(c.base, "notification dropped",
+				slog.String("method", m.method), slog.Int("dropped", c.dropped))
 		}
 	}
 }
 
-// canceledID is the id of the request that a cancellation names, nil when it names none or could
+// canceledID returns the id of the request that a cancellation names, nil if it names none or could
 // name two.
 func canceledID(params json.RawMessage) json.RawMessage {
 	members, err := Members(params)

@@ -116,7 +116,9 @@ type callSession struct {
 	acknowledged bool    // guarded by announcer.mu
 }
 
-func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter, a *announcer, asks *asks) *callSession {
+func newCallSession(
+	ctx context.Context, s *session, m *message, out *lineWriter, a *announcer, asks *asks,
+) *callSession {
 	cs := &callSession{session: s, msg: m, out: out, announcer: a, asks: asks}
 	cs.own = newNotifications(ctx, cs.emit)
 	return cs
@@ -164,7 +166,9 @@ func (s *callSession) GetClientCapabilities() mcp.ClientCapabilities { return s.
 
 // RequestElicitation asks a client that declared the mode. mcp-go itself asks clients that declared
 // nothing.
-func (s *callSession) RequestElicitation(ctx context.Context, r mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
+func (s *callSession) RequestElicitation(
+	ctx context.Context, r mcp.ElicitationRequest,
+) (*mcp.ElicitationResult, error) {
 	has := s.said().Capabilities.Elicitation
 	if s.asks == nil || has == nil || r.Params.Mode == mcp.ElicitationModeURL && has.URL == nil {
 		return nil, server.ErrElicitationNotSupported
@@ -189,7 +193,9 @@ func (s *callSession) ListRoots(ctx context.Context, _ mcp.ListRootsRequest) (*m
 
 var errNoSampling = errors.New("the client does not support sampling")
 
-func (s *callSession) RequestSampling(ctx context.Context, r mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+func (s *callSession) RequestSampling(
+	ctx context.Context, r mcp.CreateMessageRequest,
+) (*mcp.CreateMessageResult, error) {
 	if s.asks == nil || s.said().Capabilities.Sampling == nil {
 		return nil, errNoSampling
 	}

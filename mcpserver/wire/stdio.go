@@ -37,7 +37,8 @@ type StdioOptions struct {
 	// wait or run may hold eight times as much together.
 	MaxLine int
 	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times
-	// as many may wait or stand aside; further ones are refused with CodeBusy.
+	// as many may wait or have yielded their slot; further ones are refused with
+	// CodeBusy.
 	// Pings and open subscriptions (at most 256) do not count.
 	MaxInFlight int
 	// SessionID is the id of the connection's session; "" means "stdio".
@@ -59,7 +60,7 @@ func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio
 //
 // Blank lines are ignored; CRLF and a last line without newline are accepted. A
 // line that is too long is skipped without being held and answered -32600, as is
-// a batch; a line that is no JSON or no UTF-8 is answered -32700. No line ends
+// a batch; a line that is not JSON or not UTF-8 is answered -32700. No line ends
 // the connection. Nothing but messages is written to Out.
 //
 // # Order
@@ -80,7 +81,7 @@ func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio
 // # End
 //
 // When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end
-// at once, other calls may go on for Drain; then all end with cause
+// at once, other calls may continue for Drain; then all end with cause
 // [ErrDisconnected] and get another tenth of Drain to notice. The result is nil
 // then, and also when the client closed its end of Out; it is an error when In
 // or Out fail in another way, or when d's server already has a session of that id. (A Go

@@ -1,5 +1,5 @@
-// Package wire puts the JSON-RPC methods that mcp-go does not have beside the
-// ones it has, and serves both over standard input and output and over HTTP.
+// Package wire adds JSON-RPC methods to the ones that mcp-go has, and serves
+// both over standard input and output and over HTTP.
 //
 // # What it guarantees
 //
@@ -21,6 +21,7 @@
 //
 // It does not authenticate but asks who a request is from, does not know the
 // tools, and opens no connections.
+//
 // It does not hide the text of errors that mcp-go itself words (-32600, -32602);
 // only -32603 is replaced by a generic text unless the handler chose another one
 // with [SetError].
