@@ -247,9 +247,9 @@ func (r *record) signals(name string) (found []Diagnostic) {
 	return found
 }
 
-// recall adds a file to the index without opening it, when the skill's earlier index or the cache
+// reuse adds a file to the index without opening it, when the skill's earlier index or the cache
 // knows what its bytes are, and reports whether it did.
-func (in *indexer) recall(name string) bool {
+func (in *indexer) reuse(name string) bool {
 	s := in.skill
 	if in.hint == nil && s.limits.cache == nil {
 		return false
@@ -273,8 +273,8 @@ func (in *indexer) recall(name string) bool {
 	return true
 }
 
-// recallSelf is recall for the skill file, whose digest the scan has.
-func (in *indexer) recallSelf() bool {
+// reuseSelf is reuse for the skill file, whose digest the scan has.
+func (in *indexer) reuseSelf() bool {
 	s := in.skill
 	if s.Size > int64(in.unseen) {
 		return false
@@ -299,26 +299,26 @@ func (in *indexer) sawSignals(size int64, found []Diagnostic) {
 	in.found = append(in.found, found...)
 }
 
-// recalled is what is known of a file.
-type recalled struct {
+// reused is what is known of a file.
+type reused struct {
 	resource Resource
 	mark     mark
 	signals  []Diagnostic
 }
 
-func (in *indexer) lookUp(name string, info fs.FileInfo) (recalled, bool) {
+func (in *indexer) lookUp(name string, info fs.FileInfo) (reused, bool) {
 	now := markOf(info)
 	if hint := in.hint; hint != nil {
 		if at := hint.at(name); at >= 0 && hint.marks[at].vouches(now) {
-			return recalled{*hint.Resource(name), hint.marks[at], hint.signalsOf(name)}, true
+			return reused{*hint.Resource(name), hint.marks[at], hint.signalsOf(name)}, true
 		}
 	}
 	known, ok := in.skill.limits.cache.find(now, name, false)
 	if !ok {
-		return recalled{}, false
+		return reused{}, false
 	}
 	now.settled = true // only such marks are stored
-	return recalled{known.resource(name, info), now, known.signals(name)}, true
+	return reused{known.resource(name, info), now, known.signals(name)}, true
 }
 
 // at returns the place of a path in Files, -1 when it is not there.

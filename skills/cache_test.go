@@ -81,11 +81,11 @@ func TestCache(t *testing.T) {
 	in := indexer{skill: again.Skill("a"), index: &Index{}, budget: 1 << 20, unseen: 1 << 20}
 	in.tree = mustOpen(t, again.Skill("a"))
 	for _, r := range want.Resources {
-		if !in.recall(r.Path) {
+		if !in.reuse(r.Path) {
 			t.Errorf("%s is read again", r.Path)
 		}
 	}
-	if !in.recallSelf() {
+	if !in.reuseSelf() {
 		t.Error("SKILL.md is searched again")
 	}
 	compareIndexes(t, want, mustIndex(t, again.Skill("a")))

@@ -127,7 +127,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 			}
 			continue
 		}
-		if file.err == nil && !in.recall(file.path) {
+		if file.err == nil && !in.reuse(file.path) {
 			file.err = in.add(file.path)
 		}
 		if errors.Is(file.err, ErrExhausted) {
@@ -240,7 +240,7 @@ func (in *indexer) finish() {
 // Errors: ErrExhausted.
 func (in *indexer) self() error {
 	s := in.skill
-	if in.recallSelf() {
+	if in.reuseSelf() {
 		return nil
 	}
 	file, info, err := openFile(in.tree, s.File)

@@ -29,8 +29,8 @@ type part struct {
 	noted, notes []note
 }
 
-// holds reports whether a directory of the area is in the part.
-func (p *part) holds(rel string) bool {
+// contains reports whether a directory of the area is in the part.
+func (p *part) contains(rel string) bool {
 	return p.rel == "." || strings.HasPrefix(rel, p.rel) && (len(rel) == len(p.rel) || rel[len(p.rel)] == '/')
 }
 
@@ -57,7 +57,7 @@ func (s *Snapshot) parts(changed []string) ([]part, error) {
 	})
 	distinct := parts[:0]
 	for _, p := range parts {
-		if !slices.ContainsFunc(distinct, func(outer part) bool { return outer.at == p.at && outer.holds(p.rel) }) {
+		if !slices.ContainsFunc(distinct, func(outer part) bool { return outer.at == p.at && outer.contains(p.rel) }) {
 			distinct = append(distinct, p)
 		}
 	}
@@ -73,12 +73,12 @@ func (s *Snapshot) parts(changed []string) ([]part, error) {
 // recount sets what was found in a part.
 func (s *Snapshot) recount(p *part) {
 	for _, sk := range s.ofWalk(p.at) {
-		if p.holds(p.walk.area.relOf(sk)) {
+		if p.contains(p.walk.area.relOf(sk)) {
 			p.was = append(p.was, sk)
 		}
 	}
-	for _, n := range s.survey.notes {
-		if n.area == p.walk.area && p.holds(n.rel) {
+	for _, n := range s.scanState.notes {
+		if n.area == p.walk.area && p.contains(n.rel) {
 			p.noted = append(p.noted, n)
 		}
 	}
@@ -87,10 +87,10 @@ func (s *Snapshot) recount(p *part) {
 // ofWalk returns the skills a walk found.
 func (s *Snapshot) ofWalk(at int) []*Skill {
 	from := 0
-	for i := range s.survey.walks[:at] {
-		from += s.survey.walks[i].found
+	for i := range s.scanState.walks[:at] {
+		from += s.scanState.walks[i].found
 	}
-	return s.scanned[from : from+s.survey.walks[at].found]
+	return s.scanned[from : from+s.scanState.walks[at].found]
 }
 
 // relOf returns the directory of a skill relative to the area it was found in.
@@ -106,12 +106,12 @@ func (a *area) relOf(sk *Skill) string {
 
 // partsAt returns the part of each walk that a changed path concerns.
 func (s *Snapshot) partsAt(changed string) (parts []part, err error) {
-	if anyWithin(changed, s.survey.seen) || anyWithin(changed, s.survey.named) || s.hasLostRoot(changed) {
+	if anyWithin(changed, s.scanState.seen) || anyWithin(changed, s.scanState.named) || s.concernsUnreadable(changed) {
 		return nil, errUnsure
 	}
 	seen := false
-	for i := range s.survey.walks {
-		w := &s.survey.walks[i]
+	for i := range s.scanState.walks {
+		w := &s.scanState.walks[i]
 		dir := w.area.onDisk()
 		if dir == "" {
 			continue
@@ -139,7 +139,7 @@ func (s *Snapshot) partsAt(changed string) (parts []part, err error) {
 			continue
 		}
 		p := part{at: i, walk: *w, rel: rel}
-		if anyWithin(p.onDisk(), s.survey.seen) {
+		if anyWithin(p.onDisk(), s.scanState.seen) {
 			return nil, errUnsure
 		}
 		parts = append(parts, p)
@@ -154,11 +154,11 @@ func anyWithin(dir string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return within(dir, path) })
 }
 
-// hasLostRoot reports whether a path may concern a root that could not be read.
-func (s *Snapshot) hasLostRoot(path string) bool {
+// concernsUnreadable reports whether a path may concern a root that could not be read.
+func (s *Snapshot) concernsUnreadable(path string) bool {
 	for i := range s.Roots {
 		root := &s.Roots[i]
-		if root.FS != nil || slices.ContainsFunc(s.survey.walks, func(w walk) bool { return w.area.root == root && !w.area.linked }) {
+		if root.FS != nil || slices.ContainsFunc(s.scanState.walks, func(w walk) bool { return w.area.root == root && !w.area.linked }) {
 			continue
 		}
 		if dir, err := filepath.Abs(root.Dir); err != nil || within(dir, path) || within(path, dir) {
@@ -171,11 +171,11 @@ func (s *Snapshot) hasLostRoot(path string) bool {
 // partOf returns the directory to visit after a change at rel: the outermost skill it is in, or
 // else what may have become a skill or hold some; empty for none.
 func (s *Snapshot) partOf(at int, rel, changed string) (string, error) {
-	a := s.survey.walks[at].area
+	a := s.scanState.walks[at].area
 	outer := ""
 	for _, sk := range s.ofWalk(at) {
 		p := part{rel: a.relOf(sk)}
-		if p.holds(rel) && (outer == "" || len(p.rel) < len(outer)) {
+		if p.contains(rel) && (outer == "" || len(p.rel) < len(outer)) {
 			outer = p.rel
 		}
 	}
@@ -237,9 +237,9 @@ func (s *scanner) revisit(ctx context.Context, p *part) error {
 
 // splice makes a snapshot with what is found in the parts.
 func (s *Snapshot) splice(parts []part, now time.Time) *Snapshot {
-	next := &survey{walks: slices.Clone(s.survey.walks), seen: s.survey.seen, named: s.survey.named}
-	for _, n := range s.survey.notes {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.walk.area == n.area && p.holds(n.rel) }) {
+	next := &scanState{walks: slices.Clone(s.scanState.walks), seen: s.scanState.seen, named: s.scanState.named}
+	for _, n := range s.scanState.notes {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.walk.area == n.area && p.contains(n.rel) }) {
 			next.notes = append(next.notes, n)
 		}
 	}
@@ -249,7 +249,7 @@ func (s *Snapshot) splice(parts []part, now time.Time) *Snapshot {
 		n := 0
 		for n < len(parts) && parts[n].at == i {
 			next.notes = append(next.notes, parts[n].notes...)
-			w.dirs += parts[n].walk.dirs - s.survey.walks[i].dirs
+			w.dirs += parts[n].walk.dirs - s.scanState.walks[i].dirs
 			n++
 		}
 		before := len(found)
@@ -257,7 +257,7 @@ func (s *Snapshot) splice(parts []part, now time.Time) *Snapshot {
 		w.found = len(found) - before
 		parts = parts[n:]
 	}
-	return s.again(found, next, now)
+	return s.reassemble(found, next, now)
 }
 
 // appendSpliced appends the skills of a walk, with those of its parts in the place of the earlier
@@ -266,7 +266,7 @@ func appendSpliced(found []*Skill, a *area, was []*Skill, parts []part) []*Skill
 	done := make([]bool, len(parts))
 	for _, sk := range was {
 		rel := a.relOf(sk)
-		i := slices.IndexFunc(parts, func(p part) bool { return p.holds(rel) })
+		i := slices.IndexFunc(parts, func(p part) bool { return p.contains(rel) })
 		if i < 0 {
 			found = append(found, sk)
 		} else if !done[i] {
@@ -281,8 +281,8 @@ func appendSpliced(found []*Skill, a *area, was []*Skill, parts []part) []*Skill
 	return found
 }
 
-// survey is what a scan keeps beside the skills it found, so that a part of it can be repeated.
-type survey struct {
+// scanState is what a scan keeps beside the skills it found, so that a part of it can be repeated.
+type scanState struct {
 	walks []walk // the skills they found follow one another in the snapshot's scanned
 	notes []note
 	// seen are the paths of the links that are no part of a skill, named what they name, on disk.
@@ -316,12 +316,12 @@ func (a *area) onDisk() string {
 // roots and those outside of them that links lead to. Roots with FS have none, nor has a snapshot that no
 // scan made, or that is a part of one.
 func (s *Snapshot) Dirs() []string {
-	if s.survey == nil {
+	if s.scanState == nil {
 		return nil
 	}
 	var dirs []string
-	for i := range s.survey.walks {
-		if dir := s.survey.walks[i].area.onDisk(); dir != "" {
+	for i := range s.scanState.walks {
+		if dir := s.scanState.walks[i].area.onDisk(); dir != "" {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -346,7 +346,7 @@ func (s *Snapshot) SkillFiles() []string {
 func Ignored(name string) bool { return skipped(name) }
 
 // diagnostics returns those of the notes.
-func (s *survey) diagnostics() []Diagnostic {
+func (s *scanState) diagnostics() []Diagnostic {
 	out := make([]Diagnostic, 0, len(s.notes))
 	for i := range s.notes {
 		out = append(out, s.notes[i].Diagnostic)
@@ -382,10 +382,10 @@ func knownOf(found []*Skill) *known {
 	return k
 }
 
-// recall returns the skill that sk, of which only the place is known, was in the earlier scan when
+// reuse returns the skill that sk, of which only the place is known, was in the earlier scan when
 // its file has not been touched since; else nil. A stale skill is returned anew, with its former
 // index as a hint.
-func (k *known) recall(f folder, sk *Skill) *Skill {
+func (k *known) reuse(f folder, sk *Skill) *Skill {
 	if k == nil {
 		return nil
 	}

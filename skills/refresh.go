@@ -61,7 +61,7 @@ var errUnsure = errors.New("all must be scanned")
 //
 // Errors: errUnsure; those of ctx.
 func (r *Registry) revisit(ctx context.Context, old *Snapshot, changed *touched) ([]part, error) {
-	if old.survey == nil {
+	if old.scanState == nil {
 		return nil, errUnsure
 	}
 	parts, err := old.parts(changed.paths)
@@ -183,7 +183,7 @@ func (s *Snapshot) exchange(pairs []exchanged, now time.Time) *Snapshot {
 		}
 	}
 	if !simple {
-		return s.again(found, s.survey, now)
+		return s.reassemble(found, s.scanState, now)
 	}
 	next := *s
 	next.GeneratedAt, next.scanned, next.Skills = now, found, slices.Clone(s.Skills)
@@ -224,9 +224,9 @@ func (s *Snapshot) interchangeable(old, fresh *Skill) bool {
 	return was.State == is.State && was.Pinned == is.Pinned && was.NameOnly == is.NameOnly && slices.Equal(was.Reasons, is.Reasons)
 }
 
-// again makes a snapshot of other findings in the same roots.
-func (s *Snapshot) again(found []*Skill, survey *survey, now time.Time) *Snapshot {
-	next := assemble(s.Roots, found, survey.diagnostics(), s.opts, now)
-	next.survey = survey
+// reassemble makes a snapshot of other findings in the same roots.
+func (s *Snapshot) reassemble(found []*Skill, scanState *scanState, now time.Time) *Snapshot {
+	next := assemble(s.Roots, found, scanState.diagnostics(), s.opts, now)
+	next.scanState = scanState
 	return next
 }

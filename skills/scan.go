@@ -118,14 +118,14 @@ func (s *scanner) scan(ctx context.Context) error {
 			return err
 		}
 	}
-	s.keepLinked()
+	s.carryLinked()
 	return s.followLinks(ctx)
 }
 
 func (s *scanner) snapshot() *Snapshot {
 	snapshot := assemble(s.roots, s.found, s.diagnostics(), s.opts, s.limits.now())
-	survey := s.survey
-	snapshot.survey = &survey
+	scanState := s.scanState
+	snapshot.scanState = &scanState
 	return snapshot
 }
 
@@ -138,11 +138,11 @@ type scanner struct {
 	walked  []string // real directories whose trees have been walked
 	found   []*Skill // in the order of roots, then of walks, then of paths
 	links   []link
-	survey
-	known  *known    // nil: nothing is
-	before *Snapshot // the one to be replaced; nil for none
-	lost   []*Root   // that could be read before
-	kept   map[*Root]*atomic.Int64
+	scanState
+	known      *known    // nil: nothing is
+	before     *Snapshot // the one to be replaced; nil for none
+	unreadable []*Root   // that could be read before
+	kept       map[*Root]*atomic.Int64
 }
 
 // keptOf counts the bytes of frontmatter that are kept of a root.
@@ -198,7 +198,7 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if s.opts.StrictRoots || errors.Is(cause(err), ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
 		}
-		if s.keepRoot(root, err) {
+		if s.carryRoot(root, err) {
 			return nil
 		}
 		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", cause(err))
@@ -299,29 +299,29 @@ func isNotDir(err error) bool {
 	return err != nil && (errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist))
 }
 
-// keepRoot keeps what the scan before found in a root that cannot be read any more, and reports
+// carryRoot keeps what the scan before found in a root that cannot be read any more, and reports
 // whether it could be read then.
-func (s *scanner) keepRoot(root *Root, err error) bool {
-	if !s.keep(func(a *area) bool { return a.root == root && !a.linked }) {
+func (s *scanner) carryRoot(root *Root, err error) bool {
+	if !s.carry(func(a *area) bool { return a.root == root && !a.linked }) {
 		return false
 	}
-	s.lost = append(s.lost, root)
+	s.unreadable = append(s.unreadable, root)
 	s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v; its skills stay as they were", cause(err))
 	return true
 }
 
-// keepLinked keeps what links in lost roots led to. Like every link they come after the roots.
-func (s *scanner) keepLinked() {
-	s.keep(func(a *area) bool { return a.linked && slices.Contains(s.lost, a.root) })
+// carryLinked keeps what links in lost roots led to. Like every link they come after the roots.
+func (s *scanner) carryLinked() {
+	s.carry(func(a *area) bool { return a.linked && slices.Contains(s.unreadable, a.root) })
 }
 
-// keep takes over the walks of some areas from the scan before, and reports whether there are any.
-func (s *scanner) keep(wanted func(a *area) bool) bool {
-	if s.before == nil || s.before.survey == nil {
+// carry takes over the walks of some areas from the scan before, and reports whether there are any.
+func (s *scanner) carry(wanted func(a *area) bool) bool {
+	if s.before == nil || s.before.scanState == nil {
 		return false
 	}
 	found, any := s.before.scanned, false
-	for _, w := range s.before.survey.walks {
+	for _, w := range s.before.scanState.walks {
 		mine := found[:w.found]
 		found = found[w.found:]
 		if !wanted(w.area) {
@@ -332,7 +332,7 @@ func (s *scanner) keep(wanted func(a *area) bool) bool {
 		if dir := w.area.onDisk(); dir != "" {
 			s.walked = append(s.walked, dir)
 		}
-		for _, n := range s.before.survey.notes {
+		for _, n := range s.before.scanState.notes {
 			if n.area == w.area {
 				s.notes = append(s.notes, n)
 			}

@@ -19,13 +19,13 @@ type Snapshot struct {
 	// operators: no lookup finds them, and no other skill has their paths.
 	Withheld []*Skill
 
-	scanned  []*Skill // all that were found, in the order of roots
-	scan     []Diagnostic
-	opts     *ScanOptions
-	byPath   map[string]*Skill
-	byName   map[string][]*Skill // in byte order of Path
-	statuses map[*Skill]Status   // where they differ from the default
-	survey   *survey             // nil before the first scan
+	scanned   []*Skill // all that were found, in the order of roots
+	scan      []Diagnostic
+	opts      *ScanOptions
+	byPath    map[string]*Skill
+	byName    map[string][]*Skill // in byte order of Path
+	statuses  map[*Skill]Status   // where they differ from the default
+	scanState *scanState          // nil before the first scan
 	// newer are the skills that have taken the place of some in byPath and byName, which the
 	// snapshots before and after a change of few skills share.
 	newer map[*Skill]*Skill
@@ -62,7 +62,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 			s.shadow(sk, other)
 		}
 	}
-	s.hold(found)
+	s.reservePaths(found)
 	s.Skills = make([]*Skill, 0, len(s.byPath))
 	for _, sk := range s.byPath {
 		s.Skills = append(s.Skills, sk)
@@ -78,9 +78,9 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	return s
 }
 
-// hold keeps the path of a skill that could not be loaded from less trusted ones: a broken file of
+// reservePaths keeps the path of a skill that could not be loaded from less trusted ones: a broken file of
 // the operator's must not let another's skill take its place.
-func (s *Snapshot) hold(found []*Skill) {
+func (s *Snapshot) reservePaths(found []*Skill) {
 	for _, sk := range found {
 		if other := s.byPath[sk.Path]; s.opts.unusable(sk) && other != nil && s.beats(sk, other) {
 			delete(s.byPath, sk.Path)

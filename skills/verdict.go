@@ -26,9 +26,9 @@ type Verdict struct {
 	Repaired bool
 }
 
-// judge sets the verdict of a skill and adds the diagnostics that explain it. It is called before
+// setVerdict sets the verdict of a skill and adds the diagnostics that explain it. It is called before
 // the skill is published.
-func (s *Skill) judge(doc *frontmatter.Document) {
+func (s *Skill) setVerdict(doc *frontmatter.Document) {
 	dir, name := s.dirName(), s.Frontmatter.Name
 	s.Verdict.Repaired = doc.Repaired()
 	s.Verdict.Strict = doc.StrictName != "" && s.File != "" && norm.NFKC.String(dir) == doc.StrictName

@@ -204,7 +204,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	}
 	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, limits: v.limits}
 	if file.mode == 0 {
-		if same := v.known.recall(f, sk); same != nil {
+		if same := v.known.reuse(f, sk); same != nil {
 			v.kept.Add(int64(len(same.Frontmatter.JSON)))
 			v.out.skills = append(v.out.skills, same)
 			return
@@ -257,6 +257,6 @@ func (s *Skill) parse(data []byte, facts facts) error {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,
 			Path: s.File, Detail: r.Reason, Line: r.Line})
 	}
-	s.judge(doc)
+	s.setVerdict(doc)
 	return nil
 }

@@ -90,7 +90,7 @@ func (w *watcher) look(ctx context.Context) {
 	for i := range now {
 		was := w.roots[i]
 		if now[i].version != was.version || (now[i].info == nil) != (was.info == nil) || was.info != nil && !os.SameFile(was.info, now[i].info) {
-			w.again()
+			w.scanAll()
 		}
 	}
 	w.roots = now

@@ -176,11 +176,11 @@ func (w *watcher) failed(ctx context.Context, err error) {
 	if !errors.Is(err, fsnotify.ErrEventOverflow) {
 		w.log.WarnContext(ctx, "events are missing, everything is scanned", slog.Any("err", err))
 	}
-	w.again()
+	w.scanAll()
 }
 
-// again scans everything and renews every watch: directories may have come and gone unseen.
-func (w *watcher) again() {
+// scanAll scans everything and renews every watch: directories may have come and gone unseen.
+func (w *watcher) scanAll() {
 	for dir := range w.areas {
 		w.areas[dir] = false
 	}

@@ -7,7 +7,7 @@
 //   - a change is seen even when events are lost, by a scan of everything at long intervals;
 //   - a tree that never rests is refreshed all the same, every few seconds;
 //   - a root that goes and comes back, and another version of a [skills.Source], are noticed;
-//   - where the system gives no watches the skills are polled, which is said once in the log.
+//   - where the system gives no watches the skills are polled, which is diagnostics once in the log.
 //
 // It does not see a change of a file behind a link inside of a skill, nor, while it polls, one of a
 // file that leaves the skill's own directory as it was, before the next scan of everything. Reads
@@ -48,7 +48,7 @@ const (
 	defaultDebounce = 200 * time.Millisecond
 	restless        = 10 // debounces after which a tree is read though it does not rest
 	retry           = 50 // debounces after which a scan that failed is repeated
-	everything      = 10 * time.Minute
+	fullScan        = 10 * time.Minute
 	maxChanged      = 4096 // paths that are remembered; beyond, everything is scanned
 )
 
@@ -76,7 +76,7 @@ func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 		registry: registry, opts: opts, log: opts.logger(), debounce: opts.debounce(),
 		changed: map[string]bool{}, dirs: map[string]bool{}, areas: map[string]bool{},
 	}
-	w.said = registry.Snapshot().Diagnostics
+	w.diagnostics = registry.Snapshot().Diagnostics
 	w.start(ctx)
 	defer w.close()
 	w.loop(ctx)
@@ -90,12 +90,12 @@ type watcher struct {
 	log      *slog.Logger
 	debounce time.Duration
 
-	notify *fsnotify.Watcher // nil while polling
-	dirs   map[string]bool   // that are watched
-	areas  map[string]bool   // the tops of the trees to be watched, and whether they are
-	polled map[string]stamp  // nil while watching
-	roots  []identity
-	said   []skills.Diagnostic // of the last snapshot
+	notify      *fsnotify.Watcher // nil while polling
+	dirs        map[string]bool   // that are watched
+	areas       map[string]bool   // the tops of the trees to be watched, and whether they are
+	polled      map[string]stamp  // nil while watching
+	roots       []identity
+	diagnostics []skills.Diagnostic // of the last snapshot
 
 	changed map[string]bool // paths to be refreshed
 	all     bool            // everything is to be
@@ -134,7 +134,7 @@ func (w *watcher) close() {
 func (w *watcher) loop(ctx context.Context) {
 	look := time.NewTicker(restless * w.debounce)
 	defer look.Stop()
-	scan := time.NewTicker(everything)
+	scan := time.NewTicker(fullScan)
 	defer scan.Stop()
 	poll := time.NewTimer(w.interval())
 	defer poll.Stop()
@@ -225,9 +225,9 @@ func (w *watcher) refresh(ctx context.Context) {
 		return
 	}
 	w.follow(ctx)
-	said := w.registry.Snapshot().Diagnostics
-	differ := !diff.Empty() || !slices.Equal(said, w.said)
-	if w.said = said; differ && w.opts.OnChange != nil {
+	diagnostics := w.registry.Snapshot().Diagnostics
+	differ := !diff.Empty() || !slices.Equal(diagnostics, w.diagnostics)
+	if w.diagnostics = diagnostics; differ && w.opts.OnChange != nil {
 		w.opts.OnChange(ctx, diff)
 	}
 }
