@@ -34,8 +34,8 @@ type Document struct {
 	Body       []byte // shares the data that was parsed
 	BodyOffset int64  // of Body in the file
 	Repairs    []Repair
-	// StrictName is the name of the directory in which the reference validator accepts the file; it is
-	// empty if there is none.
+	// StrictName is the name of the directory in which the reference validator accepts the file; empty
+	// if it accepts it in no directory.
 	StrictName string
 }
 
@@ -123,7 +123,7 @@ func Parse(data []byte) (*Document, error) {
 // BodyOffset returns where the instructions of a SKILL.md begin, in bytes.
 func BodyOffset(data []byte) int64 { return int64(split(data).body) }
 
-// LineOf returns the line of a field at the top of the frontmatter: that of its key, or the first of
+// LineOf returns the line of the key of a field at the top of the frontmatter, or the first line of
 // the block if the key is written in another way.
 func LineOf(data []byte, field string) int {
 	p := split(data)
@@ -183,6 +183,8 @@ func split(data []byte) parts {
 	}
 	begin := min(start+len(first)+1, len(data))
 	whole := parts{line: 2, fenced: true}
+	// Any line that starts with --- ends the block, even ---- or "--- title": a closing line is misspelt
+	// more often than a value starts with three hyphens.
 	for offset := begin; len(rest) > 0; whole.faultLine++ {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
 		if bytes.HasPrefix(line, []byte("---")) {

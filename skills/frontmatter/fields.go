@@ -9,15 +9,15 @@ import (
 
 // Fields is the YAML block of a SKILL.md: typed where a field has a meaning here, and whole as
 // JSON. Texts are as they were written and may hold anything; they are trimmed of space around
-// them. Scalars of any type stand for their text.
+// them. A scalar of any type counts as its text.
 type Fields struct {
 	Name          string // empty when missing
 	Description   string
 	License       string
 	Compatibility string
 	WhenToUse     string // when_to_use
-	// AllowedTools is allowed-tools, a list or a text split at spaces and commas outside of
-	// parentheses. Without a value it counts as not declared; a declared list may be empty.
+	// AllowedTools is allowed-tools, a list, or a text split at spaces and commas outside of
+	// parentheses. Without a value it is not declared; a declared list may be empty.
 	AllowedTools           []string
 	AllowedToolsDeclared   bool
 	DisableModelInvocation bool // false unless the field says something else
@@ -37,7 +37,7 @@ type Requires struct {
 	Env      []string // variables
 }
 
-// Value returns the JSON of a top-level field, nil when there is none.
+// Value returns the JSON of a top-level field, nil if the frontmatter has no such field.
 func (f *Fields) Value(key string) json.RawMessage {
 	for name, raw := range f.fields() {
 		if name == key {
@@ -69,7 +69,7 @@ func (f *Fields) Plain() json.RawMessage {
 	return append(out, '}')
 }
 
-// decodeList returns the members of a list; json turns a null into an empty text, which it is not.
+// decodeList returns the members of a list. Decoding into texts would turn a null into an empty one.
 func decodeList(raw json.RawMessage) (items []any) {
 	if json.Unmarshal(raw, &items) != nil {
 		return nil
@@ -100,8 +100,11 @@ func (f *Fields) fields() func(yield func(string, json.RawMessage) bool) {
 // newFields fills the typed fields from a mapping.
 func newFields(whole *value) Fields {
 	f := Fields{
-		Name: whole.text("name"), Description: whole.text("description"), License: whole.text("license"),
-		Compatibility: whole.text("compatibility"), WhenToUse: whole.text("when_to_use"),
+		Name:                   whole.text("name"),
+		Description:            whole.text("description"),
+		License:                whole.text("license"),
+		Compatibility:          whole.text("compatibility"),
+		WhenToUse:              whole.text("when_to_use"),
 		DisableModelInvocation: whole.flag("disable-model-invocation", false),
 		UserInvocable:          whole.flag("user-invocable", true),
 		JSON:                   bytes.Clone(whole.appendJSON(make([]byte, 0, 512))),
@@ -112,6 +115,7 @@ func newFields(whole *value) Fields {
 			f.AllowedTools = []string{}
 		}
 	}
+	// Vendors write requirements in three places; all of them count.
 	metadata := whole.member("metadata")
 	f.Author, f.Version = metadata.text("author"), metadata.text("version")
 	f.Tags = metadata.member("tags").words(strings.Fields)
@@ -129,7 +133,8 @@ func newFields(whole *value) Fields {
 	return f
 }
 
-// read takes a requires block. One that is no mapping may require anything: other skills, versions.
+// read adds a requires block. One that is not a mapping may require anything, such as other skills or
+// versions, and is ignored.
 func (r *Requires) read(v *value) {
 	r.Commands = append(r.Commands, v.member("bins").words(strings.Fields)...)
 	r.Env = append(r.Env, v.member("env").words(strings.Fields)...)

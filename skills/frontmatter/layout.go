@@ -62,7 +62,7 @@ func (l *layout) first(node *yaml.Node) byte {
 	return 0
 }
 
-// end returns the place behind a quoted text or a flow collection that begins at a place.
+// end returns the place after a quoted text or a flow collection that begins at a place.
 func (l *layout) end(from place) place {
 	depth, quote, last := 0, byte(0), byte(0)
 	for at := from; at.line < len(l.lines); at = (place{line: at.line + 1}) {
@@ -129,7 +129,8 @@ func (l *layout) strayTab(scalars []located, separates func(line string, at int)
 	for n, line := range l.lines {
 		for at := 0; at < len(line); at++ {
 			here := place{n, at}
-			if line[at] != '\t' && !strings.HasPrefix(line[at:], markedTab) || !separates(line, at) || here.before(quoted) {
+			tab := line[at] == '\t' || strings.HasPrefix(line[at:], markedTab)
+			if !tab || !separates(line, at) || here.before(quoted) {
 				continue
 			}
 			next := sort.Search(len(scalars), func(i int) bool { return here.before(scalars[i].at) })
@@ -192,7 +193,9 @@ func (w *walker) check(node *yaml.Node, within int) {
 		w.repaired(node, "the value has a tag; put it in quotes")
 	case plain && strings.TrimSpace(w.source(node)) != w.source(node):
 		w.repaired(node, "the value has a space of another kind at its end")
-	case plain && within == inFlow && (strings.HasSuffix(node.Value, ":") || node.Value == "-" || node.Value == "?"):
+	// [a:] and [-] are a mapping and a list to some parsers, and words to others.
+	case plain && within == inFlow &&
+		(strings.HasSuffix(node.Value, ":") || node.Value == "-" || node.Value == "?"):
 		w.repaired(node, "an entry is not a plain word; put it in quotes")
 	case node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && endsBlank(node.Value):
 		w.repaired(node, "the last line of the text has nothing but spaces")

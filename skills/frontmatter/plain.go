@@ -9,10 +9,10 @@ import (
 const maxPlainLines = 200
 
 // parsePlain reads the frontmatter most skills have: keys with values on their line, and below a key
-// without one a list of values or one more level of keys. It gives the value that parseYAML and the
-// walk give, in a tenth of the time, which a scan of thousands of skills consists of. Whatever could
-// be read in another way (escapes, comments, blank lines, block scalars, indicators, equal keys) it
-// leaves to them.
+// without one a list of values or one more level of keys. It returns the value that parseYAML returns,
+// in a tenth of the time: a scan of thousands of skills spends most of its time here. It refuses
+// whatever could be read in another way: escapes, comments, blank lines, block scalars, indicators,
+// duplicate keys.
 func parsePlain(block string) (*value, bool) {
 	p := plainParser{rest: block}
 	if !p.next() || p.indent != 0 {
@@ -25,18 +25,18 @@ func parsePlain(block string) (*value, bool) {
 	return &whole, true
 }
 
-// plainParser stands at a line.
+// plainParser is at a line of the block.
 type plainParser struct {
 	rest   string // after the line
 	line   string // without indentation and spaces at its end
 	indent int
 	column int // of the keys in the first mapping below a key
 	lines  int
-	done   bool // there is no line
+	done   bool // there is no line left
 	failed bool // the line is not plain
 }
 
-// next goes to the next line. It is false at the end, and before a line that is not plain.
+// next goes to the next line. It returns false at the end, and at a line that is not plain.
 func (p *plainParser) next() bool {
 	if p.rest == "" {
 		p.done = true
@@ -82,8 +82,7 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 
 func (p *plainParser) nested(v *value) bool {
 	if !isItem(p.line) {
-		// Mappings side by side that are indented differently are a matter of their own to strict
-		// readers.
+		// The reference refuses mappings next to each other that are indented differently.
 		if p.column == 0 {
 			p.column = p.indent
 		}
@@ -109,7 +108,7 @@ func (p *plainParser) nested(v *value) bool {
 
 func isItem(line string) bool { return strings.HasPrefix(line, "- ") }
 
-// cutKey splits a line into a key, which is a word, and what stands behind its colon.
+// cutKey splits a line into a key, which is a word, and what follows its colon.
 func cutKey(line string) (key, rest string, ok bool) {
 	key, rest, ok = strings.Cut(line, ":")
 	if !ok || key == "" || len(key) > MaxName || rest != "" && rest[0] != ' ' {
@@ -147,14 +146,15 @@ func plainScalar(s string) (value, bool) {
 	if s[len(s)-1] == ':' || strings.Contains(s, ": ") || strings.Contains(s, " #") {
 		return value{}, false
 	}
-	// A space of another kind at an end is text to some readers and none to others.
+	// A space of another kind at an end is part of the text to some parsers and not to others.
 	if (first >= utf8.RuneSelf || s[len(s)-1] >= utf8.RuneSelf) && strings.TrimSpace(s) != s {
 		return value{}, false
 	}
 	return resolve(s), true
 }
 
-// printable reports text of the characters YAML allows, without tabs and line breaks of any kind.
+// printable reports whether a text has only characters that YAML allows, and no tabs or line breaks
+// of any kind.
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {

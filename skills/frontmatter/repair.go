@@ -9,29 +9,32 @@ import (
 )
 
 const (
-	// maxEntries is the most keys of a block that is repaired. Each is parsed by itself.
+	// maxEntries bounds the keys of a block that is repaired, since each is parsed by itself.
 	maxEntries = 200
-	// maxRepairDepth is how deep mappings below keys are repaired.
+	// maxRepairDepth is how deeply mappings below keys are repaired.
 	maxRepairDepth = 4
 )
 
-// entryLine matches a key at the start of a line, and what stands behind it.
+// entryLine matches a key at the start of a line, and what follows it.
 var entryLine = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
 
-// blockHead matches what a block text starts with.
+// blockHead matches the indicator of a block text.
 var blockHead = regexp.MustCompile(`^[>|][-+0-9]*$`)
 
-// textFields are the fields that can only be text, so that whatever stands there is.
+// textFields are the fields that can only be text, so whatever they have is read as text.
 var textFields = []string{"name", "description", "when_to_use", "license", "compatibility"}
 
-// boundFields are the fields that say what a skill is, or that narrow what may be done with it: one
-// that cannot be understood must not pass for one that is not there.
-var boundFields = []string{"name", "description", "allowed-tools", "disable-model-invocation", "user-invocable", "requires"}
+// boundFields are the fields that say what a skill is, or that narrow what may be done with it: if one
+// of them cannot be understood, the skill must not load without it.
+var boundFields = []string{
+	"name", "description", "allowed-tools", "disable-model-invocation", "user-invocable", "requires",
+}
 
-// repairer reads a block that is no YAML entry by entry. What is none by itself is taken as the text
-// it must have been meant as: a ": " inside, a first character that means something else, text behind
-// a block indicator, quotes inside quotes, lines that are not indented. A field at the top that is no
-// text and stays no YAML is left out, as long as nothing depends on it.
+// repairer reads a block that is not YAML entry by entry. An entry that is not YAML by itself is taken
+// as the text that its author must have meant: with a ": " inside, a first character that means
+// something else, text after a block indicator, quotes inside quotes, lines that are not indented. A
+// field at the top that is not a text and cannot be repaired is left out, as long as nothing depends
+// on it.
 type repairer struct {
 	notes   *notes
 	entries int
@@ -45,10 +48,12 @@ type faulty struct {
 	lines     []string
 }
 
-// broken reports an entry that is no YAML, as against one that uses what is refused.
+// broken reports whether an entry is not YAML, rather than YAML that is refused.
 func (e *faulty) broken() bool {
 	_, _, err := parseNodes(strings.Join(e.lines, "\n") + "\n")
-	return err != nil && !strings.Contains(err.Error(), "anchor") && !strings.Contains(err.Error(), "depth") && !strings.ContainsAny(e.rest, "&*!")
+	refused := strings.ContainsAny(e.rest, "&*!") ||
+		err != nil && (strings.Contains(err.Error(), "anchor") || strings.Contains(err.Error(), "depth"))
+	return err != nil && !refused
 }
 
 // mapping reads lines whose first has a number in the file.
@@ -87,7 +92,7 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			continue
 		}
 		if first, twice := seen[e.key]; twice {
-			p.notes.repaired(e.line, fmt.Sprintf("the key stands at line %d already, where it counts", first))
+			p.notes.repaired(e.line, fmt.Sprintf("duplicate key: the one at line %d counts", first))
 		} else {
 			seen[e.key] = e.line
 			whole.keys, whole.items = append(whole.keys, e.key), append(whole.items, *item)
@@ -97,8 +102,8 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 	return whole, len(whole.keys) > 0
 }
 
-// continues reports a line that belongs to the entry above it: one that is indented or empty, and
-// below a text one that is no key and starts as prose does.
+// continues reports whether a line belongs to the entry above it: it is indented or empty, or, below a
+// text, it is not a key and starts as prose does.
 func continues(line string, loose bool) bool {
 	if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || strings.TrimSpace(line) == "" {
 		return true
@@ -124,8 +129,8 @@ func (p *repairer) entry(e faulty, loose bool) (*value, bool) {
 	return p.below(e, loose)
 }
 
-// below reads the lines below a key: a text, or a mapping that is repaired itself. Tabs they are
-// indented with count as two spaces.
+// below reads the lines below a key: a text, or a mapping that is repaired itself. A tab in their
+// indentation counts as two spaces.
 func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 	lines := slices.Clone(e.lines[1:])
 	for i, line := range lines {
@@ -160,14 +165,16 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 	return p.mapping(lines, e.line+1)
 }
 
-// rawText returns the value of an entry as text. Lists, mappings and quoted values somebody broke are
-// no text, and tags and anchors are not supported, but in a field that can only be text.
+// rawText returns the value of an entry as text. In a field that can only be text, anything is; in
+// others, what was meant as a list, a mapping or a quoted value is not, nor are tags and anchors.
 func rawText(e faulty, loose bool) (string, bool) {
 	raw := words(append([]string{e.rest}, e.lines[1:]...))
 	switch raw := e.rest; raw[0] {
 	case '[':
 		_, behind, closed := strings.Cut(raw, "]")
-		loose = loose || closed && strings.Trim(behind, "] \t,}") != "" && !strings.HasPrefix(strings.TrimLeft(behind, " "), "#")
+		// "[Beta] reads files" is prose, "[a, b] # comment" is a list.
+		comment := strings.HasPrefix(strings.TrimLeft(behind, " "), "#")
+		loose = loose || closed && strings.Trim(behind, "] \t,}") != "" && !comment
 	case '{', '"', '\'':
 	case '&', '!':
 		loose = loose || len(raw) == 1 || raw[1] == ' '
@@ -186,5 +193,5 @@ func rawText(e faulty, loose bool) (string, bool) {
 	return raw, true
 }
 
-// words joins lines to one, with single spaces.
+// words joins lines to one line with single spaces.
 func words(lines []string) string { return strings.Join(strings.Fields(strings.Join(lines, " ")), " ") }

@@ -51,31 +51,38 @@ func (f strictFields) check(dirName string) []Violation {
 	}
 	if len(unexpected) > 0 {
 		slices.Sort(unexpected)
-		report("V8", first, "remove them or move them into metadata", "Unexpected fields in frontmatter: %s. Only [%s] are allowed.",
+		report("V8", first, "remove them or move them into metadata",
+			"Unexpected fields in frontmatter: %s. Only [%s] are allowed.",
 			Shown(strings.Join(unexpected, ", ")), "'"+strings.Join(strictKeys, "', '")+"'")
 	}
 	if name, ok := f.find("name"); ok {
 		checkName(name, dirName, report)
 	} else {
-		report("V9", 1, "add a line name: with the directory's name", "Missing required field in frontmatter: name")
+		report("V9", 1, "add a line name: with the directory's name",
+			"Missing required field in frontmatter: name")
 	}
 	description, ok := f.find("description")
 	size := utf8.RuneCountInString(description.text)
 	switch {
 	case !ok:
-		report("V16", 1, "add a line description: that says what the skill does and when to use it", "Missing required field in frontmatter: description")
+		report("V16", 1, "add a line description: that says what the skill does and when to use it",
+			"Missing required field in frontmatter: description")
 	case description.nest || strip(description.text) == "":
-		report("V16", description.line, "say what the skill does and when to use it", "Field 'description' must be a non-empty string")
+		report("V16", description.line, "say what the skill does and when to use it",
+			"Field 'description' must be a non-empty string")
 	case size > MaxDescription:
-		report("V17", description.line, "shorten it; details belong in the body", "Description exceeds %d character limit (%d chars)", MaxDescription, size)
+		report("V17", description.line, "shorten it; details belong in the body",
+			"Description exceeds %d character limit (%d chars)", MaxDescription, size)
 	}
 	compatibility, ok := f.find("compatibility")
 	size = utf8.RuneCountInString(compatibility.text)
 	switch {
 	case ok && compatibility.nest:
-		report("V18", compatibility.line, "write it as one text", "Field 'compatibility' must be a string")
+		report("V18", compatibility.line, "write it as one text",
+			"Field 'compatibility' must be a string")
 	case size > maxCompatibility:
-		report("V18", compatibility.line, "shorten it", "Compatibility exceeds %d character limit (%d chars)", maxCompatibility, size)
+		report("V18", compatibility.line, "shorten it",
+			"Compatibility exceeds %d character limit (%d chars)", maxCompatibility, size)
 	}
 	return found
 }
@@ -89,27 +96,34 @@ func checkName(field strictField, dirName string, report func(rule string, line 
 	}
 	name := norm.NFKC.String(trimmed)
 	if size := utf8.RuneCountInString(name); size > MaxName {
-		report("V10", field.line, "shorten the name and that of the directory", "Skill name '%s' exceeds %d character limit (%d chars)", Shown(name), MaxName, size)
+		report("V10", field.line, "shorten the name, and the name of the directory",
+			"Skill name '%s' exceeds %d character limit (%d chars)", Shown(name), MaxName, size)
 	}
 	if strings.ToLower(name) != name {
-		report("V11", field.line, "write it in lower case", "Skill name '%s' must be lowercase", Shown(name))
+		report("V11", field.line, "write it in lower case",
+			"Skill name '%s' must be lowercase", Shown(name))
 	}
 	if strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-") {
 		report("V12", field.line, "remove that hyphen", "Skill name cannot start or end with a hyphen")
 	}
 	if strings.Contains(name, "--") {
-		report("V13", field.line, "leave one hyphen of each row", "Skill name cannot contain consecutive hyphens")
+		report("V13", field.line, "leave one hyphen of each row",
+			"Skill name cannot contain consecutive hyphens")
 	}
-	if strings.ContainsFunc(name, func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }) {
-		report("V14", field.line, "use hyphens for anything else", "Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.", Shown(name))
+	odd := func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
+	if strings.ContainsFunc(name, odd) {
+		report("V14", field.line, "use hyphens for anything else",
+			"Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.",
+			Shown(name))
 	}
 	if norm.NFKC.String(dirName) != name {
-		report("V15", field.line, "rename the directory or the skill", "Directory name '%s' must match skill name '%s'", Shown(dirName), Shown(name))
+		report("V15", field.line, "rename the directory or the skill",
+			"Directory name '%s' must match skill name '%s'", Shown(dirName), Shown(name))
 	}
 }
 
-// strip removes white space around a text as Python's strip does, which counts the separators
-// U+001C to U+001F to it.
+// strip removes white space around a text as Python's strip does: the separators U+001C to U+001F are
+// white space to it.
 func strip(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f })
 }

@@ -10,35 +10,35 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// RuleEncoding is the rule of a file that is no UTF-8 text, or whose frontmatter holds NUL or another
-// control character. The reference validator crashes there.
+// RuleEncoding is the rule of a file that is not UTF-8 text, or whose frontmatter has a NUL or another
+// control character. The reference validator crashes on such a file.
 const RuleEncoding = "invalid-encoding"
 
 // Violation is a rule of the reference validator (skills-ref) that a skill breaks.
 //
 // The rules, in the order in which they are applied: V1 the path exists, V2 it is a directory, V3 it
 // has a SKILL.md or skill.md that can be read, V4 the file starts with ---, V5 a second --- closes
-// the frontmatter, V6 that is YAML of the restricted kind (no flow style, anchors, tags or equal
+// the frontmatter, V6 that is YAML of the restricted kind (no flow style, anchors, tags or duplicate
 // keys), V7 it is a mapping, V8 it has no unknown fields; V9 the name is there, V10 has at most 64
 // characters, V11 is lower case, V12 neither starts nor ends with a hyphen, V13 has no two of them in
 // a row, V14 has only letters, digits and hyphens, V15 is the directory's; V16 the description is
-// there, V17 has at most 1024 characters; V18 compatibility is text of at most 500. V19 and V20 say
-// that any metadata, license, allowed-tools and body pass, so nothing breaks them.
+// there, V17 has at most 1024 characters; V18 compatibility is text of at most 500. V19 and V20 accept
+// any metadata, license, allowed-tools and body, so nothing breaks them.
 type Violation struct {
 	Rule    string // V1 to V18, or RuleEncoding
-	Line    int    // in the file, from 1; 0 when it is about no line
+	Line    int    // in the file, from 1; 0 if it is not about a line
 	Message string // what is wrong, one line; it may quote printable text of the skill
 	Fix     string // what to do about it, one phrase
 }
 
 func (v Violation) String() string { return v.Rule + ": " + v.Message }
 
-// Validate applies the strict rules to a skill file: its directory's name, its own name and its
-// bytes. It returns nothing exactly when the reference validator accepts the skill; where that one
+// Validate applies the strict rules to a skill file: the name of its directory, its own name and its
+// bytes. It returns nothing exactly if the reference validator accepts the skill; if the reference
 // crashes, the skill is invalid. Up to V7 the first violation is the only one.
 //
-// The reference sets no bound to the size of a file, nor does Validate: its time and memory are
-// proportional to it.
+// Like the reference, Validate does not bound the size of a file: its time and memory are proportional
+// to it.
 func Validate(dirName, fileName string, data []byte) []Violation {
 	if fileName != "SKILL.md" && fileName != "skill.md" {
 		return MissingFile()
@@ -59,8 +59,8 @@ func MissingFile() []Violation {
 	return []Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
 }
 
-// strictBlock returns what stands between the first two --- of a file, wherever the second is, with
-// line feeds for line breaks of every kind.
+// strictBlock returns the text between the first two --- of a file, wherever the second is, with line
+// feeds for line breaks of every kind.
 func strictBlock(data []byte) (string, *Violation) {
 	if !utf8.Valid(data) {
 		return "", &Violation{Rule: RuleEncoding, Message: "The file is not UTF-8 text", Fix: "save it as UTF-8"}
@@ -72,7 +72,8 @@ func strictBlock(data []byte) (string, *Violation) {
 	}
 	inner, _, closed := bytes.Cut(inner, []byte("---"))
 	if !closed {
-		return "", &Violation{Rule: "V5", Line: 1, Message: "SKILL.md frontmatter not properly closed with ---", Fix: "put a line --- below the last field"}
+		return "", &Violation{Rule: "V5", Line: 1, Message: "SKILL.md frontmatter not properly closed with ---",
+			Fix: "put a line --- below the last field"}
 	}
 	block := string(inner)
 	if strings.Contains(block, "\r") {
@@ -81,8 +82,8 @@ func strictBlock(data []byte) (string, *Violation) {
 	return block, nil
 }
 
-// strictName returns the name of the directory in which a skill is valid, or "" if there is none. The
-// fields are those that were read already, unless the reference ends the block at another place.
+// strictName returns the name of the directory in which a skill is valid, or "" if it is valid in none.
+// It uses the fields that parsePlain read, unless the reference ends the block at another place.
 func strictName(data, block []byte, notes *notes) string {
 	var fields strictFields
 	if notes.plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {
@@ -111,7 +112,8 @@ func fieldsOf(plain *value) strictFields {
 	fields := make(strictFields, 0, len(plain.keys))
 	for i, key := range plain.keys {
 		item := &plain.items[i]
-		fields = append(fields, strictField{key: key, text: item.source, nest: item.kind == list || item.kind == mapping})
+		nest := item.kind == list || item.kind == mapping
+		fields = append(fields, strictField{key: key, text: item.source, nest: nest})
 	}
 	return fields
 }
@@ -119,7 +121,7 @@ func fieldsOf(plain *value) strictFields {
 // maxShown bounds what a message quotes.
 const maxShown = 200
 
-// Shown makes foreign text fit for one line of a terminal.
+// Shown returns foreign text as one line that a terminal can show.
 func Shown(s string) string {
 	var b strings.Builder
 	for _, r := range Clip(s, maxShown) {

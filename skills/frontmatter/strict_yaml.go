@@ -49,7 +49,8 @@ func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 	}
 	root, read, failed := strictNodes(block)
 	if failed != nil && afterEmptyLine.MatchString(block) {
-		passed := afterEmptyLine.ReplaceAllStringFunc(block, func(s string) string { return strings.ReplaceAll(s, "\t", " ") })
+		spaces := func(blanks string) string { return strings.ReplaceAll(blanks, "\t", " ") }
+		passed := afterEmptyLine.ReplaceAllStringFunc(block, spaces)
 		if root, read, failed := strictNodes(passed); failed == nil {
 			return root, read, nil
 		}
@@ -73,7 +74,7 @@ func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
 	}
 	l := read.layout
 	if read.rest > 0 {
-		return nil, nil, invalidYAML(read.rest, "a line is behind the end of the mapping")
+		return nil, nil, invalidYAML(read.rest, "a line follows the end of the mapping")
 	}
 	root := &yaml.Node{Line: 1}
 	if content := read.document.Content; len(content) > 0 {
@@ -141,7 +142,7 @@ func (s *strictWalker) mapping(node *yaml.Node, depth int) {
 			s.refuse(key, "a key is a list or a mapping")
 		case isMerge(key):
 			if merged || !mergeable(item) {
-				s.refuse(key, "the key << stands for mappings, once")
+				s.refuse(key, "the key << must have mappings, and be the only one")
 			}
 			merged = true
 		case twice:
@@ -184,16 +185,18 @@ func invalidYAML(line int, reason string) *Violation {
 // yamlFaults explain faults, by what their reason starts with.
 var yamlFaults = []struct{ reason, text, fix string }{
 	{"mapping values are not allowed", "a value has a colon and a space in it", "put the value in quotes"},
-	{"could not find expected ':'", "a key has no colon behind it",
+	{"could not find expected ':'", "a key has no colon after it",
 		"put a colon and a space between key and value, or indent the line below its key"},
 	{"did not find expected key", "a line is neither a key nor part of the value above it",
 		"indent the keys of one mapping alike, or put the value in quotes"},
 	{"did not find expected '-' indicator", "a line is neither a list entry nor part of the one above it",
 		"indent the entries of one list alike"},
-	{"did not find expected comment or line break", "text follows | or >", "start the text on the next line, indented"},
-	{"did not find expected <document start>", "there is text before or behind the mapping",
+	{"did not find expected comment or line break", "text follows | or >",
+		"start the text on the next line, indented"},
+	{"did not find expected <document start>", "there is text before or after the mapping",
 		"write nothing but lines of the form key: value"},
-	{"found unexpected end of stream", "a quote is not closed", "close the quote; inside single quotes write ' twice"},
+	{"found unexpected end of stream", "a quote is not closed",
+		"close the quote; inside single quotes write ' twice"},
 	{"found unexpected document indicator", "a quote is not closed before the line ...", "close the quote"},
 	{"found unknown escape character", "a backslash in double quotes starts no known escape",
 		"write the backslash twice or use single quotes"},
@@ -210,11 +213,12 @@ var yamlFaults = []struct{ reason, text, fix string }{
 	{"mappings next to each other", "", "indent their keys alike"},
 	{"it is nested", "", "nest less"},
 	{"there is a tab", "", "indent and separate with spaces"},
-	{"a line is behind", "", "indent the keys of one mapping alike, and write nothing behind a line ..."},
+	{"a line follows", "",
+		"indent the keys of one mapping alike, and write nothing after a line ..."},
 }
 
-// asReference reads the frontmatter as the reference does, which ends it at the first --- wherever
-// that is. It returns nil if the reference refuses it.
+// asReference reads the frontmatter as the reference does, which ends it at the first ---, even inside
+// of a value. It returns nil if the reference refuses it.
 func asReference(data []byte, notes *notes) *value {
 	block, failed := strictBlock(data)
 	if failed != nil {

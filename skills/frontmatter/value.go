@@ -25,7 +25,7 @@ type value struct {
 	kind   valueKind
 	source string // of a scalar, as it was written
 	number float64
-	keys   []string // of a mapping, beside items
+	keys   []string // of a mapping, one for each of items
 	items  []value
 }
 
@@ -63,8 +63,8 @@ func (v *value) keyText() string {
 	return string(v.appendJSON(nil))
 }
 
-// flag reads a boolean member. A value that is neither yes nor no counts as the stricter answer,
-// the opposite of the default.
+// flag returns a boolean member. A value that is neither yes nor no counts as the opposite of the
+// default, which is the stricter answer.
 func (v *value) flag(key string, byDefault bool) bool {
 	m := v.member(key)
 	if m == nil || m.kind == null {
@@ -79,7 +79,7 @@ func (v *value) flag(key string, byDefault bool) bool {
 	return !byDefault
 }
 
-// words returns the texts of a list, or of a text that split takes apart.
+// words returns the texts of a list, or the parts of a text that split returns.
 func (v *value) words(split func(string) []string) []string {
 	if v == nil || v.kind != list {
 		return split(v.scalar())
@@ -125,8 +125,8 @@ func (v *value) appendJSON(out []byte) []byte {
 	return append(out, '}')
 }
 
-// appendNumber writes a number as JavaScript's JSON does, because that is what verifiers compare
-// with: what it has no notation for is null.
+// appendNumber writes a number as JavaScript's JSON does, because verifiers compare with that: what it
+// has no notation for is null.
 func appendNumber(out []byte, n float64) []byte {
 	switch {
 	case math.IsInf(n, 0) || math.IsNaN(n):

@@ -57,7 +57,7 @@ func parseYAML(block string, line int, notes *notes) (*value, error) {
 	w := &walker{reading: read, offset: line - 1, notes: notes}
 	w.checkLines()
 	if read.rest > 0 {
-		notes.repaired(w.offset+read.rest, "the line is behind the end of the mapping; it is left out, and so is what follows")
+		notes.repaired(w.offset+read.rest, "the line follows the end of the mapping; it is left out with all that comes after it")
 	}
 	whole, failed := w.root()
 	if failed != nil {
@@ -69,7 +69,7 @@ func parseYAML(block string, line int, notes *notes) (*value, error) {
 	return whole, nil
 }
 
-// printableText returns the text without the characters that YAML does not allow.
+// printableText returns a text without the characters that YAML does not allow.
 func printableText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\r' {
@@ -98,7 +98,7 @@ func lines(s string) int { return strings.Count(s, "\n") }
 // reading is a block as the library reads it.
 type reading struct {
 	document *yaml.Node
-	rest     int // the line of the first text behind the document; 0 for none
+	rest     int // the line of the first text after the document; 0 if it is the last
 	layout   *layout
 	marked   bool // values have marks in place of characters
 	escaped  bool // escapes were replaced wherever they are
@@ -180,8 +180,8 @@ func (r *reading) source(node *yaml.Node) string {
 }
 
 // parseNodes parses a block into nodes only: decoding foreign YAML into Go values panics on some
-// inputs and takes a time quadratic in the number of keys. rest is the line of the first text behind
-// the document, 0 if there is none. Lines count from the first of the block.
+// inputs and takes a time quadratic in the number of keys. rest is the line of the first text after
+// the document, or 0. Lines count from 1 in the block.
 func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -207,8 +207,8 @@ func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 // yamlError matches what the library says: a line, unless it is the first, and the fault.
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// syntaxError returns an error of the library with its line. The library counts the lines of its
-// parser from 0, and those of its scanner from 1.
+// syntaxError returns an error of the library with its line. In errors of its parser the library counts
+// lines from 0, in errors of its scanner from 1.
 func syntaxError(err error) *Error {
 	match := yamlError.FindStringSubmatch(err.Error())
 	if match == nil {
