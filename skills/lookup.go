@@ -10,10 +10,10 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// NotFoundError is a name or path no skill has.
+// NotFoundError is a name or path that no skill has.
 type NotFoundError struct {
 	Name       string
-	Suggestion string   // what was probably meant; empty when nothing is close
+	Suggestion string   // what was probably meant; empty if nothing is close
 	Nearest    []string // at most 20 skills, the closest first; hidden skills are left out
 	Total      int      // skills there are, hidden ones left out
 }
@@ -40,7 +40,7 @@ func (s *Snapshot) Skill(path string) *Skill { return s.latest(s.byPath[path]) }
 
 // Lookup finds a skill by its path or its name. A name means the only skill of that name in the most
 // trusted tier that has one, so a less trusted skill can neither take it nor make it ambiguous, not
-// even by having it for a path. But for that the path is tried first; as skill://PATH it always means
+// even with a path that is equal to it. Otherwise a path counts before a name; skill://PATH always means
 // the path.
 //
 // Errors: *NotFoundError, *AmbiguousError.
@@ -73,7 +73,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	return only, nil
 }
 
-// leastTier is the most trusted tier of skills; of none it is the least trusted.
+// leastTier returns the most trusted tier of some skills, or the least trusted one if there are none.
 func leastTier(all []*Skill) Tier {
 	tier := LeastTrusted()
 	for _, sk := range all {
@@ -83,8 +83,8 @@ func leastTier(all []*Skill) Tier {
 }
 
 // Resolve finds the skill and the file of it a URI names. A file of a nested skill belongs to the
-// nested one. file is empty when the URI names the skill's directory. Whether the file exists is
-// not checked.
+// nested one. file is empty if the URI names the directory of the skill. Lookups do not check whether
+// the file exists.
 //
 // Errors: *PathError, *NotFoundError.
 func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
@@ -110,7 +110,7 @@ const (
 	maxCompare = 128 // bytes of a name that are compared
 )
 
-// NotFound returns the error of a name no skill has, or that is to look so.
+// NotFound returns the error of a name that no skill has, or that is to look as if no skill had it.
 func (s *Snapshot) NotFound(name string) *NotFoundError {
 	type candidate struct {
 		label    string
@@ -123,9 +123,10 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 		if sk.Hidden() {
 			continue
 		}
-		// Paths always work and stand in the catalogue; a mistyped name is compared too.
-		missed := min(distance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare))), distance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare))))
-		candidates = append(candidates, candidate{sk.Path, missed})
+		// A path is what is suggested, since it always works; but a name may have been mistyped.
+		byPath := distance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare)))
+		byName := distance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare)))
+		candidates = append(candidates, candidate{sk.Path, min(byPath, byName)})
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.label, b.label))
@@ -140,8 +141,8 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 	return e
 }
 
-// distance is the number of bytes to insert, delete or replace between two names. One that begins
-// or ends with the other is one step away at most.
+// distance returns the number of bytes to insert, delete or replace between two names, and 1 if one
+// begins or ends with the other.
 func distance(a, b string) int {
 	if a == b {
 		return 0

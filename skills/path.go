@@ -11,7 +11,7 @@ import (
 // maxPath is the longest path of a file within a skill, in bytes.
 const maxPath = 4096
 
-// PathError is a path or URI that can name no file of a skill.
+// PathError is a path or URI that cannot name a file of a skill.
 type PathError struct {
 	Path   string
 	Reason string // a phrase that follows "path"
@@ -20,9 +20,9 @@ type PathError struct {
 func (e *PathError) Error() string { return "path " + e.Reason }
 
 // CleanPath returns the canonical form of a path within a skill: relative, separated by "/",
-// without empty and "." segments. What could name another file on another system, or anything
-// outside, is refused and not resolved: "..", backslashes, control characters, line separators,
-// absolute paths, schemes and drives.
+// without empty and "." segments. It refuses, and does not resolve, what could name another file on
+// another system, or anything outside: "..", backslashes, control characters, line separators, absolute
+// paths, schemes and drives.
 //
 // Errors: *PathError.
 func CleanPath(p string) (string, error) {
@@ -66,16 +66,16 @@ func CleanPath(p string) (string, error) {
 	return clean, nil
 }
 
-// CleanScriptPath is the canonical form of a script's path, which lies below scripts/. It is
-// stricter than [CleanPath] because such paths stand in allowlists.
+// CleanScriptPath returns the canonical form of a script's path, which is below scripts/. It is
+// stricter than [CleanPath] because allowlists have such paths.
 //
 // Errors: *script.PathError.
 func CleanScriptPath(p string) (string, error) { return script.CleanPath(p) }
 
-// breaksLine reports characters that end a line or control a terminal.
+// breaksLine reports whether a character ends a line or controls a terminal.
 func breaksLine(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
 
-// isCanonical reports that no segment is empty, "." or "..".
+// isCanonical reports whether no segment is empty, "." or "..".
 func isCanonical(p string) bool {
 	for segment := range strings.SplitSeq(p, "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -85,8 +85,8 @@ func isCanonical(p string) bool {
 	return true
 }
 
-// hasScheme reports a leading "letters:/", which other programs read as a URI or a drive, and the
-// URI schemes that need no slash.
+// hasScheme reports whether a path begins with "letters:/", which other programs read as a URI or a
+// drive, or with a URI scheme that needs no slash.
 func hasScheme(p string) bool {
 	colon := strings.IndexByte(p, ':')
 	if colon < 1 {
@@ -113,7 +113,7 @@ const uriScheme = "skill://"
 const maxURIPath = 2*maxPath + 1
 
 // URI returns the URI of a file of the skill, skill://<path>/<file>, each segment percent-encoded.
-// It exists for every path [CleanPath] returns, and [ParseURI] undoes it.
+// Every path that [CleanPath] returns has one, and [ParseURI] returns the path again.
 func (s *Skill) URI(path string) string {
 	var b strings.Builder
 	b.Grow(len(uriScheme) + len(s.Path) + 1 + len(path))
@@ -140,9 +140,10 @@ func escape(b *strings.Builder, path string) {
 	}
 }
 
-// ParseURI returns the decoded path a skill URI names: a skill's path and, after it, one of a file.
-// Other spellings of the same path are decoded alike, but nothing is resolved: queries, fragments,
-// empty, "." and ".." segments and encoded separators are refused. One trailing "/" is dropped.
+// ParseURI returns the decoded path that a skill URI names: the path of a skill and, after it, the path
+// of a file. Other spellings of the same path give the same result, but nothing is resolved: queries,
+// fragments, empty, "." and ".." segments and encoded separators are refused. One trailing "/" is
+// dropped.
 //
 // Errors: *PathError.
 func ParseURI(uri string) (path string, err error) {

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Refresh brings the snapshot up to date after the files or directories at those absolute paths,
-// free of links but for their last name, have changed, appeared or gone, and swaps it in. What they
-// do not concern is neither read nor listed. Where the paths do not tell enough, and when there are
-// none, all is scanned as by [Registry.Rescan]. Skills concerned that have been indexed before are
-// indexed again, so that the diff knows a change of any file.
+// Refresh updates the snapshot after the files or directories at those absolute paths have changed,
+// appeared or gone, and swaps it in. The paths are free of links but for their last name. What they do
+// not concern is neither read nor listed. If the paths are not enough to know what changed, or if there
+// are none, everything is scanned as by [Registry.Rescan]. Skills concerned that have been indexed
+// before are indexed again, so that the diff includes changes of any file.
 //
-// Errors: those of [Registry.Rescan].
+// Errors: as for [Registry.Rescan].
 func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
@@ -54,12 +54,12 @@ func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) 
 	return r.rescan(ctx, touched)
 }
 
-// errUnsure says that only a scan of all tells what a change means.
-var errUnsure = errors.New("all must be scanned")
+// errUnsure is the error of changes whose effect only a scan of everything can show.
+var errUnsure = errors.New("everything must be scanned")
 
-// revisit visits what the changed paths concern.
+// revisit visits the parts of the roots that the changed paths concern.
 //
-// Errors: errUnsure; those of ctx.
+// Errors: errUnsure; the error of ctx.
 func (r *Registry) revisit(ctx context.Context, old *Snapshot, changed *touched) ([]part, error) {
 	if old.scanState == nil {
 		return nil, errUnsure
@@ -79,19 +79,19 @@ func (r *Registry) revisit(ctx context.Context, old *Snapshot, changed *touched)
 	return parts, nil
 }
 
-// indexAgain indexes a skill that had an index before: only so can it be told whether its files
-// differ. An error is repeated to whoever asks for the index.
+// indexAgain indexes a skill that had an index before, which is the only way to know whether its files
+// differ. A caller that asks for the index gets its errors.
 func indexAgain(ctx context.Context, sk *Skill) {
 	if sk.lastIndex() != nil {
 		_, _ = sk.Index(ctx)
 	}
 }
 
-// touched are the paths that have changed; none stand for all.
+// touched are the paths that have changed; without any, everything may have.
 type touched struct {
 	paths []string
 	at    map[string]bool // the paths
-	above map[string]bool // directories they are in, at any depth
+	above map[string]bool // the directories they are in, at any depth
 }
 
 func newTouched(paths []string) *touched {
@@ -109,7 +109,7 @@ func newTouched(paths []string) *touched {
 	return t
 }
 
-// concern reports whether a path is in the directory of a skill, or that in it.
+// concern reports whether a path is in the directory of a skill, or the directory is in the path.
 func (t *touched) concern(sk *Skill) bool {
 	if len(t.paths) == 0 || sk.place.fsys != nil {
 		return true
@@ -139,11 +139,11 @@ func (t *touched) indexAgain(ctx context.Context, found []*Skill) error {
 	})
 }
 
-// exchanged is a skill and what takes its place: another reading of the same file.
+// exchanged is a skill and its replacement: another reading of the same file.
 type exchanged struct{ old, fresh *Skill }
 
-// compareParts returns the skills that were read again. alike means that nothing else differs: no
-// skill has appeared, gone, broken or been mended, and the same was noted.
+// compareParts returns the skills that were read again. alike reports whether nothing else differs: no
+// skill has appeared, gone, broken or been repaired, and the diagnostics are the same.
 func compareParts(parts []part) (pairs []exchanged, alike bool) {
 	for i := range parts {
 		p := &parts[i]
@@ -163,12 +163,11 @@ func compareParts(parts []part) (pairs []exchanged, alike bool) {
 	return pairs, true
 }
 
-// maxNewer is the most skills that may differ from the tables of an earlier snapshot.
+// maxNewer bounds the skills that differ from the tables of an earlier snapshot.
 const maxNewer = 256
 
-// exchange returns the snapshot with other readings of some skills. What follows from all skills
-// together is taken over where that is possible; that makes a change of one skill among thousands
-// cheap.
+// exchange returns the snapshot with other readings of some skills. If possible, it takes over what was
+// derived from all skills together, which makes a change of one skill among thousands cheap.
 func (s *Snapshot) exchange(pairs []exchanged, now time.Time) *Snapshot {
 	found := slices.Clone(s.scanned)
 	fresh := make(map[*Skill]*Skill, len(pairs))
@@ -195,10 +194,11 @@ func (s *Snapshot) exchange(pairs []exchanged, now time.Time) *Snapshot {
 	return &next
 }
 
-// put replaces a served skill in a snapshot that is being made.
+// put replaces a served skill in a snapshot that is being made. Paths, and so the order, are the same.
 func (s *Snapshot) put(old, fresh *Skill) {
 	fresh.name = old.name
-	at, _ := slices.BinarySearchFunc(s.Skills, old.Path, func(sk *Skill, path string) int { return strings.Compare(sk.Path, path) })
+	byPath := func(sk *Skill, path string) int { return strings.Compare(sk.Path, path) }
+	at, _ := slices.BinarySearchFunc(s.Skills, old.Path, byPath)
 	s.Skills[at], s.newer[s.byPath[old.Path]] = fresh, fresh
 	if status, ok := s.statuses[old]; ok {
 		delete(s.statuses, old)
@@ -206,7 +206,7 @@ func (s *Snapshot) put(old, fresh *Skill) {
 	}
 }
 
-// latest returns the skill that has taken the place of one in the tables, or else that one.
+// latest returns the skill that replaces one of the tables, or else that one.
 func (s *Snapshot) latest(sk *Skill) *Skill {
 	if newer := s.newer[sk]; newer != nil {
 		return newer
@@ -214,14 +214,16 @@ func (s *Snapshot) latest(sk *Skill) *Skill {
 	return sk
 }
 
-// interchangeable reports that a skill is served and another reading of it changes nothing for
-// others.
+// interchangeable reports whether a skill is served and another reading of it changes nothing for
+// other skills.
 func (s *Snapshot) interchangeable(old, fresh *Skill) bool {
+	// A name that changes may collide with another skill's, or end a collision.
 	if s.Skill(old.Path) != old || old.Frontmatter.Name != fresh.Frontmatter.Name || s.opts.unusable(fresh) {
 		return false
 	}
 	was, is := s.Status(old), s.statusOf(fresh, map[string]bool{})
-	return was.State == is.State && was.Pinned == is.Pinned && was.NameOnly == is.NameOnly && slices.Equal(was.Reasons, is.Reasons)
+	return was.State == is.State && was.Pinned == is.Pinned && was.NameOnly == is.NameOnly &&
+		slices.Equal(was.Reasons, is.Reasons)
 }
 
 // reassemble makes a snapshot of other findings in the same roots.

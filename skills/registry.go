@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// Registry holds the current snapshot of some roots. Its methods are safe for concurrent use;
-// snapshots that were handed out stay as they are. A snapshot is swapped in whole, so whoever takes
-// all from one [Registry.Snapshot] never sees a mixture of two generations.
+// Registry has the current snapshot of some roots. Its methods are safe for concurrent use; snapshots
+// that were returned do not change. A snapshot is swapped in as a whole, so a caller that takes
+// everything from one [Registry.Snapshot] never sees a mixture of two generations.
 //
 // Nothing is read twice without need: a skill whose SKILL.md has not been touched is taken from the
-// snapshot before, and what was known of its other files serves as a hint for the next
-// [Skill.Index].
+// snapshot before, and what was known of its other files is a hint for the next [Skill.Index].
+//
+// Locks: scanning, then assembling. scanning is held while directories are read, assembling only while
+// a snapshot is made and swapped in.
 type Registry struct {
 	roots   []Root // shared by all snapshots, so that their skills can be
 	opts    *ScanOptions
@@ -50,17 +52,18 @@ type Diff struct {
 	Added, Removed, Changed []string
 }
 
-// Empty reports that nothing differs.
+// Empty reports whether nothing differs.
 func (d Diff) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// attempts is how often a scan that a swap overtook is repeated before its result is taken anyway.
+// attempts is how often a scan is repeated if another swap came before it, until its result is taken
+// anyway.
 const attempts = 3
 
-// Rescan scans the roots and swaps the result in. When it fails the last good snapshot stays. A root
-// that could be read before and cannot be read any more keeps its skills, with a diagnostic that
-// says so; with StrictRoots it is an error instead.
+// Rescan scans the roots and swaps the result in. If it fails, the last good snapshot stays. A root
+// that could be read before and cannot be read any more keeps its skills, with a diagnostic; with
+// StrictRoots it is an error instead.
 //
-// Errors: those of [Scan].
+// Errors: as for [Scan].
 func (r *Registry) Rescan(ctx context.Context) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
@@ -73,19 +76,26 @@ func (r *Registry) measure(start time.Time) {
 	r.scans.Add(1)
 }
 
-// Scans returns how often the roots were scanned by Rescan or Refresh, with success or without, and
-// how long that took in all.
+// Scans returns how often Rescan or Refresh scanned the roots, with success or without, and how long
+// that took in total.
 func (r *Registry) Scans() (n int, took time.Duration) {
 	return int(r.scans.Load()), time.Duration(r.took.Load())
 }
 
-// rescan is Rescan; what the touched paths concern is indexed again before the swap.
+// rescan is Rescan with scanning held. It indexes the skills that the touched paths concern before the
+// swap.
 func (r *Registry) rescan(ctx context.Context, touched *touched) (Diff, error) {
-	// A skill that RescanSkill swaps in meanwhile may be more recent than the scan's reading of it;
-	// then the scan is repeated, but not for ever.
+	// If RescanSkill swaps a skill in meanwhile, that may be more recent than the scan's reading of it.
+	// Then the scan is repeated, but not for ever.
 	for attempt := 1; ; attempt++ {
 		old := r.current.Load()
-		s := &scanner{opts: r.opts, limits: r.limits, roots: r.roots, known: knownOf(old.scanned), before: old}
+		s := &scanner{
+			opts:   r.opts,
+			limits: r.limits,
+			roots:  r.roots,
+			known:  knownOf(old.scanned),
+			before: old,
+		}
 		if err := s.scan(ctx); err != nil {
 			return Diff{}, err
 		}
@@ -98,8 +108,8 @@ func (r *Registry) rescan(ctx context.Context, touched *touched) (Diff, error) {
 	}
 }
 
-// swap makes a snapshot and swaps it in when old is still the current one, or in any case with
-// force. It returns nil when it has not been swapped in.
+// swap makes a snapshot and swaps it in if old is still the current one, or in any case with force. It
+// returns nil if nothing was swapped in.
 func (r *Registry) swap(old *Snapshot, assemble func() *Snapshot, force bool) *Snapshot {
 	r.assembling.Lock()
 	defer r.assembling.Unlock()
@@ -111,16 +121,24 @@ func (r *Registry) swap(old *Snapshot, assemble func() *Snapshot, force bool) *S
 	return fresh
 }
 
-// RescanSkill reads one skill again and swaps it in. When it cannot be loaded the snapshot stays.
+// RescanSkill reads one skill again and swaps it in. If it cannot be loaded, the snapshot stays.
 //
-// Errors: *frontmatter.Error and those of [Skill.Read]; ErrNotFound also when the skill as it is now
-// is not served, because it requires what is missing or is not strictly valid.
+// Errors: *frontmatter.Error; as for [Skill.Read]; ErrNotFound also if the skill as it is now is not
+// served, because it requires what is missing or is not strictly valid.
 func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	data, facts, err := readLinked(sk.place, sk.File, nil)
-	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, limits: sk.limits, hint: sk.lastIndex()}
+	fresh := &Skill{
+		Path:   sk.Path,
+		Root:   sk.Root,
+		Dir:    sk.Dir,
+		File:   sk.File,
+		place:  sk.place,
+		limits: sk.limits,
+		hint:   sk.lastIndex(),
+	}
 	if err == nil {
 		err = fresh.parse(data, facts)
 	}
@@ -131,7 +149,8 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	defer r.assembling.Unlock()
 	old := r.current.Load()
 	at := slices.IndexFunc(old.scanned, func(other *Skill) bool {
-		return other.Path == sk.Path && other.Root == sk.Root && other.place.rel == sk.place.rel && other.place.base == sk.place.base
+		return other.Path == sk.Path && other.Root == sk.Root && other.place.rel == sk.place.rel &&
+			other.place.base == sk.place.base
 	})
 	if at < 0 {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, ErrNotFound)
@@ -145,12 +164,11 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	return fresh, nil
 }
 
-// Index returns the index of a skill of a snapshot. A skill that changed since it was read is read
-// again, and swapped in, so that all of what is returned is of one version; the skill returned is then
-// another one.
+// Index returns the index of a skill of a snapshot. If the skill changed since it was read, it is read
+// again and swapped in, so that all results are of one version; the skill returned is then another one.
 //
-// Errors: those of [Skill.Index] and [Registry.RescanSkill]; *DriftError for a skill that changes
-// again and again.
+// Errors: as for [Skill.Index] and [Registry.RescanSkill]; *DriftError for a skill that changes again
+// and again.
 func (r *Registry) Index(ctx context.Context, sk *Skill) (*Skill, *Index, error) {
 	for attempt := 1; ; attempt++ {
 		index, err := sk.Index(ctx)
@@ -191,12 +209,13 @@ func diff(old, fresh *Snapshot) (d Diff) {
 	return d
 }
 
-// Differs reports whether a later reading of a skill, of the same path, describes something else, as a
-// Diff would say.
+// Differs reports whether a later reading of a skill, of the same path, describes something else: a
+// [Diff] would name it as changed.
 func (s *Skill) Differs(later *Skill) bool { return s != later && differ(s, later) }
 
 func differ(was, is *Skill) bool {
 	before, after := was.lastIndex(), is.indexed.Load()
-	return was.Digest != is.Digest || was.Root != is.Root || was.place.rel != is.place.rel || was.place.base != is.place.base ||
+	return was.Digest != is.Digest || was.Root != is.Root ||
+		was.place.rel != is.place.rel || was.place.base != is.place.base ||
 		before != nil && after != nil && before.TreeDigest != after.TreeDigest
 }

@@ -11,20 +11,19 @@ import (
 type Root struct {
 	Dir    string // on this machine; with FS only a label, the Source's Origin
 	Prefix string // put in front of the paths of its skills; empty for none
-	Origin string // where its skills came from, in words; empty when not known
+	Origin string // where its skills came from, in words; empty if not known
 	Tier   Tier
-	// FS is read instead of Dir when set. It should be a [Source] when it can change or lies outside
-	// of the program. A link it lists counts as the file it names, and is left out when that is not
-	// one. It must not block for ever and must not panic: neither is guarded against.
+	// FS, if set, is read instead of Dir. It should be a [Source] if it can change or is outside of the
+	// program. A link it lists counts as the file it names, and is left out if that is not a file. It
+	// must not block for ever and must not panic: neither is guarded against.
 	FS fs.FS
-	// Name stands for the root's directory where the root itself is a skill. It is used with FS
+	// Name is used as the name of the root's directory if the root itself is a skill. It is used with FS
 	// only; empty: the last name of Dir.
 	Name string
 }
 
-// ParseRoot reads DIR, TIER=DIR or TIER:PREFIX=DIR. The tier is user when none is named. What
-// stands before the first "=" is only taken for a tier when it begins with the name of one, so a
-// directory may have "=" in its name.
+// ParseRoot reads DIR, TIER=DIR or TIER:PREFIX=DIR. Without a tier it is user. The text before the
+// first "=" is a tier only if it begins with the name of one, so a directory may have "=" in its name.
 func ParseRoot(spec string) (Root, error) {
 	root := Root{Dir: spec, Tier: TierUser}
 	if head, dir, ok := strings.Cut(spec, "="); ok {
@@ -57,15 +56,15 @@ func cleanPrefix(prefix string) (string, error) {
 	return clean, err
 }
 
-// Source is a tree of skills that is no directory of this machine: an archive, a part of a program,
-// something remote. Root{Dir: src.Origin(), FS: src} serves it; nothing is copied to disk but what is
-// staged for execution. What it holds is as foreign as the files of any other root.
+// Source is a tree of skills that is not a directory of this machine: an archive, a part of a program,
+// something remote. Root{Dir: src.Origin(), FS: src} serves it; only what is staged for execution is
+// copied to disk. Its files are as foreign as those of any other root.
 //
-// As an [fs.FS] it must list each name once, in any order, as the very name that opens it; a name is
-// one element, not "." or "..". What Stat calls a regular file must be one: reads of it end, and give
-// the same bytes each time within one version. A file that cannot be had in full is an error of Open
-// or of Read, never a shorter file. Errors wrap [fs.ErrNotExist] for what is not there and
-// [fs.ErrPermission] for what may not be read; their text is shown to operators and must hold no
+// As an [fs.FS] it must list each name once, in any order, as the name that opens it; a name is one
+// element, not "." or "..". What Stat calls a regular file must be one: reads of it end, and give the
+// same bytes each time within one version. A file that cannot be read in full is an error of Open or of
+// Read, never a shorter file. Errors wrap [fs.ErrNotExist] for what does not exist and
+// [fs.ErrPermission] for what may not be read; operators see their text, so it must not have a
 // secret. All methods are safe for concurrent use.
 //
 // Reads see the version that is current at each call, so that a file that was replaced is noticed
@@ -78,13 +77,13 @@ type Source interface {
 	// the same for every version and for every Source of the same tree.
 	Origin() string
 
-	// Version identifies the content: it differs when any file, name or mode differs. That it differs
-	// when none does is allowed, and costs a rescan. It may be asked for often, to learn whether one
-	// is due; what an answer costs is for the implementation to say.
+	// Version identifies the content: it differs if any file, name or mode differs. It may also differ
+	// if none does, which costs a rescan. It may be called often, to learn whether a rescan is due; the
+	// implementation says what a call costs.
 	Version(ctx context.Context) (string, error)
 
-	// Pin returns the tree at its current version. Reads of it give that version or an error however
-	// much later they come, so that what is listed, hashed and copied in one go belongs together.
-	// What it holds on to is given up when it is no longer referred to.
+	// Pin returns the tree at its current version. Reads of it give that version or an error, however
+	// late they come, so that what is listed, hashed and copied in one go belongs together. Its
+	// resources are released when it is no longer referred to.
 	Pin() (fs.FS, error)
 }

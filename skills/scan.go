@@ -18,7 +18,7 @@ import (
 
 // ScanOptions are the optional parts of a scan. The zero value and nil are fine.
 type ScanOptions struct {
-	// AllowRoots are directories outside of the roots that links in a root may lead into.
+	// AllowRoots are directories outside of the roots into which links in a root may lead.
 	AllowRoots []string
 	// StrictRoots makes a root that cannot be read an error; otherwise it is a diagnostic.
 	StrictRoots bool
@@ -30,8 +30,8 @@ type ScanOptions struct {
 	// Disabled, Pinned and NameOnly are the operator's choices: paths or names of skills. A name
 	// means every skill that has it.
 	Disabled, Pinned, NameOnly []string
-	// HasCommand and HasEnv answer what skills require of the host: a command on PATH, a variable
-	// that is set. nil: that is not checked. They are called by one goroutine at a time.
+	// HasCommand and HasEnv report whether the host has what skills require: a command on PATH, a
+	// variable that is set. nil: not checked. They are called by one goroutine at a time.
 	HasCommand, HasEnv func(name string) bool
 
 	MaxDepth int // levels of directories below a root; 0: 8
@@ -44,7 +44,7 @@ type ScanOptions struct {
 	// MaxTree is the most bytes of the files of a skill together; 0: 256 MiB.
 	MaxTree int64
 
-	// Cache tells the digests of files that have not been touched since it was saved; nil: none.
+	// Cache has the digests of files that have not been touched since it was saved; nil: none.
 	Cache *Cache
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -83,15 +83,15 @@ func (o *ScanOptions) limits() *limits {
 }
 
 // Scan reads the SKILL.md of every skill below the roots. What is wrong with a skill or a root is
-// a diagnostic; the rest is served. The result does not depend on the order in which directories
+// a diagnostic; the others are served. The result does not depend on the order in which directories
 // are listed, unless a limit on entries is passed.
 //
-// A real directory wins over a link to it, whatever tier the link is in; two ways to one directory
-// are one skill, that of the more trusted way. Of two skills with equal paths the one of the more trusted tier wins, then that of
-// the earlier root.
+// A real directory wins over a link to it, whatever tier the link is in; a directory that is reached in
+// two ways is one skill, of the more trusted way. Of two skills with equal paths the one of the more
+// trusted tier wins, then the one of the earlier root.
 //
-// Errors: those of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, for a scan that
-// lacks what it could not open must not take the place of one that does not.
+// Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because a scan
+// that could not open everything must not replace one that could.
 func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
 	if opts == nil {
 		opts = &ScanOptions{}
@@ -141,11 +141,11 @@ type scanner struct {
 	scanState
 	known      *known    // nil: nothing is
 	before     *Snapshot // the one to be replaced; nil for none
-	unreadable []*Root   // that could be read before
+	unreadable []*Root   // could be read before
 	kept       map[*Root]*atomic.Int64
 }
 
-// keptOf counts the bytes of frontmatter that are kept of a root.
+// keptOf returns the counter of the bytes of frontmatter that are kept of a root.
 func (s *scanner) keptOf(root *Root) *atomic.Int64 {
 	if s.kept == nil {
 		s.kept = map[*Root]*atomic.Int64{}
@@ -160,8 +160,8 @@ func (s *scanner) note(severity Severity, code Code, path, format string, args .
 	s.notes = append(s.notes, note{Diagnostic: diagnose(severity, code, path, format, args...)})
 }
 
-// owners returns the roots to which real directories belong that are given as roots, by whatever names: the
-// more trusted one where they are several, else the first.
+// owners returns the root to which each real directory belongs that is given as a root, by whatever
+// name: the more trusted one if there are several, else the first.
 func (s *scanner) owners() map[string]*Root {
 	owners := map[string]*Root{}
 	for i := range s.roots {
@@ -171,7 +171,7 @@ func (s *scanner) owners() map[string]*Root {
 		}
 		dir, err := realDir(root.Dir)
 		if err != nil {
-			continue // scanRoot says so
+			continue // scanRoot reports it
 		}
 		if other := owners[dir]; other == nil || !s.opts.AllowShadow && root.Tier < other.Tier {
 			owners[dir] = root
@@ -182,7 +182,12 @@ func (s *scanner) owners() map[string]*Root {
 
 // scanRoot walks the real directories of a root, unless they belong to another one.
 func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*Root) error {
-	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."}, label: filepath.Base(root.Dir)}
+	a := &area{
+		root:  root,
+		path:  root.Prefix,
+		place: place{fsys: root.FS, rel: "."},
+		label: filepath.Base(root.Dir),
+	}
 	var top folder
 	var err error
 	if root.FS != nil {
@@ -240,20 +245,30 @@ func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) er
 	for level := []string{rel}; len(level) > 0; depth++ {
 		if depth > s.limits.depth {
 			w.cut = true
-			s.note(Warning, CodeMaxDepth, join(a.path, level[0]), "%d directories below depth %d are not scanned", len(level), s.limits.depth)
+			s.note(Warning, CodeMaxDepth, join(a.path, level[0]), "%d directories below depth %d are not scanned",
+				len(level), s.limits.depth)
 			return nil
 		}
+		// Sorted, a limit leaves out the same directories however they are listed.
 		slices.Sort(level)
 		if w.dirs += len(level); w.dirs > s.limits.dirs {
 			w.cut = true
 			level = level[:max(0, len(level)-(w.dirs-s.limits.dirs))]
-			s.note(Error, CodeScanLimit, a.path, "there are more than %d directories; the rest is not scanned", s.limits.dirs)
+			s.note(Error, CodeScanLimit, a.path, "there are more than %d directories; the others are not scanned",
+				s.limits.dirs)
 		}
 		visits := make([]visit, len(level))
 		var opened atomic.Int64
 		kept := s.keptOf(a.root)
 		err := parallel(ctx, len(level), func() func(int) {
-			v := &visitor{area: a, top: top, limits: s.limits, known: s.known, opened: &opened, kept: kept}
+			v := &visitor{
+				area:   a,
+				top:    top,
+				limits: s.limits,
+				known:  s.known,
+				opened: &opened,
+				kept:   kept,
+			}
 			return func(i int) { visits[i] = v.visit(level[i], depth) }
 		})
 		if err != nil {
@@ -299,18 +314,20 @@ func isNotDir(err error) bool {
 	return err != nil && (errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist))
 }
 
-// carryRoot keeps what the scan before found in a root that cannot be read any more, and reports
+// carryRoot takes over what the scan before found in a root that cannot be read any more, and reports
 // whether it could be read then.
 func (s *scanner) carryRoot(root *Root, err error) bool {
 	if !s.carry(func(a *area) bool { return a.root == root && !a.linked }) {
 		return false
 	}
 	s.unreadable = append(s.unreadable, root)
-	s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v; its skills stay as they were", cause(err))
+	s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v; its skills are served as they were",
+		cause(err))
 	return true
 }
 
-// carryLinked keeps what links in lost roots led to. Like every link they come after the roots.
+// carryLinked takes over the trees behind links of roots that cannot be read any more. Like every link
+// they come after the roots.
 func (s *scanner) carryLinked() {
 	s.carry(func(a *area) bool { return a.linked && slices.Contains(s.unreadable, a.root) })
 }

@@ -3,18 +3,18 @@
 // A skill is a directory that holds a SKILL.md (or skill.md): YAML frontmatter, then instructions.
 // [Scan] reads the SKILL.md of every skill below some roots into an immutable [Snapshot]; the files
 // of a skill are read and hashed when [Skill.Index] is first asked for. Nothing of their content is
-// kept: [Skill.Read] opens a file again and says whether its bytes still have the digest known.
+// kept: [Skill.Read] opens a file again and reports whether its bytes still have the known digest.
 //
 // Everything below a root is foreign. The package guarantees that
 //
 //   - nothing but regular files is opened, and nothing outside of a root, an allowed root or, for
 //     the files of a skill, the skill's directory;
 //   - every read, list and recursion has a limit, and passing it costs the item, not the scan;
-//   - what is wrong with one skill is a [Diagnostic] of that skill and leaves the others alone;
-//   - a digest is always that of the bytes handed out with it, or the difference is said.
+//   - what is wrong with one skill is a [Diagnostic] of that skill and does not affect the others;
+//   - a digest always belongs to the bytes that are returned with it, or the difference is reported.
 //
-// It does not judge what a skill says, it runs nothing, and it does not keep the disk from changing
-// between a check and a later use: what is executed must first be staged ([Skill.Stage]).
+// It does not judge what a skill says and runs nothing. It does not keep the disk from changing between
+// a check and a later use: what is executed must be staged first ([Skill.Stage]).
 //
 //	snapshot, err := skills.Scan(ctx, []skills.Root{{Dir: "/srv/skills", Tier: skills.TierOrg}}, nil)
 //	if err != nil {
@@ -44,8 +44,8 @@ const (
 // Frontmatter is the YAML block of a SKILL.md.
 type Frontmatter = frontmatter.Fields
 
-// Skill is one skill as a scan found it. It is immutable: all methods are safe for concurrent use,
-// and describe the snapshot the skill belongs to, not the disk, unless they say so.
+// Skill is one skill as a scan found it. It is immutable: all methods are safe for concurrent use.
+// Unless they say otherwise, they describe the snapshot the skill belongs to, not the disk.
 type Skill struct {
 	Path        string // its identity in the catalogue: the root's prefix and the path below the root
 	Frontmatter Frontmatter
@@ -55,36 +55,36 @@ type Skill struct {
 	Digest      digest.Digest // of the raw bytes of File
 	Size        int64         // of File, in bytes
 	Verdict     Verdict
-	// Diagnostics are about File. Their paths are relative to the skill; those about its other
-	// files are in the Index.
+	// Diagnostics are about File. Their paths are relative to the skill. The Index has those about its
+	// other files.
 	Diagnostics  []Diagnostic
 	LastModified time.Time // of File
 
 	name   string
 	place  place
-	broken bool // its file could not be loaded; it only keeps its path from less trusted roots
+	broken bool // its file could not be loaded; it only reserves its path against less trusted roots
 	mark   mark // of File
 	limits *limits
 
 	indexed  atomic.Pointer[Index]
 	mu       sync.Mutex
 	indexing *indexing // guarded by mu; set while a call computes the index
-	hint     *Index    // guarded by mu; an earlier index, for files that have not been touched since
+	hint     *Index    // guarded by mu; an earlier index, for files not touched since
 }
 
-// Name is the skill's label: the frontmatter's name, or the directory's where the frontmatter has
-// none, or has one that another skill carries too. It may hold any text and need not be unique.
+// Name returns the skill's label: the name in the frontmatter, or the directory's name if the
+// frontmatter has none or has one that another skill has too. It may be any text and need not be
+// unique.
 func (s *Skill) Name() string { return s.name }
 
-// Description says what the skill is for: the frontmatter's description, or the first paragraph of
-// the instructions. It may hold any text but is never empty.
+// Description returns what the skill is for: the description in the frontmatter, or the first paragraph
+// of the instructions. It may be any text but is never empty.
 func (s *Skill) Description() string { return s.Frontmatter.Description }
 
 // Hidden reports whether the skill asks not to be offered to a model (disable-model-invocation).
 func (s *Skill) Hidden() bool { return s.Frontmatter.DisableModelInvocation }
 
-// Resource returns the resource of that exact path, nil when the skill has none or cannot be
-// indexed.
+// Resource returns the resource of that exact path, nil if the skill has none or cannot be indexed.
 func (s *Skill) Resource(ctx context.Context, path string) *Resource {
 	index, err := s.Index(ctx)
 	if err != nil {
@@ -95,19 +95,31 @@ func (s *Skill) Resource(ctx context.Context, path string) *Resource {
 
 func (s *Skill) dirName() string { return s.Path[strings.LastIndexByte(s.Path, '/')+1:] }
 
-// clone returns a skill of equal facts, with the index if that is known.
+// clone returns a skill with the same facts, and with the index if it is known.
 func (s *Skill) clone() *Skill {
 	c := &Skill{
-		Path: s.Path, Frontmatter: s.Frontmatter, Root: s.Root, Dir: s.Dir, File: s.File, Digest: s.Digest, Size: s.Size,
-		Verdict: s.Verdict, Diagnostics: s.Diagnostics, LastModified: s.LastModified,
-		name: s.name, place: s.place, broken: s.broken, mark: s.mark, limits: s.limits,
+		Path:         s.Path,
+		Frontmatter:  s.Frontmatter,
+		Root:         s.Root,
+		Dir:          s.Dir,
+		File:         s.File,
+		Digest:       s.Digest,
+		Size:         s.Size,
+		Verdict:      s.Verdict,
+		Diagnostics:  s.Diagnostics,
+		LastModified: s.LastModified,
+		name:         s.name,
+		place:        s.place,
+		broken:       s.broken,
+		mark:         s.mark,
+		limits:       s.limits,
 	}
 	c.indexed.Store(s.indexed.Load())
 	c.hint = s.lastIndex()
 	return c
 }
 
-// lastIndex returns the index, or else an earlier one; nil when there was none.
+// lastIndex returns the index, or else an earlier one; nil if the skill was never indexed.
 func (s *Skill) lastIndex() *Index {
 	if index := s.indexed.Load(); index != nil {
 		return index

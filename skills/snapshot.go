@@ -14,7 +14,9 @@ type Snapshot struct {
 	Diagnostics []Diagnostic
 	Roots       []Root
 	GeneratedAt time.Time
-	Shadowed    []*Skill // lost to a skill of equal path, or of one above or below, in byte order of Path
+	// Shadowed are the skills that lost to a skill of equal path, or of a path above or below, in byte
+	// order of Path.
+	Shadowed []*Skill
 	// Withheld are the skills that are disabled or unavailable, in byte order of Path. They are for
 	// operators: no lookup finds them, and no other skill has their paths.
 	Withheld []*Skill
@@ -26,8 +28,8 @@ type Snapshot struct {
 	byName    map[string][]*Skill // in byte order of Path
 	statuses  map[*Skill]Status   // where they differ from the default
 	scanState *scanState          // nil before the first scan
-	// newer are the skills that have taken the place of some in byPath and byName, which the
-	// snapshots before and after a change of few skills share.
+	// newer are the skills that replace some in byPath and byName. The snapshots before and after a
+	// change of few skills share these tables.
 	newer map[*Skill]*Skill
 }
 
@@ -45,8 +47,17 @@ func (s *Snapshot) Broken() []*Skill {
 
 // assemble makes a snapshot of the skills a scan found, by the rules of precedence.
 func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions, now time.Time) *Snapshot {
-	s := &Snapshot{Roots: roots, GeneratedAt: now, scanned: found, scan: scan, opts: opts,
-		Diagnostics: slices.Clone(scan), byPath: make(map[string]*Skill, len(found)), byName: make(map[string][]*Skill, len(found)), statuses: map[*Skill]Status{}}
+	s := &Snapshot{
+		Roots:       roots,
+		GeneratedAt: now,
+		Diagnostics: slices.Clone(scan),
+		scanned:     found,
+		scan:        scan,
+		opts:        opts,
+		byPath:      make(map[string]*Skill, len(found)),
+		byName:      make(map[string][]*Skill, len(found)),
+		statuses:    map[*Skill]Status{},
+	}
 	for _, sk := range s.distinct(found) {
 		if opts.unusable(sk) {
 			continue
@@ -69,6 +80,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	}
 	byPath := func(a, b *Skill) int { return strings.Compare(a.Path, b.Path) }
 	slices.SortFunc(s.Skills, byPath)
+	// Precedence is decided before anything is withheld: a disabled skill still hides a less trusted one.
 	s.separate()
 	s.refuse(found)
 	s.withhold()
@@ -78,8 +90,8 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	return s
 }
 
-// reservePaths keeps the path of a skill that could not be loaded from less trusted ones: a broken file of
-// the operator's must not let another's skill take its place.
+// reservePaths denies the path of a skill that could not be loaded to less trusted skills: if a file of
+// the operator's is broken, a foreign skill must not replace it.
 func (s *Snapshot) reservePaths(found []*Skill) {
 	for _, sk := range found {
 		if other := s.byPath[sk.Path]; s.opts.unusable(sk) && other != nil && s.beats(sk, other) {
@@ -89,9 +101,9 @@ func (s *Snapshot) reservePaths(found []*Skill) {
 	}
 }
 
-// separate shadows one of two skills of different roots when the path of one lies below that of the
-// other. Their files would have the same URIs, so that a less trusted skill could answer for the
-// references of another.
+// separate shadows one of two skills of different roots if the path of one is below the path of the
+// other. Their files would have the same URIs, so a less trusted skill could provide the references of
+// another.
 func (s *Snapshot) separate() {
 	for _, sk := range s.Skills {
 		for at := strings.LastIndexByte(sk.Path, '/'); at > 0; at = strings.LastIndexByte(sk.Path[:at], '/') {
@@ -147,14 +159,14 @@ func (s *Snapshot) shadow(loser, winner *Skill) {
 		"the skill in %s (%s) is shadowed by the one in %s (%s)", loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier))
 }
 
-// rename gives a skill that an earlier snapshot has too another name, in this one only.
+// rename changes the name of a skill that an earlier snapshot has too, in this snapshot only.
 func (s *Snapshot) rename(at int, name string) *Skill {
 	sk := s.renamed(s.Skills[at], name)
 	s.Skills[at], s.byPath[sk.Path] = sk, sk
 	return sk
 }
 
-// renamed returns a skill under another name, and puts it in its place among those that were found.
+// renamed returns a copy of a skill with another name, which replaces it among those that were found.
 func (s *Snapshot) renamed(old *Skill, name string) *Skill {
 	sk := old.clone()
 	sk.name = name
@@ -169,8 +181,8 @@ func (s *Snapshot) renamed(old *Skill, name string) *Skill {
 	return sk
 }
 
-// label settles the names of skills: where one that is not its directory's belongs to another skill
-// too, the directory's name is used.
+// label sets the names of skills: if a name that is not the directory's belongs to another skill too,
+// the directory's name is used.
 func (s *Snapshot) label() {
 	count := make(map[string]int, len(s.Skills))
 	for _, sk := range s.Skills {
@@ -200,20 +212,27 @@ func (s *Snapshot) label() {
 	for _, sk := range s.Skills {
 		if named := s.byName[sk.Path]; len(named) > 0 && leastTier(named) < sk.Root.Tier {
 			s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeDuplicateName, sk.Path,
-				"the path is the name of a more trusted skill, which the name means; skill://%s means this one", sk.Path))
+				"the path is the name of a more trusted skill, and means that one; skill://%s means this one", sk.Path))
 		}
 		if same := s.byName[sk.name]; len(same) > 1 && same[0] == sk {
-			s.Diagnostics = append(s.Diagnostics, diagnose(Info, CodeDuplicateName, sk.Path, "%d skills have this name; use their paths", len(same)))
+			s.Diagnostics = append(s.Diagnostics, diagnose(Info, CodeDuplicateName, sk.Path,
+				"%d skills have this name; use their paths", len(same)))
 		}
 	}
 }
 
-// Only returns the part of a snapshot that consists of the skills of some paths. What it holds of
-// others it does not tell: neither diagnostics nor skills that are shadowed or withheld. Paths that
-// no skill has are left out.
+// Only returns the part of a snapshot that consists of the skills of some paths. It has nothing of other
+// skills: no diagnostics, and no skills that are shadowed or withheld. Paths without a skill are left
+// out.
 func (s *Snapshot) Only(paths []string) *Snapshot {
-	part := &Snapshot{Roots: s.Roots, GeneratedAt: s.GeneratedAt, opts: s.opts, statuses: s.statuses,
-		byPath: make(map[string]*Skill, len(paths)), byName: make(map[string][]*Skill, len(paths))}
+	part := &Snapshot{
+		Roots:       s.Roots,
+		GeneratedAt: s.GeneratedAt,
+		opts:        s.opts,
+		statuses:    s.statuses,
+		byPath:      make(map[string]*Skill, len(paths)),
+		byName:      make(map[string][]*Skill, len(paths)),
+	}
 	sorted := slices.Sorted(slices.Values(paths))
 	for _, path := range slices.Compact(sorted) {
 		sk := s.Skill(path)

@@ -25,7 +25,7 @@ type Status struct {
 	State    State
 	Pinned   bool // named first wherever room is short
 	NameOnly bool // catalogues leave its description out
-	// Reasons says for whatever is not the default why it is so, one phrase each.
+	// Reasons explain whatever is not the default, one phrase each.
 	Reasons []string
 }
 
@@ -41,7 +41,7 @@ func (s *Snapshot) Status(sk *Skill) Status {
 }
 
 // withhold takes the skills that the operator disabled, and those that lack what they require, out
-// of the snapshot. Precedence is settled before: nothing takes the place of a withheld skill.
+// of the snapshot. Precedence has been decided before, so nothing replaces a withheld skill.
 func (s *Snapshot) withhold() {
 	named := map[string]bool{}
 	for _, sk := range s.Skills {
@@ -70,8 +70,8 @@ func (s *Snapshot) withhold() {
 	}
 }
 
-// statusOf applies what the operator chose, then what the skill says of itself. The entries of the
-// operator's lists that name the skill are noted in named.
+// statusOf returns the status by the operator's choices, then by what the skill declares. It adds the
+// entries of the operator's lists that name the skill to named.
 func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	status := Status{State: StateEnabled}
 	chosen := func(list []string) bool {
@@ -116,7 +116,7 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 // maxMissing bounds the reasons of one skill.
 const maxMissing = 20
 
-// missing lists what a skill requires and the host has not.
+// missing returns what a skill requires and the host does not have.
 func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
 	need := func(names []string, has func(string) bool, format string) {
 		for _, name := range names {
@@ -130,27 +130,30 @@ func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
 	return missing
 }
 
-// isName reports what can be the name of a command or a variable; lists of them in real skills hold
-// sentences too, which nothing can meet.
+// isName reports whether a text can be the name of a command or a variable. Real skills also list
+// sentences, which no host can satisfy.
 func isName(name string) bool {
-	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, func(r rune) bool {
+	odd := func(r rune) bool {
 		return r <= ' ' || r >= utf8.RuneSelf || strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
-	})
+	}
+	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, odd)
 }
 
-// unusable reports a skill that only keeps its path from less trusted ones.
+// unusable reports whether a skill only reserves its path against less trusted ones.
 func (o *ScanOptions) unusable(sk *Skill) bool {
 	return sk.broken || o.StrictSkills && !sk.Verdict.Strict
 }
 
-// refuse says why skills that load are not served when only strictly valid ones are.
+// refuse adds the diagnostics of skills that load and are not served, because only strictly valid ones
+// are.
 func (s *Snapshot) refuse(found []*Skill) {
 	if !s.opts.StrictSkills {
 		return
 	}
 	for _, sk := range found {
 		if !sk.broken && !sk.Verdict.Strict {
-			s.Diagnostics = append(s.Diagnostics, diagnose(Error, CodeNotStrict, join(sk.Path, sk.File), "the strict rules do not accept it; validate names them"))
+			s.Diagnostics = append(s.Diagnostics, diagnose(Error, CodeNotStrict, join(sk.Path, sk.File),
+				"the strict rules do not accept it; validate names them"))
 		}
 	}
 }

@@ -27,8 +27,8 @@ const (
 	ConsentApproval         // an approval, which may be remembered
 )
 
-// tiers is the table of tiers, in the order of their values. Names, order and meaning are nowhere
-// else but in the schema of records, which a test compares.
+// tiers is the table of tiers, in the order of their values. All else derives from it, except for the
+// schema of records, which a test compares.
 var tiers = [...]struct {
 	name    string
 	scripts Consent

@@ -17,7 +17,7 @@ import (
 
 // Verdict is what a SKILL.md is good for. Every skill of a snapshot can be loaded.
 type Verdict struct {
-	// Strict is that of the reference validator (skills-ref): [Validate] finds nothing.
+	// Strict: the reference validator (skills-ref) accepts the skill, see [frontmatter.Validate].
 	Strict bool
 	// Publishable: SKILL.md may be shown by the skills extension. The limits on a skill's files are
 	// not part of it, see [Index].
@@ -33,7 +33,7 @@ func (s *Skill) setVerdict(doc *frontmatter.Document) {
 	s.Verdict.Repaired = doc.Repaired()
 	s.Verdict.Strict = doc.StrictName != "" && s.File != "" && norm.NFKC.String(dir) == doc.StrictName
 	note := func(severity Severity, code Code, detail string) {
-		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: severity, Code: code, Path: s.File, Detail: detail})
+		s.Diagnostics = append(s.Diagnostics, diagnose(severity, code, s.File, "%s", detail))
 	}
 	var rules []string
 	if doc.Repaired() {
@@ -44,11 +44,12 @@ func (s *Skill) setVerdict(doc *frontmatter.Document) {
 		note(Warning, CodeMissingName, "there is no name; the directory's name is used")
 		rules = append(rules, "there is no name")
 	case !frontmatter.Publishable(name):
-		note(Warning, CodeInvalidName, "the name is not 1 to 64 lower-case letters and digits with single hyphens between them")
+		note(Warning, CodeInvalidName, "the name is not 1 to 64 lower-case letters and digits with "+
+			"single hyphens between them")
 		rules = append(rules, "the name is invalid")
 	}
 	if name != "" && name != dir {
-		note(Warning, CodeNameMismatch, "the name is not that of the directory")
+		note(Warning, CodeNameMismatch, "the name is not the name of the directory")
 		rules = append(rules, "the name is not the last segment of the path")
 	}
 	if utf8.RuneCountInString(s.Frontmatter.Description) > frontmatter.MaxDescription {
@@ -60,21 +61,23 @@ func (s *Skill) setVerdict(doc *frontmatter.Document) {
 	}
 }
 
-// errKept says that no more frontmatter is kept.
+// errKept is the error of a skill whose root has too much frontmatter.
 var errKept = errors.New("there is too much frontmatter")
 
-// unloadable is the diagnostic of a skill that was skipped. Its path is left to the caller.
+// unloadable returns the diagnostic of a skill that was skipped. The caller sets its path.
 func unloadable(err error) Diagnostic {
 	var invalid *frontmatter.Error
 	switch {
 	case errors.As(err, &invalid):
 		return Diagnostic{Severity: Error, Code: codeOf(invalid.Kind), Detail: invalid.Reason, Line: invalid.Line}
 	case errors.Is(err, errKept):
-		return diagnose(Error, CodeScanLimit, "", "the skills of its root before it have more than %d bytes of frontmatter", maxKept)
+		return diagnose(Error, CodeScanLimit, "",
+			"the skills of its root before it have more than %d bytes of frontmatter", maxKept)
 	case errors.Is(err, ErrTooLarge):
 		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
 	case errors.Is(err, ErrOutsideRoot):
-		return diagnose(Error, CodeOutsideRoot, "", "the file is a link that leads out of its directory; a skill's files lie below it")
+		return diagnose(Error, CodeOutsideRoot, "",
+			"the file is a link that leads out of its directory; the files of a skill are below it")
 	}
 	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
 }
@@ -91,8 +94,8 @@ func codeOf(kind frontmatter.Kind) Code {
 }
 
 // ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
-// path. Only a regular file of at most MaxSkillFile bytes is read, or one in the directory that a
-// link there names; anything else breaks V3, as does the end of ctx.
+// path. Only a regular file of at most MaxSkillFile bytes is read, or a file of the directory that a
+// link names; anything else breaks V3, as does the end of ctx.
 func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	broken := func(rule, message, fix string) []frontmatter.Violation {
 		return []frontmatter.Violation{{Rule: rule, Message: message, Fix: fix}}
