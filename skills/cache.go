@@ -44,7 +44,7 @@ type Cache struct {
 	known  [][]byte // lines in the order of their keys
 }
 
-// record is what is known of a file, beside its name.
+// record is what is known of a file, without its name.
 type record struct {
 	Mark    string         `json:"mark"` // see mark.key; it must come first
 	Digest  digest.Digest  `json:"digest"`
@@ -74,8 +74,8 @@ func (m mark) key() string {
 // for; one that is missing or damaged is an empty cache.
 func NewCache(file string) *Cache { return &Cache{file: file} }
 
-// find returns what is known of a file that has a mark now. name tells what it is taken for, self
-// that it is a skill file.
+// find returns what is known of a file that has a mark now. name decides what kind of file it is; self
+// means that it is a skill file.
 func (c *Cache) find(now mark, name string, self bool) (*record, bool) {
 	if c == nil || !now.known {
 		return nil, false
@@ -90,7 +90,7 @@ func (c *Cache) find(now mark, name string, self bool) (*record, bool) {
 		return nil, false
 	}
 	line, found := c.known[at], &record{}
-	// A file may have another name as well, which says something else about it.
+	// A file may have several names, and its facts depend on the name.
 	if json.Unmarshal(line, found) != nil || found.Self != self || found.Ext != extension(name) ||
 		found.Script != (kindOf(name) == KindScript) {
 		return nil, false
@@ -145,11 +145,11 @@ func keyOf(line []byte) []byte {
 	return key
 }
 
-// Save stores what the indexes of a snapshot's skills know and replaces the file, unless it holds
-// just that. For skills without an index, what the file holds already is kept. If all have one, the
-// memory of the cache is given back.
+// Save stores the facts in the indexes of a snapshot's skills and replaces the file, unless it has just
+// these already. For skills without an index, the facts in the file are kept. If all skills have an
+// index, the memory of the cache is released.
 //
-// Errors: those of the file system.
+// Errors: errors of the file system.
 func (c *Cache) Save(s *Snapshot) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,8 +207,8 @@ func addRecords(known map[string][]byte, self string, index *Index) {
 				r.Shebang = info.Shebang
 				// A first line that is cut or has more than its shebang says is looked at again.
 				again := script.Inspect(file.Path, r.head(), info.Executable)
-				if again.Shebang != info.Shebang || again.Runtime != info.Runtime || again.Problem != info.Problem ||
-					!slices.Equal(again.Flags, info.Flags) {
+				if again.Shebang != info.Shebang || again.Runtime != info.Runtime ||
+					again.Problem != info.Problem || !slices.Equal(again.Flags, info.Flags) {
 					continue
 				}
 			}
@@ -224,7 +224,14 @@ func addRecords(known map[string][]byte, self string, index *Index) {
 
 // resource returns the record as a file of a skill.
 func (r *record) resource(name string, info fs.FileInfo) Resource {
-	found := Resource{Path: name, Kind: kindOf(name), Size: info.Size(), Digest: r.Digest, Text: r.Text, MIMEType: r.MIME}
+	found := Resource{
+		Path:     name,
+		Kind:     kindOf(name),
+		Size:     info.Size(),
+		Digest:   r.Digest,
+		Text:     r.Text,
+		MIMEType: r.MIME,
+	}
 	if r.Script {
 		facts := script.Inspect(name, r.head(), info.Mode()&0o111 != 0)
 		found.Script = &facts
@@ -232,7 +239,7 @@ func (r *record) resource(name string, info fs.FileInfo) Resource {
 	return found
 }
 
-// head returns bytes that a script is known as much of as of its first ones.
+// head returns bytes from which script.Inspect learns the same as from the start of the file.
 func (r *record) head() []byte {
 	if r.Shebang == "" {
 		return nil
@@ -242,20 +249,26 @@ func (r *record) head() []byte {
 
 func (r *record) signals(name string) (found []Diagnostic) {
 	for _, s := range r.Signals {
-		found = append(found, Diagnostic{Severity: s.Severity, Code: s.Code, Path: name, Detail: s.Detail, Line: s.Line})
+		d := diagnose(s.Severity, s.Code, name, "%s", s.Detail)
+		d.Line = s.Line
+		found = append(found, d)
 	}
 	return found
 }
 
-// reuse adds a file to the index without opening it, when the skill's earlier index or the cache
-// knows what its bytes are, and reports whether it did.
+// reuse adds a file to the index without opening it, if the skill's earlier index or the cache knows its
+// bytes, and reports whether it did.
 func (in *indexer) reuse(name string) bool {
 	s := in.skill
 	if in.hint == nil && s.limits.cache == nil {
 		return false
 	}
 	info, err := in.tree.stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > min(in.budget, MaxFile) || info.Size() > int64(in.unseen) && in.unseen < signal.MaxFile {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > min(in.budget, MaxFile) {
+		return false
+	}
+	// Near the limit of the search a file may be searched in part only, which its signals do not show.
+	if info.Size() > int64(in.unseen) && in.unseen < signal.MaxFile {
 		return false
 	}
 	known, ok := in.lookUp(name, info)
@@ -264,7 +277,12 @@ func (in *indexer) reuse(name string) bool {
 	}
 	x, r := in.index, known.resource
 	x.Resources = append(x.Resources, r)
-	x.Files = append(x.Files, store.File{Path: r.Path, Size: r.Size, Digest: r.Digest, Executable: info.Mode()&0o111 != 0})
+	x.Files = append(x.Files, store.File{
+		Path:       r.Path,
+		Size:       r.Size,
+		Digest:     r.Digest,
+		Executable: info.Mode()&0o111 != 0,
+	})
 	x.marks = append(x.marks, known.mark)
 	in.budget -= r.Size
 	if r.Text {
@@ -321,9 +339,10 @@ func (in *indexer) lookUp(name string, info fs.FileInfo) (reused, bool) {
 	return reused{known.resource(name, info), now, known.signals(name)}, true
 }
 
-// at returns the place of a path in Files, -1 when it is not there.
+// at returns the place of a path in Files, or -1.
 func (x *Index) at(path string) int {
-	at, ok := slices.BinarySearchFunc(x.Files, path, func(f store.File, path string) int { return strings.Compare(f.Path, path) })
+	byPath := func(f store.File, path string) int { return strings.Compare(f.Path, path) }
+	at, ok := slices.BinarySearchFunc(x.Files, path, byPath)
 	if !ok {
 		return -1
 	}

@@ -152,21 +152,23 @@ var fixes = map[Code]string{
 	CodeMisspeltFile:    "rename the file to SKILL.md",
 	CodeUnreadableSkill: "make SKILL.md a regular file that can be read",
 	CodeInvalidEncoding: "save SKILL.md as UTF-8 text without NUL bytes",
-	CodeInvalidFrontmatter: "make it plain YAML between two lines ---: keys and values, without anchors and tags, " +
-		"in 64 KiB",
-	CodeFrontmatterRepaired: "correct the line: quotes around a value, spaces for tabs, a closing ---, a missing field",
-	CodeMissingName:         "add name: with the name of the directory",
-	CodeMissingDescription:  "add description: and say what the skill does and when to use it",
-	CodeInvalidName:         "use 1 to 64 lower-case letters, digits and single hyphens between them",
-	CodeNameMismatch:        "give the directory the skill's name, or the skill the directory's",
-	CodeNotPublishable:      "follow the rule named here; until then only the tools serve the skill",
+	CodeInvalidFrontmatter: "make it plain YAML between two lines ---: keys and values, without anchors " +
+		"and tags, in 64 KiB",
+	CodeFrontmatterRepaired: "correct the line: quotes around a value, spaces for tabs, a closing ---, " +
+		"a missing field",
+	CodeMissingName:        "add name: with the name of the directory",
+	CodeMissingDescription: "add description: and say what the skill does and when to use it",
+	CodeInvalidName:        "use 1 to 64 lower-case letters, digits and single hyphens between them",
+	CodeNameMismatch:       "give the directory the skill's name, or the skill the directory's",
+	CodeNotPublishable:     "follow the rule named here; until then only the tools serve the skill",
 
 	CodeUnreadableResource: "make it a regular file that can be read, or remove it",
 	CodeResourceOutside:    "copy the target into the skill in place of the link",
 	CodeResourceSize:       "make the file smaller, or keep it out of the skill",
 	CodeResourceCount:      "remove files from the skill, or split it",
 
-	CodeNameCollision:  "rename all but one: where case or the form of letters does not count they are one file",
+	CodeNameCollision: "rename all but one: where case or the form of letters does not count " +
+		"they are one file",
 	CodeUnportableName: "rename it without the characters and names that Windows reserves",
 
 	CodeInvisibleText:   "read what the invisible characters hide before trusting the skill, and remove them",

@@ -37,8 +37,9 @@ type lister struct {
 }
 
 // listFiles returns the files below the directory of a skill in byte order of their paths: its skill
-// file self, and all others, those of nested skills included.
-func listFiles(ctx context.Context, t tree, limits *limits, self string) (files []candidate, more bool, err error) {
+// file self and all others, including the files of nested skills.
+func listFiles(ctx context.Context, t tree, limits *limits, self string) (
+	files []candidate, more bool, err error) {
 	l := &lister{tree: t, limits: limits, self: self}
 	if info, err := t.stat(self); err == nil && info.Mode().IsRegular() {
 		l.files = append(l.files, candidate{path: self})
@@ -110,6 +111,7 @@ func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error
 		l.files = append(l.files, candidate{path: name})
 	case !info.IsDir():
 		l.files = append(l.files, candidate{name, ErrNotFile})
+	// A link to a directory that contains it would never end.
 	case !slices.ContainsFunc(l.open, func(above string) bool { return l.same(above, info) }):
 		return l.walk(ctx, name)
 	}
@@ -121,14 +123,16 @@ func (l *lister) same(dir string, info fs.FileInfo) bool {
 	return err == nil && os.SameFile(above, info)
 }
 
-var errUnusableName = errors.New("the name cannot stand in a path")
+var errUnusableName = errors.New("the name cannot be part of a path")
 
-// leftOut is the diagnostic of a file that is not part of the index.
+// leftOut returns the diagnostic of a file that is not part of the index.
 func leftOut(c candidate) Diagnostic {
 	switch {
 	case errors.Is(c.err, errUnusableName):
 		// The name itself could break a line of output.
-		return diagnose(Warning, CodeInvalidPath, path.Dir(strings.ToValidUTF8(c.path, "?")), "a file has a name that no path can hold: %s", quoted(path.Base(c.path)))
+		dir := path.Dir(strings.ToValidUTF8(c.path, "?"))
+		return diagnose(Warning, CodeInvalidPath, dir,
+			"a file has a name that no path can hold: %s", quoted(path.Base(c.path)))
 	case errors.Is(c.err, ErrOutsideRoot):
 		return diagnose(Warning, CodeResourceOutside, c.path, "the link leads out of the skill")
 	case errors.Is(c.err, ErrTooLarge):
@@ -137,8 +141,8 @@ func leftOut(c candidate) Diagnostic {
 	return diagnose(Warning, CodeUnreadableResource, c.path, "the file cannot be read: %v", c.err)
 }
 
-// foldPath maps paths to one text that some file system takes for the same name: it ignores case, and
-// whether a letter with an accent is one character or two.
+// foldPath returns the same text for all paths that some file system takes for one name: it ignores
+// case, and whether a letter with an accent is one character or two.
 func foldPath(path string) string {
 	if isPlain(path) {
 		return path
@@ -146,7 +150,7 @@ func foldPath(path string) string {
 	return norm.NFC.String(strings.ToLower(strings.ToUpper(norm.NFKD.String(path))))
 }
 
-// isPlain reports a path that folds to itself, as most do.
+// isPlain reports whether a path folds to itself, as most do.
 func isPlain(path string) bool {
 	for i := range len(path) {
 		if c := path[i]; c >= 0x80 || 'A' <= c && c <= 'Z' {
@@ -157,9 +161,9 @@ func isPlain(path string) bool {
 }
 
 // collisions calls report for every path that folds to the same text as one before it, with the first
-// such one. The paths are unique.
+// of these. The paths are unique.
 func collisions(n int, path func(int) string, report func(path, first string)) {
-	odd := 0
+	odd := 0 // plain paths alone cannot collide
 	for i := range n {
 		if !isPlain(path(i)) {
 			odd++
@@ -183,28 +187,32 @@ func collisions(n int, path func(int) string, report func(path, first string)) {
 // maxNameNotes bounds the diagnostics about the names of the files of one skill.
 const maxNameNotes = 20
 
-// fileNames returns the diagnostics about names of files that another system cannot tell apart, or
-// cannot hold.
+// fileNames returns the diagnostics about names of files that are one name to another system, or that it
+// cannot have.
 func fileNames(files []store.File) (notes []Diagnostic) {
 	at := func(i int) string { return files[i].Path }
 	collisions(len(files), at, func(path, first string) {
 		if len(notes) < maxNameNotes {
-			notes = append(notes, diagnose(Warning, CodeNameCollision, path, "%q differs only by case or by the form of a letter; some systems keep one of the two", first))
+			notes = append(notes, diagnose(Warning, CodeNameCollision, path,
+				"%q differs only by case or by the form of a letter; some systems keep one of the two",
+				first))
 		}
 	})
 	for i := range files {
 		if len(notes) < maxNameNotes && anyReserved(files[i].Path) {
-			notes = append(notes, diagnose(Info, CodeUnportableName, files[i].Path, "Windows has no file of this name"))
+			notes = append(notes, diagnose(Info, CodeUnportableName, files[i].Path,
+				"Windows has no file of this name"))
 		}
 	}
 	return notes
 }
 
-// skillNames returns the diagnostics about paths of skills that are hard to tell apart.
+// skillNames returns the diagnostics about paths of skills that look alike.
 func skillNames(all []*Skill) (notes []Diagnostic) {
 	at := func(i int) string { return all[i].Path }
 	collisions(len(all), at, func(path, first string) {
-		notes = append(notes, diagnose(Warning, CodeNameCollision, path, "%q differs only by case or by the form of a letter; both are served", first))
+		notes = append(notes, diagnose(Warning, CodeNameCollision, path,
+			"%q differs only by case or by the form of a letter; both are served", first))
 	})
 	return notes
 }
@@ -218,7 +226,7 @@ func anyReserved(path string) bool {
 	return false
 }
 
-// reserved reports a name that Windows gives to a device or cannot hold.
+// reserved reports whether Windows gives a name to a device or cannot have it.
 func reserved(name string) bool {
 	if last := name[len(name)-1]; last == '.' || last == ' ' || strings.ContainsAny(name, `<>:"|?*`) {
 		return true

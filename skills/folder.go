@@ -11,8 +11,8 @@ import (
 
 // folder is an open directory as the walk of a scan sees it. It never follows a link.
 type folder interface {
-	// list returns the entries a scan looks at, unsorted: directories, links, and whatever is named
-	// like a skill file; at most limit of them, or more is true.
+	// list returns the entries that matter to a scan, unsorted: directories, links, and whatever is
+	// named like a skill file. If there are more than limit, more is true.
 	list(limit int) (entries []entry, more bool, err error)
 	// sub opens a directory in it.
 	sub(name string) (folder, error)
@@ -21,7 +21,7 @@ type folder interface {
 	read(name string, limit int64, buf []byte) ([]byte, facts, error)
 	// mark returns the mark of a file that list called regular, as it is now. It has no settled.
 	mark(name string) (mark, error)
-	// barren reports that a directory in it is known to hold neither directories nor a skill file.
+	// barren reports whether a directory in it is known to have neither directories nor a skill file.
 	barren(name string) bool
 	close()
 }
@@ -32,7 +32,7 @@ type entry struct {
 	mode fs.FileMode
 }
 
-// facts are those of a file that a scan keeps.
+// facts are the facts about a file that a scan keeps.
 type facts struct {
 	mark     mark
 	modified time.Time
@@ -43,12 +43,13 @@ const (
 	lowerFile = "skill.md"
 )
 
-// relevant reports whether a scan looks at an entry.
+// relevant reports whether an entry matters to a scan.
 func relevant(name string, mode fs.FileMode) bool {
 	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !skipped(name))
 }
 
-// skipped reports names that no view of a skill has: those of version control, caches and editors.
+// skipped reports whether a name belongs to version control, a cache or an editor. No view of a skill
+// has it.
 func skipped(name string) bool {
 	switch name {
 	case ".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store":
@@ -75,7 +76,7 @@ func descend(f folder, rel string) (folder, error) {
 	return at, nil
 }
 
-// genericFolder reads through an os.Root or an fs.FS, where the system has no faster way.
+// genericFolder reads through an os.Root or an fs.FS, on systems without a faster way.
 type genericFolder struct {
 	tree tree
 	rel  string
@@ -182,7 +183,7 @@ func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
 	}
 }
 
-// mark tells whether a file was touched since it was read, without reading it.
+// mark shows whether a file was touched since it was read, without reading it.
 type mark struct {
 	size         int64
 	mtime, ctime int64 // nanoseconds since 1970
@@ -195,14 +196,14 @@ type mark struct {
 // two changes within the resolution of a clock look alike.
 const settleTime = 2 * time.Second
 
-// readAt says when the file was read.
+// readAt returns the mark of a file that was read at a time.
 func (m mark) readAt(now time.Time) mark {
 	m.settled = now.UnixNano()-max(m.mtime, m.ctime) >= int64(settleTime)
 	return m
 }
 
-// vouches reports that a file that has the mark now has the bytes it had when m was made, as far as its
-// times tell: a store through a shared mapping that was written through before need not change them.
+// vouches reports whether a file with the mark now has the bytes it had when m was made, as far as its
+// times show: a write through a shared mapping need not change them.
 func (m mark) vouches(now mark) bool {
 	now.settled = m.settled
 	return m == now && m.known && m.settled

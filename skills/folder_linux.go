@@ -12,16 +12,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/skillsd/skillsd/skills/store"
 )
 
-// fdFolder is a directory by its descriptor: one system call for each thing a scan does, where
-// os.Root needs several and a scan of thousands of skills is made of them. As there, a name is a
-// single component opened relative to its parent and links are refused by the kernel.
+// fdFolder is a directory by its descriptor. It needs one system call for each thing a scan does, where
+// os.Root needs several; a scan of thousands of skills consists of them. As with os.Root, a name is a
+// single component opened relative to its parent, and the kernel refuses links.
 type fdFolder struct {
 	fd     int
-	counts uint64 // the device, where its directories count their subdirectories; else 0
+	counts uint64 // the device, if its directories count their subdirectories; else 0
 }
 
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
@@ -44,11 +42,12 @@ func openBase(dir string) (folder, error) {
 	return f, nil
 }
 
-// barren knows a directory without subdirectories by its two links, one in its parent and its own
-// ".", so three cheap questions save opening and listing it.
+// barren recognizes a directory without subdirectories by its two links, one in its parent and its own
+// ".", so three cheap calls save opening and listing it.
 func (f fdFolder) barren(name string) bool {
 	var stat unix.Stat_t
-	if f.counts == 0 || component(name) != nil || unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if f.counts == 0 || component(name) != nil ||
+		unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Nlink != 2 || uint64(stat.Dev) != f.counts {
@@ -83,7 +82,7 @@ func (f fdFolder) sub(name string) (folder, error) {
 	return fdFolder{fd: fd, counts: f.counts}, nil
 }
 
-// component refuses what the kernel would resolve.
+// component refuses names that the kernel would resolve.
 func component(name string) error {
 	if name == "" || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return &fs.PathError{Op: "openat", Path: name, Err: fs.ErrInvalid}
@@ -119,8 +118,8 @@ func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
 	}
 }
 
-// parseDirent takes a struct linux_dirent64 apart: inode and offset (8 bytes each), length (2), type
-// (1), and the name up to a NUL.
+// parseDirent returns the parts of a struct linux_dirent64: inode and offset (8 bytes each), length (2),
+// type (1), and the name up to a NUL.
 func parseDirent(raw []byte) (name []byte, kind byte, size int) {
 	const header = 8 + 8 + 2 + 1
 	size = int(binary.NativeEndian.Uint16(raw[16:18]))
@@ -131,7 +130,7 @@ func parseDirent(raw []byte) (name []byte, kind byte, size int) {
 	return name, raw[18], size
 }
 
-// mode returns the type of an entry; some file systems leave it out of the listing.
+// mode returns the type of an entry, which some file systems leave out of the listing.
 func (f fdFolder) mode(name []byte, kind byte) fs.FileMode {
 	if kind == unix.DT_UNKNOWN {
 		var stat unix.Stat_t
@@ -155,8 +154,8 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 	if err := component(name); err != nil {
 		return nil, facts{}, err
 	}
-	// The listing said that it is a regular file. If it has been exchanged since, the flags keep
-	// the open from following or waiting, and the descriptor is asked again.
+	// The listing had a regular file. If it has been replaced since, the flags keep the open from
+	// following a link or waiting for a pipe, and the descriptor shows what it is.
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
@@ -176,7 +175,14 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 }
 
 func markOfStat(stat *unix.Stat_t) mark {
-	return mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino, dev: uint64(stat.Dev), known: true}
+	return mark{
+		size:  stat.Size,
+		mtime: stat.Mtim.Nano(),
+		ctime: stat.Ctim.Nano(),
+		inode: stat.Ino,
+		dev:   uint64(stat.Dev),
+		known: true,
+	}
 }
 
 func (f fdFolder) mark(name string) (mark, error) {
@@ -184,7 +190,10 @@ func (f fdFolder) mark(name string) (mark, error) {
 		return mark{}, err
 	}
 	var stat unix.Stat_t
-	if _, err := retry(func() (int, error) { return 0, unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
+	_, err := retry(func() (int, error) {
+		return 0, unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	if err != nil {
 		return mark{}, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -214,10 +223,10 @@ func markOf(info fs.FileInfo) mark {
 	return m
 }
 
-// untouched reports that the directory of a skill holds the files of its index and no others, each with a
-// mark that vouches for its bytes. It never says so of a skill that [Skill.Verify] would find changed, and
-// does without an answer where there is anything but plain files and directories, or any error. It asks
-// the kernel once for each file: a check stands before every load and every run.
+// untouched reports whether the directory of a skill has the files of its index and no others, each with
+// a mark that vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed,
+// and also if there is anything but plain files and directories, or any error. It needs one call of the
+// kernel for each file, because every load and every run is checked.
 func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	if s.place.fsys != nil {
 		return false
@@ -244,11 +253,11 @@ func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 type lookOver struct {
 	index       *Index
 	path        []byte // of the current directory, with a slash behind it
-	seen        []bool // of the index's files: a listing may name one twice while others are renamed
+	seen        []bool // of the index's files: a listing may name one twice during renames
 	directories int    // how many more are looked at
 }
 
-// over reports that a directory and those below it hold nothing that speaks against the index.
+// over reports whether a directory and those below it agree with the index.
 func (l *lookOver) over(ctx context.Context, dir fdFolder, depth int) bool {
 	if l.directories--; l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
 		return false
@@ -289,8 +298,8 @@ func (l *lookOver) entry(ctx context.Context, dir fdFolder, name string, kind by
 		l.path = append(l.path, '/')
 		return l.over(ctx, below.(fdFolder), depth+1)
 	case unix.DT_REG:
-		at, known := slices.BinarySearchFunc(l.index.Files, string(l.path), func(f store.File, path string) int { return strings.Compare(f.Path, path) })
-		if !known {
+		at := l.index.at(string(l.path))
+		if at < 0 {
 			return false
 		}
 		now, err := dir.mark(name)

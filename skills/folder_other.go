@@ -16,8 +16,8 @@ func openBase(dir string) (folder, error) {
 	return genericFolder{tree: osTree{root}, rel: ".", own: true}, nil
 }
 
-// markOf leaves out what it would take to vouch for bytes, so that every check reads them.
+// markOf returns a mark that does not vouch for bytes, so every check reads them.
 func markOf(info fs.FileInfo) mark { return mark{size: info.Size(), mtime: info.ModTime().UnixNano()} }
 
-// untouched has no answer where the system has no marks that vouch for bytes.
+// untouched returns false, since the system has no marks that vouch for bytes.
 func (s *Skill) untouched(context.Context, *Index) bool { return false }

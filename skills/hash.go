@@ -12,14 +12,14 @@ import (
 	"github.com/skillsd/skillsd/skills/signal"
 )
 
-// How much of a file is read at a time, in bytes. Most files are small, and so is the buffer until
-// one is not.
+// How much of a file is read at a time, in bytes. Most files are small, so the buffer is small until a
+// larger file is read.
 const (
 	hashBuffer  = 32 << 10
 	smallBuffer = 8 << 10
 )
 
-// hashed is what one pass over a file tells. head shares the buffer of the pass.
+// hashed is the result of one pass over a file.
 type hashed struct {
 	size   int64
 	digest digest.Digest
@@ -34,8 +34,9 @@ func digestFile(file fs.File, info fs.FileInfo, limit int64, buf []byte) (hashed
 	return searchFile(file, info, limit, buf, &signal.Scanner{})
 }
 
-// searchFile is digestFile, and searches what it reads for signals while that is text.
-func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signal.Scanner) (hashed, error) {
+// searchFile is digestFile, and searches what it reads for signals as long as it is text.
+func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signal.Scanner) (
+	hashed, error) {
 	if info.Size() > limit {
 		return hashed{}, ErrTooLarge
 	}
@@ -66,7 +67,7 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 	return h, nil
 }
 
-// textScan tells whether bytes that come in pieces are UTF-8 without NUL.
+// textScan decides whether bytes that come in pieces are UTF-8 without NUL.
 type textScan struct {
 	text bool
 	rest []byte // the start of a character that the last piece cut

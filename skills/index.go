@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
-	"github.com/gabriel-vasile/mimetype"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/frontmatter"
@@ -31,13 +29,12 @@ type indexing struct {
 	err   error
 }
 
-// Index returns the facts of all files of the skill. They are computed by the first call, from the
-// files as they are at that time; SKILL.md counts with the digest it had in the scan. Concurrent
-// calls share one computation. A failed one is repeated by the next call.
+// Index returns the facts of all files of the skill. The first call computes them, from the files as
+// they are at that time; SKILL.md has the digest of the scan. Concurrent calls share one computation.
+// If it fails, the next call repeats it.
 //
-// Errors: the sentinels of [Skill.Read] when the directory cannot be read; *DriftError when SKILL.md
-// is no longer what the scan read, for the other files would be of another version than it; those of
-// ctx.
+// Errors: the sentinels of [Skill.Read] if the directory cannot be read; *DriftError if SKILL.md is no
+// longer what the scan read, because the other files would be of another version; the error of ctx.
 func (s *Skill) Index(ctx context.Context) (*Index, error) {
 	for {
 		if index := s.indexed.Load(); index != nil {
@@ -59,8 +56,10 @@ func (s *Skill) Index(ctx context.Context) (*Index, error) {
 		s.mu.Unlock()
 		select {
 		case <-running.done:
-			// The other caller's context is not this one's.
-			if !errors.Is(running.err, context.Canceled) && !errors.Is(running.err, context.DeadlineExceeded) {
+			// The other call may have ended with its own context, which says nothing about this one.
+			ended := errors.Is(running.err, context.Canceled) ||
+				errors.Is(running.err, context.DeadlineExceeded)
+			if !ended {
 				return running.index, running.err
 			}
 		case <-ctx.Done():
@@ -91,8 +90,7 @@ func (s *Skill) compute(ctx context.Context, running *indexing) {
 	running.index, running.err = index, nil
 }
 
-// index computes the index. What the files that hint knows are is taken from it, where they have not
-// been touched since.
+// index computes the index. Facts of files that have not been touched since are taken from hint.
 func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	t, err := s.place.open()
 	if err != nil {
@@ -108,9 +106,19 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	}
 	x := &Index{}
 	if more {
-		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "", "the skill has more than %d files or directories, or they are nested too deep; the rest is left out", s.limits.files))
+		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "",
+			"the skill has more than %d files or directories, or they are nested too deeply; "+
+				"the others are left out",
+			s.limits.files))
 	}
-	in := indexer{skill: s, tree: t, index: x, budget: s.limits.tree, unseen: maxSignalSkill, buf: make([]byte, smallBuffer)}
+	in := indexer{
+		skill:  s,
+		tree:   t,
+		index:  x,
+		budget: s.limits.tree,
+		unseen: maxSignalSkill,
+		buf:    make([]byte, smallBuffer),
+	}
 	if hint != nil && hint.whole {
 		in.hint = hint
 	}
@@ -121,7 +129,8 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		}
 		if file.path == s.File {
 			self = true
-			x.Files, x.marks = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest}), append(x.marks, s.mark)
+			x.Files = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest})
+			x.marks = append(x.marks, s.mark)
 			if err := in.self(); err != nil {
 				return nil, err
 			}
@@ -144,6 +153,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if !self {
 		return nil, fmt.Errorf("%s: %w", s.File, ErrNotFound)
 	}
+	// SKILL.md is compared before and after, so the index is of one version of the skill.
 	if err := s.same(t); err != nil {
 		return nil, err
 	}
@@ -154,7 +164,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 // Oversized reports whether the files of the skill, as they are now, are too many or too large for the
 // skills extension. It reads none of them, so that a list need not hash what it leaves out.
 //
-// Errors: the sentinels of [Skill.Read] when the directory cannot be read; those of ctx.
+// Errors: the sentinels of [Skill.Read] if the directory cannot be read; the error of ctx.
 func (s *Skill) Oversized(ctx context.Context) (bool, error) {
 	t, err := s.place.open()
 	if err != nil {
@@ -222,7 +232,8 @@ func (in *indexer) finish() {
 	x.Publishable = in.skill.Verdict.Publishable
 	if len(x.Files) > maxPublishedFiles || total > maxPublishedBytes {
 		x.Publishable = false
-		x.Diagnostics = append(x.Diagnostics, diagnose(Info, CodeNotPublishable, "", "%d files with %d bytes are more than %d files or %d bytes",
+		x.Diagnostics = append(x.Diagnostics, diagnose(Info, CodeNotPublishable, "",
+			"%d files with %d bytes are more than %d files or %d bytes",
 			len(x.Files), total, maxPublishedFiles, maxPublishedBytes))
 	}
 	x.Diagnostics = append(x.Diagnostics, fileNames(x.Files)...)
@@ -235,7 +246,7 @@ func (in *indexer) finish() {
 	x.Diagnostics = append(x.Diagnostics, in.found...)
 }
 
-// self searches the skill file, unless it is no longer what the scan read.
+// self searches the skill file for signals, unless it is no longer what the scan read.
 //
 // Errors: ErrExhausted.
 func (in *indexer) self() error {
@@ -266,21 +277,27 @@ func (in *indexer) self() error {
 	// Most skills have no hooks; only those that may are parsed once more.
 	if bytes.Contains(s.Frontmatter.JSON, []byte(`"hooks":`)) && s.Frontmatter.Value("hooks") != nil {
 		line := frontmatter.LineOf(data, "hooks")
-		in.found = append(in.found, Diagnostic{Severity: Info, Code: CodeHooksIgnored, Path: s.File, Line: line, Detail: "the hooks that the frontmatter declares never run"})
+		d := diagnose(Info, CodeHooksIgnored, s.File, "the hooks that the frontmatter declares never run")
+		d.Line = line
+		in.found = append(in.found, d)
 	}
 	return nil
 }
 
-// escaped searches the frontmatter for invisible text that its YAML writes with escapes.
+// escaped searches the frontmatter for invisible text that is written with escapes of YAML.
 func (in *indexer) escaped(data []byte) []Diagnostic {
-	if !bytes.Contains(data, []byte(`\u`)) && !bytes.Contains(data, []byte(`\U`)) && !bytes.Contains(data, []byte(`\x`)) {
+	has := func(escape string) bool { return bytes.Contains(data, []byte(escape)) }
+	if !has(`\u`) && !has(`\U`) && !has(`\x`) {
 		return nil
 	}
 	in.signals.Begin(in.skill.File, signal.MaxFile)
 	in.signals.Add(in.skill.Frontmatter.JSON)
-	found := slices.DeleteFunc(diagnostics(in.skill.File, in.signals.End()), func(d Diagnostic) bool { return !isInvisible(d) })
-	for i := range found {
-		found[i].Line = 1
+	var found []Diagnostic
+	for _, d := range diagnostics(in.skill.File, in.signals.End()) {
+		if isInvisible(d) {
+			d.Line = 1 // of the JSON; where in the block it is written is not known
+			found = append(found, d)
+		}
 	}
 	return found
 }
@@ -308,7 +325,14 @@ func (in *indexer) add(name string) error {
 		in.unseen -= int(min(read.size, int64(in.unseen), signal.MaxFile))
 		in.found = append(in.found, diagnostics(name, in.signals.End())...)
 	}
-	r := Resource{Path: name, Kind: kindOf(name), Size: read.size, Digest: read.digest, Text: read.text, MIMEType: mimeType(name, read.head, read.text)}
+	r := Resource{
+		Path:     name,
+		Kind:     kindOf(name),
+		Size:     read.size,
+		Digest:   read.digest,
+		Text:     read.text,
+		MIMEType: mimeType(name, read.head, read.text),
+	}
 	executable := info.Mode()&0o111 != 0
 	if r.Kind == KindScript {
 		facts := script.Inspect(name, read.head, executable)
@@ -346,7 +370,9 @@ func diagnostics(path string, found []signal.Signal) []Diagnostic {
 		if s.Minor {
 			known.severity = Info
 		}
-		out = append(out, Diagnostic{Severity: known.severity, Code: known.code, Path: path, Detail: s.Detail, Line: s.Line})
+		d := diagnose(known.severity, known.code, path, "%s", s.Detail)
+		d.Line = s.Line
+		out = append(out, d)
 	}
 	return out
 }
@@ -363,7 +389,7 @@ const (
 	KindOther     Kind = "other"
 )
 
-// Resource is a file of a skill beside its SKILL.md. It is immutable.
+// Resource is a file of a skill other than its SKILL.md. It is immutable.
 type Resource struct {
 	Path        string // relative to the skill, as [CleanPath] returns it
 	Kind        Kind
@@ -385,7 +411,7 @@ type Index struct {
 	Diagnostics []Diagnostic // about files, those that were left out included, and what they say
 
 	marks   []mark          // of Files
-	signals int             // how many of Diagnostics, the last ones, are signals of single files
+	signals int             // how many of Diagnostics, at their end, are signals of single files
 	whole   bool            // no limit has left out signals
 	ignored map[string]bool // paths that were found and left out
 }
@@ -423,47 +449,4 @@ func kindOf(file string) Kind {
 		return KindScript
 	}
 	return KindOther
-}
-
-// byExtension has the types that names tell better than bytes do.
-var byExtension = map[string]string{
-	".md": "text/markdown", ".markdown": "text/markdown", ".txt": "text/plain", ".csv": "text/csv", ".tsv": "text/tab-separated-values",
-	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".xml": "application/xml", ".xsd": "application/xml", ".svg": "image/svg+xml",
-	".json": "application/json", ".jsonl": "application/jsonl", ".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml",
-	".sh": "application/x-sh", ".bash": "application/x-sh", ".py": "text/x-python", ".js": "text/javascript", ".mjs": "text/javascript",
-	".cjs": "text/javascript", ".ts": "text/typescript", ".tsx": "text/typescript", ".mts": "text/typescript", ".jsx": "text/javascript",
-	".go": "text/x-go", ".rs": "text/x-rust", ".rb": "text/x-ruby", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c", ".sql": "application/sql",
-	".pdf": "application/pdf", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
-	".ttf": "font/ttf", ".otf": "font/otf", ".woff": "font/woff", ".woff2": "font/woff2", ".zip": "application/zip",
-	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-	".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-}
-
-// mimeType returns a file's type without parameters. A name does not make bytes text, nor text
-// bytes: where the two disagree the bytes decide.
-func mimeType(file string, head []byte, isText bool) string {
-	named := byExtension[strings.ToLower(path.Ext(file))]
-	if named != "" && textual(named) == isText {
-		return named
-	}
-	if isText {
-		return "text/plain"
-	}
-	found, _, _ := strings.Cut(mimetype.Detect(head).String(), ";")
-	if textual(found) {
-		return "application/octet-stream"
-	}
-	return found
-}
-
-func textual(mime string) bool {
-	if strings.HasPrefix(mime, "text/") {
-		return true
-	}
-	switch mime {
-	case "application/json", "application/jsonl", "application/yaml", "application/toml", "application/xml", "application/sql", "application/x-sh", "image/svg+xml":
-		return true
-	}
-	return false
 }

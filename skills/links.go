@@ -24,7 +24,7 @@ func (l *link) onDisk() string {
 	return filepath.Join(l.area.place.base, filepath.FromSlash(join(l.area.place.rel, l.rel)))
 }
 
-// names returns what a link names, whether that is there or not.
+// names returns the path that a link names, whether it exists or not.
 func (l *link) names() string {
 	name := l.onDisk()
 	target, err := os.Readlink(name)
@@ -34,9 +34,9 @@ func (l *link) names() string {
 	return filepath.Join(filepath.Dir(name), target)
 }
 
-// followLinks walks the directories that links lead to and that no walk has seen. Those links may
-// hold further ones; every walk begins at a directory not walked before, so loops end. Links of more
-// trusted roots go first: a directory belongs to the link that leads there first.
+// followLinks walks the directories to which links lead and that no walk has seen. They may have links
+// themselves; every walk begins at a directory not walked before, so loops end. Links of more trusted
+// roots go first: a directory belongs to the first link that leads there.
 func (s *scanner) followLinks(ctx context.Context) error {
 	waiting, followed := map[Tier][]link{}, map[*Root]int{}
 	for {
@@ -59,7 +59,8 @@ func (s *scanner) followLinks(ctx context.Context) error {
 		root := l.area.root
 		if followed[root]++; followed[root] > s.limits.dirs {
 			if followed[root] == s.limits.dirs+1 {
-				s.note(Error, CodeScanLimit, root.Dir, "there are more than %d links; the rest is not followed", s.limits.dirs)
+				s.note(Error, CodeScanLimit, root.Dir,
+					"there are more than %d links; the others are not followed", s.limits.dirs)
 			}
 			continue
 		}
@@ -86,7 +87,7 @@ func (s *scanner) followLink(ctx context.Context, l *link) error {
 	return s.walk(ctx, a, top)
 }
 
-// resolve returns the area behind a link, nil when there is none to be walked.
+// resolve returns the area behind a link, nil if there is nothing to walk.
 func (s *scanner) resolve(l *link) (*area, folder, error) {
 	target, err := filepath.EvalSymlinks(l.onDisk())
 	if err != nil {
@@ -105,7 +106,9 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		}
 	}
 	if base == "" {
-		s.note(Warning, CodeOutsideRoot, l.path, "the link %q leads out of its root and of every allowed root; --allow-root with the directory it leads to, or one above that, serves it",
+		s.note(Warning, CodeOutsideRoot, l.path,
+			"the link %q leads out of its root and of every allowed root; "+
+				"--allow-root with the directory it leads to, or one above that, serves it",
 			filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
 		return nil, nil, nil
 	}
@@ -127,10 +130,18 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		return nil, nil, err
 	}
 	s.walked = append(s.walked, target)
-	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel}, depth: l.depth, linked: true}, below, nil
+	a := &area{
+		root:   l.area.root,
+		path:   l.path,
+		dir:    l.dir,
+		place:  place{base: base, rel: rel},
+		depth:  l.depth,
+		linked: true,
+	}
+	return a, below, nil
 }
 
-// hasWalked reports whether a real directory was part of an earlier walk. One below a name that
+// hasWalked reports whether a real directory was part of an earlier walk. A directory below a name that
 // walks skip was not.
 func (s *scanner) hasWalked(target string) bool {
 	for _, dir := range s.walked {

@@ -32,7 +32,8 @@ type AmbiguousError struct {
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%q names more than one skill: %s", frontmatter.Clip(e.Name, 64), strings.Join(e.Paths, ", "))
+	name := frontmatter.Clip(e.Name, 64)
+	return fmt.Sprintf("%q names more than one skill: %s", name, strings.Join(e.Paths, ", "))
 }
 
 // Skill returns the skill of exactly that path, or nil.

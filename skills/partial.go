@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Above these, scanning all is cheaper: each is looked for among all skills.
+// Above these limits a scan of everything is cheaper, because each path is compared with all skills.
 const (
 	maxChanged = 256 // paths
 	maxParts   = 64  // parts visited one by one
 )
 
-// part is a directory of an earlier walk, to be visited again with all that is below it: what was
-// found there then, and what is now.
+// part is a directory of an earlier walk, to be visited again with everything below it: what was found
+// there then, and what is found now.
 type part struct {
 	at   int // of the walk
 	walk walk
@@ -36,8 +36,8 @@ func (p *part) contains(rel string) bool {
 
 func (p *part) onDisk() string { return filepath.Join(p.walk.area.onDisk(), filepath.FromSlash(p.rel)) }
 
-// parts returns the parts of a snapshot that changed paths concern, none within another, in the
-// order of walks.
+// parts returns the parts of a snapshot that changed paths concern, in the order of walks. No part is
+// within another.
 //
 // Errors: errUnsure.
 func (s *Snapshot) parts(changed []string) ([]part, error) {
@@ -53,11 +53,14 @@ func (s *Snapshot) parts(changed []string) ([]part, error) {
 		parts = append(parts, found...)
 	}
 	slices.SortFunc(parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.rel), len(b.rel)), strings.Compare(a.rel, b.rel))
+		// Shorter paths come first, so that a part is dropped if one before it contains it.
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.rel), len(b.rel)),
+			strings.Compare(a.rel, b.rel))
 	})
 	distinct := parts[:0]
 	for _, p := range parts {
-		if !slices.ContainsFunc(distinct, func(outer part) bool { return outer.at == p.at && outer.contains(p.rel) }) {
+		inside := func(outer part) bool { return outer.at == p.at && outer.contains(p.rel) }
+		if !slices.ContainsFunc(distinct, inside) {
 			distinct = append(distinct, p)
 		}
 	}
@@ -106,7 +109,9 @@ func (a *area) relOf(sk *Skill) string {
 
 // partsAt returns the part of each walk that a changed path concerns.
 func (s *Snapshot) partsAt(changed string) (parts []part, err error) {
-	if anyWithin(changed, s.scanState.seen) || anyWithin(changed, s.scanState.named) || s.concernsUnreadable(changed) {
+	// A link may have been replaced, or what it names may exist now: only a scan finds where it leads.
+	state := s.scanState
+	if anyWithin(changed, state.seen) || anyWithin(changed, state.named) || s.concernsUnreadable(changed) {
 		return nil, errUnsure
 	}
 	seen := false
@@ -158,7 +163,8 @@ func anyWithin(dir string, paths []string) bool {
 func (s *Snapshot) concernsUnreadable(path string) bool {
 	for i := range s.Roots {
 		root := &s.Roots[i]
-		if root.FS != nil || slices.ContainsFunc(s.scanState.walks, func(w walk) bool { return w.area.root == root && !w.area.linked }) {
+		walked := func(w walk) bool { return w.area.root == root && !w.area.linked }
+		if root.FS != nil || slices.ContainsFunc(s.scanState.walks, walked) {
 			continue
 		}
 		if dir, err := filepath.Abs(root.Dir); err != nil || within(dir, path) || within(path, dir) {
@@ -169,7 +175,7 @@ func (s *Snapshot) concernsUnreadable(path string) bool {
 }
 
 // partOf returns the directory to visit after a change at rel: the outermost skill it is in, or
-// else what may have become a skill or hold some; empty for none.
+// else a directory that may have become a skill or may have some; empty for none.
 func (s *Snapshot) partOf(at int, rel, changed string) (string, error) {
 	a := s.scanState.walks[at].area
 	outer := ""
@@ -187,6 +193,7 @@ func (s *Snapshot) partOf(at int, rel, changed string) (string, error) {
 	}
 	info, err := os.Lstat(changed)
 	switch {
+	// Where a link leads may be anywhere in the roots.
 	case rel == ".", err == nil && info.Mode()&fs.ModeSymlink != 0:
 		return "", errUnsure
 	case err != nil && !isNotDir(err):
@@ -202,7 +209,7 @@ func (s *Snapshot) partOf(at int, rel, changed string) (string, error) {
 
 // revisit visits a part.
 //
-// Errors: errUnsure; those of ctx.
+// Errors: errUnsure; the error of ctx.
 func (s *scanner) revisit(ctx context.Context, p *part) error {
 	base, err := openBase(p.walk.area.place.base)
 	if err != nil {
@@ -216,7 +223,7 @@ func (s *scanner) revisit(ctx context.Context, p *part) error {
 	defer top.close()
 	here, err := descend(top, p.rel)
 	if err != nil {
-		// It may be a link or back already; else nothing is found there.
+		// It may be a link, or exist again already; else nothing is found there.
 		info, missing := os.Lstat(p.onDisk())
 		if !isNotDir(err) || missing == nil && info.Mode()&(fs.ModeSymlink|fs.ModeDir) != 0 {
 			return errUnsure
@@ -235,11 +242,16 @@ func (s *scanner) revisit(ctx context.Context, p *part) error {
 	return nil
 }
 
-// splice makes a snapshot with what is found in the parts.
+// splice returns the snapshot with what was found in the parts.
 func (s *Snapshot) splice(parts []part, now time.Time) *Snapshot {
-	next := &scanState{walks: slices.Clone(s.scanState.walks), seen: s.scanState.seen, named: s.scanState.named}
+	next := &scanState{
+		walks: slices.Clone(s.scanState.walks),
+		seen:  s.scanState.seen,
+		named: s.scanState.named,
+	}
 	for _, n := range s.scanState.notes {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.walk.area == n.area && p.contains(n.rel) }) {
+		again := func(p part) bool { return p.walk.area == n.area && p.contains(n.rel) }
+		if !slices.ContainsFunc(parts, again) {
 			next.notes = append(next.notes, n)
 		}
 	}
@@ -260,8 +272,7 @@ func (s *Snapshot) splice(parts []part, now time.Time) *Snapshot {
 	return s.reassemble(found, next, now)
 }
 
-// appendSpliced appends the skills of a walk, with those of its parts in the place of the earlier
-// ones.
+// appendSpliced appends the skills of a walk; what its parts found replaces their earlier skills.
 func appendSpliced(found []*Skill, a *area, was []*Skill, parts []part) []*Skill {
 	done := make([]bool, len(parts))
 	for _, sk := range was {
@@ -281,11 +292,12 @@ func appendSpliced(found []*Skill, a *area, was []*Skill, parts []part) []*Skill
 	return found
 }
 
-// scanState is what a scan keeps beside the skills it found, so that a part of it can be repeated.
+// scanState is what a scan keeps besides the skills it found, so that a part of it can be repeated.
 type scanState struct {
 	walks []walk // the skills they found follow one another in the snapshot's scanned
 	notes []note
-	// seen are the paths of the links that are no part of a skill, named what they name, on disk.
+	// seen are the paths on disk of the links that are not part of a skill, named the paths that these
+	// links name.
 	seen, named []string
 }
 
@@ -301,7 +313,7 @@ type walk struct {
 type note struct {
 	Diagnostic
 	area *area  // nil: it is about a root, a limit or a link
-	rel  string // the directory visited
+	rel  string // the directory that was visited
 }
 
 // onDisk returns the real directory of an area; empty for one of an fs.FS.
@@ -312,9 +324,9 @@ func (a *area) onDisk() string {
 	return filepath.Join(a.place.base, filepath.FromSlash(a.place.rel))
 }
 
-// Dirs returns the directories whose trees were scanned, absolute and free of links: those of the
-// roots and those outside of them that links lead to. Roots with FS have none, nor has a snapshot that no
-// scan made, or that is a part of one.
+// Dirs returns the directories whose trees were scanned, absolute and free of links: the directories of
+// the roots, and directories outside of them to which links lead. Roots with FS have none, nor has a
+// snapshot that is not the result of a scan.
 func (s *Snapshot) Dirs() []string {
 	if s.scanState == nil {
 		return nil
@@ -329,23 +341,24 @@ func (s *Snapshot) Dirs() []string {
 	return slices.Compact(dirs)
 }
 
-// SkillFiles returns the paths of the skill files that were scanned, those included that could not be
-// loaded; absolute, and their directories free of links. Roots with FS have none.
+// SkillFiles returns the paths of the skill files that were scanned, including those that could not be
+// loaded. They are absolute, and their directories are free of links. Roots with FS have none.
 func (s *Snapshot) SkillFiles() []string {
 	files := make([]string, 0, len(s.scanned))
 	for _, sk := range s.scanned {
 		if sk.place.fsys == nil {
-			files = append(files, filepath.Join(sk.place.base, filepath.FromSlash(sk.place.rel), sk.File))
+			dir := filepath.Join(sk.place.base, filepath.FromSlash(sk.place.rel))
+			files = append(files, filepath.Join(dir, sk.File))
 		}
 	}
 	return files
 }
 
-// Ignored reports whether scans and indexes leave out what has that name: version control, caches,
-// and what editors write beside a file.
+// Ignored reports whether scans and indexes leave out files and directories of that name: version
+// control, caches, and what editors write next to a file.
 func Ignored(name string) bool { return skipped(name) }
 
-// diagnostics returns those of the notes.
+// diagnostics returns the diagnostics of the notes.
 func (s *scanState) diagnostics() []Diagnostic {
 	out := make([]Diagnostic, 0, len(s.notes))
 	for i := range s.notes {
@@ -354,14 +367,14 @@ func (s *scanState) diagnostics() []Diagnostic {
 	return out
 }
 
-// known are skills of an earlier scan. What has not changed is taken from them.
+// known are the skills of an earlier scan, which are used again where nothing has changed.
 type known struct {
 	skills map[identity]*Skill
-	// stale reports that other files of a skill may have changed, so that its index is of no use.
+	// stale reports whether other files of a skill may have changed, so that its index is of no use.
 	stale func(sk *Skill) bool
 }
 
-// identity is what two readings of one skill have in common.
+// identity is what all readings of one skill have in common.
 type identity struct {
 	root                  *Root
 	path, base, rel, file string
@@ -371,7 +384,7 @@ func (s *Skill) identity() identity {
 	return identity{s.Root, s.Path, s.place.base, s.place.rel, s.File}
 }
 
-// knownOf returns the given skills, every one of them stale.
+// knownOf returns some skills as known ones, all of them stale.
 func knownOf(found []*Skill) *known {
 	k := &known{skills: make(map[identity]*Skill, len(found)), stale: func(*Skill) bool { return true }}
 	for _, sk := range found {
@@ -382,9 +395,8 @@ func knownOf(found []*Skill) *known {
 	return k
 }
 
-// reuse returns the skill that sk, of which only the place is known, was in the earlier scan when
-// its file has not been touched since; else nil. A stale skill is returned anew, with its former
-// index as a hint.
+// reuse returns the skill that was at the place of sk in the earlier scan, if its file has not been
+// touched since; else nil. Of a stale skill it returns a copy, with the former index as a hint.
 func (k *known) reuse(f folder, sk *Skill) *Skill {
 	if k == nil {
 		return nil
@@ -401,12 +413,14 @@ func (k *known) reuse(f folder, sk *Skill) *Skill {
 		return old
 	}
 	sk.Frontmatter, sk.Digest, sk.Size, sk.Verdict = old.Frontmatter, old.Digest, old.Size, old.Verdict
-	sk.Diagnostics, sk.LastModified, sk.mark, sk.hint = old.Diagnostics, old.LastModified, old.mark, old.lastIndex()
+	sk.Diagnostics, sk.LastModified, sk.mark = old.Diagnostics, old.LastModified, old.mark
+	sk.hint = old.lastIndex()
 	return sk
 }
 
-// within reports whether a path free of links is dir or lies below it. Neither ends in a separator,
+// within reports whether a path free of links is dir or is below it. Neither ends in a separator,
 // but for a root directory.
 func within(dir, path string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
+	const separator = string(filepath.Separator)
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
 }

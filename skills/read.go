@@ -23,9 +23,9 @@ type Content struct {
 	Matches bool          // Data is what the snapshot describes
 }
 
-// DriftError says that a skill on disk is not what its index describes.
+// DriftError is a difference between a skill on disk and its index.
 type DriftError struct {
-	Want, Got digest.Digest // of the file; Got is empty when it is gone, Want when it is not indexed
+	Want, Got digest.Digest // of the file; Got is empty if it is gone, Want if it is not indexed
 	Path      string        // relative to the skill
 }
 
@@ -40,11 +40,11 @@ func (e *DriftError) Error() string {
 }
 
 // Read returns a file of the skill as it is now, and whether that is what the snapshot describes.
-// path is SKILL.md, or one of the index, in any spelling that [CleanPath] accepts. limit is the
-// most bytes the file may have.
+// path is SKILL.md or a path of the index, in any spelling that [CleanPath] accepts. The file may have
+// at most limit bytes.
 //
 // Errors: *PathError, ErrNotIndexed, ErrNotFound, ErrNotFile, ErrOutsideRoot, ErrPermission,
-// ErrTooLarge, ErrExhausted; those of [Skill.Index].
+// ErrTooLarge, ErrExhausted; as for [Skill.Index].
 func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, error) {
 	path, err := CleanPath(path)
 	if err != nil {
@@ -78,11 +78,11 @@ func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, e
 	return &Content{Data: data, Digest: got, Size: int64(len(data)), Matches: got == want}, nil
 }
 
-// Verify compares all files on disk with the index: it lists them, and reads those whose times,
-// size or inode are not those of the indexing, or cannot vouch for them.
+// Verify compares all files on disk with the index: it lists them, and reads those whose times, size or
+// inode differ from the index, or cannot vouch for their bytes.
 //
-// Errors: *DriftError for the first difference in byte order of paths; ErrExhausted, which tells of
-// none; those of [Skill.Index].
+// Errors: *DriftError for the first difference in byte order of paths; ErrExhausted, which is not a
+// difference; as for [Skill.Index].
 func (s *Skill) Verify(ctx context.Context) error {
 	index, err := s.Index(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 	return nil
 }
 
-// unknown is the drift of a file that is not indexed.
+// unknown returns the drift of a file that is not indexed.
 func (s *Skill) unknown(t tree, file candidate) error {
 	drift := &DriftError{Path: file.path, Got: digest.FromBytes(nil)}
 	if file.err == nil {
@@ -176,8 +176,8 @@ func compare(t *nearby, known mark, want store.File, file candidate) error {
 	return drift
 }
 
-// driftOf is what a file that cannot be looked at means: drift, unless it is this process that cannot
-// look at any.
+// driftOf returns the error of a file that cannot be read: drift, unless this process cannot open any
+// file.
 func driftOf(err error, drift *DriftError) error {
 	if errors.Is(err, ErrExhausted) {
 		return err
@@ -185,8 +185,8 @@ func driftOf(err error, drift *DriftError) error {
 	return drift
 }
 
-// nearby looks at many files of a tree, one directory after the other. It keeps the directory of the
-// last one open: to resolve every path from the top costs a call for each of its parts.
+// nearby reads the facts of many files of a tree, one directory after the other. It keeps the directory
+// of the last file open, because resolving a path from the top costs a call for each of its parts.
 type nearby struct {
 	tree
 	dir string
@@ -207,7 +207,7 @@ func (n *nearby) stat(name string) (fs.FileInfo, error) {
 		}
 		n.dir, n.at = dir, at
 	}
-	// A link is judged from the top: it may lead anywhere in the tree.
+	// A link is resolved from the top, since it may lead anywhere in the tree.
 	if info, err := n.at.Lstat(base); err == nil && info.Mode().IsRegular() {
 		return info, nil
 	}
@@ -221,11 +221,10 @@ func (n *nearby) leave() {
 	}
 }
 
-// Stage copies the files of the index into a store. The store checks every digest on the way, so
-// what is staged is what was indexed.
+// Stage copies the files of the index into a store. The store checks every digest on the way, so the
+// copy is exactly what was indexed.
 //
-// Errors: *DriftError when the files are no longer those of the index; those of [Skill.Index] and
-// of the store.
+// Errors: *DriftError if the files differ from the index; as for [Skill.Index]; errors of the store.
 func (s *Skill) Stage(ctx context.Context, st *store.Store) (*store.Tree, error) {
 	index, err := s.Index(ctx)
 	if err != nil {

@@ -211,7 +211,8 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 	}
 	defer top.close()
 	if root.FS == nil {
-		if owner := owners[a.place.base]; owner != nil && owner != root || slices.Contains(s.walked, a.place.base) {
+		owner := owners[a.place.base]
+		if owner != nil && owner != root || slices.Contains(s.walked, a.place.base) {
 			return nil
 		}
 		s.walked = append(s.walked, a.place.base)
@@ -245,8 +246,8 @@ func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) er
 	for level := []string{rel}; len(level) > 0; depth++ {
 		if depth > s.limits.depth {
 			w.cut = true
-			s.note(Warning, CodeMaxDepth, join(a.path, level[0]), "%d directories below depth %d are not scanned",
-				len(level), s.limits.depth)
+			s.note(Warning, CodeMaxDepth, join(a.path, level[0]),
+				"%d directories below depth %d are not scanned", len(level), s.limits.depth)
 			return nil
 		}
 		// Sorted, a limit leaves out the same directories however they are listed.
@@ -254,8 +255,8 @@ func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) er
 		if w.dirs += len(level); w.dirs > s.limits.dirs {
 			w.cut = true
 			level = level[:max(0, len(level)-(w.dirs-s.limits.dirs))]
-			s.note(Error, CodeScanLimit, a.path, "there are more than %d directories; the others are not scanned",
-				s.limits.dirs)
+			s.note(Error, CodeScanLimit, a.path,
+				"there are more than %d directories; the others are not scanned", s.limits.dirs)
 		}
 		visits := make([]visit, len(level))
 		var opened atomic.Int64
@@ -321,8 +322,8 @@ func (s *scanner) carryRoot(root *Root, err error) bool {
 		return false
 	}
 	s.unreadable = append(s.unreadable, root)
-	s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v; its skills are served as they were",
-		cause(err))
+	s.note(Error, CodeUnreadableRoot, root.Dir,
+		"the root cannot be read: %v; its skills are served as they were", cause(err))
 	return true
 }
 

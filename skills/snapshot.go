@@ -33,6 +33,10 @@ type Snapshot struct {
 	newer map[*Skill]*Skill
 }
 
+func (s *Snapshot) note(severity Severity, code Code, path, format string, args ...any) {
+	s.Diagnostics = append(s.Diagnostics, diagnose(severity, code, path, format, args...))
+}
+
 // Broken returns the skills whose file could not be loaded, in the order of roots. The diagnostics of
 // the snapshot say why.
 func (s *Snapshot) Broken() []*Skill {
@@ -145,7 +149,8 @@ func (s *Snapshot) distinct(found []*Skill) []*Skill {
 			best[key] = sk
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(found), func(sk *Skill) bool { return best[sk.place.key(sk.Root)] != sk })
+	other := func(sk *Skill) bool { return best[sk.place.key(sk.Root)] != sk }
+	return slices.DeleteFunc(slices.Clone(found), other)
 }
 
 // beats reports whether the later of two skills wins: only by a more trusted tier.
@@ -155,8 +160,9 @@ func (s *Snapshot) beats(later, earlier *Skill) bool {
 
 func (s *Snapshot) shadow(loser, winner *Skill) {
 	s.Shadowed = append(s.Shadowed, loser)
-	s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeShadowed, loser.Path,
-		"the skill in %s (%s) is shadowed by the one in %s (%s)", loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier))
+	s.note(Warning, CodeShadowed, loser.Path,
+		"the skill in %s (%s) is shadowed by the one in %s (%s)",
+		loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier)
 }
 
 // rename changes the name of a skill that an earlier snapshot has too, in this snapshot only.
@@ -211,12 +217,13 @@ func (s *Snapshot) label() {
 	}
 	for _, sk := range s.Skills {
 		if named := s.byName[sk.Path]; len(named) > 0 && leastTier(named) < sk.Root.Tier {
-			s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeDuplicateName, sk.Path,
-				"the path is the name of a more trusted skill, and means that one; skill://%s means this one", sk.Path))
+			s.note(Warning, CodeDuplicateName, sk.Path,
+				"the path is the name of a more trusted skill, and means that one; skill://%s means this one",
+				sk.Path)
 		}
 		if same := s.byName[sk.name]; len(same) > 1 && same[0] == sk {
-			s.Diagnostics = append(s.Diagnostics, diagnose(Info, CodeDuplicateName, sk.Path,
-				"%d skills have this name; use their paths", len(same)))
+			s.note(Info, CodeDuplicateName, sk.Path,
+				"%d skills have this name; use their paths", len(same))
 		}
 	}
 }

@@ -15,7 +15,7 @@ type State string
 // The states of a skill.
 const (
 	StateEnabled     State = "enabled"     // offered to models
-	StateHidden      State = "hidden"      // asks not to be offered to models; operators and users can still load it
+	StateHidden      State = "hidden"      // not offered to models, as it asks; users can load it
 	StateUnavailable State = "unavailable" // lacks something it requires; not served
 	StateDisabled    State = "disabled"    // switched off by the operator; not served
 )
@@ -55,7 +55,7 @@ func (s *Snapshot) withhold() {
 		}
 		if status.State == StateUnavailable {
 			for _, reason := range status.Reasons {
-				s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeRequiresMissing, sk.Path, "%s", reason))
+				s.note(Warning, CodeRequiresMissing, sk.Path, "%s", reason)
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func (s *Snapshot) withhold() {
 	for _, name := range slices.Concat(s.opts.Disabled, s.opts.Pinned, s.opts.NameOnly) {
 		if !named[name] && s.scanned != nil {
 			named[name] = true
-			s.Diagnostics = append(s.Diagnostics, diagnose(Warning, CodeUnknownSkill, name, "no skill has this path or name"))
+			s.note(Warning, CodeUnknownSkill, name, "no skill has this path or name")
 		}
 	}
 }
@@ -152,8 +152,8 @@ func (s *Snapshot) refuse(found []*Skill) {
 	}
 	for _, sk := range found {
 		if !sk.broken && !sk.Verdict.Strict {
-			s.Diagnostics = append(s.Diagnostics, diagnose(Error, CodeNotStrict, join(sk.Path, sk.File),
-				"the strict rules do not accept it; validate names them"))
+			s.note(Error, CodeNotStrict, join(sk.Path, sk.File),
+				"the strict rules do not accept it; validate names them")
 		}
 	}
 }

@@ -21,7 +21,7 @@ var (
 	ErrOutsideRoot = errors.New("a link leads out of the directory")
 	ErrPermission  = errors.New("permission denied")
 	ErrTooLarge    = errors.New("file is larger than the limit")
-	ErrExhausted   = errors.New("too many files are open") // for now; nothing is wrong with the file
+	ErrExhausted   = errors.New("too many files are open") // temporary; the file is sound
 )
 
 // place is where the directory of a skill is.
@@ -61,7 +61,7 @@ func (p place) open() (tree, error) {
 	return osTree{root}, nil
 }
 
-// tree is a directory whose links are followed only where they lead to something within it.
+// tree is a directory whose links are followed only if they lead to something within it.
 type tree interface {
 	lstat(name string) (fs.FileInfo, error)
 	stat(name string) (fs.FileInfo, error)
@@ -86,8 +86,8 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 	if info, err = file.Stat(); err == nil && !info.Mode().IsRegular() {
 		err = ErrNotFile
 	}
-	// A private file with a second name may belong to somebody who never gave it to the skill: a link
-	// takes no right to read.
+	// A private file with a second name may belong to somebody who never gave it to the skill: linking to
+	// a file takes no right to read it.
 	if err == nil && info.Mode()&0o004 == 0 && fsys.Names(info) > 1 {
 		err = ErrPermission
 	}
@@ -98,7 +98,7 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// cause maps an error of the file system to one that names no place.
+// cause returns an error without places of this machine for an error of the file system.
 func cause(err error) error {
 	if err == nil {
 		return nil
@@ -128,8 +128,11 @@ type osTree struct{ root *os.Root }
 func (t osTree) lstat(name string) (fs.FileInfo, error) {
 	return t.root.Lstat(filepath.FromSlash(name))
 }
-func (t osTree) stat(name string) (fs.FileInfo, error) { return t.root.Stat(filepath.FromSlash(name)) }
-func (t osTree) close()                                { t.root.Close() }
+func (t osTree) stat(name string) (fs.FileInfo, error) {
+	return t.root.Stat(filepath.FromSlash(name))
+}
+
+func (t osTree) close() { t.root.Close() }
 
 func (t osTree) open(name string) (fs.File, error) {
 	return t.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock, 0)
@@ -185,8 +188,8 @@ func (t fsTree) stat(name string) (fs.FileInfo, error)  { return fs.Stat(t.fsys,
 func (t fsTree) open(name string) (fs.File, error)      { return t.fsys.Open(name) }
 func (t fsTree) close()                                 {}
 
-// list returns the entries that are fit for use, and an error beside them when there are others: a
-// name that is none would lead elsewhere once it is part of a path.
+// list returns the usable entries, and with them an error if there are others: a name that is not a
+// single element would lead elsewhere as part of a path.
 func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(t.fsys, name)
 	entries := make([]fs.DirEntry, 0, len(all))
@@ -208,7 +211,7 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 	return once, err
 }
 
-// resolve returns the entry of a link: a regular file, or one that is nothing usable.
+// resolve returns the entry of a link: a regular file, or one that is not usable.
 func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
 	info, err := fs.Stat(t.fsys, path.Join(dir, link.Name()))
 	if err == nil && info.Mode().IsRegular() {

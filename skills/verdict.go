@@ -69,7 +69,9 @@ func unloadable(err error) Diagnostic {
 	var invalid *frontmatter.Error
 	switch {
 	case errors.As(err, &invalid):
-		return Diagnostic{Severity: Error, Code: codeOf(invalid.Kind), Detail: invalid.Reason, Line: invalid.Line}
+		d := diagnose(Error, codeOf(invalid.Kind), "", "%s", invalid.Reason)
+		d.Line = invalid.Line
+		return d
 	case errors.Is(err, errKept):
 		return diagnose(Error, CodeScanLimit, "",
 			"the skills of its root before it have more than %d bytes of frontmatter", maxKept)
@@ -110,7 +112,7 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	case err != nil:
 		return broken("V1", "Path cannot be read: "+frontmatter.Shown(dir), "allow this user to read it")
 	case !info.IsDir():
-		return broken("V2", "Not a directory: "+frontmatter.Shown(dir), "name the directory that holds SKILL.md")
+		return broken("V2", "Not a directory: "+frontmatter.Shown(dir), "name the directory of a skill")
 	}
 	root, err := os.OpenRoot(absolute)
 	if err != nil {
@@ -149,7 +151,8 @@ func validateTree(ctx context.Context, t tree, dirName string) []frontmatter.Vio
 		case errors.Is(err, ErrNotFound):
 			continue
 		case errors.Is(err, ErrTooLarge):
-			return broken("move parts of it into files it refers to", "%s has more than %d bytes", name, MaxSkillFile)
+			return broken("move parts of it into files it refers to",
+				"%s has more than %d bytes", name, MaxSkillFile)
 		case err != nil:
 			return broken("make it a regular file of this directory", "%s cannot be read: %v", name, err)
 		}

@@ -17,7 +17,7 @@ type area struct {
 	root   *Root
 	path   string // of the area in the catalogue
 	dir    string // of the area below Root.Dir
-	label  string // names a root that is itself a skill; empty behind a link
+	label  string // the name of a root that is itself a skill; empty behind a link
 	place  place
 	depth  int
 	linked bool // a link led to it
@@ -29,7 +29,7 @@ type visit struct {
 	diagnostics []Diagnostic
 	dirs        []string // to be visited, relative to the area
 	links       []link
-	err         error // ErrExhausted: what was found is not all there is
+	err         error // ErrExhausted: something was not found
 }
 
 // visitor visits directories, one at a time.
@@ -50,14 +50,14 @@ func (v *visitor) note(severity Severity, code Code, path, format string, args .
 	v.out.diagnostics = append(v.out.diagnostics, diagnose(severity, code, path, format, args...))
 }
 
-// exhausted notes that something was not looked at because too many files are open.
+// exhausted keeps the error of something that was not read because too many files are open.
 func (v *visitor) exhausted(err error) {
 	if err := cause(err); errors.Is(err, ErrExhausted) {
 		v.out.err = err
 	}
 }
 
-// visit reads one directory of an area and, when it is a skill, what is nested in it.
+// visit reads one directory of an area and, if it is a skill, the skills nested in it.
 func (v *visitor) visit(rel string, depth int) visit {
 	v.out, v.budget = visit{}, v.limits.files
 	f, err := descend(v.top, rel)
@@ -73,7 +73,8 @@ func (v *visitor) visit(rel string, depth int) visit {
 		v.exhausted(err)
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be listed: %v", cause(err))
 	case more:
-		v.note(Error, CodeScanLimit, v.path(rel), "the directory has more than %d entries; the rest is not scanned", maxList)
+		v.note(Error, CodeScanLimit, v.path(rel),
+			"the directory has more than %d entries; the others are not scanned", maxList)
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	if file := v.skillFile(entries, rel); file != nil {
@@ -86,11 +87,19 @@ func (v *visitor) visit(rel string, depth int) visit {
 		switch {
 		case e.name == upperFile || e.name == lowerFile:
 		case e.mode == 0:
-			v.note(Warning, CodeMisspeltFile, v.path(below), "only %s and %s make a directory a skill", upperFile, lowerFile)
+			v.note(Warning, CodeMisspeltFile, v.path(below),
+				"only %s and %s make a directory a skill", upperFile, lowerFile)
 		case err != nil:
-			v.note(Warning, CodeInvalidPath, v.path(rel), "a directory has a name that no path can hold: %s", quoted(e.name))
+			v.note(Warning, CodeInvalidPath, v.path(rel),
+				"a directory has a name that no path can hold: %s", quoted(e.name))
 		case e.mode&fs.ModeSymlink != 0:
-			v.out.links = append(v.out.links, link{area: v.area, rel: below, path: v.path(below), dir: join(v.area.dir, below), depth: depth + 1})
+			v.out.links = append(v.out.links, link{
+				area:  v.area,
+				rel:   below,
+				path:  v.path(below),
+				dir:   join(v.area.dir, below),
+				depth: depth + 1,
+			})
 		default:
 			v.out.dirs = append(v.out.dirs, below)
 		}
@@ -98,7 +107,7 @@ func (v *visitor) visit(rel string, depth int) visit {
 	return v.out
 }
 
-// path is the catalogue path of a directory of the area.
+// path returns the catalogue path of a directory of the area.
 func (v *visitor) path(rel string) string { return join(v.area.path, rel) }
 
 // skillFile returns the entry that makes the directory a skill.
@@ -117,8 +126,8 @@ func (v *visitor) skillFile(entries []entry, rel string) *entry {
 	return nil
 }
 
-// skill loads a skill and looks for skills nested in it. Links inside a skill are a matter of its
-// index: a skill is never reached through one.
+// skill loads a skill and looks for skills nested in it. Links inside a skill are left to its index: they
+// never lead to a skill.
 func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, depth int) {
 	path := v.path(rel)
 	if rel == "." && v.area.label != "" {
@@ -133,7 +142,7 @@ func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, dept
 	v.nested(f, entries, rel, path, depth)
 }
 
-// maxInner is how many times as many directories may be inside of skills as outside of them.
+// maxInner is how many directories may be inside of skills for each one outside of them.
 const maxInner = 10
 
 func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int) {
@@ -146,16 +155,22 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 		}
 		if v.budget--; v.budget < 0 {
 			if v.budget == -1 {
-				v.note(Warning, CodeScanLimit, v.outer, "the skill has more than %d directories; the rest is not searched for nested skills", v.limits.files)
+				v.note(Warning, CodeScanLimit, v.outer,
+					"the skill has more than %d directories; the others are not searched for nested skills",
+					v.limits.files)
 			}
 			return
 		}
+		// Most directories of a skill have no others: not opening them saves most of the time.
 		if f.barren(e.name) {
 			continue
 		}
 		if n, most := v.opened.Add(1), maxInner*int64(v.limits.dirs); n > most {
 			if n == most+1 {
-				v.note(Warning, CodeScanLimit, v.area.path, "there are more than %d directories in skills; the rest is not searched for nested skills", most)
+				v.note(Warning, CodeScanLimit, v.area.path,
+					"there are more than %d directories in skills; "+
+						"the others are not searched for nested skills",
+					most)
 			}
 			v.budget = -1
 			return
@@ -164,7 +179,7 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 	}
 }
 
-// inner looks at a directory of a skill.
+// inner searches a directory of a skill.
 func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 	f, err := parent.sub(name)
 	if err != nil {
@@ -186,10 +201,10 @@ func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 	v.nested(f, entries, rel, path, depth)
 }
 
-// maxKept is the most bytes of frontmatter that a scan keeps of a root. A hundred thousand real skills have
-// half of it; it bounds what a tree of skills with nothing but frontmatter costs in time and memory, and one
-// root must not use up what another needs. Which skills are beyond it depends on the order in which
-// directories are visited.
+// maxKept bounds the bytes of frontmatter that a scan keeps of a root, and so the time and memory that
+// a tree of skills with nothing but frontmatter costs. A hundred thousand real skills have half of it.
+// Each root has a limit of its own, so that none can use up what another needs. Which skills are beyond
+// the limit depends on the order in which directories are visited.
 const maxKept = 64 << 20
 
 // load reads the skill file of a directory.
@@ -235,7 +250,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	v.out.skills = append(v.out.skills, sk)
 }
 
-// readLinked reads a skill file that is a link to a file of the skill.
+// readLinked reads a skill file that may be a link to a file of the skill.
 func readLinked(at place, name string, buf []byte) ([]byte, facts, error) {
 	t, err := at.open()
 	if err != nil {
