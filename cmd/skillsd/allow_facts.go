@@ -19,22 +19,22 @@ import (
 
 // scriptFacts is what can be known of a script without running it, as allow --json prints it.
 type scriptFacts struct {
-	Skill    string          `json:"skill"`
-	Tier     string          `json:"tier"`
-	Script   string          `json:"script"`
-	Runtime  string          `json:"runtime"`
-	Problem  string          `json:"problem,omitempty"`
-	Shebang  string          `json:"shebang,omitempty"`
-	Flags    []string        `json:"flags,omitempty"` // of the shebang that are kept
-	Size     int64           `json:"size"`
-	Digest   digest.Digest   `json:"digest"`
-	Tree     digest.Digest   `json:"tree"`     // of all files of the skill
-	Includes []factRow       `json:"includes"` // files a shell script reads as part of itself
-	Network  []factRow       `json:"network"`  // lines that look like calls of the network
-	Signals  []diagnosticRow `json:"signals"`
-	Text     string          `json:"text"`
-	Entry    string          `json:"entry,omitempty"`
-	Config   string          `json:"config,omitempty"` // the file the entry was written to
+	Skill    string              `json:"skill"`
+	Tier     string              `json:"tier"`
+	Script   string              `json:"script"`
+	Runtime  string              `json:"runtime"`
+	Problem  string              `json:"problem,omitempty"`
+	Shebang  string              `json:"shebang,omitempty"`
+	Flags    []string            `json:"flags,omitempty"` // of the shebang that are kept
+	Size     int64               `json:"size"`
+	Digest   digest.Digest       `json:"digest"`
+	Tree     digest.Digest       `json:"tree"`     // of all files of the skill
+	Includes []factRow           `json:"includes"` // files a shell script reads as part of itself
+	Network  []factRow           `json:"network"`  // lines that look like calls of the network
+	Signals  []report.Diagnostic `json:"signals"`
+	Text     string              `json:"text"`
+	Entry    string              `json:"entry,omitempty"`
+	Config   string              `json:"config,omitempty"` // the file the entry was written to
 	// Unreleased is why no run would be let through although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
 }
@@ -79,17 +79,22 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 	}
 	f := &scriptFacts{
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime), Problem: r.Script.Problem, Shebang: r.Script.Shebang,
-		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []diagnosticRow{}, Text: string(content.Data),
+		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []report.Diagnostic{}, Text: string(content.Data),
 	}
 	if in := r.Script.Runtime.Interpreter(); in != nil && in.Shell {
 		f.Includes = shellIncludes(content.Data)
 	}
 	if !r.Text {
-		f.Signals = append(f.Signals, diagnosticRow{skills.Diagnostic{Severity: skills.Warning, Code: skills.CodeInvisibleText, Path: path, Detail: "NUL, or bytes that are not UTF-8"}, skills.CodeInvisibleText.Fix()})
+		f.Signals = report.Diagnostics([]skills.Diagnostic{{
+			Severity: skills.Warning,
+			Code:     skills.CodeInvisibleText,
+			Path:     path,
+			Detail:   "NUL, or bytes that are not UTF-8",
+		}})
 	}
 	for _, d := range index.Diagnostics {
 		if d.Path == path {
-			f.Signals = append(f.Signals, diagnosticRow{d, d.Code.Fix()})
+			f.Signals = append(f.Signals, report.Diagnostics([]skills.Diagnostic{d})...)
 		}
 	}
 	return f, nil
@@ -188,7 +193,7 @@ func (f *scriptFacts) print(to io.Writer) error {
 	}
 	lines("network", f.Network)
 	for _, d := range f.Signals {
-		fact(d.Severity.String(), d.line())
+		fact(d.Severity.String(), d.Text())
 	}
 	fmt.Fprintln(w)
 	for line := range strings.Lines(f.Text) {

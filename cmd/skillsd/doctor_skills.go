@@ -48,7 +48,7 @@ func (o *doctorOptions) checkSkills(ctx context.Context, verdicts *serve.Judge) 
 		if row.State == string(skills.StateDisabled) {
 			checks = append(checks, check{Verdict: ok, Area: "skill", Fact: row.Path + " is not served: " + strings.Join(row.Reasons, ", ")})
 		}
-		checks = append(checks, diagnosticChecks(notable(row.Path+"/", row.Diagnostics))...)
+		checks = append(checks, diagnosticChecks(report.Notable(row.Path+"/", row.Diagnostics))...)
 	}
 	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
@@ -97,15 +97,15 @@ func checkScan(snapshot *skills.Snapshot) []check {
 		return d.Code == skills.CodeUnreadableRoot &&
 			slices.ContainsFunc(snapshot.Roots, func(root skills.Root) bool { return root.Dir == d.Path })
 	})
-	return diagnosticChecks(diagnosticRows(left))
+	return diagnosticChecks(report.Diagnostics(left))
 }
 
 // diagnosticChecks are the warnings and errors among diagnostics.
-func diagnosticChecks(rows []diagnosticRow) []check {
+func diagnosticChecks(rows []report.Diagnostic) []check {
 	var checks []check
 	for _, row := range rows {
 		if row.Severity != skills.Info {
-			checks = append(checks, check{Verdict: warn, Area: "skill", Fact: problemLine(placeAt(row.Path, row.Line), string(row.Code), row.Detail, ""), Hint: row.Fix})
+			checks = append(checks, check{Verdict: warn, Area: "skill", Fact: report.ProblemLine(report.PlaceAt(row.Path, row.Line), string(row.Code), row.Detail, ""), Hint: row.Fix})
 		}
 	}
 	return checks

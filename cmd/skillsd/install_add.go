@@ -160,7 +160,7 @@ type installedRow struct {
 	// Nested are the skills that lie in it, each served by itself.
 	Nested []skillRow `json:"nested"`
 	// Left are the files of the source that are not installed, and why.
-	Left []diagnosticRow `json:"left"`
+	Left []report.Diagnostic `json:"left"`
 }
 
 // newInstallReport describes the skills of a plan.
@@ -204,7 +204,7 @@ func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapsho
 		row.File = strings.Replace(row.File, described[n].Root.Dir, row.Root, 1)
 	}
 	return installedRow{Lock: e, Skill: rows[0], Nested: append([]skillRow{}, rows[1:]...),
-		Left: diagnosticRows(c.Left)}
+		Left: report.Diagnostics(c.Left)}
 }
 
 // print prints what is installed on stdout, and what is odd about it on stderr.
@@ -221,13 +221,13 @@ func (r *installReport) print(a *app) error {
 		return r.Installed[0].print(a, verb)
 	}
 	var rows []skillRow
-	var found []diagnosticRow
+	var found []report.Diagnostic
 	for _, one := range r.Installed {
 		rows = append(append(rows, one.Skill), one.Nested...)
-		found = append(found, notable(one.Skill.Path+"/", one.Left)...)
+		found = append(found, report.Notable(one.Skill.Path+"/", one.Left)...)
 	}
 	for i := range rows {
-		found = append(found, notable(rows[i].Path+"/", rows[i].Diagnostics)...)
+		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
 	if err := printRows(a.out, rows, a.columns(a.out)); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (r *installReport) print(a *app) error {
 			fmt.Fprintf(a.out, "  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
 		}
 	}
-	if err := printDiagnostics(a.err, found, maxListed); err != nil {
+	if err := report.WriteDiagnostics(a.err, found, maxListed); err != nil {
 		return err
 	}
 	count := report.Plural(len(r.Installed), "skill")
@@ -270,24 +270,24 @@ func (r *installedRow) print(a *app, verb string) error {
 		r.Nested[i].printFacts(a.out)
 	}
 	all := append([]skillRow{r.Skill}, r.Nested...)
-	var diagnostics []diagnosticRow
+	var diagnostics []report.Diagnostic
 	for i := range all {
 		of := all[i].Diagnostics
 		if i == 0 {
-			of = append(append([]diagnosticRow{}, of...), r.Left...)
+			of = append(append([]report.Diagnostic{}, of...), r.Left...)
 		}
 		for _, d := range of {
 			d.Path = all[i].Path + "/" + d.Path
 			diagnostics = append(diagnostics, d)
 		}
 	}
-	if err := printDiagnostics(a.err, diagnostics, maxListed); err != nil {
+	if err := report.WriteDiagnostics(a.err, diagnostics, maxListed); err != nil {
 		return err
 	}
 	for i := range all {
 		for _, v := range all[i].Violations {
 			fmt.Fprintf(a.err, "strict: %s\n",
-				problemLine(placeAt(all[i].Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+				report.ProblemLine(report.PlaceAt(all[i].Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
 		}
 	}
 	return r.hintAllow(a)

@@ -64,7 +64,7 @@ func withInstalled(rows []skillRow, lock *install.Lock) []skillRow {
 			Resources:    []resourceRow{},
 			Scripts:      []scriptRow{},
 			Shadows:      []shadowRow{},
-			Diagnostics:  []diagnosticRow{},
+			Diagnostics:  []report.Diagnostic{},
 			Violations:   []problem{},
 		}
 		for _, f := range e.Files {

@@ -56,7 +56,7 @@ type updateRow struct {
 	After  *versionRow  `json:"after,omitempty"`
 	Files  []fileChange `json:"files,omitempty"`
 	factChanges
-	Left []diagnosticRow `json:"left,omitempty"`
+	Left []report.Diagnostic `json:"left,omitempty"`
 	// Nested are the skills that lie in it and differ, each served by itself.
 	Nested []nestedRow `json:"nested,omitempty"`
 }
@@ -70,9 +70,9 @@ type nestedRow struct {
 
 // factChanges are what a diff of files does not make plain.
 type factChanges struct {
-	ToolsAdded []string        `json:"allowedToolsAdded,omitempty"`
-	ToolsGone  []string        `json:"allowedToolsRemoved,omitempty"`
-	Signals    []diagnosticRow `json:"signals,omitempty"` // that were not there before
+	ToolsAdded []string            `json:"allowedToolsAdded,omitempty"`
+	ToolsGone  []string            `json:"allowedToolsRemoved,omitempty"`
+	Signals    []report.Diagnostic `json:"signals,omitempty"` // that were not there before
 }
 
 type versionRow struct {
@@ -180,7 +180,7 @@ func (r *updateRow) print(a *app) {
 		one.factChanges.print(a.out, "    ")
 	}
 	for _, d := range r.Left {
-		fmt.Fprintf(a.out, "  left out: %s\n", d.line())
+		fmt.Fprintf(a.out, "  left out: %s\n", d.Text())
 	}
 	for _, f := range r.Files {
 		kind := ""
@@ -204,7 +204,7 @@ func (f *factChanges) print(w io.Writer, indent string) {
 		fmt.Fprintf(w, "%sallowed-tools: - %s\n", indent, report.Printable(tool))
 	}
 	for _, d := range f.Signals {
-		fmt.Fprintf(w, "%s%s: %s\n", indent, d.Severity, d.line())
+		fmt.Fprintf(w, "%s%s: %s\n", indent, d.Severity, d.Text())
 	}
 }
 
@@ -230,7 +230,7 @@ func newUpdateRow(ctx context.Context, plan *install.Plan, c *install.Change) (u
 	if !c.NewContent() {
 		return row, nil
 	}
-	row.State, row.After, row.Left = "changed", newVersionRow(c.After), diagnosticRows(c.Left)
+	row.State, row.After, row.Left = "changed", newVersionRow(c.After), report.Diagnostics(c.Left)
 	var paths []string
 	for _, snapshot := range []*skills.Snapshot{plan.Old, plan.New} {
 		for _, sk := range snapshot.Skills {
@@ -356,7 +356,7 @@ func compareFacts(was, is version) (changes factChanges) {
 		newTools = is.sk.Frontmatter.AllowedTools
 		for _, d := range slices.Concat(is.sk.Diagnostics, is.index.Diagnostics) {
 			if !known[bare(d)] {
-				changes.Signals = append(changes.Signals, diagnosticRows([]skills.Diagnostic{d})...)
+				changes.Signals = append(changes.Signals, report.Diagnostics([]skills.Diagnostic{d})...)
 			}
 		}
 	}

@@ -115,14 +115,14 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := diagnosticRows(snapshot.Diagnostics)
+	found := report.Diagnostics(snapshot.Diagnostics)
 	if o.JSON {
-		return printDiagnostics(o.app.err, found, len(found))
+		return report.WriteDiagnostics(o.app.err, found, len(found))
 	}
 	for i := range rows {
-		found = append(found, notable(rows[i].Path+"/", rows[i].Diagnostics)...)
+		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
-	return printDiagnostics(o.app.err, found, maxListed)
+	return report.WriteDiagnostics(o.app.err, found, maxListed)
 }
 
 // stateBroken is the state of a skill that cannot be loaded.
@@ -139,7 +139,7 @@ func (o *listOptions) withBroken(rows []skillRow, snapshot *skills.Snapshot) []s
 		d.Path = file
 		rows = append(rows, skillRow{
 			Path: dir, Name: path.Base(dir), State: stateBroken, Reasons: []string{d.Detail}, Tags: []string{}, Resources: []resourceRow{},
-			Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: diagnosticRows([]skills.Diagnostic{d}), Violations: []problem{},
+			Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: report.Diagnostics([]skills.Diagnostic{d}), Violations: []problem{},
 		})
 	}
 	slices.SortStableFunc(rows, func(a, b skillRow) int { return strings.Compare(a.Path, b.Path) })

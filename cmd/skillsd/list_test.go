@@ -46,12 +46,12 @@ func TestPrintDiagnosticsMost(t *testing.T) {
 	}
 	all = append(all, skills.Diagnostic{Severity: skills.Error, Code: skills.CodeInvalidFrontmatter, Path: "bad", Line: 3, Detail: "odd\x1b\n"})
 	var out bytes.Buffer
-	if err := printDiagnostics(&out, diagnosticRows(all), 3); err != nil {
+	if err := report.WriteDiagnostics(&out, report.Diagnostics(all), 3); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
 	if len(lines) != 5 || !strings.HasPrefix(lines[0], "error: bad:3: invalid-frontmatter: odd  ") || !strings.HasPrefix(lines[1], "warning: 0: shadowed: ") ||
 		!strings.HasPrefix(lines[3], "and 8 more") {
-		t.Errorf("printDiagnostics printed\n%s", out.String())
+		t.Errorf("report.WriteDiagnostics printed\n%s", out.String())
 	}
 }

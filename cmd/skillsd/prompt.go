@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
 )
@@ -77,10 +78,10 @@ func (o *promptOptions) run(ctx context.Context) error {
 	if _, err := fmt.Fprint(o.app.out, text); err != nil {
 		return err
 	}
-	missing := slices.DeleteFunc(diagnosticRows(snapshot.Diagnostics), func(d diagnosticRow) bool {
+	missing := slices.DeleteFunc(report.Diagnostics(snapshot.Diagnostics), func(d report.Diagnostic) bool {
 		return d.Severity != skills.Error
 	})
-	return printDiagnostics(o.app.err, missing, maxListed)
+	return report.WriteDiagnostics(o.app.err, missing, maxListed)
 }
 
 // location returns the file of a skill, with links in its directory resolved, or the URI of a skill in an

@@ -15,41 +15,42 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // skillRow is a skill as list --json and show --json print it.
 type skillRow struct {
-	Path          string          `json:"path"`
-	Name          string          `json:"name"`
-	Description   string          `json:"description"`
-	Tier          string          `json:"tier"`
-	Root          string          `json:"root"`
-	Origin        string          `json:"origin,omitempty"`
-	File          string          `json:"file"` // on this machine; below Root where that is no directory
-	State         string          `json:"state"`
-	Reasons       []string        `json:"reasons"`
-	Pinned        bool            `json:"pinned"`
-	NameOnly      bool            `json:"nameOnly"`
-	Verdict       verdictRow      `json:"verdict"`
-	Digest        digest.Digest   `json:"digest"`
-	TreeDigest    digest.Digest   `json:"treeDigest"` // empty when the files cannot be read
-	LastModified  string          `json:"lastModified"`
-	License       string          `json:"license,omitempty"`
-	Compatibility string          `json:"compatibility,omitempty"`
-	Author        string          `json:"author,omitempty"`
-	Version       string          `json:"version,omitempty"`
-	Tags          []string        `json:"tags"`
-	AllowedTools  []string        `json:"allowedTools,omitempty"`
-	Requires      *requiresRow    `json:"requires,omitempty"`
-	Triggers      json.RawMessage `json:"triggers,omitempty"`
-	Toolsets      json.RawMessage `json:"toolsets,omitempty"`
-	Resources     []resourceRow   `json:"resources"`
-	Scripts       []scriptRow     `json:"scripts"`
-	Shadows       []shadowRow     `json:"shadows"` // skills whose path this one has
-	Diagnostics   []diagnosticRow `json:"diagnostics"`
-	Violations    []problem       `json:"violations"` // of the strict rules
+	Path          string              `json:"path"`
+	Name          string              `json:"name"`
+	Description   string              `json:"description"`
+	Tier          string              `json:"tier"`
+	Root          string              `json:"root"`
+	Origin        string              `json:"origin,omitempty"`
+	File          string              `json:"file"` // on this machine; below Root where that is no directory
+	State         string              `json:"state"`
+	Reasons       []string            `json:"reasons"`
+	Pinned        bool                `json:"pinned"`
+	NameOnly      bool                `json:"nameOnly"`
+	Verdict       verdictRow          `json:"verdict"`
+	Digest        digest.Digest       `json:"digest"`
+	TreeDigest    digest.Digest       `json:"treeDigest"` // empty when the files cannot be read
+	LastModified  string              `json:"lastModified"`
+	License       string              `json:"license,omitempty"`
+	Compatibility string              `json:"compatibility,omitempty"`
+	Author        string              `json:"author,omitempty"`
+	Version       string              `json:"version,omitempty"`
+	Tags          []string            `json:"tags"`
+	AllowedTools  []string            `json:"allowedTools,omitempty"`
+	Requires      *requiresRow        `json:"requires,omitempty"`
+	Triggers      json.RawMessage     `json:"triggers,omitempty"`
+	Toolsets      json.RawMessage     `json:"toolsets,omitempty"`
+	Resources     []resourceRow       `json:"resources"`
+	Scripts       []scriptRow         `json:"scripts"`
+	Shadows       []shadowRow         `json:"shadows"` // skills whose path this one has
+	Diagnostics   []report.Diagnostic `json:"diagnostics"`
+	Violations    []problem           `json:"violations"` // of the strict rules
 
 	skill *skills.Skill
 }
@@ -144,7 +145,7 @@ func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skil
 		LastModified: sk.LastModified.UTC().Format(time.RFC3339), License: front.License, Compatibility: front.Compatibility,
 		Author: front.Author, Version: front.Version, Tags: append([]string{}, front.Tags...),
 		Triggers: front.Value("triggers"), Toolsets: front.Value("toolsets"),
-		Resources: []resourceRow{}, Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: diagnosticRows(sk.Diagnostics), Violations: []problem{}, skill: sk,
+		Resources: []resourceRow{}, Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: report.Diagnostics(sk.Diagnostics), Violations: []problem{}, skill: sk,
 	}
 	row.AllowedTools = front.AllowedTools
 	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
@@ -153,11 +154,11 @@ func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skil
 	index, err := sk.Index(ctx)
 	if err != nil {
 		row.Verdict.Publishable = false
-		row.Diagnostics = append(row.Diagnostics, diagnosticRows([]skills.Diagnostic{unreadable(err)})...)
+		row.Diagnostics = append(row.Diagnostics, report.Diagnostics([]skills.Diagnostic{unreadable(err)})...)
 		return row
 	}
 	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
-	row.Diagnostics = append(row.Diagnostics, diagnosticRows(index.Diagnostics)...)
+	row.Diagnostics = append(row.Diagnostics, report.Diagnostics(index.Diagnostics)...)
 	for i := range index.Resources {
 		r := &index.Resources[i]
 		row.Resources = append(row.Resources, resourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})

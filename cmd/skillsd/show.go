@@ -68,7 +68,8 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	}
 	for _, d := range snapshot.Diagnostics {
 		if d.Path == sk.Path && d.Code != skills.CodeShadowed {
-			row.Diagnostics = append(row.Diagnostics, diagnosticRow{skills.Diagnostic{Severity: d.Severity, Code: d.Code, Detail: d.Detail}, d.Code.Fix()})
+			found := skills.Diagnostic{Severity: d.Severity, Code: d.Code, Detail: d.Detail}
+			row.Diagnostics = append(row.Diagnostics, report.Diagnostics([]skills.Diagnostic{found})...)
 		}
 	}
 	if o.JSON {
@@ -156,16 +157,16 @@ func printSkill(w io.Writer, row *skillRow) error {
 	fact("digest", row.Digest.String())
 	fact("tree", row.TreeDigest.String())
 	printFiles(w, row)
-	diagnostics := make([]diagnosticRow, len(row.Diagnostics))
+	diagnostics := make([]report.Diagnostic, len(row.Diagnostics))
 	for i, d := range row.Diagnostics {
 		d.Path = row.Path + "/" + d.Path
 		diagnostics[i] = d
 	}
-	if err := printDiagnostics(w, diagnostics, math.MaxInt); err != nil {
+	if err := report.WriteDiagnostics(w, diagnostics, math.MaxInt); err != nil {
 		return err
 	}
 	for _, v := range row.Violations {
-		fmt.Fprintf(w, "strict: %s\n", problemLine(placeAt(row.Path+"/"+row.skill.File, v.Line), v.Rule, v.Message, v.Fix))
+		fmt.Fprintf(w, "strict: %s\n", report.ProblemLine(report.PlaceAt(row.Path+"/"+row.skill.File, v.Line), v.Rule, v.Message, v.Fix))
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (r *validateReport) add(verdicts []verdict) error {
 			if p.File != "" {
 				place = joinPath(v.Dir, p.File)
 			}
-			if _, err := fmt.Fprintln(r.options.app.out, problemLine(placeAt(place, p.Line), p.Rule, p.Message, p.Fix)); err != nil {
+			if _, err := fmt.Fprintln(r.options.app.out, report.ProblemLine(report.PlaceAt(place, p.Line), p.Rule, p.Message, p.Fix)); err != nil {
 				return err
 			}
 		}

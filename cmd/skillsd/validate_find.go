@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
@@ -177,7 +178,7 @@ func isLink(root *skills.Root, name string) bool {
 
 // note prints what was not looked into and is not a fault of a skill: links that lead nowhere, or out.
 func (o *validateOptions) note(place string, d skills.Diagnostic) {
-	fmt.Fprintf(o.app.err, "note: %s\n", problemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
+	fmt.Fprintf(o.app.err, "note: %s\n", report.ProblemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
 }
 
 // check returns the verdict on a candidate.
