@@ -216,16 +216,19 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 	return nil, Report{Name: b.name, Automatic: b.automatic, Fact: fact, Hint: u.Remedy}, u
 }
 
-// program returns the path of a backend's program, or "" if it is not installed: the backend reports
-// that.
+// program returns the path of a backend's program, or "" if it is not installed, which the backend then
+// reports.
 //
 // Errors: *[sandbox.UnavailableError] if every program of that name could be replaced by somebody who
 // is neither root nor this process's user.
 func (o *Options) program(name string) (string, error) {
 	var refused error
-	for _, path := range executables(o.Path, name) {
-		err := errors.Join(trusted(path), ownOrRoots(path))
-		if err == nil {
+	for _, dir := range searchPath(o.Path) {
+		path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+		if err != nil || !isExecutable(path) {
+			continue
+		}
+		if err = errors.Join(trusted(path), ownOrRoots(path)); err == nil {
 			return path, nil
 		}
 		refused = &sandbox.UnavailableError{
@@ -246,18 +249,6 @@ func searchPath(path string) (dirs []string) {
 		}
 	}
 	return dirs
-}
-
-// executables returns the executable files called name in the directories of path and of the system,
-// with links resolved.
-func executables(path, name string) (found []string) {
-	for _, d := range searchPath(path) {
-		real, err := filepath.EvalSymlinks(filepath.Join(d, name))
-		if err == nil && isExecutable(real) && !slices.Contains(found, real) {
-			found = append(found, real)
-		}
-	}
-	return found
 }
 
 func isExecutable(path string) bool {

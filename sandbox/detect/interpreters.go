@@ -62,7 +62,7 @@ func Interpreters(path string) *Finder {
 // before the first Find.
 func (f *Finder) Keep(dirs ...string) { f.private.others = append(f.private.others, resolved(dirs)...) }
 
-// Find returns the interpreter called name, one of [script.Interpreters], or nil if there is none. The
+// Find returns the interpreter called name, one of [script.Interpreters], or nil if it is not installed. The
 // first call for a name reads the whole file, and may start it to learn its directories and version. Root
 // starts it as the user who could replace it, or as nobody if several could. Answers are kept until the
 // process ends.

@@ -28,8 +28,8 @@ func ownOrRoots(path string) error {
 	return nil
 }
 
-// asOwner prepares cmd, whose program the path found led to, and returns the search path and the home
-// that it may have.
+// asOwner prepares cmd, whose program the path found led to, and returns the search path and the home for
+// it.
 //
 // Looking at an interpreter must not give root's rights away. If another user could replace found or the
 // program, it is started as that user, with their home; if several users could, as nobody. A program that
@@ -83,8 +83,8 @@ const (
 	nobody = native.DefaultUID
 )
 
-// ownerOf returns the only user besides root who could change what paths lead to: root if there is none,
-// nobody if there are several.
+// ownerOf returns the only user besides root who could change what paths lead to, root if nobody else
+// could, and nobody if several users could.
 func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
 	for _, path := range paths {
 		owners, err := ownersOf(sticky, path)

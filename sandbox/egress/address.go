@@ -56,7 +56,7 @@ func public(addr netip.Addr, own []netip.Prefix) bool {
 }
 
 // ownNetworks returns the networks of the machine's interfaces. Machines in them are neighbours, which may
-// trust this one, also if their addresses are public, as those of version 6 usually are.
+// trust this one, also if their addresses are public, as is usual with version 6.
 func ownNetworks() ([]netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {

@@ -114,7 +114,7 @@ func (p *Proxy) connect(ctx context.Context, t Target, record *Connection) (net.
 }
 
 // addresses returns the addresses of a target that may be dialled: the target itself if it is an address,
-// else the public ones among those of its name.
+// else the public addresses of its name.
 func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, ""

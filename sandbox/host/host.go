@@ -9,8 +9,8 @@
 //
 // A command
 //
-//   - gets no variables but those of its Cmd, no terminal and, on Linux 5.11 or later, no open files but
-//     its standard streams;
+//   - gets only the variables of its Cmd, no terminal and, on Linux 5.11 or later, no open files but its
+//     standard streams;
 //   - starts in the directory that it was granted;
 //   - leaves no process of its session behind when Run returns;
 //   - is bounded in time and output.
@@ -227,8 +227,8 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 }
 
 // wait returns when the command has ended and the other processes of its session are killed. Until the
-// command is waited for, neither its id nor that of its session can become another's: so the session is
-// killed before, where the system can wait for the end of a child without forgetting the child.
+// command is waited for, its id and its session's cannot become another's. So the session is killed
+// before, if the system can wait for the end of a child without forgetting the child.
 func (e *execution) wait(c *exec.Cmd) (err error) {
 	seen := awaitEnd(c.Process.Pid)
 	if !seen {

@@ -58,16 +58,14 @@ func (b cgroupBase) processes() Memory {
 
 func (r *Runner) base() cgroupBase {
 	r.host.once.Do(func() {
-		emptyCores()
+		// Memory is kept out of the core files of this process and of all that it starts from now on, which
+		// inherits the setting and cannot change it in a read-only /proc: the limit on the size of core
+		// files does not hold on a host that hands them to a socket.
+		_ = writeExisting("/proc/self/coredump_filter", "0")
 		r.host.base = findCgroups(r.opts)
 	})
 	return r.host.base
 }
-
-// emptyCores keeps memory out of the core files of this process and of all that it starts from then on,
-// which inherits the setting and cannot change it in a read-only /proc. The limit on the size of core
-// files does not hold on a host that hands them to a socket.
-func emptyCores() { _ = writeExisting("/proc/self/coredump_filter", "0") }
 
 // findCgroups returns where cgroups can be made, or that memory is sampled.
 func findCgroups(o Options) cgroupBase {
@@ -101,8 +99,8 @@ func findCgroups(o Options) cgroupBase {
 // it was made.
 const stale = time.Minute
 
-// sweep removes the cgroups of servers that were killed during a run. The kernel does not remove a cgroup
-// that has processes, so runs of other servers are safe.
+// sweep removes the cgroups of servers that were killed during a run. Runs of other servers are safe: the
+// kernel does not remove a cgroup with processes.
 func (b cgroupBase) sweep() {
 	space := pidSpace()
 	for _, base := range []string{b.unified, b.mem, b.pids} {
@@ -178,8 +176,7 @@ func ownCgroups() map[string]string {
 	return own
 }
 
-// cgroupMount returns where a controller's hierarchy is mounted, and which of its cgroups is the root of
-// that mount.
+// cgroupMount returns where a controller's hierarchy is mounted, and which of its cgroups is mounted there.
 func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
 	for line := range strings.Lines(mountinfo) {
 		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")

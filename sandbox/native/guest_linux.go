@@ -5,9 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-
-	"github.com/skillsd/skillsd/sandbox"
-	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
 // A guest is the process that is the kernel of a command. The command's memory, files in memory
@@ -44,7 +41,7 @@ func (g *guest) memory() int64 {
 		if err != nil {
 			continue
 		}
-		// What the other processes map is the command's memory; their tables come on top.
+		// The other processes map the command's memory, and only their tables come on top.
 		n += field(status, "VmPTE:") * 1024
 		if i == 0 {
 			n += field(status, "RssAnon:") * 1024
@@ -56,16 +53,6 @@ func (g *guest) memory() int64 {
 		}
 	}
 	return n - g.baseline
-}
-
-// groupLimits returns the limits of the run's cgroup. In a guest's cgroup are the threads of its kernel,
-// which must not count against the command.
-func (e *execution) groupLimits() sandbox.Limits {
-	l := e.limits
-	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {
-		l.PIDs = max(l.PIDs, guestTasks)
-	}
-	return l
 }
 
 // guestTasks is room for the threads of a guest's kernel and of the processes it uses for the command's.

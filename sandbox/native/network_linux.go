@@ -23,8 +23,8 @@ func newEgress(ctx context.Context, n sandbox.Network) *egress {
 }
 
 // serve makes the proxy accept on the socket that the helper handed over after its directories, and
-// takes it out of the report's files. The command starts only after the helper listens; connections
-// that it makes before the proxy accepts wait in the socket's queue.
+// takes it out of the report's files. The command starts only after the helper listens; its connections
+// wait in the socket's queue until the proxy accepts.
 func (g *egress) serve(r *report) {
 	if g.proxy == nil || len(r.files) == 0 {
 		return

@@ -49,8 +49,8 @@ func descendants(pid int) []int {
 }
 
 // live returns the directory in which the kernel shows the memory of a process, and the status there.
-// After a process's first thread has ended, the process's own directory shows none, and that of any
-// other thread does.
+// After a process's first thread has ended, the process's own directory shows none, but the directory of
+// any other thread does.
 func live(dir string) (string, []byte) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil || bytes.Contains(status, []byte("RssAnon:")) {
@@ -110,24 +110,20 @@ func (m *mappings) read(dir string, done <-chan struct{}) {
 		end := bytes.LastIndexByte(lines, '\n') + 1
 		for line := range bytes.Lines(lines[:end]) {
 			m.number++
-			m.note(line)
+			// The kernel shows memory that is shared without a file as a deleted /dev/zero, or with the name
+			// that the process gave it.
+			zero := bytes.HasSuffix(line, []byte(" /dev/zero (deleted)\n"))
+			if !zero && !bytes.Contains(line, []byte(" [anon_shmem:")) {
+				continue
+			}
+			if f := bytes.Fields(line); len(f) > 4 {
+				m.shared[string(f[4])] = true
+			}
 		}
 		rest = copy(m.buf, lines[end:])
 		if err != nil || rest == len(m.buf) {
 			return
 		}
-	}
-}
-
-// note looks for memory that is shared without a file. The kernel shows it as a deleted /dev/zero, or with
-// the name that the process gave it.
-func (m *mappings) note(line []byte) {
-	zero, named := []byte(" /dev/zero (deleted)\n"), []byte(" [anon_shmem:")
-	if !bytes.HasSuffix(line, zero) && !bytes.Contains(line, named) {
-		return
-	}
-	if f := bytes.Fields(line); len(f) > 4 {
-		m.shared[string(f[4])] = true
 	}
 }
 

@@ -70,7 +70,7 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 		}
 	}
 	e.stdout, e.stderr = sandbox.NewCapture(e.limits.Output), sandbox.NewCapture(e.limits.Output)
-	// What could not be cleaned up makes a run fail that nothing else made fail.
+	// A run that leaves something behind fails, with the first reason if there are several.
 	cleanUp := func(reason string, undo func() error) {
 		if uerr := undo(); uerr != nil && err == nil {
 			res, err = nil, unavailable(reason, "", uerr)
@@ -81,7 +81,12 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 	if base.memory != MemorySampled {
 		// The cgroup is made before the helper is started. At the same time, the two would wait for one
 		// another longer than this takes.
-		if e.group, err = base.create(e.groupLimits()); err != nil {
+		limits := e.limits
+		if r.builder != nil && r.builder.Setting() == pidone.Guest {
+			// The threads of the guest's kernel are in its cgroup, and must not count against the command.
+			limits.PIDs = max(limits.PIDs, guestTasks)
+		}
+		if e.group, err = base.create(limits); err != nil {
 			return nil, unavailable("no control group could be made", cgroupRemedy, err)
 		}
 		defer cleanUp("the control group could not be removed", e.group.remove)
@@ -174,7 +179,7 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 	}
 }
 
-// letGo puts the limits in place and tells the helper that it may start the command.
+// letGo puts the limits in place and lets the helper start the command.
 func (e *execution) letGo() error {
 	pids, err := e.members()
 	if err != nil {

@@ -199,8 +199,8 @@ func (l *launch) writeSpec() error {
 	return err
 }
 
-// cwd makes the working directory absolute without cleaning it: the kernel decides, inside the sandbox,
-// what ".." means after a link.
+// cwd makes the working directory absolute without cleaning it: only the kernel, inside the sandbox, knows
+// where ".." leads after a link.
 func (l *launch) cwd() string {
 	base := sandbox.TmpDir
 	if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {

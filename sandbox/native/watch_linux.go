@@ -20,7 +20,7 @@ type usage struct {
 	tasks  int
 }
 
-// What the kernel keeps, about, in bytes.
+// About how many bytes the kernel keeps.
 const (
 	perSocket = 416 << 10 // the most that its buffers take with the kernel's usual settings
 	perInode  = 1 << 10   // of a file in memory, besides its content

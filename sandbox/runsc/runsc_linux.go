@@ -229,8 +229,8 @@ func forRootAlone(sysctls string) bool {
 	return false
 }
 
-// inside returns the guest's user. If the guest may write files of the host, it is the user of the host
-// that the files are to belong to.
+// inside returns the guest's user. If the guest may write files of the host, it is the host's user who is
+// to own the files.
 func inside(p *native.Plan, as native.Identity) int {
 	if uid, _ := p.Identity(); as == native.Kept {
 		return uid

@@ -233,8 +233,8 @@ func (a *applier) directory(from, to *dir, name, p string, why error, replaced b
 	a.walk(sub, target, p, err, false)
 }
 
-// keepMode reports a directory whose mode the command changed: who may enter it decides who reaches
-// what no command may change.
+// keepMode reports a directory whose mode the command changed: the mode decides who can reach protected
+// names in it.
 func (a *applier) keepMode(from, to *dir, p string) {
 	if from.permissions() != to.permissions() && !a.full() {
 		a.report("chmod", p, errMode)

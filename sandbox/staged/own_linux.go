@@ -11,7 +11,7 @@ import (
 
 const accessList = "system.posix_acl_access"
 
-// An outgoing file is a regular file that an incoming one replaces. It is nil if there is none.
+// An outgoing file is a regular file that an incoming one replaces. It is nil if nothing is replaced.
 type outgoing struct {
 	entry
 	f *os.File // opened as a path, which needs no right to read it

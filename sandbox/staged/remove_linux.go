@@ -235,8 +235,8 @@ type lost struct {
 }
 
 // moved reports whether an entry of the workspace may be what was moved to where it is not applied.
-// Files are known by their size alone: a deletion that is refused without need is asked for again, and
-// what is deleted in error is gone. A file that was also changed is not recognised.
+// Files are compared by size alone: a deletion that is refused without need can be repeated, but one that
+// is made in error cannot be undone. A file that was also changed is not recognised.
 func (a *applier) moved(d *dir, name string, e *entry) bool {
 	switch {
 	case e.isDir():

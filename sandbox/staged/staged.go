@@ -1,7 +1,7 @@
 // Package staged applies to a workspace what a command changed in an overlay above it.
 //
-// The layer of changes is the work of the command, and so hostile; the workspace belongs to somebody
-// who may go on working in it, and may hold links of any kind. Both are read and written by single
+// The layer of changes is the work of the command, and so hostile. The workspace belongs to somebody who
+// may change it at the same time, and may hold links of any kind. Both are read and written by single
 // names in open directories.
 //
 // # What is applied
@@ -9,7 +9,7 @@
 //   - New and changed regular files, each as a whole: after a crash it is the old or the new one.
 //   - New directories, and directories that take the place of files.
 //   - Deletions, after all else is in place.
-//   - The time of a file, unless it is later than now or no later than that of the file before.
+//   - The time of a file, unless it is in the future, or not later than the time of the file before.
 //   - The mode of a file but for set-id bits, and the right of others to write only where the file that
 //     it replaces gave that too.
 //
@@ -35,11 +35,11 @@
 // # Limits
 //
 // A list of names that tools trust is never complete, and what the host runs because somebody asks for
-// it, a Makefile or a script, is applied. Changes by others are noticed as far as the file system's
-// clock tells, which moves in steps of milliseconds; a file that they deleted and the command changed
-// comes back. A moved file is known by its size: one that was also changed is not recognised. Other
-// attributes than owner, mode, time and access list are lost when a file is replaced. Directories are
-// locked with flock while changes are applied to them, and whoever has locked one delays that.
+// it, a Makefile or a script, is applied. Changes by others are noticed by the file system's clock, which
+// moves in steps of milliseconds; a file that they deleted and the command changed comes back. A moved
+// file is known by its size: one that was also changed is not recognised. Other attributes than owner,
+// mode, time and access list are lost when a file is replaced. Directories are locked with flock while
+// changes are applied to them, and whoever has locked one delays that.
 package staged
 
 import (

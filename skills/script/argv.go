@@ -1,7 +1,6 @@
 package script
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,28 +78,22 @@ func CleanPath(p string) (string, error) {
 	case strings.ContainsAny(p, `\:*`):
 		return refuse(`must not contain \, : or *`)
 	}
-	clean, err := joinSegments(p)
+	var kept []string
+	for segment := range strings.SplitSeq(p, "/") {
+		switch segment {
+		case "", ".":
+		case "..":
+			return refuse("must stay within the skill directory")
+		default:
+			kept = append(kept, segment)
+		}
+	}
+	clean := strings.Join(kept, "/")
 	switch {
-	case err != nil:
-		return refuse(err.Error())
 	case !strings.HasPrefix(clean, "scripts/"):
 		return refuse("must be under scripts/")
 	case strings.HasSuffix(p, "/"), strings.HasSuffix(clean, " "):
 		return refuse("must name a file")
 	}
 	return clean, nil
-}
-
-func joinSegments(p string) (string, error) {
-	var kept []string
-	for segment := range strings.SplitSeq(p, "/") {
-		switch segment {
-		case "", ".":
-		case "..":
-			return "", errors.New("must stay within the skill directory")
-		default:
-			kept = append(kept, segment)
-		}
-	}
-	return strings.Join(kept, "/"), nil
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Runtime is an interpreter family, and the name of its program. The zero value is none: the script
-// cannot be run.
+// Runtime is an interpreter family, and the name of its program. It is empty for a script that cannot be
+// run.
 type Runtime string
 
 // The runtimes.
@@ -128,7 +128,7 @@ var shellStdin = &stdinForm{operands: []string{"-s", "--"}, relative: shellInclu
 // must not change what it points to.
 func Interpreters() []Interpreter { return interpreters }
 
-// Interpreter returns the row of a runtime, or nil if there is none.
+// Interpreter returns the row of a runtime, or nil if the table has no such row.
 func (r Runtime) Interpreter() *Interpreter {
 	i := slices.IndexFunc(interpreters, func(in Interpreter) bool { return in.Runtime == r })
 	if i < 0 {
@@ -228,9 +228,9 @@ func unknownFlag(word string) string {
 	return fmt.Sprintf("flag %q in the shebang is not supported", clip(word))
 }
 
-// NetFlags returns the flags, besides those of info, that let a script use the network: what its
-// shebang asks for, cut to granted, each HOST:PORT. It returns none if the interpreter needs none, if
-// nothing is granted and if nothing is asked for.
+// NetFlags returns the flags, in addition to info's, that let a script use the network: the part of granted
+// that its shebang asks for, each HOST:PORT. It returns nil if the interpreter needs no flags, if nothing is
+// granted and if nothing is asked for.
 func NetFlags(info Info, granted []string) []string {
 	in := info.Runtime.Interpreter()
 	if in == nil || in.network == nil || len(granted) == 0 || info.Shebang == "" {

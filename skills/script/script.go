@@ -38,30 +38,34 @@ func Inspect(name string, head []byte, executable bool) Info {
 		return info
 	}
 	if info.Shebang == "" {
-		info.Runtime = byExtension(name)
-		if info.Runtime == "" {
-			info.Problem = "no shebang, and the file name names no supported runtime"
+		extension := strings.ToLower(path.Ext(name))
+		for _, in := range interpreters {
+			if slices.Contains(in.extensions, extension) {
+				info.Runtime = in.Runtime
+				return info
+			}
 		}
+		info.Problem = "no shebang, and the file name names no supported runtime"
 		return info
 	}
 	words, problem := shebangWords(info.Shebang)
-	if problem == "" {
-		info.Runtime, info.Flags, problem = interpret(words)
-	}
 	if problem != "" {
-		info.Runtime, info.Flags, info.Problem = "", nil, problem
+		info.Problem = problem
+		return info
 	}
-	return info
-}
-
-func byExtension(name string) Runtime {
-	extension := strings.ToLower(path.Ext(name))
-	for _, in := range interpreters {
-		if slices.Contains(in.extensions, extension) {
-			return in.Runtime
+	program := path.Base(words[0])
+	for i := range interpreters {
+		in := &interpreters[i]
+		if !in.isProgram(program) {
+			continue
 		}
+		if info.Flags, info.Problem = in.flags(words[1:]); info.Problem == "" {
+			info.Runtime = in.Runtime
+		}
+		return info
 	}
-	return ""
+	info.Problem = fmt.Sprintf("interpreter %q is not supported", clip(program))
+	return info
 }
 
 // ReferenceRuntime returns the runtime in the words of the reference's registry: deno, shebang or
@@ -115,18 +119,6 @@ func shebangWords(line string) (words []string, problem string) {
 		return nil, "the shebang sets an environment variable"
 	}
 	return words, ""
-}
-
-// interpret maps an interpreter and its flags to a runtime.
-func interpret(words []string) (runtime Runtime, flags []string, problem string) {
-	name := path.Base(words[0])
-	for i := range interpreters {
-		if in := &interpreters[i]; in.isProgram(name) {
-			flags, problem = in.flags(words[1:])
-			return in.Runtime, flags, problem
-		}
-	}
-	return "", nil, fmt.Sprintf("interpreter %q is not supported", clip(name))
 }
 
 // clip shortens a word of the script for a message.

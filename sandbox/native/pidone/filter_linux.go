@@ -90,8 +90,8 @@ var unowned = []uint32{
 	unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF,
 }
 
-// attributes set extended attributes, access lists among them. Those of files in memory take memory that
-// no limit counts. Programs that copy files accept that a file system has none.
+// attributes set extended attributes, access lists among them. On files in memory they take memory without
+// a limit. Programs that copy files accept that a file system has none.
 var attributes = []uint32{unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, setxattrat}
 
 // A modeArg is a call whose argument arg is a file mode, looked at when argument flags (unless

@@ -31,7 +31,7 @@ func listenForProxy() (int, error) {
 }
 
 // boundBuffers keeps the buffers of TCP connections from growing: bytes in them are in no process's memory.
-// The settings are those of the sandbox's own network namespace. If a container shows them read-only, they
+// It changes settings of the sandbox's own network namespace. If a container shows them read-only, they
 // stay as they are.
 func boundBuffers() {
 	for _, s := range []struct{ name, sizes string }{
