@@ -75,14 +75,16 @@ func byConst(key string) func(a, b *jsonschema.Schema) int {
 
 func opaqueHandle() *jsonschema.Schema {
 	return closed(map[string]*jsonschema.Schema{
-		"type": fixed(cfharness.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`), "scope": fixed("run"),
+		"type": fixed(cfharness.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`),
+		"scope":     fixed("run"),
 		"createdAt": pattern(timePattern), "passThrough": fixed(true),
 	}, "type", "handleId", "scope", "createdAt", "passThrough")
 }
 
 // closed returns the schema of an object that has only the properties given.
 func closed(properties map[string]*jsonschema.Schema, needs ...string) *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs,
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
 }
 
 // commands returns a schema with the keys that the reference names; more may follow.
@@ -99,19 +101,25 @@ func commands() *jsonschema.Schema {
 
 func inputLabels() *jsonschema.Schema {
 	list := &jsonschema.Schema{Type: "array"}
-	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}}, PrefixItems: []*jsonschema.Schema{words(cfharness.LabelledInputs()...)}, MinItems: new(1)}
+	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}},
+		PrefixItems: []*jsonschema.Schema{words(cfharness.LabelledInputs()...)}, MinItems: new(1)}
 	label := closed(map[string]*jsonschema.Schema{"confidentiality": list, "integrity": list.CloneSchemas()})
 	entry := closed(map[string]*jsonschema.Schema{"path": path, "label": label}, "path", "label")
-	return closed(map[string]*jsonschema.Schema{"version": fixed(1), "entries": {Type: "array", Items: entry}}, "version", "entries")
+	return closed(map[string]*jsonschema.Schema{"version": fixed(1),
+		"entries": {Type: "array", Items: entry}}, "version", "entries")
 }
 
 // promptSlot returns the schema of a binding as it came: with the keys that the reference knows, and others.
 func promptSlot() *jsonschema.Schema {
 	filled := &jsonschema.Schema{Type: "string", MinLength: new(1)}
-	return &jsonschema.Schema{Type: "object", Required: []string{"type", "source", "role", "kernelName", "surface"}, Properties: map[string]*jsonschema.Schema{
-		"type": fixed(cfharness.TypePromptSlot), "role": words("direct-command", "context", "quote"), "kernelName": filled, "surface": filled.CloneSchemas(),
-		"source": {AnyOf: []*jsonschema.Schema{filled.CloneSchemas(), {Type: "object", MinProperties: new(1)}}},
-	}}
+	return &jsonschema.Schema{Type: "object",
+		Required: []string{"type", "source", "role", "kernelName", "surface"},
+		Properties: map[string]*jsonschema.Schema{
+			"type": fixed(cfharness.TypePromptSlot), "role": words("direct-command", "context", "quote"),
+			"kernelName": filled, "surface": filled.CloneSchemas(),
+			"source": {AnyOf: []*jsonschema.Schema{filled.CloneSchemas(),
+				{Type: "object", MinProperties: new(1)}}},
+		}}
 }
 
 // runManifest returns the schema of a manifest as a session keeps it: with absent keys filled in, and with
@@ -122,17 +130,24 @@ func runManifest(*builder) *jsonschema.Schema {
 		Type: "object", Required: []string{"type", "version", "source"},
 		Description: "In the file given with --run-manifest type, version and source may be absent.",
 		Properties: map[string]*jsonschema.Schema{
-			"type": fixed(cfharness.TypeRunManifest), "version": fixed(1), "source": fixed(cfharness.RunManifestSource),
-			"instanceId": text(), "wishId": text(), "parentWishId": text(), "dispatchClass": text(), "capabilityProfile": text(), "model": text(),
+			"type": fixed(cfharness.TypeRunManifest), "version": fixed(1),
+			"source":     fixed(cfharness.RunManifestSource),
+			"instanceId": text(), "wishId": text(), "parentWishId": text(), "dispatchClass": text(),
+			"capabilityProfile": text(), "model": text(),
 			"modelProvider":   words("openai-compatible-gateway", "openai-codex"),
 			"modelAuthSource": words("api-key", "none", "owner-bound-oauth", "cf-harness-local-store"),
-			"credentialOwner": {Type: "object", Required: []string{"type", "version", "ownerKey"}, Properties: map[string]*jsonschema.Schema{
-				"type": fixed("cf-harness.credential-owner-ref"), "version": fixed(1), "ownerKey": text(), "tenantKey": text()}},
+			"credentialOwner": {Type: "object", Required: []string{"type", "version", "ownerKey"},
+				Properties: map[string]*jsonschema.Schema{
+					"type": fixed("cf-harness.credential-owner-ref"), "version": fixed(1), "ownerKey": text(),
+					"tenantKey": text()}},
 			"harnessHomeIdentity": pattern(sha256Pattern),
-			"workspace":           {Type: "object", Properties: map[string]*jsonschema.Schema{"hostPath": text(), "sandboxPath": text(), "cwd": text()}},
-			"promptSlot":          promptSlot(),
+			"workspace": {Type: "object",
+				Properties: map[string]*jsonschema.Schema{"hostPath": text(), "sandboxPath": text(),
+					"cwd": text()}},
+			"promptSlot": promptSlot(),
 			"cfc": {Type: "object", Properties: map[string]*jsonschema.Schema{
-				"enforcementMode": words(cfharness.Modes()...), "labelSource": fixed(cfharness.RunManifestLabelSource)}},
+				"enforcementMode": words(cfharness.Modes()...),
+				"labelSource":     fixed(cfharness.RunManifestLabelSource)}},
 			"extra": object(),
 		},
 	}
@@ -141,10 +156,17 @@ func runManifest(*builder) *jsonschema.Schema {
 // event returns the schema of a line of the record. The form of its row depends on its kind.
 func event(b *builder) *jsonschema.Schema {
 	s := b.plain(reflect.TypeFor[provenance.Event]())
-	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern), "row", object(),
-		"decision", b.of(reflect.TypeFor[cfharness.PolicyDecision]()), "invocation", b.of(reflect.TypeFor[cfharness.InvocationContext]()))(b, s)
+	set(
+		"session", pattern(idPattern),
+		"prev", pattern(hashPattern),
+		"hash", pattern(hashPattern),
+		"row", object(),
+		"decision", of[cfharness.PolicyDecision](b),
+		"invocation", of[cfharness.InvocationContext](b),
+	)(b, s)
 	s.Properties["seq"].Minimum = new(1.0)
-	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: skill-registry.json has what a scan found."
+	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: " +
+		"skill-registry.json has what a scan found."
 	for _, row := range cfharness.EventRows() {
 		if row.Type == nil {
 			continue
@@ -153,7 +175,8 @@ func event(b *builder) *jsonschema.Schema {
 		if row.Required {
 			then.Required = []string{"row"}
 		}
-		s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("kind", fixed(string(row.Kind))), Then: then})
+		s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("kind", fixed(string(row.Kind))),
+			Then: then})
 	}
 	return s
 }

@@ -34,30 +34,33 @@ const dialect = "https://json-schema.org/draft/2020-12/schema"
 // document is what a schema describes.
 type document struct {
 	name, title string
-	typ         reflect.Type // nil if make is set
 	make        func(*builder) *jsonschema.Schema
 }
 
 func documents() []document {
 	return []document{
-		{name: "skill-registry", title: provenance.RegistryFile, typ: reflect.TypeFor[cfharness.SkillRegistry]()},
-		{name: "skill-activations", title: provenance.ActivationsFile, typ: reflect.TypeFor[cfharness.Activations]()},
-		{name: "skill-resource-reads", title: provenance.ResourceReadsFile, typ: reflect.TypeFor[cfharness.ResourceReads]()},
-		{name: "skill-script-executions", title: provenance.ScriptExecutionsFile, typ: reflect.TypeFor[cfharness.ScriptExecutions]()},
-		{name: "policy-trace", title: provenance.PolicyTraceFile, typ: reflect.TypeFor[cfharness.PolicyTrace]()},
-		{name: "policy-snapshot", title: provenance.PolicySnapshotFile, typ: reflect.TypeFor[cfharness.PolicySnapshot]()},
-		{name: "capabilities", title: provenance.CapabilitiesFile, typ: reflect.TypeFor[cfharness.CapabilitySnapshot]()},
-		{name: "run-manifest", title: provenance.RunManifestFile + " as a session keeps it", make: runManifest},
-		{name: "session", title: provenance.SessionFile, typ: reflect.TypeFor[provenance.Session]()},
-		{name: "event", title: "A line of " + provenance.EventsFile, make: event},
-		{name: "observation-denied", title: "A denial, as text and structured content", typ: reflect.TypeFor[cfharness.ObservationDenied]()},
-		{name: "load-skill-output", title: "_meta[\"skillsd/result\"] of load_skill", typ: reflect.TypeFor[cfharness.LoadOutput]()},
-		{name: "read-skill-resource-output", title: "_meta[\"skillsd/result\"] of a read", typ: reflect.TypeFor[cfharness.ReadOutput]()},
-		{name: "run-skill-script-output", title: "_meta[\"skillsd/result\"] of a run", typ: reflect.TypeFor[cfharness.RunOutput]()},
-		{name: "failed-output", title: "_meta[\"skillsd/result\"] of a call that failed early", typ: reflect.TypeFor[cfharness.FailedOutput]()},
-		{name: "records", title: "_meta[\"skillsd/records\"]", typ: reflect.TypeFor[cfharness.CallRecords]()},
+		shaped[cfharness.SkillRegistry]("skill-registry", provenance.RegistryFile),
+		shaped[cfharness.Activations]("skill-activations", provenance.ActivationsFile),
+		shaped[cfharness.ResourceReads]("skill-resource-reads", provenance.ResourceReadsFile),
+		shaped[cfharness.ScriptExecutions]("skill-script-executions", provenance.ScriptExecutionsFile),
+		shaped[cfharness.PolicyTrace]("policy-trace", provenance.PolicyTraceFile),
+		shaped[cfharness.PolicySnapshot]("policy-snapshot", provenance.PolicySnapshotFile),
+		shaped[cfharness.CapabilitySnapshot]("capabilities", provenance.CapabilitiesFile),
+		{"run-manifest", provenance.RunManifestFile + " as a session keeps it", runManifest},
+		shaped[provenance.Session]("session", provenance.SessionFile),
+		{"event", "A line of " + provenance.EventsFile, event},
+		shaped[cfharness.ObservationDenied]("observation-denied", "A denial, as text and structured content"),
+		shaped[cfharness.LoadOutput]("load-skill-output", `_meta["skillsd/result"] of load_skill`),
+		shaped[cfharness.ReadOutput]("read-skill-resource-output", `_meta["skillsd/result"] of a read`),
+		shaped[cfharness.RunOutput]("run-skill-script-output", `_meta["skillsd/result"] of a run`),
+		shaped[cfharness.FailedOutput]("failed-output",
+			`_meta["skillsd/result"] of a call that failed early`),
+		shaped[cfharness.CallRecords]("records", `_meta["skillsd/records"]`),
 	}
 }
+
+// shaped returns the document that a T is written as.
+func shaped[T any](name, title string) document { return document{name, title, of[T]} }
 
 // Names returns the names of the schemas.
 func Names() []string {
@@ -78,13 +81,7 @@ func Of(name string) (*jsonschema.Schema, error) {
 		return nil, fmt.Errorf("schema %.60q: %w", name, ErrUnknown)
 	}
 	d := all[i]
-	b := newBuilder()
-	var s *jsonschema.Schema
-	if d.make != nil {
-		s = d.make(b)
-	} else {
-		s = b.of(d.typ)
-	}
+	s := d.make(newBuilder())
 	s.Schema, s.Title = dialect, d.title
 	return s, nil
 }
@@ -112,6 +109,9 @@ func (b *builder) refined(r refinement) *jsonschema.Schema {
 	}
 	return s
 }
+
+// of returns the schema of T.
+func of[T any](b *builder) *jsonschema.Schema { return b.of(reflect.TypeFor[T]()) }
 
 // of returns the schema of a type.
 func (b *builder) of(t reflect.Type) *jsonschema.Schema {

@@ -38,6 +38,8 @@ func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 		"ending":      testEnding,
 		"closed":      testClosed,
 		"sessions":    testSessions,
+		"reader":      testReader,
+		"collect":     testCollect,
 		"recall":      testRecall,
 		"keep":        testKeep,
 		"claims":      testClaims,
