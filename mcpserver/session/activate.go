@@ -70,10 +70,9 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk.File))
 	}
 	fresh, index := loaded.Skill, loaded.Index
-	a, handle, until := s.activate(fresh, index)
-	loaded.Handle, loaded.Until = handle, until
-	loaded.Known = s.wasShown(a) && !in.Force
-	loaded.renewed = s.renews(a, handle)
+	a, given := s.activate(fresh, index)
+	loaded.Handle, loaded.Until, loaded.renewed = given.handle, given.until, given.renewed
+	loaded.Known = given.shown && !in.Force
 	if loaded.Known {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
@@ -92,7 +91,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
 		SandboxSkillDir:  snapshot.SandboxPath(fresh, ""),
 		Digest:           fresh.Digest, TreeDigest: index.TreeDigest,
-		Activation: handle, ExpiresAt: provenance.Stamp(until),
+		Activation: given.handle, ExpiresAt: provenance.Stamp(given.until),
 	}
 	return loaded, nil
 }

@@ -177,10 +177,9 @@ func (s *Session) reload(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, source cfharness.Source,
 ) error {
 	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
-	a, handle, until := s.activate(sk, index)
-	s.renews(a, handle)
+	_, given := s.activate(sk, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: cfharness.RuleResumeReload}
-	loaded := &Loaded{Skill: sk, Index: index, Handle: handle, Until: until}
+	loaded := &Loaded{Skill: sk, Index: index, Handle: given.handle, Until: given.until}
 	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
 }
 

@@ -7,13 +7,13 @@
 //   - no answer is returned whose event the provenance store did not accept: a call that cannot be
 //     recorded is answered provenance_unavailable, and a script does not start;
 //   - a script runs from the content-addressed store, from the tree whose digest was activated, and
-//     only while the files on disk still equal it. What its interpreter compiled of that tree before may
-//     lie beside its files: see caches;
+//     only while the files on disk still equal it. The tree may also hold what the script's interpreter
+//     compiled of it before: see caches;
 //   - a secret goes to the environment of the scripts whose entries name it and nowhere else; what a
 //     run brings back is kept and shown without the declared secrets that it holds in the clear or in
-//     a usual encoding. A script that means to give one away can: see redactor;
-//   - nothing that a call brings with it is recorded or logged before the declared secrets are taken out
-//     of it, whatever it is and wherever it stands: see Session.write and Secrets;
+//     a usual encoding. A script that means to reveal one can: see package redact;
+//   - the declared secrets are taken out of everything a call brings with it before any of it is recorded
+//     or logged: see Session.write and Sessions.Secrets;
 //   - errors are *Denied or *Error and hold no host path.
 //
 // The package knows nothing of MCP, HTTP or any sandbox backend. All exported methods are safe for
@@ -24,6 +24,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -54,8 +55,8 @@ type Config struct {
 	Trees    *store.Store
 	Records  provenance.Store
 
-	// Runner and Interpreter answer from the detection that runs beside the start of the server;
-	// they may wait for it. Interpreter returns nil when the host has none of that name.
+	// Runner and Interpreter answer from the detection that runs while the server starts; they may wait
+	// for it. Interpreter returns nil if the host has none of that name.
 	Runner      func(ctx context.Context) (sandbox.Runner, error)
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
@@ -76,10 +77,10 @@ type Config struct {
 	Env    func(name string) (string, bool)
 	Secret func(name string) (string, error)
 
-	Facts  snapshot.Facts // optional: what the records say beside the policy
+	Facts  snapshot.Facts // optional: what the records say besides the policy
 	Limits sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
-	// most runs at once, up to MaxConcurrent; the rest wait. 0 means DefaultConcurrent
-	Concurrent    int
+
+	Concurrent    int    // most runs at once, up to MaxConcurrent; 0 means DefaultConcurrent
 	MaxRemote     int    // most remote sessions open at once; 0 and more than 1,024 mean 1,024
 	RefuseDrift   bool   // a file that changed since it was loaded is refused, not marked
 	NamesInErrors bool   // whether an unknown skill is answered with the names there are
@@ -132,7 +133,7 @@ func New(cfg Config) *Sessions {
 	return s
 }
 
-// Call is what is known of a request beside its arguments. Only Evidence that the transport
+// Call is what is known of a request besides its arguments. Only Evidence that the transport
 // authenticated belongs here; nothing in it comes from the model but Handle.
 type Call struct {
 	Method     string // tool name, or the JSON-RPC method for reads that are not tool calls
@@ -152,27 +153,26 @@ type Call struct {
 	ProtocolSession string // id of the protocol session, as the transport verified it
 	Opens           bool   // whether the call opens a session when it belongs to none
 
-	// Profile narrows the call, beside what the operator narrows; a call with one belongs to another
+	// Profile narrows the call further than the operator does; a call with a profile belongs to another
 	// session than one without, also on stdio. Parent is the id of the session that a child session
 	// belongs to; it is recorded, and nothing is inherited.
 	Profile, Parent string
 
-	// Lease is of the browser that the client lets a script drive; nil when the call has none.
+	// Lease is for the browser that the client lets a script drive; nil if the call has none.
 	Lease *policy.Lease
 
-	// what the caller wants a session it opens to be called; empty for nothing
-	RunID       string
+	RunID       string                 // the id that the caller wants for a session it opens; may be empty
 	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
-	Records     *Recorder              // told what the call leaves in the record; nil when nobody asks
+	Records     *Recorder              // collects what the call records; may be nil
 
 	// Turn is the client's own id of the model's turn the call belongs to.
 	Turn string
-	// Workspace is the directory the client works in, as it says.
+	// Workspace is the directory the client works in, as the client names it.
 	Workspace ClientDir
 
-	// Progress, when not nil, is told in a few words what a long call is doing. It does not block.
+	// Progress, if not nil, gets a few words on what a long call is doing. It does not block.
 	Progress func(message string)
-	// YieldSlot, when not nil, is called before a run waits for its slot: the caller must release its
+	// YieldSlot, if not nil, is called before a run waits for its slot: the caller must release its
 	// own slot of the call, since the wait may be long. It reports whether the call may wait; one that
 	// may not ends with CodeServerBusy.
 	YieldSlot func() bool
@@ -186,8 +186,9 @@ type ClientDir struct {
 
 // Session is one client's state: its activations, its numbering, its record.
 //
-// Its locks are taken in this order, none twice: runs, closing, sequence, mu. Sessions.mu comes before all
-// of them, earlierSessions.mu before Sessions.mu; nothing is called with mu held.
+// Its locks are taken in this order, none twice: runs, closing, sequence, mu. Sessions.mu comes before mu
+// and is never held with the others; earlierSessions.mu is taken with none of them held. Nothing is called
+// with mu held.
 type Session struct {
 	*Sessions
 	id        string
@@ -230,8 +231,7 @@ type Session struct {
 	expires     time.Time               // of handle
 	active      map[string]*activation  // by skill path
 	approved    map[approval.Key]bool   // what the user approved for the rest of the session
-	// files of outputs that may be seen, by output id as file names have it
-	released map[string][]string
+	released    map[string][]string     // files that may be seen, by output id as in file names
 }
 
 // handleSum is the hash of an activation handle.
@@ -247,28 +247,48 @@ type activation struct {
 	handle string // the last that was recorded with it
 }
 
-// Open returns the session a call belongs to. On stdio that is the session of the process, but for
-// calls that narrow themselves or name a parent, and those with the handle of such a session. A keyed
-// session stays open at least until ctx ends.
+// given is what goes out with an activation.
+type given struct {
+	handle  string
+	until   time.Time
+	shown   bool // the instructions were sent before
+	renewed bool // the handle is another than before
+}
+
+// Open returns the session a call belongs to. On stdio that is the session of the process, unless the call
+// narrows itself, names a parent or has the handle of such a session. Other calls belong to the session
+// that their handle names, else to the one of the id the client gives itself, else to that of their protocol
+// session. A remote client with none of these opens a session with each load_skill and is then known by the
+// handle; its other calls share a session in which nothing is active. A handle counts only for the
+// principal it was given to. A keyed session stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
-func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
+func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error) {
+	known := true
 	if call.keyed() {
-		return s.openKeyed(ctx, call)
+		ses, known, err = s.find(ctx, call)
+	} else {
+		ses, err = s.forProcess(call)
 	}
-	ses, err := s.forProcess(call)
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooMany):
+		return nil, sessionsInUse.because(err)
+	case err != nil:
 		return nil, Internal(err)
 	}
 	ses.resumeClient(ctx, call)
 	if err := ses.preloaded(ctx); err != nil {
 		return nil, err
 	}
-	if call.Handle == "" || ses.owns(call.Handle) {
-		return ses, nil
+	if !call.keyed() && call.Handle != "" {
+		if known = ses.ownsSum(sha256.Sum256([]byte(call.Handle))); !known {
+			if child := s.childOf(ctx, call); child != nil {
+				return child, nil
+			}
+		}
 	}
-	if child := s.childOf(ctx, call); child != nil {
-		return child, nil
+	if known {
+		return ses, nil
 	}
 	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
 		return restored, nil
@@ -279,7 +299,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 // keyed reports whether a call belongs to a session that is found by a key.
 func (c *Call) keyed() bool { return c.Remote || c.Profile != "" || c.Parent != "" }
 
-// preloaded makes what is preloaded active before the first call looks.
+// preloaded makes the skills to preload active before the first call is served.
 func (s *Session) preloaded(ctx context.Context) error {
 	if len(s.preload) == 0 {
 		return nil
@@ -331,12 +351,10 @@ func (s *Sessions) Current() *Session {
 	return s.process
 }
 
-// ID is the session's id, which is also the name of its directory of records.
+// ID returns the session's id, which is also the name of its directory of records.
 func (s *Session) ID() string { return s.id }
 
-// owns reports whether handle is this session's and still good.
-func (s *Session) owns(handle string) bool { return s.ownsSum(sha256.Sum256([]byte(handle))) }
-
+// ownsSum reports whether a handle, by its hash, is this session's and still good.
 func (s *Session) ownsSum(sum handleSum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,11 +362,9 @@ func (s *Session) ownsSum(sum handleSum) bool {
 	return given && s.cfg.Now().Before(until)
 }
 
-// activate adds sk to the session and returns its pinned state and the session's handle. A skill
-// that is active with the same tree keeps its state; another tree takes its place.
-func (s *Session) activate(
-	sk *skills.Skill, index *skills.Index,
-) (a *activation, handle string, until time.Time) {
+// activate adds sk to the session and returns its pinned state and what goes out with it. A skill that is
+// active with the same tree keeps its state; another tree takes its place.
+func (s *Session) activate(sk *skills.Skill, index *skills.Index) (*activation, given) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
@@ -357,12 +373,14 @@ func (s *Session) activate(
 		s.expires = now.Add(HandleLife)
 		s.secrets[sha256.Sum256([]byte(s.handle))] = s.expires
 	}
-	a = s.active[sk.Path]
+	a := s.active[sk.Path]
 	if a == nil || a.index.TreeDigest != index.TreeDigest {
 		a = &activation{skill: sk, index: index, at: now}
 		s.active[sk.Path] = a
 	}
-	return a, s.handle, s.expires
+	g := given{handle: s.handle, until: s.expires, shown: a.shown, renewed: a.handle != s.handle}
+	a.handle = s.handle
+	return a, g
 }
 
 // activated returns the session's pinned state of a skill, or nil.
@@ -391,23 +409,6 @@ func (s *Session) activatedAs(name string) *activation {
 	return only
 }
 
-// renews notes the handle that goes out with an activation and reports whether it is another than
-// before.
-func (s *Session) renews(a *activation, handle string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	renewed := a.handle != handle
-	a.handle = handle
-	return renewed
-}
-
-// wasShown reports whether an activation's instructions were sent.
-func (s *Session) wasShown(a *activation) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return a.shown
-}
-
 // markShown notes that an activation's instructions were sent.
 func (s *Session) markShown(a *activation) {
 	s.mu.Lock()
@@ -420,7 +421,7 @@ func (s *Session) outputID(method string) string {
 	return fmt.Sprintf("%s:%s:%d", s.id, method, s.next(&s.outputs))
 }
 
-// next counts one of the session's numbers up and returns it.
+// next returns the next of one of the session's numbers.
 func (s *Session) next(number *uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -428,15 +429,15 @@ func (s *Session) next(number *uint64) uint64 {
 	return *number
 }
 
-// latest is what commands call the newest session.
+// latest is the word for the newest session on the command line.
 const latest = "latest"
 
-// runID returns the id of a session that a call opens: the caller's run id when no session has it and it
-// holds no secret, which the name of a directory would show, else a fresh one. Sessions.mu is held.
+// runID returns the id of a session that a call opens: the caller's run id if no session has it and it
+// holds no secret, which the name of a directory would show, else a new one. Sessions.mu is held.
 //
-// Errors: that of the system's random source.
+// Errors: those of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {
-	// Some systems do not tell the case of names.
+	// File systems may ignore the case of names.
 	key := strings.ToLower(call.RunID)
 	if isRunID(call.RunID) && s.Secrets().Text(call.RunID) == call.RunID && !s.claimed[key] &&
 		s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
@@ -449,14 +450,14 @@ func (s *Sessions) runID(call Call) (string, error) {
 	return provenance.NewSessionID()
 }
 
-// isRunID reports whether an id may name a session. One that starts with a hyphen or a dot would be an
-// option or a hidden file to those who name it.
+// isRunID reports whether an id may name a session. On a command line, one that starts with a hyphen would
+// be an option, and with a dot a hidden file.
 func isRunID(id string) bool {
 	return provenance.ValidSessionID(id) && !strings.ContainsRune("-._", rune(id[0])) &&
 		strings.ToLower(id) != latest
 }
 
-// unclaim lets the records alone say that a run id is taken, once its session has ended.
+// unclaim leaves it to the records to know that a run id is taken, once its session has ended.
 func (s *Sessions) unclaim(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

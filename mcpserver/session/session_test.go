@@ -32,6 +32,7 @@ type fakeRunner struct {
 	result sandbox.Result
 	err    error
 	cmd    atomic.Pointer[sandbox.Cmd]
+	before func() // called by each run; may be nil
 }
 
 func (f *fakeRunner) Name() string { return "fake" }
@@ -39,6 +40,9 @@ func (f *fakeRunner) Name() string { return "fake" }
 func (f *fakeRunner) Run(_ context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
 	f.runs.Add(1)
 	f.cmd.Store(cmd)
+	if f.before != nil {
+		f.before()
+	}
 	if f.err != nil {
 		return nil, f.err
 	}

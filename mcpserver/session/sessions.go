@@ -43,8 +43,8 @@ func keyOf(call Call, kind, id string) sessionKey {
 	return sessionKey(hash.Sum(nil))
 }
 
-// keyedSessions are the open sessions that are found by a key and not by being the process's own. It
-// is guarded by Sessions.mu.
+// keyedSessions are the open sessions that are found by a key, unlike the session of the process. They
+// are guarded by Sessions.mu.
 type keyedSessions struct {
 	byKey map[sessionKey]*Session
 	each  map[string]int // sessions of a principal
@@ -52,43 +52,18 @@ type keyedSessions struct {
 	unended []*Session // whose end could not be recorded
 }
 
-// keyedState is what a session that is found by a key has beside the rest; guarded by Sessions.mu.
+// keyedState is the state of a session that is found by a key; guarded by Sessions.mu.
 type keyedState struct {
 	key      sessionKey
-	shared   bool   // of all calls that nothing but their principal connects
+	shared   bool   // by all calls that only their principal connects
 	protocol string // id of the protocol session it ends with
 	used     time.Time
 	busy     int // calls under way
 }
 
-// openKeyed returns the session of a call that is not simply the process's: the one its handle names,
-// else the one of the id the client gives itself, else that of its protocol session. A remote client
-// with none of them opens a session with each load_skill and is then known by the handle; its other
-// calls share a session in which nothing is active. A handle counts for the principal it was given to.
-func (s *Sessions) openKeyed(ctx context.Context, call Call) (*Session, error) {
-	ses, known, err := s.find(ctx, call)
-	switch {
-	case errors.Is(err, errTooMany):
-		return nil, sessionsInUse.because(err)
-	case err != nil:
-		return nil, Internal(err)
-	}
-	ses.resumeClient(ctx, call)
-	if err := ses.preloaded(ctx); err != nil {
-		return nil, err
-	}
-	if known {
-		return ses, nil
-	}
-	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
-		return restored, nil
-	}
-	return nil, ses.unknownHandle(ctx, call)
-}
-
-// find finds or opens the session of a call and counts the call in. known is false when the call
-// has a handle that is not its principal's, or no longer good; the session is then the one to record
-// that in, or to restore what the handle opened.
+// find finds or opens the session of a call and counts the call in. known is false if the handle of the
+// call is not one of its principal's, or no longer good; the session is then the one in which that is
+// recorded, or in which what the handle opened is restored.
 func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, known bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +89,7 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, known boo
 	return ses, known, nil
 }
 
-// kindShared is the kind of key of the session of all calls that nothing but their principal connects.
+// kindShared is the kind of key of the session of all calls that only their principal connects.
 const kindShared = "shared"
 
 // enter returns the session of a key and counts the call in.
@@ -128,7 +103,7 @@ func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Sess
 	return ses, err
 }
 
-// byKey returns the session of a key, new when there is none.
+// byKey returns the session of a key, a new one if there is none.
 func (s *Sessions) byKey(call Call, kind, id string) (*Session, error) {
 	key := keyOf(call, kind, id)
 	ses := s.keyed.byKey[key]

@@ -156,10 +156,10 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 			slog.String("session", s.id), tint.Err(err))
 		return s.write(ctx, loadFailure(sk.Path, readError(err, sk.File)))
 	}
-	_, handle, until := s.activate(fresh, index)
+	_, given := s.activate(fresh, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_preload"}
 	return s.write(ctx, s.activationEvent(r,
-		&Loaded{Skill: fresh, Index: index, Handle: handle, Until: until}, grant, cfharness.SourcePreload))
+		&Loaded{Skill: fresh, Index: index, Handle: given.handle, Until: given.until}, grant, cfharness.SourcePreload))
 }
 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that
