@@ -101,7 +101,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 func (s *Session) notLoaded(
 	ctx context.Context, r *request, skill string, grant policy.Grant, failure *Error,
 ) error {
-	// An event this short may fit where none of a call that shows something does.
+	// On a full disk this short event might fit although the records of other calls do not: the answer must
+	// not depend on that.
 	if s.broken.Load() {
 		return recordError(failure)
 	}
@@ -121,9 +122,9 @@ func loadFailure(skill string, failure *Error) *provenance.Event {
 		Detail: provenance.LoadError(string(failure.Code))}
 }
 
-// lookup finds a skill by path or unique name. A skill that hides itself from models is not there
-// for one, unless the session has it already. One that is gone from the catalogue stays with the
-// sessions that loaded it. A narrowed call sees its own part of the catalogue, loaded or not.
+// lookup finds a skill by path or unique name. A skill that hides itself from models is not found, unless
+// the session has loaded it. Sessions that loaded a skill keep it when it is gone from the catalogue. A
+// narrowed call sees only its own part of the catalogue, whatever is loaded.
 func (s *Session) lookup(call Call, name string) (*skills.Skill, error) {
 	snapshot := s.visible(call)
 	sk, err := snapshot.Lookup(name)
@@ -143,7 +144,7 @@ func (s *Session) lookup(call Call, name string) (*skills.Skill, error) {
 const rereads = 3
 
 // read returns a skill and its instructions as they are on disk now, all of one version: a skill that
-// changed since the scan is read anew, so that its new text goes out under its new digest.
+// changed since the scan is scanned again, so that its new text goes out under its new digest.
 func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 	loaded := &Loaded{}
 	for attempt := 0; ; attempt++ {
@@ -183,8 +184,7 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	}
 }
 
-// body reads the SKILL.md of a skill, verified against its digest, and says where the instructions
-// begin.
+// body reads the SKILL.md of a skill, verified against its digest, and returns where the instructions begin.
 func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offset int64, err error) {
 	content, err := sk.Read(ctx, sk.File, skills.MaxSkillFile)
 	if err != nil {
@@ -196,8 +196,8 @@ func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offs
 	return content.Data, frontmatter.BodyOffset(content.Data), nil
 }
 
-// activationEvent is the record of an activation. Instructions that were sent before and are not
-// sent again make no row, unless a new handle came with them.
+// activationEvent returns the record of an activation. It has no row if the instructions were sent before
+// and are not sent again, unless a new handle goes out.
 func (s *Session) activationEvent(
 	r *request, l *Loaded, grant policy.Grant, source cfharness.Source,
 ) *provenance.Event {

@@ -36,14 +36,14 @@ type Question struct {
 
 func (q *Question) Error() string { return "a user must approve the run" }
 
-// Answer is what became of a Question. None of it is trusted but what State proves.
+// Answer is the answer to a Question. Only what State proves is trusted.
 type Answer struct {
 	State    string
 	Action   string // accept, decline or cancel
 	Remember bool   // allow the script, as it is now, for the rest of the session
 }
 
-// asked is what a question about a run is bound to.
+// asked returns what a question about a run is bound to.
 func (s *Session) asked(r *run, f *scriptFile) approval.State {
 	call := encode(struct {
 		Args    []string      `json:"args"`
@@ -124,7 +124,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
 	case !accepted:
-		// A call that was canceled took its question with it: the user has said nothing.
+		// The cancellation of a call withdraws its question: that is not a refusal by the user.
 		if ctx.Err() == nil {
 			s.approver.Refused(r.call.Principal.Name, f.approval(), s.cfg.Now())
 		}
@@ -148,13 +148,13 @@ func (s *Session) remembered(key approval.Key) bool {
 	return s.approved[key]
 }
 
-// tired reports whether the user is not to be asked about a script by a call.
+// tired reports whether a call must not ask the user about a script any more.
 func (s *Session) tired(call Call, f *scriptFile) bool {
 	return s.approver.Tired(call.Principal.Name, f.approval(), s.cfg.Now())
 }
 
-// question is what the user reads: facts of the server, and what the model chose in quotes. Clients
-// show the first few lines and fold the rest, so the whole of it is four.
+// question returns what the user reads: facts of the server, and what the model chose in quotes. It has four
+// lines, since clients fold longer texts.
 func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired) string {
 	where := "in a sandbox"
 	if needs.Target == policy.TargetHost {
@@ -176,7 +176,7 @@ func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired
 		f.path, f.skill.Path, f.skill.Root.Tier, where, call, s.reach(r.call, needs), why, f.file.Digest)
 }
 
-// reach is what a run can use besides the files of its skill, in words for a user.
+// reach returns what a run can use besides the files of its skill, in words for a user.
 func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 	var uses []string
 	switch {
@@ -201,7 +201,7 @@ func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 	return strings.Join(uses, "; ")
 }
 
-// quoteArgs shows arguments so that none can pass for another line of the question.
+// quoteArgs quotes arguments so that none can look like another line of the question.
 func quoteArgs(args []string) string {
 	if len(args) == 0 {
 		return "none"

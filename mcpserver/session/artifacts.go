@@ -47,11 +47,11 @@ type Artifact struct {
 	Next     string        // URI of the part that follows; empty at the end
 }
 
-// IsArtifact reports whether uri names a session artifact, be it there or not.
+// IsArtifact reports whether uri names a session artifact, whether or not it exists.
 func IsArtifact(uri string) bool { return strings.HasPrefix(uri, ArtifactBase) }
 
 // sharedArtifacts are the files of a session that can be shown without paths of this machine,
-// localArtifacts those that only clients on it may read. Outputs of runs come beside them.
+// localArtifacts are for clients on this machine only. Outputs of runs are artifacts too.
 var (
 	sharedArtifacts = []string{provenance.EventsFile, provenance.PolicyTraceFile, provenance.SessionFile,
 		provenance.ActivationsFile,
@@ -60,18 +60,18 @@ var (
 		provenance.RunManifestFile}
 )
 
-// ReadArtifact reads a file of the session a call belongs to, from the byte that "?offset=N" behind
-// the URI says. A handle in "?activation=HANDLE" counts as the call's own: models can put it there, and
-// nowhere else. A call can reach its own session only: the one its handle, its client's id or its
-// protocol session names among those of its principal, and on stdio that of the process. Output that
-// was withheld is not there; a remote client sees sandbox paths where the file has host paths. Only
-// a refusal is recorded, since a record that is read must not grow by it, or opens a session.
+// ReadArtifact reads a file of the session a call belongs to, from the byte that "?offset=N" after the URI
+// says. A handle in "?activation=HANDLE" counts as the call's own: models can put it there, and nowhere
+// else. A call reaches only its own session: the one its handle, its client's id or its protocol session
+// names among the sessions of its principal, and on stdio the session of the process. Output that was
+// withheld does not exist; a remote client sees sandbox paths where the file has host paths. Only a refusal
+// is recorded, and only a refusal opens a session: a record must not grow when it is read.
 //
 // Errors: *Denied, *Error.
 func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Artifact, error) {
 	name, ok := parseArtifact(uri)
 	if !ok {
-		// Parsing may have cut a secret in two.
+		// Parsing may have cut a secret in two, so the whole URI is redacted and parsed again.
 		name, _ = parseArtifact(s.Secrets().Text(uri))
 		return nil, noArtifact(name, nil)
 	}
@@ -80,7 +80,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	if err != nil {
 		return nil, err
 	}
-	if ses == nil || !ses.shows(name.file, ses.elsewhere(call)) {
+	if ses == nil || !ses.shows(name.file, ses.sharedOnly(call)) {
 		return nil, noArtifact(name, nil)
 	}
 	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.file}); err != nil {
@@ -112,31 +112,31 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	return w.part(name), nil
 }
 
-// ArtifactNames are what may follow [ArtifactBase] for the session of a call, sorted: the files a
+// ArtifactNames returns what may follow [ArtifactBase] for the session of a call, sorted: the files a
 // session can have, written or not, and the outputs of its runs that were released.
 func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
-	names, elsewhere := slices.Clone(sharedArtifacts), call.Remote
+	names, shared := slices.Clone(sharedArtifacts), call.Remote
 	if ses, err := s.existing(ctx, call); err == nil && ses != nil {
-		elsewhere = ses.elsewhere(call)
+		shared = ses.sharedOnly(call)
 		ses.mu.Lock()
 		for _, files := range ses.released {
 			names = append(names, files...)
 		}
 		ses.mu.Unlock()
 	}
-	if !elsewhere {
+	if !shared {
 		names = append(names, localArtifacts...)
 	}
 	slices.Sort(names)
 	return names
 }
 
-// elsewhere reports whether a call gets the shared artifacts alone: what the operator allowed and to whom
-// is not for those who see a part of it either.
-func (s *Session) elsewhere(call Call) bool { return call.Remote || s.narrows(call) }
+// sharedOnly reports whether a call gets the shared artifacts only: a narrowed call must not learn what the
+// operator allowed to others either.
+func (s *Session) sharedOnly(call Call) bool { return call.Remote || s.narrows(call) }
 
-// existing returns the session a call belongs to, or nil when there is none yet. Calls that nothing
-// but their principal connects have none.
+// existing returns the session a call belongs to, or nil if there is none yet. Calls that only their
+// principal connects have none.
 func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
 	if !call.keyed() || call.Handle != "" {
 		return s.Open(ctx, call)
@@ -144,15 +144,15 @@ func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
 	return s.opened(ctx, call), nil
 }
 
-// artifactName is what the URI of an artifact says.
+// artifactName is the URI of an artifact, parsed.
 type artifactName struct {
 	file   string // of the session's directory
 	offset int64  // in bytes, to read from
 	handle string // of the activation; empty when there is none
 }
 
-// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both behind [ArtifactBase]. What a URI
-// says twice it does not say: another reader could take the other one.
+// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [ArtifactBase]. A duplicate
+// key is refused: another reader could take the other one.
 func parseArtifact(uri string) (name artifactName, ok bool) {
 	rest, ok := strings.CutPrefix(uri, ArtifactBase)
 	file, query, asks := strings.Cut(rest, "?")
@@ -183,7 +183,7 @@ func parseArtifact(uri string) (name artifactName, ok bool) {
 	return name, true
 }
 
-// from is the URI of the part of an artifact that starts at offset.
+// from returns the URI of the part of an artifact that starts at offset.
 func (n artifactName) from(offset int64) string {
 	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, n.file, offset)
 	if n.handle != "" {
@@ -192,7 +192,7 @@ func (n artifactName) from(offset int64) string {
 	return uri
 }
 
-// shows reports whether the session shows a file of that name, should there be one.
+// shows reports whether the session shows a file of that name if there is one.
 func (s *Session) shows(name string, remote bool) bool {
 	if slices.Contains(sharedArtifacts, name) || !remote && slices.Contains(localArtifacts, name) {
 		return true
@@ -202,8 +202,8 @@ func (s *Session) shows(name string, remote bool) bool {
 	return slices.Contains(s.released[outputOf(name)], name)
 }
 
-// release notes the files of a run whose output the caller may see, and reports whether it may. A runtime's
-// own labels are not looked into, so what has some stays withheld.
+// release notes the files of a run whose output the caller may see, and reports whether it may. Labels of a
+// runtime are not interpreted, so labelled output stays withheld.
 func (s *Session) release(r *run, answer *RunResult, labelled bool) bool {
 	if answer.Stdout.Withheld != "" || answer.Stderr.Withheld != "" || labelled {
 		return false
@@ -223,7 +223,7 @@ func (s *Session) release(r *run, answer *RunResult, labelled bool) bool {
 	return true
 }
 
-// outputOf is the id of the output a file belongs to, as it stands in file names.
+// outputOf returns the id of the output a file belongs to, as in file names.
 func outputOf(name string) string {
 	base, _ := strings.CutPrefix(name, provenance.OutputsDir+"/")
 	return base[:max(strings.LastIndexByte(base, '.'), 0)]
@@ -269,7 +269,7 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	}
 }
 
-// bounded reads at most so many bytes; that there are more is errLarge.
+// bounded reads up to a number of bytes; a longer input is errLarge.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -287,8 +287,8 @@ func noArtifact(name artifactName, err error) *Error {
 	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+clip(name.file)))
 }
 
-// window takes an artifact in pieces and keeps of it what one read returns, so that what is read costs
-// the memory of a part, however long the whole is.
+// window takes an artifact in pieces and keeps what one read returns, so that a read costs the memory of a
+// part, however long the whole is.
 type window struct {
 	start int64 // the byte asked for
 	most  int64 // bytes of the part
@@ -309,7 +309,7 @@ func newWindow(start, most int64) *window {
 func (w *window) Write(p []byte) (int, error) {
 	w.sum.Write(p)
 	w.scan(p)
-	// The byte behind the part tells whether the part ends at a character.
+	// The byte after the part shows whether the part ends at a character.
 	low, high := max(w.from-w.size, 0), w.start+w.most+1-w.size
 	if low < int64(len(p)) && high > low {
 		w.kept = append(w.kept, p[low:min(high, int64(len(p)))]...)
@@ -318,7 +318,7 @@ func (w *window) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// scan notes whether all of it is UTF-8 without NUL.
+// scan notes whether the artifact is UTF-8 without NUL.
 func (w *window) scan(p []byte) {
 	if w.binary {
 		return
@@ -344,7 +344,7 @@ func (w *window) scan(p []byte) {
 	w.binary = w.binary || !utf8.Valid(p[:end])
 }
 
-// part returns what one read returns, once all was written; text is cut between characters.
+// part returns what one read returns, once everything was written; text is cut between characters.
 func (w *window) part(name artifactName) *Artifact {
 	a := &Artifact{Size: w.size, Digest: digest.NewDigest(digest.SHA256, w.sum),
 		MIMEType: "application/octet-stream"}
@@ -360,7 +360,7 @@ func (w *window) part(name artifactName) *Artifact {
 	if w.start >= w.size {
 		return a
 	}
-	// Of text, from the last byte before the part that begins a character.
+	// Text is cut at the last byte that begins a character.
 	cut := func(at int64) int64 {
 		for a.Text && at > w.from && at < w.size && !utf8.RuneStart(w.kept[at-w.from]) {
 			at--

@@ -17,8 +17,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// caches are what interpreters compiled of stored trees, so that the second run of a script loads its
-// modules compiled: python3 finds them beside the modules, in a stored tree that has all files of the
+// caches are what interpreters compiled from stored trees, so that the second run of a script loads its
+// modules compiled: python3 finds them next to the modules, in a stored tree that has all files of the
 // first and directories __pycache__; deno in a tree that is mounted where it keeps such files.
 //
 // A compiled module is code. That it is the code of the tree whose digest was checked rests on this:
@@ -26,18 +26,18 @@ import (
 //     by a program that compiles and runs nothing of the tree; so only the compiler itself, misled by a
 //     module, could write anything else, and that module could have said the same to every run;
 //   - it is kept in the store by its digest and checked like any tree before each run;
-//   - which digest belongs to which tree and interpreter this process knows only from what it made
-//     itself: nothing on disk says so, and nobody who writes there can;
-//   - it is mounted for that tree and that interpreter and for nothing else;
-//   - the interpreter compares the hash in it with the module that it stands for.
+//   - this process knows which digest belongs to which tree and interpreter only from what it made
+//     itself: no file records it, so nobody can forge it on disk;
+//   - it is mounted for that tree and that interpreter only;
+//   - the interpreter compares the hash in it with the module it was compiled from.
 //
-// What it costs: python3 scripts that list their directory find __pycache__ there from the second run
-// on; and who may run a skill can tell from the time that someone else has.
+// The cost: from the second run on, python3 scripts that list their directory find __pycache__ there, and
+// whoever may run a skill can infer from the time a run takes that somebody else has.
 //
-// A cache is made after a run, when another slot stays free, one at a time, and given up when a run comes
-// for which there is no slot: it is then made after a later one. Making it when a tree is staged would cost
-// the start of a server one sandbox for each allowlisted skill, run or not. If it fails or takes too long
-// there is none for the life of the process; no run is refused for want of it.
+// A cache is made after a run, if another slot stays free, one at a time, and given up when a run needs the
+// slot: it is then made after a later run. Making it when a tree is staged would cost the start of a server
+// one sandbox for each allowlisted skill, run or not. If it fails or takes too long there is none for the
+// life of the process; no run is refused because a cache is missing.
 type caches struct {
 	ctx  context.Context // ended by close
 	stop context.CancelFunc
@@ -49,7 +49,7 @@ type caches struct {
 	closed bool
 }
 
-// cacheKey is what a cache is for.
+// cacheKey names what a cache was made from.
 type cacheKey struct {
 	tree        digest.Digest
 	interpreter string // digest and version
@@ -72,7 +72,7 @@ func newCaches() *caches {
 	return &caches{ctx: ctx, stop: stop, known: make(map[cacheKey]digest.Digest)}
 }
 
-// close ends what is being made and waits until nothing of it is left.
+// close gives up the cache that is being made and waits until that is over.
 func (c *caches) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -100,7 +100,7 @@ func (c *caches) begin(key cacheKey) bool {
 	return true
 }
 
-// end notes what was made for a key; nothing if it was given up.
+// end records what was made for a key; nothing if it was given up.
 func (c *caches) end(key cacheKey, tree digest.Digest, givenUp bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,14 +121,14 @@ func (c *caches) drop(key cacheKey) {
 	delete(c.known, key)
 }
 
-// cacheUse is what a run has to do with the cache of its interpreter.
+// cacheUse is the cache that a run may use.
 type cacheUse struct {
 	key  cacheKey
 	used digest.Digest // of the tree with the cache that the run got; empty without
 }
 
-// mountCache puts the cache of its interpreter into the command of a run that starts from a file of its
-// tree. Without one the command stays as it is.
+// mountCache puts the cache of the interpreter, if there is one, into the command of a run that starts from
+// a file of its tree.
 func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	info := r.script.file.Script
 	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" {
@@ -175,7 +175,7 @@ func (c *command) mount(cache *store.Tree, runtime script.Runtime) {
 	c.Tree = handle
 }
 
-// makeCache has the cache of a run that has ended made in the background, for the runs to come.
+// makeCache makes the cache for a run that has ended, in the background, for later runs.
 func (s *Session) makeCache(r *run, result *sandbox.Result) {
 	c := r.cmd.cache
 	if c == nil || c.used != "" || result.Outcome != sandbox.Exited || !s.caches.begin(c.key) {
@@ -192,7 +192,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 	go func() {
 		made, err := s.compile(ctx, *f.file.Script, interpreter, tree, f.path)
 		givenUp := ctx.Err() != nil
-		// The slot first: only one spare slot is held at a time.
+		// The slot is released before the next cache may begin: only one spare slot is held at a time.
 		slot.Release()
 		stop()
 		s.caches.end(c.key, made, givenUp)
@@ -206,7 +206,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 // compile runs the interpreter's compiler over a tree in the sandbox and stores what it left. It returns
 // the digest of the stored tree, empty if there is nothing to compile.
 //
-// Errors: any; there is then no cache.
+// Errors: those of the store, the runner and the compiler; there is then no cache.
 func (s *Sessions) compile(
 	ctx context.Context, info script.Info, interpreter *sandbox.Interpreter, tree *store.Tree, path string,
 ) (made digest.Digest, err error) {
@@ -230,7 +230,7 @@ func (s *Sessions) compile(
 	if err != nil {
 		return "", err
 	}
-	// It was checked before the run that has just ended.
+	// The tree was checked before the run that has just ended; it may have been damaged since.
 	if tree, err = s.cfg.Trees.Tree(ctx, tree.Digest); err != nil {
 		return "", err
 	}

@@ -28,8 +28,8 @@ import (
 type command struct {
 	sandbox.Cmd
 
-	// As records have them, without secrets. The paths are those of the sandbox, on the host too: those
-	// of this machine are nobody's but the operator's.
+	// What records show, without secrets. Paths are sandbox paths, on the host too: only the operator may
+	// know the paths of this machine.
 	target     policy.Target
 	runtime    string
 	argv, args []string
@@ -43,7 +43,7 @@ type command struct {
 	named   bool             // the workspace is one the client named, open for this run
 }
 
-// redactor returns the redactor of what the run brings back, as far as the run came.
+// redactor returns the redactor for what the run brings back: of its command, once there is one.
 func (r *run) redactor() *redact.Redactor {
 	if r.cmd != nil {
 		return r.cmd.secrets
@@ -51,7 +51,7 @@ func (r *run) redactor() *redact.Redactor {
 	return r.secrets
 }
 
-// close releases what the command holds open. It can be called for one that was made in part.
+// close releases what the command holds open. The command may be incomplete.
 func (c *command) close() {
 	if c.Tree != nil {
 		c.Tree.Close()
@@ -68,7 +68,7 @@ func (c *command) close() {
 }
 
 // command turns the script of a run into a command: runtime, interpreter, variables and secrets, then what
-// its target asks for.
+// the target of the run needs.
 //
 // Errors: *Error.
 func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
@@ -110,7 +110,8 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	return c, nil
 }
 
-// environ returns the variables that every script has: dir is where its skill is, file where it is itself.
+// environ returns the variables that every script has: dir is the directory of its skill, file is its own
+// path.
 func (s *Session) environ(skill *skills.Skill, dir, file, home string, target policy.Target) []string {
 	return []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8",
@@ -148,7 +149,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		if err != nil {
 			return Internal(err)
 		}
-		// Of the script itself, without the permissions that the entry adds.
+		// info has the permissions that the entry adds; the question is about the script itself.
 		if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
 			return runtimeNotOnStdin.because(nil, "{problem}", problem)
 		}
@@ -205,8 +206,8 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	if err != nil {
 		return Internal(err)
 	}
-	// Whoever has the endpoint of the browser drives it. It is also looked for as the address alone,
-	// which the endpoint's other schemes have in common.
+	// Whoever has the endpoint of the browser can drive it. The address is redacted too, since it is the
+	// same in the endpoint's other schemes.
 	secrets = maps.Clone(secrets)
 	if secrets == nil {
 		secrets = map[string]string{}
@@ -233,8 +234,8 @@ func sameDir(handle *os.File, dir string) error {
 	return err
 }
 
-// hostCwd returns where the runner starts a command on the host: in the workspace, or without one in the
-// command's own home. A working directory can be written as in the sandbox.
+// hostCwd returns where the runner starts a command on the host: in the workspace, or without a workspace
+// in the command's own home. cwd may be a sandbox path.
 //
 // Errors: *Error.
 func hostCwd(cwd string, c *command) (string, error) {
@@ -253,8 +254,8 @@ func hostCwd(cwd string, c *command) (string, error) {
 	return cwd, nil
 }
 
-// shownCwd returns the working directory of a command as records have it; none is the one of a command
-// without a workspace.
+// shownCwd returns the working directory of a command for records; none is the working directory without a
+// workspace.
 func shownCwd(cwd string, mode sandbox.WorkspaceMode, none string) string {
 	switch {
 	case cwd != "":
@@ -265,7 +266,7 @@ func shownCwd(cwd string, mode sandbox.WorkspaceMode, none string) string {
 	return none
 }
 
-// defaultTimeout is what a call gets that names none, and whose entry names none.
+// defaultTimeout applies if neither the call nor its entry names a timeout.
 const defaultTimeout = time.Minute
 
 // timeout returns how long a run may take: requested, or if 0 the entry's limit, or a minute; never above
@@ -289,7 +290,7 @@ func (s *Session) limits(timeout time.Duration, entry policy.Entry) sandbox.Limi
 	return limits
 }
 
-// clientNames reports whether the workspace of a call is the one its client names.
+// clientNames reports whether the workspace of a call is the directory its client names.
 func (s *Session) clientNames(call Call) bool {
 	return s.cfg.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
 }
@@ -306,7 +307,7 @@ func rank(mode sandbox.WorkspaceMode) int {
 	return max(slices.Index(modes, mode), 0)
 }
 
-// narrower returns the narrower of what is granted to all scripts and what an entry says.
+// narrower returns the narrower of two modes: granted to all scripts, and named by an entry.
 func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.WorkspaceMode {
 	mode := sandbox.WorkspaceMode(entry.Workspace)
 	if mode == "" || rank(mode) >= rank(granted) {
@@ -315,7 +316,7 @@ func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.Workspa
 	return mode
 }
 
-// grantWorkspace gives a command what it is to see at /workspace.
+// grantWorkspace sets what a command sees at /workspace.
 //
 // Errors: *Error.
 func (s *Session) grantWorkspace(r *run, c *command) error {
@@ -363,7 +364,7 @@ func (s *Session) runner(ctx context.Context, r *run) (sandbox.Runner, error) {
 	return hostRunner{s, r.script.index.TreeDigest}, nil
 }
 
-// hostRunner runs a command on the host, from a tree that it checks again: what else runs on the host can
+// hostRunner runs a command on the host, from a tree that it checks again: other processes of the host can
 // write to the store at any time.
 type hostRunner struct {
 	session *Session
@@ -386,8 +387,8 @@ func (h hostRunner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result,
 	return h.session.cfg.Host.Run(ctx, cmd)
 }
 
-// removeHome removes the home of a run on the host, also what the script made unreadable. What is left
-// costs space only.
+// removeHome removes the home of a run on the host, including what the script made unreadable. A failure
+// costs only space.
 func removeHome(home string) {
 	root, err := os.OpenRoot(home)
 	if err != nil {

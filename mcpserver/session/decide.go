@@ -42,8 +42,8 @@ func (s *Session) excludes(r *request, name string, err error) *policy.Denial {
 	return r.denial(skillExcluded, clip(name), "", "{name}", quote(name), "{nearest}", nearest)
 }
 
-// PermitRequest asks whether facts of the catalogue may be shown that are no file's content, such
-// as a list.
+// PermitRequest asks whether facts of the catalogue other than the content of files may be shown, such as
+// a list.
 type PermitRequest struct {
 	Call  Call
 	Skill *skills.Skill // optional: the one skill it is about
@@ -89,16 +89,15 @@ func (s *Session) Runnable(sk *skills.Skill, in RunRequest) *policy.Denial {
 // calls come from clients.
 const maxNarrowed = 64
 
-// narrowed holds the part of a snapshot that each narrowing leaves. It is safe for concurrent use.
+// narrowed caches the part of a snapshot that each narrowing leaves. It is safe for concurrent use.
 type narrowed struct {
 	mu     sync.Mutex
 	of     *skills.Snapshot // what the parts are of
 	byName map[string]*skills.Snapshot
 }
 
-// Visible returns what of the current snapshot a principal may see, narrowed further by profiles
-// that a call or its session names. It is the same pointer for the same answer, as long as the
-// snapshot is current.
+// Visible returns the part of the current snapshot that a principal may see, narrowed further by profiles
+// that a call or its session names. As long as the snapshot is current, equal parts are the same pointer.
 func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skills.Snapshot {
 	snapshot := s.cfg.Registry.Snapshot()
 	paths, all := s.cfg.Policy.Visible(principal, profiles)
@@ -118,7 +117,7 @@ func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skil
 	return n.byName[key]
 }
 
-// visible is what a call of the session may see.
+// visible returns what a call of the session may see.
 func (s *Session) visible(call Call) *skills.Snapshot {
 	return s.Visible(call.Principal, s.profile, call.Profile)
 }

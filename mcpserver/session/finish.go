@@ -42,7 +42,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		Stdout: stream(&o.Stdout), Stderr: stream(&o.Stderr), Out: o.out, OutSkips: o.OutSkips,
 		Skipped: quotedNames(o.Skipped), Writes: o.Writes,
 	}
-	// The record tells of the whole streams, the answer of what is shown of them.
+	// The record describes the whole streams, the answer only what is shown of them.
 	x := r.extension(o, answer)
 	if r.grant.Release == policy.ReleaseOpaque {
 		answer.Stdout.withhold(r.output + ":stdout")
@@ -99,8 +99,8 @@ type pendingRecord struct {
 	keep  func(ctx context.Context) error // of output that could not be kept; nil if it was
 }
 
-// pend holds back a record that could not be written for err, which it returns. Until it is written,
-// nothing runs.
+// pend keeps a record that could not be written because of err, and returns the error for the caller.
+// Until the record is written, nothing runs.
 func (s *Session) pend(err error, p pendingRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Session) pend(err error, p pendingRecord) error {
 	return outcomeUnrecorded.because(err)
 }
 
-// flushPending writes the records that could not be written before, also those of a session that ends.
+// flushPending writes the records that could not be written before.
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) flushPending(ctx context.Context) error {
@@ -132,7 +132,7 @@ func (s *Session) flushPending(ctx context.Context) error {
 				return recordError(err)
 			}
 		}
-		// What the store filled in for an attempt that failed is not this one's.
+		// The store fills these in, and has done so for the attempt that failed.
 		p.event.Seq, p.event.Time, p.event.Prev, p.event.Hash = 0, time.Time{}, "", ""
 		if err := s.write(ctx, p.event); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (s *Session) flushPending(ctx context.Context) error {
 	return nil
 }
 
-// keep writes the streams and the files left in /out into the session's records, and notes the latter.
+// keep writes the streams and the files left in /out into the session's records, and sets o.out.
 func (s *Session) keep(ctx context.Context, output string, o *outcome) (files []provenance.File, err error) {
 	o.out = nil
 	put := func(name string, data []byte) {
@@ -201,7 +201,7 @@ func (s *Session) keepStreams(ctx context.Context, x *cfharness.RunExtension, an
 	return nil
 }
 
-// quotedNames makes names of any bytes text that can be shown.
+// quotedNames returns names, which may be any bytes, as text that can be shown.
 func quotedNames(names []string) []string {
 	var list []string
 	for _, name := range names {
@@ -237,7 +237,7 @@ func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
 	}
 	x.Network, x.Unlisted = strings.Join(r.grant.Entry.Network, " "), r.cmd.proxy.Unlisted()
 	for _, c := range r.cmd.proxy.Connections() {
-		// What a script asks for is its own words, in which a secret may be.
+		// The script chose the name of the host, which may hold a secret.
 		row := cfharness.Connection{
 			Host: r.cmd.secrets.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
 			Refused: string(c.Refused), Ended: string(c.Ended),
@@ -258,8 +258,8 @@ func summary(s *Stream, recounted bool) cfharness.StreamSummary {
 // maxWrites is how many changes to a workspace a record lists.
 const maxWrites = 500
 
-// listed are the changes that a record has room for, in their order. When there are too many, what was
-// refused comes before what was applied, as in the answer.
+// listed returns the changes that a record has room for, in their order. If there are too many, refused
+// changes are preferred to applied ones, as in the answer.
 func listed(writes []sandbox.Write) []sandbox.Write {
 	if len(writes) <= maxWrites {
 		return writes
@@ -344,16 +344,16 @@ func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
 	return e
 }
 
-// stream is what a run printed, as text.
+// stream returns what a run printed, as text.
 func stream(s *sandbox.Stream) Stream {
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
 		Digest: digest.Digest(s.SHA256)}
 }
 
-// text replaces what is not UTF-8, so that the bytes survive JSON as something readable.
+// text replaces what is not UTF-8, so that the rest stays readable in JSON.
 func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
-// withhold puts an opaque handle in the place of the stream.
+// withhold replaces the stream by an opaque handle.
 func (s *Stream) withhold(id string) { s.Head, s.Tail, s.Withheld = "", "", id }
 
 // describe fills the reference's fields for a stream: the released text and nothing more.
@@ -374,15 +374,14 @@ const (
 	tailShare = 12_000
 )
 
-// cutStreams leaves of both streams what is shown of them: each keeps at least a quarter of the
-// room when it needs it.
+// cutStreams cuts both streams to what is shown: each gets at least a quarter of the room if it needs it.
 func cutStreams(stdout, stderr *Stream) {
 	head, tail := shares(len(stderr.Head)+len(stderr.Tail), len(stdout.Head)+len(stdout.Tail))
 	stdout.cut(head, tail)
 	stderr.cut(headShare-head, tailShare-tail)
 }
 
-// shares is the room of stdout; stderr has the rest.
+// shares returns the room of stdout; stderr has the rest.
 func shares(stderr, stdout int) (head, tail int) {
 	const all = headShare + tailShare
 	var part float64

@@ -9,9 +9,9 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// invocation returns the context of a command that was given to the sandbox: sizes and digests of what is
-// recorded as its inputs, so no more than the record of the run can be learned from it. It is nil for
-// attempts that did not come so far and for runs elsewhere.
+// invocation returns the context of a command that was given to the sandbox: sizes and digests of what the
+// record of the run holds, so it reveals no more than that. It is nil for attempts that did not get so far
+// and for runs on the host.
 func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	if r.cmd == nil || r.cmd.Argv == nil || r.cmd.target == policy.TargetHost {
 		return nil
@@ -48,8 +48,8 @@ func (s *Session) invocationManifest() cfharness.InvocationManifest {
 		PromptSlotPresent: new(m.PromptSlot != nil)}
 }
 
-// inputLabels are the labels the caller gave, and the influence of the words behind the call on every
-// input that it determines.
+// inputLabels returns the labels the caller gave, with the influence of the words behind the call on every
+// input that the call determines.
 func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 	labels := &cfharness.InputLabels{Version: 1}
 	has := func(input any) bool { return input != "cwd" || r.in.Cwd != "" }

@@ -46,7 +46,7 @@ type ReadResult struct {
 	shown     digest.Digest // of Data, when that is not the whole file
 }
 
-// read is one call of ReadResource or ReadURI, as far as it came.
+// read is one call of ReadResource or ReadURI and what its stages returned.
 type read struct {
 	*request
 	in    ReadRequest
@@ -62,7 +62,7 @@ func (s *Session) newRead(in ReadRequest) *read {
 
 // ReadResource reads a file by skill and path: look up, check the path, decide, read, record,
 // answer. A file that changed since the session loaded the skill is returned, marked, with both
-// digests. Reading needs no activation and is none.
+// digests. Reading needs no activation and does not activate the skill.
 //
 // Errors: *Denied, *Error.
 func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult, error) {
@@ -77,6 +77,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 		return nil, s.notRead(ctx, r, s.lookupError(in.Call, err))
 	}
 	if a := s.activated(sk.Path); a != nil {
+		// Drift is measured against what the model was shown, not against a later scan.
 		sk = a.skill
 	}
 	path, err := skills.CleanPath(in.Path)
@@ -123,12 +124,12 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 	return s.show(ctx, r, r.file.Data)
 }
 
-// maxKeptWhole is the size in bytes up to which a file is kept whole when a part of it is shown, so
-// that its other parts cost nothing more.
+// maxKeptWhole is the size in bytes up to which a file is kept whole if a part of it is shown: its other
+// parts then cost nothing more.
 const maxKeptWhole = 1 << 20
 
-// show keeps what is shown of a file, the whole or of a large file the part, whose own digest is then
-// recorded, and records the read.
+// show keeps what is shown, the whole file or a part of a large one, and records the read. The record of a
+// part has the part's own digest.
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult, error) {
@@ -202,7 +203,7 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 	return out, nil
 }
 
-// slice cuts the data to what is shown from an offset, at a line or a character. The record says the same.
+// slice cuts the data to what is shown from an offset, at a line or a character.
 func (r *ReadResult) slice(offset, most int64, chars int) {
 	r.Offset = offset
 	if !r.Text {
@@ -283,7 +284,7 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 	return e
 }
 
-// notRead records why a file was not read, and returns what its caller is answered.
+// notRead records why a file was not read, and returns the error for the caller.
 func (s *Session) notRead(ctx context.Context, r *read, err error) error {
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		return s.deny(ctx, r.request, denial)

@@ -25,8 +25,7 @@ const (
 	// newest first: as many as are open at once.
 	maxEarlier = maxRemoteEach
 
-	// scanEvery is how often the records are looked through again: handles that nobody gave out must
-	// cost little.
+	// scanEvery is the shortest time between two scans of the records: guessed handles must cost little.
 	scanEvery = 2 * time.Second
 
 	// maxChanged bounds the sessions that are noted until the next handle is looked for.
@@ -46,7 +45,7 @@ type earlierSession struct {
 	open        bool      // the record was, or could be, continued after it was read
 }
 
-// strictness returns the strictest mode the session was in, also in calls whose record is still to come.
+// strictness returns the strictest mode the session was in, also by calls that are not recorded yet.
 func (p *earlierSession) strictness() policy.Mode {
 	if p.live == nil {
 		return p.mode
@@ -80,7 +79,7 @@ type change struct {
 	mode policy.Mode
 }
 
-// note has the record of a session that ends, or has ended, read before the next handle is looked for.
+// note makes the next search read the record of a session that ends, or has ended.
 func (e *earlierSessions) note(ses *Session, over bool) {
 	c := change{live: ses, mode: ses.strictest()}
 	if over {
@@ -98,9 +97,8 @@ func (e *earlierSessions) note(ses *Session, over bool) {
 	e.changed[ses.id] = c
 }
 
-// find looks for an earlier session in what the records say now: those of other processes are looked
-// through again when that was not done for scanEvery. What was read while its session was open does not
-// count.
+// find looks for an earlier session in the records as they are now: the records of other processes are
+// scanned again after scanEvery, and what was read while its session was open is read again.
 func (e *earlierSessions) find(
 	ctx context.Context, s *Sessions, lookup func(*earlierSessions) *earlierSession,
 ) *earlierSession {
@@ -131,15 +129,14 @@ func (e *earlierSessions) find(
 	if p == nil {
 		return nil
 	}
-	// The caller does not hold the lock.
+	// A copy: the caller does not hold the lock.
 	found := *p
 	return &found
 }
 
-// scan reads the records of sessions that ended since it last did so, and no longer ago than a handle
-// lives.
+// scan reads the records of sessions that were written since the last scan, or within the life of a handle.
 func (e *earlierSessions) scan(ctx context.Context, s *Sessions, now time.Time) {
-	// Times of files are less exact than those of clocks.
+	// The times of files are less exact than clocks.
 	since := e.scanned.Add(-scanEvery)
 	if e.scanned.IsZero() {
 		since = now.Add(-HandleLife)
@@ -165,8 +162,8 @@ func (e *earlierSessions) scan(ctx context.Context, s *Sessions, now time.Time) 
 	}
 }
 
-// read adds a session whose handles are good, so that what shows one of them finds it, and reports whether
-// it could be read.
+// read adds a session by its handles that are still good and by its client, and reports whether it could be
+// read.
 func (e *earlierSessions) read(
 	ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time,
 ) bool {
@@ -208,8 +205,8 @@ func clientKey(principal, profile, clientSession string) sessionKey {
 	return keyOf(call, "client", clientSession)
 }
 
-// latestOf returns the one to restore of two sessions that the same thing finds: the later, or what was
-// read later of one. It is as strict as the other was.
+// latestOf returns which of two sessions with the same handle or client to restore: the later, or of one
+// session what was read later. Both become as strict as the stricter.
 func latestOf(before, p *earlierSession) *earlierSession {
 	if before == nil || before == p {
 		return p
@@ -246,10 +243,10 @@ func sumOf(row cfharness.Activation, now time.Time) (sum handleSum, ok bool) {
 	return handleSum(raw), err == nil
 }
 
-// restoreHandle gives a session back what was active under the handle of a call whose session has
-// ended, and returns it; nil if there was no such handle of the principal's. What is active under a
-// handle is so only for those who show it, and narrowed as it was, so a session that other calls share,
-// or that is narrowed otherwise, is replaced by one that the handle finds.
+// restoreHandle restores in a session what was active under the handle of a call, if the session that gave
+// it out has ended and belonged to the call's principal, and returns the session; nil if there is none. A
+// session that other calls share, or that is narrowed otherwise, is replaced by one that only the handle
+// finds: who does not show the handle must gain nothing from it.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *Session {
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
 	p := s.earlier.find(ctx, s, func(e *earlierSessions) *earlierSession { return e.byHandle[sum] })
@@ -270,9 +267,9 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *
 	return ses
 }
 
-// resumeClient gives a session back, before its first call is served, what was active when the client's
-// own session of that name was last served. A child session inherits nothing, from another one of its
-// parent's either.
+// resumeClient restores in a session, before its first call is served, what was active when the client's own
+// session of that id was last served. A child session inherits nothing, neither from its parent nor from
+// another child of it.
 func (s *Session) resumeClient(ctx context.Context, call Call) {
 	s.first.Do(func() {
 		if call.ClientSession == "" || call.Parent != "" {
@@ -287,8 +284,8 @@ func (s *Session) resumeClient(ctx context.Context, call Call) {
 	})
 }
 
-// restore makes active again what was active in an earlier session and has not expired, as far as the
-// files are the same. It is recorded as that of this session, whose parent is the other one.
+// restore makes active again what was active in an earlier session and has not expired, if the files are
+// the same. It is recorded in this session, whose parent is the other one.
 func (s *Session) restore(ctx context.Context, p *earlierSession) {
 	ctx = context.WithoutCancel(ctx)
 	s.closing.RLock()
@@ -299,6 +296,7 @@ func (s *Session) restore(ctx context.Context, p *earlierSession) {
 		return
 	}
 	s.restored[p.id] = true
+	// The mode first: nothing that is restored may be used in a more permissive one.
 	s.raise(p.strictness())
 	if !s.began && s.parent == "" {
 		s.parent = p.id
@@ -359,7 +357,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 
 // served returns the skill of a recorded activation as it is now, nil if it is gone, and its index.
 //
-// Errors: that of reading the skill.
+// Errors: those of reading the skill.
 func (s *Session) served(
 	ctx context.Context, row cfharness.Activation,
 ) (*skills.Skill, *skills.Index, error) {

@@ -12,19 +12,19 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Denied is a refusal by policy that has been recorded. Object is what the client is shown.
+// Denied is a refusal by policy that has been recorded. Object is shown to the client.
 type Denied struct {
 	Object cfharness.ObservationDenied
 }
 
 func (d *Denied) Error() string { return d.Object.Detail }
 
-// append records e in the session, which it starts first, without the secrets that a call has brought
-// along. It is called before every answer.
+// append records e in the session, which it starts first, without the secrets that a call brought with it.
+// It is called before every answer.
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
-	// A client that leaves must not leave the record of what it was shown unwritten.
+	// A client that disconnects must not keep the record of what it was shown from being written.
 	ctx = context.WithoutCancel(ctx)
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -60,8 +60,8 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	return nil
 }
 
-// plain returns an error that was not recorded. While the record cannot be written every call says
-// so, whatever else is wrong with it.
+// plain returns an error that is not recorded. While the record cannot be written, every call is answered
+// with that instead.
 func (s *Session) plain(err *Error) *Error {
 	if s.broken.Load() {
 		return recordError(err)
@@ -105,7 +105,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	return &Denied{Object: object}
 }
 
-// decision is the row of policy-trace.json for one call.
+// decision returns the row of policy-trace.json for one call.
 func (s *Session) decision(
 	r *request, at provenance.Timestamp, outcome, rule, detail string, x *cfharness.DecisionExtension,
 ) json.RawMessage {
@@ -123,7 +123,7 @@ func (s *Session) decision(
 	return encode(row)
 }
 
-// granted is the trace row of an allowed or warned call.
+// granted returns the row of policy-trace.json for an allowed or warned call.
 func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
 	var x *cfharness.DecisionExtension
 	if grant.Evidence != "" || grant.WouldBe != "" {
@@ -132,7 +132,7 @@ func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
 	return s.decision(r, provenance.Stamp(s.cfg.Now()), string(grant.Decision), grant.RuleID, "", x)
 }
 
-// warn records what enforcement would have refused.
+// warn records what enforcement would have refused, if there is something.
 func (s *Session) warn(ctx context.Context, r *request, skill, path string, grant policy.Grant) error {
 	if grant.Warning == "" {
 		return nil
@@ -190,7 +190,7 @@ func (r *request) promptSlot() json.RawMessage {
 	return r.call.Slot.Raw
 }
 
-// encode marshals a record; its types hold nothing that cannot be.
+// encode marshals a record, whose types always marshal.
 func encode(v any) json.RawMessage {
 	raw, err := provenance.Encode(v)
 	if err != nil {
@@ -218,11 +218,10 @@ func (r *Recorder) note(s *Session, e *provenance.Event) {
 	r.events = append(r.events, e)
 }
 
-// Records returns what was collected as a caller may see it; a remote one has sandbox paths in place
-// of host paths, and nobody the digests of output that was withheld. It is nil when the call left
-// nothing.
+// Records returns what was collected as a caller may see it: with sandbox paths in place of host paths for
+// a remote caller, and without the digests of output that was withheld. It is nil if nothing was recorded.
 //
-// Errors: that of a row which is none.
+// Errors: those of a row that cannot be read.
 func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

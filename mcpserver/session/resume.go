@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// The codes of what differs when a session is resumed.
+// The codes of differences that are found when a session is resumed.
 const (
 	driftSkillMissing = "resume-skill-missing"
 	driftRootMissing  = "resume-root-unavailable"
@@ -26,7 +26,7 @@ const (
 	driftResource     = "resume-resource-drift"
 )
 
-// Drift is a skill that a session had loaded and that is not the same any more.
+// Drift is a skill that has changed since a session loaded it.
 type Drift struct {
 	Code      string // "resume-…"
 	Skill     string // path
@@ -41,7 +41,7 @@ func (d Drift) String() string {
 	return d.Code + ": " + d.Skill + ": " + d.File
 }
 
-// DriftedError is why a session was not resumed.
+// DriftedError means that a session was not resumed because skills have changed.
 type DriftedError struct{ Drifts []Drift }
 
 func (e *DriftedError) Error() string {
@@ -53,13 +53,12 @@ func (e *DriftedError) Error() string {
 		strings.Join(texts, "; "))
 }
 
-// errNotLocal is a session that another principal than this process's user had.
+// errNotLocal means that the session belongs to another principal than the user of this process.
 var errNotLocal = errors.New("the session belongs to another principal")
 
-// Resume continues a recorded session as that of the process. It is called after Start and before
+// Resume continues a recorded session as the session of the process. It is called after Start and before
 // the first call. What the session loaded is active again, its numbering continues, and its mode holds
-// unless the configured one is stricter. Approvals are not carried over, and the allowlist is never
-// that of the record.
+// unless the configured one is stricter. Neither approvals nor the allowlist are taken from the record.
 //
 // Skills that differ from what was loaded are recorded, and the session is not resumed; with reload
 // they are activated anew, and their instructions are sent again. Skills to preload that the session
@@ -125,8 +124,8 @@ func (s *Sessions) Resume(
 	return nil
 }
 
-// resumeActivations makes active again what the session had loaded and is the same, records what is
-// not, and with reload activates that as it is now.
+// resumeActivations makes active again what the session had loaded and has not changed, records what has,
+// and with reload activates that as it is now.
 func (s *Session) resumeActivations(
 	ctx context.Context, was *cfharness.Recollection, reload bool,
 ) ([]Drift, error) {
@@ -183,7 +182,8 @@ func (s *Session) reload(
 	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
 }
 
-// drift says what of a skill differs from what the session loaded: the most telling file of it.
+// drift returns how a skill differs from what the session loaded, by its most important file: SKILL.md,
+// then a script, then any file.
 func (s *Session) drift(
 	ctx context.Context, row cfharness.Activation, sk *skills.Skill, index *skills.Index,
 ) Drift {
@@ -220,8 +220,8 @@ func (s *Session) drift(
 	return d
 }
 
-// registered returns the resources of a skill by path, as the session's registry has them. A session that
-// ended at once has none: that the skill differs is then all that can be said.
+// registered returns the resources of a skill by path, from the session's registry. A session that ended at
+// once has no registry: only the whole tree can then be compared.
 func (s *Session) registered(ctx context.Context, skill string) map[string]cfharness.RegistryResource {
 	resources := map[string]cfharness.RegistryResource{}
 	file, err := s.cfg.Records.Artifact(ctx, s.id, provenance.RegistryFile)

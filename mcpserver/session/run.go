@@ -63,7 +63,7 @@ type RunResult struct {
 	Output         cfharness.RunOutput
 }
 
-// run is one call of RunScript, as far as it came. RunScript alone fills it: every stage returns its value.
+// run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it.
 type run struct {
 	*request
 	in      RunRequest
@@ -98,6 +98,7 @@ type authorization struct {
 //
 // Errors: *Denied, *Question, *Error. A script that started is a result whatever became of it.
 func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
+	// The end of the session must not be recorded before the outcome of this run.
 	defer s.hold()()
 	r, err := s.requested(ctx, in) // recorded, or nothing runs
 	if err != nil {
@@ -139,13 +140,13 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, s.notRun(ctx, r, err)
 	}
-	// Others need not wait until what it printed is recorded.
+	// Other runs need not wait until the output of this one is recorded.
 	slot.Release()
 	return s.finish(ctx, r, result)
 }
 
-// requested returns the run that a call asks for, once the request is recorded. While the outcome of an
-// earlier run is not, nothing runs.
+// requested returns the run that a call asks for, once the request is recorded. As long as the outcome of
+// an earlier run could not be recorded, nothing runs.
 //
 // Errors: *Error.
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
@@ -167,13 +168,13 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: clip(in.Skill), Path: clip(in.Path),
 		Detail: "requested", Row: r.row()}
 	if s.clientNames(in.Call) {
-		// No other record says which directory the client named.
+		// This is the only record of the directory that the client named.
 		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
 	}
 	return r, s.append(ctx, e)
 }
 
-// row names the request in the events that tell of it.
+// row returns the row of the events that belong to the request.
 func (r *run) row() json.RawMessage {
 	return encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})
 }
@@ -196,7 +197,8 @@ func (s *Session) scriptOf(r *run) (*scriptFile, error) {
 	return s.loaded(sk, path), nil
 }
 
-// loaded returns a file of a skill as the session loaded the skill, whatever is on disk now.
+// loaded returns a file of a skill as the session loaded the skill: the policy decides about those bytes,
+// not about what is on disk now.
 func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
 	a := s.activated(sk.Path)
 	if a == nil {
@@ -205,7 +207,7 @@ func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
 	return &scriptFile{skill: a.skill, path: path, index: a.index, file: a.index.Resource(path)}
 }
 
-// runFacts returns what the policy is asked with about a run.
+// runFacts returns the facts of a run for the policy.
 func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	facts := policy.Request{
 		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease,
@@ -225,8 +227,8 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	return facts
 }
 
-// authorize asks the policy about a run of a script and, where that is all that is missing, the user. An
-// approval that the run has already been given counts for the files that it was given for.
+// authorize asks the policy about a run of a script and, if only an approval is missing, the user. An
+// approval that the run already has counts for the files that it was given for.
 //
 // Errors: *policy.Denial, *Question, *Error.
 func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
@@ -252,13 +254,14 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	if err != nil {
 		return authorization{}, err
 	}
+	// The grant depends on the approval: the policy is asked again with it.
 	facts.Approved = policy.ApprovalOfCall
 	grant, err = s.decide(r.request, f.skill, facts)
 	return authorization{grant, f.approval()}, err
 }
 
-// check makes sure that the path is an indexed script. It is asked after the policy, so that nobody who
-// may not run a script learns which there are.
+// check makes sure that the path is an indexed script. It comes after the policy: a caller that may not run
+// a script does not learn which scripts exist.
 //
 // Errors: *Error.
 func (f *scriptFile) check() error {
@@ -296,8 +299,8 @@ func (s *Session) slot(ctx context.Context, r *run) (*slots.Slot, error) {
 // errWaitEnded means that the call was canceled, or its server ended, before its turn came.
 var errWaitEnded = errors.New("the run was canceled while it waited")
 
-// canceledWaiting records a run that was canceled before its turn came. It names the command that would
-// have run: nothing of it was checked or given to anything.
+// canceledWaiting records a run that was canceled before its turn came. The record names the command that
+// would have run, although nothing of it was checked or started.
 func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, error) {
 	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
 		return nil, err
@@ -322,7 +325,8 @@ func canceled(backend string, limits sandbox.Limits) *sandbox.Result {
 	return &sandbox.Result{Outcome: sandbox.Canceled, Backend: backend, Limits: limits}
 }
 
-// authorizeAgain does once more what was done before a run waited: it is this decision that is recorded.
+// authorizeAgain repeats, for a run that waited, the checks from before: this is the decision that is
+// recorded.
 //
 // Errors: *policy.Denial, *Question, *Error.
 func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
@@ -344,19 +348,19 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 		return err
 	}
 	if f.approval() != before {
-		// The session has loaded other files of the skill: not those that the call was about.
+		// The session has loaded other files of the skill than those that the call was about.
 		return r.denial(treeDiffers, f.skill.Path, f.path, "{file}", "")
 	}
 	return nil
 }
 
-// openTree opens the stored tree of the activated digest. It refuses when the files on disk have
-// changed since: what was approved is then not what its author has there. What cannot be compared is
-// refused as what differs is, unless the server only lacks the means to look.
+// openTree opens the stored tree of the activated digest. It refuses if the files on disk have changed
+// since: what was approved is then not what the skill's author published. Files that cannot be compared are
+// refused like files that differ, unless the server has only run out of file descriptors.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
-	// A call that was cancelled must not look like one whose files had changed.
+	// A call that is canceled must not be recorded as one whose files had changed.
 	ctx = context.WithoutCancel(ctx)
 	f := r.script
 	err := f.skill.Verify(ctx)
@@ -365,7 +369,7 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 		if stored == nil {
 			return tree, nil
 		}
-		// Not stored, or damaged in the store: both are mended from the skill, whose bytes Stage
+		// The tree is missing or damaged in the store: Stage stores it again from the skill, whose bytes it
 		// checks against their digests.
 		if tree, err = f.skill.Stage(ctx, s.cfg.Trees); err == nil {
 			return tree, nil
@@ -401,21 +405,21 @@ func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) 
 	return nil, sandboxError(err)
 }
 
-// notRun records why a run did not start, and returns what its caller is answered.
+// notRun records why a run did not start, and returns the error for the caller.
 func (s *Session) notRun(ctx context.Context, r *run, err error) error {
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		return s.deny(ctx, r.request, denial)
 	}
 	failure, ok := errors.AsType[*Error](err)
 	if !ok || failure.Code == CodeProvenanceUnavailable {
-		// A question to the user is recorded as that; what cannot be recorded is not.
+		// A question has a record of its own, and a record that cannot be written would fail again.
 		return err
 	}
 	failure.Message = r.redactor().Text(failure.Message)
 	output := s.runOutput(r)
 	output.Status = cfharness.StatusError
 	output.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
-	// The target stands in records of errors only where the reference has it.
+	// The reference has the target only in the records of this error.
 	if failure.Code != CodeCwdDenied {
 		output.ExecutionTarget = ""
 	}

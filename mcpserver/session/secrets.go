@@ -19,7 +19,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// maxVariable is the most bytes of a variable's value; the kernel takes no longer string.
+// maxVariable is the most bytes of a variable's value; the kernel refuses longer strings.
 const maxVariable = 120 << 10
 
 var errNoSecrets = errors.New("the server has no secrets")
@@ -33,9 +33,9 @@ type knownSecrets struct {
 	redactor *redact.Redactor
 }
 
-// CheckEntries refuses allowlist entries that no run could satisfy as they are meant, and warns of
-// those whose variables and secrets are missing now. It looks at the configuration alone and is meant
-// for the start of a server; what has become wrong since refuses to run.
+// CheckEntries refuses allowlist entries that no run could satisfy, and warns of entries whose variables and
+// secrets are missing now. It looks only at the configuration and is meant for the start of a server; a run
+// checks again.
 //
 // Errors: one that names the entry, for a host that is none and for a secret that is too short or too
 // long to be found in output.
@@ -115,9 +115,9 @@ func checkValue(value string) error {
 }
 
 // redaction returns the redactor of all secrets that any entry declares, as they are now, and their
-// values: a script can come upon what was meant for another one, and a model can pass on what it was
-// shown elsewhere. One that cannot be had at the moment is the one it was last. Those that never could
-// be had, or that cannot be found, are not among them; no script gets those.
+// values: a script can find what was meant for another one, and a model can pass on what it was shown
+// elsewhere. A secret that cannot be read at the moment keeps its last value. Secrets that never could be
+// read, or that the redactor cannot find, are left out; no script gets them.
 func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 	values, gone := map[string]string{}, map[string]bool{}
 	for _, entry := range s.cfg.Policy.Entries() {
@@ -157,7 +157,7 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 //
 // Errors: redact.ErrSize.
 func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error) {
-	// They may be others than a moment ago.
+	// The secrets may have changed since the run was requested.
 	_, known := s.redaction()
 	all := maps.Clone(known)
 	if all == nil {
@@ -167,22 +167,22 @@ func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error
 	return redact.New(all)
 }
 
-// firstWords is an error up to its cause, which may hold a path.
+// firstWords returns the text of an error without its cause, which may hold a path.
 func firstWords(err error) string {
 	text, _, _ := strings.Cut(err.Error(), ": ")
 	return text
 }
 
-// Secrets returns a redactor of the declared secrets as they are at the moment. It takes them out of
-// what a call brought with it before it is repeated in an answer, a record or a log line: the names,
-// paths, arguments and ids that a client or a model chose. The contents of skills' files are no such
-// text and are shown as they are.
+// Secrets returns a redactor of the declared secrets as they are at the moment; nil if there are none. It is
+// for what a call brings with it, before that is repeated in an answer, a record or a log line: names,
+// paths, arguments and ids that a client or a model chose. The contents of skills' files are shown as they
+// are.
 func (s *Sessions) Secrets() *redact.Redactor {
 	r, _ := s.redaction()
 	return r
 }
 
-// Logger returns a logger that passes on to l what is logged without the secrets in it.
+// Logger returns a logger that passes on to l what is logged, without the declared secrets.
 func (s *Sessions) Logger(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return nil
@@ -190,8 +190,8 @@ func (s *Sessions) Logger(l *slog.Logger) *slog.Logger {
 	return slog.New(redact.NewHandler(l.Handler(), s.Secrets))
 }
 
-// redactEvent takes the secrets out of all that an event repeats of a call. What it names by digest and by
-// session stays exact, since it is compared.
+// redactEvent takes the secrets out of everything in an event that a call chose. Digests and the id of the
+// session stay exact, since they are compared.
 func redactEvent(r *redact.Redactor, e *provenance.Event) {
 	if r == nil {
 		return
@@ -202,10 +202,10 @@ func redactEvent(r *redact.Redactor, e *provenance.Event) {
 	e.Row, e.Decision, e.Invocation = r.JSON(e.Row), r.JSON(e.Decision), r.JSON(e.Invocation)
 }
 
-// redactResult takes the secrets out of everything a run has brought back, before any of it is kept. What
-// is left of the streams is counted and hashed anew when the run was given secrets, or showed some,
-// since a digest of what a script printed would confirm a guess; anew says so. withheld are the files
-// of /out that cannot be shown: those that are no text and hold a secret.
+// redactResult takes the secrets out of everything a run brought back, before any of it is kept. The
+// streams are counted and hashed again if the run was given secrets or printed some, since a digest of what
+// it printed would confirm a guess; anew reports that. withheld are the files of /out that cannot be shown:
+// binary files that hold a secret.
 func redactResult(r *redact.Redactor, res *sandbox.Result, given bool) (withheld []int, anew bool) {
 	if r == nil {
 		return nil, false
@@ -218,7 +218,7 @@ func redactResult(r *redact.Redactor, res *sandbox.Result, given bool) (withheld
 		w := &res.Writes[i]
 		w.Path, w.Refused = r.Text(w.Path), r.Text(w.Refused)
 		if anew {
-			// What was written may be the secret.
+			// The digest of what was written would confirm a guess too.
 			w.Digest = ""
 		}
 	}

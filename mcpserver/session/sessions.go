@@ -17,7 +17,7 @@ import (
 
 const (
 	// maxRemote is how many sessions of remote clients are open at a time, maxRemoteEach how many
-	// of one principal. The one that was unused longest makes room.
+	// of one principal. If there are more, the one that was unused longest is ended.
 	maxRemote     = 1024
 	maxRemoteEach = 256
 
@@ -30,9 +30,9 @@ var (
 	errEnded   = errors.New("the session has ended")
 )
 
-// sessionKey is how a call without a handle finds its session: a hash of principal, profile, parent,
-// kind of key and key, so that what a client chose can neither be long nor name another principal's
-// session. A call that narrows itself shares no session with one that does not.
+// sessionKey finds the session of a call without a handle: a hash of principal, profile, parent, kind of key
+// and key, so that a client's choice can neither be long nor name another principal's session. A call that
+// narrows itself shares no session with a call that does not.
 type sessionKey [sha256.Size]byte
 
 func keyOf(call Call, kind, id string) sessionKey {
@@ -127,7 +127,8 @@ func (s *Sessions) countIn(ctx context.Context, ses *Session) {
 	s.leaveAfter(ctx, ses)
 }
 
-// ownKey is the kind of key a call without a handle has, and the key; both are empty when it has none.
+// ownKey returns the kind of key that a call without a handle has, and the key; both are empty if there is
+// none.
 func (c *Call) ownKey() (kind, id string) {
 	switch {
 	case c.ClientSession != "":
@@ -138,8 +139,8 @@ func (c *Call) ownKey() (kind, id string) {
 	return "", ""
 }
 
-// opened returns the open session that a call without a handle belongs to, or nil. Like one that was
-// opened it stays open until ctx ends.
+// opened returns the open session that a call without a handle belongs to, or nil. The session stays open at
+// least until ctx ends.
 func (s *Sessions) opened(ctx context.Context, call Call) *Session {
 	kind, id := call.ownKey()
 	if kind == "" {
@@ -167,7 +168,7 @@ func (s *Sessions) childOf(ctx context.Context, call Call) *Session {
 
 // byHandle returns the principal's session that gave out the call's handle, or nil.
 func (s *Sessions) byHandle(call Call) *Session {
-	// Once for all sessions: what a client shows as a handle can be long.
+	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
 	for _, ses := range s.keyed.byKey {
 		if ses.principal.Name == call.Principal.Name && ses.ownsSum(sum) {
@@ -177,7 +178,7 @@ func (s *Sessions) byHandle(call Call) *Session {
 	return nil
 }
 
-// remoteLimit is the most remote sessions that are open at once.
+// remoteLimit returns how many remote sessions may be open at once.
 func (s *Sessions) remoteLimit() int {
 	if s.cfg.MaxRemote > 0 {
 		return min(s.cfg.MaxRemote, maxRemote)
@@ -185,7 +186,7 @@ func (s *Sessions) remoteLimit() int {
 	return maxRemote
 }
 
-// remoteEach is the most of them that one principal has.
+// remoteEach returns how many of them one principal may have.
 func (s *Sessions) remoteEach() int { return min(maxRemoteEach, max(1, s.remoteLimit()/2)) }
 
 // addKeyed opens a session and makes room for it.
@@ -199,7 +200,8 @@ func (s *Sessions) addKeyed(call Call, key sessionKey) (*Session, error) {
 	case s.keyed.each[name] >= s.remoteEach():
 		whose = func(ses *Session) bool { return ses.principal.Name == name }
 	case len(s.keyed.byKey) >= s.remoteLimit():
-		// Who has most makes room, so that nobody can end the sessions of others by opening many.
+		// The principal with the most sessions loses one, so that nobody can end the sessions of others by
+		// opening many.
 		most := name
 		for other, n := range s.keyed.each {
 			if n > s.keyed.each[most] {
@@ -222,9 +224,8 @@ func (s *Sessions) addKeyed(call Call, key sessionKey) (*Session, error) {
 	return ses, nil
 }
 
-// parentOf returns the id of the session that a child session belongs to: the one the client names,
-// when it is open and of the same principal, else, on stdio, that of the process. It is for the record
-// alone.
+// parentOf returns the id of the session that a child session belongs to: the one the client names, if it is
+// open and of the same principal, else, on stdio, the session of the process. It is only recorded.
 func (s *Sessions) parentOf(call Call) string {
 	for _, ses := range s.keyed.byKey {
 		if ses.id == call.Parent && ses.principal.Name == call.Principal.Name {
@@ -264,8 +265,8 @@ func (s *Sessions) forget(ses *Session) {
 	}
 }
 
-// finish records the end of a session in the background. One whose end cannot be recorded is kept for
-// another try. Sessions.mu is held.
+// finish records the end of a session in the background. If that fails, the session is kept for another try.
+// Sessions.mu is held.
 func (s *Sessions) finish(ses *Session) {
 	s.earlier.note(ses, false)
 	s.ending.Go(func() {
@@ -307,8 +308,8 @@ func (s *Sessions) leaveAfter(ctx context.Context, ses *Session) {
 	})
 }
 
-// maxShared is after how many decisions the session that calls share gives way to the next, so that no
-// record grows without bound.
+// maxShared is the number of decisions after which the session that calls share is replaced by another, so
+// that no record grows without bound.
 const maxShared = 20_000
 
 func (s *Sessions) leave(ses *Session) {
@@ -336,8 +337,8 @@ func (s *Sessions) retire(ses *Session) {
 	}
 }
 
-// EndProtocolSession ends the session of a protocol session that is over. It does not wait for the
-// record of that.
+// EndProtocolSession ends the session of a protocol session that is over. It does not wait until that is
+// recorded.
 func (s *Sessions) EndProtocolSession(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +349,8 @@ func (s *Sessions) EndProtocolSession(id string) {
 	}
 }
 
-// EndIdle ends the sessions of remote clients that have not been used for an hour and whose handle,
-// if they have given one out, is no longer good. It tries again what end could not be recorded.
+// EndIdle ends the sessions of remote clients that have not been used for an hour and whose handles, if they
+// gave any out, have expired. It tries again to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -374,7 +375,7 @@ func (s *Session) hasHandle() bool {
 	return false
 }
 
-// endKeyed ends all sessions of remote clients and waits for the record of it.
+// endKeyed ends all sessions of remote clients and waits until that is recorded.
 func (s *Sessions) endKeyed() {
 	s.mu.Lock()
 	s.finishAgain()
@@ -385,19 +386,19 @@ func (s *Sessions) endKeyed() {
 	s.ending.Wait()
 }
 
-// hold keeps the end of the session from being recorded before the outcome of a run is. The returned
-// function must be called.
+// hold keeps the end of the session from being recorded before the outcome of a run. The returned function
+// must be called.
 func (s *Session) hold() (release func()) {
 	s.runs.RLock()
 	return s.runs.RUnlock
 }
 
-// end records the end of the session, once and when it began, and waits for what is still being recorded.
-// It can be called again when that was not possible; nothing else is recorded then.
+// end records the end of the session, once and only if it began, and waits for what is still being recorded.
+// It can be called again if that failed; nothing else is recorded any more.
 func (s *Session) end(ctx context.Context) error {
 	s.runs.Lock()
 	defer s.runs.Unlock()
-	// What a call records after the end would open the record again, for good.
+	// A record after the end would open the session again, and nothing would end it.
 	s.closing.Lock()
 	s.ended.Store(true)
 	s.closing.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// snapshotCache is what the snapshots of all sessions of a server have in common.
+// snapshotCache holds what the snapshots of all sessions of a server have in common.
 type snapshotCache struct {
 	once     sync.Once
 	source   *snapshot.Source
@@ -28,7 +28,7 @@ type snapshotCache struct {
 	capabilities []byte        // nil until they are known; guarded by probing
 }
 
-// describe returns what snapshots of the server have in common; it is made once, after Start.
+// describe returns what the snapshots of the server have in common, made once, after Start.
 func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 	c := &s.snapshots
 	c.once.Do(func() {
@@ -47,8 +47,8 @@ func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 	return c
 }
 
-// putSnapshots writes the policy snapshot, and the run manifest when there is one, before the event
-// that names them. It completes what that event says of the session.
+// putSnapshots writes the policy snapshot, and the run manifest if there is one, before the event that names
+// them. It completes info for that event.
 func (s *Session) putSnapshots(
 	ctx context.Context, mode policy.Mode, info *provenance.SessionInfo,
 ) (files []provenance.File, err error) {
@@ -74,7 +74,7 @@ func (s *Session) putSnapshots(
 	return files, nil
 }
 
-// capabilitiesNote is whether a session's capabilities.json is recorded.
+// capabilitiesNote says whether a session's capabilities.json is recorded.
 type capabilitiesNote struct {
 	at   time.Time     // when the session was opened
 	turn chan struct{} // holds one token: whoever has it may write
@@ -116,7 +116,7 @@ func (s *Session) recordCapabilities(ctx context.Context) error {
 	return err
 }
 
-// backgroundCapabilities is recordCapabilities beside the calls of a session.
+// backgroundCapabilities is recordCapabilities while the session serves calls.
 func (s *Session) backgroundCapabilities(ctx context.Context) {
 	if err := s.recordCapabilities(ctx); err != nil && ctx.Err() == nil {
 		s.cfg.Logger.ErrorContext(ctx, "capabilities not recorded", slog.String("session", s.id),
@@ -124,22 +124,22 @@ func (s *Session) backgroundCapabilities(ctx context.Context) {
 	}
 }
 
-// capabilitiesPatience is how long the record of a run waits for capabilities.json: a program of the
-// host that does not answer must not hold up what scripts print.
+// capabilitiesPatience is how long the record of a run waits for capabilities.json: a program of the host
+// that does not answer must not delay the output of scripts.
 const capabilitiesPatience = 2 * time.Second
 
-// awaitCapabilities has capabilities.json recorded before the first run is.
+// awaitCapabilities records capabilities.json before the first run is recorded.
 func (s *Session) awaitCapabilities(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, capabilitiesPatience)
 	defer stop()
-	// A failure is logged by the attempt beside the calls, and meets the record of the run itself.
+	// The attempt in the background logs a failure, and the record of the run would fail too.
 	_ = s.recordCapabilities(ctx)
 }
 
-// encodedCapabilities returns capabilities.json, which is the same for all sessions of a server. Its
-// time is that of the first of them.
+// encodedCapabilities returns capabilities.json, which is the same for all sessions of a server, with the
+// time of the first session.
 //
-// Errors: those of ctx, which also ends the wait for another session that is looking.
+// Errors: those of ctx, which also ends the wait for another session that is probing.
 func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byte, error) {
 	c := &s.snapshots
 	select {
@@ -159,8 +159,8 @@ func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byt
 	return c.capabilities, nil
 }
 
-// recordRegistry writes skill-registry.json, which waits for the digest of every file, and the
-// event that names it. It holds what the session may see: its client can read it.
+// recordRegistry writes skill-registry.json, which needs the digest of every file, and the event that names
+// it. Its content is limited to what the session may see, since the client can read it.
 func (s *Session) recordRegistry(ctx context.Context) {
 	data, err := s.registry.encoded(ctx, s.Visible(s.principal, s.profile))
 	if err != nil {
@@ -214,8 +214,8 @@ func (c *registryCache) encoded(ctx context.Context, visible *skills.Snapshot) (
 	return data, nil
 }
 
-// drop forgets a large registry. 10,000 skills leave 150 MiB of garbage that the server, idle, would
-// hold on to for minutes.
+// drop forgets a large registry. 10,000 skills leave 150 MiB of garbage, which an idle server would keep for
+// minutes.
 func (c *registryCache) drop(of *skills.Snapshot) {
 	c.mu.Lock()
 	dropped := c.of == of
@@ -228,7 +228,7 @@ func (c *registryCache) drop(of *skills.Snapshot) {
 	}
 }
 
-// pretty lays out JSON as files of a session have it.
+// pretty formats JSON as in the files of a session.
 func pretty(raw json.RawMessage) []byte {
 	data, err := provenance.EncodePretty(raw)
 	if err != nil {

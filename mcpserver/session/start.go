@@ -51,7 +51,7 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 	return nil
 }
 
-// pin notes the tree an entry approves and stores it, so that what runs later are these bytes.
+// pin notes the tree an entry approves and stores it: these are the bytes that run later.
 func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry) error {
 	index, err := sk.Index(ctx)
 	if err != nil {
@@ -69,12 +69,12 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 	return err
 }
 
-// Preloaded are the skills every session starts with, in the order given. It must not be called before
+// Preloaded returns the skills every session starts with, in the order given. It must not be called before
 // Start has returned.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
 // start writes the first events of the session, each once: that it started, under which policy, and what
-// was preloaded. What could not be written is by the next call. The snapshots of the registry and of the
+// was preloaded. If writing fails, the next call tries again. The snapshots of the registry and of the
 // machine follow as soon as they are known.
 func (s *Session) start(ctx context.Context) error {
 	s.sequence.Lock()
@@ -125,10 +125,10 @@ func (s *Session) begin(ctx context.Context) error {
 		Row: encode(info), Files: files})
 }
 
-// recordInBackground has the snapshots of the registry and of the machine recorded while the session
-// serves calls, since they take their time.
+// recordInBackground records the snapshots of the registry and of the machine while the session serves
+// calls: hashing and probing take long.
 func (s *Session) recordInBackground() {
-	// Not of a call: what its context holds would stay in memory as long as the session.
+	// Not the context of a call, whose values would stay in memory as long as the session.
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.awaited = stop, map[string]chan struct{}{}
 	for name, record := range map[string]func(context.Context){
@@ -143,8 +143,8 @@ func (s *Session) recordInBackground() {
 	}
 }
 
-// preloadSkill activates a skill the operator named; its instructions have not been sent yet. One that
-// cannot be read, as it may have changed since the server started, is recorded as that and is not active.
+// preloadSkill activates a skill the operator named; its instructions have not been sent yet. A skill that
+// cannot be read, since it may have changed after the server started, is recorded as a failed load.
 func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	fresh, index, err := s.current(ctx, sk)

@@ -36,15 +36,15 @@ var (
 	ErrClosed  = errors.New("the queue is closed")
 )
 
-// Queue hands out slots. Of the principals that wait the one that holds the
-// fewest slots is next, among equals the one that last had one, or came, longest ago; its runs are served
-// in the order in which they came. Who waits alone may hold all slots. It is safe for concurrent use.
+// Queue hands out slots. Of the principals that wait, the one with the fewest slots is next, among equals the
+// one that came, was granted or released a slot longest ago; its runs are served in the order in which they
+// came. A principal that waits alone may hold all slots. A Queue is safe for concurrent use.
 type Queue struct {
 	most, mostEach int // that wait, in all and of one principal
 
 	mu      sync.Mutex
 	free    int
-	clock   uint64            // ticks when a principal comes, and when a slot is granted or released
+	clock   uint64            // a logical clock: ticks on each arrival, grant and release
 	shares  map[string]*share // of the principals that hold slots or wait
 	waiting []*Slot           // in the order in which they came
 	yield   func()            // ends what holds a spare slot; nil if nothing does
@@ -58,7 +58,7 @@ type share struct {
 	last          uint64 // when it came, was granted a slot, or released one
 }
 
-// Slot is held by one run, or waited for.
+// Slot is a slot that one run holds or waits for.
 type Slot struct {
 	*share
 	queue    *Queue
@@ -69,7 +69,7 @@ type Slot struct {
 	released bool
 }
 
-// New returns a queue of n slots, of Default if n is none, and of at most Max.
+// New returns a queue of n slots, at most Max; of Default if n is not positive.
 func New(n int) *Queue {
 	if n <= 0 {
 		n = Default()
@@ -79,10 +79,10 @@ func New(n int) *Queue {
 		shares: make(map[string]*share)}
 }
 
-// Acquire waits for a slot, which must be released. While it waits it calls report: at once, and when that
-// has changed after a while, with how many runs come before this one as things are.
+// Acquire waits for a slot, which must be released. While it waits it calls report with the number of runs
+// that come before this one, at once and later when the number has changed.
 //
-// Errors: that of ctx, ErrCrowded, ErrClosed.
+// Errors: those of ctx, ErrCrowded, ErrClosed.
 func (q *Queue) Acquire(ctx context.Context, principal string, report func(before int)) (*Slot, error) {
 	s, err := q.Join(principal)
 	if err != nil || !s.queued {
@@ -111,7 +111,7 @@ func (q *Queue) Acquire(ctx context.Context, principal string, report func(befor
 // Queued reports whether the slot had to be waited for.
 func (s *Slot) Queued() bool { return s.queued }
 
-// Granted reports whether the slot is held, or was.
+// Granted reports whether the slot was granted.
 func (s *Slot) Granted() bool {
 	select {
 	case <-s.settled:
@@ -121,14 +121,14 @@ func (s *Slot) Granted() bool {
 	}
 }
 
-// State is what a queue looks like at a moment.
+// State describes a queue at one moment.
 type State struct {
 	Free, Waiting  int
 	Most, MostEach int // that may wait, in all and of one principal
 	Principals     int // that hold slots or wait
 }
 
-// State returns what the queue looks like.
+// State describes the queue as it is now.
 func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,7 +136,7 @@ func (q *Queue) State() State {
 }
 
 // Spare takes a slot if another one stays free and nobody waits. It calls yield, with the queue locked,
-// when a run has to wait: the slot is then wanted back. One spare slot is held at a time.
+// when a run has to wait, which asks for the slot back. One spare slot is held at a time.
 func (q *Queue) Spare(principal string, yield func()) (*Slot, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -187,7 +187,8 @@ func (q *Queue) Join(principal string) (*Slot, error) {
 	return s, nil
 }
 
-// makeRoom sends the last run of the principal away of which most wait, if they stay no fewer than own's.
+// makeRoom refuses the last waiting run of the principal with the most waiting runs, if that principal still
+// has no fewer than own then.
 func (q *Queue) makeRoom(own *share) bool {
 	last := q.waiting[len(q.waiting)-1]
 	for _, s := range slices.Backward(q.waiting) {
@@ -198,8 +199,7 @@ func (q *Queue) makeRoom(own *share) bool {
 	return last.waiting > own.waiting+1 && q.leave(last, ErrCrowded)
 }
 
-// before returns how many runs would come before s if slots were released to nobody's share, or -1 if s
-// does not wait.
+// before returns how many runs come before s if no share changes in between, or -1 if s does not wait.
 func (q *Queue) before(s *Slot) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -248,7 +248,7 @@ func (q *Queue) leave(s *Slot, err error) bool {
 	return true
 }
 
-// Release gives a slot back, once, and on to who is next.
+// Release gives the slot to the next run. Only the first call has an effect.
 func (s *Slot) Release() {
 	q := s.queue
 	q.mu.Lock()
@@ -272,7 +272,7 @@ func (s *Slot) Release() {
 	}
 }
 
-// grant hands a free slot out. q.mu is held.
+// grant gives a free slot to s. q.mu is held.
 func (q *Queue) grant(s *Slot) {
 	q.free--
 	q.clock++
@@ -283,14 +283,14 @@ func (q *Queue) grant(s *Slot) {
 	}
 }
 
-// forget drops the share of a principal that has none any more.
+// forget drops the share of a principal that neither holds nor waits for a slot.
 func (q *Queue) forget(s *share) {
 	if s.held+s.waiting == 0 {
 		delete(q.shares, s.principal)
 	}
 }
 
-// Close ends the wait of all, and lets nobody wait any more.
+// Close ends all waits with ErrClosed, and refuses later ones.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -125,7 +125,7 @@ func (s *Source) probe(
 	return absent, nil
 }
 
-// neededRuntimes are those of the scripts that may run.
+// neededRuntimes returns the runtimes of the scripts that may run.
 func (s *Source) neededRuntimes(ctx context.Context) map[string]bool {
 	needed := map[string]bool{}
 	if !s.Policies.Offers(ToolRun) {

@@ -71,7 +71,7 @@ func (s *Source) PolicyOf(common *cfharness.PolicySnapshot, of Start) *cfharness
 	return &p
 }
 
-// parentTools are the tools and methods that a session may use.
+// parentTools returns the tools and methods that a session may use.
 func (s *Source) parentTools(of Start) cfharness.SnapshotTools {
 	tools := cfharness.SnapshotTools{Allowance: "restricted"}
 	for _, tool := range s.Policies.Config().Tools {
@@ -86,7 +86,7 @@ func (s *Source) parentTools(of Start) cfharness.SnapshotTools {
 	return tools
 }
 
-// subagents are the profiles that sessions may narrow themselves to.
+// subagents returns the profiles that sessions may narrow themselves to.
 func subagents(profiles []policy.Profile) (out cfharness.SnapshotSubagents) {
 	for _, p := range profiles {
 		out.AllowedProfiles = append(out.AllowedProfiles, p.Name)
@@ -105,7 +105,7 @@ func subagents(profiles []policy.Profile) (out cfharness.SnapshotSubagents) {
 	return out
 }
 
-// listOf is nil for a nil list.
+// listOf returns a list for a record; nil for a nil list.
 func listOf(list []string) *provenance.List[string] {
 	if list == nil {
 		return nil
@@ -113,7 +113,7 @@ func listOf(list []string) *provenance.List[string] {
 	return new(provenance.List[string](list))
 }
 
-// policyExtension is what the reference's snapshot has no place for.
+// policyExtension returns what the reference's snapshot has no place for.
 func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharness.PolicyExtension {
 	x := &cfharness.PolicyExtension{
 		OperatorProfile: cfg.Profile, Release: string(cfg.Release), AllowedTools: "enforce",
@@ -157,7 +157,7 @@ func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) cfhar
 	}
 }
 
-// rootsOf are the configured roots.
+// rootsOf returns the configured roots.
 func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.RegistryRoot]) {
 	for _, root := range snapshot.Roots {
 		roots = append(roots, cfharness.RegistryRoot{
@@ -167,8 +167,8 @@ func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.Registr
 	return roots
 }
 
-// trustDiagnostics are what a scan found that bears on trust: of the roots, such as a skill that lost
-// its place to another, and of the skills that are preloaded or may run.
+// trustDiagnostics returns the diagnostics of a scan that matter for trust: of the roots, such as a skill
+// that is shadowed by another, and of the skills that are preloaded or may run.
 func trustDiagnostics(
 	ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill,
 ) (out provenance.List[cfharness.TrustDiagnostic]) {
@@ -190,7 +190,7 @@ func trustDiagnostics(
 	return out
 }
 
-// stringify brings foreign JSON, known to be valid, into the form its digest is taken of.
+// stringify returns valid foreign JSON in the form that its digest is computed from.
 func stringify(raw json.RawMessage) json.RawMessage {
 	out, err := cfharness.Stringify(raw)
 	if err != nil {

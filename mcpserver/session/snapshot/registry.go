@@ -11,7 +11,7 @@ import (
 
 // Registry returns the skills of a snapshot in the reference's shape.
 //
-// Errors: that of ctx.
+// Errors: those of ctx.
 func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillRegistry, error) {
 	out := &cfharness.SkillRegistry{
 		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: SandboxSkills,
@@ -31,7 +31,7 @@ func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillR
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			// It is being changed, or cannot be read: its SKILL.md is recorded without the other files.
+			// The skill is being changed or cannot be read: only its SKILL.md is recorded.
 			index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning,
 				Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: "its files could not be indexed"}}}
 		}
@@ -44,9 +44,9 @@ func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillR
 	return out, nil
 }
 
-// maxFrontmatter bounds, in bytes, what the registry holds of one skill's frontmatter. Of a larger one
-// it has the name and the description, and the digest of SKILL.md stands for the rest: thousands of
-// skills with the 64 KiB that are allowed would make each session's registry a gigabyte.
+// maxFrontmatter bounds the frontmatter of one skill in the registry, in bytes. Of a larger one the registry
+// has the name, the description and the digest of SKILL.md: thousands of skills with the 64 KiB that are
+// allowed would make each session's registry a gigabyte.
 const maxFrontmatter = 16 << 10
 
 // frontmatterOf returns the frontmatter as the reference has it, and whole.
@@ -103,8 +103,8 @@ func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryRe
 	return out
 }
 
-// diagnosticsOf divides diagnostics into those of the reference's shape and those it has no place
-// for: infos, and lines.
+// diagnosticsOf divides diagnostics into those of the reference's shape and the rest: infos, and those with
+// lines.
 func diagnosticsOf(
 	all []skills.Diagnostic,
 ) (plain provenance.List[cfharness.RegistryDiagnostic], extended []cfharness.ExtendedDiagnostic) {

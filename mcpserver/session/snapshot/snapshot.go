@@ -16,7 +16,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Source is what a server is described from.
+// Source is the configuration that describes a server.
 type Source struct {
 	Registry        *skills.Registry
 	Policies        *policy.Policy
@@ -31,7 +31,7 @@ type Source struct {
 	Pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
 }
 
-// SandboxSkills is where records say skills are in the sandbox, the reference's name for it.
+// SandboxSkills is the directory of skills in the sandbox as the reference names it in records.
 const SandboxSkills = "/workspace/skills"
 
 // ToolRun is the tool that is offered only when the operator says so.
@@ -45,19 +45,17 @@ const (
 	ModeDefault  = "default"
 )
 
-// Facts are what the records say of a server beside its policy. The zero value says nothing.
+// Facts are what the records say about a server besides its policy. All fields are optional.
 type Facts struct {
 	ModeSource    string                 // of the configured mode; empty is ModeDefault
 	Manifest      *cfharness.RunManifest // nil when the server was started without one
 	ManifestPath  string                 // where it was read from, on this machine
 	Slot          json.RawMessage        // the operator's binding for the whole process; nil for none
 	WorkspacePath string                 // of the granted workspace, on this machine
-	// bytes of what models are shown that Records keeps of a session; 0 for none, or unknown
-	KeepsShown int64
-	// Command returns the path of a command of this machine, empty when there is none. Optional.
+	KeepsShown    int64                  // bytes of shown texts that Records keeps of a session; may be 0
+	// Command returns the path of a command of this machine, empty if there is none.
 	Command func(name string) string
-	// Enforces says, once there is a sandbox, how it enforces the limits of memory and of processes.
-	// Optional.
+	// Enforces returns, once there is a sandbox, how it enforces the limits of memory and of processes.
 	Enforces func() (memory, processes string)
 }
 
@@ -74,7 +72,7 @@ func SandboxPath(sk *skills.Skill, file string) string {
 	return path.Join(SandboxSkills, sk.Path, file)
 }
 
-// absenceBehavior is what a mode does when the sandbox does not label output.
+// absenceBehavior returns what a mode does if the sandbox does not label output.
 func absenceBehavior(mode policy.Mode) string {
 	switch mode {
 	case policy.Disabled:
@@ -87,7 +85,7 @@ func absenceBehavior(mode policy.Mode) string {
 	return "permissive-if-absent"
 }
 
-// substrateStatus says what is known of a sandbox that labels output.
+// substrateStatus returns what is known about a sandbox that labels output.
 func (s *Source) substrateStatus(mode policy.Mode) string {
 	switch {
 	case mode == policy.Disabled:
@@ -114,8 +112,8 @@ func manifestFacts(facts Facts) cfharness.SnapshotManifest {
 	}
 }
 
-// PublicSlot returns the operator's binding as rows have it, which clients elsewhere may see: without
-// what can name a place on this machine.
+// PublicSlot returns the operator's binding for rows, which remote clients may see: without anything that
+// can name a path of this machine.
 func PublicSlot(facts Facts) json.RawMessage {
 	if facts.Slot == nil {
 		return nil
@@ -157,7 +155,7 @@ func (s *Source) workspaceMount() cfharness.CapabilityMount {
 	return cfharness.CapabilityMount{}
 }
 
-// encode marshals a part of a snapshot; its types hold nothing that cannot be.
+// encode marshals a part of a snapshot, whose types always marshal.
 func encode(v any) json.RawMessage {
 	raw, err := provenance.Encode(v)
 	if err != nil {
