@@ -157,7 +157,7 @@ func TestRootGoneAndBack(t *testing.T) {
 			t.Error("the skill behind a link is gone with the root")
 		}
 		if !slices.ContainsFunc(s.Diagnostics, func(d skills.Diagnostic) bool {
-			return d.Code == skills.CodeUnreadableRoot && strings.Contains(d.Detail, "stay")
+			return d.Code == skills.CodeUnreadableRoot && strings.Contains(d.Detail, "as they were")
 		}) {
 			t.Errorf("nothing is said of the root: %v", s.Diagnostics)
 		}

@@ -14,7 +14,9 @@ package frontmatter
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -237,7 +239,7 @@ func isProse(block []byte) bool {
 func unclosed(data []byte) (size int, ok bool) {
 	for line := range bytes.Lines(data) {
 		text := strings.TrimRight(string(line[:min(len(line), 4*MaxDescription)]), "\r\n")
-		key := entryLine.MatchString(text)
+		key := entryLine().MatchString(text)
 		indented := strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t")
 		if ok = ok || key; size > MaxSize || !key && text != "" && !indented && !isEntry(text) {
 			break
@@ -284,6 +286,12 @@ func firstParagraph(body []byte) string {
 		}
 	}
 	return Clip(strings.Join(words, " "), MaxDescription)
+}
+
+// lazily returns an expression that is compiled when it is first used: most starts of the program need
+// none of them.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
 // Clip bounds foreign text to n characters, the last one an ellipsis if some are left out.

@@ -2,7 +2,6 @@ package frontmatter
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -16,10 +15,10 @@ const (
 )
 
 // entryLine matches a key at the start of a line, and what follows it.
-var entryLine = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
+var entryLine = lazily(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
 
 // blockHead matches the indicator of a block text.
-var blockHead = regexp.MustCompile(`^[>|][-+0-9]*$`)
+var blockHead = lazily(`^[>|][-+0-9]*$`)
 
 // textFields are the fields that can only be text, so whatever they have is read as text.
 var textFields = []string{"name", "description", "when_to_use", "license", "compatibility"}
@@ -69,7 +68,7 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			i++
 			continue
 		}
-		match := entryLine.FindStringSubmatch(lines[i])
+		match := entryLine().FindStringSubmatch(lines[i])
 		if match == nil || p.entries == maxEntries {
 			return nil, false
 		}
@@ -108,7 +107,7 @@ func continues(line string, loose bool) bool {
 	if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || strings.TrimSpace(line) == "" {
 		return true
 	}
-	return loose && !strings.ContainsRune("<&!{}?%\"'@:,", rune(line[0])) && !entryLine.MatchString(line)
+	return loose && !strings.ContainsRune("<&!{}?%\"'@:,", rune(line[0])) && !entryLine().MatchString(line)
 }
 
 // entry reads one key's value.
@@ -187,7 +186,7 @@ func rawText(e faulty, loose bool) (string, bool) {
 	if q := raw[0]; (q == '"' || q == '\'') && len(raw) > 1 && raw[len(raw)-1] == q {
 		raw = raw[1 : len(raw)-1]
 	}
-	if head, rest, ok := strings.Cut(raw, " "); ok && blockHead.MatchString(head) {
+	if head, rest, ok := strings.Cut(raw, " "); ok && blockHead().MatchString(head) {
 		raw = rest
 	}
 	return raw, true

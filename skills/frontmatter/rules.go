@@ -2,7 +2,6 @@ package frontmatter
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -128,7 +127,10 @@ func strip(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f })
 }
 
-var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-
-// Publishable reports whether a name is one that the skills extension accepts.
-func Publishable(name string) bool { return len(name) <= MaxName && publishedName.MatchString(name) }
+// Publishable reports whether a name is one that the skills extension accepts: lower-case letters and
+// digits with single hyphens between them.
+func Publishable(name string) bool {
+	odd := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	return len(name) <= MaxName && !strings.ContainsFunc(name, odd) &&
+		!slices.Contains(strings.Split(name, "-"), "")
+}

@@ -3,7 +3,6 @@ package frontmatter
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +33,7 @@ func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" }
 
 // afterEmptyLine matches an empty line and the blanks behind it: the reference passes over tabs there,
 // and nowhere else.
-var afterEmptyLine = regexp.MustCompile(`\n\n[ \t\n]*\t[ \t\n]*`)
+var afterEmptyLine = lazily(`\n\n[ \t\n]*\t[ \t\n]*`)
 
 // strictRoot returns the mapping a block is, with the lines of the block. Like the reference it takes
 // block style only: no flow collections, anchors, tags or duplicate keys.
@@ -48,9 +47,9 @@ func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 		}
 	}
 	root, read, failed := strictNodes(block)
-	if failed != nil && afterEmptyLine.MatchString(block) {
+	if failed != nil && afterEmptyLine().MatchString(block) {
 		spaces := func(blanks string) string { return strings.ReplaceAll(blanks, "\t", " ") }
-		passed := afterEmptyLine.ReplaceAllStringFunc(block, spaces)
+		passed := afterEmptyLine().ReplaceAllStringFunc(block, spaces)
 		if root, read, failed := strictNodes(passed); failed == nil {
 			return root, read, nil
 		}

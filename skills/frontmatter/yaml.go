@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -120,11 +119,11 @@ const (
 var (
 	markBreaks = strings.NewReplacer("\u0085", "\ufdd0", "\u2028", "\ufdd1", "\u2029", "\ufdd2")
 	unmark     = strings.NewReplacer("\ufdd0", "\u0085", "\ufdd1", "\u2028", "\ufdd2", "\u2029", markedTab, "\t")
-	textTab    = regexp.MustCompile(`(?m)^( *)\t`)
+	textTab    = lazily(`(?m)^( *)\t`)
 
 	// jsonEscapes matches a character beyond U+FFFF as JSON escapes it, half of one, a slash, and a
 	// backslash that is escaped, so that it starts none of them.
-	jsonEscapes = regexp.MustCompile(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}` +
+	jsonEscapes = lazily(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}` +
 		`|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 )
 
@@ -142,10 +141,10 @@ func readNodes(block string, surrogates func(string) string) (r reading, err *Er
 			return r, nil
 		}
 		switch {
-		case err.Reason == faultTab && mayMark && textTab.MatchString(block):
-			block, r.marked = textTab.ReplaceAllString(block, "$1"+markedTab), true
+		case err.Reason == faultTab && mayMark && textTab().MatchString(block):
+			block, r.marked = textTab().ReplaceAllString(block, "$1"+markedTab), true
 		case !r.escaped && (err.Reason == faultSurrogate || err.Reason == faultEscape):
-			block, r.escaped = jsonEscapes.ReplaceAllStringFunc(block, func(escape string) string {
+			block, r.escaped = jsonEscapes().ReplaceAllStringFunc(block, func(escape string) string {
 				switch escape {
 				case `\\`:
 					return escape
@@ -205,12 +204,12 @@ func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 }
 
 // yamlError matches what the library says: a line, unless it is the first, and the fault.
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+var yamlError = lazily(`^yaml: (?:line (\d+): )?(.*)`)
 
 // syntaxError returns an error of the library with its line. In errors of its parser the library counts
 // lines from 0, in errors of its scanner from 1.
 func syntaxError(err error) *Error {
-	match := yamlError.FindStringSubmatch(err.Error())
+	match := yamlError().FindStringSubmatch(err.Error())
 	if match == nil {
 		return &Error{Kind: Syntax, Line: 1, Reason: Clip(err.Error(), maxShown)}
 	}

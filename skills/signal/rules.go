@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"regexp"
 	"slices"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -47,8 +48,9 @@ var anchors = [...]struct {
 }
 
 // pairs finds the anchors, and the first two bytes of characters that may be invisible: each has a
-// bit in the tables of its first and second byte.
-var pairs = newPairTable()
+// bit in the tables of its first and second byte. Like all tables here it is made when it is first
+// used: most starts of the program search nothing.
+var pairs = sync.OnceValue(newPairTable)
 
 type pairTable struct{ first, second [256]uint32 }
 
@@ -220,6 +222,11 @@ func cells(row []byte) func(yield func([]byte) bool) {
 	}
 }
 
+// lazily returns an expression that is compiled when it is first used.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 // shells are the programs that run what they read.
 const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?bin/)?` +
 	`(?:(?:ba|z|da|k|a|fi)?sh\b|(?:python3?|node|perl|ruby|php)(?:\s+-)?(?:\s*$|["')` + "`" + `]|\s*[;&|]))`
@@ -227,7 +234,7 @@ const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?b
 // pipeToShell matches a command that downloads or decodes into a shell: by a pipe, by substitution,
 // by process substitution, and the same in PowerShell. A pipe needs an address before it: prose about
 // "curl | sh" is not a command.
-var pipeToShell = regexp.MustCompile(`(?i)` +
+var pipeToShell = lazily(`(?i)` +
 	`\b(?:curl|wget)\s[^|]*[/.$][^|]*\|(?:.*\|)?\s*` + shells +
 	`|\bbase64\s+(?:-d|--decode)\b.*\|\s*` + shells +
 	`|\b(?:(?:ba|z|da|k|a)?sh|eval|source|exec)\s+(?:-\S+\s+)*["']?(?:<\(|\$\(|` + "`" + `)\s*(?:curl|wget|base64\s+-)` +
@@ -239,7 +246,7 @@ var pipeToShell = regexp.MustCompile(`(?i)` +
 // an expression costs a thousand times what looking for the words does, and few lines have them.
 type injection struct {
 	words      [][]string // in lower case
-	expression *regexp.Regexp
+	expression func() *regexp.Regexp
 }
 
 // possible reports whether a line, in lower case, has the words of a match.
@@ -261,42 +268,42 @@ var injections = []injection{
 			{"ignore", "disregard", "forget"},
 			{"instruction", "prompt", "rules", "directions", "guidelines", "messages"},
 		},
-		regexp.MustCompile(`(?i)\b(?:ignore|disregard|forget)\s+` +
+		lazily(`(?i)\b(?:ignore|disregard|forget)\s+` +
 			`(?:(?:all|any|every|of|the|your|my|these|those)\s+){0,4}` +
 			`(?:previous|prior|above|earlier|preceding|foregoing|system)\s+(?:\w+\s+)?` +
 			`(?:instructions?|prompts?|rules|directions|guidelines|messages)\b`),
 	},
 	{ // "override your instructions", "bypass your safety guidelines"
 		[][]string{{"override", "bypass", "ignore", "disregard"}, {"your"}},
-		regexp.MustCompile(`(?i)\b(?:override|bypass|ignore|disregard)\s+(?:all\s+(?:of\s+)?)?your\s+(?:\w+\s+)?` +
+		lazily(`(?i)\b(?:override|bypass|ignore|disregard)\s+(?:all\s+(?:of\s+)?)?your\s+(?:\w+\s+)?` +
 			`(?:instructions|guidelines|safety|guardrails|system\s+prompt)\b`),
 	},
 	{ // "hide this from the user"
 		[][]string{{"hide", "conceal", "keep"}, {"from"}, {"user"}},
-		regexp.MustCompile(`(?i)\b(?:hide|conceal|keep)\s+(?:this|it|these|that)\s+(?:a\s+)?(?:secret\s+)?` +
+		lazily(`(?i)\b(?:hide|conceal|keep)\s+(?:this|it|these|that)\s+(?:a\s+)?(?:secret\s+)?` +
 			`from\s+the\s+user\b`),
 	},
 	{ // "do not tell the user about it"
 		[][]string{{"tell", "inform", "alert", "notify", "warn"}, {"user"}},
-		regexp.MustCompile(`(?i)\b(?:do\s+not|don'?t|never)\s+(?:tell|inform|alert|notify|warn)\s+the\s+user\s+` +
+		lazily(`(?i)\b(?:do\s+not|don'?t|never)\s+(?:tell|inform|alert|notify|warn)\s+the\s+user\s+` +
 			`(?:about|that\s+you|of)\b`),
 	},
 	{ // "without informing the user"
 		[][]string{{"without"}, {"user"}},
-		regexp.MustCompile(`(?i)\bwithout\s+(?:telling|informing|alerting|notifying)\s+the\s+user\b`),
+		lazily(`(?i)\bwithout\s+(?:telling|informing|alerting|notifying)\s+the\s+user\b`),
 	},
 	{ // "reveal your system prompt"
 		[][]string{{"system"}, {"prompt"}},
-		regexp.MustCompile(`(?i)\b(?:reveal|print|output|repeat|leak|show\s+me)\s+(?:your|the)\s+(?:\w+\s+)?` +
+		lazily(`(?i)\b(?:reveal|print|output|repeat|leak|show\s+me)\s+(?:your|the)\s+(?:\w+\s+)?` +
 			`system\s+prompt\b`),
 	},
 	{ // "you are now in developer mode"
 		[][]string{{"you"}, {"are"}, {"now"}},
-		regexp.MustCompile(`(?i)\byou\s+are\s+now\s+(?:in\s+)?` +
+		lazily(`(?i)\byou\s+are\s+now\s+(?:in\s+)?` +
 			`(?:dan\b|developer\s+mode|god\s+mode|unrestricted|jailbroken|an?\s+unrestricted)`),
 	},
 	{ // the marks of chat templates
 		[][]string{{"<|im_"}},
-		regexp.MustCompile(`(?i)<\|im_(?:start|end)\|>`),
+		lazily(`(?i)<\|im_(?:start|end)\|>`),
 	},
 }

@@ -46,6 +46,7 @@ type Signal struct {
 // difference. The zero value must be prepared by [Scanner.Begin].
 type Scanner struct {
 	markdown bool
+	pairs    *pairTable
 	left     int // bytes that may still be searched
 	closer   int // bytes of lines that may still be matched with expressions
 
@@ -67,6 +68,7 @@ func (s *Scanner) Begin(file string, limit int) {
 	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") || strings.HasSuffix(name, ".mdx")
 	*s = Scanner{
 		markdown: markdown,
+		pairs:    pairs(),
 		left:     min(limit, MaxFile),
 		closer:   maxCloser,
 		line:     1,
@@ -131,7 +133,7 @@ func (s *Scanner) search(line []byte) {
 	seen := group(0)
 	for i := 1; i < len(line); i++ {
 		// Nearly all pairs of bytes of nearly all texts end here: this is what the time goes into.
-		if hint := pairs.first[line[i-1]] & pairs.second[line[i]]; hint != 0 {
+		if hint := s.pairs.first[line[i-1]] & s.pairs.second[line[i]]; hint != 0 {
 			seen |= s.check(line, i-1, hint)
 		}
 	}
@@ -157,7 +159,7 @@ func (s *Scanner) spend(line []byte) bool {
 // check decides about what begins with the pair of bytes at line[at]. It returns the group of an
 // anchor that is left to expressions.
 func (s *Scanner) check(line []byte, at int, hint uint32) group {
-	switch found := pairs.match(line, at, hint); found {
+	switch found := s.pairs.match(line, at, hint); found {
 	case unseen:
 		atStart := s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))
 		if class := invisibleAt(line, at); class >= 0 && !atStart {
@@ -205,7 +207,7 @@ func (s *Scanner) searchCommand(line []byte) {
 
 // endCommand decides about the command that was collected.
 func (s *Scanner) endCommand() {
-	if s.spend(s.command.text) && pipeToShell.Match(s.command.text) {
+	if s.spend(s.command.text) && pipeToShell().Match(s.command.text) {
 		s.countAt(Pipe, s.command.line)
 	}
 	s.command.text = s.command.text[:0]
@@ -223,7 +225,7 @@ func (s *Scanner) hasPhrase(line []byte) bool {
 	// Where case does not matter, two other letters count as s and k.
 	folded := bytes.Contains(line, []byte("\u017f")) || bytes.Contains(line, []byte("\u212a"))
 	for i := range injections {
-		if (folded || injections[i].possible(s.lower)) && injections[i].expression.Match(line) {
+		if (folded || injections[i].possible(s.lower)) && injections[i].expression().Match(line) {
 			return true
 		}
 	}
