@@ -155,7 +155,7 @@ func (o *allowOptions) offer(ctx context.Context) (bool, error) {
 		return false, nil
 	case o.Offer:
 		return true, nil
-	case o.JSON || !report.IsTerminal(o.app.err) || !canType(o.app.in):
+	case o.JSON || !report.IsTerminal(o.app.err) || !report.IsTerminal(o.app.in):
 		return false, nil
 	}
 	if _, err := fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that none runs.\n", mcpserver.ToolRun); err != nil {

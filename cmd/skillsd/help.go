@@ -26,7 +26,7 @@ const manyFlags = 20
 // from dropping unused methods, which are a sixth of the program.
 func setHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", reflow(cmp.Or(cmd.Long, cmd.Short+".")), cmd.UsageString())
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", reflow(longText(cmd)), cmd.UsageString())
 	})
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		writeUsage(cmd.OutOrStderr(), cmd)
@@ -132,6 +132,9 @@ func writeItem(w io.Writer, name, text string) {
 	lines := strings.Join(report.Fold(text, helpWidth-column), "\n"+strings.Repeat(" ", column))
 	fmt.Fprintf(w, "  %-*s%s\n", column-2, name, lines)
 }
+
+// longText returns the description of a command.
+func longText(cmd *cobra.Command) string { return cmp.Or(cmd.Long, cmd.Short+".") }
 
 func usageLine(cmd *cobra.Command) string {
 	if !cmd.Runnable() || cmd.HasAvailableSubCommands() {

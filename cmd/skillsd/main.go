@@ -3,12 +3,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
@@ -30,4 +41,188 @@ func main() {
 	code := a.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// app is the process as commands see it.
+type app struct {
+	in  io.Reader
+	out io.Writer // results, and on stdio the protocol; nothing else
+	err io.Writer // everything else
+
+	config.Process
+}
+
+// main runs one command line and returns the exit code.
+func (a *app) main(ctx context.Context, args []string) int {
+	root := newRootCmd(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		// The reader of the results has seen enough, as in `skillsd list | head`.
+		return exitFailure
+	}
+	// Errors of cobra itself (unknown commands and flags, wrong arguments) are usage errors.
+	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
+	if !errors.As(err, &exit) && errors.Is(err, errRun) {
+		exit = &exitError{Code: exitFailure, Err: err}
+	}
+	if exit.Err != nil {
+		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err),
+			flagHint(cmd.CommandPath(), cmd.Flags(), exit.Flag))
+		text, suggestion := unknownCommand(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
+		for line := range strings.SplitSeq(text, "\n") {
+			a.say("error", line)
+		}
+		if suggestion != "" {
+			exit.Hint = suggestion + "; " + exit.Hint
+		}
+		for _, note := range a.Cfg.Notes(exit.Err.Error()) {
+			a.say("note", note)
+		}
+		if exit.Hint != "" {
+			a.say("hint", exit.Hint)
+		}
+	}
+	return exit.ExitCode()
+}
+
+// say prints a line of the command itself, which may quote names of others. A hint is not folded: it may be a
+// command to copy.
+func (a *app) say(kind, text string) {
+	line := "skillsd: " + kind + ": " + report.Printable(text)
+	if kind != "hint" {
+		line = a.foldedFor(a.err, line)
+	}
+	fmt.Fprintln(a.err, line)
+}
+
+// flagHint returns a hint to the help with the values of a flag: the help of the command that ran, or of
+// serve if the command takes the option from environment and file only.
+func flagHint(command string, flags *pflag.FlagSet, flag string) string {
+	switch {
+	case flag == "":
+		return ""
+	case flags.Lookup(flag) == nil:
+		command = "skillsd serve"
+	}
+	return "see `" + command + " --help`"
+}
+
+// unknownCommand separates cobra's suggestions, which are on lines of their own, from a message.
+func unknownCommand(text string) (message, suggestion string) {
+	message, names, ok := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !ok {
+		return text, ""
+	}
+	return message, "did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
+}
+
+// errRun marks errors of a command that ran. Others are errors of the command line.
+var errRun = errors.New("run")
+
+// runE adapts a command's run function. Its error is a failure, not a usage error, unless it chooses its
+// own exit code.
+func runE(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd.Context(), args)
+		if err == nil {
+			return nil
+		}
+		if _, ok := errors.AsType[*exitError](err); ok {
+			return err
+		}
+		return fmt.Errorf("%w: %w", errRun, err)
+	}
+}
+
+func newRootCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "skillsd",
+		Short: "Serve Agent Skills over MCP, guarded and recorded",
+		Long: "skillsd serves directories of Agent Skills to any MCP client. It loads skills on " +
+			"demand, serves every file as a resource, runs scripts only if they are allowlisted and only " +
+			"in a sandbox, and leaves a record of each session that can be verified.\n\n" +
+			"  skillsd install ./my-skills --all      skills of a directory, a zip or git\n" +
+			"  skillsd list                           what is served, and what is wrong\n" +
+			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
+			"  skillsd setup claude --write           connect Claude Code\n" +
+			"  skillsd doctor                         what is missing, and what to do\n" +
+			"  skillsd session show                   what a model was shown and ran\n\n" +
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see " +
+			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands " +
+			"and names.",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.loadConfig(cmd) },
+	}
+	setHelp(cmd)
+	cmd.SetOut(a.out)
+	cmd.SetErr(a.err)
+	a.Register(cmd.PersistentFlags())
+	cmd.AddCommand(
+		newServeCmd(a),
+		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
+		newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a),
+		newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a),
+		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a),
+		newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
+		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
+	)
+	a.setCompletion(cmd)
+	documentOutputs(cmd)
+	return cmd
+}
+
+// stateDir returns --state or its default.
+func (a *app) stateDir() (string, error) { return a.StateDir() }
+
+// artifactDir returns --artifact-root or its default.
+func (a *app) artifactDir() (string, error) { return a.ArtifactDir() }
+
+// withoutConfig annotates commands that need no configuration, so that they work with a broken one.
+const withoutConfig = "without-config"
+
+// configures annotates a command with the flags, separated by blanks, that get their values from
+// environment and file before it runs. The command itself does that for its other flags.
+const configures = "configures"
+
+// cobrasCommands are the commands that cobra adds; a completion reads the configuration when it needs it.
+var cobrasCommands = []string{
+	"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd,
+}
+
+// loadConfig reads the configuration and sets the flags of a command by it.
+func (a *app) loadConfig(cmd *cobra.Command) error {
+	for c := cmd; c != nil; c = c.Parent() {
+		if c.Annotations[withoutConfig] != "" || slices.Contains(cobrasCommands, c.Name()) {
+			return nil
+		}
+	}
+	if err := a.Load(a.err); err != nil {
+		return err
+	}
+	own := cmd.Flags()
+	if names := cmd.Annotations[configures]; names != "" {
+		own = pflag.NewFlagSet("", pflag.ContinueOnError)
+		own.AddFlagSet(cmd.InheritedFlags())
+		for name := range strings.FieldsSeq(names) {
+			own.AddFlag(cmd.Flags().Lookup(name))
+		}
+	}
+	return a.Cfg.Configure(config.Flags{All: cmd.Root().PersistentFlags(), Own: own}, a.Env)
+}
+
+// serveOptions returns the options of a server in this process.
+func (a *app) serveOptions() *serve.Options {
+	return &serve.Options{
+		Process:     &a.Process,
+		In:          a.in,
+		Out:         a.out,
+		Err:         a.err,
+		Version:     readBuild().Version,
+		FindSession: a.sessionID,
+	}
 }

@@ -126,15 +126,10 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	return err
 }
 
-var (
-	entryName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-)
-
 // entry returns the entry that the flags describe.
 func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	e := &clients.Entry{Name: o.Name, Approve: o.Approve}
-	if !entryName.MatchString(o.Name) {
+	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(o.Name) {
 		return nil, usageError("use letters, digits, _ and -", "--name: %q cannot name a server", o.Name)
 	}
 	if o.URL != "" {
@@ -184,7 +179,8 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	if at.Path == "" {
 		at.Path = "/mcp"
 	}
-	if o.TokenEnv != "" && !envName.MatchString(o.TokenEnv) {
+	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`).MatchString
+	if o.TokenEnv != "" && !isName(o.TokenEnv) {
 		return usageError("give the name of a variable, never the token",
 			"--token-env cannot name a variable")
 	}

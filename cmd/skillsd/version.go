@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +20,6 @@ type build struct {
 	Go        string   `json:"go"`
 	Platform  string   `json:"platform"`
 	Protocols []string `json:"protocols"`
-
-	time time.Time // of the commit
 }
 
 func readBuild() build {
@@ -40,13 +37,8 @@ func readBuild() build {
 		b.Version = v
 	}
 	for _, setting := range info.Settings {
-		switch setting.Key {
-		case "vcs.revision":
+		if setting.Key == "vcs.revision" {
 			b.Revision = setting.Value
-		case "vcs.time":
-			if at, err := time.Parse(time.RFC3339, setting.Value); err == nil {
-				b.time = at
-			}
 		}
 	}
 	return b

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal reports whether w is a terminal.
-func IsTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
+// IsTerminal reports whether a stream, of either direction, is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 

@@ -7,18 +7,12 @@ import (
 	"io"
 	"os"
 	"strings"
-
-	"golang.org/x/term"
+	"sync"
+	"time"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
-
-// canType reports whether in is a terminal.
-func canType(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
 
 // await calls read with the input of the process and waits for it until ctx is done. Input that is read
 // after that is lost; so it is for the end of a command.
@@ -44,7 +38,7 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 // before the question is dropped: it cannot be an answer to it.
 func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
-		if err := dropTyped(terminal.Fd()); err != nil {
+		if err := report.DropTyped(terminal.Fd()); err != nil {
 			return false, fmt.Errorf("ask on the terminal: %w", err)
 		}
 	}
@@ -82,4 +76,66 @@ func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 		answer.Action = "accept"
 	}
 	return answer
+}
+
+// statusLine is one line on a terminal that is replaced by the next. Anywhere else it writes nothing. It is
+// safe for concurrent use.
+type statusLine struct {
+	w io.Writer // nil: nothing is written
+
+	mu      sync.Mutex
+	visible bool // guarded by mu
+}
+
+func newStatusLine(w io.Writer) *statusLine {
+	if !report.IsTerminal(w) {
+		w = nil
+	}
+	return &statusLine{w: w}
+}
+
+// set replaces the line.
+func (l *statusLine) set(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.w != nil {
+		l.visible = true
+		fmt.Fprintf(l.w, "\r%s\x1b[K", report.Shorten(text, 79))
+	}
+}
+
+// clear removes the line, so that the next output starts on an empty one.
+func (l *statusLine) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.visible {
+		fmt.Fprint(l.w, "\r\x1b[K")
+		l.visible = false
+	}
+}
+
+// progress is a status line that counts. It is safe for concurrent use.
+type progress struct {
+	*statusLine
+	what  string
+	total int
+
+	count sync.Mutex
+	done  int       // guarded by count, as is shown
+	shown time.Time // when the line was last written
+}
+
+func newProgress(w io.Writer, what string, total int) *progress {
+	return &progress{statusLine: newStatusLine(w), what: what, total: total, shown: time.Now()}
+}
+
+// step counts one more. The line changes at most five times a second, so that it can be read.
+func (p *progress) step() {
+	p.count.Lock()
+	defer p.count.Unlock()
+	p.done++
+	if time.Since(p.shown) >= 200*time.Millisecond {
+		p.shown = time.Now()
+		p.set(fmt.Sprintf("%s: %d of %d", p.what, p.done, p.total))
+	}
 }

@@ -1,7 +1,0 @@
-package main
-
-import "golang.org/x/sys/windows"
-
-// dropTyped forgets what was typed on a console and not read yet. A line that was ended while another read
-// of the console waited was given to that read, so it is not among what is forgotten.
-func dropTyped(fd uintptr) error { return windows.FlushConsoleInputBuffer(windows.Handle(fd)) }
