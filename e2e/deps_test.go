@@ -81,7 +81,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/exporters": {},
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},
-	"cmd/skillsd/report":    {"provenance", "provenance/cfharness", "skills", "skills/frontmatter", "skills/policy"},
+	"cmd/skillsd/report":    {"provenance", "provenance/cfharness", "skills", "skills/frontmatter", "skills/install", "skills/policy"},
 	"cmd/skillsd/clients":   {"cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                   {"*"},
 	"e2e/conformance":       {"*"},

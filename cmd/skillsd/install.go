@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
-	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source"
@@ -215,50 +216,351 @@ func (a *app) gitEnv() []string {
 	return env
 }
 
-// originText returns where an installed skill came from, in one line.
-func originText(e *install.Entry) string {
-	text := e.Origin.Source
-	if e.Origin.Path != "." {
-		text += " " + e.Origin.Path
-	}
-	if e.Origin.Commit != "" {
-		text += " at " + e.Origin.Commit[:12]
-	}
-	if e.Origin.Ref != "" && e.Origin.Ref != e.Origin.Commit {
-		text += " (" + e.Origin.Ref + ")"
-	}
-	return text
+// installOptions are the flags of install.
+type installOptions struct {
+	app      *app
+	Roots    config.RootOptions
+	Ref      string
+	Subdir   string
+	Name     string
+	Tier     string
+	All      bool
+	Keep     bool
+	Insecure bool
+	DryRun   bool
+	JSON     bool
 }
 
-// collectTime is how long the records of sessions are searched for trees that they name. A server that
-// starts meanwhile waits.
-const collectTime = 3 * time.Second
-
-// collectTrees removes the stored trees that neither the lock file nor a session names. While a server
-// runs, or if the records cannot be read, all trees stay, which costs space only.
-func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
-	state, errState := a.stateDir()
-	records, errRecords := a.artifactDir()
-	if errState != nil || errRecords != nil {
-		return
+func newInstallCmd(a *app) *cobra.Command {
+	opts := &installOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "install SOURCE",
+		Short: "Install skills from a git URL, a zip archive or a directory",
+		Long: "Install the skill of a source, or with --all every skill of it, below the state\n" +
+			"directory, from where `skillsd serve` serves it. SOURCE is a git URL (https:// or\n" +
+			"ssh://), a zip archive or a directory. The skills are checked and reported; nothing of\n" +
+			"them is run, and no script may run before it is allowed: see `skillsd allow`. A\n" +
+			"failure leaves nothing behind.\n\n" +
+			"  skillsd install https://github.com/anthropics/skills --subdir skills/pdf\n" +
+			"  skillsd install ./my-skills --all --tier user\n\n" +
+			"A skill is named by its directory in the source; --name chooses another name.\n" +
+			"skillsd.lock in the state directory has the source, the commit and the digest of every\n" +
+			"file. With --keep-going the exit code is 3 if a skill was left out.",
+		Args: cobra.ExactArgs(1),
+		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
-	within, cancel := context.WithTimeout(ctx, collectTime)
-	defer cancel()
-	n, err := i.Collect(ctx, func(trees map[digest.Digest]bool) error {
-		// Servers without an artifact root have their records in the state directory.
-		for _, dir := range []string{records, filepath.Join(state, "sessions")} {
-			sessions, err := filestore.OpenReader(dir)
-			if err == nil {
-				err = errors.Join(sessions.DropNamed(within, trees), sessions.Close())
+	opts.Roots.Register(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&opts.Ref, "ref", "",
+		"branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
+	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
+	flags.StringVar(&opts.Name, "name", "", "`NAME` to install the skill under")
+	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(),
+		"how far the skills are trusted: `TIER` is "+skills.TierList())
+	flags.BoolVar(&opts.All, "all", false, "install every skill of the source")
+	flags.BoolVar(&opts.Keep, "keep-going", false,
+		"with --all: install what can be installed, and report the rest")
+	flags.BoolVar(&opts.Insecure, "insecure-transport", false,
+		"accept http:// and git:// URLs of other machines")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
+	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *installOptions) run(ctx context.Context, given string) error {
+	tier, err := skills.ParseTier(o.Tier)
+	if err != nil {
+		return flagError("tier", err)
+	}
+	taken, err := o.app.taken(ctx, &o.Roots)
+	if err != nil {
+		return err
+	}
+	request := install.Request{
+		Source:    given,
+		Ref:       o.Ref,
+		Subdir:    o.Subdir,
+		Name:      o.Name,
+		Tier:      tier,
+		All:       o.All,
+		KeepGoing: o.Keep,
+		Insecure:  o.Insecure,
+	}
+	var result *installReport
+	return o.app.carryOut(ctx, &planned{
+		taken:   taken,
+		dry:     o.DryRun,
+		added:   true,
+		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
+		describe: func(plan *install.Plan) error {
+			result, err = o.app.newInstallReport(ctx, plan)
+			return err
+		},
+		failure: func(err error) error { return o.failure(given, err) },
+		print: func(*install.Plan) error {
+			result.DryRun = o.DryRun
+			var err error
+			if o.JSON {
+				err = report.WriteJSON(o.app.out, result)
+			} else {
+				err = result.print(o.app)
 			}
-			if err != nil {
-				return err
+			if err == nil && len(result.Refused) > 0 {
+				err = &exitError{Code: exitProblems}
 			}
-		}
-		return nil
+			return err
+		},
 	})
-	if err == nil && n > 0 {
-		fmt.Fprintf(a.err, "skillsd: note: removed %s that nothing needs any more from the store\n",
-			report.Plural(n, "tree"))
+}
+
+// failure gives an error of an installation its exit code, and says what resolves it.
+func (o *installOptions) failure(given string, err error) error {
+	several, isSeveral := errors.AsType[*install.SeveralError](err)
+	refused, isRefused := errors.AsType[*install.RefusedError](err)
+	switch {
+	case isSeveral:
+		one := []string{"skillsd", "install", given, "--subdir", several.Paths[0]}
+		return &exitError{
+			Code: exitUsage,
+			Err:  errors.New(report.Printable(several.Error())),
+			Hint: "name one with --subdir, or install them with --all: " + shellLine(one),
+		}
+	case isRefused && o.All:
+		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
+			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(joinPath(r.Path, "")+": "+r.Reason))
+		}
+		exit := &exitError{
+			Code: exitFailure,
+			Err: fmt.Errorf("%s cannot be installed, so none is",
+				report.Plural(len(refused.Refused), "skill")),
+		}
+		if refused.Others > 0 {
+			exit.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) +
+				shellLine([]string{"skillsd", "install", given, "--all", "--keep-going"})
+		}
+		return exit
+	case isRefused:
+		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(refused.Error()))}
+	}
+	return installFailure(err)
+}
+
+// installReport is the result of an installation, as install --json prints it.
+type installReport struct {
+	Installed []installedRow    `json:"installed"`
+	Refused   []install.Refusal `json:"refused"` // with --keep-going
+	Notes     []string          `json:"notes"`   // on the source
+	DryRun    bool              `json:"dryRun"`
+}
+
+// installedRow is an installed skill: what the lock file says and what the skill is.
+type installedRow struct {
+	Lock  *install.Entry `json:"lock"`
+	Skill skillRow       `json:"skill"`
+	// Nested are the skills that lie in it, each served by itself.
+	Nested []skillRow `json:"nested"`
+	// Left are the files of the source that are not installed, and why.
+	Left []report.Diagnostic `json:"left"`
+}
+
+// newInstallReport describes the skills of a plan.
+func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*installReport, error) {
+	state, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	report := &installReport{
+		Installed: make([]installedRow, len(plan.Changes)),
+		Refused:   append([]install.Refusal{}, plan.Refused...),
+		Notes:     append([]string{}, plan.Notes...),
+	}
+	nested := map[string][]*skills.Skill{}
+	for _, sk := range plan.New.Skills {
+		if name, _, below := strings.Cut(sk.Path, "/"); below {
+			nested[name] = append(nested[name], sk)
+		}
+	}
+	err = each(ctx, len(plan.Changes), func(n int) {
+		c := &plan.Changes[n]
+		described := append([]*skills.Skill{plan.New.Skill(c.Name)}, nested[c.Name]...)
+		report.Installed[n] = newInstalledRow(ctx, state, plan.New, described, c)
+	})
+	return report, err
+}
+
+// newInstalledRow describes a skill, the first of described, as it will be served, and the skills that
+// lie in it.
+func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, described []*skills.Skill,
+	c *install.Change) installedRow {
+	e := c.After
+	rows := make([]skillRow, len(described))
+	for n, sk := range described {
+		rows[n] = newSkillRow(ctx, snapshot, sk, policy.Allowlist{})
+	}
+	_ = addViolations(ctx, rows) // it ends early only when ctx does
+	for n := range rows {
+		row := &rows[n]
+		row.Tier, row.Root, row.Origin = e.Tier.String(), install.RootDir(state, e.Tier), originText(e)
+		row.File = strings.Replace(row.File, described[n].Root.Dir, row.Root, 1)
+	}
+	return installedRow{Lock: e, Skill: rows[0], Nested: append([]skillRow{}, rows[1:]...),
+		Left: report.Diagnostics(c.Left)}
+}
+
+// print prints what is installed on stdout, and what is odd about it on stderr.
+func (r *installReport) print(a *app) error {
+	a.printNotes(r.Notes)
+	for _, refused := range r.Refused {
+		fmt.Fprintf(a.err, "not installed: %s\n", report.Printable(refused.Path+": "+refused.Reason))
+	}
+	verb := "installed"
+	if r.DryRun {
+		verb = "would install"
+	}
+	if len(r.Installed) == 1 {
+		return r.Installed[0].print(a, verb)
+	}
+	var rows []skillRow
+	var found []report.Diagnostic
+	for _, one := range r.Installed {
+		rows = append(append(rows, one.Skill), one.Nested...)
+		found = append(found, report.Notable(one.Skill.Path+"/", one.Left)...)
+	}
+	for i := range rows {
+		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
+	}
+	if err := printRows(a.out, rows, a.columns(a.out)); err != nil {
+		return err
+	}
+	for i := range rows {
+		if text := rows[i].powers(); text != "" {
+			fmt.Fprintf(a.out, "  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
+		}
+	}
+	if err := report.WriteDiagnostics(a.err, found, maxListed); err != nil {
+		return err
+	}
+	count := report.Plural(len(r.Installed), "skill")
+	if more := len(rows) - len(r.Installed); more > 0 {
+		count += fmt.Sprintf(" and %d nested in them", more)
+	}
+	const more = "`skillsd show NAME` has more, no script may run before `skillsd allow`"
+	_, err := fmt.Fprintf(a.err, "%s %s; %s\n", verb, count, more)
+	return err
+}
+
+// powers returns what a skill asks for, in one line; empty for nothing.
+func (r *skillRow) powers() string {
+	var parts []string
+	if len(r.AllowedTools) > 0 {
+		parts = append(parts, "allowed-tools "+strings.Join(r.AllowedTools, ", "))
+	}
+	if len(r.Scripts) > 0 {
+		parts = append(parts, report.Plural(len(r.Scripts), "script"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// print prints what one skill is and what it could do.
+func (r *installedRow) print(a *app, verb string) error {
+	fmt.Fprintf(a.out, "%s %s (%s)\n", verb, report.Printable(r.Lock.Name), r.Lock.Tier)
+	r.facts(a.out)
+	for i := range r.Nested {
+		fmt.Fprintf(a.out, "nested skill %s (%s)\n", report.Printable(r.Nested[i].Path), r.Lock.Tier)
+		r.Nested[i].printFacts(a.out)
+	}
+	all := append([]skillRow{r.Skill}, r.Nested...)
+	var diagnostics []report.Diagnostic
+	for i := range all {
+		of := all[i].Diagnostics
+		if i == 0 {
+			of = append(append([]report.Diagnostic{}, of...), r.Left...)
+		}
+		for _, d := range of {
+			d.Path = all[i].Path + "/" + d.Path
+			diagnostics = append(diagnostics, d)
+		}
+	}
+	if err := report.WriteDiagnostics(a.err, diagnostics, maxListed); err != nil {
+		return err
+	}
+	for i := range all {
+		for _, v := range all[i].Violations {
+			fmt.Fprintf(a.err, "strict: %s\n",
+				report.ProblemLine(report.PlaceAt(all[i].Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+		}
+	}
+	return r.hintAllow(a)
+}
+
+// hintAllow says how a script of the skill may be allowed.
+func (r *installedRow) hintAllow(a *app) error {
+	if _, err := policy.ParseEntry(r.Lock.Name + ":scripts/x"); err != nil && len(r.Skill.Scripts) > 0 {
+		fmt.Fprintln(a.err, "hint: no script can be allowed under this name; "+
+			"`skillsd remove` it and install it with --name, in lower-case letters and digits with single hyphens")
+		return nil
+	}
+	for _, script := range r.Skill.Scripts {
+		if script.Runtime != "" {
+			entry := report.Printable(shellLine([]string{r.Lock.Name + ":" + script.Path}))
+			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s\n", entry)
+			break
+		}
+	}
+	return nil
+}
+
+// facts prints what an installed skill is.
+func (r *installedRow) facts(w io.Writer) {
+	links := 0
+	for _, d := range r.Left {
+		if d.Code == skills.CodeResourceOutside {
+			links++
+		}
+	}
+	printFact(w, "from", r.Skill.Origin)
+	if links > 0 {
+		printFact(w, "links", fmt.Sprintf("%d lead out of the skill and are left out", links))
+	}
+	r.Skill.printFacts(w)
+}
+
+func printFact(w io.Writer, name, value string) {
+	if value != "" {
+		fmt.Fprintf(w, "  %-13s %s\n", name, report.Printable(value))
+	}
+}
+
+// printFacts prints what a skill is.
+func (r *skillRow) printFacts(w io.Writer) {
+	size := int64(0)
+	for _, file := range r.Resources {
+		size += file.Size
+	}
+	printFact(w, "description", report.Shorten(r.Description, 62))
+	printFact(w, "verdict", r.Verdict.word())
+	printFact(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
+	printFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
+	printFact(w, "tree", r.TreeDigest.String())
+	if len(r.Scripts) > 0 {
+		fmt.Fprintln(w, "  scripts")
+	}
+	for _, script := range r.Scripts {
+		runtime := script.Runtime
+		if runtime == "" {
+			runtime = "cannot run: " + script.Reason
+		}
+		fmt.Fprintf(w, "    %s  %s\n", report.Pad(report.Printable(script.Path), 30),
+			report.Printable(runtime))
+	}
+}
+
+// printNotes prints what is worth knowing about a source, at most maxListed lines.
+func (a *app) printNotes(notes []string) {
+	for _, note := range notes[:min(len(notes), maxListed)] {
+		fmt.Fprintf(a.err, "note: %s\n", report.Printable(note))
+	}
+	if more := len(notes) - maxListed; more > 0 {
+		fmt.Fprintf(a.err, "note: and %d more\n", more)
 	}
 }

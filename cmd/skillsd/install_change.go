@@ -349,3 +349,81 @@ func checkTiers(file string, here, there *install.Lock) error {
 	}
 	return nil
 }
+
+// updateOptions are the flags of update.
+type updateOptions struct {
+	app      *app
+	Roots    config.RootOptions
+	Preview  bool
+	Insecure bool
+	JSON     bool
+}
+
+func newUpdateCmd(a *app) *cobra.Command {
+	opts := &updateOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "update [NAME...]",
+		Short: "Update installed skills from where they came from",
+		Long: "Fetch the sources of the named installed skills, or of all, and replace the skills\n" +
+			"that changed there. The changes are printed: instructions and scripts as a diff, other\n" +
+			"files by name, allowed-tools and signals. --preview prints them and changes nothing. A\n" +
+			"script that changed does not run before it is allowed again; `skillsd rollback NAME`\n" +
+			"returns to the version before.",
+		RunE:              runE(opts.run),
+		ValidArgsFunction: a.completeInstalled,
+	}
+	opts.Roots.Register(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
+	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false,
+		"accept http:// and git:// URLs of other machines")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *updateOptions) run(ctx context.Context, names []string) error {
+	taken, err := o.app.taken(ctx, &o.Roots)
+	if err != nil {
+		return err
+	}
+	var rows []report.Update
+	return o.app.carryOut(ctx, &planned{
+		taken: taken,
+		dry:   o.Preview,
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			return i.Update(ctx, names, o.Insecure)
+		},
+		describe: func(plan *install.Plan) error {
+			rows, err = report.Updates(ctx, plan)
+			return err
+		},
+		print: func(plan *install.Plan) error {
+			o.app.printNotes(plan.Notes)
+			return o.print(rows)
+		},
+	})
+}
+
+func (o *updateOptions) print(rows []report.Update) error {
+	count := map[string]int{}
+	for i := range rows {
+		count[rows[i].State]++
+		if !o.JSON {
+			rows[i].Print(o.app.out, o.app.err)
+		}
+	}
+	if o.JSON {
+		if err := report.WriteJSON(o.app.out, rows); err != nil {
+			return err
+		}
+	}
+	verb := "updated"
+	if o.Preview {
+		verb = "would change"
+	}
+	fmt.Fprintf(o.app.err, "%s %d, unchanged %d, failed %d\n", verb, count["changed"], count["unchanged"],
+		count["failed"])
+	if count["failed"] > 0 {
+		return &exitError{Code: exitProblems}
+	}
+	return nil
+}

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -194,4 +197,52 @@ func installedChecks(state string, found *install.Inspection) []check {
 // removeStray returns the command that removes an entry that was not installed.
 func removeStray(state string, p install.Problem) string {
 	return "rm -r " + shellLine([]string{filepath.Join(state, filepath.FromSlash(p.Dir))})
+}
+
+// originText returns where an installed skill came from, in one line.
+func originText(e *install.Entry) string {
+	text := e.Origin.Source
+	if e.Origin.Path != "." {
+		text += " " + e.Origin.Path
+	}
+	if e.Origin.Commit != "" {
+		text += " at " + e.Origin.Commit[:12]
+	}
+	if e.Origin.Ref != "" && e.Origin.Ref != e.Origin.Commit {
+		text += " (" + e.Origin.Ref + ")"
+	}
+	return text
+}
+
+// collectTime is how long the records of sessions are searched for trees that they name. A server that
+// starts meanwhile waits.
+const collectTime = 3 * time.Second
+
+// collectTrees removes the stored trees that neither the lock file nor a session names. While a server
+// runs, or if the records cannot be read, all trees stay, which costs space only.
+func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
+	state, errState := a.stateDir()
+	records, errRecords := a.artifactDir()
+	if errState != nil || errRecords != nil {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, collectTime)
+	defer cancel()
+	n, err := i.Collect(ctx, func(trees map[digest.Digest]bool) error {
+		// Servers without an artifact root have their records in the state directory.
+		for _, dir := range []string{records, filepath.Join(state, "sessions")} {
+			sessions, err := filestore.OpenReader(dir)
+			if err == nil {
+				err = errors.Join(sessions.DropNamed(within, trees), sessions.Close())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && n > 0 {
+		fmt.Fprintf(a.err, "skillsd: note: removed %s that nothing needs any more from the store\n",
+			report.Plural(n, "tree"))
+	}
 }

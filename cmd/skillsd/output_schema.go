@@ -45,7 +45,7 @@ func outputs() []output {
 		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
 		{command: "show", typ: reflect.TypeFor[skillRow]()},
 		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
-		{command: "update", typ: reflect.TypeFor[[]updateRow]()},
+		{command: "update", typ: reflect.TypeFor[[]report.Update]()},
 		{command: "validate", typ: reflect.TypeFor[[]verdict]()},
 		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},
 		{command: "version", typ: reflect.TypeFor[build]()},

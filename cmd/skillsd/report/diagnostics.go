@@ -23,7 +23,8 @@ func Diagnostics(diagnostics []skills.Diagnostic) []Diagnostic {
 	return rows
 }
 
-// Notable leaves out diagnostics that are for information only, and puts the paths of the others below prefix.
+// Notable leaves out diagnostics that are for information only, and puts the paths of the others below
+// prefix.
 func Notable(prefix string, rows []Diagnostic) []Diagnostic {
 	var kept []Diagnostic
 	for _, row := range rows {
