@@ -77,8 +77,8 @@ type Reader interface {
 	// Artifact opens a file of the session. A view (skill-activations.json …) and session.json are as the
 	// events recorded so far make them.
 	//
-	// Errors: ErrNotFound if there is none, or no content for it yet; ErrInvalid for a name that cannot be
-	// one.
+	// Errors: ErrNotFound if there is no such file, or no content for it yet; ErrInvalid for an impossible
+	// name.
 	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)
 
 	// Stored opens a file of the session as it was last written: a view may be older than the record, and

@@ -28,14 +28,14 @@ type skillRow struct {
 	Tier          string              `json:"tier"`
 	Root          string              `json:"root"`
 	Origin        string              `json:"origin,omitempty"`
-	File          string              `json:"file"` // on this machine; below Root where that is no directory
+	File          string              `json:"file"` // on this machine; below Root if Root is not a directory
 	State         string              `json:"state"`
 	Reasons       []string            `json:"reasons"`
 	Pinned        bool                `json:"pinned"`
 	NameOnly      bool                `json:"nameOnly"`
 	Verdict       verdictRow          `json:"verdict"`
 	Digest        digest.Digest       `json:"digest"`
-	TreeDigest    digest.Digest       `json:"treeDigest"` // empty when the files cannot be read
+	TreeDigest    digest.Digest       `json:"treeDigest"` // empty if the files cannot be read
 	LastModified  string              `json:"lastModified"`
 	License       string              `json:"license,omitempty"`
 	Compatibility string              `json:"compatibility,omitempty"`
@@ -61,7 +61,7 @@ type verdictRow struct {
 	Repaired    bool `json:"repaired"`
 }
 
-// word is the verdict in a table.
+// word returns the verdict for a table.
 func (v verdictRow) word() string {
 	switch {
 	case v.Strict:
@@ -97,9 +97,11 @@ type shadowRow struct {
 	Tier string `json:"tier"`
 }
 
-// newSkillRows describes all skills of a snapshot, the withheld ones too, by path. It reads the
-// files of every skill, several skills at a time.
-func newSkillRows(ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer) ([]skillRow, error) {
+// newSkillRows describes all skills of a snapshot in the order of paths, including withheld ones. It
+// reads the files of several skills at the same time.
+func newSkillRows(
+	ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer,
+) ([]skillRow, error) {
 	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return cmp.Compare(a.Path, b.Path) })
 	shadows := map[string][]shadowRow{}
@@ -117,9 +119,9 @@ func newSkillRows(ctx context.Context, snapshot *skills.Snapshot, allow policy.A
 	return rows, err
 }
 
-// each calls work with 0 to n-1, on all processors.
+// each calls work with 0 to n-1, concurrently on all processors.
 //
-// Errors: those of ctx.
+// Errors: the error of ctx.
 func each(ctx context.Context, n int, work func(i int)) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -134,18 +136,40 @@ func each(ctx context.Context, n int, work func(i int)) error {
 	return ctx.Err()
 }
 
-// newSkillRow describes one skill. Files that cannot be read cost the facts about them, not the row.
-func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skill, allow policy.Allowlist) skillRow {
+// newSkillRow describes one skill. If its files cannot be read, the row lacks the facts about them.
+func newSkillRow(
+	ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skill, allow policy.Allowlist,
+) skillRow {
 	status := snapshot.Status(sk)
 	front := &sk.Frontmatter
 	row := skillRow{
-		Path: sk.Path, Name: sk.Name(), Description: sk.Description(), Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, Origin: sk.Root.Origin,
-		File: skillFile(sk), State: string(status.State), Reasons: append([]string{}, status.Reasons...), Pinned: status.Pinned, NameOnly: status.NameOnly,
-		Verdict: verdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired}, Digest: sk.Digest,
-		LastModified: sk.LastModified.UTC().Format(time.RFC3339), License: front.License, Compatibility: front.Compatibility,
-		Author: front.Author, Version: front.Version, Tags: append([]string{}, front.Tags...),
-		Triggers: front.Value("triggers"), Toolsets: front.Value("toolsets"),
-		Resources: []resourceRow{}, Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: report.Diagnostics(sk.Diagnostics), Violations: []problem{}, skill: sk,
+		Path:          sk.Path,
+		Name:          sk.Name(),
+		Description:   sk.Description(),
+		Tier:          sk.Root.Tier.String(),
+		Root:          sk.Root.Dir,
+		Origin:        sk.Root.Origin,
+		File:          skillFile(sk),
+		State:         string(status.State),
+		Reasons:       append([]string{}, status.Reasons...),
+		Pinned:        status.Pinned,
+		NameOnly:      status.NameOnly,
+		Verdict:       verdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired},
+		Digest:        sk.Digest,
+		LastModified:  sk.LastModified.UTC().Format(time.RFC3339),
+		License:       front.License,
+		Compatibility: front.Compatibility,
+		Author:        front.Author,
+		Version:       front.Version,
+		Tags:          append([]string{}, front.Tags...),
+		Triggers:      front.Value("triggers"),
+		Toolsets:      front.Value("toolsets"),
+		Resources:     []resourceRow{},
+		Scripts:       []scriptRow{},
+		Shadows:       []shadowRow{},
+		Diagnostics:   report.Diagnostics(sk.Diagnostics),
+		Violations:    []problem{},
+		skill:         sk,
 	}
 	row.AllowedTools = front.AllowedTools
 	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
@@ -169,8 +193,7 @@ func newSkillRow(ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skil
 	return row
 }
 
-// addViolations adds the violations of skills that are not strictly valid. Their files are read once
-// more.
+// addViolations adds the violations of skills that are not strictly valid. It reads their files again.
 func addViolations(ctx context.Context, rows []skillRow) error {
 	return each(ctx, len(rows), func(i int) {
 		if row := &rows[i]; row.skill != nil && !row.Verdict.Strict {
@@ -179,17 +202,23 @@ func addViolations(ctx context.Context, rows []skillRow) error {
 	})
 }
 
-// unreadable is a skill whose files cannot be listed as a diagnostic.
+// unreadable returns the diagnostic for a skill whose files cannot be listed.
 func unreadable(err error) skills.Diagnostic {
-	return skills.Diagnostic{Severity: skills.Error, Code: skills.CodeUnreadableDir, Detail: fmt.Sprintf("the files of the skill cannot be read: %v", err)}
+	return skills.Diagnostic{
+		Severity: skills.Error,
+		Code:     skills.CodeUnreadableDir,
+		Detail:   fmt.Sprintf("the files of the skill cannot be read: %v", err),
+	}
 }
 
-// skillFile is where the skill's file lies.
+// skillFile returns the path of the skill's file.
 func skillFile(sk *skills.Skill) string {
 	return filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir), sk.File)
 }
 
-func newScriptRow(sk *skills.Skill, r *skills.Resource, tree digest.Digest, allow policy.Allowlist) scriptRow {
+func newScriptRow(
+	sk *skills.Skill, r *skills.Resource, tree digest.Digest, allow policy.Allowlist,
+) scriptRow {
 	row := scriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
 	entries := allow.Find(sk.Path, r.Path)
 	switch {
@@ -203,7 +232,7 @@ func newScriptRow(sk *skills.Skill, r *skills.Resource, tree digest.Digest, allo
 	return row
 }
 
-// allowedAs reports whether one of the entries of a script allows it as it is, and if not why.
+// allowedAs reports whether one of the entries of a script allows it as it is, and if not, why.
 func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, reason string) {
 	reason = "allowlisted with another digest"
 	for i := range entries {

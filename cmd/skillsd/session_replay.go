@@ -75,7 +75,7 @@ func (o *sessionReplayOptions) replay(ctx context.Context, records provenance.Re
 	return nil
 }
 
-// storedTrees returns what opens a stored tree. There are none if the store cannot be read.
+// storedTrees returns a function that opens a stored tree. It finds no tree if the store cannot be read.
 func (a *app) storedTrees() (open func(context.Context, digest.Digest) (report.TreeFile, error), end func()) {
 	none := func(context.Context, digest.Digest) (report.TreeFile, error) {
 		return nil, provenance.ErrNotFound

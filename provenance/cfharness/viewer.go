@@ -40,11 +40,13 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 			data, err = sandboxRegistry(data)
 		}
 	case provenance.ActivationsFile:
-		data, err = projectView(v, name, data, func(v *Activations) []json.RawMessage { return v.Activations })
+		rows := func(v *Activations) []json.RawMessage { return v.Activations }
+		data, err = projectView(v, name, data, rows)
 	case provenance.ResourceReadsFile:
 		data, err = projectView(v, name, data, func(v *ResourceReads) []json.RawMessage { return v.Reads })
 	default:
-		data, err = projectView(v, name, data, func(v *ScriptExecutions) []json.RawMessage { return v.Executions })
+		rows := func(v *ScriptExecutions) []json.RawMessage { return v.Executions }
+		data, err = projectView(v, name, data, rows)
 	}
 	if err != nil {
 		return err
@@ -55,11 +57,16 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 
 // projected reports whether a file has to be held whole to be projected.
 func projected(name string) bool {
-	return slices.Contains([]string{provenance.RegistryFile, provenance.ActivationsFile, provenance.ResourceReadsFile, provenance.ScriptExecutionsFile}, name)
+	return slices.Contains([]string{
+		provenance.RegistryFile, provenance.ActivationsFile,
+		provenance.ResourceReadsFile, provenance.ScriptExecutionsFile,
+	}, name)
 }
 
 // projectView projects the rows of a view.
-func projectView[V any](v *Viewer, name string, data []byte, rows func(*V) []json.RawMessage) ([]byte, error) {
+func projectView[V any](
+	v *Viewer, name string, data []byte, rows func(*V) []json.RawMessage,
+) ([]byte, error) {
 	var view V
 	if err := json.Unmarshal(data, &view); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -152,7 +159,7 @@ func (v *Viewer) projectFiles(line []byte, raw json.RawMessage) ([]byte, error) 
 			return nil, err
 		}
 	}
-	// What stands before it in the line cannot hold these bytes; see projectEvent.
+	// The keys before it in the line cannot contain these bytes; see projectEvent.
 	return bytes.Replace(line, slices.Concat(key, raw), slices.Concat(key, shown), 1), nil
 }
 
@@ -194,8 +201,8 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 	return provenance.Encode(row)
 }
 
-// Sealed leaves out what would tell withheld output apart from other output: a digest of a short
-// text is as good as the text, and so is the name of a host that a script chose.
+// Sealed returns x without the fields that would reveal withheld output: a digest of a short text is as good
+// as the text, and so is the name of a host that a script chose.
 func Sealed(x *RunExtension) *RunExtension {
 	copied := *x
 	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil

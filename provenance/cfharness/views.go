@@ -23,7 +23,7 @@ const (
 	invocationsKey = "cfcInvocationContexts"
 )
 
-// viewLists returns the arrays of all views, those of one view in the order they have in it.
+// viewLists returns the arrays of all views. The arrays of one view have the order they have in its file.
 func viewLists() [5]viewList {
 	rowOf := func(view string) func(*provenance.Event) json.RawMessage {
 		return func(e *provenance.Event) json.RawMessage {

@@ -122,6 +122,7 @@ func (r *reader) collect(id string, dry bool) (size int64, err error) {
 	if size, err = usage(dir); err != nil {
 		return 0, err
 	}
+	// Renaming first makes the deletion atomic for readers; the prefix is not a session's name.
 	trash := trashPrefix + rand.Text()
 	if err := r.root.Rename(id, trash); err != nil {
 		return 0, cause(err)

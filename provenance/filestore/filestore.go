@@ -141,7 +141,7 @@ type entry struct {
 // Open returns the Store of dir, which is created with mode 0700 if it does not exist. opts may
 // be nil.
 //
-// Errors: that of creating or opening dir.
+// Errors: the error of creating or opening dir.
 func Open(dir string, opts *Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open session directory: %w", err)
@@ -228,6 +228,7 @@ func (st *Store) Close() error {
 	wg.Wait()
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	// Sessions that ended earlier could not return their errors to anybody.
 	return errors.Join(append(slices.Clone(st.failed), st.root.Close())...)
 }
 
@@ -258,6 +259,7 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	}
 	en.s, en.err = openWriter(st, id)
 	if en.err != nil {
+		// The next request tries again: another process may have released the session by then.
 		en.err = fmt.Errorf("open session %s: %w", id, en.err)
 		st.forget(id)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Sessions implements provenance.Reader. The time a record was written is that of its file.
+// Sessions implements provenance.Reader. It takes the time a record was written from the file system.
 func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
 	return func(yield func(provenance.Session, error) bool) {
 		if r.root == nil {

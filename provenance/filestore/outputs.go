@@ -59,6 +59,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	}
 	before, err := dir.Lstat(f.Name)
 	if err == nil {
+		// A Put whose event was not written may be repeated; what an event names is evidence.
 		named, err := s.names(f.Name)
 		if err != nil {
 			return err

@@ -136,6 +136,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 		return nil, err
 	}
 	go s.run()
+	// A record without events has no principal to write an event for, and nothing to lose.
 	if torn > 0 && s.log.tally.Session.Head.Seq > 0 {
 		note := &provenance.Event{
 			Kind: provenance.KindSessionResumed, Session: id, Principal: s.log.tally.Session.Principal,
@@ -184,6 +185,7 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
 	}
+	// A crash may have come between the event that removes outputs and their removal.
 	if err := finishRemoval(dir, removed); err != nil {
 		return 0, unavailable("remove outputs", err)
 	}
@@ -274,6 +276,7 @@ func (s *session) commit(batch []*appendRequest) {
 		events[i] = r.e
 	}
 	var errs []error
+	// Checked once for the batch: each check costs two system calls.
 	if err := s.intact(); err != nil {
 		errs = fill(make([]error, len(events)), unavailable("append event", err))
 	} else {
@@ -304,6 +307,7 @@ func (s *session) mark(want markWant) (mark, error) {
 		got := <-m.reply
 		return got, got.err
 	case <-s.done:
+		// The goroutine has returned, so nobody else uses the log.
 		got := s.point(want)
 		return got, got.err
 	}

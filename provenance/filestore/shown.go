@@ -112,6 +112,7 @@ func keeps(dir *os.Root, name string, data []byte) bool {
 func (s *session) linkShown(dir *os.Root, name string, d digest.Digest, data []byte) error {
 	root := s.store.root
 	pooled := path.Join(shownPool, d.Encoded())
+	// The second try is for a session that has no directory of shown texts yet.
 	for range 2 {
 		if !holds(root, pooled, data) {
 			break

@@ -137,6 +137,7 @@ func (v *verifier) checkViews(head uint64) error {
 		return err
 	}
 	for _, c := range v.views {
+		// A view may be of an earlier moment. One that never was like this must be wrong somewhere.
 		if c.file != nil && (c.prefix.frame == nil || differences[c.name] != nil) {
 			return v.nameDifference(c)
 		}

@@ -75,8 +75,10 @@ func (v *viewFiles) write(dir *os.Root, m mark) (err error) {
 	}
 	after := scanPoint{tally: v.tally, offset: v.offset}
 	if whole {
+		// One view has nothing to copy, so the pass starts at the first event for all of them.
 		after = scanPoint{}
 	}
+	// policy-trace.json has two lists, which cannot be written side by side in one pass.
 	for list := range 2 {
 		if err := writeLists(dir, writers, list, after, m.offset); err != nil {
 			return fmt.Errorf("write views: %w", err)
