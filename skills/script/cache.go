@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -140,12 +139,12 @@ func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 }
 
 // pythonTag is the part of a compiled module's file name that identifies the interpreter.
-var pythonTag = regexp.MustCompile(`^[a-z]{1,16}-[0-9]{1,8}$`)
+var pythonTag = onDemand(`^[a-z]{1,16}-[0-9]{1,8}$`)
 
 // pythonFiles gives compiled modules the paths next to their sources.
 func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, error) {
 	tag := string(left["tag"])
-	if !pythonTag.MatchString(tag) {
+	if !pythonTag().MatchString(tag) {
 		return nil, fmt.Errorf("the interpreter calls itself %q", clip(tag))
 	}
 	keep := map[string][]byte{}
@@ -199,13 +198,13 @@ func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 }
 
 // plainPath is a path that deno uses unchanged in the names of its files.
-var plainPath = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
+var plainPath = onDemand(`^[A-Za-z0-9._/-]+$`)
 
 // denoFiles keeps the modules that deno translated. Its databases cost more to look into than they save.
 func denoFiles(dir string, modules []string, left map[string][]byte) (map[string][]byte, error) {
 	expected := map[string]bool{}
 	for _, m := range modules {
-		if plainPath.MatchString(m) {
+		if plainPath().MatchString(m) {
 			expected["file"+dir+"/"+m+".js"] = true
 		}
 	}
@@ -219,7 +218,7 @@ func denoFiles(dir string, modules []string, left map[string][]byte) (map[string
 			return nil, fmt.Errorf("unexpected file %q", clip(name))
 		}
 		last := data[bytes.LastIndexByte(data, '\n')+1:]
-		if !denoHashes.Match(last) {
+		if !denoHashes().Match(last) {
 			return nil, fmt.Errorf("%s has no hash of its source", rest)
 		}
 		keep[rest] = data
@@ -228,4 +227,4 @@ func denoFiles(dir string, modules []string, left map[string][]byte) (map[string
 }
 
 // denoHashes is the line by which deno recognises the source of a translated module.
-var denoHashes = regexp.MustCompile(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)
+var denoHashes = onDemand(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)

@@ -51,9 +51,9 @@ type flagRule func(words []string) (kept []string, problem string)
 
 // A stdinForm is how an interpreter reads a script from standard input.
 type stdinForm struct {
-	operands  []string       // between the interpreter's options and the script's arguments
-	keepFlags bool           // flags of the shebang can be given in this form
-	relative  *regexp.Regexp // finds includes by a relative path
+	operands  []string              // between the interpreter's options and the script's arguments
+	keepFlags bool                  // flags of the shebang can be given in this form
+	relative  func() *regexp.Regexp // finds includes by a relative path
 }
 
 // Layout says which directories an interpreter outside /usr needs, and what [Interpreter.Ask] makes it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 )
 
 // StdinProblem says why a script cannot be handed to its interpreter on standard input, in words fit
@@ -22,7 +23,7 @@ func StdinProblem(info Info, text []byte) string {
 	case len(info.Flags) > 0 && !in.stdin.keepFlags:
 		return fmt.Sprintf("flag %q in the shebang is lost on standard input", clip(info.Flags[0]))
 	}
-	if at := in.stdin.relative.FindIndex(text); at != nil {
+	if at := in.stdin.relative().FindIndex(text); at != nil {
 		line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
 		return fmt.Sprintf("line %d includes a file by a relative path, "+
 			"which cannot be found from standard input", line)
@@ -30,14 +31,19 @@ func StdinProblem(info Info, text []byte) string {
 	return ""
 }
 
+// onDemand compiles an expression when it is first used: most processes never do.
+func onDemand(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 // shellInclude finds source and "." in the place of a command, with a word that begins neither with a
 // slash nor with an expansion.
-var shellInclude = regexp.MustCompile(
+var shellInclude = onDemand(
 	"(?m)(?:^|[;&|({!]|\\b(?:then|do|else|elif|if|while|until|builtin|command)\\s)[ \\t]*" +
 		"(?:source|\\.)[ \\t]+(?:--[ \\t]+)?[\"']?[^\"'\\s/$`~;&|()<>#]")
 
 // moduleImport finds import and export of "./", "../" or "/", as statements and as calls.
-var moduleImport = regexp.MustCompile(
+var moduleImport = onDemand(
 	"\\b(?:from|import|import[ \\t\\r\\n]*\\()[ \\t\\r\\n]*" +
 		"[\"'`](?:\\.{1,2}/|/|\\.{1,2}[\"'`])")
 
