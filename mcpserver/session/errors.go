@@ -70,7 +70,7 @@ func (f failure) because(err error, words ...string) *Error {
 	if err != nil {
 		words = append(words, "{cause}", err.Error())
 	}
-	// All at once: what a caller chose is not looked through for names.
+	// A Replacer makes one pass: names in the words of the caller are not replaced.
 	fill := strings.NewReplacer(words...)
 	return &Error{Code: f.code, Message: fill.Replace(f.message), Remedy: fill.Replace(f.remedy), Err: err}
 }

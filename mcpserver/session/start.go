@@ -158,8 +158,8 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 	}
 	_, given := s.activate(fresh, index)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: "operator_preload"}
-	return s.write(ctx, s.activationEvent(r,
-		&Loaded{Skill: fresh, Index: index, Handle: given.handle, Until: given.until}, grant, cfharness.SourcePreload))
+	loaded := &Loaded{Skill: fresh, Index: index, Handle: given.handle, Until: given.until}
+	return s.write(ctx, s.activationEvent(r, loaded, grant, cfharness.SourcePreload))
 }
 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that

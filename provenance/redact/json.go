@@ -7,12 +7,12 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// cutMark stands where a text was cut to a length.
+// cutMark marks where a text was cut to a length.
 const cutMark = "…"
 
 const (
-	// maxCutMarks is how many of them a text is looked at before; what is made of clipped words has
-	// fewer. maxCut is how many bytes before each, which is more than a clipped word has, quoted.
+	// maxCutMarks is the number of marks that are examined; a text made of clipped words has fewer. maxCut
+	// is the number of bytes before each, more than a clipped word has when it is quoted.
 	maxCutMarks = 4
 	maxCut      = 2 << 10
 )
@@ -43,7 +43,7 @@ func (r *Redactor) Text(s string) string {
 	return string(replace(b, spans))
 }
 
-// JSON is Text for every string of a JSON text, keys included. All else of it stays byte by byte.
+// JSON is Text for every string of a JSON text, keys included. The rest stays byte for byte.
 func (r *Redactor) JSON(raw []byte) []byte {
 	if r == nil {
 		return raw

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 )
 
-// NewHandler returns a handler that passes on to h what is logged without the secrets in it, which
-// secrets returns as they are at the moment.
+// NewHandler returns a handler that passes on to h what is logged, without the secrets that secrets returns
+// at that moment.
 func NewHandler(h slog.Handler, secrets func() *Redactor) slog.Handler { return &handler{h, secrets} }
 
 // handler is a handler that passes on no secret.
@@ -49,8 +49,8 @@ func (r *Redactor) attrs(attrs []slog.Attr) []slog.Attr {
 	return clean
 }
 
-// attr leaves an attribute as it is unless a secret shows in its text, so that a handler may still tell
-// an error from a string.
+// attr returns an attribute unchanged unless its text shows a secret, so that a handler can still
+// distinguish an error from a string.
 func (r *Redactor) attr(a slog.Attr) slog.Attr {
 	value := a.Value.Resolve()
 	switch value.Kind() {

@@ -2,12 +2,13 @@ package redact
 
 import (
 	"bytes"
+	"html"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 )
 
-// view is a reading of a text, with where in the text each of its bytes comes from.
+// view is a reading of a text, with the place in the text that each of its bytes comes from.
 type view struct {
 	text       []byte
 	from, upTo []int32 // nil: each byte is its own
@@ -31,14 +32,14 @@ func newView(size int) view {
 	return view{text: make([]byte, 0, size), from: make([]int32, 0, size), upTo: make([]int32, 0, size)}
 }
 
-// put appends c, which stands in bytes i to j of of.
+// put appends c, which comes from bytes i to j of another view.
 func (v *view) put(of *view, i, j int, c byte) {
 	v.text = append(v.text, c)
 	v.from = append(v.from, int32(of.start(i)))
 	v.upTo = append(v.upTo, int32(of.end(j-1)))
 }
 
-// decodings are the readings of a text: as it is, and what its escapes stand for.
+// decodings returns the readings of a text: as it is, and with its escapes decoded.
 func decodings(text []byte) []view {
 	raw := view{text: text}
 	views := []view{raw}
@@ -64,8 +65,7 @@ func decodings(text []byte) []view {
 	return views
 }
 
-// decode reads what begins with mark by step, which says how many bytes that is and what they
-// stand for.
+// decode decodes what begins with mark by step, which returns the number of bytes it read and their meaning.
 func (v view) decode(mark byte, step func(b []byte) (int, []byte)) view {
 	out := newView(len(v.text))
 	for i := 0; i < len(v.text); {
@@ -83,16 +83,16 @@ func (v view) decode(mark byte, step func(b []byte) (int, []byte)) view {
 	return out
 }
 
-// unescaped reads backslash escapes.
+// unescaped decodes backslash escapes.
 func (v view) unescaped() view { return v.decode('\\', backslash) }
 
-// unquoted reads %XX.
+// unquoted decodes %XX.
 func (v view) unquoted() view { return v.decode('%', percent) }
 
-// dereferenced reads character references.
+// dereferenced decodes character references of HTML.
 func (v view) dereferenced() view { return v.decode('&', reference) }
 
-// requoted reads the ways to write a single quote within single quotes in a shell.
+// requoted decodes the ways to write a single quote within single quotes in a shell.
 func (v view) requoted() view { return v.decode('\'', quote) }
 
 func quote(b []byte) (int, []byte) {
@@ -139,7 +139,7 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// backslash reads the escape b begins with: how many bytes it has and what it stands for.
+// backslash decodes the escape that b begins with: its length and its meaning.
 func backslash(b []byte) (int, []byte) {
 	if len(b) < 2 {
 		return 1, b[:1]
@@ -200,34 +200,22 @@ func unicodeEscape(b []byte) (int, []byte) {
 	return 6, utf8.AppendRune(nil, rune(n))
 }
 
-var named = map[string]string{"amp": "&", "lt": "<", "gt": ">", "quot": `"`, "apos": "'"}
-
-// reference reads the character reference b begins with.
+// reference decodes the character reference that b begins with.
 func reference(b []byte) (int, []byte) {
 	const longest = 12
-	end := bytes.IndexByte(b[:min(len(b), longest)], ';')
-	if end < 2 {
+	end := bytes.IndexByte(b[:min(len(b), longest)], ';') + 1
+	if end == 0 {
 		return 1, b[:1]
 	}
-	name := string(b[1:end])
-	if c, ok := named[name]; ok {
-		return end + 1, []byte(c)
-	}
-	if name[0] != '#' || len(name) < 2 {
+	token := string(b[:end])
+	text := html.UnescapeString(token)
+	if text == token {
 		return 1, b[:1]
 	}
-	digits, base := name[1:], 10
-	if digits[0] == 'x' || digits[0] == 'X' {
-		digits, base = digits[1:], 16
-	}
-	n, err := strconv.ParseUint(digits, base, 31)
-	if err != nil {
-		return 1, b[:1]
-	}
-	return end + 1, utf8.AppendRune(nil, rune(n))
+	return end, []byte(text)
 }
 
-// packed leaves out what wraps and spaces a text: white space and NUL bytes.
+// packed returns v without white space and NUL bytes, which wrap and space texts.
 func (v view) packed() view {
 	if !bytes.ContainsAny(v.text, " \t\n\v\f\r\x00") {
 		return v
@@ -243,7 +231,7 @@ func (v view) packed() view {
 	return out
 }
 
-// standard writes the other alphabet of base64 as the usual one.
+// standard returns v with the URL alphabet of base64 written as the standard one.
 func (v view) standard() view {
 	if !bytes.ContainsAny(v.text, "-_") {
 		return v
@@ -260,8 +248,8 @@ func (v view) standard() view {
 	return v
 }
 
-// hexDigits leaves nothing but hexadecimal digits in lower case, and a break where more stands
-// between two of them than separates the bytes of a dump.
+// hexDigits returns only the hexadecimal digits of v, in lower case, with a break where two are further apart
+// than the bytes of a dump.
 func (v view) hexDigits() view {
 	const apart = 6
 	out := newView(len(v.text) / 2)
@@ -283,7 +271,7 @@ func (v view) hexDigits() view {
 	return out
 }
 
-// prefixAt reports whether 0x stands at i, and begins something.
+// prefixAt reports whether 0x is at i, and begins a word.
 func (v view) prefixAt(i int) bool {
 	return i+1 < len(v.text) && (v.text[i+1] == 'x' || v.text[i+1] == 'X') &&
 		(i == 0 || hexDigit(v.text[i-1]) < 0)

@@ -15,15 +15,15 @@ import (
 	"unicode"
 )
 
-// Bounds of a secret's value, in bytes, without spaces around it. A shorter one would be found by
-// chance in what has nothing to do with it, and could be guessed from how often it was.
+// Bounds of a secret's value, in bytes, without the white space around it. A shorter value would be found by
+// chance in unrelated text, and could be guessed from how often it is found.
 const (
 	MinBytes = 6
 	MaxBytes = 32 << 10
-	minLine  = 8 // of a line of a secret, to be looked for alone
+	minLine  = 8 // of a line of a secret that is searched for by itself
 )
 
-// ErrSize means a secret that cannot be redacted.
+// ErrSize means that a secret is too short or too long to be redacted.
 var ErrSize = errors.New("a secret has from 6 to 32768 bytes")
 
 // A Redactor replaces declared secrets by [secret NAME] wherever they show. It finds a secret as it
@@ -34,17 +34,17 @@ var ErrSize = errors.New("a secret has from 6 to 32768 bytes")
 // several lines, each line is looked for too.
 //
 // It does not find a secret that was changed in any other way: split into pieces with something
-// between them, reversed, compressed, encrypted, hashed, in base64 of base64, or told by an exit
+// between them, reversed, compressed, encrypted, hashed, in base64 of base64, or signaled by an exit
 // code or by how long something takes. It keeps secrets out of what scripts print by accident; a
-// script that is made to give one away must not be given it, or its output must stay opaque.
+// script that means to reveal a secret must not get it, or its output must stay opaque.
 //
-// Its time is linear in the bytes it looks at. A nil redactor has no secrets. It is immutable.
+// Its time is linear in the bytes it searches. A nil Redactor has no secrets. It is immutable.
 type Redactor struct {
 	plain, dense, base64, hex matcher
 	window                    int // raw bytes in which the longest form fits
 }
 
-// New returns a Redactor of secrets, values by name, or nil when there are none.
+// New returns a Redactor of secrets, values by name, or nil if there are none.
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {
@@ -98,9 +98,8 @@ func (r *Redactor) add(name, value string) {
 	}
 }
 
-// base64Pattern is what every base64 text has in common in which value begins before bytes into a
-// group of three. The characters beside it hold a part of the value when they hold bits of a
-// neighbour too.
+// base64Pattern returns the characters that all base64 texts share in which value begins before bytes into a
+// group of three. A character next to them holds bits of the value and of a neighbour.
 func base64Pattern(name, value string, before int) pattern {
 	text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), value...))
 	first := (8*before + 5) / 6
@@ -111,10 +110,10 @@ func base64Pattern(name, value string, before int) pattern {
 // pattern is one form of a secret.
 type pattern struct {
 	name, text  string
-	left, right bool // a character of the alphabet before or behind it belongs to it
+	left, right bool // a character of the alphabet before or after it belongs to it
 }
 
-// matcher finds patterns, all in one pass. Patterns have at least four bytes.
+// matcher finds patterns of at least four bytes, all in one pass.
 type matcher struct {
 	filter [1 << 10]uint64 // of the hashes of first four bytes
 	begins map[uint32][]pattern
@@ -152,7 +151,7 @@ func (m *matcher) find(text []byte, hit func(from, to int, p *pattern)) {
 	}
 }
 
-// cutEnd calls hit for every beginning of a pattern that text ends with.
+// cutEnd calls hit for every pattern whose beginning is the end of text.
 func (m *matcher) cutEnd(text []byte, hit func(from, to int, p *pattern)) {
 	for _, list := range m.begins {
 		for j := range list {
@@ -167,7 +166,7 @@ func (m *matcher) cutEnd(text []byte, hit func(from, to int, p *pattern)) {
 	}
 }
 
-// cutStart calls hit for every end of a pattern that text begins with.
+// cutStart calls hit for every pattern whose end is the beginning of text.
 func (m *matcher) cutStart(text []byte, hit func(from, to int, p *pattern)) {
 	for _, list := range m.begins {
 		for j := range list {
@@ -182,7 +181,7 @@ func (m *matcher) cutStart(text []byte, hit func(from, to int, p *pattern)) {
 	}
 }
 
-// span is a part of a text that is to be replaced. Without a name nothing takes its place.
+// span is a part of a text to be replaced by the name of a secret, or removed if the name is empty.
 type span struct {
 	from, to int
 	name     string
@@ -190,7 +189,7 @@ type span struct {
 
 type finder func(m *matcher, text []byte, hit func(from, to int, p *pattern))
 
-// spans returns what of text find finds, unsorted, as positions in text.
+// spans returns what find finds in all readings of text, unsorted, as positions in text.
 func (r *Redactor) spans(text []byte, find finder) []span {
 	var found []span
 	each := func(v view, m *matcher) {
@@ -228,8 +227,8 @@ func inBase64(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
 }
 
-// find returns where secrets show in text, unsorted. It looks at a part at a time, since a reading
-// takes much more memory than the text; parts overlap by more than a form of a secret has.
+// find returns where secrets show in text, unsorted. It searches a part at a time, since a reading takes much
+// more memory than the text; parts overlap by more than the longest form of a secret.
 func (r *Redactor) find(text []byte) []span {
 	const part, slack = 256 << 10, 64
 	overlap := max(r.window, 32<<10)
@@ -246,7 +245,7 @@ func (r *Redactor) find(text []byte) []span {
 // Contains reports whether b shows a secret.
 func (r *Redactor) Contains(b []byte) bool { return r != nil && len(r.find(b)) > 0 }
 
-// Bytes returns b with every secret replaced; b itself when there is none.
+// Bytes returns b with every secret replaced; b itself if it shows none.
 func (r *Redactor) Bytes(b []byte) []byte {
 	if r == nil {
 		return b
@@ -266,7 +265,7 @@ func (r *Redactor) Texts(list []string) []string {
 	return clean
 }
 
-// replace puts names in the place of spans, which it sorts.
+// replace replaces spans, which it sorts, by their names.
 func replace(b []byte, spans []span) []byte {
 	if len(spans) == 0 {
 		return b

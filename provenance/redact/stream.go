@@ -6,10 +6,10 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// longestEscape is how many bytes of an escape can be missing where a text was cut.
+// longestEscape is the number of bytes of an escape that can be missing where a text was cut.
 const longestEscape = 11
 
-// minCut is how many characters of a secret that was cut are hardly there by chance.
+// minCut is the number of characters of a cut secret that are unlikely to occur by chance.
 const minCut = 4
 
 // Stream is what is kept of an output stream: its beginning and, if it was too long, its end.
@@ -20,10 +20,11 @@ type Stream struct {
 	SHA256     string // "sha256:<hex>" of the whole stream
 }
 
-// Streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning
-// or the end of a secret goes too; ended says that the script was stopped, which cuts its last
-// words. A secret that begins in one stream and ends in the other is found as well. A stream in which
-// nothing is found keeps its count and its digest unless given is set; anew says that one did not.
+// Streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning or the
+// end of a secret is removed too; ended says that the script was stopped, which cuts its output. A secret
+// that begins in one stream and ends in the other is found as well. given says that the script had secrets:
+// shorter pieces then count, and every stream is counted and hashed again. Otherwise only a stream in which
+// something is found is; anew reports that one was.
 func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool) {
 	if r == nil {
 		return false
@@ -66,7 +67,7 @@ func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool
 	return anew
 }
 
-// atLeast leaves out what find finds that is shorter.
+// atLeast returns find without what is shorter than least bytes.
 func atLeast(least int, find finder) finder {
 	return func(m *matcher, text []byte, hit func(from, to int, p *pattern)) {
 		find(m, text, func(from, to int, p *pattern) {
@@ -77,7 +78,7 @@ func atLeast(least int, find finder) finder {
 	}
 }
 
-// endOf is the end of b from where it could be the beginning of a secret, least characters of one.
+// endOf returns the end of b that could be the beginning of a secret, of at least least characters.
 func (r *Redactor) endOf(b []byte, least int) []span {
 	base := max(len(b)-r.window, 0)
 	from := len(b)
@@ -92,7 +93,7 @@ func (r *Redactor) endOf(b []byte, least int) []span {
 	return []span{{from: from, to: len(b)}}
 }
 
-// startOf is the start of b up to where it could be the end of a secret, least characters of one.
+// startOf returns the start of b that could be the end of a secret, of at least least characters.
 func (r *Redactor) startOf(b []byte, least int) []span {
 	part := b[:min(len(b), r.window)]
 	to := 0

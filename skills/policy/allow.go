@@ -17,7 +17,7 @@ type Entry struct {
 	Skill string        // the skill's path, never its frontmatter name, which a skill chooses itself
 	Path  string        // of the script, below scripts/
 	Pin   digest.Digest // of the script; empty pins the skill's tree as found at server start
-	// of all files of the skill, beside a Pin; empty: what stands beside the script may change
+	// of all files of the skill, with a Pin; empty: the other files may change
 	Tree    digest.Digest
 	Network []string // exact hosts a run may reach; none by default
 	Env     []string // names of variables passed through
@@ -106,7 +106,7 @@ type Allowlist struct {
 type scriptKey struct{ skill, path string }
 
 // ParseAllowlist reads entries; equal ones collapse, the order is kept. Two entries of one script
-// with different pins allow either content, and beside a pin an entry without one allows nothing:
+// with different pins allow either content, and next to a pin an entry without one allows nothing:
 // what an operator pinned is never loosened by another line.
 //
 // Errors: *EntryError for the first entry that cannot be read.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Check refuses a configuration in which a name stands for nothing or for two things. [New] makes a
-// policy of it all the same, one that denies where it cannot tell.
+// Check refuses a configuration in which a name means nothing or two things. [New] accepts it nevertheless,
+// and its policy denies where a name is ambiguous.
 func (c Config) Check() error {
 	switch {
 	case c.Mode != 0 && (c.Mode < Disabled || c.Mode > EnforceStrict):

@@ -77,7 +77,7 @@ func (c Code) Brief() string { return cmp.Or(codes[c].brief, string(c)) }
 type refusal struct {
 	code           Code
 	rule           string // empty: the code
-	detail, remedy string // with the words of [Request.refuse] in braces
+	detail, remedy string // with the words of refuse in braces
 }
 
 // The table of refusals, in the order of the rules.
@@ -171,7 +171,7 @@ const remedyCommand = "the operator can start the server with --prompt-slot-role
 	"or the client can send a prompt slot with that role"
 
 // Denial is a refusal. Its texts are public: they hold no host path, no secret and no value of the
-// caller's longer than a name.
+// caller longer than a name.
 type Denial struct {
 	Reason Reason
 	Code   Code
@@ -189,11 +189,11 @@ func NewDenial(code Code, detail, remedy string) *Denial {
 
 func (d *Denial) Error() string { return d.Detail }
 
-// refuse returns the denial of a request: a row of the table of refusals with the words of the request,
-// and further ones in pairs, in the place of their names.
+// refuse returns the denial of a request: a row of the table of refusals in which the words of the request,
+// and more in pairs, replace their names in braces.
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
-	// All at once: what a caller chose is not looked through for names.
+	// A Replacer makes one pass: names in the words of the caller are not replaced.
 	fill := strings.NewReplacer(append([]string{"{tool}", clip(r.Tool), "{skill}", clip(r.Skill), "{script}",
 		clip(script),
 		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
@@ -215,10 +215,10 @@ func shellWord(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// ApprovalRequired is a refusal that an approval by the user would lift.
+// ApprovalRequired is a refusal that an approval by the user would override.
 type ApprovalRequired struct {
-	Denial   *Denial // what is answered when nobody can be asked
-	Remember bool    // whether an approval for the rest of the session would do
+	Denial   *Denial // the answer if nobody can be asked
+	Remember bool    // an approval for the rest of the session is enough
 	Entry    Entry   // what the run could use
 	Target   Target
 }

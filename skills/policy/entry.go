@@ -17,7 +17,7 @@ import (
 // MaxTimeout is the longest that any run may be allowed to take.
 const MaxTimeout = 10 * time.Minute
 
-// ExecutionStdin is the execution of scripts that are handed to their interpreter on standard input.
+// ExecutionStdin is the execution of scripts that their interpreter reads from standard input.
 const ExecutionStdin = "stdin"
 
 // minMemory is the least memory in which an interpreter starts, in bytes.
@@ -33,7 +33,7 @@ const (
 // entries collapse and the order is kept. Entries of one script and one pin that differ in their
 // tree or their options are refused: which of them holds would hang on their order.
 //
-// Errors: *EntryError for the first entry that is none.
+// Errors: *EntryError for the first invalid entry.
 func NewAllowlist(entries []Entry) (Allowlist, error) {
 	list := Allowlist{index: map[scriptKey][]Entry{}}
 	for _, entry := range entries {
@@ -58,7 +58,7 @@ func NewAllowlist(entries []Entry) (Allowlist, error) {
 	return list, nil
 }
 
-// Change says what of a skill is no longer what an entry allowed.
+// Change names the part of a skill that differs from what an entry allowed.
 type Change string
 
 // The changes.
@@ -167,7 +167,7 @@ func (e *Entry) checkNames() error {
 	return nil
 }
 
-// checkHost refuses what is no exact host that an entry may open to a run: NAME or NAME:PORT, NAME a
+// checkHost refuses anything but an exact host that an entry may open to a run: NAME or NAME:PORT, NAME a
 // DNS name in lower case or an IP address, one of version 6 in brackets when a port follows. There are
 // no patterns.
 func checkHost(spec string) error {

@@ -19,7 +19,7 @@ var keptPrefixes = []string{
 }
 
 // keptNames are further such names, in upper case: what a shell or a library of the system takes for
-// an order, what points a program at other files than those of the sandbox, and what the server sets.
+// a command, what leads a program to files outside of the sandbox, and what the server sets.
 var keptNames = []string{
 	"PATH", "HOME", "SHELL", "PWD", "OLDPWD", "TMPDIR", "LANG", "LANGUAGE",
 	"ENV", "BASHOPTS", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "CDPATH",
@@ -31,13 +31,12 @@ var keptNames = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY", "AGENT_BROWSER_CDP",
 }
 
-// openNames begin with one of keptPrefixes and change nothing but what a script makes of them.
+// openNames begin with one of keptPrefixes, but have no effect outside of scripts.
 var openNames = []string{"NODE_ENV"}
 
-// CheckVariable refuses what is no name of an environment variable that an entry may hand to a
-// script: names that are malformed or longer than 128 characters, those the server sets itself, and
-// those through which loaders and interpreters run or load something else than the script. Names that
-// differ from such a one in case only are refused too.
+// CheckVariable refuses names of environment variables that an entry may not pass to a script: names that are
+// malformed or longer than 128 characters, names that the server sets itself, and names through which loaders
+// and interpreters run or load something other than the script. The case of a name makes no difference.
 func CheckVariable(name string) error {
 	if len(name) > 128 || !variable.MatchString(name) {
 		return fmt.Errorf("%q is no name of a variable", clip(name))

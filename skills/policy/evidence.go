@@ -30,7 +30,7 @@ func (p *Policy) slotEvidence(r *Request) Evidence {
 	return ""
 }
 
-// consent is what a run needs of the user beside the mode's evidence, in ascending order.
+// consent is what a run needs from the user besides the evidence for the mode, in ascending order.
 type consent int
 
 const (
@@ -87,7 +87,7 @@ func (p *Policy) missing(r *Request, grant *Grant) Code {
 	return ""
 }
 
-// lacking refuses a run for what an approval by the user would lift.
+// lacking refuses a run for a reason that an approval by the user would override.
 func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
 	if missing == CodeDirectCommandRequired {
 		return r.needsCommand(mode)

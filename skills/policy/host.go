@@ -43,7 +43,7 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	return nil
 }
 
-// lease holds a run to the browser that its client leased. The arguments that name it are dropped: the
+// lease restricts a run to the browser that its client leased. The arguments that name it are dropped: the
 // endpoint reaches the script in its environment alone.
 func (r *Request) lease(grant *Grant) *Denial {
 	if err := r.Lease.check(r.Now); err != nil {

@@ -53,7 +53,7 @@ func (c Class) String() string {
 	return "side-effect"
 }
 
-// Role says who spoke the words behind a call. The zero value is no binding.
+// Role says who spoke the words behind a call. The zero value is the absence of a binding.
 type Role string
 
 // The roles of a prompt slot.
@@ -79,7 +79,7 @@ type Release string
 const (
 	ReleaseNone     Release = "none"     // such a run is refused under enforcement
 	ReleaseObserved Release = "observed" // its output is shown
-	ReleaseOpaque   Release = "opaque"   // it runs, and a handle stands for its output
+	ReleaseOpaque   Release = "opaque"   // it runs, and a handle is returned in place of its output
 )
 
 // ParseRelease reads a release by its name.

@@ -5,31 +5,31 @@
 // The rules, in the order in which they are asked. The first that refuses decides. A run is every
 // request whose class is not Read.
 //
-//	rule             applies to  refuses when                                              code
-//	tool             all         the server does not offer the tool                        tool_not_allowed
-//	profile          all         a profile that applies does not exist or does not         profile_excludes
-//	                             include the tool, the skill or the script
-//	mode             all         the mode is none of the four                              direct_command_required
-//	handle           runs        the activation handle is unknown, expired or foreign      activation_unknown
-//	activation       runs        the session has not loaded the skill                      skill_not_activated
-//	allowlist        runs        no entry names exactly this skill:path                    script_not_allowlisted
-//	absent at start  runs        the skill was not there when the server started           script_snapshot_mismatch
-//	pin              runs        no entry has both the script's digest and, where it names script_snapshot_mismatch
-//	                             one, the tree's; or, when no entry has a digest, the
-//	                             tree is not the one of server start
-//	allowed-tools    runs        the skill declares tools that do not cover this script    allowed_tools_conflict
-//	tier, closed     runs        the operator closed the skill's tier to scripts           tier_denied
-//	host             runs        the entry's target is the host, and neither the server    permission_denied
-//	                             nor a profile that the operator chose says so, or a
-//	                             profile says sandbox
-//	lease            host runs   of agent-browser: the lease is absent, expired or not     lease_invalid
-//	                             of a browser on this machine, or --cdp is not its
-//	mode, strict     all         enforce-strict without evidence of a direct command       direct_command_required
-//	mode, explicit   runs        enforce-explicit without evidence of a direct command     direct_command_required
-//	approval         runs        enforce-*, and the user has not approved what the tier    approval_required
-//	                             or the entry asks them to
-//	release          runs        enforce-*, the run could reveal more than the skill's     output_not_released
-//	                             bytes and the arguments, and release is none
+//	rule            applies to  refuses when                                          code
+//	tool            all         the server does not offer the tool                    tool_not_allowed
+//	profile         all         a profile that applies does not exist or does not     profile_excludes
+//	                            include the tool, the skill or the script
+//	mode            all         the mode is not one of the four                       direct_command_required
+//	handle          runs        the activation handle is unknown, expired or foreign  activation_unknown
+//	activation      runs        the session has not loaded the skill                  skill_not_activated
+//	allowlist       runs        no entry names exactly this skill:path                script_not_allowlisted
+//	at start        runs        the skill was not there when the server started       script_snapshot_mismatch
+//	pin             runs        no entry has both the script's digest and, where it   script_snapshot_mismatch
+//	                            names one, the tree's; or no entry has a digest, and
+//	                            the tree is not the one of server start
+//	allowed-tools   runs        the skill's declared tools do not cover this script   allowed_tools_conflict
+//	tier, closed    runs        the operator closed the skill's tier to scripts       tier_denied
+//	host            runs        the entry's target is the host, and neither the       permission_denied
+//	                            server nor a profile that the operator chose says so,
+//	                            or a profile says sandbox
+//	lease           host runs   of agent-browser: the lease is absent, expired or not lease_invalid
+//	                            of a browser on this machine, or --cdp is not its
+//	mode, strict    all         enforce-strict without evidence of a direct command   direct_command_required
+//	mode, explicit  runs        enforce-explicit without evidence of a direct command direct_command_required
+//	approval        runs        enforce-*, and the user has not approved what the     approval_required
+//	                            tier or the entry asks them to
+//	release         runs        enforce-*, the run could reveal more than the skill's output_not_released
+//	                            bytes and the arguments, and release is none
 //
 // A run could reveal more when a workspace is mounted, when its entry grants network, environment or
 // secrets, or when it is on the host.
@@ -41,7 +41,7 @@
 //	enforce-explicit  allowed / allowed / denied
 //	enforce-strict    allowed with evidence, else denied / allowed / denied
 //
-// What a run needs beside, by its tier and its entry's approve:
+// What else a run needs, by its tier and its entry's approve:
 //
 //	              tier (default)                    always                   never
 //	builtin, org  nothing                           an approval of the call  nothing
@@ -49,25 +49,25 @@
 //	third-party   an approval, may be remembered    an approval of the call  nothing
 //	unknown       as third-party                    an approval of the call  nothing
 //
-// In disabled and observe nothing of it stops a run: what enforcement would have said is the grant's
-// Warning, with its code in WouldBe. No mode turns off the rules above the modes' own, and a client can
-// raise its mode but not lower it.
+// In disabled and observe none of this stops a run: the grant's Warning has the refusal of an enforcing mode,
+// and WouldBe its code. No mode turns off the rules above the rules of modes, and a client can raise its mode
+// but not lower it.
 //
 // Evidence of a direct command is a prompt slot with the role direct-command from a principal that is
-// believed; a call's own slot decides alone against the operator's binding for the process, which counts
-// otherwise. An approval by the user is evidence too and lifts a slot of another role. Arguments are
-// never evidence: a model writes them.
+// believed. If a call has a slot of its own, the operator's binding for the process does not count. An
+// approval by the user is evidence too and overrides a slot of another role. Arguments are never evidence: a
+// model writes them.
 //
-// A refusal that only an approval is missing to is an [ApprovalRequired]. It is never returned for a
-// request that another rule would refuse after the user was asked.
+// If only an approval is missing, the refusal is an [ApprovalRequired]. It is never returned for a request
+// that another rule would refuse after the user was asked.
 //
-// Profiles only narrow. All that apply are intersected: the operator's for the process, the principal's
-// and those of the request. A skill, a script or a tool is included by its exact name; a method that is
-// no tool is included when the profile lists it, or load_skill or read_skill_resource, which show as
-// much, or for skills/list search_skills. Only a profile that the operator chose can turn the host on.
+// Profiles only narrow. All that apply are intersected: the operator's for the process, the principal's and
+// the request's. A skill, a script or a tool is included by its exact name; a method that is not a tool is
+// included if the profile lists it, or load_skill or read_skill_resource, which show as much, or for
+// skills/list search_skills. Only a profile that the operator chose can enable the host.
 //
-// The package does not check that facts are true: digests, paths, the handle, the evidence of a slot
-// and an approval are the caller's to verify.
+// The package does not check that facts are true: the caller verifies digests, paths, the handle, the
+// evidence of a slot and an approval.
 package policy
 
 import (
@@ -83,21 +83,21 @@ type Config struct {
 	Mode                 Mode      // zero: EnforceExplicit
 	Role                 Role      // evidence for every call of the process; zero: none
 	Release              Release   // of entries that do not say; zero: ReleaseNone
-	AllowedToolsAdvisory bool      // a skill's allowed-tools does not narrow its scripts
+	AllowedToolsAdvisory bool      // the allowed-tools of skills do not narrow their scripts
 	ClosedTiers          []skills.Tier
-	Profiles             []Profile // that can be chosen by name, beside the built-in ones
+	Profiles             []Profile // that can be chosen by name, besides the built-in ones
 	Profile              string    // of every call; empty narrows nothing
 	HostTarget           bool      // entries whose target is the host may run there
 }
 
-// Policy decides after one configuration. It is immutable and safe for concurrent use.
+// Policy decides by one configuration. It is immutable and safe for concurrent use.
 type Policy struct {
 	cfg      Config
 	profiles map[string]*Profile
 }
 
-// New returns the policy of a configuration, of one that [Config.Check] refuses too: a profile that
-// does not exist then includes nothing, and so does a name that two profiles have.
+// New accepts any configuration, even one that [Config.Check] rejects: a profile that does not exist then
+// includes nothing, and neither does a name that two profiles have.
 func New(cfg Config) *Policy {
 	if cfg.Mode == 0 {
 		cfg.Mode = EnforceExplicit
@@ -113,11 +113,11 @@ func New(cfg Config) *Policy {
 // Offers reports whether a tool is offered at all.
 func (p *Policy) Offers(tool string) bool { return slices.Contains(p.cfg.Tools, tool) }
 
-// Entries are the allowlist's entries in the order given.
+// Entries returns the entries of the allowlist in the order given.
 func (p *Policy) Entries() []Entry { return p.cfg.Allowlist.Entries() }
 
-// Mode is the mode in effect for a request that asks for raised: the stricter of it and the
-// configured one. The zero value asks for nothing.
+// Mode returns the mode in effect for a request that asks for raised: the stricter of raised and the
+// configured mode. The zero value asks for nothing.
 func (p *Policy) Mode(raised Mode) Mode { return p.cfg.Mode.Stricter(raised) }
 
 // Decide allows or refuses a request.
@@ -139,7 +139,7 @@ func (p *Policy) Decide(r Request) (Grant, error) {
 	return p.decideRun(&r)
 }
 
-// decideRead is the matrix of mode and evidence for what only shows bytes of a skill.
+// decideRead applies the matrix of mode and evidence to a request that only shows bytes of a skill.
 func (p *Policy) decideRead(r *Request) (Grant, error) {
 	evidence := p.slotEvidence(r)
 	grant := Grant{Decision: Allowed, Release: ReleaseObserved, Evidence: evidence}
@@ -158,7 +158,8 @@ func (p *Policy) decideRead(r *Request) (Grant, error) {
 	return grant, nil
 }
 
-// decideRun asks what no approval lifts before what one could lift, so that nobody is asked in vain.
+// decideRun asks the rules that no approval overrides before those that one could, so that nobody is asked in
+// vain.
 func (p *Policy) decideRun(r *Request) (Grant, error) {
 	grant := Grant{Decision: Allowed, Args: r.Args}
 	if denial := p.permitted(r, &grant); denial != nil {
@@ -184,8 +185,7 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 	return grant, nil
 }
 
-// permitted asks the rules of a run that neither evidence nor a mode lifts, and fills the grant with
-// what they find.
+// permitted asks the rules of a run that neither evidence nor a mode overrides, and fills the grant.
 func (p *Policy) permitted(r *Request, grant *Grant) (denial *Denial) {
 	if denial := r.activation(); denial != nil {
 		return denial

@@ -20,13 +20,13 @@ type Profile struct {
 	Name    string
 	Skills  []string // paths of skills
 	Scripts []string // SKILL:scripts/PATH, as the allowlist has them, without pins
-	Tools   []string // tools and methods; load_skill and read_skill_resource stand for all methods that read
+	Tools   []string // tools and methods; load_skill and read_skill_resource include all methods that read
 	// TargetHost lets entries with that target run there, when the operator chose the profile; TargetSandbox
 	// keeps all in the sandbox
 	Target Target
 }
 
-// Names of tools and methods that profiles tell apart.
+// Names of tools and methods that profiles distinguish.
 const (
 	loadTool   = "load_skill"
 	readTool   = "read_skill_resource"
@@ -53,7 +53,7 @@ func cloneProfiles(profiles []Profile) []Profile {
 }
 
 // byName indexes the built-in and the configured profiles. Of a name that two have, one that includes
-// nothing is left: which of them is meant nobody can tell.
+// nothing is left: nobody can know which of them is meant.
 func byName(profiles []Profile) map[string]*Profile {
 	index := map[string]*Profile{"browser": browserProfile()}
 	for i := range profiles {
@@ -112,7 +112,7 @@ func (p *Policy) eachProfile(principal Principal, chosen []string,
 	return known
 }
 
-// excluded holds a request to the profiles that apply to it.
+// excluded refuses a request that a profile which applies to it does not include.
 func (p *Policy) excluded(r *Request) *Denial {
 	var what, by string
 	known := p.eachProfile(r.Principal, r.Profiles, func(profile *Profile, _ bool) {

@@ -22,7 +22,7 @@ type Request struct {
 	Mode      Mode // what the client raises its mode to
 	Principal Principal
 	Slot      *PromptSlot // the call's own evidence, nil when it has none
-	Profiles  []string    // that the session or the call narrows itself to, beside the operator's
+	Profiles  []string    // that the session or the call narrows itself to, besides the operator's
 
 	Skill                string // skill path; empty when the request is of no skill
 	SkillName            string // as its frontmatter has it; it can ask for more rules, never for fewer
@@ -41,10 +41,10 @@ type Request struct {
 	Approved          Approval      // by the user, whom this server asked
 	Args              []string      // of the script
 	Lease             *Lease        // of a browser, nil when the call has none
-	Now               time.Time     // what leases are held to
+	Now               time.Time     // leases must not have expired by then
 }
 
-// Approval says what the user approved. A value that is none of the constants is none.
+// Approval says what the user approved. Values other than the constants are ApprovalNone.
 type Approval int
 
 // The approvals.

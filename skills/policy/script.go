@@ -1,6 +1,6 @@
 package policy
 
-// activation holds a run to the skills its session has loaded.
+// activation refuses a run of a skill that its session has not loaded.
 func (r *Request) activation() *Denial {
 	switch {
 	case r.ActivationUnknown:
@@ -46,7 +46,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	return entries[0], nil
 }
 
-// narrowed holds a skill to the tools it declares itself.
+// narrowed refuses a script that the allowed-tools of its own skill do not cover.
 func (p *Policy) narrowed(r *Request) *Denial {
 	if !r.AllowedToolsDeclared || p.cfg.AllowedToolsAdvisory || covers(r.AllowedTools, r.Path) {
 		return nil
