@@ -55,6 +55,7 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
 	}
+	// Decoding would replace both silently, so policy could decide about another text than the script gets.
 	if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
 		return invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8",
 			"send well-formed Unicode text")

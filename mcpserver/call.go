@@ -61,6 +61,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		return call, err
 	}
 	if remote {
+		// Only a load opens a session over HTTP, where many conversations share a principal.
 		call.Opens = method == ToolLoad || method == methodGetPrompt
 		if !client.Modern {
 			call.ProtocolSession = client.SessionID
@@ -69,6 +70,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
 		call.Workspace = s.workspaceOf(meta)
 	}
+	// A principal that could name its own prompt slot or mode could approve its own calls.
 	if principal.Evidence {
 		return call, evidence(&call, meta)
 	}

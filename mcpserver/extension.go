@@ -159,6 +159,7 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 			continue
 		}
 		missing.Go(func() error {
+			// Indexing it would read more than one page may cost.
 			if big, err := b.skill.Oversized(ctx); err == nil && big {
 				return nil
 			}
@@ -195,6 +196,7 @@ func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
 	if asked != nil {
 		about.Skill, about.Path = asked.skill, asked.skill.File
 	}
+	// Policy comes first: a caller that may not read must not learn which skills exist.
 	if err := s.permit(ctx, r.Method, q.Meta, about); err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 		return nil, err
 	}
 	snapshot := s.cfg.Sessions.Visible(q.scope.principal, q.scope.profile)
+	// Policy comes first: a caller that may not read must not learn which files exist.
 	var about session.PermitRequest
 	about.Skill, about.Path = locate(snapshot, q.URI)
 	if err := s.permit(ctx, r.Method, q.Meta, about); err != nil {

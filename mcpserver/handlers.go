@@ -49,6 +49,7 @@ func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 			result = textResult(made.text, made.output)
 			result.IsError = made.failed
 		}
+		// Records come before the removal of secrets, because they may repeat what the call said.
 		if records := s.recordsOf(ctx, recorder); records != nil {
 			result.EnsureResultMeta().SetMetaField(metaRecords, records)
 		}
@@ -184,12 +185,15 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		run.Stdin = []byte(*args.Stdin)
 	}
 	result, err := ses.RunScript(ctx, run)
+	// A client of an older revision is asked while its call waits. 2026-07-28 gets the question as the result
+	// and calls again with the answer.
 	question, asks := errors.AsType[*session.Question](err)
 	if asks && !wire.ClientOf(ctx).Modern {
 		run.Answer = s.elicit(ctx, question)
 		result, err = ses.RunScript(ctx, run)
 	}
 	stop()
+	// Without an answer the question itself is the result.
 	if asks && run.Answer == nil {
 		return answer{asks: inputRequired(question)}, nil
 	}
@@ -221,6 +225,7 @@ func checkRun(args RunArgs) error {
 func (s *Server) open(
 	ctx context.Context, request mcp.CallToolRequest, handle string,
 ) (*session.Session, session.Call, error) {
+	// A skill that is not found before the scan is done may exist.
 	if err := s.scanned(ctx); err != nil {
 		return nil, session.Call{}, err
 	}

@@ -132,6 +132,7 @@ func (s *Server) openPrompt(
 	}
 	p := s.visible(scope{call.Principal, call.Profile}).byPrompt()[name]
 	if p == nil {
+		// A caller that may not read gets the same answer for every name.
 		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 			return nil, nil, err
 		}

@@ -40,13 +40,14 @@ func renderLoaded(l *session.Loaded, whyNot func(script string) string) string {
 	fmt.Fprintf(&b, "Activation: %s (valid until %s)\n", l.Handle, l.Until.UTC().Format(time.RFC3339))
 	fmt.Fprintf(&b, "Base: %s (in scripts: /skill)\n", baseURI(sk))
 	if l.Known {
+		// The model has them; a client that compacted its context can ask with force.
 		b.WriteString("The instructions of this tree were sent earlier in this session and have not " +
 			"changed. Call load_skill with force: true to get them again.\n")
 		return b.String()
 	}
 	b.WriteString(grantsNothing + "\n")
 	index := renderIndex(l.Index, whyNot)
-	boundary := strings.ToLower(rand.Text()[:8])
+	boundary := strings.ToLower(rand.Text()[:8]) // a body that ends itself could pose as the server
 	// The index is always shown whole; the body gets what is left after the two boundary lines.
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
 	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)

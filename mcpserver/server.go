@@ -145,6 +145,7 @@ func (s *Server) Load(ctx context.Context) error {
 	if err := s.cfg.Sessions.Start(ctx, s.cfg.Preload); err != nil {
 		return err
 	}
+	// Pins and preloads are looked up before any list can be answered.
 	snapshot := s.cfg.Registry.Snapshot()
 	all := make([]string, 0, len(snapshot.Skills))
 	for _, sk := range snapshot.Skills {
@@ -252,6 +253,7 @@ func (s *Server) awaitScan(ctx context.Context) bool {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	// The answer was incomplete, so its list changes when the scan is done.
 	s.early.Store(true)
 	return false
 }

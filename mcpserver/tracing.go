@@ -189,6 +189,7 @@ func (s *span) SetStatus(code tracing.StatusCode, _ string) {
 
 // End implements tracing.Span.
 func (s *span) End() {
+	// A client may name any version, and a label needs few values.
 	if version := wire.ClientOf(s.ctx).Version; slices.Contains(ProtocolVersions(), version) {
 		s.set(attrProtocol.String(version))
 	}

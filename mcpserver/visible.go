@@ -74,6 +74,7 @@ func (s *Server) visible(sc scope) *visible {
 		snapshot: s.cfg.Sessions.Visible(sc.principal, sc.profile),
 		runs:     s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile}),
 	}
+	// Parts of an older snapshot are dropped, because they hold all of its skills in memory.
 	c := &s.seen
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -129,6 +129,7 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", errUnavailable, err)
 		}
+		// An unknown token may be a JWT; a known one is never given to the parser.
 		if name, ok := set.principal(token); ok {
 			return name, nil
 		}
@@ -146,6 +147,7 @@ func bearer(headers []string) (string, error) {
 	}
 	scheme, token, ok := strings.Cut(headers[0], " ")
 	if len(headers) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") {
+		// RFC 6750 wants a bare challenge for a request that does not try to authenticate this way.
 		if len(headers) == 1 && !strings.EqualFold(scheme, "Bearer") {
 			return "", errNoToken // another scheme, which is not offered
 		}

@@ -96,6 +96,7 @@ func (v *verifier) principal(ctx context.Context, text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Without a key id any key may fit; the bound keeps a request from costing as many checks as keys.
 	for _, key := range keys[:min(len(keys), maxCandidates)] {
 		var standard jwt.Claims
 		var all map[string]any
@@ -108,6 +109,7 @@ func (v *verifier) principal(ctx context.Context, text string) (string, error) {
 
 // check compares the claims of a token whose signature is good with the configuration.
 func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error) {
+	// The library accepts a token without an expiry, which could not be revoked at all.
 	if standard.Expiry == nil {
 		return "", fmt.Errorf("%w: it never expires", errUnknownToken)
 	}

@@ -95,6 +95,7 @@ func parseTokens(data []byte) (tokenSet, error) {
 		if seen[t.hash] {
 			return nil, fmt.Errorf("line %d: duplicate token of %s", number, name)
 		}
+		// The hash of nothing is what a script writes whose token variable is empty.
 		if t.hash == sha256.Sum256(nil) {
 			return nil, fmt.Errorf("line %d: the token of %s is empty", number, name)
 		}

@@ -78,6 +78,7 @@ func (a *announcer) post(n mcp.JSONRPCNotification) {
 		}
 		return
 	}
+	// Kept until the client is ready: it may have asked for the lists already.
 	if a.initialized {
 		a.pending |= change
 	}
@@ -113,7 +114,7 @@ func (a *announcer) take() []func() {
 	}
 	for s := range a.listens {
 		if !s.acknowledged {
-			continue
+			continue // the acknowledgement must be the first message
 		}
 		for _, n := range listChanges(s.pending) {
 			work = append(work, func() { s.write(s.tagged(n)) })

@@ -46,6 +46,7 @@ func (a *asks) ask(ctx context.Context, method mcp.MCPMethod, params, result any
 	case <-a.closed:
 		return fmt.Errorf("ask %s: %w", method, ErrDisconnected)
 	case <-ctx.Done():
+		// The user would otherwise answer a question that nobody asks any more.
 		a.withdraw(id)
 		return fmt.Errorf("ask %s: %w", method, ctx.Err())
 	}

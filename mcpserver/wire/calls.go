@@ -53,6 +53,8 @@ func (t *callTable) add(c *call) (bool, *Error) {
 	case c.listen && t.listens >= t.maxListens:
 		return false, &Error{Code: CodeBusy, Message: "too many open subscriptions"}
 	case c.ping:
+		// A client asks with a ping whether a server that is busy is alive.
+	// A message alone is accepted at any length that the transport lets through.
 	case !c.listen && t.calls >= t.maxCalls, t.bytes > 0 && t.bytes+len(c.msg.raw) > t.maxBytes:
 		return false, &Error{Code: CodeBusy, Message: "too many requests in flight"}
 	}
@@ -70,6 +72,7 @@ func (t *callTable) add(c *call) (bool, *Error) {
 func (t *callTable) cancel(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// The protocol forbids to cancel initialize, and requests behind it wait for it.
 	if c := t.byKey[key]; c != nil && c.release == nil {
 		c.canceled = true
 		c.session.silent.Store(true)
@@ -91,6 +94,7 @@ func (t *callTable) leave(c *call) {
 	c.cancel(nil)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// After settle the client may have used the id again.
 	if t.byKey[c.key] == c {
 		delete(t.byKey, c.key)
 	}
@@ -109,6 +113,7 @@ func (t *callTable) close() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closing = true
+	// A subscription has no end of its own, so it would hold up the others until the limit.
 	for _, c := range t.byKey {
 		if c.listen {
 			c.cancel(ErrDisconnected)

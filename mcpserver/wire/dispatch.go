@@ -105,6 +105,7 @@ func (d *Dispatcher) guard(ctx context.Context, m *message, h handler) (result a
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	raw := m.raw
 	if _, ok := d.Overrides[m.method]; ok {
+		// Under its own name the library would answer it.
 		raw = rewritten(m, Alias(m.method))
 	}
 	slot := new(errorSlot)
@@ -244,6 +245,7 @@ func (d *Dispatcher) identify(result mcp.ResultMetadata) {
 	if d.ServerInfo.Name == "" {
 		return
 	}
+	// The result may be shared between calls, so its _meta is copied.
 	var meta mcp.Meta
 	if old := result.GetResultMeta(); old != nil {
 		meta.ProgressToken = old.ProgressToken

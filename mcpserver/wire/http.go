@@ -139,7 +139,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	}
 	share := 1
 	if opts.Shared {
-		share = 2
+		share = 2 // so that one principal cannot keep all others out
 	}
 	h := &HTTP{
 		opts:       opts,
@@ -155,6 +155,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	h.sessions = newSessionTable(opts.maxSessions(), share, h.sessionEnded)
 	h.base, h.abort = context.WithCancelCause(context.Background())
 	h.hangUp, h.endInput = context.WithCancel(h.base)
+	// mcp-go checks and answers each message, but sessions and streams stay here.
 	h.library = server.NewStreamableHTTPServer(d.Server,
 		server.WithSessionIdManagerResolver(sessionResolver{}),
 		server.WithHTTPContextFunc(h.withOwnSession),
@@ -223,6 +224,7 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 		plainText(w, http.StatusBadRequest, "duplicate header "+name+" with different values")
 		return
 	}
+	// The rate is of a principal, so strangers cannot use it up.
 	if wait, ok := h.rates.take(principal); !ok {
 		retryLater(w, http.StatusTooManyRequests, wait, "too many requests")
 		return

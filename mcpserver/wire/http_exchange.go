@@ -44,6 +44,7 @@ func (ex *exchange) begin() {
 		listen: ex.msg.method == string(mcp.MethodSubscriptionsListen),
 		ping:   ex.msg.method == string(mcp.MethodPing),
 	}
+	// The context of the request ends without a cause, and a handler must learn why its call ended.
 	var ctx context.Context
 	ctx, ex.call.cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	ex.endWith(r.Context())
@@ -121,6 +122,7 @@ func (ex *exchange) run(opening bool) {
 		ex.passOn(rec)
 		return
 	}
+	// A session exists only after the library has accepted its initialize request.
 	if opening && failure == nil {
 		if !ex.h.sessions.add(ex.owner) {
 			ex.retire()

@@ -94,6 +94,7 @@ func (g *guard) host(r *http.Request) bool {
 	if !ok {
 		return false
 	}
+	// A client may address the server by the IP address that it connected to.
 	said, err := netip.ParseAddr(name)
 	return err == nil && said.Unmap() == tcp.AddrPort().Addr().Unmap()
 }

@@ -42,7 +42,7 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	r.mu.Unlock()
 	reservation := limiter.Reserve()
 	if wait = reservation.Delay(); wait > 0 {
-		reservation.Cancel()
+		reservation.Cancel() // a refused request must not delay the next one
 		return wait, false
 	}
 	return 0, true

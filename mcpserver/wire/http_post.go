@@ -66,6 +66,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 		passed := &recorder{header: w.Header(), to: w}
 		h.library.Handle(passed, ex.libraryRequest(r.Context(), r.Header, m.raw))
 	case ex.protocol == nil:
+		// A session of another principal does not exist for this one.
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	default:
 		ex.protocol.route(m)
@@ -97,6 +98,7 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 		return nil
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
+	// Only reading is counted here, since a slow sender holds memory before it holds a slot.
 	h.bodies.leave(principal, 1)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		failure := invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody()))
@@ -185,6 +187,7 @@ func (ex *exchange) request() {
 		leave = sync.OnceFunc(func() { slots.leave(ex.principal, 1) })
 	}
 	defer leave()
+	// 2026-07-28 has no sessions, so each of its requests gets a session of its own.
 	opening := method == string(mcp.MethodInitialize) && !ex.modern
 	switch {
 	case opening:

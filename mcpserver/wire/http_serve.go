@@ -57,6 +57,7 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 
 // shutdown lets calls finish and ends those that do not.
 func (h *HTTP) shutdown(s *http.Server) {
+	// Streams never finish by themselves, and scripts must not outlive their clients.
 	h.endInput()
 	limit, cancel := context.WithTimeout(context.Background(), h.opts.drain())
 	defer cancel()

@@ -85,6 +85,7 @@ func (s *httpSession) takeStream(end context.CancelFunc) (leave func()) {
 	before := s.stream
 	s.stream = mine
 	s.mu.Unlock()
+	// Two streams would write for one announcer at the same time.
 	if before != nil {
 		before.end()
 		<-before.done
@@ -123,6 +124,7 @@ func (t *sessionTable) add(s *httpSession) bool {
 	t.mu.Lock()
 	var idlest *httpSession
 	if t.each[s.principal] >= t.mostEach || len(t.byID) >= t.most {
+		// Never a session of somebody else: one principal could end all others'.
 		for _, other := range t.byID {
 			if other.principal != s.principal || other.busy > 0 {
 				continue

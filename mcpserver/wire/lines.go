@@ -107,6 +107,7 @@ func (w *lineWriter) writeIf(line []byte, wanted func() bool) {
 		return
 	}
 	defer func() { <-w.lock }()
+	// Both may have happened while this line waited.
 	select {
 	case <-w.closed:
 		return

@@ -41,6 +41,7 @@ func parse(raw []byte) (*message, *Error) {
 	if first := firstByte(raw); first == '[' {
 		return m, invalidRequest("batches are not supported")
 	}
+	// encoding/json accepts bytes that are not UTF-8 and replaces them.
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return m, &Error{Code: mcp.PARSE_ERROR, Message: "parse error"}
 	}
@@ -90,6 +91,7 @@ func parse(raw []byte) (*message, *Error) {
 	case method[0] != '"':
 		return m, invalidRequest("method must be a string")
 	case len(method) > maxMethod:
+		// The library would repeat it in its answer.
 		return m, &Error{Code: mcp.METHOD_NOT_FOUND, Message: "method not found"}
 	}
 	m.method = unquote(method)

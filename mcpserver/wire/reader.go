@@ -95,6 +95,7 @@ func (c *conn) request(m *message) {
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
+	// From here on a cancellation on the next line finds the call.
 	if ok, err := c.calls.add(call); !ok {
 		call.cancel(nil)
 		if err != nil {
@@ -103,10 +104,11 @@ func (c *conn) request(m *message) {
 		return
 	}
 	if call.ping {
-		c.run(call)
+		c.run(call) // at once, even if no slot is free
 		return
 	}
 	if call.release != nil {
+		// What the handshake decides, such as the revision, must be known to the requests after it.
 		c.barrier = call.release
 		c.announcer.initialize()
 	}
@@ -153,6 +155,7 @@ func (c *conn) serve(call *call) {
 	select {
 	case c.slots <- struct{}{}:
 	default:
+		// One select alone would choose at random between a free slot and the end of the call.
 		select {
 		case c.slots <- struct{}{}:
 		case <-call.ctx.Done():

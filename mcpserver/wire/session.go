@@ -145,6 +145,7 @@ func (s *callSession) said() Client {
 }
 
 func (s *callSession) SetClientInfo(info mcp.Implementation) {
+	// Only the handshake speaks for the session; modern clients repeat themselves in each request.
 	if s.msg.method == string(mcp.MethodInitialize) {
 		s.session.SetClientInfo(info)
 		return

@@ -170,6 +170,7 @@ func (c *conn) requestContext(ctx context.Context, s server.ClientSession) conte
 
 // drain lets calls finish and ends those that do not.
 func (c *conn) drain(limit time.Duration) {
+	// Scripts end first, because nobody will see what they do.
 	c.endInput()
 	idle := c.calls.close()
 	timer := time.NewTimer(limit)
@@ -181,6 +182,7 @@ func (c *conn) drain(limit time.Duration) {
 	case <-timer.C:
 	}
 	c.calls.abort()
+	// A handler that was ended needs a moment to write its record.
 	timer.Reset(limit / graceFraction)
 	select {
 	case <-idle:

@@ -212,6 +212,7 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 		c.sessions[strings.Clone(e.Session)] = e.Time
 		c.mu.Unlock()
 	case provenance.KindSessionEnded:
+		// A session that another process started is not known here.
 		c.mu.Lock()
 		start, open := c.sessions[e.Session]
 		delete(c.sessions, e.Session)
@@ -221,6 +222,7 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 		}
 	case provenance.KindSkillActivated, provenance.KindResourceRead, provenance.KindScriptExecuted,
 		provenance.KindPolicyDenied:
+		// Only these rows are decoded; the others may be large.
 		var r row
 		if len(e.Row) == 0 || json.Unmarshal(e.Row, &r) == nil {
 			c.addCall(ctx, e, &r)
