@@ -91,6 +91,7 @@ func arguments(p *native.Plan) ([]string, error) {
 			args = append(args, "--ro-bind", "/dev/null", f)
 		}
 	}
+	// Bubblewrap's --dev would make a terminal and more devices than a command needs.
 	args = append(args, "--remount-ro", "/proc", "--perms", "0755", "--size", "1048576", "--tmpfs", "/dev")
 	for _, d := range pidone.Devices {
 		args = append(args, "--dev-bind", "/dev/"+d, "/dev/"+d)

@@ -71,6 +71,7 @@ func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
 	}
 	defer func() { _ = tree.Close() }()
 
+	// Both runs take most of their time to wait, so they run at the same time.
 	var seen, ended []string
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

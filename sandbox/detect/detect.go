@@ -199,6 +199,7 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 		fact := "self-test passed; " + e.String()
 		return r, Report{Name: b.name, Automatic: b.automatic, OK: true, Fact: fact, Enforces: e}, nil
 	}
+	// Everything else that fails is a failure of the test: the backend is not usable either.
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)
 	if !ok {
 		u = &sandbox.UnavailableError{

@@ -79,6 +79,7 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 		return a.found, a.err
 	}
 	found, err := f.search(ctx, name)
+	// A caller that gave up says nothing about the interpreter: the next one asks again.
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("find %s: %w", name, ctx.Err())
 	}
@@ -117,6 +118,7 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	if err != nil {
 		return nil, err
 	}
+	// What lies below /usr is in every sandbox, and shims would look for the interpreter in a home.
 	if shim || !belowUsr(real) {
 		if err := f.locate(ctx, in, path); err != nil {
 			return nil, err
@@ -156,6 +158,7 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 	if err := trusted(real); err != nil {
 		return err
 	}
+	// From here on the program itself is meant: the shim is not mounted, and its choice is final.
 	in.Path = real
 	needs, err := f.needs(in, row.Layout, lines[1:])
 	if err != nil {
@@ -166,7 +169,7 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 
 // mount adds the directories that a sandbox does not show anyway, except those inside another.
 func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
-	slices.Sort(dirs)
+	slices.Sort(dirs) // a directory comes before those inside it
 	for _, d := range dirs {
 		real, err := filepath.EvalSymlinks(d)
 		if err != nil {
@@ -204,8 +207,8 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}
 	cmd.Dir = "/"
-	cmd.Stdout = out // the other streams are /dev/null
-	cmd.WaitDelay = time.Second
+	cmd.Stdout = out            // the other streams are /dev/null
+	cmd.WaitDelay = time.Second // a shim may leave a process that holds the pipe open
 	if err := runAlone(cmd); err != nil {
 		return "", err
 	}

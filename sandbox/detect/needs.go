@@ -28,6 +28,8 @@ func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []
 			break
 		}
 		root := filepath.Dir(dir)
+		// npm installs next to node: PREFIX/bin and PREFIX/lib are one installation, unless PREFIX is
+		// shared with other programs, like ~/.local.
 		if f.private.refuses(root) == "" {
 			return []string{root}, nil
 		}

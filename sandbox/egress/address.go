@@ -82,6 +82,7 @@ func networkOf(a net.Addr) (netip.Prefix, bool) {
 		return netip.Prefix{}, false
 	}
 	addr = addr.Unmap()
+	// A mask of no bits would make every address the machine's own.
 	ones, size := ipnet.Mask.Size()
 	if ones == 0 || size != addr.BitLen() {
 		ones = addr.BitLen()

@@ -223,7 +223,7 @@ func (p *Proxy) take(counter *int64, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if int64(n) > p.left {
-		p.left = 0
+		p.left = 0 // else smaller pieces would still be carried, and a stream have holes
 		return false
 	}
 	p.left -= int64(n)

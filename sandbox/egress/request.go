@@ -69,6 +69,7 @@ func parseRequest(head []byte) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
+	// CONNECT names a port always: there is no scheme that it could follow from.
 	if method == "CONNECT" {
 		t, err := parseAuthority(target, 0)
 		return request{target: t, tunnel: true}, err
@@ -154,6 +155,7 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	for _, f := range fields {
 		switch f.name {
 		case "host":
+			// A server that goes by this field must not serve another host than the one that was checked.
 			if other, err := parseAuthority(f.value, 80); err != nil || other != t {
 				return request{}, errMalformed
 			}
@@ -164,6 +166,7 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 		case "transfer-encoding":
 			return request{}, errMalformed // readers differ on where such a body ends
 		case "content-length":
+			// Signs, leading zeros and lists are read differently by servers.
 			n, err := strconv.ParseUint(f.value, 10, 62)
 			if err != nil || strconv.FormatUint(n, 10) != f.value {
 				return request{}, errMalformed

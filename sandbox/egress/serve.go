@@ -38,6 +38,8 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 	defer client.Close()
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
+	// A connection that waited for a place would hold one of the command's sockets and say nothing; one
+	// that is refused can be tried again.
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -55,6 +57,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 		p.refuse(client, record, why)
 		return
 	}
+	// A tunnel may be silent for long, as one that waits for events is.
 	_ = client.SetReadDeadline(time.Time{})
 	req, err := parseRequest(head)
 	if err != nil {
@@ -68,6 +71,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 		return
 	}
 	defer server.Close()
+	// Closing both ends is what ends the copying when the run ends: neither read has a deadline.
 	stopServer := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopServer()
 	p.relay(client, server, req, rest, record)
@@ -123,6 +127,7 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	if err != nil || len(found) == 0 {
 		return nil, NotResolved
 	}
+	// Interfaces come and go, so they are asked for each time. Without an answer nothing counts as public.
 	own, err := ownNetworks()
 	if err != nil {
 		return nil, NotPublic
@@ -167,6 +172,8 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 		}
 	})
 	copying.Go(func() {
+		// A plain request has one answer. Its end is the end of the connection, which could carry another
+		// request otherwise.
 		if !p.carry(client, nil, server, &record.Received, record) || !req.tunnel {
 			abort()
 		} else {

@@ -136,6 +136,7 @@ func workingDir(cmd *sandbox.Cmd) (string, error) {
 	if err != nil {
 		return refuse("the workspace cannot be opened")
 	}
+	// The path may lead elsewhere by now; the handle is what was granted.
 	if there, err := root.Stat("."); err != nil || !os.SameFile(there, granted) {
 		return refuse("the workspace is no longer the directory that was granted")
 	}
@@ -210,7 +211,7 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	}
 	others.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, e.end) })
 	err = e.wait(c)
-	close(e.done)
+	close(e.done) // no more signals: the process's id is free
 	if pipes.stdin != nil {
 		_ = pipes.stdin.SetDeadline(time.Now())
 	}

@@ -252,6 +252,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 			return g, err
 		}
 	}
+	// Some kernels have no limit on swap, and some containers hide it: memory is limited without it too.
 	for _, s := range settings {
 		if err := writeExisting(filepath.Join(s.dir, s.file), s.value); err != nil && !s.optional {
 			return g, err

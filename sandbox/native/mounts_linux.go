@@ -85,6 +85,7 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	if dir == nil {
 		return unavailable("no directory for "+target, "", nil)
 	}
+	// A server that may not mount passes a handle: the helper finds the directory by its path, and compares.
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
 	// Hiding takes an overlay, and only these directories do not change while one lies over them.
 	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At

@@ -115,6 +115,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// Without redirects, copies of metadata alone and an index, the upper layer by itself says what changed.
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
 	mount, err = newMount("overlay", [][2]string{
 		{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},

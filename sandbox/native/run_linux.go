@@ -247,6 +247,7 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	case e.report.step != "":
 		return nil, e.setupError()
 	case cause != nil:
+		// Whatever the command did after that, the server ended it.
 		res.Outcome = *cause
 	case e.group != nil && e.group.killed():
 		res.Outcome = sandbox.MemoryLimit
@@ -267,7 +268,7 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	}
 	upper, trusted := e.upper, e.upper != nil
 	if upper == nil && len(e.report.files) > 1 {
-		upper = e.report.files[1]
+		upper = e.report.files[1] // the helper made the overlay, in a user namespace
 	}
 	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		res.Writes = staged.Apply(ctx, &staged.Layer{

@@ -71,6 +71,7 @@ func (l *launch) start() (_ *child, err error) {
 			"run the server as an ordinary user, or as a root whose user namespace maps more than one user",
 			err)
 	}
+	// Mounts come after the pipes: their descriptors have numbers that the Spec names.
 	if err := l.mounts(); err != nil {
 		return nil, err
 	}
@@ -155,6 +156,7 @@ func (l *launch) pipes() error {
 			}
 		}
 	}
+	// Packets keep messages apart, and the end of the helper is the end of the file.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -162,6 +164,7 @@ func (l *launch) pipes() error {
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	l.files[pidone.ControlFD] = theirs
 	l.opened = append(l.opened, theirs)
+	// Process 1 of a Builder's sandbox is a grandchild: the kernel adds its number to what it sends.
 	if l.runner.builder != nil {
 		if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 			return errors.Join(err, unix.Close(pair[0]))

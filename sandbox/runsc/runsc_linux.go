@@ -82,7 +82,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	if err != nil {
 		return nil, errors.Join(err, failures.Close())
 	}
-	p.Spec.Mounts = nil // the guest has no descriptors of them, and sees other numbers
+	p.Spec.Mounts = nil // the guest does not get their descriptors, and its kernel has other inode numbers
 	command.Cause = func() string { return head(failures) }
 	command.Close = failures.Close
 	return command, nil
@@ -173,6 +173,7 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
+	// The loader's path in a program is /lib64/ld-linux…, whether /lib64 is a link or a directory.
 	for _, d := range rootDirs {
 		if info, err := os.Lstat(d); err == nil && info.IsDir() {
 			dir(d + "/")

@@ -159,6 +159,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		a.report("write", path.Join(p, "."), err)
 		return
 	}
+	// What is in the layer and what is in the workspace may be a repository only together.
 	if why == nil && gitLike(names, to) {
 		why = errGit
 	}
@@ -279,8 +280,8 @@ func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whoever may write in the workspace may have put another directory there, which must not be given
-	// to somebody.
+	// Between the two calls, whoever may write in the workspace may have put another directory there,
+	// which must not be given to somebody.
 	names, err := target.names()
 	if err != nil || len(names) != 0 {
 		_ = target.Close()

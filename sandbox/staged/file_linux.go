@@ -60,6 +60,7 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 	case info.Size() > a.left:
 		return errLarge
 	}
+	// Opened before the copy, so that rights are taken over from the file that was there when it began.
 	old := in.replaced()
 	defer old.close()
 	if err := in.create(); err != nil {

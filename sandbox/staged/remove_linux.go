@@ -214,7 +214,7 @@ func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string)
 	case err != nil:
 		return err
 	case gitLike(names, nil):
-		return errGit
+		return errGit // deleting one part would let a later run put another in its place
 	case len(names) > 0:
 		err = mayRemoveFrom(sub)
 	}

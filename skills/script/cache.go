@@ -152,6 +152,7 @@ func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, e
 		if name == "tag" {
 			continue
 		}
+		// Only numbers that the job was given: a name cannot choose where its bytes go.
 		number, ok := strings.CutSuffix(name, ".pyc")
 		i, err := strconv.Atoi(number)
 		if !ok || err != nil || i < 0 || i >= len(modules) || strconv.Itoa(i) != number {

@@ -95,6 +95,7 @@ func shebang(head []byte) (text string, complete bool) {
 // words after a plain `env NAME` as one; here each counts as a word, since only harmless flags are kept.
 func shebangWords(line string) (words []string, problem string) {
 	words = strings.Fields(line)
+	// env -S has quotes and variables of its own, which kernels and systems do not read alike.
 	if strings.ContainsAny(line, `"'\$`) {
 		return nil, "the shebang uses quotes, escapes or variables"
 	}
