@@ -283,7 +283,7 @@ func TestSweep(t *testing.T) {
 		names = append(names, entry.Name())
 	}
 	want := []string{"other", checkPrefix + "new", running, elsewhere}
-	if pidSpace() == "" { // only the age tells
+	if pidSpace() == "" { // only the age decides
 		want = append(want, killed)
 	}
 	slices.Sort(want)

@@ -186,7 +186,7 @@ echo /usr/bin/true`)
 		t.Fatal(err)
 	}
 	if n, err := end.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("what it left in the background goes on: %v", err)
+		t.Errorf("the process it left in the background is alive: %v", err)
 	}
 }
 

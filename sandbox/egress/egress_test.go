@@ -282,7 +282,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A plain request is sent on as one request of its own, whatever stands behind it.
+// A plain request is forwarded as one request, whatever follows it.
 func TestPlain(t *testing.T) {
 	w := &world{names: map[string][][]netip.Addr{"web.example": {addrs(public)}}, answer: "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"}
 	_, addr, stop := w.serve(t, egress.Config{}, "web.example:80")

@@ -32,12 +32,12 @@ func TestPublicOwn(t *testing.T) {
 			}
 			p, ok := networkOf(&net.IPNet{IP: ip, Mask: ipnet.Mask})
 			if !ok {
-				t.Fatalf("networkOf(%s) is none", tt.own)
+				t.Fatalf("networkOf(%s) = false", tt.own)
 			}
 			own = append(own, p)
 		}
 		if got := public(netip.MustParseAddr(tt.addr), own); got != tt.want {
-			t.Errorf("%s beside %s: public = %t, want %t", tt.addr, tt.own, got, tt.want)
+			t.Errorf("%s next to %s: public = %t, want %t", tt.addr, tt.own, got, tt.want)
 		}
 	}
 	list, err := ownNetworks()

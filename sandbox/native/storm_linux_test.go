@@ -131,7 +131,7 @@ func chownAll(t *testing.T, dir string, id int) {
 	}
 }
 
-// described tells everything below dir that applying could change.
+// described returns everything below dir that applying could change.
 func described(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -98,7 +98,7 @@ func TestSweepTakesOrphans(t *testing.T) {
 	}
 }
 
-// A server may be started in another group than the one before it, beside that.
+// A server may be started in a group next to the one of its predecessor.
 func TestSweepLooksBeside(t *testing.T) {
 	sandboxtest.Need(t, "memory-cgroup")
 	b := findCgroups(Options{})
@@ -119,6 +119,6 @@ func TestSweepLooksBeside(t *testing.T) {
 	}
 	cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(top, "own")}.sweep()
 	if _, err := os.Stat(orphan); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the cgroup of a dead server beside this one's is left: %v", err)
+		t.Errorf("the cgroup of a dead server next to this one's is left: %v", err)
 	}
 }

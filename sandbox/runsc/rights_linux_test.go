@@ -89,7 +89,7 @@ func value(status, key string) string {
 	return v
 }
 
-// statuses are those of a process's descendants, as the kernel tells them.
+// statuses returns the statuses of a process's descendants, as the kernel shows them.
 func statuses(pid int) []string {
 	var found []string
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is well formed

@@ -72,7 +72,7 @@ func refusedAs(writes []sandbox.Write, path string) string {
 	return "nothing is said of " + path
 }
 
-// What a command has only moved stays whose it was, and a digest tells nothing of what it could not read.
+// A file that a command has only moved keeps its owner, and no digest reveals what it could not read.
 func TestApplyKeepsOwners(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability root: files of several users")
@@ -306,7 +306,7 @@ func TestApplyKnowsTheDirectory(t *testing.T) {
 	}
 }
 
-// No change is made that is not told of.
+// Every change that is made is reported.
 func TestApplyTellsAll(t *testing.T) {
 	var names []string
 	for i := range maxWrites + 500 {
@@ -326,7 +326,7 @@ func TestApplyTellsAll(t *testing.T) {
 	left := paths(t, ws)
 	for _, name := range names {
 		if there := left[name] != nil; there == gone[name] {
-			t.Fatalf("%s: there %v, told as deleted %v", name, there, gone[name])
+			t.Fatalf("%s: there %v, reported as deleted %v", name, there, gone[name])
 		}
 	}
 	if last := writes[len(writes)-1]; len(gone) == 0 || last.Refused == "" || left["d/new"] == nil {

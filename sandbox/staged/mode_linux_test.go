@@ -37,7 +37,7 @@ func (l *Layer) past() *Layer {
 	return l
 }
 
-func told(writes []sandbox.Write, op, path string) (applied bool, refused string) {
+func reported(writes []sandbox.Write, op, path string) (applied bool, refused string) {
 	for _, w := range writes {
 		if w.Op == op && w.Path == path {
 			applied, refused = applied || w.Refused == "", refused+w.Refused
@@ -71,7 +71,7 @@ func TestApplyKeepsDirectoryModes(t *testing.T) {
 				if tt.refused {
 					why = errMode.Error()
 				}
-				if applied, refused := told(writes, "chmod", p); applied || refused != why {
+				if applied, refused := reported(writes, "chmod", p); applied || refused != why {
 					t.Errorf("%s: applied %v, refused as %q, want %q", p, applied, refused, why)
 				}
 			}
@@ -99,7 +99,7 @@ func TestApplyInClosedDirectories(t *testing.T) {
 		}
 	}
 	if got := paths(t, ws); len(got) != len(before) {
-		t.Errorf("left is %v, told %+v", got, writes)
+		t.Errorf("left is %v, reported %+v", got, writes)
 	}
 }
 
@@ -171,7 +171,7 @@ func untouched(t *testing.T, ws *os.File) (said []sandbox.Write) {
 	before := paths(t, ws)
 	a, to := applierOn(t, layerOf(ws, ws).past())
 	if done := a.remove(to, "d", "d", nil); done || len(paths(t, ws)) != len(before) {
-		t.Errorf("left is %v of %v, told %+v", paths(t, ws), before, a.writes)
+		t.Errorf("left is %v of %v, reported %+v", paths(t, ws), before, a.writes)
 	}
 	return a.writes
 }

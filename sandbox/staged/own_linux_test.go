@@ -88,7 +88,7 @@ func TestApplyKeepsWhoseTheReplacedIs(t *testing.T) {
 	}
 }
 
-// A file's own list stays, and neither it nor that of the directory is another file's.
+// A file keeps its own list, and gets neither another file's list nor the directory's default one.
 func TestApplyKeepsLists(t *testing.T) {
 	upper, ws := tree(t, "listed", "plain"), tree(t, "listed", "plain")
 	if err := errors.Join(unix.Setxattr(filepath.Join(ws.Name(), "listed"), accessList, []byte(listOf7), 0),

@@ -93,7 +93,7 @@ func TestApplyStopsBeforeTheFilesAreInPlace(t *testing.T) {
 		}
 	}
 	if got := paths(t, ws); len(got) != 1 || len(a.writes) != 3 || a.left != left {
-		t.Errorf("%d entries are left, %d changes told, %d bytes copied", len(got), len(a.writes), left-a.left)
+		t.Errorf("%d entries are left, %d changes reported, %d bytes copied", len(got), len(a.writes), left-a.left)
 	}
 }
 

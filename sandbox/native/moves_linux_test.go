@@ -32,7 +32,7 @@ func TestMovesLoseNothing(t *testing.T) {
 		{name: "to a name that is refused", script: "mv notes $'a\\tb'"},
 		{name: "into a directory that is closed then", script: "mkdir c; mv notes c/; chmod 0 c"},
 		{name: "below too many changes", script: "mkdir z; mv a/* z/", fill: many},
-		{name: "beside what is too large", script: "truncate -s 3M a0; mv big g1", fill: func(ws string) {
+		{name: "next to a file that is too large", script: "truncate -s 3M a0; mv big g1", fill: func(ws string) {
 			writeFile(t, filepath.Join(ws, "big"), strings.Repeat("b", 2<<20))
 		}, scratch: 4 << 20},
 		{name: "a link", script: "mv link .envrc", fill: func(ws string) {
