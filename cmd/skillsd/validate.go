@@ -1,17 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
-
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
 
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/source"
 )
 
 // validateOptions are the flags of validate.
@@ -169,6 +175,218 @@ func strictProblems(violations []frontmatter.Violation) []problem {
 	problems := make([]problem, len(violations))
 	for i, v := range violations {
 		problems[i] = problem{Rule: v.Rule, Line: v.Line, Message: v.Message, Fix: v.Fix}
+	}
+	return problems
+}
+
+// candidate is something that validate gives a verdict on: a skill, or a place that may hide some.
+type candidate struct {
+	shown       string        // its directory as the user named it
+	file        string        // SKILL.md, skill.md, or empty if there is none
+	skill       *skills.Skill // nil for a place, and for a file that was not read
+	dir         string        // of what is not a skill, on this machine; empty if it is in an archive
+	diagnostics []skills.Diagnostic
+	place       bool // not a skill: the diagnostics are the verdict
+}
+
+// Limits that no collection reaches, but that still stop a loop.
+const (
+	unlimitedDepth = 256
+	unlimitedDirs  = 5_000_000
+)
+
+// find returns what is to be checked, by path. Skills are those that a scan of the directories finds.
+func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate, error) {
+	roots, err := o.validateRoots(dirs)
+	if err != nil {
+		return nil, err
+	}
+	options := o.Roots.ScanOptions()
+	options.MaxDepth = cmp.Or(options.MaxDepth, unlimitedDepth)
+	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, unlimitedDirs), cmp.Or(options.MaxFiles, unlimitedDirs)
+	var found []candidate
+	for _, root := range roots {
+		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
+			found = append(found, candidate{shown: root.Origin, dir: root.Dir})
+			continue
+		}
+		shown := root.Origin
+		root.Origin, root.Prefix = "", ""
+		snapshot, err := skills.Scan(ctx, []skills.Root{root}, options)
+		if err != nil {
+			return nil, err
+		}
+		below := o.candidates(snapshot, shown)
+		if len(below) == 0 && len(dirs) > 0 {
+			empty := candidate{shown: shown}
+			if root.FS == nil {
+				empty.dir = root.Dir
+			}
+			below = []candidate{empty}
+		}
+		found = append(found, below...)
+	}
+	slices.SortStableFunc(found, func(a, b candidate) int { return strings.Compare(a.shown, b.shown) })
+	same := func(a, b candidate) bool { return a.shown == b.shown && !a.place && !b.place }
+	return slices.CompactFunc(found, same), nil
+}
+
+// validateRoots returns the roots to check, with the words of the user as their origin.
+func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
+	if len(dirs) == 0 {
+		roots, err := o.Roots.Resolve(&o.app.Process)
+		if err == nil && len(roots) == 0 {
+			err = config.ErrNoRoots()
+		}
+		for i := range roots {
+			roots[i].Origin = roots[i].Dir
+		}
+		return roots, err
+	}
+	if len(o.Roots.Specs) > 0 {
+		return nil, usageError("give one or the other", "--skills-root does not go with directories to check")
+	}
+	var roots []skills.Root
+	for _, dir := range dirs {
+		if dir == "" {
+			return nil, usageError("give a directory", "the name of a directory is empty")
+		}
+		shown := filepath.ToSlash(dir)
+		if name := filepath.Base(dir); strings.EqualFold(name, "SKILL.md") {
+			if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
+				dir = filepath.Dir(dir)
+				shown = filepath.ToSlash(dir)
+			}
+		}
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		if shown = strings.TrimRight(shown, "/"); shown == "" {
+			shown = "/"
+		}
+		root := skills.Root{Dir: absolute, Tier: skills.TierUser, Origin: shown}
+		if config.IsArchive(absolute) {
+			root.FS, root.Name = source.NewZip(absolute), strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
+		}
+		roots = append(roots, root)
+	}
+	return roots, nil
+}
+
+// candidates returns the skills of a scan, those that could not be loaded, and the places that it
+// could not look into.
+func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []candidate {
+	root := &snapshot.Roots[0]
+	at := func(dir string) string {
+		switch {
+		case dir == "" || dir == ".":
+			return shown
+		case shown == ".":
+			return dir
+		}
+		return joinPath(shown, dir)
+	}
+	var found []candidate
+	broken := map[string]*skills.Skill{}
+	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Shadowed, snapshot.Withheld) {
+		found = append(found, candidate{shown: at(sk.Dir), file: sk.File, skill: sk, diagnostics: sk.Diagnostics})
+	}
+	for _, sk := range snapshot.Broken() {
+		broken[joinPath(sk.Path, sk.File)] = sk
+	}
+	places := []skills.Code{skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath}
+	for _, d := range snapshot.Diagnostics {
+		dir, file := path.Split(d.Path)
+		c := candidate{shown: at(strings.TrimSuffix(dir, "/")), file: file, skill: broken[d.Path]}
+		switch {
+		case d.Severity == skills.Error && (file == "SKILL.md" || file == "skill.md"):
+			if c.skill != nil {
+				c.shown = at(c.skill.Dir)
+			}
+			d.Path = file
+			c.diagnostics = []skills.Diagnostic{d}
+			found = append(found, c)
+		case slices.Contains(places, d.Code) && isLink(root, d.Path):
+			// A link that leads nowhere is not a fault of a skill.
+			o.note(at(d.Path), d)
+		case slices.Contains(places, d.Code):
+			c = candidate{shown: at(d.Path), place: true}
+			d.Path = ""
+			c.diagnostics = []skills.Diagnostic{d}
+			found = append(found, c)
+		case d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error:
+			d.Path = ""
+			found = append(found, candidate{shown: shown, place: true, diagnostics: []skills.Diagnostic{d}})
+		case d.Code == skills.CodeUnreadableRoot:
+			o.note(d.Path, d)
+		case d.Code == skills.CodeOutsideRoot:
+			o.note(at(d.Path), d)
+		}
+	}
+	return found
+}
+
+// isLink reports whether a path below a root is a symbolic link.
+func isLink(root *skills.Root, name string) bool {
+	if root.FS != nil {
+		return false
+	}
+	info, err := os.Lstat(filepath.Join(root.Dir, filepath.FromSlash(name)))
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
+// note prints what was not looked into and is not a fault of a skill: links that lead nowhere, or out.
+func (o *validateOptions) note(place string, d skills.Diagnostic) {
+	fmt.Fprintf(o.app.err, "note: %s\n", report.ProblemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
+}
+
+// check returns the verdict on a candidate.
+func (c *candidate) check(ctx context.Context, lenient bool) verdict {
+	v := verdict{Dir: c.shown, File: c.file, place: c.place, Errors: []problem{}}
+	if c.place || lenient && c.file != "" {
+		v.Errors = lenientProblems(c.diagnostics, c.file)
+		if c.place && !lenient {
+			// What could not be looked into may hold skills that are not valid.
+			for i := range v.Errors {
+				v.Errors[i].Severity = ""
+			}
+		}
+		v.Valid = !slices.ContainsFunc(v.Errors, func(p problem) bool { return p.Severity != skills.Warning.String() })
+		return v
+	}
+	v.Errors = append(v.Errors, strictProblems(c.violations(ctx))...)
+	v.Valid = len(v.Errors) == 0
+	return v
+}
+
+// violations applies the strict rules.
+func (c *candidate) violations(ctx context.Context) []frontmatter.Violation {
+	switch {
+	case c.skill != nil:
+		return c.skill.Violations(ctx)
+	case c.dir != "":
+		return skills.ValidateDir(ctx, c.dir)
+	case c.file == "":
+		return frontmatter.MissingFile()
+	}
+	d := c.diagnostics[0]
+	message := fmt.Sprintf("%s cannot be read: %s", c.file, d.Detail)
+	return []frontmatter.Violation{{Rule: "V3", Message: message, Fix: d.Code.Fix()}}
+}
+
+// lenientProblems returns the warnings and errors of loading a skill as problems.
+func lenientProblems(diagnostics []skills.Diagnostic, file string) []problem {
+	problems := []problem{}
+	for _, d := range diagnostics {
+		if d.Severity == skills.Info {
+			continue
+		}
+		p := problem{Rule: string(d.Code), Severity: d.Severity.String(), Line: d.Line, Message: d.Detail, Fix: d.Code.Fix()}
+		if d.Path != file {
+			p.File = d.Path
+		}
+		problems = append(problems, p)
 	}
 	return problems
 }
