@@ -57,16 +57,21 @@ func newListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the skills that would be served, those withheld, and what was found wrong",
-		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗ unavailable.\n" +
-			"VERDICT is strict when `skillsd validate` accepts the skill, repaired when its frontmatter loads only\n" +
-			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of all.\n" +
-			"What was found wrong is on stderr, each with a fix. Here --state also takes the states of --only; a\n" +
+		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗ " +
+			"unavailable.\n" +
+			"VERDICT is strict when `skillsd validate` accepts the skill, repaired when its frontmatter " +
+			"loads only\n" +
+			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of " +
+			"all.\n" +
+			"What was found wrong is on stderr, each with a fix. Here --state also takes the states of " +
+			"--only; a\n" +
 			"directory of such a name is ./NAME.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
 	opts.Reader.Register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
+	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil,
+		"show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().StringVar(&opts.Only, "only", "",
 		"only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
 	global := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -76,12 +81,13 @@ func newListCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// maxListed bounds the diagnostics beside a list; a tree of thousands of skills has thousands.
+// maxListed bounds the diagnostics printed with a list; a tree of thousands of skills has thousands.
 const maxListed = 50
 
 func (o *listOptions) run(ctx context.Context) error {
 	if o.Only != "" && !slices.Contains(listStates, o.Only) {
-		return usageError("use enabled, hidden, disabled, unavailable or broken", "--only: unknown state %q", o.Only)
+		return usageError("use enabled, hidden, disabled, unavailable or broken",
+			"--only: unknown state %q", o.Only)
 	}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
 	if err != nil {
@@ -129,18 +135,29 @@ func (o *listOptions) run(ctx context.Context) error {
 // stateBroken is the state of a skill that cannot be loaded.
 const stateBroken = "broken"
 
-// withBroken adds a row for each skill that cannot be loaded, with what is known of it.
+// withBroken adds a row for each skill that cannot be loaded, with the few facts there are.
 func (o *listOptions) withBroken(rows []skillRow, snapshot *skills.Snapshot) []skillRow {
+	if o.Only != "" && o.Only != stateBroken {
+		return rows
+	}
 	for _, d := range snapshot.Diagnostics {
 		file := path.Base(d.Path)
-		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") || o.Only != "" && o.Only != stateBroken {
+		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") {
 			continue
 		}
 		dir := path.Dir(d.Path)
 		d.Path = file
 		rows = append(rows, skillRow{
-			Path: dir, Name: path.Base(dir), State: stateBroken, Reasons: []string{d.Detail}, Tags: []string{}, Resources: []resourceRow{},
-			Scripts: []scriptRow{}, Shadows: []shadowRow{}, Diagnostics: report.Diagnostics([]skills.Diagnostic{d}), Violations: []problem{},
+			Path:        dir,
+			Name:        path.Base(dir),
+			State:       stateBroken,
+			Reasons:     []string{d.Detail},
+			Tags:        []string{},
+			Resources:   []resourceRow{},
+			Scripts:     []scriptRow{},
+			Shadows:     []shadowRow{},
+			Diagnostics: report.Diagnostics([]skills.Diagnostic{d}),
+			Violations:  []problem{},
 		})
 	}
 	slices.SortStableFunc(rows, func(a, b skillRow) int { return strings.Compare(a.Path, b.Path) })
@@ -167,7 +184,7 @@ const (
 )
 
 // printRows prints a table that fits a width of 74 columns and more, unless a path or a reason alone
-// is longer: those are never cut.
+// is longer: these are never cut.
 func printRows(w io.Writer, rows []skillRow, most int) error {
 	facts := make([][4]string, 0, len(rows)+1)
 	facts = append(facts, [4]string{"TIER", "VERDICT", "FILES", "RUN"})
@@ -202,7 +219,8 @@ func printRows(w io.Writer, rows []skillRow, most int) error {
 	}
 	for i := range rows {
 		row := &rows[i]
-		if err := line(row.mark(), report.Printable(row.Path), facts[i+1], report.Shorten(row.Description, left)); err != nil {
+		description := report.Shorten(row.Description, left)
+		if err := line(row.mark(), report.Printable(row.Path), facts[i+1], description); err != nil {
 			return err
 		}
 		for _, reason := range row.Reasons {
@@ -214,7 +232,7 @@ func printRows(w io.Writer, rows []skillRow, most int) error {
 	return nil
 }
 
-// mark is the state as one character.
+// mark returns the state as one character.
 func (r *skillRow) mark() string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
@@ -225,7 +243,7 @@ func (r *skillRow) mark() string {
 	return "○"
 }
 
-// facts are the narrow cells of a table.
+// facts returns the narrow cells of a table.
 func (r *skillRow) facts() [4]string {
 	files := "?"
 	if r.TreeDigest != "" {
@@ -273,10 +291,13 @@ func newSearchCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "search QUERY",
 		Short: "Search the skills a model may see, as the tool search_skills does",
-		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best first, as the\n" +
+		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
+			"first, as the\n" +
 			"tool search_skills does. Several words need no quotes.",
 		Args: cobra.MinimumNArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, strings.Join(args, " ")) }),
+		RunE: runE(func(ctx context.Context, args []string) error {
+			return opts.run(ctx, strings.Join(args, " "))
+		}),
 	}
 	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().IntVar(&opts.Limit, "limit", 20, "most skills to print; 0 for all")
@@ -304,7 +325,8 @@ func (o *searchOptions) run(ctx context.Context, query string) error {
 		result.Total, result.Suggestion = found.Total, found.Suggestion
 		for _, hit := range found.Hits {
 			sk := hit.Skill
-			result.Hits = append(result.Hits, hitRow{sk.Path, sk.Name(), sk.Description(), sk.Root.Tier.String(), hit.Score})
+			row := hitRow{sk.Path, sk.Name(), sk.Description(), sk.Root.Tier.String(), hit.Score}
+			result.Hits = append(result.Hits, row)
 		}
 		enough := o.Limit > 0 && len(result.Hits) >= o.Limit
 		if enough {
@@ -335,7 +357,8 @@ func (o *searchOptions) print(result *searchResult) error {
 		if report.Cells(path) > paths {
 			path += "\n" + report.Pad("", paths)
 		}
-		if _, err := fmt.Fprintln(o.app.out, path+gap+report.Shorten(hit.Description, max(minDescription, most-paths-len(gap)))); err != nil {
+		description := report.Shorten(hit.Description, max(minDescription, most-paths-len(gap)))
+		if _, err := fmt.Fprintln(o.app.out, path+gap+description); err != nil {
 			return err
 		}
 	}

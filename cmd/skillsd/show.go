@@ -34,7 +34,8 @@ func newShowCmd(a *app) *cobra.Command {
 		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
 	}
 	opts.Reader.Register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil, "show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
+	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil,
+		"show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -78,7 +79,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	return printSkill(o.app.out, &row)
 }
 
-// findSkill finds a skill as the server does, and where that has none, a withheld one.
+// findSkill finds a skill as the server does, or else a withheld one.
 //
 // Errors: *skills.NotFoundError, *skills.AmbiguousError.
 func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {
@@ -105,7 +106,7 @@ func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {
 	return nil, &skills.AmbiguousError{Name: name, Paths: paths}
 }
 
-// lookupFailure says which skills there are.
+// lookupFailure adds to the error of a lookup which skills there are.
 func lookupFailure(err error) error {
 	exit := &exitError{Code: exitFailure, Err: err}
 	switch e := err.(type) {
@@ -166,7 +167,8 @@ func printSkill(w io.Writer, row *skillRow) error {
 		return err
 	}
 	for _, v := range row.Violations {
-		fmt.Fprintf(w, "strict: %s\n", report.ProblemLine(report.PlaceAt(row.Path+"/"+row.skill.File, v.Line), v.Rule, v.Message, v.Fix))
+		place := report.PlaceAt(row.Path+"/"+row.skill.File, v.Line)
+		fmt.Fprintf(w, "strict: %s\n", report.ProblemLine(place, v.Rule, v.Message, v.Fix))
 	}
 	return nil
 }
@@ -181,7 +183,8 @@ func printFiles(w io.Writer, row *skillRow) {
 		fmt.Fprintln(w, "files")
 	}
 	for _, r := range row.Resources {
-		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", report.Pad(report.Printable(r.Path), paths), r.Kind, r.Size, r.Digest)
+		path := report.Pad(report.Printable(r.Path), paths)
+		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", path, r.Kind, r.Size, r.Digest)
 	}
 	if len(row.Scripts) > 0 {
 		fmt.Fprintln(w, "scripts")
@@ -191,6 +194,7 @@ func printFiles(w io.Writer, row *skillRow) {
 		if !script.Allowed {
 			verdict = "may not run: " + report.Printable(script.Reason)
 		}
-		fmt.Fprintf(w, "  %s  %-9s %s\n", report.Pad(report.Printable(script.Path), paths), script.Runtime, verdict)
+		path := report.Pad(report.Printable(script.Path), paths)
+		fmt.Fprintf(w, "  %s  %-9s %s\n", path, script.Runtime, verdict)
 	}
 }

@@ -33,15 +33,20 @@ func newValidateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [DIR...]",
 		Short: "Check skills by the strict rules and say what to mend",
-		Long: "Check every skill in the given directories, or in the roots that would be served, by the rules of the\n" +
-			"Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder with skills below.\n\n" +
-			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the rules are those\n" +
-			"of loading: what would not be served, and what is repaired or odd. The exit code is 3 when a skill is\n" +
+		Long: "Check every skill in the given directories, or in the roots that would be served, by the " +
+			"rules of the\n" +
+			"Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder with skills " +
+			"below.\n\n" +
+			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the " +
+			"rules are those\n" +
+			"of loading: what would not be served, and what is repaired or odd. The exit code is 3 when " +
+			"a skill is\n" +
 			"invalid, with --lenient when one would not load.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
-	cmd.Flags().BoolVar(&opts.Lenient, "lenient", false, "say what would not load or is repaired, instead of the strict rules")
+	cmd.Flags().BoolVar(&opts.Lenient, "lenient", false,
+		"report what would not load or is repaired, instead of the strict rules")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -53,14 +58,14 @@ type verdict struct {
 	Valid  bool      `json:"valid"`
 	Errors []problem `json:"errors"`
 
-	place bool // no skill, but a place that may hide some
+	place bool // not a skill, but a place that may hide some
 }
 
 // problem is a rule that a skill breaks.
 type problem struct {
 	Rule     string `json:"rule"`
 	Severity string `json:"severity,omitempty"` // with --lenient; the strict rules know errors only
-	File     string `json:"file,omitempty"`     // when it is not the skill's SKILL.md
+	File     string `json:"file,omitempty"`     // if it is not the skill's SKILL.md
 	Line     int    `json:"line,omitempty"`
 	Message  string `json:"message"`
 	Fix      string `json:"fix,omitempty"`
@@ -77,7 +82,7 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	if len(found) == 0 {
 		fmt.Fprintln(o.app.err, "note: the roots hold no skills")
 	}
-	// Thousands of skills are checked side by side and printed in order, a part at a time.
+	// Thousands of skills are checked at the same time and printed in order, a part at a time.
 	const part = 512
 	for done := 0; done < len(found); done += part {
 		verdicts := make([]verdict, min(part, len(found)-done))
@@ -120,7 +125,8 @@ func (r *validateReport) add(verdicts []verdict) error {
 			if p.File != "" {
 				place = joinPath(v.Dir, p.File)
 			}
-			if _, err := fmt.Fprintln(r.options.app.out, report.ProblemLine(report.PlaceAt(place, p.Line), p.Rule, p.Message, p.Fix)); err != nil {
+			line := report.ProblemLine(report.PlaceAt(place, p.Line), p.Rule, p.Message, p.Fix)
+			if _, err := fmt.Fprintln(r.options.app.out, line); err != nil {
 				return err
 			}
 		}
@@ -151,9 +157,11 @@ func (r *validateReport) end() error {
 			return err
 		}
 	}
-	text := fmt.Sprintf("%d of %s strictly valid; %s", r.valid, report.Plural(r.skills, "skill"), report.Plural(r.errors, "problem"))
+	all := report.Plural(r.skills, "skill")
+	text := fmt.Sprintf("%d of %s strictly valid; %s", r.valid, all, report.Plural(r.errors, "problem"))
 	if r.options.Lenient {
-		text = fmt.Sprintf("%d of %s loadable; %s, %s", r.valid, report.Plural(r.skills, "skill"), report.Plural(r.errors, "error"), report.Plural(r.warnings, "warning"))
+		text = fmt.Sprintf("%d of %s loadable; %s, %s", r.valid, all,
+			report.Plural(r.errors, "error"), report.Plural(r.warnings, "warning"))
 	}
 	fmt.Fprintln(r.options.app.err, text)
 	if r.errors > 0 {
@@ -170,7 +178,7 @@ func joinPath(dir, name string) string {
 	return dir + "/" + name
 }
 
-// strictProblems are violations as problems.
+// strictProblems returns violations as problems.
 func strictProblems(violations []frontmatter.Violation) []problem {
 	problems := make([]problem, len(violations))
 	for i, v := range violations {
@@ -203,7 +211,8 @@ func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate,
 	}
 	options := o.Roots.ScanOptions()
 	options.MaxDepth = cmp.Or(options.MaxDepth, unlimitedDepth)
-	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, unlimitedDirs), cmp.Or(options.MaxFiles, unlimitedDirs)
+	options.MaxDirs = cmp.Or(options.MaxDirs, unlimitedDirs)
+	options.MaxFiles = cmp.Or(options.MaxFiles, unlimitedDirs)
 	var found []candidate
 	for _, root := range roots {
 		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
@@ -267,7 +276,8 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 		}
 		root := skills.Root{Dir: absolute, Tier: skills.TierUser, Origin: shown}
 		if config.IsArchive(absolute) {
-			root.FS, root.Name = source.NewZip(absolute), strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
+			root.FS = source.NewZip(absolute)
+			root.Name = strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
 		}
 		roots = append(roots, root)
 	}
@@ -290,12 +300,15 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 	var found []candidate
 	broken := map[string]*skills.Skill{}
 	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Shadowed, snapshot.Withheld) {
-		found = append(found, candidate{shown: at(sk.Dir), file: sk.File, skill: sk, diagnostics: sk.Diagnostics})
+		c := candidate{shown: at(sk.Dir), file: sk.File, skill: sk, diagnostics: sk.Diagnostics}
+		found = append(found, c)
 	}
 	for _, sk := range snapshot.Broken() {
 		broken[joinPath(sk.Path, sk.File)] = sk
 	}
-	places := []skills.Code{skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath}
+	places := []skills.Code{
+		skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath,
+	}
 	for _, d := range snapshot.Diagnostics {
 		dir, file := path.Split(d.Path)
 		c := candidate{shown: at(strings.TrimSuffix(dir, "/")), file: file, skill: broken[d.Path]}
@@ -336,7 +349,7 @@ func isLink(root *skills.Root, name string) bool {
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-// note prints what was not looked into and is not a fault of a skill: links that lead nowhere, or out.
+// note prints what was not read and is not a fault of a skill: links that lead nowhere, or out.
 func (o *validateOptions) note(place string, d skills.Diagnostic) {
 	fmt.Fprintf(o.app.err, "note: %s\n", report.ProblemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
 }
@@ -347,12 +360,13 @@ func (c *candidate) check(ctx context.Context, lenient bool) verdict {
 	if c.place || lenient && c.file != "" {
 		v.Errors = lenientProblems(c.diagnostics, c.file)
 		if c.place && !lenient {
-			// What could not be looked into may hold skills that are not valid.
+			// A place that could not be read may have skills that are not valid.
 			for i := range v.Errors {
 				v.Errors[i].Severity = ""
 			}
 		}
-		v.Valid = !slices.ContainsFunc(v.Errors, func(p problem) bool { return p.Severity != skills.Warning.String() })
+		fault := func(p problem) bool { return p.Severity != skills.Warning.String() }
+		v.Valid = !slices.ContainsFunc(v.Errors, fault)
 		return v
 	}
 	v.Errors = append(v.Errors, strictProblems(c.violations(ctx))...)
@@ -382,7 +396,13 @@ func lenientProblems(diagnostics []skills.Diagnostic, file string) []problem {
 		if d.Severity == skills.Info {
 			continue
 		}
-		p := problem{Rule: string(d.Code), Severity: d.Severity.String(), Line: d.Line, Message: d.Detail, Fix: d.Code.Fix()}
+		p := problem{
+			Rule:     string(d.Code),
+			Severity: d.Severity.String(),
+			Line:     d.Line,
+			Message:  d.Detail,
+			Fix:      d.Code.Fix(),
+		}
 		if d.Path != file {
 			p.File = d.Path
 		}
