@@ -2,14 +2,13 @@
 // a skill.
 //
 // The text depends only on the skills and the options, not on their order or on the time, so that
-// prompt caches stay valid. It holds whole names only; where descriptions do not fit they are
-// shortened alike, then left out, and only then the names that do not fit are counted. A name or a
-// description never takes more than its own place, whatever characters it holds, and text that is
-// invisible is not repeated.
+// prompt caches stay valid. Names are always whole. If the descriptions do not fit, all are shortened
+// alike, then left out; only then the names that do not fit are counted. A name or a description never
+// passes for more than it is, whatever characters it has, and invisible text is not repeated.
 //
-// It does not judge what a description says: that is the skill author's text and reaches the model.
-// [Render], [Line] and [XML] leave no skill out but for want of room: which skills may be seen is
-// the caller's choice, for which there is [Offered].
+// It does not judge what a description says: the text of the skill's author reaches the model. [Render],
+// [Line] and [XML] leave skills out only if they do not fit: the caller chooses which skills may be
+// seen, usually with [Offered].
 //
 //	text, err := catalog.LoadAndRender(ctx, roots, catalog.LoadOptions{Format: catalog.FormatXML})
 package catalog
@@ -24,7 +23,7 @@ import (
 )
 
 const (
-	// minDescription is the shortest cut of a description, in characters, that still says something.
+	// minDescription is the shortest cut of a description, in characters, that still means something.
 	minDescription = 16
 	// maxName is the longest name that is shown where not all fit, in characters, so that a
 	// directory name cannot crowd out the others.
@@ -35,23 +34,23 @@ const (
 	separator = ", "
 )
 
-// Options say how to render. The zero value renders nothing.
+// Options are the options of rendering. The zero value renders nothing.
 type Options struct {
 	// Budget is the most characters (not bytes) of the text. Characters outside of the Basic
 	// Multilingual Plane, like emoji, count as two, because clients written in JavaScript count them
 	// so. Zero and less leave room for nothing.
 	Budget int
 	Format Format
-	// Pinned are paths of skills that come before others where room is short: they are named first
-	// and may keep their descriptions in up to half of the budget.
+	// Pinned are paths of skills that come before others if not all fit: they are named first and may
+	// keep their descriptions in up to half of the budget.
 	Pinned []string
 	// NameOnly are paths of skills whose descriptions are never shown.
 	NameOnly []string
-	// Tail is the last line when n names are left out, n > 0. It must be one line, not longer for a
-	// smaller n, and true of the server; nil: a text that promises no search. See SearchTail.
+	// Tail returns the last line if n names are left out, n > 0. It must be one line, not longer for a
+	// smaller n, and true of the server; nil: a text that does not mention a search. See SearchTail.
 	Tail func(n int) string
-	// Location is where a skill's SKILL.md is, for FormatXML; nil: its skill:// URI, as for a location
-	// with characters that do not show.
+	// Location returns where a skill's SKILL.md is, for FormatXML. nil: its skill:// URI, which also
+	// replaces a location with characters that do not show.
 	Location func(sk *skills.Skill) string
 }
 
@@ -73,11 +72,11 @@ func (o *Options) tail(n int) string {
 }
 
 // Render returns the skills in the format asked for, pinned ones first, else in byte order of the
-// paths, without a final newline. It is empty when not even the frame and the tail fit.
+// paths, without a final newline. It is empty if not even the frame and the tail fit.
 //
 // FormatText is one line `path: description` for each skill. A path with characters that could be
-// taken for something else stands in quotes. FormatXML is as XML says; what is left out is counted in
-// an element <more>, and a skill without room for its description has no element for it.
+// taken for something else is in quotes. FormatXML is the format of [XML]; an element <more> counts
+// what is left out, and a skill whose description does not fit has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
 	c := newCatalog(all, &opts)
 	if !c.fits(0, c.room(0)) {
@@ -91,6 +90,7 @@ func Render(all []*skills.Skill, opts Options) string {
 	case !c.fits(0, room):
 		return c.renderNames()
 	}
+	// Pinned skills take what they need of half of the room, and whatever the other names leave.
 	atPinned, atOthers := full, full
 	if !c.fits(full, room) {
 		atPinned = largestCut(c.pinned, min(room/2, room-cost(c.others, 0, room)))
@@ -137,7 +137,7 @@ func set(paths []string) map[string]bool {
 	return in
 }
 
-// room is what is left for the skills beside a tail.
+// room returns the characters that are left for the skills next to a tail.
 func (c *catalog) room(tail int) int {
 	room := min(c.opts.Budget, maxBudget) - tail + 1 // the last newline is not written
 	if c.opts.Format == FormatXML {
@@ -146,7 +146,7 @@ func (c *catalog) room(tail int) int {
 	return room
 }
 
-// fits reports whether all skills with descriptions of up to so many characters fit room.
+// fits reports whether all skills fit room with descriptions of up to at characters.
 func (c *catalog) fits(at, room int) bool {
 	return cost(c.pinned, at, room)+cost(c.others, at, room) <= room
 }
@@ -156,8 +156,8 @@ func (c *catalog) dropLongNames() {
 	c.left, c.others = len(c.others)-len(kept), kept
 }
 
-// renderNames is the text when the names do not all fit: pinned skills first, then names in order
-// as far as they go, then how many are missing.
+// renderNames returns the text if not all names fit: pinned skills first, then as many names as fit, in
+// order, then how many are missing.
 func (c *catalog) renderNames() string {
 	total := c.left + len(c.pinned) + len(c.others)
 	room := c.room(width(c.opts.tail(total)))
@@ -170,7 +170,7 @@ func (c *catalog) renderNames() string {
 	return c.join(at, 0, c.opts.tail(total-len(c.pinned)-len(c.others)))
 }
 
-// join writes the skills with descriptions of up to so many characters, and the tail.
+// join returns the skills with descriptions of up to some characters, and the tail.
 func (c *catalog) join(atPinned, atOthers int, tail string) string {
 	var b strings.Builder
 	if c.opts.Format == FormatXML {
@@ -199,8 +199,8 @@ func fitting(entries []entry, at, room int) []entry {
 	return entries
 }
 
-// largestCut is the most characters that every description may keep so that entries cost no more
-// than room; 0 when that is too few to say something.
+// largestCut returns how many characters every description may keep so that entries cost no more than
+// room; 0 if these are too few to mean something.
 func largestCut(entries []entry, room int) int {
 	if cost(entries, full, room) <= room {
 		return full
@@ -221,8 +221,8 @@ func largestCut(entries []entry, room int) int {
 }
 
 // Line returns the paths of skills on one line, separated by ", ", pinned ones first, else in byte
-// order. What does not fit is counted at the end; the result is empty when not even the count fits.
-// Of the options only Budget and Pinned matter.
+// order. Names that do not fit are counted at the end; the result is empty if not even the count fits.
+// Only the options Budget and Pinned are used.
 func Line(all []*skills.Skill, opts Options) string {
 	budget := min(opts.Budget, maxBudget)
 	var names []string
@@ -259,7 +259,7 @@ func Line(all []*skills.Skill, opts Options) string {
 	return text
 }
 
-// byPath sorts skills so that even those of one path have an order of their own.
+// byPath returns skills sorted by path, and those of one path by their other texts.
 func byPath(all []*skills.Skill) []*skills.Skill {
 	compare := func(a, b *skills.Skill) int {
 		if order := strings.Compare(a.Path, b.Path); order != 0 {

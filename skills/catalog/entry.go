@@ -11,10 +11,10 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// full stands for a description that is not cut.
+// full is the length of a description that is not cut.
 const full = math.MaxInt
 
-// maxDescription is how much of a description is looked at, in bytes.
+// maxDescription is how much of a description is used, in bytes.
 const maxDescription = 16 << 10
 
 // entry is a skill as the catalogue shows it. Its parts are written when they are first needed,
@@ -25,7 +25,7 @@ type entry struct {
 	raw  string // the description as it was written
 
 	framed bool // before, after and wide are set
-	// before and after stand around the description, or next to each other when there is none.
+	// before and after are the texts around the description, or next to each other without one.
 	before, after string
 	wide          int // of before and after, in characters
 
@@ -35,7 +35,7 @@ type entry struct {
 	shownWide       int // of the description when it is escaped
 }
 
-// frame writes what stands around the description.
+// frame sets the texts around the description.
 func (e *entry) frame() {
 	if e.framed {
 		return
@@ -48,7 +48,7 @@ func (e *entry) frame() {
 	}
 	location := e.sk.URI(cmp.Or(e.sk.File, "SKILL.md"))
 	if e.opts.Location != nil {
-		// One that would have to be changed to be shown would name another file.
+		// A location that must be changed to be shown would name another file.
 		if own := e.opts.Location(e.sk); lines(own) == own && !strings.ContainsAny(own, "\ufffe\uffff") {
 			location = own
 		}
@@ -60,7 +60,7 @@ func (e *entry) frame() {
 
 func (e *entry) xmlName() string { return lines(cmp.Or(e.sk.Name(), e.sk.Path)) }
 
-// isLong reports a name of more than maxName characters.
+// isLong reports whether a name has more than maxName characters.
 func (e *entry) isLong() bool {
 	if e.opts.Format == FormatXML {
 		return len(cmp.Or(e.sk.Name(), e.sk.Path)) > maxName && width(e.xmlName()) > maxName
@@ -69,7 +69,7 @@ func (e *entry) isLong() bool {
 	return e.wide-len(e.after) > maxName
 }
 
-// text is the description cut to at characters, not escaped.
+// text returns the description cut to at characters, not escaped.
 func (e *entry) text(at int) string {
 	e.prepare(at)
 	switch {
@@ -81,7 +81,7 @@ func (e *entry) text(at int) string {
 	return e.description
 }
 
-// prepare makes the description plain when any of it is shown.
+// prepare makes the description plain if any of it is shown.
 func (e *entry) prepare(at int) {
 	if at == 0 || e.plain {
 		return
@@ -98,7 +98,7 @@ func (e *entry) prepare(at int) {
 	e.shownWide = e.escapedWidth(e.description) + e.descriptionWide
 }
 
-// escapedWidth is what escaping adds to a text.
+// escapedWidth returns the characters that escaping adds to a text.
 func (e *entry) escapedWidth(text string) int {
 	if e.opts.Format != FormatXML {
 		return 0
@@ -106,7 +106,7 @@ func (e *entry) escapedWidth(text string) int {
 	return len(escape(text)) - len(text)
 }
 
-// markup is the width of what sets a description off from the rest.
+// markup returns the width of the texts that separate a description from the rest.
 func (e *entry) markup() int {
 	if e.opts.Format == FormatXML {
 		return len(xmlDescription) + len(xmlDescriptionEnd)
@@ -114,7 +114,7 @@ func (e *entry) markup() int {
 	return len(textDescription)
 }
 
-// cost is the width of the entry with its last newline.
+// cost returns the width of the entry with its last newline.
 func (e *entry) cost(at int) int {
 	e.frame()
 	e.prepare(at)
@@ -150,7 +150,7 @@ func (e *entry) write(b *strings.Builder, at int) {
 	b.WriteString(e.after)
 }
 
-// cost is the width of entries, or some width above most when it is more than that.
+// cost returns the width of entries, or some width above most if it is more than that.
 func cost(entries []entry, at, most int) int {
 	sum := 0
 	for i := range entries {
@@ -161,15 +161,15 @@ func cost(entries []entry, at, most int) int {
 	return sum
 }
 
-// ellipsis marks a cut. It is three characters because a client that writes "…" out as "..." would
-// push the text over its limit and cut it.
+// ellipsis marks a cut. It is three characters because a client that replaces "…" by "..." would make the
+// text longer than its limit and cut it.
 const ellipsis = "..."
 
-// shorten cuts text to at most most characters, the ellipsis included.
+// shorten cuts text to at most most characters, including the ellipsis.
 func shorten(text string, most int) string { return keep(text, most) + ellipsis }
 
-// keep is what shorten keeps of a text: up to a space when one lies in the second half, else to the
-// middle of a word, since not every script has spaces.
+// keep returns what shorten keeps of a text: up to a space if there is one in the second half, else to
+// the middle of a word, since not every script has spaces.
 func keep(text string, most int) string {
 	cut, spaces := 0, 0 // cut: end of the last word that fits whole
 	count := 0
@@ -188,9 +188,9 @@ func keep(text string, most int) string {
 	return strings.TrimRight(text[:cut], " \n,;:.-–—(")
 }
 
-// quoteName returns a path as it stands in a list: in quotes when it holds anything but letters,
-// digits and the punctuation of ordinary file names, so that it cannot pass for two names or for a
-// name with a description.
+// quoteName returns a path for a list: in quotes if it has anything but letters, digits and the
+// punctuation of ordinary file names, so that it cannot pass for two names or for a name with a
+// description.
 func quoteName(path string) string {
 	switch {
 	case strings.ContainsFunc(path, blank):
@@ -201,20 +201,21 @@ func quoteName(path string) string {
 	return path
 }
 
-// blank reports letters and marks that show nothing, such as the fillers of Hangul.
+// blank reports whether a letter or mark shows nothing, such as the fillers of Hangul.
 func blank(r rune) bool {
 	return r >= 0xad && unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
 func ordinary(r rune) bool {
 	if r < utf8.RuneSelf {
-		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '-' <= r && r <= '9' || r == '_' || r == '+' || r == '@'
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		return letter || '-' <= r && r <= '9' || r == '_' || r == '+' || r == '@'
 	}
 	return unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// oneLine makes text plain: all space is single spaces, an ellipsis is three dots, and neither
-// control nor invisible characters are left. The joiners that scripts and emoji need stay.
+// oneLine returns text as a single plain line: all space is single spaces, an ellipsis is three dots, and
+// control and invisible characters are dropped, except for the joiners that scripts and emoji need.
 func oneLine(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -240,7 +241,7 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// lines drops the characters that oneLine drops and keeps all space within the text.
+// lines returns text without the characters that oneLine drops, and with all space within it.
 func lines(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -254,12 +255,11 @@ func lines(text string) string {
 	}, strings.TrimSpace(text))
 }
 
-// Plain returns text as it stands in a catalogue: on one line, without control and invisible
-// characters.
+// Plain returns text as a catalogue shows it: on one line, without control and invisible characters.
 func Plain(text string) string { return oneLine(text) }
 
-// invisible reports characters that show nothing and can carry text or reorder what is shown:
-// format characters except the joiners, blank ones, and the variation selectors beyond the first 16.
+// invisible reports whether a character shows nothing and can carry text or reorder what is shown:
+// format characters except the joiners, blank ones, and the variation selectors after the first 16.
 func invisible(r rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	if r < 0xad || r == nonJoiner || r == joiner {
@@ -268,7 +268,7 @@ func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || blank(r) || 0xe0100 <= r && r <= 0xe01ef
 }
 
-// width is the number of characters of s as clients count them, in units of UTF-16.
+// width returns the number of characters of s as clients count them, in units of UTF-16.
 func width(s string) int {
 	n := 0
 	for _, r := range s {

@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Format is how a catalogue is written.
+// Format is the format of a catalogue.
 type Format int
 
 // The formats.
@@ -66,17 +66,17 @@ const (
 //	</skill>
 //	</available_skills>
 //
-// without a final newline. Texts keep their line breaks; what has a meaning in XML is escaped, quotes
-// too, so that no skill can close its element. location says where a skill's SKILL.md is, for readers
-// who can open it; nil: its skill:// URI. Descriptions are cut after 16 KiB.
+// without a final newline. Texts keep their line breaks; characters with a meaning in XML are escaped,
+// including quotes, so that no skill can close its element. location returns where a skill's SKILL.md
+// is, for readers that can open it; nil: its skill:// URI. Descriptions are cut after 16 KiB.
 func XML(all []*skills.Skill, location func(sk *skills.Skill) string) string {
 	return Render(all, Options{Budget: math.MaxInt, Format: FormatXML, Location: location})
 }
 
-// escape writes the characters that mean something in XML as references.
+// escape returns text with references for the characters that have a meaning in XML.
 func escape(s string) string {
 	if strings.ContainsAny(s, "\ufffe\uffff") {
-		// No XML document may hold these two characters.
+		// No XML document may have these two characters.
 		s = strings.NewReplacer("\ufffe", "", "\uffff", "").Replace(s)
 	}
 	if !strings.ContainsAny(s, `&<>"'`) {

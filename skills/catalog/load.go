@@ -7,26 +7,26 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// DefaultBudget is the budget of LoadAndRender where none is given, in characters. It is what
-// clients show of the description of a tool.
+// DefaultBudget is the budget of LoadAndRender if none is given, in characters. Clients show as much of
+// the description of a tool.
 const DefaultBudget = 4_096
 
-// LoadOptions say what to load and how to render it. The zero value is fine.
+// LoadOptions are the options of LoadAndRender. The zero value is fine.
 type LoadOptions struct {
 	Format Format
 	Budget int // see Options.Budget; 0: DefaultBudget
-	// Pinned and NameOnly are paths as in Options; those of Scan, which may also be names, are added.
+	// Pinned and NameOnly are paths as in Options. The skills that Scan pins or shortens are added.
 	Pinned, NameOnly []string
 	Tail             func(n int) string            // see Options.Tail
 	Location         func(sk *skills.Skill) string // see Options.Location
 	Scan             *skills.ScanOptions           // nil: defaults
 }
 
-// LoadAndRender scans roots and renders the skills that may be offered to a model: all that a
-// program needs to tell a model of its skills. What was skipped in the scan is skipped silently; a
-// program that is to say why calls [skills.Scan], [Offered] and [Render] itself.
+// LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only
+// shows a model its skills needs nothing else. Skills that the scan skips are left out silently; a
+// program that reports them calls [skills.Scan], [Offered] and [Render] itself.
 //
-// Errors: those of skills.Scan.
+// Errors: as for [skills.Scan].
 func LoadAndRender(ctx context.Context, roots []skills.Root, opts LoadOptions) (string, error) {
 	snapshot, err := skills.Scan(ctx, roots, opts.Scan)
 	if err != nil {
@@ -41,7 +41,7 @@ func LoadAndRender(ctx context.Context, roots []skills.Root, opts LoadOptions) (
 }
 
 // Offered returns the skills of a snapshot that may be offered to a model, and options without a
-// budget that hold what the operator chose for them.
+// budget that have the operator's choices for them.
 func Offered(snapshot *skills.Snapshot) ([]*skills.Skill, Options) {
 	all := make([]*skills.Skill, 0, len(snapshot.Skills))
 	var opts Options

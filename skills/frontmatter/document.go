@@ -110,7 +110,8 @@ func Parse(data []byte) (*Document, error) {
 			if p.open {
 				return nil, &Error{Kind: Syntax, Line: 1, Reason: "the frontmatter has no closing line ---"}
 			}
-			return nil, &Error{Kind: NoDescription, Reason: "there is no description and no paragraph to use instead"}
+			return nil, &Error{Kind: NoDescription,
+				Reason: "there is no description and no paragraph to use instead"}
 		}
 		notes.repaired(1, "there is no description; the first paragraph is used")
 	}
@@ -226,7 +227,8 @@ func isProse(block []byte) bool {
 		if len(text) == 0 {
 			continue
 		}
-		if bytes.IndexByte(text, ':') >= 0 || !written && bytes.IndexByte([]byte("-[{?<\"'&!|>"), text[0]) >= 0 {
+		key := bytes.IndexByte(text, ':') >= 0
+		if key || !written && bytes.IndexByte([]byte("-[{?<\"'&!|>"), text[0]) >= 0 {
 			return false
 		}
 		written = true

@@ -70,7 +70,8 @@ func (l *layout) end(from place) place {
 		for ; at.offset < len(line); at.offset++ {
 			c := line[at.offset]
 			switch {
-			case quote == '"' && c == '\\', quote == '\'' && c == '\'' && strings.HasPrefix(line[at.offset+1:], "'"):
+			case quote == '"' && c == '\\',
+				quote == '\'' && c == '\'' && strings.HasPrefix(line[at.offset+1:], "'"):
 				at.offset++
 			case quote != 0:
 				if c == quote {
@@ -139,7 +140,8 @@ func (l *layout) strayTab(scalars []located, separates func(line string, at int)
 				if scalar.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && scalar.at.line < n {
 					break
 				}
-				if scalar.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 && quoted.before(scalar.at) {
+				inQuotes := scalar.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+				if inQuotes && quoted.before(scalar.at) {
 					if quoted = l.end(scalar.at); here.before(quoted) {
 						continue
 					}
@@ -206,7 +208,8 @@ func (w *walker) check(node *yaml.Node, within int) {
 	}
 	if within != inFlow && (quoted || node.Style&yaml.FlowStyle != 0) {
 		if at := w.layout.unindented(node, within); at > 0 {
-			w.notes.repaired(w.offset+at, "the lines of a text in quotes, or of a list in brackets, are not indented")
+			w.notes.repaired(w.offset+at,
+				"the lines of a text in quotes, or of a list in brackets, are not indented")
 		}
 	}
 	if comment := node.LineComment; comment != "" {

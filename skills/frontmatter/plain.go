@@ -170,7 +170,8 @@ func printable(s string) bool {
 func printableRunes(s string) bool {
 	for _, r := range s {
 		switch {
-		case r < ' ', r >= 0x7f && r < 0xa0, r == '\u2028', r == '\u2029', r == '\ufeff', r >= '\ufffd' && r <= '\uffff':
+		case r < ' ', r >= 0x7f && r < 0xa0, r == '\u2028', r == '\u2029', r == '\ufeff',
+			r >= '\ufffd' && r <= '\uffff':
 			return false
 		}
 	}

@@ -134,7 +134,8 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 	lines := slices.Clone(e.lines[1:])
 	for i, line := range lines {
 		trimmed := strings.TrimLeft(line, " \t")
-		if before := line[:len(line)-len(trimmed)]; strings.Contains(before, "\t") && strings.TrimSpace(line) != "" {
+		before := line[:len(line)-len(trimmed)]
+		if strings.Contains(before, "\t") && strings.TrimSpace(line) != "" {
 			lines[i] = strings.ReplaceAll(before, "\t", "  ") + trimmed
 			p.notes.repaired(e.line+1+i, "the line is indented with tabs; each counts as two spaces")
 		}

@@ -36,7 +36,8 @@ func (f strictFields) find(key string) (strictField, bool) {
 func (f strictFields) check(dirName string) []Violation {
 	var found []Violation
 	report := func(rule string, line int, fix, format string, args ...any) {
-		found = append(found, Violation{Rule: rule, Line: line, Message: fmt.Sprintf(format, args...), Fix: fix})
+		message := fmt.Sprintf(format, args...)
+		found = append(found, Violation{Rule: rule, Line: line, Message: message, Fix: fix})
 	}
 	var unexpected []string
 	first := 0
@@ -87,7 +88,8 @@ func (f strictFields) check(dirName string) []Violation {
 }
 
 // checkName applies the rules for names.
-func checkName(field strictField, dirName string, report func(rule string, line int, fix, format string, args ...any)) {
+func checkName(field strictField, dirName string,
+	report func(rule string, line int, fix, format string, args ...any)) {
 	trimmed := strip(field.text)
 	if field.nest || trimmed == "" {
 		report("V9", field.line, "give the directory's name", "Field 'name' must be a non-empty string")

@@ -63,7 +63,8 @@ func MissingFile() []Violation {
 // feeds for line breaks of every kind.
 func strictBlock(data []byte) (string, *Violation) {
 	if !utf8.Valid(data) {
-		return "", &Violation{Rule: RuleEncoding, Message: "The file is not UTF-8 text", Fix: "save it as UTF-8"}
+		return "", &Violation{Rule: RuleEncoding, Message: "The file is not UTF-8 text",
+			Fix: "save it as UTF-8"}
 	}
 	inner, fenced := bytes.CutPrefix(data, []byte("---"))
 	if !fenced {
@@ -72,8 +73,9 @@ func strictBlock(data []byte) (string, *Violation) {
 	}
 	inner, _, closed := bytes.Cut(inner, []byte("---"))
 	if !closed {
-		return "", &Violation{Rule: "V5", Line: 1, Message: "SKILL.md frontmatter not properly closed with ---",
-			Fix: "put a line --- below the last field"}
+		return "", &Violation{Rule: "V5", Line: 1,
+			Message: "SKILL.md frontmatter not properly closed with ---",
+			Fix:     "put a line --- below the last field"}
 	}
 	block := string(inner)
 	if strings.Contains(block, "\r") {

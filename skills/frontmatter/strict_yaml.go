@@ -24,7 +24,8 @@ func (r *reading) fields(root *yaml.Node) strictFields {
 		// To the reference the words of a merge and of a default value are not text.
 		special := item.Style == 0 && (item.Value == "<<" || item.Value == "=")
 		nest := item.Kind != yaml.ScalarNode || special
-		fields = append(fields, strictField{key: r.source(key), line: key.Line, text: r.source(item), nest: nest})
+		field := strictField{key: r.source(key), line: key.Line, text: r.source(item), nest: nest}
+		fields = append(fields, field)
 	}
 	return fields
 }
@@ -60,7 +61,8 @@ func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 // strictNodes is strictRoot for a block of the characters of YAML, with a tab only where words are.
 func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
 	// To the reference each half of a pair is a character.
-	read, err := readNodes(block, func(escape string) string { return strings.Repeat(`\ufffd`, len(escape)/6) })
+	halves := func(escape string) string { return strings.Repeat(`\ufffd`, len(escape)/6) }
+	read, err := readNodes(block, halves)
 	if err != nil {
 		// Without the rest of the opening line the library names the line of the fault, not that where
 		// the mapping begins.
@@ -87,8 +89,9 @@ func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
 		return nil, nil, invalidYAML(at, "there is a tab where spaces belong")
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, nil, &Violation{Rule: "V7", Line: root.Line, Message: "SKILL.md frontmatter must be a YAML mapping",
-			Fix: "write lines of the form key: value"}
+		return nil, nil, &Violation{Rule: "V7", Line: root.Line,
+			Message: "SKILL.md frontmatter must be a YAML mapping",
+			Fix:     "write lines of the form key: value"}
 	}
 	return root, &read, nil
 }
@@ -201,8 +204,8 @@ var yamlFaults = []struct{ reason, text, fix string }{
 		"write the backslash twice or use single quotes"},
 	{"did not find expected hexdecimal number", "an escape in double quotes lacks hexadecimal digits",
 		"write the backslash twice or use single quotes"},
-	{"found character that cannot start any token", "a value starts with a character that has a meaning in YAML",
-		"put the value in quotes"},
+	{"found character that cannot start any token",
+		"a value starts with a character that has a meaning in YAML", "put the value in quotes"},
 	{"block sequence entries are not allowed", "a list entry is not allowed here",
 		"start the list on the line below its key"},
 	{"flow style", "", "write it over several lines, one entry on each, or put the value in quotes"},

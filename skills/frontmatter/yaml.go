@@ -56,7 +56,8 @@ func parseYAML(block string, line int, notes *notes) (*value, error) {
 	w := &walker{reading: read, offset: line - 1, notes: notes}
 	w.checkLines()
 	if read.rest > 0 {
-		notes.repaired(w.offset+read.rest, "the line follows the end of the mapping; it is left out with all that comes after it")
+		notes.repaired(w.offset+read.rest,
+			"the line follows the end of the mapping; it is left out with all that comes after it")
 	}
 	whole, failed := w.root()
 	if failed != nil {
@@ -118,8 +119,9 @@ const (
 
 var (
 	markBreaks = strings.NewReplacer("\u0085", "\ufdd0", "\u2028", "\ufdd1", "\u2029", "\ufdd2")
-	unmark     = strings.NewReplacer("\ufdd0", "\u0085", "\ufdd1", "\u2028", "\ufdd2", "\u2029", markedTab, "\t")
-	textTab    = lazily(`(?m)^( *)\t`)
+	unmark     = strings.NewReplacer(
+		"\ufdd0", "\u0085", "\ufdd1", "\u2028", "\ufdd2", "\u2029", markedTab, "\t")
+	textTab = lazily(`(?m)^( *)\t`)
 
 	// jsonEscapes matches a character beyond U+FFFF as JSON escapes it, half of one, a slash, and a
 	// backslash that is escaped, so that it starts none of them.

@@ -237,9 +237,11 @@ const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?b
 var pipeToShell = lazily(`(?i)` +
 	`\b(?:curl|wget)\s[^|]*[/.$][^|]*\|(?:.*\|)?\s*` + shells +
 	`|\bbase64\s+(?:-d|--decode)\b.*\|\s*` + shells +
-	`|\b(?:(?:ba|z|da|k|a)?sh|eval|source|exec)\s+(?:-\S+\s+)*["']?(?:<\(|\$\(|` + "`" + `)\s*(?:curl|wget|base64\s+-)` +
+	`|\b(?:(?:ba|z|da|k|a)?sh|eval|source|exec)\s+(?:-\S+\s+)*["']?` +
+	"(?:<\\(|\\$\\(|`)" + `\s*(?:curl|wget|base64\s+-)` +
 	`|(?:^|\s)\.\s+<\(\s*(?:curl|wget)` +
-	`|\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|curl|downloadstring)\b.*\|\s*(?:iex|invoke-expression)\b` +
+	`|\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|curl|downloadstring)\b` +
+	`.*\|\s*(?:iex|invoke-expression)\b` +
 	`|\b(?:iex|invoke-expression)\b.*\b(?:iwr|irm|invoke-webrequest|invoke-restmethod|downloadstring)\b`)
 
 // injection is an order that a model should not take from a file. A match has one word of each list:

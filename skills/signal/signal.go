@@ -65,7 +65,8 @@ type finding struct{ count, line int }
 // Begin discards what was found and prepares for a file, of which at most limit bytes are searched.
 func (s *Scanner) Begin(file string, limit int) {
 	name := strings.ToLower(file)
-	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") || strings.HasSuffix(name, ".mdx")
+	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") ||
+		strings.HasSuffix(name, ".mdx")
 	*s = Scanner{
 		markdown: markdown,
 		pairs:    pairs(),
@@ -193,7 +194,8 @@ func (s *Scanner) countAt(kind Kind, line int) {
 // searchCommand searches for a download that is passed to a shell, in a command that may continue in
 // the next line. The cells of a table are separate commands.
 func (s *Scanner) searchCommand(line []byte) {
-	if row := bytes.TrimLeft(line, " \t"); s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
+	row := bytes.TrimLeft(line, " \t")
+	if s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
 		for cell := range cells(row) {
 			s.command.add(cell, s.line)
 			s.endCommand()

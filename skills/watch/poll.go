@@ -25,13 +25,13 @@ func stampOf(path string) stamp {
 	return stamp{info.Size(), info.ModTime(), info.Mode()}
 }
 
-// interval is the time between two polls, which grows with what there is to do.
+// interval returns the time between two polls, which grows with the number of skills.
 func (w *watcher) interval() time.Duration {
-	return max(restless*w.debounce, time.Duration(len(w.registry.Snapshot().Skills))*time.Millisecond)
+	return max(maxDebounces*w.debounce, time.Duration(len(w.registry.Snapshot().Skills))*time.Millisecond)
 }
 
-// poll notes what differs from the poll before: skill files, their directories, and those above up
-// to the top of the tree.
+// poll notes what differs from the poll before: skill files, their directories, and the directories
+// above up to the top of the tree.
 func (w *watcher) poll() {
 	snapshot := w.registry.Snapshot()
 	tops := map[string]bool{}
@@ -63,9 +63,9 @@ func (w *watcher) poll() {
 	w.polled = next
 }
 
-// identity is what tells one state of a root from another.
+// identity differs between two states of a root.
 type identity struct {
-	info    fs.FileInfo // nil when the directory is not there
+	info    fs.FileInfo // nil if the directory does not exist
 	version string      // of a source
 }
 
@@ -75,7 +75,7 @@ func (w *watcher) identify(ctx context.Context) []identity {
 	found := make([]identity, len(roots))
 	for i := range roots {
 		if source, ok := roots[i].FS.(skills.Source); ok {
-			// One that cannot tell its version is scanned when it can again.
+			// A source that cannot give its version is scanned as soon as it can again.
 			found[i].version, _ = source.Version(ctx)
 		} else if roots[i].FS == nil {
 			found[i].info, _ = os.Stat(roots[i].Dir)
@@ -84,12 +84,13 @@ func (w *watcher) identify(ctx context.Context) []identity {
 	return found
 }
 
-// look scans everything when a root is another one than before, which no event tells.
+// look scans everything if a root is another directory than before, for which there is no event.
 func (w *watcher) look(ctx context.Context) {
 	now := w.identify(ctx)
 	for i := range now {
 		was := w.roots[i]
-		if now[i].version != was.version || (now[i].info == nil) != (was.info == nil) || was.info != nil && !os.SameFile(was.info, now[i].info) {
+		if now[i].version != was.version || (now[i].info == nil) != (was.info == nil) ||
+			was.info != nil && !os.SameFile(was.info, now[i].info) {
 			w.scanAll()
 		}
 	}

@@ -19,7 +19,7 @@ import (
 const (
 	maxDepth = 40              // of directories below the top of a tree
 	maxList  = 100_000         // entries of a directory that are looked at
-	slack    = 2 * time.Second // by which times of files may be behind the clock
+	slack    = 2 * time.Second // how far times of files may be behind the clock
 )
 
 var (
@@ -53,10 +53,10 @@ func (w *watcher) follow(ctx context.Context) {
 	}
 }
 
-// add watches a directory and those below it. What has changed in them since a time is noted: the
-// watch comes too late for it.
+// add watches a directory and those below it. It notes what has changed in them since a time, because
+// the watch begins too late for that.
 //
-// Errors: the system gives no more watches; those of ctx.
+// Errors: the system gives no more watches; the error of ctx.
 func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth int) error {
 	if err := ctx.Err(); err != nil || depth > maxDepth {
 		return err
@@ -95,7 +95,7 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	return nil
 }
 
-// list returns the entries of a directory and its facts, as far as they can be had.
+// list returns the entries of a directory and its facts, as far as they can be read.
 func list(dir string) ([]fs.DirEntry, fs.FileInfo) {
 	file, err := os.Open(dir)
 	if err != nil {
@@ -110,7 +110,7 @@ func list(dir string) ([]fs.DirEntry, fs.FileInfo) {
 	return entries, info
 }
 
-// drop watches a directory and those below it no more, but for trees that are wanted.
+// drop ends the watches of a directory and those below it, except in trees that are wanted.
 func (w *watcher) drop(top string, wanted map[string]bool) {
 	for dir := range w.dirs {
 		if !within(top, dir) || kept(dir, wanted) {
@@ -120,7 +120,7 @@ func (w *watcher) drop(top string, wanted map[string]bool) {
 		if w.areas[dir] {
 			w.areas[dir] = false
 		}
-		// It is gone already where the directory is.
+		// If the directory is gone, so is the watch.
 		_ = w.notify.Remove(dir)
 	}
 }
@@ -144,10 +144,11 @@ func exists(path string) bool {
 }
 
 func within(dir, path string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
+	const separator = string(filepath.Separator)
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
 }
 
-// event notes what an event is about.
+// event notes the path of an event, and watches a directory that was created.
 func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	if event.Name == "" || skills.Ignored(filepath.Base(event.Name)) {
 		return
@@ -168,7 +169,7 @@ func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	}
 }
 
-// failed meets an error of the watches.
+// failed handles an error of the watches.
 func (w *watcher) failed(ctx context.Context, err error) {
 	if err == nil {
 		return
@@ -187,7 +188,7 @@ func (w *watcher) scanAll() {
 	w.noteAll()
 }
 
-// degrade gives the watches back and polls instead.
+// degrade releases the watches and polls instead.
 func (w *watcher) degrade(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -197,5 +198,6 @@ func (w *watcher) degrade(ctx context.Context, err error) {
 	clear(w.areas)
 	w.polled = map[string]stamp{}
 	w.poll()
-	w.log.WarnContext(ctx, "directories cannot be watched, skills are polled", slog.Any("err", err), slog.Int64("duration_ms", w.interval().Milliseconds()))
+	w.log.WarnContext(ctx, "directories cannot be watched, skills are polled",
+		slog.Any("err", err), slog.Int64("duration_ms", w.interval().Milliseconds()))
 }

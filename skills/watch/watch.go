@@ -1,17 +1,17 @@
-// Package watch keeps a registry of skills in step with the disk.
+// Package watch keeps a registry of skills up to date with the disk.
 //
-// Every directory that was scanned is watched, with those inside of skills; changes are collected
-// until they pause, and what they concern is read anew ([skills.Registry.Refresh]). The package
+// Every directory that was scanned is watched, and so are the directories inside of skills. Changes are
+// collected until they pause; then what they concern is read again ([skills.Registry.Refresh]). The package
 // guarantees that
 //
 //   - a change is seen even when events are lost, by a scan of everything at long intervals;
-//   - a tree that never rests is refreshed all the same, every few seconds;
-//   - a root that goes and comes back, and another version of a [skills.Source], are noticed;
-//   - where the system gives no watches the skills are polled, which is diagnostics once in the log.
+//   - a tree that never stops changing is refreshed all the same, every few seconds;
+//   - a root that disappears and returns, and another version of a [skills.Source], are noticed;
+//   - if the system gives no watches, the skills are polled, which is logged once.
 //
-// It does not see a change of a file behind a link inside of a skill, nor, while it polls, one of a
-// file that leaves the skill's own directory as it was, before the next scan of everything. Reads
-// verify bytes either way.
+// Until the next scan of everything it does not see a change of a file behind a link inside of a skill,
+// nor, while it polls, a change of a file that does not change the skill's own directory. Reads verify
+// bytes in any case.
 package watch
 
 import (
@@ -29,15 +29,15 @@ import (
 
 // Options are the optional parts of [Run]. The zero value is fine.
 type Options struct {
-	// Logger is told of degraded operation and of scans that failed; nil: nobody is.
+	// Logger gets degraded operation and failed scans; nil: nothing is logged.
 	Logger *slog.Logger
-	// Debounce is how long a tree must rest before its changes are read; 0: 200 ms. One that does
-	// not rest is read after ten times that. As often roots are looked at, and polls are no more
+	// Debounce is how long a tree must be unchanged before its changes are read; 0: 200 ms. A tree that
+	// keeps changing is read after ten times that. Roots are checked as often, and polls are not more
 	// frequent.
 	Debounce time.Duration
-	// OnChange is called after each refresh that made a difference, by one goroutine at a time;
-	// nil: nobody is. What changes meanwhile waits for it. ctx is that of Run. The diff is empty when
-	// only the diagnostics of the snapshot differ, as when a root is lost.
+	// OnChange, if not nil, is called after each refresh that made a difference, by one goroutine at a
+	// time. Changes during the call wait for it. ctx is the context of Run. The diff is empty if only the
+	// diagnostics of the snapshot differ, for example after a root has disappeared.
 	OnChange func(ctx context.Context, diff skills.Diff)
 
 	// poll forbids watches.
@@ -46,10 +46,10 @@ type Options struct {
 
 const (
 	defaultDebounce = 200 * time.Millisecond
-	restless        = 10 // debounces after which a tree is read though it does not rest
-	retry           = 50 // debounces after which a scan that failed is repeated
+	maxDebounces    = 10 // after which a tree is read though it keeps changing
+	retry           = 50 // debounces after which a failed scan is repeated
 	fullScan        = 10 * time.Minute
-	maxChanged      = 4096 // paths that are remembered; beyond, everything is scanned
+	maxChanged      = 4096 // paths that are remembered; with more, everything is scanned
 )
 
 func (o *Options) debounce() time.Duration {
@@ -66,11 +66,11 @@ func (o *Options) logger() *slog.Logger {
 	return o.Logger
 }
 
-// Run keeps registry, which has been scanned, up to date until ctx is done, and returns nil then.
-// When it returns it has left nothing behind. Changes that were made between the scan and the call
-// are found, too. Several Runs of one registry do no harm, but each does the work.
+// Run keeps registry, which has been scanned, up to date until ctx is done, then releases everything and
+// returns nil. It also finds changes that were made between the scan and the call. Several Runs of one
+// registry do no harm, but each does the work.
 //
-// Errors: none; what goes wrong is logged, and met by polling or by trying again.
+// Errors: none; faults are logged, and Run polls or tries again.
 func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 	w := &watcher{
 		registry: registry, opts: opts, log: opts.logger(), debounce: opts.debounce(),
@@ -98,7 +98,7 @@ type watcher struct {
 	diagnostics []skills.Diagnostic // of the last snapshot
 
 	changed map[string]bool // paths to be refreshed
-	all     bool            // everything is to be
+	all     bool            // everything is to be refreshed
 	since   time.Time       // of the first of these changes
 	due     time.Time       // for a refresh
 }
@@ -107,7 +107,7 @@ type watcher struct {
 func (w *watcher) start(ctx context.Context) {
 	w.roots = w.identify(ctx)
 	if slices.ContainsFunc(w.roots, func(id identity) bool { return id.version != "" }) {
-		// Which version was scanned is not known.
+		// The version that was scanned is not known.
 		w.noteAll()
 	}
 	if w.opts.poll {
@@ -130,9 +130,9 @@ func (w *watcher) close() {
 	}
 }
 
-// loop waits for events and timers. A nil channel never speaks.
+// loop waits for events and timers. A nil channel never delivers anything.
 func (w *watcher) loop(ctx context.Context) {
-	look := time.NewTicker(restless * w.debounce)
+	look := time.NewTicker(maxDebounces * w.debounce)
 	defer look.Stop()
 	scan := time.NewTicker(fullScan)
 	defer scan.Stop()
@@ -188,25 +188,25 @@ func (w *watcher) note(path string) {
 	}
 }
 
-// noteAll says that anything may have changed.
+// noteAll notes that anything may have changed.
 func (w *watcher) noteAll() {
 	w.postpone()
 	w.all = true
 }
 
-// postpone lets the tree rest before the next refresh, as far as it can wait.
+// postpone moves the next refresh until the tree has been unchanged for a while, within limits.
 func (w *watcher) postpone() {
 	now := time.Now()
 	if !w.pending() {
 		w.since = now
 	}
 	w.due = now.Add(w.debounce)
-	if last := w.since.Add(restless * w.debounce); last.Before(w.due) {
+	if last := w.since.Add(maxDebounces * w.debounce); last.Before(w.due) {
 		w.due = last
 	}
 }
 
-// refresh reads anew what has changed, and watches what that brought.
+// refresh reads again what has changed, and watches new directories.
 func (w *watcher) refresh(ctx context.Context) {
 	changed := slices.Sorted(maps.Keys(w.changed))
 	if w.all {
