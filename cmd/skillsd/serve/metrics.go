@@ -53,7 +53,9 @@ func (o metricsOptions) open(ctx context.Context, stdio bool, logger *slog.Logge
 }
 
 // serve starts to serve page on listener, if there is one, until end.
-func (o metricsOptions) serve(ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger) *metricsServer {
+func (o metricsOptions) serve(
+	ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger,
+) *metricsServer {
 	if listener == nil {
 		return nil
 	}
@@ -119,7 +121,8 @@ func (o metricsOptions) handler(page http.Handler) http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		switch {
 		case !knownHost(r.Host, own) || r.Header.Get("Origin") != "":
-			http.Error(w, "the Host header does not name this server, or a web page asks", http.StatusForbidden)
+			http.Error(w, "the Host header does not name this server, or a web page asks",
+				http.StatusForbidden)
 		case r.URL.Path != "/metrics":
 			http.Error(w, "there is only /metrics", http.StatusNotFound)
 		case r.Method != http.MethodGet:

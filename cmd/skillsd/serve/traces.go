@@ -19,7 +19,9 @@ type observation struct {
 }
 
 // observe opens metrics and traces, as far as the flags and the environment ask for them.
-func (o *Options) observe(ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger) (*observation, error) {
+func (o *Options) observe(
+	ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger,
+) (*observation, error) {
 	listener, err := o.metrics().open(ctx, !o.HTTP.Enabled(), logger)
 	if err != nil {
 		return nil, err
