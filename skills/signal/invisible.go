@@ -133,8 +133,8 @@ func (c context) joined() bool {
 			return true
 		}
 		return unicode.In(r, unicode.Arabic, unicode.Syriac, unicode.Nko, unicode.Mongolian,
-			unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil,
-			unicode.Telugu,
+			unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya,
+			unicode.Tamil, unicode.Telugu,
 			unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
 			unicode.Tibetan)
 	})
