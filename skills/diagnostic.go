@@ -73,8 +73,8 @@ const (
 
 // Codes of a SKILL.md.
 const (
-	// CodeMisspeltFile: the name is SKILL.md in another case, which not every system tells apart; it
-	// makes no skill.
+	// CodeMisspeltFile: the name is SKILL.md in another case, which some systems take for the same; the
+	// directory is not a skill.
 	CodeMisspeltFile Code = "misspelt-skill-file"
 	// CodeUnreadableSkill: not a regular file, or it cannot be read.
 	CodeUnreadableSkill Code = "unreadable-skill"
@@ -180,7 +180,7 @@ var fixes = map[Code]string{
 }
 
 // Fix returns in one phrase what to do about a diagnostic of this code. It is empty only for a code
-// that is not of the list.
+// outside of the list.
 func (c Code) Fix() string { return fixes[c] }
 
 // Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.

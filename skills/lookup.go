@@ -74,7 +74,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	return only, nil
 }
 
-// leastTier returns the most trusted tier of some skills, or the least trusted one if there are none.
+// leastTier returns the most trusted tier of some skills, or the least trusted one without any.
 func leastTier(all []*Skill) Tier {
 	tier := LeastTrusted()
 	for _, sk := range all {

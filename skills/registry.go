@@ -77,7 +77,7 @@ func (r *Registry) measure(start time.Time) {
 }
 
 // Scans returns how often Rescan or Refresh scanned the roots, with success or without, and how long
-// that took in total.
+// it took in total.
 func (r *Registry) Scans() (n int, took time.Duration) {
 	return int(r.scans.Load()), time.Duration(r.took.Load())
 }

@@ -58,7 +58,7 @@ func cleanPrefix(prefix string) (string, error) {
 
 // Source is a tree of skills that is not a directory of this machine: an archive, a part of a program,
 // something remote. Root{Dir: src.Origin(), FS: src} serves it; only what is staged for execution is
-// copied to disk. Its files are as foreign as those of any other root.
+// copied to disk. Its files are as foreign as the files of any other root.
 //
 // As an [fs.FS] it must list each name once, in any order, as the name that opens it; a name is one
 // element, not "." or "..". What Stat calls a regular file must be one: reads of it end, and give the

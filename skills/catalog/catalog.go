@@ -259,7 +259,7 @@ func Line(all []*skills.Skill, opts Options) string {
 	return text
 }
 
-// byPath returns skills sorted by path, and those of one path by their other texts.
+// byPath returns skills sorted by path, then by their other texts.
 func byPath(all []*skills.Skill) []*skills.Skill {
 	compare := func(a, b *skills.Skill) int {
 		if order := strings.Compare(a.Path, b.Path); order != 0 {
