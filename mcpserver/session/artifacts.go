@@ -141,7 +141,11 @@ func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
 	if !call.keyed() || call.Handle != "" {
 		return s.Open(ctx, call)
 	}
-	return s.opened(ctx, call), nil
+	kind, id := call.ownKey()
+	if kind == "" {
+		return nil, nil
+	}
+	return s.opened(ctx, func() *Session { return s.keyed.byKey[keyOf(call, kind, id)] }), nil
 }
 
 // artifactName is the URI of an artifact, parsed.

@@ -70,7 +70,7 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 	runner := native.New(nil)
 	s := New(Config{Trees: trees, Logger: slog.New(slog.DiscardHandler), Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
 	info := script.Info{Runtime: runtime}
-	made, err := s.compile(b.Context(), info, interpreter, tree, path)
+	made, err := s.compiler().Compile(b.Context(), info, interpreter, tree, path)
 	if err != nil || made == "" {
 		b.Fatalf("no cache: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
@@ -46,13 +47,13 @@ func TestCacheNeedsAWholeRun(t *testing.T) {
 		test.change(&fake.result)
 		s := New(Config{Trees: trees, Runner: func(context.Context) (sandbox.Runner, error) { return fake, nil }})
 		interpreter := &sandbox.Interpreter{Path: "/usr/bin/python3"}
-		made, err := s.compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
+		made, err := s.compiler().Compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
 		if (err != nil) != test.fails || (made != "") != (name == "whole") {
 			t.Errorf("%s: compile = %q, %v", name, made, err)
 		}
 		_ = trees.Remove(made)
 		cmd := fake.cmd.Load()
-		if !cmd.Network.Off() || cmd.Workspace.Mode != "" || cmd.Cache.Dir != nil || cmd.Limits.Timeout > cacheTimeout {
+		if !cmd.Network.Off() || cmd.Workspace.Mode != "" || cmd.Cache.Dir != nil || cmd.Limits.Timeout > caches.Timeout {
 			t.Errorf("%s: the compiler got %+v", name, cmd)
 		}
 	}
@@ -74,7 +75,7 @@ func TestCacheEndsWithTheServer(t *testing.T) {
 	if err := b.End(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.caches.known) != 0 || b.caches.begin(cacheKey{}) {
+	if _, ok := b.caches.Begin(caches.Key{}); ok || b.caches.Known() != 0 {
 		t.Error("a cache after the end")
 	}
 }

@@ -60,15 +60,6 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	return nil
 }
 
-// plain returns an error that is not recorded. While the record cannot be written, every call is answered
-// with that instead.
-func (s *Session) plain(err *Error) *Error {
-	if s.broken.Load() {
-		return recordError(err)
-	}
-	return err
-}
-
 // deny records a denial and returns it as the client is to see it.
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
 	object := cfharness.ObservationDenied{

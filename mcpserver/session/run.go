@@ -160,7 +160,10 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	}
 	r.output = s.outputID(in.Call.Method)
 	if err := script.CheckArgs(in.Args); err != nil {
-		return nil, s.plain(argumentsInvalid.because(err))
+		if s.broken.Load() {
+			return nil, recordError(err) // as every call while nothing can be recorded
+		}
+		return nil, argumentsInvalid.because(err)
 	}
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err

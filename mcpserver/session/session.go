@@ -35,6 +35,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -112,7 +113,7 @@ type Sessions struct {
 	known    knownSecrets
 	narrow   narrowed
 	approver *approval.Approver
-	caches   *caches
+	caches   *caches.Caches
 	earlier  earlierSessions
 
 	mu      sync.Mutex
@@ -126,7 +127,7 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: newCaches(),
+	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
@@ -282,7 +283,8 @@ func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error
 	}
 	if !call.keyed() && call.Handle != "" {
 		if known = ses.ownsSum(sha256.Sum256([]byte(call.Handle))); !known {
-			if child := s.childOf(ctx, call); child != nil {
+			// The handle may be that of a child session.
+			if child := s.opened(ctx, func() *Session { return s.byHandle(call) }); child != nil {
 				return child, nil
 			}
 		}

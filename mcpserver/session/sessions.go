@@ -139,30 +139,15 @@ func (c *Call) ownKey() (kind, id string) {
 	return "", ""
 }
 
-// opened returns the open session that a call without a handle belongs to, or nil. The session stays open at
-// least until ctx ends.
-func (s *Sessions) opened(ctx context.Context, call Call) *Session {
-	kind, id := call.ownKey()
-	if kind == "" {
-		return nil
-	}
+// opened returns the open session that find finds, or nil. The session stays open at least until ctx ends.
+// Sessions.mu is held while find is called.
+func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 	s.mu.Lock()
-	ses := s.keyed.byKey[keyOf(call, kind, id)]
+	defer s.mu.Unlock()
+	ses := find()
 	if ses != nil {
 		s.countIn(ctx, ses)
 	}
-	s.mu.Unlock()
-	return ses
-}
-
-// childOf returns the keyed session that gave out the handle of a call over stdio, or nil.
-func (s *Sessions) childOf(ctx context.Context, call Call) *Session {
-	s.mu.Lock()
-	ses := s.byHandle(call)
-	if ses != nil {
-		s.countIn(ctx, ses)
-	}
-	s.mu.Unlock()
 	return ses
 }
 

@@ -166,7 +166,7 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 // wait for a slot end as canceled.
 func (s *Sessions) End(ctx context.Context) error {
 	s.queue.Close()
-	s.caches.close()
+	s.caches.Close()
 	s.endKeyed()
 	if ses := s.Current(); ses != nil {
 		return ses.end(ctx)

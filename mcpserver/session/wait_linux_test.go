@@ -262,9 +262,9 @@ func TestCacheYieldsItsSlot(t *testing.T) {
 	if !<-ended {
 		t.Error("the run waited for the cache")
 	}
-	b.caches.work.Wait()
-	if len(b.caches.known) != 0 {
-		t.Errorf("known of the caches: %v", b.caches.known)
+	b.caches.Wait()
+	if b.caches.Known() != 0 {
+		t.Errorf("known of the caches: %v", b.caches.Known())
 	}
 	other.Release()
 	b.script("main.py")
