@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/serve"
-
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // allowOptions are the flags of allow.
@@ -81,7 +84,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		}
 		return lookupFailure(err)
 	}
-	facts, err := scriptFactsOf(ctx, sk, entry.Path)
+	facts, err := report.FactsOf(ctx, sk, entry.Path)
 	if err != nil {
 		return err
 	}
@@ -117,9 +120,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 }
 
 // show shows what is allowed next. What nobody was shown is not allowed, so it comes before.
-func (o *allowOptions) show(facts *scriptFacts) (err error) {
+func (o *allowOptions) show(facts *report.ScriptFacts) (err error) {
 	if !o.JSON {
-		return facts.print(o.app.out)
+		return facts.Print(o.app.out)
 	}
 	if !o.DryRun {
 		if facts.Config, err = o.app.AllowPlace(); err != nil {
@@ -131,7 +134,7 @@ func (o *allowOptions) show(facts *scriptFacts) (err error) {
 
 // write writes the entry into the configuration, and reports whether the tool that runs scripts is offered
 // then.
-func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *scriptFacts) (offered bool, err error) {
+func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *report.ScriptFacts) (offered bool, err error) {
 	offer, err := o.offer(ctx)
 	if err != nil {
 		return false, err
@@ -282,4 +285,86 @@ func (o *disallowOptions) run(ctx context.Context, spec string) error {
 	fmt.Fprintf(o.app.out, "disallowed %s\n", name)
 	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n", file)
 	return nil
+}
+
+// notePins says which entries of the configuration no longer fit skills that a command changed. before
+// and after return what is installed under a name, or nil.
+func (a *app) notePins(names []string, before, after func(name string) *install.Entry) {
+	type state struct {
+		gone, holds bool
+		changed     policy.Change
+	}
+	var order []string
+	found := map[string]*state{}
+	for i := range a.Cfg.Keys.Allow {
+		entry, err := a.Cfg.Keys.Allow[i].Entry()
+		if err != nil {
+			continue
+		}
+		owner, dir, nested := strings.Cut(entry.Skill, "/")
+		if !slices.Contains(names, owner) || nested && !hasNested(before(owner), dir) && !hasNested(after(owner), dir) {
+			continue
+		}
+		name := serve.ScriptName(entry)
+		if found[name] == nil {
+			found[name] = &state{}
+			order = append(order, name)
+		}
+		content, tree, there := contentOf(after(owner), dir, entry.Path)
+		is := found[name]
+		is.gone = is.gone || !there
+		if change := entry.Changed(content, tree); change == policy.Unchanged {
+			is.holds = true
+		} else {
+			is.changed = change
+		}
+	}
+	for _, name := range order {
+		switch is := found[name]; {
+		case is.gone:
+			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that back: skillsd disallow %s\n", name, shellLine([]string{name}))
+		case is.changed == policy.TreeChanged && !is.holds:
+			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was allowed; read them and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
+		case !is.holds:
+			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
+		}
+	}
+}
+
+// hasNested reports whether a skill lies in a directory of an installed one. What has its path otherwise
+// is served from elsewhere.
+func hasNested(e *install.Entry, dir string) bool {
+	return e != nil && slices.ContainsFunc(e.Files, func(f install.LockFileRow) bool {
+		return path.Dir(f.Path) == dir && strings.EqualFold(path.Base(f.Path), "SKILL.md")
+	})
+}
+
+// contentOf are the digests of a file of an installed skill, or of one nested in its directory dir, and
+// of the tree of that skill.
+func contentOf(e *install.Entry, dir, name string) (content, tree digest.Digest, there bool) {
+	if e == nil {
+		return "", "", false
+	}
+	if dir == "" {
+		tree = e.Tree
+	} else {
+		tree = nestedTree(e, dir)
+	}
+	for _, f := range e.Files {
+		if f.Path == path.Join(dir, name) {
+			return f.Digest, tree, true
+		}
+	}
+	return "", "", false
+}
+
+// nestedTree is the digest of the part of an installed skill that is one itself.
+func nestedTree(e *install.Entry, dir string) digest.Digest {
+	var files []store.File
+	for _, f := range e.Files {
+		if below, ok := strings.CutPrefix(f.Path, dir+"/"); ok {
+			files = append(files, store.File{Path: below, Digest: f.Digest})
+		}
+	}
+	return store.TreeDigest(files)
 }

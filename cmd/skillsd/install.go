@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/skills/policy"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -61,7 +62,7 @@ func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
 	if err := errors.Join(err, plan.Close()); err != nil {
 		return err
 	}
-	installed.line.clear()
+	installed.line.Clear()
 	err = p.print(plan)
 	var names []string
 	after := map[string]*install.Entry{}
@@ -97,7 +98,7 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 	}
 	return func(path string) string {
 		if sk := snapshot.Skill(path); sk != nil {
-			return skillFile(sk)
+			return report.SkillFile(sk)
 		}
 		return ""
 	}, nil
@@ -136,7 +137,7 @@ func installFailure(err error) error {
 type installation struct {
 	*install.Installer
 	trees *store.Store
-	line  *statusLine // how far the command is
+	line  *report.StatusLine // how far the command is
 }
 
 // installation opens the installation. taken is as in install.Config.
@@ -150,7 +151,7 @@ func (a *app) installation(ctx context.Context, taken func(path string) string) 
 		return nil, placeError("state directory", "--state", err)
 	}
 	git, _ := exec.LookPath("git")
-	line := newStatusLine(a.err)
+	line := report.NewStatusLine(a.err)
 	i, err := install.Open(ctx, install.Config{
 		State:    state,
 		Trees:    trees,
@@ -169,12 +170,12 @@ func (a *app) installation(ctx context.Context, taken func(path string) string) 
 }
 
 func (i *installation) Close() error {
-	i.line.clear()
+	i.line.Clear()
 	return errors.Join(i.Installer.Close(), i.trees.Close())
 }
 
 // showProgress returns a function that shows the steps of an installer in a line.
-func showProgress(line *statusLine) func(what string, done, total int) {
+func showProgress(line *report.StatusLine) func(what string, done, total int) {
 	shown := time.Now()
 	return func(what string, done, total int) {
 		// A step that is counted changes the line at most five times a second, so that it can be read.
@@ -185,7 +186,7 @@ func showProgress(line *statusLine) func(what string, done, total int) {
 		if total > 0 {
 			what = fmt.Sprintf("%s: %d of %d", what, done, total)
 		}
-		line.set(what)
+		line.Set(what)
 	}
 }
 
@@ -327,7 +328,7 @@ func (o *installOptions) failure(given string, err error) error {
 		}
 	case isRefused && o.All:
 		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
-			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(joinPath(r.Path, "")+": "+r.Reason))
+			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(report.JoinPath(r.Path, "")+": "+r.Reason))
 		}
 		exit := &exitError{
 			Code: exitFailure,
@@ -355,10 +356,10 @@ type installReport struct {
 
 // installedRow is an installed skill: what the lock file says and what the skill is.
 type installedRow struct {
-	Lock  *install.Entry `json:"lock"`
-	Skill skillRow       `json:"skill"`
+	Lock  *install.Entry  `json:"lock"`
+	Skill report.SkillRow `json:"skill"`
 	// Nested are the skills that lie in it, each served by itself.
-	Nested []skillRow `json:"nested"`
+	Nested []report.SkillRow `json:"nested"`
 	// Left are the files of the source that are not installed, and why.
 	Left []report.Diagnostic `json:"left"`
 }
@@ -369,7 +370,7 @@ func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*instal
 	if err != nil {
 		return nil, err
 	}
-	report := &installReport{
+	all := &installReport{
 		Installed: make([]installedRow, len(plan.Changes)),
 		Refused:   append([]install.Refusal{}, plan.Refused...),
 		Notes:     append([]string{}, plan.Notes...),
@@ -380,12 +381,12 @@ func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*instal
 			nested[name] = append(nested[name], sk)
 		}
 	}
-	err = each(ctx, len(plan.Changes), func(n int) {
+	err = report.Each(ctx, len(plan.Changes), func(n int) {
 		c := &plan.Changes[n]
 		described := append([]*skills.Skill{plan.New.Skill(c.Name)}, nested[c.Name]...)
-		report.Installed[n] = newInstalledRow(ctx, state, plan.New, described, c)
+		all.Installed[n] = newInstalledRow(ctx, state, plan.New, described, c)
 	})
-	return report, err
+	return all, err
 }
 
 // newInstalledRow describes a skill, the first of described, as it will be served, and the skills that
@@ -393,17 +394,17 @@ func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*instal
 func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, described []*skills.Skill,
 	c *install.Change) installedRow {
 	e := c.After
-	rows := make([]skillRow, len(described))
+	rows := make([]report.SkillRow, len(described))
 	for n, sk := range described {
-		rows[n] = newSkillRow(ctx, snapshot, sk, policy.Allowlist{})
+		rows[n] = report.NewSkillRow(ctx, snapshot, sk, policy.Allowlist{})
 	}
-	_ = addViolations(ctx, rows) // it ends early only when ctx does
+	_ = report.AddViolations(ctx, rows) // it ends early only when ctx does
 	for n := range rows {
 		row := &rows[n]
 		row.Tier, row.Root, row.Origin = e.Tier.String(), install.RootDir(state, e.Tier), originText(e)
 		row.File = strings.Replace(row.File, described[n].Root.Dir, row.Root, 1)
 	}
-	return installedRow{Lock: e, Skill: rows[0], Nested: append([]skillRow{}, rows[1:]...),
+	return installedRow{Lock: e, Skill: rows[0], Nested: append([]report.SkillRow{}, rows[1:]...),
 		Left: report.Diagnostics(c.Left)}
 }
 
@@ -420,7 +421,7 @@ func (r *installReport) print(a *app) error {
 	if len(r.Installed) == 1 {
 		return r.Installed[0].print(a, verb)
 	}
-	var rows []skillRow
+	var rows []report.SkillRow
 	var found []report.Diagnostic
 	for _, one := range r.Installed {
 		rows = append(append(rows, one.Skill), one.Nested...)
@@ -429,11 +430,11 @@ func (r *installReport) print(a *app) error {
 	for i := range rows {
 		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
-	if err := printRows(a.out, rows, a.columns(a.out)); err != nil {
+	if err := report.PrintSkills(a.out, rows, a.columns(a.out)); err != nil {
 		return err
 	}
 	for i := range rows {
-		if text := rows[i].powers(); text != "" {
+		if text := rows[i].Powers(); text != "" {
 			fmt.Fprintf(a.out, "  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
 		}
 	}
@@ -449,27 +450,15 @@ func (r *installReport) print(a *app) error {
 	return err
 }
 
-// powers returns what a skill asks for, in one line; empty for nothing.
-func (r *skillRow) powers() string {
-	var parts []string
-	if len(r.AllowedTools) > 0 {
-		parts = append(parts, "allowed-tools "+strings.Join(r.AllowedTools, ", "))
-	}
-	if len(r.Scripts) > 0 {
-		parts = append(parts, report.Plural(len(r.Scripts), "script"))
-	}
-	return strings.Join(parts, "; ")
-}
-
 // print prints what one skill is and what it could do.
 func (r *installedRow) print(a *app, verb string) error {
 	fmt.Fprintf(a.out, "%s %s (%s)\n", verb, report.Printable(r.Lock.Name), r.Lock.Tier)
 	r.facts(a.out)
 	for i := range r.Nested {
 		fmt.Fprintf(a.out, "nested skill %s (%s)\n", report.Printable(r.Nested[i].Path), r.Lock.Tier)
-		r.Nested[i].printFacts(a.out)
+		r.Nested[i].PrintFacts(a.out)
 	}
-	all := append([]skillRow{r.Skill}, r.Nested...)
+	all := append([]report.SkillRow{r.Skill}, r.Nested...)
 	var diagnostics []report.Diagnostic
 	for i := range all {
 		of := all[i].Diagnostics
@@ -518,41 +507,11 @@ func (r *installedRow) facts(w io.Writer) {
 			links++
 		}
 	}
-	printFact(w, "from", r.Skill.Origin)
+	report.PrintFact(w, "from", r.Skill.Origin)
 	if links > 0 {
-		printFact(w, "links", fmt.Sprintf("%d lead out of the skill and are left out", links))
+		report.PrintFact(w, "links", fmt.Sprintf("%d lead out of the skill and are left out", links))
 	}
-	r.Skill.printFacts(w)
-}
-
-func printFact(w io.Writer, name, value string) {
-	if value != "" {
-		fmt.Fprintf(w, "  %-13s %s\n", name, report.Printable(value))
-	}
-}
-
-// printFacts prints what a skill is.
-func (r *skillRow) printFacts(w io.Writer) {
-	size := int64(0)
-	for _, file := range r.Resources {
-		size += file.Size
-	}
-	printFact(w, "description", report.Shorten(r.Description, 62))
-	printFact(w, "verdict", r.Verdict.word())
-	printFact(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
-	printFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
-	printFact(w, "tree", r.TreeDigest.String())
-	if len(r.Scripts) > 0 {
-		fmt.Fprintln(w, "  scripts")
-	}
-	for _, script := range r.Scripts {
-		runtime := script.Runtime
-		if runtime == "" {
-			runtime = "cannot run: " + script.Reason
-		}
-		fmt.Fprintf(w, "    %s  %s\n", report.Pad(report.Printable(script.Path), 30),
-			report.Printable(runtime))
-	}
+	r.Skill.PrintFacts(w)
 }
 
 // printNotes prints what is worth knowing about a source, at most maxListed lines.

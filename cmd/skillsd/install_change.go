@@ -142,7 +142,7 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	installed.line.clear()
+	installed.line.Clear()
 	files := 0
 	for _, e := range installed.Lock().Skills {
 		files += len(e.Files)
@@ -156,7 +156,7 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 		if o.JSON {
 			break
 		}
-		if _, err := fmt.Fprintln(o.app.out, report.Printable(joinPath(p.Name, p.Path)+": "+
+		if _, err := fmt.Fprintln(o.app.out, report.Printable(report.JoinPath(p.Name, p.Path)+": "+
 			p.What)); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/install"
@@ -18,7 +19,7 @@ import (
 )
 
 // markInstalled adds to installed skills where they came from, and what is odd about that.
-func (a *app) markInstalled(rows []skillRow) (*install.Lock, error) {
+func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	state, err := a.stateDir()
 	if err != nil {
 		return &install.Lock{}, nil // without a place for them nothing is installed
@@ -49,12 +50,12 @@ func (a *app) markInstalled(rows []skillRow) (*install.Lock, error) {
 }
 
 // withInstalled adds a row for each installed skill that is disabled, by what the lock file says.
-func withInstalled(rows []skillRow, lock *install.Lock) []skillRow {
+func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow {
 	for _, e := range lock.Skills {
 		if e.Enabled {
 			continue
 		}
-		row := skillRow{
+		row := report.SkillRow{
 			Path:         e.Name,
 			Name:         e.Name,
 			Tier:         e.Tier.String(),
@@ -64,20 +65,20 @@ func withInstalled(rows []skillRow, lock *install.Lock) []skillRow {
 			TreeDigest:   e.Tree,
 			LastModified: e.InstalledAt.UTC().Format(time.RFC3339),
 			Tags:         []string{},
-			Resources:    []resourceRow{},
-			Scripts:      []scriptRow{},
-			Shadows:      []shadowRow{},
+			Resources:    []report.ResourceRow{},
+			Scripts:      []report.ScriptRow{},
+			Shadows:      []report.ShadowRow{},
 			Diagnostics:  []report.Diagnostic{},
-			Violations:   []problem{},
+			Violations:   []report.Problem{},
 		}
 		for _, f := range e.Files {
 			if f.Path != "SKILL.md" && f.Path != "skill.md" {
-				row.Resources = append(row.Resources, resourceRow{Path: f.Path, Digest: f.Digest})
+				row.Resources = append(row.Resources, report.ResourceRow{Path: f.Path, Digest: f.Digest})
 			}
 		}
 		rows = append(rows, row)
 	}
-	slices.SortStableFunc(rows, func(a, b skillRow) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
 	return rows
 }
 
@@ -109,38 +110,38 @@ const inspectTime = 10 * time.Second
 const maxInstalledProblems = 10
 
 // checkInstalled compares the installed skills with the lock file.
-func (o *doctorOptions) checkInstalled(ctx context.Context) []check {
-	state, err := o.app.stateDir()
+func (a *app) checkInstalled(ctx context.Context) []doctor.Check {
+	state, err := a.stateDir()
 	if err != nil {
 		return nil // the check of the directories reports it
 	}
 	lock, err := install.ReadLock(install.LockFile(state))
 	if err != nil {
-		return []check{lockCheck(install.LockFile(state), err)}
+		return []doctor.Check{lockCheck(install.LockFile(state), err)}
 	}
-	if len(lock.Skills) == 0 && len(o.app.InstalledRoots()) == 0 {
-		return []check{{Verdict: ok, Area: "installed", Fact: "no skill is installed"}}
+	if len(lock.Skills) == 0 && len(a.InstalledRoots()) == 0 {
+		return []doctor.Check{{Verdict: doctor.OK, Area: "installed", Fact: "no skill is installed"}}
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return []check{{Verdict: fail, Area: "installed", Fact: "not verified: " + err.Error(),
+		return []doctor.Check{{Verdict: doctor.Fail, Area: "installed", Fact: "not verified: " + err.Error(),
 			Hint: "make it writable for the user that runs skillsd: chown -R \"$(id -un)\" " +
 				shellLine([]string{state})}}
 	}
 	defer trees.Close()
-	line := newStatusLine(o.app.err)
+	line := report.NewStatusLine(a.err)
 	cfg := install.Config{State: state, Trees: trees, Progress: showProgress(line)}
 	found, err := install.Inspect(ctx, cfg, inspectTime)
-	line.clear()
+	line.Clear()
 	if err != nil {
-		return []check{lockCheck(install.LockFile(state), err)}
+		return []doctor.Check{lockCheck(install.LockFile(state), err)}
 	}
 	return installedChecks(state, found)
 }
 
 // lockCheck returns the line for an installation that cannot be verified.
-func lockCheck(file string, err error) check {
-	c := check{Verdict: fail, Area: "installed", Fact: "not verified: " + err.Error(),
+func lockCheck(file string, err error) doctor.Check {
+	c := doctor.Check{Verdict: doctor.Fail, Area: "installed", Fact: "not verified: " + err.Error(),
 		Hint: "repair it, then run: skillsd verify"}
 	if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
 		c.Fact, c.Hint = err.Error(), hintLock(file)
@@ -149,24 +150,24 @@ func lockCheck(file string, err error) check {
 }
 
 // installedChecks returns the lines for what was found.
-func installedChecks(state string, found *install.Inspection) []check {
-	var checks []check
+func installedChecks(state string, found *install.Inspection) []doctor.Check {
+	var checks []doctor.Check
 	if found.Busy {
-		return append(checks, check{Verdict: warn, Area: "installed",
+		return append(checks, doctor.Check{Verdict: doctor.Warn, Area: "installed",
 			Fact: "not verified: another skillsd is changing what is installed",
 			Hint: "when it is done run: skillsd verify"})
 	}
 	if found.Interrupted {
-		checks = append(checks, check{Verdict: warn, Area: "installed",
+		checks = append(checks, doctor.Check{Verdict: doctor.Warn, Area: "installed",
 			Fact: "a command that changed what is installed was interrupted",
 			Hint: "undo it, run: skillsd verify"})
 	}
 	for _, p := range found.Problems[:min(len(found.Problems), maxInstalledProblems)] {
-		c := check{Verdict: fail, Area: "installed", Fact: joinPath(p.Name, p.Path) + ": " + p.What,
+		c := doctor.Check{Verdict: doctor.Fail, Area: "installed", Fact: report.JoinPath(p.Name, p.Path) + ": " + p.What,
 			Hint: "run: skillsd sync"}
 		switch p.Kind {
 		case install.ProblemEarlier:
-			c.Verdict = warn
+			c.Verdict = doctor.Warn
 			c.Hint = "run: skillsd sync, or where that cannot get it: skillsd sync --drop-earlier"
 		case install.ProblemStray:
 			c.Hint = "nobody installed it; remove it: " + removeStray(state, p)
@@ -174,11 +175,11 @@ func installedChecks(state string, found *install.Inspection) []check {
 		checks = append(checks, c)
 	}
 	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
-		checks = append(checks, check{Verdict: fail, Area: "installed",
+		checks = append(checks, doctor.Check{Verdict: doctor.Fail, Area: "installed",
 			Fact: fmt.Sprintf("%s more", report.Plural(more, "problem")), Hint: "run: skillsd verify"})
 	}
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
-		checks = append(checks, check{Verdict: warn, Area: "installed",
+		checks = append(checks, doctor.Check{Verdict: doctor.Warn, Area: "installed",
 			Fact: fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),
 			Hint: "run: skillsd verify"})
 	}
@@ -187,7 +188,7 @@ func installedChecks(state string, found *install.Inspection) []check {
 		for _, e := range found.Lock.Skills {
 			files += len(e.Files)
 		}
-		checks = append(checks, check{Verdict: ok, Area: "installed",
+		checks = append(checks, doctor.Check{Verdict: doctor.OK, Area: "installed",
 			Fact: fmt.Sprintf("%s, %s: every byte as it was installed",
 				report.Plural(found.Verified, "skill"), report.Plural(files, "file"))})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -97,11 +96,11 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, err := newSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
+	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.app.err)
 	if err != nil {
 		return err
 	}
-	markRefused(verdicts, snapshot, rows)
+	verdicts.Mark(snapshot, rows)
 	lock, err := o.app.markInstalled(rows)
 	if err != nil {
 		return err
@@ -110,10 +109,10 @@ func (o *listOptions) run(ctx context.Context) error {
 		rows = withInstalled(rows, lock)
 	}
 	if o.Only != "" {
-		rows = slices.DeleteFunc(rows, func(row skillRow) bool { return row.State != o.Only })
+		rows = slices.DeleteFunc(rows, func(row report.SkillRow) bool { return row.State != o.Only })
 	}
 	if o.JSON {
-		if err = addViolations(ctx, rows); err == nil {
+		if err = report.AddViolations(ctx, rows); err == nil {
 			err = report.WriteJSON(o.app.out, o.withBroken(rows, snapshot))
 		}
 	} else {
@@ -136,7 +135,7 @@ func (o *listOptions) run(ctx context.Context) error {
 const stateBroken = "broken"
 
 // withBroken adds a row for each skill that cannot be loaded, with the few facts there are.
-func (o *listOptions) withBroken(rows []skillRow, snapshot *skills.Snapshot) []skillRow {
+func (o *listOptions) withBroken(rows []report.SkillRow, snapshot *skills.Snapshot) []report.SkillRow {
 	if o.Only != "" && o.Only != stateBroken {
 		return rows
 	}
@@ -147,26 +146,26 @@ func (o *listOptions) withBroken(rows []skillRow, snapshot *skills.Snapshot) []s
 		}
 		dir := path.Dir(d.Path)
 		d.Path = file
-		rows = append(rows, skillRow{
+		rows = append(rows, report.SkillRow{
 			Path:        dir,
 			Name:        path.Base(dir),
 			State:       stateBroken,
 			Reasons:     []string{d.Detail},
 			Tags:        []string{},
-			Resources:   []resourceRow{},
-			Scripts:     []scriptRow{},
-			Shadows:     []shadowRow{},
+			Resources:   []report.ResourceRow{},
+			Scripts:     []report.ScriptRow{},
+			Shadows:     []report.ShadowRow{},
 			Diagnostics: report.Diagnostics([]skills.Diagnostic{d}),
-			Violations:  []problem{},
+			Violations:  []report.Problem{},
 		})
 	}
-	slices.SortStableFunc(rows, func(a, b skillRow) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
 	return rows
 }
 
-func (o *listOptions) print(rows []skillRow) error {
+func (o *listOptions) print(rows []report.SkillRow) error {
 	if len(rows) > 0 {
-		return printRows(o.app.out, rows, o.app.columns(o.app.out))
+		return report.PrintSkills(o.app.out, rows, o.app.columns(o.app.out))
 	}
 	text := "no skills"
 	if o.Only != "" {
@@ -174,91 +173,6 @@ func (o *listOptions) print(rows []skillRow) error {
 	}
 	_, err := fmt.Fprintln(o.app.out, text)
 	return err
-}
-
-// Widths of a table, in columns.
-const (
-	minPathColumn  = 24
-	minDescription = 12
-	gap            = "  "
-)
-
-// printRows prints a table that fits a width of 74 columns and more, unless a path or a reason alone
-// is longer: these are never cut.
-func printRows(w io.Writer, rows []skillRow, most int) error {
-	facts := make([][4]string, 0, len(rows)+1)
-	facts = append(facts, [4]string{"TIER", "VERDICT", "FILES", "RUN"})
-	paths := len("SKILL")
-	for i := range rows {
-		facts = append(facts, rows[i].facts())
-		paths = max(paths, report.Cells(report.Printable(rows[i].Path)))
-	}
-	paths = min(paths, max(minPathColumn, most/3))
-	var widths [4]int
-	left := most - 2 - paths
-	for column := range widths {
-		for _, row := range facts {
-			widths[column] = max(widths[column], report.Cells(row[column]))
-		}
-		left -= len(gap) + widths[column]
-	}
-	left = max(minDescription, left-len(gap))
-	line := func(mark, path string, facts [4]string, description string) error {
-		text := mark + " " + report.Pad(path, paths)
-		if report.Cells(path) > paths {
-			text = mark + " " + path + "\n" + report.Pad("", paths+2)
-		}
-		for column, fact := range facts {
-			text += gap + report.Pad(fact, widths[column])
-		}
-		_, err := fmt.Fprintln(w, text+gap+description)
-		return err
-	}
-	if err := line(" ", "SKILL", facts[0], "DESCRIPTION"); err != nil {
-		return err
-	}
-	for i := range rows {
-		row := &rows[i]
-		description := report.Shorten(row.Description, left)
-		if err := line(row.mark(), report.Printable(row.Path), facts[i+1], description); err != nil {
-			return err
-		}
-		for _, reason := range row.Reasons {
-			if _, err := fmt.Fprintf(w, "    %s: %s\n", row.State, report.Printable(reason)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// mark returns the state as one character.
-func (r *skillRow) mark() string {
-	switch skills.State(r.State) {
-	case skills.StateEnabled:
-		return "✓"
-	case skills.StateUnavailable:
-		return "✗"
-	}
-	return "○"
-}
-
-// facts returns the narrow cells of a table.
-func (r *skillRow) facts() [4]string {
-	files := "?"
-	if r.TreeDigest != "" {
-		files = fmt.Sprint(len(r.Resources) + 1)
-	}
-	allowed := 0
-	for _, script := range r.Scripts {
-		if script.Allowed {
-			allowed++
-		}
-	}
-	if r.State == stateOff && r.skill == nil {
-		return [4]string{r.Tier, "-", files, "-"} // the lock file does not say
-	}
-	return [4]string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }
 
 // searchOptions are the flags of search.
@@ -351,14 +265,14 @@ func (o *searchOptions) print(result *searchResult) error {
 	for _, hit := range result.Hits {
 		paths = max(paths, report.Cells(report.Printable(hit.Path)))
 	}
-	paths = min(paths, max(minPathColumn, most/2))
+	paths = min(paths, max(report.MinPathColumn, most/2))
 	for _, hit := range result.Hits {
 		path := report.Pad(report.Printable(hit.Path), paths)
 		if report.Cells(path) > paths {
 			path += "\n" + report.Pad("", paths)
 		}
-		description := report.Shorten(hit.Description, max(minDescription, most-paths-len(gap)))
-		if _, err := fmt.Fprintln(o.app.out, path+gap+description); err != nil {
+		description := report.Shorten(hit.Description, max(report.MinDescription, most-paths-len(report.Gap)))
+		if _, err := fmt.Fprintln(o.app.out, path+report.Gap+description); err != nil {
 			return err
 		}
 	}

@@ -13,14 +13,14 @@ import (
 // No line of the table is wider than asked for, but those a path or a reason makes so.
 func TestPrintRowsFits(t *testing.T) {
 	t.Parallel()
-	rows := []skillRow{
+	rows := []report.SkillRow{
 		{Path: "a", Tier: "user", State: "enabled", Description: strings.Repeat("word ", 100)},
 		{Path: "team/技能", Tier: "third-party", State: "hidden", Reasons: []string{"because"}, Description: strings.Repeat("描述", 100)},
 		{Path: strings.Repeat("long/", 20) + "path", Tier: "org", State: "unavailable", Description: "x\ny"},
 	}
 	for _, most := range []int{74, 80, 100, 200} {
 		var out bytes.Buffer
-		if err := printRows(&out, rows, most); err != nil {
+		if err := report.PrintSkills(&out, rows, most); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -18,8 +19,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
@@ -225,4 +228,98 @@ func (a *app) serveOptions() *serve.Options {
 		Version:     readBuild().Version,
 		FindSession: a.sessionID,
 	}
+}
+
+// knownColumns is report.Columns for this process: 0 for a file or a pipe.
+func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.Env, w) }
+
+// columns is how wide a line of w may be; 80 where that is not known.
+func (a *app) columns(w io.Writer) int { return cmp.Or(a.knownColumns(w), 80) }
+
+// folded breaks a line of a result at the width of a.out.
+func (a *app) folded(line string) string { return a.foldedFor(a.out, line) }
+
+// foldedFor is folded for a line of w.
+func (a *app) foldedFor(w io.Writer, line string) string { return report.Wrap(line, a.knownColumns(w)) }
+
+// The names that commands use for errors and exit codes.
+type exitError = exit.Error
+
+const (
+	exitOK       = exit.OK
+	exitFailure  = exit.Failure
+	exitUsage    = exit.Usage
+	exitProblems = exit.Problems
+)
+
+func usageError(hint, format string, args ...any) error { return exit.Usagef(hint, format, args...) }
+
+func flagError(flag string, err error) error { return exit.Flag(flag, err) }
+
+func placeError(what, flag string, err error) error { return exit.Place(what, flag, err) }
+
+func systemHint(err error) string { return exit.SystemHint(err) }
+
+// await calls read with the input of the process and waits for it until ctx is done. Input that is read
+// after that is lost; so it is for the end of a command.
+func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		text, err := read(a.in)
+		answered <- answer{text, err}
+	}()
+	select {
+	case got := <-answered:
+		return got.text, got.err
+	case <-ctx.Done():
+		return nil, &exitError{Code: exitFailure, Err: errCanceled}
+	}
+}
+
+// confirm asks a question on the terminal. Only a clear yes to a question that was written is one. Input from
+// before the question is dropped: it cannot be an answer to it.
+func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
+	if terminal, ok := a.in.(*os.File); ok {
+		if err := report.DropTyped(terminal.Fd()); err != nil {
+			return false, fmt.Errorf("ask on the terminal: %w", err)
+		}
+	}
+	if _, err := fmt.Fprintf(a.err, "%s [y/N] ", question); err != nil {
+		return false, fmt.Errorf("ask on the terminal: %w", err)
+	}
+	line, err := a.await(ctx, func(in io.Reader) ([]byte, error) {
+		const most = 1 << 10
+		text, err := bufio.NewReader(io.LimitReader(in, most)).ReadBytes('\n')
+		if err == io.EOF {
+			err = nil
+		}
+		return text, err
+	})
+	if err != nil || !strings.HasSuffix(string(line), "\n") {
+		fmt.Fprintln(a.err)
+	}
+	word := strings.ToLower(strings.TrimSpace(string(line)))
+	return err == nil && (word == "y" || word == "yes"), err
+}
+
+// answer asks the user at the terminal about a run.
+func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
+	answer := &session.Answer{State: q.State, Action: "decline"}
+	for line := range strings.SplitSeq(q.Message, "\n") {
+		if _, err := fmt.Fprintln(a.err, report.Printable(line)); err != nil {
+			answer.Action = "cancel"
+			return answer
+		}
+	}
+	switch yes, err := a.confirm(ctx, "Run it this once?"); {
+	case err != nil:
+		answer.Action = "cancel"
+	case yes:
+		answer.Action = "accept"
+	}
+	return answer
 }

@@ -90,7 +90,7 @@ func location(sk *skills.Skill) string {
 	if sk.Root.FS != nil {
 		return sk.URI(sk.File)
 	}
-	file := skillFile(sk)
+	file := report.SkillFile(sk)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(file))
 	if err != nil {
 		return file

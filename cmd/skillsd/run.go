@@ -209,15 +209,15 @@ func (o *runOptions) call(
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
 	request.CanAsk = !o.Stdin && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in)
-	status := newStatusLine(o.app.err)
-	request.Call.Progress = func(message string) { status.set(request.Path + ": " + message) }
+	status := report.NewStatusLine(o.app.err)
+	request.Call.Progress = func(message string) { status.Set(request.Path + ": " + message) }
 	result, err := ses.RunScript(ctx, request)
 	if question, asks := errors.AsType[*session.Question](err); asks {
-		status.clear()
+		status.Clear()
 		request.Answer = o.app.answer(ctx, question)
 		result, err = ses.RunScript(ctx, request)
 	}
-	status.clear()
+	status.Clear()
 	if err != nil {
 		return o.refused(ses.ID(), o.canceled(ctx, err))
 	}

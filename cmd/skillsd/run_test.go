@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -132,8 +134,8 @@ func TestListAgreesWithValidate(t *testing.T) {
 	_, stdout, _ := run(t, "list", "--json", "--skills-root", dir)
 	var rows []struct {
 		Path       string
-		Verdict    verdictRow
-		Violations []problem
+		Verdict    report.VerdictRow
+		Violations []report.Problem
 	}
 	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {
 		t.Fatal(err)
@@ -143,7 +145,7 @@ func TestListAgreesWithValidate(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &verdicts); err != nil {
 		t.Fatal(err)
 	}
-	listed, validated, reasons := map[string]bool{}, map[string]bool{}, map[string][]problem{}
+	listed, validated, reasons := map[string]bool{}, map[string]bool{}, map[string][]report.Problem{}
 	for _, row := range rows {
 		listed[row.Path] = row.Verdict.Strict
 		reasons[row.Path] = row.Violations

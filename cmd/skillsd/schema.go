@@ -2,14 +2,24 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/schema"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
 )
 
 // schemaOptions are the arguments of schema.
@@ -50,3 +60,124 @@ func (o *schemaOptions) run(args []string) error {
 
 // schemaNames are the names of all schemas.
 func schemaNames() []string { return slices.Concat(schema.Names(), outputNames()) }
+
+// output is what a command prints with --json.
+type output struct {
+	command string // without skillsd, or with a flag that chooses another form
+	typ     reflect.Type
+	record  string // the schema of a record that it is made of, instead of typ
+	lines   bool   // one value a line
+}
+
+func outputs() []output {
+	return []output{
+		{command: "allow", typ: reflect.TypeFor[report.ScriptFacts]()},
+		{command: "allow --list", typ: reflect.TypeFor[[]serve.AllowRow]()},
+		{command: "config show", typ: reflect.TypeFor[[]config.Row]()},
+		{command: "doctor", typ: reflect.TypeFor[[]doctor.Check]()},
+		{command: "install", typ: reflect.TypeFor[installReport]()},
+		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
+		{command: "run", typ: reflect.TypeFor[runReport]()},
+		{command: "search", typ: reflect.TypeFor[searchResult]()},
+		{command: "session list", typ: reflect.TypeFor[[]provenance.Session](), record: "session"},
+		{command: "session replay", typ: reflect.TypeFor[report.Shown](), lines: true},
+		{command: "session show", record: "event", lines: true},
+		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
+		{command: "show", typ: reflect.TypeFor[report.SkillRow]()},
+		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
+		{command: "update", typ: reflect.TypeFor[[]report.Update]()},
+		{command: "validate", typ: reflect.TypeFor[[]verdict]()},
+		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},
+		{command: "version", typ: reflect.TypeFor[build]()},
+	}
+}
+
+// name is the name of the schema: the words of the command and json.
+func (o *output) name() string {
+	return strings.NewReplacer(" --", "-", " ", "-").Replace(o.command) + "-json"
+}
+
+// outputNames are the names of the schemas of what --json prints.
+func outputNames() []string {
+	var names []string
+	for _, o := range outputs() {
+		names = append(names, o.name())
+	}
+	return names
+}
+
+// outputSchema is the schema of that name, nil when there is none.
+func outputSchema(name string) (*jsonschema.Schema, error) {
+	all := outputs()
+	i := slices.IndexFunc(all, func(o output) bool { return o.name() == name })
+	if i < 0 {
+		return nil, nil
+	}
+	o := all[i]
+	var s *jsonschema.Schema
+	var err error
+	switch {
+	case o.record == "":
+		s, err = jsonschema.ForType(o.typ, &jsonschema.ForOptions{TypeSchemas: outputTypes()})
+	default:
+		if s, err = schema.Of(o.record); err == nil && !o.lines {
+			s.Schema = ""
+			s = &jsonschema.Schema{Type: "array", Items: s}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	neverNull(s)
+	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", "What skillsd "+o.command+" --json prints"
+	if o.lines {
+		s.Title = "A line of what skillsd " + o.command + " --json prints"
+	}
+	return s, nil
+}
+
+// neverNull is a schema without null: what is empty is an empty list or left out.
+func neverNull(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if i := slices.Index(s.Types, "null"); i >= 0 && len(s.Types) == 2 {
+		s.Type, s.Types = s.Types[1-i], nil
+	}
+	for _, property := range s.Properties {
+		neverNull(property)
+	}
+	neverNull(s.Items)
+	neverNull(s.AdditionalProperties)
+}
+
+// outputTypes are the types whose JSON is not what their Go kind says.
+func outputTypes() map[reflect.Type]*jsonschema.Schema {
+	word := func(words ...string) *jsonschema.Schema {
+		s := &jsonschema.Schema{Type: "string"}
+		for _, w := range words {
+			s.Enum = append(s.Enum, w)
+		}
+		return s
+	}
+	return map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage]():      {},
+		reflect.TypeFor[skills.Severity]():      word(skills.Info.String(), skills.Warning.String(), skills.Error.String()),
+		reflect.TypeFor[skills.Tier]():          word(skills.TierNames()...),
+		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},
+		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},
+	}
+}
+
+// documentOutputs names in the help of each --json the schema of what it prints.
+func documentOutputs(root *cobra.Command) {
+	for _, o := range outputs() {
+		cmd, _, err := root.Find(strings.Fields(o.command))
+		if err != nil {
+			continue
+		}
+		if flag := cmd.Flags().Lookup("json"); flag != nil && !strings.Contains(flag.Usage, "schema") {
+			flag.Usage += fmt.Sprintf("; its form is that of skillsd schema %s", o.name())
+		}
+	}
+}

@@ -1,19 +1,27 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/intoto"
 )
 
 func newSessionCmd(a *app) *cobra.Command {
@@ -164,4 +172,226 @@ func (a *app) onSession(ctx context.Context, args []string, do sessionFunc) erro
 		return &exitError{Code: exitProblems, Err: err, Hint: "see `skillsd session verify`"}
 	}
 	return err
+}
+
+// sessionKeygenOptions are the flags of session keygen.
+type sessionKeygenOptions struct {
+	app  *app
+	Name string
+}
+
+func newSessionKeygenCmd(a *app) *cobra.Command {
+	opts := &sessionKeygenOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "keygen FILE",
+		Short: "Make a key that signs sessions: FILE and FILE.pub",
+		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event of every\n" +
+			"session that ends, and FILE.pub for `skillsd session verify --key FILE.pub`. Whoever can read FILE\n" +
+			"can sign. Keep FILE.pub where nobody who can write the records can change it. Neither file may exist.",
+		Args: cobra.ExactArgs(1),
+		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
+	}
+	cmd.Flags().StringVar(&opts.Name, "name", "skillsd",
+		"`NAME` of the key in its signatures, without spaces and +")
+	return cmd
+}
+
+func (o *sessionKeygenOptions) run(name string) error {
+	private, public, err := note.GenerateKey(rand.Reader, o.Name)
+	if err == nil {
+		_, err = note.NewSigner(private)
+	}
+	if err != nil {
+		return usageError("use letters, digits, dots and dashes", "--name %q cannot name a key", o.Name)
+	}
+	switch _, err := os.Lstat(name + ".pub"); {
+	case err == nil:
+		return keyExists(name + ".pub")
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := writeKey(name, private, 0o600); err != nil {
+		return err
+	}
+	if err := writeKey(name+".pub", public, 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(o.app.out, public)
+	return err
+}
+
+// keyExists returns the error for a key that would replace a file.
+func keyExists(name string) error {
+	return &exitError{Code: exitFailure, Err: fmt.Errorf("%s already exists", name),
+		Hint: "choose another name; a key that is lost cannot be made again"}
+}
+
+// writeKey writes a file that must not exist.
+func writeKey(name, key string, mode fs.FileMode) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return keyExists(name)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(key + "\n")
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// sessionGCOptions are the flags of session gc.
+type sessionGCOptions struct {
+	app       *app
+	OlderThan string
+	Keep      int
+	DryRun    bool
+}
+
+func newSessionGCCmd(a *app) *cobra.Command {
+	opts := &sessionGCOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Delete old sessions",
+		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server has\n" +
+			"open, nor the --keep that were written last. A session is deleted as a whole: record, views, outputs\n" +
+			"and texts that only it was shown. While no server runs, stored skill trees that nothing names any\n" +
+			"more are deleted too. Parents and children do not depend on each other; a child whose parent is\n" +
+			"deleted still names it.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+	}
+	cmd.Flags().StringVar(&opts.OlderThan, "older-than", "", "`AGE`, such as 30d or 12h; required")
+	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions written last, however old")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted and delete nothing")
+	return cmd
+}
+
+func (o *sessionGCOptions) run(ctx context.Context) error {
+	age, err := parseAge(o.OlderThan)
+	if err != nil {
+		return usageError("give an age such as 30d or 12h", "--older-than %q is not an age", o.OlderThan)
+	}
+	if o.Keep < 0 {
+		return usageError("give 0 or more", "--keep %d is negative", o.Keep)
+	}
+	records, _, err := o.app.records()
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	before := time.Now().Add(-age)
+	list, err := records.Collect(ctx, provenance.CollectOptions{Before: before, Keep: o.Keep, DryRun: o.DryRun})
+	did, kept := "deleted", 0
+	if o.DryRun {
+		did = "would delete"
+	}
+	var bytes int64
+	for _, c := range list {
+		switch {
+		case errors.Is(c.Err, provenance.ErrHeld):
+			kept++
+			fmt.Fprintf(o.app.out, "kept %s: %v\n", c.ID, c.Err)
+		case c.Err != nil:
+			kept++
+			err = errors.Join(err, fmt.Errorf("session %s: %w", c.ID, c.Err))
+		default:
+			bytes += c.Bytes
+			at := c.Written.Local().Format(time.DateTime)
+			fmt.Fprintf(o.app.out, "%s %s: %d bytes, last written %s\n", did, c.ID, c.Bytes, at)
+		}
+	}
+	fmt.Fprintf(o.app.out, "%s %d sessions, %d bytes\n", did, len(list)-kept, bytes)
+	if err == nil && !o.DryRun {
+		o.collectTrees(ctx)
+	}
+	return err
+}
+
+// collectTrees removes the stored trees that only the deleted sessions named.
+func (o *sessionGCOptions) collectTrees(ctx context.Context) {
+	if state, err := o.app.stateDir(); err != nil || !existing(state) {
+		return
+	}
+	installed, err := o.app.installation(ctx, nil)
+	if err != nil {
+		return // the sessions are deleted; the trees only cost space
+	}
+	o.app.collectTrees(ctx, installed.Installer)
+	_ = installed.Close()
+}
+
+// parseAge reads a duration, or a number of days such as 30d.
+func parseAge(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	age, err := time.ParseDuration(s)
+	if err == nil && age < 0 {
+		err = errors.New("negative")
+	}
+	return age, err
+}
+
+// sessionExportOptions are the flags of session export.
+type sessionExportOptions struct {
+	app    *app
+	Format string
+}
+
+func newSessionExportCmd(a *app) *cobra.Command {
+	opts := &sessionExportOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "export [SESSION]",
+		Short: "Print a session for other tools",
+		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was\n" +
+			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's outputs as\n" +
+			"the subject and skill tree, script, arguments, sandbox, policy decision and place in the record as\n" +
+			"the predicate of type\n" + intoto.ExecutionType + ".\n" +
+			"A record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the\n" +
+			"newest.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: runE(opts.run),
+	}
+	cmd.Flags().StringVar(&opts.Format, "format", "json", "`FORMAT`: json or intoto")
+	return cmd
+}
+
+func (o *sessionExportOptions) run(ctx context.Context, args []string) error {
+	export := map[string]func(context.Context, io.Writer, provenance.Reader, string) error{
+		"json": report.WriteExport, "intoto": exportStatements,
+	}[o.Format]
+	if export == nil {
+		return usageError("use json or intoto", "--format %q is unknown", o.Format)
+	}
+	return o.app.onSession(ctx, args, func(ctx context.Context, records provenance.Reader, id string) error {
+		out := bufio.NewWriter(o.app.out)
+		return errors.Join(export(ctx, out, records, id), out.Flush())
+	})
+}
+
+func exportStatements(ctx context.Context, w io.Writer, records provenance.Reader, id string) error {
+	var approvals intoto.Approvals
+	for e, err := range records.Events(ctx, provenance.Query{Session: id}) {
+		if err != nil {
+			return err
+		}
+		approvals.Add(e)
+		st, err := intoto.NewStatement(e)
+		if err != nil {
+			return err
+		}
+		if st == nil {
+			continue
+		}
+		st.Predicate.Approval = approvals.Of(e)
+		raw, err := provenance.Encode(st)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%s\n", raw); err != nil {
+			return err
+		}
+	}
+	return nil
 }

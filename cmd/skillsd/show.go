@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -53,9 +50,9 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return o.app.offOr(name, lookupFailure(err))
 	}
-	rows := []skillRow{newSkillRow(ctx, snapshot, sk, verdicts.Allow)}
-	markRefused(verdicts, snapshot, rows)
-	if err := addViolations(ctx, rows); err != nil {
+	rows := []report.SkillRow{report.NewSkillRow(ctx, snapshot, sk, verdicts.Allow)}
+	verdicts.Mark(snapshot, rows)
+	if err := report.AddViolations(ctx, rows); err != nil {
 		return err
 	}
 	if _, err := o.app.markInstalled(rows); err != nil {
@@ -64,7 +61,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	row := rows[0]
 	for _, loser := range snapshot.Shadowed {
 		if loser.Path == sk.Path {
-			row.Shadows = append(row.Shadows, shadowRow{loser.Root.Dir, loser.Root.Tier.String()})
+			row.Shadows = append(row.Shadows, report.ShadowRow{Root: loser.Root.Dir, Tier: loser.Root.Tier.String()})
 		}
 	}
 	for _, d := range snapshot.Diagnostics {
@@ -76,7 +73,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	if o.JSON {
 		return report.WriteJSON(o.app.out, row)
 	}
-	return printSkill(o.app.out, &row)
+	return report.PrintSkill(o.app.out, &row)
 }
 
 // findSkill finds a skill as the server does, or else a withheld one.
@@ -124,77 +121,4 @@ func lookupFailure(err error) error {
 		exit.Hint = "use one of: " + report.Printable(strings.Join(e.Paths, ", "))
 	}
 	return exit
-}
-
-func printSkill(w io.Writer, row *skillRow) error {
-	fact := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%-14s %s\n", name, report.Printable(value))
-		}
-	}
-	fact("skill", row.Path)
-	fact("name", row.Name)
-	fact("description", report.OneLine(row.Description))
-	fact("tier", row.Tier)
-	fact("root", row.Root)
-	fact("origin", row.Origin)
-	fact("file", row.File)
-	for _, shadow := range row.Shadows {
-		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
-	}
-	fact("state", row.mark()+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
-	fact("verdict", row.Verdict.word())
-	fact("publishable", fmt.Sprint(row.Verdict.Publishable))
-	fact("license", row.License)
-	fact("compatibility", row.Compatibility)
-	fact("author", row.Author)
-	fact("version", row.Version)
-	fact("tags", strings.Join(row.Tags, ", "))
-	fact("allowed tools", strings.Join(row.AllowedTools, ", "))
-	if r := row.Requires; r != nil {
-		fact("requires", strings.Join(append(slices.Clone(r.Commands), r.Env...), ", "))
-	}
-	fact("modified", row.LastModified)
-	fact("digest", row.Digest.String())
-	fact("tree", row.TreeDigest.String())
-	printFiles(w, row)
-	diagnostics := make([]report.Diagnostic, len(row.Diagnostics))
-	for i, d := range row.Diagnostics {
-		d.Path = row.Path + "/" + d.Path
-		diagnostics[i] = d
-	}
-	if err := report.WriteDiagnostics(w, diagnostics, math.MaxInt); err != nil {
-		return err
-	}
-	for _, v := range row.Violations {
-		place := report.PlaceAt(row.Path+"/"+row.skill.File, v.Line)
-		fmt.Fprintf(w, "strict: %s\n", report.ProblemLine(place, v.Rule, v.Message, v.Fix))
-	}
-	return nil
-}
-
-func printFiles(w io.Writer, row *skillRow) {
-	const most = 60
-	paths := 0
-	for _, r := range row.Resources {
-		paths = max(paths, min(report.Cells(report.Printable(r.Path)), most))
-	}
-	if len(row.Resources) > 0 {
-		fmt.Fprintln(w, "files")
-	}
-	for _, r := range row.Resources {
-		path := report.Pad(report.Printable(r.Path), paths)
-		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", path, r.Kind, r.Size, r.Digest)
-	}
-	if len(row.Scripts) > 0 {
-		fmt.Fprintln(w, "scripts")
-	}
-	for _, script := range row.Scripts {
-		verdict := "may run"
-		if !script.Allowed {
-			verdict = "may not run: " + report.Printable(script.Reason)
-		}
-		path := report.Pad(report.Printable(script.Path), paths)
-		fmt.Fprintf(w, "  %s  %-9s %s\n", path, script.Runtime, verdict)
-	}
 }

@@ -53,22 +53,12 @@ func newValidateCmd(a *app) *cobra.Command {
 
 // verdict is what was found of one skill, as validate --json prints it.
 type verdict struct {
-	Dir    string    `json:"dir"`
-	File   string    `json:"file,omitempty"` // SKILL.md or skill.md; empty for what has none
-	Valid  bool      `json:"valid"`
-	Errors []problem `json:"errors"`
+	Dir    string           `json:"dir"`
+	File   string           `json:"file,omitempty"` // SKILL.md or skill.md; empty for what has none
+	Valid  bool             `json:"valid"`
+	Errors []report.Problem `json:"errors"`
 
 	place bool // not a skill, but a place that may hide some
-}
-
-// problem is a rule that a skill breaks.
-type problem struct {
-	Rule     string `json:"rule"`
-	Severity string `json:"severity,omitempty"` // with --lenient; the strict rules know errors only
-	File     string `json:"file,omitempty"`     // if it is not the skill's SKILL.md
-	Line     int    `json:"line,omitempty"`
-	Message  string `json:"message"`
-	Fix      string `json:"fix,omitempty"`
 }
 
 func (o *validateOptions) run(ctx context.Context, dirs []string) error {
@@ -77,8 +67,8 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 		return err
 	}
 	result := &validateReport{all: []verdict{}, options: o}
-	bar := newProgress(o.app.err, "skills checked", len(found))
-	defer bar.clear()
+	bar := report.NewProgress(o.app.err, "skills checked", len(found))
+	defer bar.Clear()
 	if len(found) == 0 {
 		fmt.Fprintln(o.app.err, "note: the roots hold no skills")
 	}
@@ -86,21 +76,21 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	const part = 512
 	for done := 0; done < len(found); done += part {
 		verdicts := make([]verdict, min(part, len(found)-done))
-		err := each(ctx, len(verdicts), func(i int) {
-			defer bar.step()
+		err := report.Each(ctx, len(verdicts), func(i int) {
+			defer bar.Step()
 			verdicts[i] = found[done+i].check(ctx, o.Lenient)
 		})
 		if err != nil {
 			return err
 		}
 		if report.IsTerminal(o.app.out) {
-			bar.clear()
+			bar.Clear()
 		}
 		if err := result.add(verdicts); err != nil {
 			return err
 		}
 	}
-	bar.clear()
+	bar.Clear()
 	return result.end()
 }
 
@@ -121,9 +111,9 @@ func (r *validateReport) add(verdicts []verdict) error {
 			continue
 		}
 		for _, p := range v.Errors {
-			place := joinPath(v.Dir, v.File)
+			place := report.JoinPath(v.Dir, v.File)
 			if p.File != "" {
-				place = joinPath(v.Dir, p.File)
+				place = report.JoinPath(v.Dir, p.File)
 			}
 			line := report.ProblemLine(report.PlaceAt(place, p.Line), p.Rule, p.Message, p.Fix)
 			if _, err := fmt.Fprintln(r.options.app.out, line); err != nil {
@@ -168,23 +158,6 @@ func (r *validateReport) end() error {
 		return &exitError{Code: exitProblems}
 	}
 	return nil
-}
-
-// joinPath puts a slash between two parts that are not empty. What the user gave stays as given.
-func joinPath(dir, name string) string {
-	if dir == "" || name == "" || strings.HasSuffix(dir, "/") {
-		return dir + name
-	}
-	return dir + "/" + name
-}
-
-// strictProblems returns violations as problems.
-func strictProblems(violations []frontmatter.Violation) []problem {
-	problems := make([]problem, len(violations))
-	for i, v := range violations {
-		problems[i] = problem{Rule: v.Rule, Line: v.Line, Message: v.Message, Fix: v.Fix}
-	}
-	return problems
 }
 
 // candidate is something that validate gives a verdict on: a skill, or a place that may hide some.
@@ -295,7 +268,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 		case shown == ".":
 			return dir
 		}
-		return joinPath(shown, dir)
+		return report.JoinPath(shown, dir)
 	}
 	var found []candidate
 	broken := map[string]*skills.Skill{}
@@ -304,7 +277,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 		found = append(found, c)
 	}
 	for _, sk := range snapshot.Broken() {
-		broken[joinPath(sk.Path, sk.File)] = sk
+		broken[report.JoinPath(sk.Path, sk.File)] = sk
 	}
 	places := []skills.Code{
 		skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath,
@@ -356,7 +329,7 @@ func (o *validateOptions) note(place string, d skills.Diagnostic) {
 
 // check returns the verdict on a candidate.
 func (c *candidate) check(ctx context.Context, lenient bool) verdict {
-	v := verdict{Dir: c.shown, File: c.file, place: c.place, Errors: []problem{}}
+	v := verdict{Dir: c.shown, File: c.file, place: c.place, Errors: []report.Problem{}}
 	if c.place || lenient && c.file != "" {
 		v.Errors = lenientProblems(c.diagnostics, c.file)
 		if c.place && !lenient {
@@ -365,11 +338,11 @@ func (c *candidate) check(ctx context.Context, lenient bool) verdict {
 				v.Errors[i].Severity = ""
 			}
 		}
-		fault := func(p problem) bool { return p.Severity != skills.Warning.String() }
+		fault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }
 		v.Valid = !slices.ContainsFunc(v.Errors, fault)
 		return v
 	}
-	v.Errors = append(v.Errors, strictProblems(c.violations(ctx))...)
+	v.Errors = append(v.Errors, report.StrictProblems(c.violations(ctx))...)
 	v.Valid = len(v.Errors) == 0
 	return v
 }
@@ -390,13 +363,13 @@ func (c *candidate) violations(ctx context.Context) []frontmatter.Violation {
 }
 
 // lenientProblems returns the warnings and errors of loading a skill as problems.
-func lenientProblems(diagnostics []skills.Diagnostic, file string) []problem {
-	problems := []problem{}
+func lenientProblems(diagnostics []skills.Diagnostic, file string) []report.Problem {
+	problems := []report.Problem{}
 	for _, d := range diagnostics {
 		if d.Severity == skills.Info {
 			continue
 		}
-		p := problem{
+		p := report.Problem{
 			Rule:     string(d.Code),
 			Severity: d.Severity.String(),
 			Line:     d.Line,

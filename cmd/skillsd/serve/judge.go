@@ -3,9 +3,11 @@ package serve
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/pflag"
@@ -128,4 +130,38 @@ func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry po
 // RefusalText is a refusal without the name of the tool.
 func RefusalText(denial *policy.Denial) string {
 	return strings.TrimPrefix(denial.Detail, mcpserver.ToolRun+": ")
+}
+
+// Mark takes back in rows that a script may run, if no run of it is let through.
+func (j *Judge) Mark(snapshot *skills.Snapshot, rows []report.SkillRow) {
+	for i := range rows {
+		row := &rows[i]
+		sk := snapshot.Skill(row.Path)
+		if sk == nil {
+			continue
+		}
+		for k := range row.Scripts {
+			script := &row.Scripts[k]
+			at := slices.IndexFunc(row.Resources, func(r report.ResourceRow) bool { return r.Path == script.Path })
+			if !script.Allowed || at < 0 {
+				continue
+			}
+			if denial := j.Refusal(sk, script.Path, row.Resources[at].Digest, row.TreeDigest); denial != nil {
+				script.Allowed, script.Reason = false, RefusalText(denial)
+				if denial.Code == policy.CodeOutputNotReleased {
+					script.Reason = j.whyUnreleased(row, script.Path, row.Resources[at].Digest)
+				}
+			}
+		}
+	}
+}
+
+// whyUnreleased says of a script that is refused for want of a release what its entry lets it reveal.
+func (j *Judge) whyUnreleased(row *report.SkillRow, path string, file digest.Digest) (reason string) {
+	for _, entry := range j.Allow.Find(row.Path, path) {
+		if entry.Changed(file, row.TreeDigest) == policy.Unchanged {
+			reason = Unreleased(entry)
+		}
+	}
+	return reason
 }

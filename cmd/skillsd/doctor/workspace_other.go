@@ -1,8 +1,8 @@
 //go:build !linux
 
-package main
+package doctor
 
 import "github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 // checkWorkspace has nothing to say where no script runs.
-func checkWorkspace(*serve.Plan) []check { return nil }
+func checkWorkspace(*serve.Plan) []Check { return nil }

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -15,54 +15,54 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// skillRow is a skill as list --json and show --json print it.
-type skillRow struct {
-	Path          string              `json:"path"`
-	Name          string              `json:"name"`
-	Description   string              `json:"description"`
-	Tier          string              `json:"tier"`
-	Root          string              `json:"root"`
-	Origin        string              `json:"origin,omitempty"`
-	File          string              `json:"file"` // on this machine; below Root if Root is not a directory
-	State         string              `json:"state"`
-	Reasons       []string            `json:"reasons"`
-	Pinned        bool                `json:"pinned"`
-	NameOnly      bool                `json:"nameOnly"`
-	Verdict       verdictRow          `json:"verdict"`
-	Digest        digest.Digest       `json:"digest"`
-	TreeDigest    digest.Digest       `json:"treeDigest"` // empty if the files cannot be read
-	LastModified  string              `json:"lastModified"`
-	License       string              `json:"license,omitempty"`
-	Compatibility string              `json:"compatibility,omitempty"`
-	Author        string              `json:"author,omitempty"`
-	Version       string              `json:"version,omitempty"`
-	Tags          []string            `json:"tags"`
-	AllowedTools  []string            `json:"allowedTools,omitempty"`
-	Requires      *requiresRow        `json:"requires,omitempty"`
-	Triggers      json.RawMessage     `json:"triggers,omitempty"`
-	Toolsets      json.RawMessage     `json:"toolsets,omitempty"`
-	Resources     []resourceRow       `json:"resources"`
-	Scripts       []scriptRow         `json:"scripts"`
-	Shadows       []shadowRow         `json:"shadows"` // skills whose path this one has
-	Diagnostics   []report.Diagnostic `json:"diagnostics"`
-	Violations    []problem           `json:"violations"` // of the strict rules
+// SkillRow is a skill as list --json and show --json print it.
+type SkillRow struct {
+	Path          string          `json:"path"`
+	Name          string          `json:"name"`
+	Description   string          `json:"description"`
+	Tier          string          `json:"tier"`
+	Root          string          `json:"root"`
+	Origin        string          `json:"origin,omitempty"`
+	File          string          `json:"file"` // on this machine; below Root if Root is not a directory
+	State         string          `json:"state"`
+	Reasons       []string        `json:"reasons"`
+	Pinned        bool            `json:"pinned"`
+	NameOnly      bool            `json:"nameOnly"`
+	Verdict       VerdictRow      `json:"verdict"`
+	Digest        digest.Digest   `json:"digest"`
+	TreeDigest    digest.Digest   `json:"treeDigest"` // empty if the files cannot be read
+	LastModified  string          `json:"lastModified"`
+	License       string          `json:"license,omitempty"`
+	Compatibility string          `json:"compatibility,omitempty"`
+	Author        string          `json:"author,omitempty"`
+	Version       string          `json:"version,omitempty"`
+	Tags          []string        `json:"tags"`
+	AllowedTools  []string        `json:"allowedTools,omitempty"`
+	Requires      *requiresRow    `json:"requires,omitempty"`
+	Triggers      json.RawMessage `json:"triggers,omitempty"`
+	Toolsets      json.RawMessage `json:"toolsets,omitempty"`
+	Resources     []ResourceRow   `json:"resources"`
+	Scripts       []ScriptRow     `json:"scripts"`
+	Shadows       []ShadowRow     `json:"shadows"` // skills whose path this one has
+	Diagnostics   []Diagnostic    `json:"diagnostics"`
+	Violations    []Problem       `json:"violations"` // of the strict rules
 
-	skill *skills.Skill
+	Skill *skills.Skill
 }
 
-type verdictRow struct {
+// VerdictRow says which rules a skill keeps.
+type VerdictRow struct {
 	Strict      bool `json:"strict"`
 	Publishable bool `json:"publishable"`
 	Repaired    bool `json:"repaired"`
 }
 
 // word returns the verdict for a table.
-func (v verdictRow) word() string {
+func (v VerdictRow) word() string {
 	switch {
 	case v.Strict:
 		return "strict"
@@ -77,7 +77,8 @@ type requiresRow struct {
 	Env      []string `json:"env"`
 }
 
-type resourceRow struct {
+// ResourceRow is a file of a skill.
+type ResourceRow struct {
 	Path   string        `json:"path"`
 	Kind   string        `json:"kind"`
 	Size   int64         `json:"size"`
@@ -85,44 +86,46 @@ type resourceRow struct {
 	Text   bool          `json:"text"`
 }
 
-type scriptRow struct {
+// ScriptRow is a script of a skill and whether it may run.
+type ScriptRow struct {
 	Path    string `json:"path"`
 	Runtime string `json:"runtime"`
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason,omitempty"`
 }
 
-type shadowRow struct {
+// ShadowRow is a skill whose path another one has.
+type ShadowRow struct {
 	Root string `json:"root"`
 	Tier string `json:"tier"`
 }
 
-// newSkillRows describes all skills of a snapshot in the order of paths, including withheld ones. It
+// NewSkillRows describes all skills of a snapshot in the order of paths, including withheld ones. It
 // reads the files of several skills at the same time.
-func newSkillRows(
+func NewSkillRows(
 	ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer,
-) ([]skillRow, error) {
+) ([]SkillRow, error) {
 	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return cmp.Compare(a.Path, b.Path) })
-	shadows := map[string][]shadowRow{}
+	shadows := map[string][]ShadowRow{}
 	for _, sk := range snapshot.Shadowed {
-		shadows[sk.Path] = append(shadows[sk.Path], shadowRow{sk.Root.Dir, sk.Root.Tier.String()})
+		shadows[sk.Path] = append(shadows[sk.Path], ShadowRow{sk.Root.Dir, sk.Root.Tier.String()})
 	}
-	rows := make([]skillRow, len(all))
-	bar := newProgress(stderr, "skills read", len(all))
-	defer bar.clear()
-	err := each(ctx, len(all), func(i int) {
-		defer bar.step()
-		rows[i] = newSkillRow(ctx, snapshot, all[i], allow)
+	rows := make([]SkillRow, len(all))
+	bar := NewProgress(stderr, "skills read", len(all))
+	defer bar.Clear()
+	err := Each(ctx, len(all), func(i int) {
+		defer bar.Step()
+		rows[i] = NewSkillRow(ctx, snapshot, all[i], allow)
 		rows[i].Shadows = append(rows[i].Shadows, shadows[all[i].Path]...)
 	})
 	return rows, err
 }
 
-// each calls work with 0 to n-1, concurrently on all processors.
+// Each calls work with 0 to n-1, concurrently on all processors.
 //
 // Errors: the error of ctx.
-func each(ctx context.Context, n int, work func(i int)) error {
+func Each(ctx context.Context, n int, work func(i int)) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
 	for range min(n, runtime.GOMAXPROCS(0)) {
@@ -136,25 +139,25 @@ func each(ctx context.Context, n int, work func(i int)) error {
 	return ctx.Err()
 }
 
-// newSkillRow describes one skill. If its files cannot be read, the row lacks the facts about them.
-func newSkillRow(
+// NewSkillRow describes one skill. If its files cannot be read, the row lacks the facts about them.
+func NewSkillRow(
 	ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skill, allow policy.Allowlist,
-) skillRow {
+) SkillRow {
 	status := snapshot.Status(sk)
 	front := &sk.Frontmatter
-	row := skillRow{
+	row := SkillRow{
 		Path:          sk.Path,
 		Name:          sk.Name(),
 		Description:   sk.Description(),
 		Tier:          sk.Root.Tier.String(),
 		Root:          sk.Root.Dir,
 		Origin:        sk.Root.Origin,
-		File:          skillFile(sk),
+		File:          SkillFile(sk),
 		State:         string(status.State),
 		Reasons:       append([]string{}, status.Reasons...),
 		Pinned:        status.Pinned,
 		NameOnly:      status.NameOnly,
-		Verdict:       verdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired},
+		Verdict:       VerdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired},
 		Digest:        sk.Digest,
 		LastModified:  sk.LastModified.UTC().Format(time.RFC3339),
 		License:       front.License,
@@ -164,12 +167,12 @@ func newSkillRow(
 		Tags:          append([]string{}, front.Tags...),
 		Triggers:      front.Value("triggers"),
 		Toolsets:      front.Value("toolsets"),
-		Resources:     []resourceRow{},
-		Scripts:       []scriptRow{},
-		Shadows:       []shadowRow{},
-		Diagnostics:   report.Diagnostics(sk.Diagnostics),
-		Violations:    []problem{},
-		skill:         sk,
+		Resources:     []ResourceRow{},
+		Scripts:       []ScriptRow{},
+		Shadows:       []ShadowRow{},
+		Diagnostics:   Diagnostics(sk.Diagnostics),
+		Violations:    []Problem{},
+		Skill:         sk,
 	}
 	row.AllowedTools = front.AllowedTools
 	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
@@ -178,14 +181,14 @@ func newSkillRow(
 	index, err := sk.Index(ctx)
 	if err != nil {
 		row.Verdict.Publishable = false
-		row.Diagnostics = append(row.Diagnostics, report.Diagnostics([]skills.Diagnostic{unreadable(err)})...)
+		row.Diagnostics = append(row.Diagnostics, Diagnostics([]skills.Diagnostic{unreadable(err)})...)
 		return row
 	}
 	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
-	row.Diagnostics = append(row.Diagnostics, report.Diagnostics(index.Diagnostics)...)
+	row.Diagnostics = append(row.Diagnostics, Diagnostics(index.Diagnostics)...)
 	for i := range index.Resources {
 		r := &index.Resources[i]
-		row.Resources = append(row.Resources, resourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
+		row.Resources = append(row.Resources, ResourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
 		if r.Script != nil {
 			row.Scripts = append(row.Scripts, newScriptRow(sk, r, index.TreeDigest, allow))
 		}
@@ -193,11 +196,11 @@ func newSkillRow(
 	return row
 }
 
-// addViolations adds the violations of skills that are not strictly valid. It reads their files again.
-func addViolations(ctx context.Context, rows []skillRow) error {
-	return each(ctx, len(rows), func(i int) {
-		if row := &rows[i]; row.skill != nil && !row.Verdict.Strict {
-			row.Violations = append(row.Violations, strictProblems(row.skill.Violations(ctx))...)
+// AddViolations adds the violations of skills that are not strictly valid. It reads their files again.
+func AddViolations(ctx context.Context, rows []SkillRow) error {
+	return Each(ctx, len(rows), func(i int) {
+		if row := &rows[i]; row.Skill != nil && !row.Verdict.Strict {
+			row.Violations = append(row.Violations, StrictProblems(row.Skill.Violations(ctx))...)
 		}
 	})
 }
@@ -211,15 +214,15 @@ func unreadable(err error) skills.Diagnostic {
 	}
 }
 
-// skillFile returns the path of the skill's file.
-func skillFile(sk *skills.Skill) string {
+// SkillFile returns the path of the skill's file.
+func SkillFile(sk *skills.Skill) string {
 	return filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir), sk.File)
 }
 
 func newScriptRow(
 	sk *skills.Skill, r *skills.Resource, tree digest.Digest, allow policy.Allowlist,
-) scriptRow {
-	row := scriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
+) ScriptRow {
+	row := ScriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
 	entries := allow.Find(sk.Path, r.Path)
 	switch {
 	case r.Script.Runtime == "":

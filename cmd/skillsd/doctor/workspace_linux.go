@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 
 // checkWorkspace says what scripts of a root server, which run as somebody else, may not do in the
 // workspace. Access lists are not looked at.
-func checkWorkspace(plan *serve.Plan) []check {
+func checkWorkspace(plan *serve.Plan) []Check {
 	ws, path := plan.Workspace, plan.WorkspacePath
 	if ws.Dir == nil {
 		return nil
@@ -36,9 +36,9 @@ func checkWorkspace(plan *serve.Plan) []check {
 	const mend = "run the server as the user whose workspace it is, or let user 65534 in"
 	switch {
 	case may&read != read:
-		return []check{{Verdict: warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who cannot look into " + path, Hint: mend}}
+		return []Check{{Verdict: Warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who cannot look into " + path, Hint: mend}}
 	case ws.Mode != sandbox.WorkspaceRO && may&write == 0:
-		return []check{{Verdict: warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who can change nothing in " + path, Hint: mend}}
+		return []Check{{Verdict: Warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who can change nothing in " + path, Hint: mend}}
 	}
 	return nil
 }

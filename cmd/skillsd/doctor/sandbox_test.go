@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import "testing"
 
@@ -9,7 +9,7 @@ func TestCoreChecks(t *testing.T) {
 		"@/run/crash.sock\n": true, "@@/run/crash.sock\n": true,
 	} {
 		checks := coreChecks(pattern)
-		if (len(checks) > 0) != warned || warned && (checks[0].Verdict != warn || checks[0].Hint == "") {
+		if (len(checks) > 0) != warned || warned && (checks[0].Verdict != Warn || checks[0].Hint == "") {
 			t.Errorf("coreChecks(%q) = %+v, want a warning: %t", pattern, checks, warned)
 		}
 	}

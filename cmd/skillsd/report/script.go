@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"bytes"
@@ -12,29 +12,29 @@ import (
 	"github.com/opencontainers/go-digest"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
-// scriptFacts is what can be known of a script without running it, as allow --json prints it.
-type scriptFacts struct {
-	Skill    string              `json:"skill"`
-	Tier     string              `json:"tier"`
-	Script   string              `json:"script"`
-	Runtime  string              `json:"runtime"`
-	Problem  string              `json:"problem,omitempty"`
-	Shebang  string              `json:"shebang,omitempty"`
-	Flags    []string            `json:"flags,omitempty"` // of the shebang that are kept
-	Size     int64               `json:"size"`
-	Digest   digest.Digest       `json:"digest"`
-	Tree     digest.Digest       `json:"tree"`     // of all files of the skill
-	Includes []factRow           `json:"includes"` // files a shell script reads as part of itself
-	Network  []factRow           `json:"network"`  // lines that look like calls of the network
-	Signals  []report.Diagnostic `json:"signals"`
-	Text     string              `json:"text"`
-	Entry    string              `json:"entry,omitempty"`
-	Config   string              `json:"config,omitempty"` // the file the entry was written to
+// ScriptFacts is what can be known of a script without running it, as allow --json prints it.
+type ScriptFacts struct {
+	Skill    string        `json:"skill"`
+	Tier     string        `json:"tier"`
+	Script   string        `json:"script"`
+	Runtime  string        `json:"runtime"`
+	Problem  string        `json:"problem,omitempty"`
+	Shebang  string        `json:"shebang,omitempty"`
+	Flags    []string      `json:"flags,omitempty"` // of the shebang that are kept
+	Size     int64         `json:"size"`
+	Digest   digest.Digest `json:"digest"`
+	Tree     digest.Digest `json:"tree"`     // of all files of the skill
+	Includes []factRow     `json:"includes"` // files a shell script reads as part of itself
+	Network  []factRow     `json:"network"`  // lines that look like calls of the network
+	Signals  []Diagnostic  `json:"signals"`
+	Text     string        `json:"text"`
+	Entry    string        `json:"entry,omitempty"`
+	Config   string        `json:"config,omitempty"` // the file the entry was written to
 	// Unreleased is why no run would be let through although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
 }
@@ -48,8 +48,8 @@ type factRow struct {
 // maxScript is the longest script that is shown, in bytes.
 const maxScript = 1 << 20
 
-// scriptFactsOf reads a script of a skill.
-func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptFacts, error) {
+// FactsOf reads a script of a skill.
+func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, error) {
 	index, err := sk.Index(ctx)
 	if err != nil {
 		return nil, err
@@ -64,28 +64,28 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 		}
 		hint := "it has no scripts"
 		if len(there) > 0 {
-			hint = "it has: " + report.Printable(strings.Join(there[:min(len(there), 10)], ", "))
+			hint = "it has: " + Printable(strings.Join(there[:min(len(there), 10)], ", "))
 		}
-		return nil, &exitError{Code: exitFailure, Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
+		return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
 	}
 	content, err := sk.Read(ctx, path, maxScript)
 	if errors.Is(err, skills.ErrTooLarge) {
-		return nil, &exitError{Code: exitFailure, Err: fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size), Hint: "write the entry into the configuration by hand"}
+		return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size), Hint: "write the entry into the configuration by hand"}
 	} else if err != nil {
 		return nil, err
 	}
 	if !content.Matches {
 		return nil, errors.New("the script changed while it was read")
 	}
-	f := &scriptFacts{
+	f := &ScriptFacts{
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime), Problem: r.Script.Problem, Shebang: r.Script.Shebang,
-		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []report.Diagnostic{}, Text: string(content.Data),
+		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []Diagnostic{}, Text: string(content.Data),
 	}
 	if in := r.Script.Runtime.Interpreter(); in != nil && in.Shell {
 		f.Includes = shellIncludes(content.Data)
 	}
 	if !r.Text {
-		f.Signals = report.Diagnostics([]skills.Diagnostic{{
+		f.Signals = Diagnostics([]skills.Diagnostic{{
 			Severity: skills.Warning,
 			Code:     skills.CodeInvisibleText,
 			Path:     path,
@@ -94,7 +94,7 @@ func scriptFactsOf(ctx context.Context, sk *skills.Skill, path string) (*scriptF
 	}
 	for _, d := range index.Diagnostics {
 		if d.Path == path {
-			f.Signals = append(f.Signals, report.Diagnostics([]skills.Diagnostic{d})...)
+			f.Signals = append(f.Signals, Diagnostics([]skills.Diagnostic{d})...)
 		}
 	}
 	return f, nil
@@ -114,7 +114,7 @@ func networkCalls(text []byte) []factRow {
 	for line := range bytes.Lines(text) {
 		number++
 		if len(found) < maxFacts && networkCall.Match(line[:min(len(line), 4096)]) {
-			found = append(found, factRow{number, report.Shorten(report.Visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
+			found = append(found, factRow{number, Shorten(Visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
 		}
 	}
 	return found
@@ -159,14 +159,14 @@ func shellIncludes(text []byte) (found []factRow) {
 	return found
 }
 
-// print shows the facts and then the script, in a form that cannot pass for facts.
+// Print shows the facts and then the script, in a form that cannot pass for facts.
 //
 // Errors: that of writing, when not all was shown.
-func (f *scriptFacts) print(to io.Writer) error {
+func (f *ScriptFacts) Print(to io.Writer) error {
 	w := &bytes.Buffer{}
 	fact := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%-9s %s\n", name, report.Printable(value))
+			fmt.Fprintf(w, "%-9s %s\n", name, Printable(value))
 		}
 	}
 	fact("script", f.Skill+":"+f.Script)
@@ -200,7 +200,7 @@ func (f *scriptFacts) print(to io.Writer) error {
 		if ended, ok := strings.CutSuffix(line, "\n"); ok {
 			line = strings.TrimSuffix(ended, "\r")
 		}
-		fmt.Fprintf(w, "  | %s\n", report.Visible(line))
+		fmt.Fprintf(w, "  | %s\n", Visible(line))
 	}
 	fmt.Fprintln(w)
 	_, err := to.Write(w.Bytes())

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"log/slog"
@@ -41,8 +41,8 @@ func TestDoctorWorkspace(t *testing.T) {
 		if err := os.Chown(ws, tt.owner, tt.owner); err != nil {
 			t.Fatal(err)
 		}
-		a := &app{Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
-		opts := &serve.Options{Process: &a.Process}
+		process := &config.Process{Env: func(string) (string, bool) { return "", false }}
+		opts := &serve.Options{Process: process}
 		opts.Register(pflag.NewFlagSet("serve", pflag.ContinueOnError)) // which sets the defaults
 		opts.Workspace = ws + tt.as
 		plan := opts.Plan()

@@ -1,0 +1,200 @@
+// Package doctor checks everything that a server needs on this machine, and says what mends it.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Doctor checks what a server of some options needs.
+type Doctor struct {
+	Process *config.Process
+	Serve   *serve.Options
+	Flags   *pflag.FlagSet // of serve, as they were given to doctor
+	Err     io.Writer      // progress, on a terminal
+	// FlagHint says where the help of a flag is.
+	FlagHint func(flag string) string
+	// Installed checks what is installed.
+	Installed func(ctx context.Context) []Check
+}
+
+// Check is one line of the doctor.
+type Check struct {
+	Verdict string `json:"verdict"` // ok, warn or fail
+	Area    string `json:"area"`
+	Fact    string `json:"fact"`
+	Hint    string `json:"hint,omitempty"`
+
+	Backend  string           `json:"backend,omitempty"`  // the sandbox backend it is about
+	Enforces *detect.Enforces `json:"enforces,omitempty"` // by what means that one bounds a script here
+}
+
+// The verdicts.
+const (
+	OK   = "ok"
+	Warn = "warn"
+	Fail = "fail"
+)
+
+// Checks makes all checks. Nothing is changed.
+//
+// Errors: *exit.Error for a flag that cannot be read; those of ctx.
+func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
+	// With options that cannot be read the roots are known and there is no plan of a server.
+	serving, wrong := o.Serve, o.Serve.Configure(o.Flags)
+	if wrong != nil {
+		serving = nil
+	}
+	verdicts, err := serve.JudgeFor(o.Process, serving, o.Serve.AllowScripts)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, found, err := o.checkSkills(ctx, verdicts)
+	if err != nil {
+		return nil, err
+	}
+	var refused []Check
+	if wrong != nil {
+		refused = []Check{o.serveCheck(serve.Problem{Severity: skills.Error, Err: wrong}, &o.Process.Cfg)}
+	} else {
+		refused = o.checkPlan(ctx, snapshot)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	usable := !slices.ContainsFunc(refused, func(c Check) bool { return c.Verdict == Fail })
+	return slices.Concat(
+		o.checkConfiguration(usable), refused, found, o.Installed(ctx), o.checkSandbox(ctx), o.checkDirectories(),
+	), nil
+}
+
+// checkPlan returns the problems of the plan that serve would run. Nothing is written, and addresses that are listened
+// on are released immediately.
+func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Check {
+	plan, discard := o.Serve.Plan(), slog.New(slog.DiscardHandler)
+	defer plan.Close(ctx, discard)
+	if _, err := serve.NewLogger(io.Discard, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
+		plan.Problems = slices.Insert(plan.Problems, 0, serve.Problem{Severity: skills.Error, Err: err})
+	}
+	plan.Probe(ctx, snapshot)
+	var checks []Check
+	for _, problem := range plan.Problems {
+		// The check of the skills says what is wrong with their roots.
+		if !problem.OfRoots() {
+			checks = append(checks, o.serveCheck(problem, &o.Serve.Process.Cfg))
+		}
+	}
+	return append(checks, checkWorkspace(plan)...)
+}
+
+// serveCheck returns the line for a problem of the plan of a server.
+func (o *Doctor) serveCheck(problem serve.Problem, cfg *config.Configuration) Check {
+	c := Check{Verdict: Fail, Area: "serve", Fact: strings.ReplaceAll(problem.Err.Error(), "\n", "; ")}
+	if failed, ok := errors.AsType[*exit.Error](problem.Err); ok {
+		c.Hint = cmp.Or(failed.Hint, exit.SystemHint(problem.Err), o.FlagHint(failed.Flag))
+	}
+	taken := errors.Is(problem.Err, serve.AddressTaken)
+	if problem.Severity == skills.Warning {
+		c.Verdict = Warn
+	}
+	if taken {
+		// It may be the address of a server of this very configuration.
+		c.Hint = "nothing is wrong if that is a server of this configuration; else: " + c.Hint
+	}
+	if taken || c.Verdict == Fail {
+		for _, note := range cfg.Notes(c.Fact) {
+			c.Fact += "; " + note
+		}
+	}
+	return c
+}
+
+func (o *Doctor) checkDirectories() []Check {
+	var checks []Check
+	for _, dir := range []struct {
+		area, flag string
+		find       func() (string, error)
+	}{{"state", "--state", o.Process.StateDir}, {"records", "--artifact-root", o.Process.ArtifactDir}} {
+		path, err := dir.find()
+		if err == nil {
+			err = writable(path)
+		}
+		if err != nil {
+			checks = append(checks, Check{Verdict: Fail, Area: dir.area, Fact: err.Error(), Hint: "give " + dir.flag + " a directory of your own that can be written"})
+			continue
+		}
+		checks = append(checks, Check{Verdict: OK, Area: dir.area, Fact: path + " can be written", Hint: ""})
+	}
+	return checks
+}
+
+// writable tries to make a file in dir, or in its nearest parent when it is not there yet.
+func writable(dir string) error {
+	for {
+		file, err := os.CreateTemp(dir, ".doctor-*")
+		if err == nil {
+			return errors.Join(file.Close(), os.Remove(file.Name()))
+		}
+		parent := filepath.Dir(dir)
+		if !errors.Is(err, os.ErrNotExist) || parent == dir {
+			return err
+		}
+		dir = parent
+	}
+}
+
+// checkConfiguration says which file was read, and which variables and secrets that its entries hand
+// to scripts cannot be had. usable tells whether serve takes it.
+func (o *Doctor) checkConfiguration(usable bool) []Check {
+	cfg := &o.Process.Cfg
+	if cfg.File == "" {
+		fact := "no file"
+		if place, err := o.Process.ConfigPlace(); err == nil && place != "" {
+			fact = "no file at " + place
+		}
+		return []Check{{Verdict: OK, Area: "configuration", Fact: fact}}
+	}
+	fact := cfg.File + " is read"
+	if usable {
+		fact = cfg.File + " can be used"
+	}
+	checks := []Check{{Verdict: OK, Area: "configuration", Fact: fact}}
+	secrets, variables := map[string]bool{}, map[string]bool{}
+	for _, entry := range cfg.Keys.Allow {
+		for _, name := range entry.Secrets {
+			secrets[name] = true
+		}
+		for _, name := range entry.Env {
+			variables[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		if _, set := o.Process.Env(name); !set {
+			checks = append(checks, Check{Verdict: Warn, Area: "configuration", Fact: "scripts are to get the variable " + name + ", which is not set here",
+				Hint: "set it where the server is started, or remove it from allow"})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		if _, err := o.Process.Secret(name); err != nil {
+			checks = append(checks, Check{Verdict: Warn, Area: "configuration", Fact: "the secret " + name + " cannot be had: " + err.Error(),
+				Hint: "mend its source in secrets; scripts that are to get it do not run"})
+		}
+	}
+	return checks
+}
