@@ -51,7 +51,7 @@ type SkillRow struct {
 	Diagnostics   []Diagnostic    `json:"diagnostics"`
 	Violations    []Problem       `json:"violations"` // of the strict rules
 
-	Skill *skills.Skill
+	Skill *skills.Skill `json:"-"` // nil if it cannot be loaded
 }
 
 // VerdictRow says which rules a skill keeps.
