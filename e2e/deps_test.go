@@ -302,6 +302,7 @@ func below(path, dir string) bool {
 type sourceFile struct {
 	path   string // slash-separated, below the module
 	lines  int
+	text   string
 	set    *token.FileSet
 	syntax *ast.File
 }
@@ -323,8 +324,12 @@ func sourceFiles(t *testing.T) []sourceFile {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
-		f := sourceFile{path: strings.TrimPrefix(filepath.ToSlash(name), "../"), set: token.NewFileSet()}
-		f.syntax, err = parser.ParseFile(f.set, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		f := sourceFile{path: strings.TrimPrefix(filepath.ToSlash(name), "../"), set: token.NewFileSet(), text: string(text)}
+		f.syntax, err = parser.ParseFile(f.set, name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}

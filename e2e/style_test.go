@@ -7,30 +7,43 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
-	maxFileLines = 600
-	maxFuncLines = 100
+	maxPackageFiles = 25
+	maxPackageLines = 5500
+	maxLineColumns  = 110
+	tabColumns      = 4
 )
 
-// TestSizes keeps files and functions readable in one go.
+// TestSizes keeps packages small enough to be known whole, and lines short enough to be read in a review.
+// How long a function or a file may be is left to judgement.
 func TestSizes(t *testing.T) {
+	files, lines := map[string]int{}, map[string]int{}
 	for _, f := range sourceFiles(t) {
-		if f.lines > maxFileLines {
-			t.Errorf("%s has %d lines, more than %d", f.path, f.lines, maxFileLines)
-		}
-		for _, decl := range f.syntax.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			from, to := f.set.Position(fn.Pos()).Line, f.set.Position(fn.End()).Line
-			if n := to - from + 1; n > maxFuncLines {
-				t.Errorf("%s:%d: %s has %d lines, more than %d", f.path, from, fn.Name.Name, n, maxFuncLines)
+		dir := path.Dir(f.path)
+		files[dir]++
+		lines[dir] += f.lines
+		for i, line := range strings.Split(f.text, "\n") {
+			if n := columns(line); n > maxLineColumns {
+				t.Errorf("%s:%d has %d columns, more than %d", f.path, i+1, n, maxLineColumns)
 			}
 		}
 	}
+	for dir, n := range files {
+		if n > maxPackageFiles {
+			t.Errorf("%s has %d files, more than %d", dir, n, maxPackageFiles)
+		}
+		if lines[dir] > maxPackageLines {
+			t.Errorf("%s has %d lines, more than %d", dir, lines[dir], maxPackageLines)
+		}
+	}
+}
+
+// columns is how wide an editor shows a line.
+func columns(line string) int {
+	return utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
 }
 
 // TestPackageComments wants a comment in every package that says what it is.

@@ -36,23 +36,28 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow SKILL:scripts/PATH",
 		Short: "Show a script and allow exactly it, in the configuration",
-		Long: "Show a script of a skill with what can be known of it without running it, and write an entry into\n" +
-			"the configuration that allows it to run: this path, with these bytes, in a skill whose other files are\n" +
-			"what they are now, since a script may load them. What changes later, in the script or beside it, does\n" +
-			"not run before it is allowed again. Comments in the configuration stay. Models run scripts with the\n" +
-			"tool run_skill_script, which is not offered until the configuration says so: with --offer-tool that is\n" +
-			"written too, and without it you are asked on a terminal.\n\n" +
+		Long: "Show a script of a skill with what can be known of it without running it, and write an entry\n" +
+			"into the configuration that allows it to run: this path, with these bytes, in a skill whose\n" +
+			"other files are what they are now, since a script may load them. What changes later, in the\n" +
+			"script or beside it, does not run before it is allowed again. Comments in the configuration\n" +
+			"stay. Models run scripts with the tool run_skill_script, which is not offered until the\n" +
+			"configuration says so: with --offer-tool that is written too, and without it you are asked\n" +
+			"on a terminal.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
-			"The list of network-looking calls is a help for reading: a script can hide what it does. What it can\n" +
-			"reach is decided by the sandbox, which has no network unless an entry names hosts.",
+			"The list of network-looking calls is a help for reading: a script can hide what it does.\n" +
+			"What it can reach is decided by the sandbox, which has no network unless an entry names\n" +
+			"hosts.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
 	opts.Reader.Register(cmd.Flags())
-	cmd.Flags().BoolVar(&opts.List, "list", false, "list the entries of the configuration and whether each still holds")
+	cmd.Flags().BoolVar(&opts.List, "list", false,
+		"list the entries of the configuration and whether each still holds")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
-	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false, "also offer the tool that runs scripts, when the configuration does not: allow_tools: [run_skill_script]")
+	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false,
+		"also offer the tool that runs scripts, when the configuration does not: allow_tools: "+
+			"[run_skill_script]")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -89,11 +94,13 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return err
 	}
 	if entry.Pin != "" && entry.Pin != facts.Digest {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("the script has the digest %s, not the one given", facts.Digest),
+		return &exitError{Code: exitFailure, Err: fmt.Errorf(
+			"the script has the digest %s, not the one given", facts.Digest),
 			Hint: "read it again before it is allowed: skillsd allow --dry-run " + serve.ShellName(entry)}
 	}
 	if facts.Runtime == "" {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec, report.Printable(facts.Problem)),
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec,
+			report.Printable(facts.Problem)),
 			Hint: "allowing it would have no effect; " + serve.HintRuntime}
 	}
 	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
@@ -111,9 +118,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return err
 	}
 	fmt.Fprintf(o.app.out, "allowed %s in the tree %s\n", facts.Entry, facts.Tree)
-	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start\n", facts.Config)
+	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at "+
+		"its next start\n", facts.Config)
 	if facts.Unreleased != "" {
-		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n", facts.Unreleased, serve.HintUnreleased)
+		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n",
+			facts.Unreleased, serve.HintUnreleased)
 	}
 	o.app.noteAllow(offered, serve.ScriptName(entry))
 	return nil
@@ -134,7 +143,8 @@ func (o *allowOptions) show(facts *report.ScriptFacts) (err error) {
 
 // write writes the entry into the configuration, and reports whether the tool that runs scripts is offered
 // then.
-func (o *allowOptions) write(ctx context.Context, entry *policy.Entry, facts *report.ScriptFacts) (offered bool, err error) {
+func (o *allowOptions) write(ctx context.Context, entry *policy.Entry,
+	facts *report.ScriptFacts) (offered bool, err error) {
 	offer, err := o.offer(ctx)
 	if err != nil {
 		return false, err
@@ -161,7 +171,8 @@ func (o *allowOptions) offer(ctx context.Context) (bool, error) {
 	case o.JSON || !report.IsTerminal(o.app.err) || !report.IsTerminal(o.app.in):
 		return false, nil
 	}
-	if _, err := fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that none runs.\n", mcpserver.ToolRun); err != nil {
+	if _, err := fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that "+
+		"none runs.\n", mcpserver.ToolRun); err != nil {
 		return false, fmt.Errorf("ask on the terminal: %w", err)
 	}
 	return o.app.confirm(ctx, "Offer it as well, with allow_tools in the configuration?")
@@ -184,7 +195,8 @@ func (o *allowOptions) unreleased(entry policy.Entry) (string, error) {
 	}
 	keys := o.app.Cfg.Keys.Allow
 	for i := range keys {
-		if known, err := keys[i].Entry(); err == nil && known.Skill == entry.Skill && known.Path == entry.Path {
+		if known, err := keys[i].Entry(); err == nil && known.Skill == entry.Skill &&
+			known.Path == entry.Path {
 			entry = known
 			break
 		}
@@ -204,7 +216,8 @@ func parseScript(spec string) (policy.Entry, error) {
 		}
 	}
 	if err != nil {
-		return entry, usageError("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints", "%w", err)
+		return entry, usageError("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints",
+			"%w", err)
 	}
 	return entry, nil
 }
@@ -213,7 +226,8 @@ func parseScript(spec string) (policy.Entry, error) {
 func (a *app) noteAllow(offered bool, script string) {
 	name := config.EnvOf("allow-skill-script")
 	if value, ok := a.Env(name); ok && value != "" {
-		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n", name)
+		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n",
+			name)
 	}
 	if !offered {
 		fmt.Fprintf(a.err, "skillsd: warning: no script runs: the tool %s is not offered\n"+
@@ -247,7 +261,8 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		return err
 	}
 	for _, row := range rows {
-		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", report.Pad(row.State, 11), report.Printable(row.Script)); err != nil {
+		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", report.Pad(row.State, 11),
+			report.Printable(row.Script)); err != nil {
 			return err
 		}
 		if row.Detail != "" {
@@ -276,14 +291,19 @@ func (o *disallowOptions) run(ctx context.Context, spec string) error {
 		return err
 	}
 	name := serve.ScriptName(entry)
-	file, err := o.app.EditAllow(ctx, func(edit *config.AllowEdit) error { return edit.Remove(entry.Skill, entry.Path) })
+	file, err := o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
+		return edit.Remove(entry.Skill,
+			entry.Path)
+	})
 	if errors.Is(err, config.ErrNotAllowed) {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err), Hint: "`skillsd allow --list` shows what it allows"}
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err),
+			Hint: "`skillsd allow --list` shows what it allows"}
 	} else if err != nil {
 		return err
 	}
 	fmt.Fprintf(o.app.out, "disallowed %s\n", name)
-	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n", file)
+	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n",
+		file)
 	return nil
 }
 
@@ -302,7 +322,8 @@ func (a *app) notePins(names []string, before, after func(name string) *install.
 			continue
 		}
 		owner, dir, nested := strings.Cut(entry.Skill, "/")
-		if !slices.Contains(names, owner) || nested && !hasNested(before(owner), dir) && !hasNested(after(owner), dir) {
+		if !slices.Contains(names, owner) || nested && !hasNested(before(owner), dir) &&
+			!hasNested(after(owner), dir) {
 			continue
 		}
 		name := serve.ScriptName(entry)
@@ -322,11 +343,14 @@ func (a *app) notePins(names []string, before, after func(name string) *install.
 	for _, name := range order {
 		switch is := found[name]; {
 		case is.gone:
-			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that back: skillsd disallow %s\n", name, shellLine([]string{name}))
+			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that "+
+				"back: skillsd disallow %s\n", name, shellLine([]string{name}))
 		case is.changed == policy.TreeChanged && !is.holds:
-			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was allowed; read them and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
+			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was "+
+				"allowed; read them and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
 		case !is.holds:
-			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
+			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and "+
+				"allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
 		}
 	}
 }

@@ -39,7 +39,10 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 		Short:       "Print the JSON Schema of the configuration file",
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{withoutConfig: "true"},
-		RunE:        runE(func(context.Context, []string) error { return report.WriteJSON(a.out, config.Schema()) }),
+		RunE: runE(func(context.Context,
+			[]string) error {
+			return report.WriteJSON(a.out, config.Schema())
+		}),
 	}
 }
 
@@ -56,10 +59,9 @@ func newConfigShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show every option, its value and where that came from",
-		Long: "Show the options that `skillsd serve` would have with the same flags, each with its value and\n" +
-			"where that came from. Nothing is started; whether a server with them\n" +
-			"could start is what `skillsd doctor` checks. Secrets are shown by their source; their values\n" +
-			"are not read.",
+		Long: "Show the options that `skillsd serve` would have with the same flags, each with its value\n" +
+			"and where that came from. Nothing is started; whether a server with them could start is what\n" +
+			"`skillsd doctor` checks. Secrets are shown by their source; their values are not read.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(context.Context, []string) error { return opts.run() }),
 	}
@@ -96,7 +98,8 @@ func (o *configShowOptions) check() error {
 		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
 	} {
 		if changed {
-			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest.Path, Key: key}
+			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest.Path,
+				Key: key}
 		}
 	}
 	return o.Serve.Choice.Apply(&skills.ScanOptions{}, &o.app.Process)

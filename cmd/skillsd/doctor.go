@@ -14,14 +14,15 @@ import (
 
 func newDoctorCmd(a *app) *cobra.Command {
 	flags, asJSON := pflag.NewFlagSet("serve", pflag.ContinueOnError), false
-	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err, Installed: a.checkInstalled}
+	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err,
+		Installed: a.checkInstalled}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",
-		Long: "Check what `skillsd serve` needs, with the configuration and the flags it would have: roots, skills, " +
-			"what is allowed, every byte of what is installed, the sandbox, interpreters, directories and addresses. " +
-			"Each line is ok, warn or fail, with a hint that mends it; the exit code is 3 if one is fail. Nothing is " +
-			"changed.",
+		Long: "Check what `skillsd serve` needs, with the configuration and the flags it would have:\n" +
+			"roots, skills, what is allowed, every byte of what is installed, the sandbox, interpreters,\n" +
+			"directories and addresses. Each line is ok, warn or fail, with a hint that mends it; the\n" +
+			"exit code is 3 if one is fail. Nothing is changed.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return a.doctor(ctx, d, asJSON) }),
 	}

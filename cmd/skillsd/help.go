@@ -227,8 +227,8 @@ func newManCmd(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages of all commands into a directory",
-		Long: "Write the manual pages of all commands into a directory, which is made if it does not exist: " +
-			"skillsd.1 and one page for each command below it. `man -l DIR/skillsd.1` shows one.",
+		Long: "Write the manual pages of all commands into a directory, which is made if it does not\n" +
+			"exist: skillsd.1 and one page for each command below it. `man -l DIR/skillsd.1` shows one.",
 		Hidden:      true,
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{withoutConfig: "true"},

@@ -486,7 +486,8 @@ func (r *installedRow) print(a *app, verb string) error {
 func (r *installedRow) hintAllow(a *app) error {
 	if _, err := policy.ParseEntry(r.Lock.Name + ":scripts/x"); err != nil && len(r.Skill.Scripts) > 0 {
 		fmt.Fprintln(a.err, "hint: no script can be allowed under this name; "+
-			"`skillsd remove` it and install it with --name, in lower-case letters and digits with single hyphens")
+			"`skillsd remove` it and install it with --name, in lower-case letters and digits with "+
+			"single hyphens")
 		return nil
 	}
 	for _, script := range r.Skill.Scripts {

@@ -163,7 +163,8 @@ func installedChecks(state string, found *install.Inspection) []doctor.Check {
 			Hint: "undo it, run: skillsd verify"})
 	}
 	for _, p := range found.Problems[:min(len(found.Problems), maxInstalledProblems)] {
-		c := doctor.Check{Verdict: doctor.Fail, Area: "installed", Fact: report.JoinPath(p.Name, p.Path) + ": " + p.What,
+		c := doctor.Check{Verdict: doctor.Fail, Area: "installed",
+			Fact: report.JoinPath(p.Name, p.Path) + ": " + p.What,
 			Hint: "run: skillsd sync"}
 		switch p.Kind {
 		case install.ProblemEarlier:

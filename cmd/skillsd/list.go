@@ -56,15 +56,11 @@ func newListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the skills that would be served, those withheld, and what was found wrong",
-		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗ " +
-			"unavailable.\n" +
-			"VERDICT is strict when `skillsd validate` accepts the skill, repaired when its frontmatter " +
-			"loads only\n" +
-			"after a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of " +
-			"all.\n" +
-			"What was found wrong is on stderr, each with a fix. Here --state also takes the states of " +
-			"--only; a\n" +
-			"directory of such a name is ./NAME.",
+		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗\n" +
+			"unavailable. VERDICT is strict when `skillsd validate` accepts the skill, repaired when its\n" +
+			"frontmatter loads only after a repair, else lenient. RUN counts the scripts that\n" +
+			"--allow-skill-script lets run, of all. What was found wrong is on stderr, each with a fix.\n" +
+			"Here --state also takes the states of --only; a directory of such a name is ./NAME.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
@@ -205,9 +201,8 @@ func newSearchCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "search QUERY",
 		Short: "Search the skills a model may see, as the tool search_skills does",
-		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
-			"first, as the\n" +
-			"tool search_skills does. Several words need no quotes.",
+		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best\n" +
+			"first, as the tool search_skills does. Several words need no quotes.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error {
 			return opts.run(ctx, strings.Join(args, " "))

@@ -145,17 +145,17 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skillsd",
 		Short: "Serve Agent Skills over MCP, guarded and recorded",
-		Long: "skillsd serves directories of Agent Skills to any MCP client. It loads skills on " +
-			"demand, serves every file as a resource, runs scripts only if they are allowlisted and only " +
-			"in a sandbox, and leaves a record of each session that can be verified.\n\n" +
+		Long: "skillsd serves directories of Agent Skills to any MCP client. It loads skills on demand,\n" +
+			"serves every file as a resource, runs scripts only if they are allowlisted and only in a\n" +
+			"sandbox, and leaves a record of each session that can be verified.\n\n" +
 			"  skillsd install ./my-skills --all      skills of a directory, a zip or git\n" +
 			"  skillsd list                           what is served, and what is wrong\n" +
 			"  skillsd allow pdf:scripts/extract.py   read a script and let it run\n" +
 			"  skillsd setup claude --write           connect Claude Code\n" +
 			"  skillsd doctor                         what is missing, and what to do\n" +
 			"  skillsd session show                   what a model was shown and ran\n\n" +
-			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see " +
-			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands " +
+			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see\n" +
+			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands\n" +
 			"and names.",
 		SilenceErrors:     true,
 		SilenceUsage:      true,

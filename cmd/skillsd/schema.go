@@ -30,9 +30,9 @@ func newSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema [NAME]",
 		Short: "Print the JSON Schema of a file of a record, an object in results, or a --json",
-		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects in results, of a\n" +
-			"denial, or of what a command prints with --json: `skillsd schema list-json`. Without a name the names are\n" +
-			"listed.",
+		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects\n" +
+			"in results, of a denial, or of what a command prints with --json: `skillsd schema\n" +
+			"list-json`. Without a name the names are listed.",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgs:         schemaNames(),
 		Annotations:       map[string]string{withoutConfig: "true"},
@@ -129,7 +129,8 @@ func outputSchema(name string) (*jsonschema.Schema, error) {
 		return nil, err
 	}
 	neverNull(s)
-	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", "What skillsd "+o.command+" --json prints"
+	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema",
+		"What skillsd "+o.command+" --json prints"
 	if o.lines {
 		s.Title = "A line of what skillsd " + o.command + " --json prints"
 	}
@@ -161,8 +162,9 @@ func outputTypes() map[reflect.Type]*jsonschema.Schema {
 		return s
 	}
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage]():      {},
-		reflect.TypeFor[skills.Severity]():      word(skills.Info.String(), skills.Warning.String(), skills.Error.String()),
+		reflect.TypeFor[json.RawMessage](): {},
+		reflect.TypeFor[skills.Severity](): word(skills.Info.String(), skills.Warning.String(),
+			skills.Error.String()),
 		reflect.TypeFor[skills.Tier]():          word(skills.TierNames()...),
 		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},
 		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},

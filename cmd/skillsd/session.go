@@ -185,9 +185,10 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen FILE",
 		Short: "Make a key that signs sessions: FILE and FILE.pub",
-		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event of every\n" +
-			"session that ends, and FILE.pub for `skillsd session verify --key FILE.pub`. Whoever can read FILE\n" +
-			"can sign. Keep FILE.pub where nobody who can write the records can change it. Neither file may exist.",
+		Long: "Make an Ed25519 key for `skillsd serve --sign-key FILE`, which then signs the last event\n" +
+			"of every session that ends, and FILE.pub for `skillsd session verify --key FILE.pub`.\n" +
+			"Whoever can read FILE can sign. Keep FILE.pub where nobody who can write the records can\n" +
+			"change it. Neither file may exist.",
 		Args: cobra.ExactArgs(1),
 		RunE: runE(func(_ context.Context, args []string) error { return opts.run(args[0]) }),
 	}
@@ -252,11 +253,11 @@ func newSessionGCCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Delete old sessions",
-		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server has\n" +
-			"open, nor the --keep that were written last. A session is deleted as a whole: record, views, outputs\n" +
-			"and texts that only it was shown. While no server runs, stored skill trees that nothing names any\n" +
-			"more are deleted too. Parents and children do not depend on each other; a child whose parent is\n" +
-			"deleted still names it.",
+		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server\n" +
+			"has open, nor the --keep that were written last. A session is deleted as a whole: record,\n" +
+			"views, outputs and texts that only it was shown. While no server runs, stored skill trees\n" +
+			"that nothing names any more are deleted too. Parents and children do not depend on each\n" +
+			"other; a child whose parent is deleted still names it.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
 	}
@@ -280,7 +281,8 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 	}
 	defer records.Close()
 	before := time.Now().Add(-age)
-	list, err := records.Collect(ctx, provenance.CollectOptions{Before: before, Keep: o.Keep, DryRun: o.DryRun})
+	list, err := records.Collect(ctx, provenance.CollectOptions{Before: before, Keep: o.Keep,
+		DryRun: o.DryRun})
 	did, kept := "deleted", 0
 	if o.DryRun {
 		did = "would delete"
@@ -345,10 +347,13 @@ func newSessionExportCmd(a *app) *cobra.Command {
 		Use:   "export [SESSION]",
 		Short: "Print a session for other tools",
 		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was\n" +
-			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's outputs as\n" +
-			"the subject and skill tree, script, arguments, sandbox, policy decision and place in the record as\n" +
+			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's " +
+			"outputs as\n" +
+			"the subject and skill tree, script, arguments, sandbox, policy decision and place in the " +
+			"record as\n" +
 			"the predicate of type\n" + intoto.ExecutionType + ".\n" +
-			"A record is not verified beyond its chain; see `skillsd session verify`. Without SESSION it is the\n" +
+			"A record is not verified beyond its chain; see `skillsd session verify`. Without SESSION " +
+			"it is the\n" +
 			"newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),

@@ -32,8 +32,8 @@ func newSessionShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SESSION]",
 		Short: "Show what a session was shown, ran and was refused",
-		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is the newest;\n" +
-			"the beginning of an id is enough.",
+		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is\n" +
+			"the newest; the beginning of an id is enough.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -123,9 +123,9 @@ func newSessionReplayCmd(a *app) *cobra.Command {
 		Use:   "replay [SESSION]",
 		Short: "Print in order what the model was shown",
 		Long: "Print in order what the model was shown: instructions, files and parts of files, released\n" +
-			"output of scripts and refusals. Every text is found by the digest that the record has of it and\n" +
-			"printed behind \"| \"; if it can no longer be found, the reason is printed instead and the exit\n" +
-			"code is 3. Without SESSION it is the newest.",
+			"output of scripts and refusals. Every text is found by the digest that the record has of it\n" +
+			"and printed behind \"| \"; if it can no longer be found, the reason is printed instead and\n" +
+			"the exit code is 3. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -227,10 +227,10 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [SESSION]",
 		Short: "Recompute a session's hash chain and compare every file with it",
-		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output and\n" +
-			"every text that was shown with it. The first difference is printed as FILE:LINE: WHAT and the\n" +
-			"exit code is 3. With --key, the key must also have signed the last event. Without SESSION it is\n" +
-			"the newest.",
+		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output\n" +
+			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT\n" +
+			"and the exit code is 3. With --key, the key must also have signed the last event. Without\n" +
+			"SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
 	}

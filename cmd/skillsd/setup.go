@@ -37,17 +37,17 @@ func newSetupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup",
 		Short: "Connect a client: print or write its configuration",
-		Long: "Print what a client needs to use skillsd: the block for its file, and its own command. " +
-			"The words behind -- are flags of `skillsd serve`. They are checked, and relative paths in " +
-			"them become absolute, except in the file of a project:\n\n" +
+		Long: "Print what a client needs to use skillsd: the block for its file, and its own command. The\n" +
+			"words behind -- are flags of `skillsd serve`. They are checked, and relative paths in them\n" +
+			"become absolute, except in the file of a project:\n\n" +
 			"  skillsd setup claude -- --skills-root ~/skills\n" +
 			"  skillsd setup claude --write -- --skills-root ~/skills\n" +
 			"  skillsd setup codex --http https://skills.example.com/mcp \\\n" +
 			"    --token-env SKILLS_TOKEN --write\n\n" +
-			"--write runs the client's own command and shows what it prints; what no command of the client " +
-			"does is written into its file. A copy of the file is kept as FILE.skillsd-backup. --remove " +
-			"removes the entry of that name. An entry of the same name that does not lead to skillsd is " +
-			"never changed, and no secret is ever written.",
+			"--write runs the client's own command and shows what it prints; what no command of the\n" +
+			"client does is written into its file. A copy of the file is kept as FILE.skillsd-backup.\n" +
+			"--remove removes the entry of that name. An entry of the same name that does not lead to\n" +
+			"skillsd is never changed, and no secret is ever written.",
 		Annotations: map[string]string{withoutConfig: "true"},
 		Args:        cobra.NoArgs,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -61,7 +61,8 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	row := rows[0]
 	for _, loser := range snapshot.Shadowed {
 		if loser.Path == sk.Path {
-			row.Shadows = append(row.Shadows, report.ShadowRow{Root: loser.Root.Dir, Tier: loser.Root.Tier.String()})
+			row.Shadows = append(row.Shadows,
+				report.ShadowRow{Root: loser.Root.Dir, Tier: loser.Root.Tier.String()})
 		}
 	}
 	for _, d := range snapshot.Diagnostics {

@@ -33,15 +33,12 @@ func newValidateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [DIR...]",
 		Short: "Check skills by the strict rules and say what to mend",
-		Long: "Check every skill in the given directories, or in the roots that would be served, by the " +
-			"rules of the\n" +
-			"Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder with skills " +
-			"below.\n\n" +
-			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the " +
-			"rules are those\n" +
-			"of loading: what would not be served, and what is repaired or odd. The exit code is 3 when " +
-			"a skill is\n" +
-			"invalid, with --lenient when one would not load.",
+		Long: "Check every skill in the given directories, or in the roots that would be served, by the\n" +
+			"rules of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder\n" +
+			"with skills below.\n\n" +
+			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the\n" +
+			"rules are those of loading: what would not be served, and what is repaired or odd. The exit\n" +
+			"code is 3 when a skill is invalid, with --lenient when one would not load.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())

@@ -269,11 +269,14 @@ func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
 		return nil
 	}
 	atom := influence{
-		Type: TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"], Surface: of["surface"], Subject: of["subject"],
-		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"], SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
+		Type: TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"],
+		Surface: of["surface"], Subject: of["subject"],
+		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"],
+		SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
 	}
 	if m := manifest; m != nil {
-		atom.RunManifest = &influenceManifest{Source: RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass}
+		atom.RunManifest = &influenceManifest{Source: RunManifestSource, WishID: m.WishID,
+			DispatchClass: m.DispatchClass}
 	}
 	raw, err := provenance.Encode(atom)
 	if err != nil {

@@ -102,7 +102,8 @@ type RegistryVerdict struct {
 	Repaired    bool `json:"repaired"`
 }
 
-// RegistryResource is one file of a skill besides SKILL.md. Kind is reference, asset, template, script or other.
+// RegistryResource is one file of a skill besides SKILL.md. Kind is reference, asset, template, script or
+// other.
 type RegistryResource struct {
 	Path                string                     `json:"path"`
 	Kind                string                     `json:"kind"`

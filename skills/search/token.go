@@ -154,7 +154,8 @@ var emptyWords = func() map[string]bool {
 	words := map[string]bool{}
 	for word := range strings.FieldsSeq("a about an and any are as at be by can do does for from has have " +
 		"help helps how i if in into is it its me my need needs of on or skill skills so that the their " +
-		"them these this to use used user users using want wants we what when where which will with you your") {
+		"them these this to use used user users using want wants we what when where which will " +
+		"with you your") {
 		words[word] = true
 	}
 	return words

@@ -19,7 +19,8 @@ func (o *Options) Register(flags *pflag.FlagSet) {
 
 // Register adds the flags that every command has.
 func (p *Process) Register(flags *pflag.FlagSet) {
-	flags.StringVar(&p.File, "config", "", "configuration `FILE` (default $XDG_CONFIG_HOME/skillsd/config.yaml, else "+
+	flags.StringVar(&p.File, "config", "", "configuration `FILE` (default "+
+		"$XDG_CONFIG_HOME/skillsd/config.yaml, else "+
 		"~/.config/skillsd/config.yaml)")
 	for _, option := range Table() {
 		if to := map[string]*string{"state": &p.State, "artifacts": &p.Artifacts}[option.Key]; to != nil {
@@ -82,7 +83,8 @@ type Origin struct {
 	Key  string // in the file
 }
 
-// Flags are the flags of a command: those of all commands, and its own. Some commands have a flag of the name of one of
+// Flags are the flags of a command: those of all commands, and its own. Some commands have a flag of the
+// name of one of
 // all commands that means something else, which hides it.
 type Flags struct{ All, Own *pflag.FlagSet }
 
@@ -120,7 +122,8 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 			return c.Problem(option.Key, "%w", err)
 		}
 		if err != nil {
-			failed := &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err), Flag: option.Flag}
+			failed := &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err),
+				Flag: option.Flag}
 			if cause, ok := errors.AsType[*exit.Error](err); ok {
 				failed.Hint = cause.Hint
 			}
@@ -136,7 +139,8 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 }
 
 // set gives the flag of an option, nil if the command has none, its value, unless it was given.
-func (c *Configuration) set(option *Option, flag *pflag.Flag, env func(string) (string, bool)) (Origin, error) {
+func (c *Configuration) set(option *Option, flag *pflag.Flag,
+	env func(string) (string, bool)) (Origin, error) {
 	at := Origin{Kind: FromDefault, Text: "default", Key: option.Key}
 	place, inFile := c.places[option.Key]
 	if inFile {
@@ -149,7 +153,8 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag, env func(string) (
 	if parts, ok := flag.Value.(*partsFlag); ok {
 		fromEnv, err := pairOf(option, parts, text)
 		switch {
-		case slices.ContainsFunc(parts.given, func(pair string) bool { return strings.HasPrefix(pair, option.Part+"=") }):
+		case slices.ContainsFunc(parts.given,
+			func(pair string) bool { return strings.HasPrefix(pair, option.Part+"=") }):
 			at.Kind, at.Text = FromFlag, "--"+option.Flag
 		case fromEnv != "" || err != nil:
 			at.Kind, at.Text = FromEnv, option.Env()
@@ -182,7 +187,8 @@ func pairOf(option *Option, flag *partsFlag, text string) (found string, err err
 	for pair := range strings.SplitSeq(text, ",") {
 		name, _, ok := strings.Cut(pair, "=")
 		if !ok || flag.option(name) == nil {
-			return "", exit.Usagef("use NAME=VALUE[,NAME=VALUE], NAME one of "+strings.ReplaceAll(flag.names(), " and ", ", "),
+			return "", exit.Usagef("use NAME=VALUE[,NAME=VALUE], NAME one of "+
+				strings.ReplaceAll(flag.names(), " and ", ", "),
 				"%q is not a limit", Clip(pair))
 		}
 		if name == option.Part {
@@ -238,7 +244,8 @@ func deref(value any) any {
 	panic(fmt.Sprintf("config: an option has the type %T", value))
 }
 
-// envValues splits the text of a variable for a flag that takes many values: at line ends if it has one, else at
+// envValues splits the text of a variable for a flag that takes many values: at line ends if it has one,
+// else at
 // commas.
 func envValues(flag *pflag.Flag, text string) []string {
 	if _, many := flag.Value.(pflag.SliceValue); !many {

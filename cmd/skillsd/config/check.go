@@ -16,7 +16,8 @@ import (
 
 // refuse reports a problem at the place of a key.
 func (d *decoder) refuse(key, format string, args ...any) {
-	d.problems = append(d.problems, Problem{At: d.places[key], Text: key + ": " + fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, Problem{At: d.places[key],
+		Text: key + ": " + fmt.Sprintf(format, args...)})
 }
 
 // check holds options that were read against the rules that no type has.
@@ -113,7 +114,8 @@ func (o *Options) PolicyProfiles() []policy.Profile {
 	return profiles
 }
 
-// PolicyPrincipals returns the principals of the file. The names of those whose evidence is believed are separate,
+// PolicyPrincipals returns the principals of the file. The names of those whose evidence is believed are
+// separate,
 // because the command line can say them too.
 func (o *Options) PolicyPrincipals(evidence []string) map[string]policy.Principal {
 	principals := map[string]policy.Principal{}

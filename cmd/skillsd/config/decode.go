@@ -56,7 +56,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// decoder holds the nodes of a document against the table of options. yaml.v3 alone, even with KnownFields, would
+// decoder holds the nodes of a document against the table of options. yaml.v3 alone, even with
+// KnownFields, would
 // read `yes` as true, a number as a string and a key without a value, and it names no column.
 type decoder struct {
 	path     func(string) string // resolves a path as the file means it
@@ -64,8 +65,10 @@ type decoder struct {
 	problems []Problem
 }
 
-// decode reads the text of a configuration file. places has the place of each key that was given. The text is never
-// decoded into anything but nodes, and nodes are read once each: aliases, anchors and merge keys are refused, so what
+// decode reads the text of a configuration file. places has the place of each key that was given. The text
+// is never
+// decoded into anything but nodes, and nodes are read once each: aliases, anchors and merge keys are
+// refused, so what
 // is read is no longer than what is written.
 //
 // Errors: []Problem that is not empty.
@@ -141,7 +144,8 @@ func (d *decoder) readable(n *yaml.Node, key string) bool {
 	return false
 }
 
-// entries calls each for the keys of a mapping, in the order of the file, with the node of the key and of its value.
+// entries calls each for the keys of a mapping, in the order of the file, with the node of the key and of
+// its value.
 func (d *decoder) entries(n *yaml.Node, key string, each func(name string, at, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		d.fail(n, key, "is %s, not a mapping", kindOf(n))
@@ -267,7 +271,8 @@ func (d *decoder) items(n *yaml.Node, key string, each func(item *yaml.Node, key
 }
 
 // named calls each for the readable values of a mapping whose keys are names: those of known, or any.
-func (d *decoder) named(n *yaml.Node, key string, known []string, each func(name, key string, value *yaml.Node)) {
+func (d *decoder) named(n *yaml.Node, key string, known []string,
+	each func(name, key string, value *yaml.Node)) {
 	d.entries(n, key, func(name string, at, value *yaml.Node) {
 		switch {
 		case known != nil && !slices.Contains(known, name):
@@ -385,7 +390,8 @@ func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
 		hint = DidYouMean(name, names)
 		for _, option := range Table() {
 			if hint == "" && option.Key != "" &&
-				(option.Flag == strings.ReplaceAll(name, "_", "-") || strings.HasSuffix(option.Key, "."+name)) {
+				(option.Flag == strings.ReplaceAll(name, "_", "-") ||
+					strings.HasSuffix(option.Key, "."+name)) {
 				hint = "; did you mean " + option.Key + "?"
 			}
 		}
@@ -396,7 +402,8 @@ func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
 	d.fail(at, "", "unknown key %s%s", joinKey(key, name), hint)
 }
 
-// pathOf resolves a path in a file of the directory base: "~/" is the home directory, and a relative path is relative
+// pathOf resolves a path in a file of the directory base: "~/" is the home directory, and a relative path
+// is relative
 // to the file, never to the directory the server is started in.
 func pathOf(base, home string) func(string) string {
 	return func(path string) string {

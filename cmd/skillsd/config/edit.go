@@ -29,7 +29,8 @@ type AllowEdit struct {
 // EditAllow changes the allowlist in the configuration file, or makes one, and returns the file. It is
 // replaced as a whole, by one that says nothing else differently. The change is made to what the file
 // says while no other command edits it, and may be tried on what it said before.
-func (p *Process) EditAllow(ctx context.Context, change func(edit *AllowEdit) error) (file string, err error) {
+func (p *Process) EditAllow(ctx context.Context,
+	change func(edit *AllowEdit) error) (file string, err error) {
 	place, err := p.AllowPlace()
 	if err != nil {
 		return "", err
@@ -50,8 +51,10 @@ func (p *Process) EditAllow(ctx context.Context, change func(edit *AllowEdit) er
 	if err != nil {
 		return "", err
 	}
-	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", &exit.Error{Code: exit.Failure, Err: fmt.Errorf("configuration %s changed meanwhile", place), Hint: "try again"}
+	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
+		return "", &exit.Error{Code: exit.Failure,
+			Err: fmt.Errorf("configuration %s changed meanwhile", place), Hint: "try again"}
 	}
 	return place, replaceFile(place, edited)
 }
@@ -72,7 +75,8 @@ func (p *Process) AllowPlace() (string, error) {
 }
 
 // editedAllow is the text of a configuration, empty when there is none, before and after a change.
-func (p *Process) editedAllow(place string, change func(edit *AllowEdit) error) (text, edited []byte, err error) {
+func (p *Process) editedAllow(place string, change func(edit *AllowEdit) error) (text, edited []byte,
+	err error) {
 	text, err = readConfig(place)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -88,7 +92,8 @@ func (p *Process) editedAllow(place string, change func(edit *AllowEdit) error) 
 	}
 	home, _ := p.Env("HOME")
 	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
-		return nil, nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("configuration %s: %w", place, err), Hint: "write the entry by hand: `skillsd config schema`"}
+		return nil, nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("configuration %s: %w", place, err),
+			Hint: "write the entry by hand: `skillsd config schema`"}
 	}
 	return text, edited, nil
 }
@@ -105,9 +110,11 @@ func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, e
 		return nil, err
 	}
 	if len(document.Content) == 0 || isNull(document.Content[0]) {
-		document = &yaml.Node{Kind: yaml.DocumentNode, HeadComment: document.HeadComment, FootComment: document.FootComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+		document = &yaml.Node{Kind: yaml.DocumentNode, HeadComment: document.HeadComment,
+			FootComment: document.FootComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 		// What has comments only keeps them at its beginning.
-		if comments := bytes.TrimSpace(text); len(comments) > 0 && document.HeadComment == "" && comments[0] == '#' {
+		if comments := bytes.TrimSpace(text); len(comments) > 0 && document.HeadComment == "" &&
+			comments[0] == '#' {
 			document.HeadComment = string(comments)
 		}
 	}
@@ -189,7 +196,8 @@ func (e *AllowEdit) Offer() error {
 	if at < 0 {
 		at = len(e.root.Content)
 	}
-	e.root.Content = slices.Insert(e.root.Content, at, &yaml.Node{Kind: yaml.ScalarNode, Value: "allow_tools"},
+	e.root.Content = slices.Insert(e.root.Content, at,
+		&yaml.Node{Kind: yaml.ScalarNode, Value: "allow_tools"},
 		&yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{tool}})
 	return nil
 }
@@ -221,7 +229,8 @@ func pinned(entry *yaml.Node, spec, tree string) {
 		entry.Content[at+1].Value = tree
 		return
 	}
-	entry.Content = slices.Insert(entry.Content, keyAt(entry, "script")+2, key, &yaml.Node{Kind: yaml.ScalarNode, Value: tree})
+	entry.Content = slices.Insert(entry.Content, keyAt(entry, "script")+2, key,
+		&yaml.Node{Kind: yaml.ScalarNode, Value: tree})
 }
 
 // split parts the entries of a script from the others.
@@ -233,7 +242,8 @@ func (e *AllowEdit) split(skill, path string) (these, others []*yaml.Node) {
 	for _, entry := range list.Content {
 		node := script(entry)
 		if node != nil {
-			if known, err := policy.ParseEntry(node.Value); err == nil && known.Skill == skill && known.Path == path {
+			if known, err := policy.ParseEntry(node.Value); err == nil && known.Skill == skill &&
+				known.Path == path {
 				these = append(these, entry)
 				continue
 			}

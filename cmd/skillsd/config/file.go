@@ -1,5 +1,6 @@
 // Package config reads the options of the server: what each is called on the command line, in the environment
-// and in the configuration file, which of them counts, and where its value came from. It also edits the allowlist
+// and in the configuration file, which of them counts, and where its value came from. It also edits the
+// allowlist
 // of a configuration file.
 package config
 
@@ -55,7 +56,8 @@ func (p *Process) Load(stderr io.Writer) error {
 		home, _ := p.Env("HOME")
 		keys, places, problems := decode(text, pathOf(filepath.Dir(absolute), home))
 		if len(problems) > 0 {
-			return &exit.Error{Code: exit.Usage, Err: &Error{File: file, Problems: problems}, Hint: "see `skillsd config schema`"}
+			return &exit.Error{Code: exit.Usage, Err: &Error{File: file, Problems: problems},
+				Hint: "see `skillsd config schema`"}
 		}
 		p.Cfg.Keys, p.Cfg.places = keys, places
 	}
@@ -79,7 +81,8 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 			continue
 		}
 		if near := nearestWord(rest, known); near != "" {
-			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n", report.Printable(name), envPrefix+near)
+			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n",
+				report.Printable(name), envPrefix+near)
 		}
 	}
 }
@@ -99,7 +102,8 @@ func (p *Process) configPath() (path string, explicit bool, err error) {
 			return "", true, nil
 		}
 		if !filepath.IsAbs(path) {
-			return "", true, exit.Usagef("give an absolute path", "SKILLSD_CONFIG: %q would hang on the directory the server is started in", Clip(path))
+			return "", true, exit.Usagef("give an absolute path",
+				"SKILLSD_CONFIG: %q would hang on the directory the server is started in", Clip(path))
 		}
 		return path, true, nil
 	}
@@ -131,7 +135,8 @@ func readConfig(path string) ([]byte, error) {
 		return nil, fs.ErrNotExist
 	}
 	wrong := func(hint string, err error) ([]byte, error) {
-		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err), Hint: hint}
+		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err),
+			Hint: hint}
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|OpenNonblock, 0)
 	if err != nil {
@@ -165,6 +170,7 @@ func readConfig(path string) ([]byte, error) {
 func (c *Configuration) Problem(key, format string, args ...any) error {
 	return &exit.Error{
 		Code: exit.Usage, Hint: "see `skillsd config schema`",
-		Err: &Error{File: c.File, Problems: []Problem{{At: c.places[key], Text: key + ": " + fmt.Errorf(format, args...).Error()}}},
+		Err: &Error{File: c.File, Problems: []Problem{{At: c.places[key],
+			Text: key + ": " + fmt.Errorf(format, args...).Error()}}},
 	}
 }

@@ -25,7 +25,8 @@ func OthersRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o044 != 0 }
 // file of the superuser is as good as one's own.
 func CheckOwner(path string, info fs.FileInfo) (hint string, err error) {
 	if info.Mode().Perm()&0o022 != 0 {
-		return "run: chmod go-w " + report.ShellLine(path), fmt.Errorf("others can write it (mode %04o)", info.Mode().Perm())
+		return "run: chmod go-w " + report.ShellLine(path),
+			fmt.Errorf("others can write it (mode %04o)", info.Mode().Perm())
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
 		return "use a file of your own", errors.New("it belongs to another user")

@@ -14,7 +14,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// RunLimits are the limits of a run, which are its defaults and the most a call may ask for, and the number of runs at
+// RunLimits are the limits of a run, which are its defaults and the most a call may ask for, and the
+// number of runs at
 // the same time. Zero is the default of each.
 type RunLimits struct {
 	Timeout    Duration
@@ -33,7 +34,8 @@ type RunLimits struct {
 func (l *RunLimits) Sandbox() sandbox.Limits {
 	return sandbox.Limits{
 		Timeout: time.Duration(l.Timeout), CPU: time.Duration(l.CPU), Memory: int64(l.Memory), PIDs: l.PIDs,
-		Files: l.Files, Scratch: int64(l.Scratch), Inodes: l.Inodes, File: int64(l.File), Output: int64(l.Output),
+		Files: l.Files, Scratch: int64(l.Scratch), Inodes: l.Inodes, File: int64(l.File),
+		Output: int64(l.Output),
 	}
 }
 
@@ -55,7 +57,8 @@ func (l *RunLimits) withDefaults() RunLimits {
 type scanLimits struct{ Depth, Directories, Files, Bytes int }
 
 func (l scanLimits) options() skills.ScanOptions {
-	return skills.ScanOptions{MaxDepth: l.Depth, MaxDirs: l.Directories, MaxFiles: l.Files, MaxTree: int64(l.Bytes)}
+	return skills.ScanOptions{MaxDepth: l.Depth, MaxDirs: l.Directories, MaxFiles: l.Files,
+		MaxTree: int64(l.Bytes)}
 }
 
 func (l scanLimits) withDefaults() scanLimits {
@@ -85,7 +88,8 @@ func checkLimit(name string, value any) error {
 	}
 	switch {
 	case number == 0:
-	case name == "timeout" && (time.Duration(number) < time.Second || time.Duration(number) > policy.MaxTimeout):
+	case name == "timeout" && (time.Duration(number) < time.Second ||
+		time.Duration(number) > policy.MaxTimeout):
 		return fmt.Errorf("%s is not between 1s and %s", Duration(number), Duration(policy.MaxTimeout))
 	case name == "cpu" && time.Duration(number) < time.Second:
 		return fmt.Errorf("%s is less than 1s", Duration(number))

@@ -24,11 +24,13 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 	defer cancel()
 	name := file + ".skillsd-lock"
 	for {
-		lock := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR|openNoFollow|OpenNonblock), flock.SetPermissions(0o600))
+		lock := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR|openNoFollow|OpenNonblock),
+			flock.SetPermissions(0o600))
 		const again = 20 * time.Millisecond
 		if _, err := lock.TryLockContext(ctx, again); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("another command edits %s", file), Hint: "wait for it to end, then try again"}
+				return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("another command edits %s", file),
+					Hint: "wait for it to end, then try again"}
 			}
 			return nil, fmt.Errorf("lock %s: %w", filepath.Base(file), err)
 		}

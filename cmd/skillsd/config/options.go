@@ -2,7 +2,8 @@ package config
 
 import "github.com/skillsd/skillsd/skills"
 
-// Options are the values of the options of a server, from all places together. [Options.Table] says what each of
+// Options are the values of the options of a server, from all places together. [Options.Table] says what
+// each of
 // them is called.
 type Options struct {
 	Roots    RootOptions
@@ -64,7 +65,8 @@ type HTTP struct {
 	Evidence   []string // names of principals
 }
 
-// defaultRate is the number of requests a second each of several principals may send, with twice as many at once.
+// defaultRate is the number of requests a second each of several principals may send, with twice as many
+// at once.
 const defaultRate = 100
 
 // Enabled reports whether the server is reached over HTTP and not over stdio.
@@ -104,7 +106,8 @@ type rootKey struct{ Dir, Tier, Prefix string }
 
 func (k *rootKey) table() []Option {
 	return []Option{
-		{Key: "dir", Value: &k.Dir, Path: anyPath, Required: true, Help: "directory or zip archive with skills"},
+		{Key: "dir", Value: &k.Dir, Path: anyPath, Required: true,
+			Help: "directory or zip archive with skills"},
 		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(), Help: "how far it is trusted; default user"},
 		{Key: "prefix", Value: &k.Prefix, Help: "put in front of the paths of its skills"},
 	}
@@ -140,24 +143,31 @@ type AllowKey struct {
 
 func (k *AllowKey) table() []Option {
 	return []Option{
-		{Key: "script", Value: &k.Script, Required: true, Help: "SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"},
-		{Key: "tree", Value: &k.Tree, Help: "sha256:HEX of all files of the skill, with the digest of the script; " +
+		{Key: "script", Value: &k.Script, Required: true,
+			Help: "SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"},
+		{Key: "tree", Value: &k.Tree, Help: "sha256:HEX of all files of the skill, with the digest of " +
+			"the script; " +
 			"without it the other files of the skill may change"},
-		{Key: "network", Value: &k.Network, Help: "hosts a run may reach: NAME or NAME:PORT, exactly; default none"},
+		{Key: "network", Value: &k.Network, Help: "hosts a run may reach: NAME or NAME:PORT, exactly; " +
+			"default none"},
 		{Key: "env", Value: &k.Env, Help: "variables of the server's environment that are passed through"},
 		{Key: "secrets", Value: &k.Secrets, Help: "secrets the script gets, by their names in secrets"},
 		{Key: "workspace", Value: &k.Workspace, Words: []string{"none", "ro", "staged", "rw"},
 			Help: "how it sees the workspace; default as the workspace is granted"},
-		{Key: "timeout", Value: &k.Timeout, Help: "longest run, such as 90s; default the limit of the server"},
-		{Key: "memory", Value: &k.Memory, Help: "most memory, such as 256MiB; default the limit of the server"},
+		{Key: "timeout", Value: &k.Timeout, Help: "longest run, such as 90s; default the limit " +
+			"of the server"},
+		{Key: "memory", Value: &k.Memory, Help: "most memory, such as 256MiB; default the limit " +
+			"of the server"},
 		{Key: "approve", Value: &k.Approve, Words: []string{"tier", "always", "never"},
-			Help: "whether the user is asked: as the trust tier says, for every run, or not even if the tier says so"},
+			Help: "whether the user is asked: as the trust tier says, for every run, or not even if the " +
+				"tier says so"},
 		{Key: "target", Value: &k.Target, Words: targetWords(),
 			Help: "where it runs; host needs execution_target host or a profile as well"},
 		{Key: "release", Value: &k.Release, Words: releaseWords(),
 			Help: "release of its output; default the release of policy"},
 		{Key: "execution", Value: &k.Execution, Words: []string{"stdin"},
-			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without its place in " +
+			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without " +
+				"its place in " +
 				"the skill; default from the stored tree"},
 	}
 }

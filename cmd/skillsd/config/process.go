@@ -34,7 +34,8 @@ func (p *Process) StateDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &exit.Error{Code: exit.Usage, Err: errors.New("no home directory to keep state in"), Hint: "give --state DIR"}
+		return "", &exit.Error{Code: exit.Usage, Err: errors.New("no home directory to keep state in"),
+			Hint: "give --state DIR"}
 	}
 	return filepath.Join(home, ".local", "state", "skillsd"), nil
 }

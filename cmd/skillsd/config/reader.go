@@ -53,5 +53,6 @@ const HintRoots = "give --skills-root DIR"
 
 // ErrNoRoots returns the error of a command that has no skills to read.
 func ErrNoRoots() error {
-	return &exit.Error{Code: exit.Usage, Err: errors.New("no skills root given and none of the conventional ones exists"), Hint: HintRoots}
+	return &exit.Error{Code: exit.Usage, Err: errors.New(
+		"no skills root given and none of the conventional ones exists"), Hint: HintRoots}
 }

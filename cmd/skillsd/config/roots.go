@@ -47,7 +47,8 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	for _, spec := range o.Specs {
 		root, err := skills.ParseRoot(spec)
 		if err != nil {
-			return nil, &exit.Error{Code: exit.Usage, Err: err, Hint: "use DIR, tier=DIR or tier:prefix=DIR, for example org:acme=/srv/skills"}
+			return nil, &exit.Error{Code: exit.Usage, Err: err,
+				Hint: "use DIR, tier=DIR or tier:prefix=DIR, for example org:acme=/srv/skills"}
 		}
 		if root.Dir, err = filepath.Abs(root.Dir); err != nil {
 			return nil, err
@@ -83,12 +84,14 @@ func (o *RootOptions) conventional(p *Process) []skills.Root {
 	var roots []skills.Root
 	if cwd, err := os.Getwd(); err == nil {
 		for _, dir := range []string{"skills", ".agents/skills", ".claude/skills"} {
-			roots = append(roots, skills.Root{Dir: filepath.Join(cwd, filepath.FromSlash(dir)), Tier: skills.TierThirdParty})
+			roots = append(roots, skills.Root{Dir: filepath.Join(cwd, filepath.FromSlash(dir)),
+				Tier: skills.TierThirdParty})
 		}
 	}
 	if home, ok := p.Env("HOME"); ok && filepath.IsAbs(home) {
 		for _, dir := range []string{".agents/skills", ".claude/skills"} {
-			roots = append(roots, skills.Root{Dir: filepath.Join(home, filepath.FromSlash(dir)), Tier: skills.TierUser})
+			roots = append(roots, skills.Root{Dir: filepath.Join(home, filepath.FromSlash(dir)),
+				Tier: skills.TierUser})
 		}
 	}
 	return roots

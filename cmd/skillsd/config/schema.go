@@ -16,7 +16,8 @@ func Schema() *jsonschema.Schema {
 	return s
 }
 
-// objectSchema returns the schema of a mapping with the options of a table, whose keys are relative to it. key is its
+// objectSchema returns the schema of a mapping with the options of a table, whose keys are relative to it.
+// key is its
 // own key in the file.
 func objectSchema(key string, table []Option) *jsonschema.Schema {
 	s := &jsonschema.Schema{

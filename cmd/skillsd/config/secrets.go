@@ -52,7 +52,8 @@ func readSecret(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(text) > maxSecret:
-		return "", &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("is longer than %d bytes", maxSecret)}
+		return "", &fs.PathError{Op: "read", Path: path,
+			Err: fmt.Errorf("is longer than %d bytes", maxSecret)}
 	}
 	value := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	if value == "" || strings.ContainsRune(value, 0) {

@@ -21,7 +21,8 @@ type Row struct {
 	Source string `json:"source"` // the flag, the variable, FILE:LINE, the run manifest, or default
 }
 
-// Rows returns all options that have the values o after cfg was applied, with what is in effect where nothing was
+// Rows returns all options that have the values o after cfg was applied, with what is in effect where
+// nothing was
 // given. given leaves out what has its default.
 func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	var err error
@@ -63,7 +64,8 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	return rows, nil
 }
 
-// PrintRows prints a table of options: the source of a short value is behind it, and above one with lines of its own.
+// PrintRows prints a table of options: the source of a short value is behind it, and above one with lines
+// of its own.
 func PrintRows(w io.Writer, file string, rows []Row) error {
 	if file == "" {
 		file = "none"
@@ -91,7 +93,8 @@ func PrintRows(w io.Writer, file string, rows []Row) error {
 			if i > 0 {
 				key = ""
 			}
-			if _, err := fmt.Fprintf(w, "%-*s  %s%s\n", keys, key, report.Printable(line), source); err != nil {
+			if _, err := fmt.Fprintf(w, "%-*s  %s%s\n", keys, key, report.Printable(line),
+				source); err != nil {
 				return err
 			}
 		}
@@ -118,7 +121,10 @@ func valueLines(v reflect.Value) []string {
 		}
 	case reflect.Map:
 		names := v.MapKeys()
-		slices.SortFunc(names, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		slices.SortFunc(names, func(a, b reflect.Value) int {
+			return strings.Compare(a.String(),
+				b.String())
+		})
 		for _, name := range names {
 			lines = append(lines, name.String())
 			lines = append(lines, indented(fieldLines(v.MapIndex(name)))...)

@@ -35,7 +35,8 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	default:
 		return exit.Usagef("use lenient or strict", "--validation: unknown value %q", o.Validation)
 	}
-	for flag, names := range map[string][]string{"disable-skill": o.Disabled, "pin-skill": o.Pinned, "name-only": o.NameOnly} {
+	for flag, names := range map[string][]string{"disable-skill": o.Disabled, "pin-skill": o.Pinned,
+		"name-only": o.NameOnly} {
 		for _, name := range names {
 			if name == "" {
 				return exit.Usagef("give the path or the name of a skill", "--%s: the name is empty", flag)
@@ -57,7 +58,8 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 func ParseAllow(specs []string) (policy.Allowlist, error) {
 	allow, err := policy.ParseAllowlist(specs)
 	if err != nil {
-		return allow, exit.Usagef("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints", "--allow-skill-script: %w", err)
+		return allow, exit.Usagef("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints",
+			"--allow-skill-script: %w", err)
 	}
 	return allow, nil
 }
@@ -81,7 +83,8 @@ func hasCommand(path, extensions, name string) bool {
 		}
 		for _, candidate := range candidates {
 			info, err := os.Stat(filepath.Join(dir, candidate))
-			if err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
+			if err == nil && info.Mode().IsRegular() &&
+				(runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
 				return true
 			}
 		}

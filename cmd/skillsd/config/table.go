@@ -9,8 +9,10 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Option is one option: what it is called on the command line, in the environment and in the configuration file,
-// what it may be, and where its value goes. Help, completion, `config show` and the JSON Schema are made of it.
+// Option is one option: what it is called on the command line, in the environment and in the configuration
+// file,
+// what it may be, and where its value goes. Help, completion, `config show` and the JSON Schema are made
+// of it.
 type Option struct {
 	Key     string // in the file, with dots; empty for an option of the command line only
 	Flag    string // without hyphens; empty for an option of the file only
@@ -95,9 +97,12 @@ func toolWords() []string {
 var flagHelp = map[string]string{
 	"scan-limit": "limit of the scan of one root: depth=8, directories=20000, files=2000 in one skill, " +
 		"bytes=268435456 of one skill (repeatable)",
-	"limit": "limit of a run, its default and the most a call may ask for: timeout=60s (600s at most), cpu of one " +
-		"process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one process, file=64MiB of one " +
-		"file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; and the number of runs at the same " +
+	"limit": "limit of a run, its default and the most a call may ask for: timeout=60s (600s at most), " +
+		"cpu of one " +
+		"process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one process, " +
+		"file=64MiB of one " +
+		"file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; and the number of runs " +
+		"at the same " +
 		"time, the rest wait: concurrent (4 for each processor) (repeatable)",
 }
 
@@ -109,7 +114,8 @@ var groupHelp = map[string]string{
 	"catalog":     "how skills are named to models",
 	"policy":      "what is decided and on which evidence",
 	"workspace":   "what scripts see at /workspace",
-	"limits": "limits of a run, its defaults and the most a call or an entry may ask for, and of runs at the same " +
+	"limits": "limits of a run, its defaults and the most a call or an entry may ask for, and of runs " +
+		"at the same " +
 		"time",
 	"principals": "principals of HTTP, by name",
 	"sandbox":    "how scripts are isolated",
@@ -132,14 +138,18 @@ func (r *RootOptions) table() []Option {
 	return []Option{
 		{Key: "roots", Flag: "skills-root", Section: SectionSkills, Value: (*specs)(&r.Specs),
 			Help: "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is " +
-				skills.TierList() + ", " + skills.TierUser.String() + " by default (repeatable, earlier wins)"},
-		{Key: "scan.allow_roots", Flag: "allow-root", Section: SectionSkills, Value: &r.Allowed, Path: anyPath,
+				skills.TierList() + ", " + skills.TierUser.String() +
+				" by default (repeatable, earlier wins)"},
+		{Key: "scan.allow_roots", Flag: "allow-root", Section: SectionSkills, Value: &r.Allowed,
+			Path: anyPath,
 			Help: "`DIR` that links inside a skills root may lead to (repeatable)"},
-		{Key: "scan.strict_roots", Flag: "strict-roots", Section: SectionSkills, Value: &r.Strict, Default: "false",
-			Help: "fail if a given skills root is missing"},
+		{Key: "scan.strict_roots", Flag: "strict-roots", Section: SectionSkills, Value: &r.Strict,
+			Default: "false",
+			Help:    "fail if a given skills root is missing"},
 		{Key: "scan.no_default_roots", Flag: "no-default-roots", Section: SectionSkills, Value: &r.NoDefaults,
 			Default: "false",
-			Help:    "serve neither what is installed nor, without --skills-root, the conventional directories"},
+			Help: "serve neither what is installed nor, without --skills-root, the conventional " +
+				"directories"},
 		{Key: "scan.allow_shadow", Flag: "allow-shadow", Section: SectionSkills, Value: &r.AllowShadow,
 			Default: "false", Help: "let a lower trust tier take the place of a higher one at the same path"},
 		{Key: "scan.limits.depth", Flag: "scan-limit", Part: "depth", Section: SectionSkills, Value: &l.Depth,
@@ -185,21 +195,25 @@ func (o *Options) Table() []Option {
 			Help: "serve the skills as they are at start"},
 	}, o.policyTable(), o.runTable(), []Option{
 		{Key: "state", Flag: "state", Value: &o.State, Path: anyPath,
-			Help: "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, else " +
+			Help: "`DIR` for installed skills, stored trees and records (default " +
+				"$XDG_STATE_HOME/skillsd, else " +
 				"~/.local/state/skillsd)"},
 		{Key: "artifacts", Flag: "artifact-root", Value: &o.Artifacts, Path: anyPath,
 			Help: "`DIR` for session records (default <state>/sessions)"},
 		{Key: "sessions.resume", Flag: "resume", Section: SectionRecords, Value: &o.Resume.Session,
-			Help: "stdio: continue this `SESSION`, or latest; what it loaded is active again if it is still the same"},
+			Help: "stdio: continue this `SESSION`, or latest; what it loaded is active again if it is " +
+				"still the same"},
 		{Key: "sessions.resume_drift", Flag: "resume-drift", Section: SectionRecords, Value: &o.Resume.Drift,
 			Words: []string{"fail", "reload"}, Default: "fail",
 			Help: "if a skill of the resumed session has changed: `WORD` is fail, or reload it as it is"},
 		{Key: "sessions.sign_key", Flag: "sign-key", Section: SectionRecords, Value: &o.Records.SignKey,
 			Path: anyPath, Secret: true,
-			Help: "`FILE` with the key that signs the last event of each session, as skillsd session keygen makes it"},
+			Help: "`FILE` with the key that signs the last event of each session, as skillsd session " +
+				"keygen makes it"},
 		{Key: "sessions.run_manifest", Flag: "run-manifest", Section: SectionRecords, Value: &o.Manifest.Path,
 			Path: anyPath,
-			Help: "`FILE` that says which run this server belongs to; its enforcement mode and prompt slot count if " +
+			Help: "`FILE` that says which run this server belongs to; its enforcement mode and prompt " +
+				"slot count if " +
 				"nothing else says them"},
 		{Key: "sessions.keep_shown", Flag: "keep-shown", Section: SectionRecords, Value: &o.Records.KeepShown,
 			Default: "true", Help: "keep what the model is shown, for session replay"},
@@ -210,8 +224,10 @@ func (o *Options) Table() []Option {
 		{Key: "log.format", Flag: "log-format", Section: SectionRecords, Value: &o.LogFormat,
 			Words: []string{"auto", "text", "json"}, Default: "auto", Help: "`FORMAT`: auto, text or json"},
 		{Key: "metrics.addr", Flag: "metrics", Section: SectionRecords, Value: &o.Metrics.Addr,
-			Help: "serve Prometheus metrics at http://`ADDR`/metrics, such as 127.0.0.1:9464; they name skills"},
-		{Key: "metrics.insecure", Flag: "metrics-insecure", Section: SectionRecords, Value: &o.Metrics.Insecure,
+			Help: "serve Prometheus metrics at http://`ADDR`/metrics, such as 127.0.0.1:9464; they " +
+				"name skills"},
+		{Key: "metrics.insecure", Flag: "metrics-insecure", Section: SectionRecords,
+			Value:   &o.Metrics.Insecure,
 			Default: "false", Help: "let --metrics be reached from other machines, without authentication"},
 	})
 }
@@ -220,23 +236,31 @@ func (o *Options) Table() []Option {
 func (o *Options) policyTable() []Option {
 	return []Option{
 		{Key: "allow_tools", Flag: "allow-tool", Section: SectionPolicy, Value: &o.AllowTools,
-			Words: []string{mcpserver.ToolRun}, Help: "offer a `TOOL` that is off by default: run_skill_script"},
-		{Key: "allow", Flag: "allow-skill-script", Section: SectionPolicy, Value: &o.AllowScripts, InFile: &o.Allow,
-			Help: "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]"},
-		{Key: "secrets", InFile: &o.Secrets, Help: "where the secrets come from that entries of allow give to their " +
+			Words: []string{mcpserver.ToolRun},
+			Help:  "offer a `TOOL` that is off by default: run_skill_script"},
+		{Key: "allow", Flag: "allow-skill-script", Section: SectionPolicy, Value: &o.AllowScripts,
+			InFile: &o.Allow,
+			Help:   "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]"},
+		{Key: "secrets", InFile: &o.Secrets, Help: "where the secrets come from that entries of allow " +
+			"give to their " +
 			"scripts, by the name of the variable the script sees; the values are not in this file"},
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; each only narrows"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
-			InFile: &o.Principals, Help: "believe this `PRINCIPAL` about prompt slots and modes (repeatable)"},
+			InFile: &o.Principals, Help: "believe this `PRINCIPAL` about prompt slots and modes " +
+				"(repeatable)"},
 		{Key: "policy.mode", Flag: "cfc-enforcement-mode", Section: SectionPolicy, Value: &o.Mode,
-			Words: []string{"disabled", "observe", "enforce-explicit", "enforce-strict"}, Default: "enforce-explicit",
-			Help: "`MODE` of enforcement: disabled, observe, enforce-explicit or enforce-strict"},
+			Words:   []string{"disabled", "observe", "enforce-explicit", "enforce-strict"},
+			Default: "enforce-explicit",
+			Help:    "`MODE` of enforcement: disabled, observe, enforce-explicit or enforce-strict"},
 		{Key: "policy.prompt_slot_role", Flag: "prompt-slot-role", Section: SectionPolicy, Value: &o.Role,
 			Words: []string{"direct-command", "context", "quote"},
-			Help:  "`ROLE` that is the evidence for every call of this process: direct-command, context or quote"},
-		{Key: "policy.release", Flag: "release", Section: SectionPolicy, Value: &o.Release, Words: releaseWords(),
+			Help: "`ROLE` that is the evidence for every call of this process: direct-command, " +
+				"context or quote"},
+		{Key: "policy.release", Flag: "release", Section: SectionPolicy, Value: &o.Release,
+			Words:   releaseWords(),
 			Default: "none",
-			Help: "`RELEASE` of output for runs that could reveal more than the skill's own bytes: none, observed or " +
+			Help: "`RELEASE` of output for runs that could reveal more than the skill's own bytes: none, " +
+				"observed or " +
 				"opaque"},
 		{Key: "policy.allowed_tools", Flag: "allowed-tools", Section: SectionPolicy, Value: &o.AllowedTools,
 			Words: []string{"enforce", "advisory"}, Default: "enforce",
@@ -246,7 +270,8 @@ func (o *Options) policyTable() []Option {
 			Help: "close a trust tier to scripts: `TIER=deny` (repeatable)"},
 		{Key: "policy.drift", Flag: "drift", Section: SectionPolicy, Value: &o.Drift,
 			Words: []string{"report", "refuse"}, Default: "report",
-			Help: "for a file that changed since its skill was loaded: `WORD` is report, with both digests, or " +
+			Help: "for a file that changed since its skill was loaded: `WORD` is report, with both " +
+				"digests, or " +
 				"refuse; a script is always refused"},
 		{Key: "policy.profile", Flag: "profile", Section: SectionPolicy, Value: &o.Profile,
 			Help: "narrow every session to this `PROFILE` of the configuration"},
@@ -260,14 +285,17 @@ func (o *Options) policyTable() []Option {
 func (o *Options) runTable() []Option {
 	l := &o.Limits
 	limit := func(name string, value any, help string) Option {
-		return Option{Key: "limits." + name, Flag: "limit", Part: name, Section: SectionRuns, Value: value, Help: help}
+		return Option{Key: "limits." + name, Flag: "limit", Part: name, Section: SectionRuns, Value: value,
+			Help: help}
 	}
 	return []Option{
 		{Key: "workspace.dir", Flag: "workspace", Section: SectionRuns, Value: &o.Workspace, Path: anyPath,
 			Help: "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], default ro"},
-		{Key: "workspace.from_client", Flag: "workspace-from-client", Section: SectionRuns, Value: &o.FromClient,
+		{Key: "workspace.from_client", Flag: "workspace-from-client", Section: SectionRuns,
+			Value:   &o.FromClient,
 			Default: "false",
-			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in the mode of " +
+			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in " +
+				"the mode of " +
 				"--workspace, ro without it"},
 		limit("timeout", &l.Timeout, "wall clock; default 60s, 600s at most"),
 		limit("cpu", &l.CPU, "processor time of one process; default 2s more than timeout"),
@@ -278,9 +306,11 @@ func (o *Options) runTable() []Option {
 		limit("inodes", &l.Inodes, "files and directories in the same; default 16384"),
 		limit("file", &l.File, "one file written; default 64MiB"),
 		limit("output", &l.Output, "kept of each stream; default 1MiB"),
-		limit("concurrent", &l.Concurrent, "runs at the same time, the rest wait; default 4 for each processor, "+
+		limit("concurrent", &l.Concurrent, "runs at the same time, the rest wait; default 4 for each "+
+			"processor, "+
 			"1024 at most"),
-		{Key: "sandbox.backend", Flag: "sandbox", Section: SectionRuns, Value: &o.Sandbox, Words: detect.Names(),
+		{Key: "sandbox.backend", Flag: "sandbox", Section: SectionRuns, Value: &o.Sandbox,
+			Words:   detect.Names(),
 			Default: "auto", Help: "sandbox `BACKEND`: " + detect.Usage()},
 	}
 }
@@ -292,22 +322,28 @@ func (o *Options) httpTable() []Option {
 		{Key: "http.addr", Flag: "http", Section: SectionHTTP, Value: &h.Addr,
 			Help: "serve over HTTP at `ADDR`, such as 127.0.0.1:8080, instead of stdio"},
 		{Key: "http.unix", Flag: "unix", Section: SectionHTTP, Value: &h.Unix, Path: anyPath,
-			Help: "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner can connect"},
+			Help: "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner " +
+				"can connect"},
 		{Key: "http.path", Flag: "http-path", Section: SectionHTTP, Value: &h.Path, Default: "/mcp",
 			Help: "`PATH` of the endpoint"},
 		{Key: "http.allowed_hosts", Flag: "allowed-host", Section: SectionHTTP, Value: &h.Hosts,
-			Help: "answer to this Host besides localhost and the address itself: `NAME` or NAME:PORT (repeatable)"},
+			Help: "answer to this Host besides localhost and the address itself: `NAME` or NAME:PORT " +
+				"(repeatable)"},
 		{Key: "http.allowed_origins", Flag: "allowed-origin", Section: SectionHTTP, Value: &h.Origins,
-			Help: "accept requests of web pages of this `ORIGIN` besides those of localhost: https://NAME[:PORT] " +
+			Help: "accept requests of web pages of this `ORIGIN` besides those of localhost: " +
+				"https://NAME[:PORT] " +
 				"(repeatable)"},
 		{Key: "http.public_url", Flag: "public-url", Section: SectionHTTP, Value: &h.PublicURL,
 			Help: "`URL` of the endpoint as clients know it, such as https://skills.example.com/mcp"},
 		{Key: "http.tls_cert", Flag: "tls-cert", Section: SectionHTTP, Value: &h.Cert, Path: anyPath,
-			Help: "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used without a restart"},
-		{Key: "http.tls_key", Flag: "tls-key", Section: SectionHTTP, Value: &h.Key, Path: anyPath, Secret: true,
-			Help: "key `FILE` of the certificate"},
+			Help: "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used " +
+				"without a restart"},
+		{Key: "http.tls_key", Flag: "tls-key", Section: SectionHTTP, Value: &h.Key, Path: anyPath,
+			Secret: true,
+			Help:   "key `FILE` of the certificate"},
 		{Key: "http.rate_limit", Flag: "rate-limit", Section: SectionHTTP, Value: &h.Rate, Default: "-1",
-			Help: "`N` requests a second of each principal, 0 for no limit (default 100 with authentication, else 0)"},
+			Help: "`N` requests a second of each principal, 0 for no limit (default 100 with " +
+				"authentication, else 0)"},
 		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Section: SectionHTTP, Value: &h.NoAuth,
 			Default: "false", Help: "let everyone in who can reach an address that is not loopback"},
 		{Key: "http.auth.token_file", Flag: "auth-token-file", Section: SectionHTTP, Value: &h.TokenFile,

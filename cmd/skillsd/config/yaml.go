@@ -28,7 +28,8 @@ func parseYAML(text []byte) (root *yaml.Node, problem *Problem) {
 	}
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		return nil, &Problem{At: Place{second.Line, second.Column}, Text: "a second document; a configuration is one, so leave out the line ---"}
+		return nil, &Problem{At: Place{second.Line, second.Column},
+			Text: "a second document; a configuration is one, so leave out the line ---"}
 	case !errors.Is(err, io.EOF):
 		return nil, yamlProblem(err, text)
 	}
@@ -78,7 +79,8 @@ func yamlProblem(err error, source []byte) *Problem {
 		name, _, _ = strings.Cut(name, "'")
 		problem.At = PlaceOf(source, max(0, bytes.Index(source, []byte("*"+name))))
 	}
-	if at := tabNear(source, problem.At.Line); at.Line > 0 && strings.Contains(problem.Text, "cannot start any token") {
+	if at := tabNear(source, problem.At.Line); at.Line > 0 &&
+		strings.Contains(problem.Text, "cannot start any token") {
 		return &Problem{At: at, Text: "a tab; YAML is indented with spaces"}
 	}
 	for _, known := range yamlAdvice {
@@ -108,7 +110,8 @@ func badCharacter(text []byte) (at Place, what string) {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			return PlaceOf(text, i), "a byte that is not UTF-8; save the file as UTF-8"
-		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
+		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe,
+			r == 0xffff:
 			return PlaceOf(text, i), "a control character; remove it"
 		}
 		i += size

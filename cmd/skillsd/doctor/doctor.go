@@ -80,11 +80,13 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 	}
 	usable := !slices.ContainsFunc(refused, func(c Check) bool { return c.Verdict == Fail })
 	return slices.Concat(
-		o.checkConfiguration(usable), refused, found, o.Installed(ctx), o.checkSandbox(ctx), o.checkDirectories(),
+		o.checkConfiguration(usable), refused, found, o.Installed(ctx), o.checkSandbox(ctx),
+		o.checkDirectories(),
 	), nil
 }
 
-// checkPlan returns the problems of the plan that serve would run. Nothing is written, and addresses that are listened
+// checkPlan returns the problems of the plan that serve would run. Nothing is written, and addresses that
+// are listened
 // on are released immediately.
 func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Check {
 	plan, discard := o.Serve.Plan(), slog.New(slog.DiscardHandler)
@@ -136,7 +138,8 @@ func (o *Doctor) checkDirectories() []Check {
 			err = writable(path)
 		}
 		if err != nil {
-			checks = append(checks, Check{Verdict: Fail, Area: dir.area, Fact: err.Error(), Hint: "give " + dir.flag + " a directory of your own that can be written"})
+			checks = append(checks, Check{Verdict: Fail, Area: dir.area, Fact: err.Error(),
+				Hint: "give " + dir.flag + " a directory of your own that can be written"})
 			continue
 		}
 		checks = append(checks, Check{Verdict: OK, Area: dir.area, Fact: path + " can be written", Hint: ""})
@@ -186,13 +189,15 @@ func (o *Doctor) checkConfiguration(usable bool) []Check {
 	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		if _, set := o.Process.Env(name); !set {
-			checks = append(checks, Check{Verdict: Warn, Area: "configuration", Fact: "scripts are to get the variable " + name + ", which is not set here",
+			checks = append(checks, Check{Verdict: Warn, Area: "configuration",
+				Fact: "scripts are to get the variable " + name + ", which is not set here",
 				Hint: "set it where the server is started, or remove it from allow"})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		if _, err := o.Process.Secret(name); err != nil {
-			checks = append(checks, Check{Verdict: Warn, Area: "configuration", Fact: "the secret " + name + " cannot be had: " + err.Error(),
+			checks = append(checks, Check{Verdict: Warn, Area: "configuration",
+				Fact: "the secret " + name + " cannot be had: " + err.Error(),
 				Hint: "mend its source in secrets; scripts that are to get it do not run"})
 		}
 	}

@@ -19,26 +19,31 @@ import (
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
-// checkSkills checks roots, the skills in them and what is allowed to run. The snapshot is nil if there is none.
+// checkSkills checks roots, the skills in them and what is allowed to run. The snapshot is nil if there is
+// none.
 //
 // Errors: a flag that cannot be read; those of ctx.
 func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skills.Snapshot, []Check, error) {
-	roots, options, err := (&config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).Resolve(o.Process)
+	roots, options, err := (&config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).Resolve(
+		o.Process)
 	if usage, wrong := errors.AsType[*exit.Error](err); wrong {
 		return nil, nil, usage
 	}
 	if err != nil {
-		return nil, []Check{{Verdict: Fail, Area: "roots", Fact: err.Error(), Hint: "give --skills-root DIR"}}, nil
+		return nil, []Check{{Verdict: Fail, Area: "roots", Fact: err.Error(),
+			Hint: "give --skills-root DIR"}}, nil
 	}
 	snapshot, err := skills.Scan(ctx, roots, options)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if err != nil {
-		return nil, []Check{{Verdict: Fail, Area: "roots", Fact: err.Error(), Hint: "mend or leave out the root"}}, nil
+		return nil, []Check{{Verdict: Fail, Area: "roots", Fact: err.Error(),
+			Hint: "mend or leave out the root"}}, nil
 	}
 	if len(roots) == 0 {
-		return snapshot, []Check{{Verdict: Warn, Area: "roots", Fact: config.ErrNoRoots().Error(), Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
+		return snapshot, []Check{{Verdict: Warn, Area: "roots", Fact: config.ErrNoRoots().Error(),
+			Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
 	}
 	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.Err)
 	if err != nil {
@@ -48,7 +53,8 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 	for i := range rows {
 		row := &rows[i]
 		if row.State == string(skills.StateDisabled) {
-			checks = append(checks, Check{Verdict: OK, Area: "skill", Fact: row.Path + " is not served: " + strings.Join(row.Reasons, ", ")})
+			checks = append(checks, Check{Verdict: OK, Area: "skill",
+				Fact: row.Path + " is not served: " + strings.Join(row.Reasons, ", ")})
 		}
 		checks = append(checks, diagnosticChecks(report.Notable(row.Path+"/", row.Diagnostics))...)
 	}
@@ -67,11 +73,14 @@ func checkRoots(snapshot *skills.Snapshot) []Check {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
-			checks = append(checks, Check{Verdict: Warn, Area: "roots", Fact: root.Dir + " is missing or not a directory", Hint: "make it, or leave it out: " + report.ShellLine("mkdir", "-p", root.Dir)})
+			checks = append(checks, Check{Verdict: Warn, Area: "roots",
+				Fact: root.Dir + " is missing or not a directory",
+				Hint: "make it, or leave it out: " + report.ShellLine("mkdir", "-p", root.Dir)})
 			continue
 		}
 		if unreadable := unreadableRoot(snapshot, root.Dir); unreadable != nil {
-			checks = append(checks, Check{Verdict: Warn, Area: "roots", Fact: root.Dir + ": " + unreadable.Detail, Hint: unreadable.Code.Fix()})
+			checks = append(checks, Check{Verdict: Warn, Area: "roots",
+				Fact: root.Dir + ": " + unreadable.Detail, Hint: unreadable.Code.Fix()})
 			continue
 		}
 		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, report.Plural(served[root], "skill"))
@@ -107,7 +116,9 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 	var checks []Check
 	for _, row := range rows {
 		if row.Severity != skills.Info {
-			checks = append(checks, Check{Verdict: Warn, Area: "skill", Fact: report.ProblemLine(report.PlaceAt(row.Path, row.Line), string(row.Code), row.Detail, ""), Hint: row.Fix})
+			checks = append(checks, Check{Verdict: Warn, Area: "skill",
+				Fact: report.ProblemLine(report.PlaceAt(row.Path, row.Line), string(row.Code), row.Detail,
+					""), Hint: row.Fix})
 		}
 	}
 	return checks
@@ -128,23 +139,28 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		if denial := verdicts.Refuses(ctx, snapshot, entry); problem == "" && denial != nil {
 			problem, hint = serve.RefusalText(denial), denial.Remedy
 			if denial.Code == policy.CodeToolNotAllowed {
-				problem, hint = "the tool that runs scripts is not offered", "run: skillsd allow --offer-tool "+report.ShellLine(name)
+				problem, hint = "the tool that runs scripts is not offered",
+					"run: skillsd allow --offer-tool "+report.ShellLine(name)
 			}
 		}
 		if problem == "" {
 			c := Check{Verdict: OK, Area: "allowlist", Fact: name + " may run"}
-			if loose := serve.Looseness(entry); loose != "" && o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile {
-				c.Fact, c.Hint = c.Fact+"; "+loose, "pin what is there now, after reading it: skillsd allow "+report.ShellLine(name)
+			if loose := serve.Looseness(entry); loose != "" &&
+				o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile {
+				c.Fact, c.Hint = c.Fact+"; "+loose,
+					"pin what is there now, after reading it: skillsd allow "+report.ShellLine(name)
 			}
 			checks = append(checks, c)
 			continue
 		}
-		checks = append(checks, Check{Verdict: Warn, Area: "allowlist", Fact: name + " cannot run: " + problem, Hint: hint})
+		checks = append(checks, Check{Verdict: Warn, Area: "allowlist",
+			Fact: name + " cannot run: " + problem, Hint: hint})
 	}
 	return checks
 }
 
-func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, finder *detect.Finder) (problem, hint string) {
+func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry,
+	finder *detect.Finder) (problem, hint string) {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
 		for _, withheld := range snapshot.Withheld {
@@ -165,17 +181,21 @@ func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.E
 	r := index.Resource(entry.Path)
 	switch {
 	case r == nil || r.Script == nil:
-		return "the skill has no such script", "`skillsd show " + report.ShellLine(sk.Path) + "` lists its scripts"
+		return "the skill has no such script",
+			"`skillsd show " + report.ShellLine(sk.Path) + "` lists its scripts"
 	case entry.Changed(r.Digest, index.TreeDigest) == policy.TreeChanged:
-		return "other files of its skill changed since it was allowed: the digest of its tree is " + index.TreeDigest.String(),
+		return "other files of its skill changed since it was allowed: the digest of its tree is " +
+				index.TreeDigest.String(),
 			"review the skill and allow the script again: skillsd allow " + serve.ShellName(entry)
 	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
-		return "it changed since it was allowed: its digest is " + r.Digest.String(), "read the script and allow it again: skillsd allow " + serve.ShellName(entry)
+		return "it changed since it was allowed: its digest is " + r.Digest.String(),
+			"read the script and allow it again: skillsd allow " + serve.ShellName(entry)
 	case r.Script.Runtime == "":
 		return r.Script.Problem, serve.HintRuntime
 	}
 	if found, err := finder.Find(ctx, string(r.Script.Runtime)); found == nil || err != nil {
-		return "there is no usable " + string(r.Script.Runtime), "install " + string(r.Script.Runtime) + " from your distribution"
+		return "there is no usable " + string(r.Script.Runtime),
+			"install " + string(r.Script.Runtime) + " from your distribution"
 	}
 	return "", ""
 }
@@ -189,11 +209,14 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	case !slices.Contains(serve.SandboxWords(), o.Serve.Sandbox):
 		// What serve says of the word is enough.
 	case err != nil:
-		checks = append(checks, Check{Verdict: Fail, Area: "sandbox", Fact: "scripts cannot run: " + err.Error(), Hint: "mend one of the backends above; everything else works"})
+		checks = append(checks, Check{Verdict: Fail, Area: "sandbox",
+			Fact: "scripts cannot run: " + err.Error(),
+			Hint: "mend one of the backends above; everything else works"})
 	default:
 		checks = append(checks, Check{Verdict: OK, Area: "sandbox", Fact: "scripts run in " + runner.Name()})
 	}
-	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern") // not there where core files are none of Linux's
+	// not there where core files are none of Linux's
+	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	checks = append(checks, coreChecks(string(pattern))...)
 	finder := detect.Interpreters(path)
 	finder.Keep(o.Process.OwnPaths()...)
@@ -211,7 +234,8 @@ func coreChecks(pattern string) []Check {
 	}
 	return []Check{{
 		Verdict: Warn, Area: "sandbox",
-		Fact: "the host's crash handler is told of every script that crashes: its memory is left out, its registers and the start of its command line are not",
+		Fact: "the host's crash handler is told of every script that crashes: its memory is left out, its " +
+			"registers and the start of its command line are not",
 		Hint: "have core files written or piped: sysctl kernel.core_pattern=core",
 	}}
 }
@@ -226,14 +250,17 @@ func backendChecks(reports []detect.Report, want string) []Check {
 		usable[detect.Auto] = usable[detect.Auto] || r.OK && r.Automatic
 	}
 	for _, r := range reports {
-		c := Check{Verdict: OK, Area: "sandbox", Fact: r.Name + ": " + r.Fact, Hint: r.Hint, Backend: r.Name, Enforces: r.Enforces}
+		c := Check{Verdict: OK, Area: "sandbox", Fact: r.Name + ": " + r.Fact, Hint: r.Hint, Backend: r.Name,
+			Enforces: r.Enforces}
 		switch {
 		case !r.OK && (want == r.Name || want == detect.Auto && !usable[detect.Auto]):
 			c.Verdict = Warn
 		case !r.OK:
 			c.Fact = r.Name + " is not usable and not needed: " + r.Fact
 		case r.Enforces.Memory == native.MemorySampled:
-			c.Hint = "a burst of memory may pass the limit for 20 ms, and some of the kernel's own is not counted: run the server as root, or where it may make control groups with the memory and pids controllers"
+			c.Hint = "a burst of memory may pass the limit for 20 ms, and some of the kernel's own is not " +
+				"counted: run the server as root, or where it may make control groups with the memory and " +
+				"pids controllers"
 		}
 		checks = append(checks, c)
 	}
@@ -250,7 +277,8 @@ func interpreterCheck(ctx context.Context, finder *detect.Finder, name string) C
 		c.Verdict, c.Fact, c.Hint = Warn, name+": not found", "install "+name+" if skills need it"
 	default:
 		c.Verdict = OK
-		c.Fact = strings.Join(strings.Fields(fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
+		c.Fact = strings.Join(strings.Fields(
+			fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
 		if len(found.Mounts) > 0 {
 			c.Fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
 		}

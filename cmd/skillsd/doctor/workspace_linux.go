@@ -36,9 +36,12 @@ func checkWorkspace(plan *serve.Plan) []Check {
 	const mend = "run the server as the user whose workspace it is, or let user 65534 in"
 	switch {
 	case may&read != read:
-		return []Check{{Verdict: Warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who cannot look into " + path, Hint: mend}}
+		return []Check{{Verdict: Warn, Area: "workspace",
+			Fact: "scripts of a server of root run as user 65534, who cannot look into " + path, Hint: mend}}
 	case ws.Mode != sandbox.WorkspaceRO && may&write == 0:
-		return []Check{{Verdict: Warn, Area: "workspace", Fact: "scripts of a server of root run as user 65534, who can change nothing in " + path, Hint: mend}}
+		return []Check{{Verdict: Warn, Area: "workspace",
+			Fact: "scripts of a server of root run as user 65534, who can change nothing in " + path,
+			Hint: mend}}
 	}
 	return nil
 }

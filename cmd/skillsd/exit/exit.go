@@ -70,5 +70,6 @@ func Place(what, flag string, err error) error {
 	if exit, ok := errors.AsType[*Error](err); ok {
 		return exit
 	}
-	return &Error{Code: Failure, Err: fmt.Errorf("%s: %w", what, err), Hint: "give " + flag + " a directory of your own that can be written"}
+	return &Error{Code: Failure, Err: fmt.Errorf("%s: %w", what, err),
+		Hint: "give " + flag + " a directory of your own that can be written"}
 }

@@ -66,11 +66,14 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		if len(there) > 0 {
 			hint = "it has: " + Printable(strings.Join(there[:min(len(there), 10)], ", "))
 		}
-		return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
+		return nil, &exit.Error{Code: exit.Failure,
+			Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
 	}
 	content, err := sk.Read(ctx, path, maxScript)
 	if errors.Is(err, skills.ErrTooLarge) {
-		return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size), Hint: "write the entry into the configuration by hand"}
+		return nil, &exit.Error{Code: exit.Failure,
+			Err:  fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size),
+			Hint: "write the entry into the configuration by hand"}
 	} else if err != nil {
 		return nil, err
 	}
@@ -78,8 +81,10 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		return nil, errors.New("the script changed while it was read")
 	}
 	f := &ScriptFacts{
-		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime), Problem: r.Script.Problem, Shebang: r.Script.Shebang,
-		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{}, Network: networkCalls(content.Data), Signals: []Diagnostic{}, Text: string(content.Data),
+		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime),
+		Problem: r.Script.Problem, Shebang: r.Script.Shebang,
+		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
+		Network: networkCalls(content.Data), Signals: []Diagnostic{}, Text: string(content.Data),
 	}
 	if in := r.Script.Runtime.Interpreter(); in != nil && in.Shell {
 		f.Includes = shellIncludes(content.Data)
@@ -100,11 +105,16 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 	return f, nil
 }
 
-var networkCall = regexp.MustCompile(`(?i)https?://|\b(curl|wget|nc|ncat|netcat|telnet|ssh|scp|sftp|rsync|ftp|dig|nslookup)\s+-?\S|/dev/(tcp|udp)/|` +
-	`\b(requests|urllib|urllib3|httpx|aiohttp|http\.client|socket|paramiko|smtplib|ftplib)\b|\bfetch\s*\(|\b(axios|undici|XMLHttpRequest|WebSocket)\b|` +
-	`require\(['"](node:)?(https?|net|dgram|dns|tls)['"]\)|from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
+var networkCall = regexp.MustCompile(`(?i)https?://|` +
+	`\b(curl|wget|nc|ncat|netcat|telnet|ssh|scp|sftp|rsync|ftp|dig|nslookup)` +
+	`\s+-?\S|/dev/(tcp|udp)/|` +
+	`\b(requests|urllib|urllib3|httpx|aiohttp|http\.client|socket|paramiko|smtplib|ftplib)\b|` +
+	`\bfetch\s*\(|\b(axios|undici|XMLHttpRequest|WebSocket)\b|` +
+	`require\(['"](node:)?(https?|net|dgram|dns|tls)['"]\)|` +
+	`from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|` +
+	`Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
 
-// maxFacts is how many lines are told of each kind.
+// maxFacts is the number of lines that are reported of each kind.
 const maxFacts = 20
 
 // networkCalls are the lines of a script that look as if they used the network.
@@ -114,7 +124,8 @@ func networkCalls(text []byte) []factRow {
 	for line := range bytes.Lines(text) {
 		number++
 		if len(found) < maxFacts && networkCall.Match(line[:min(len(line), 4096)]) {
-			found = append(found, factRow{number, Shorten(Visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
+			found = append(found, factRow{number,
+				Shorten(Visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
 		}
 	}
 	return found
@@ -127,11 +138,13 @@ const maxParsed = 64 << 10
 func shellIncludes(text []byte) (found []factRow) {
 	found = []factRow{}
 	if len(text) > maxParsed {
-		return append(found, factRow{0, fmt.Sprintf("it is longer than %d bytes, so includes are not looked for", maxParsed)})
+		return append(found, factRow{0, fmt.Sprintf(
+			"it is longer than %d bytes, so includes are not looked for", maxParsed)})
 	}
 	defer func() {
 		if reason := recover(); reason != nil {
-			found = append(found, factRow{0, "it cannot be parsed as a shell script, so includes are not known"})
+			found = append(found, factRow{0, "it cannot be parsed as a shell script, so includes " +
+				"are not known"})
 		}
 	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(bytes.NewReader(text), "")

@@ -53,7 +53,8 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 	}
 	for i := range rows {
 		row := &rows[i]
-		if err := line(row.mark(), Printable(row.Path), facts[i+1], Shorten(row.Description, left)); err != nil {
+		if err := line(row.mark(), Printable(row.Path), facts[i+1],
+			Shorten(row.Description, left)); err != nil {
 			return err
 		}
 		for _, reason := range row.Reasons {
@@ -136,7 +137,8 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		return err
 	}
 	for _, v := range row.Violations {
-		fmt.Fprintf(w, "strict: %s\n", ProblemLine(PlaceAt(row.Path+"/"+row.Skill.File, v.Line), v.Rule, v.Message, v.Fix))
+		fmt.Fprintf(w, "strict: %s\n", ProblemLine(PlaceAt(row.Path+"/"+row.Skill.File, v.Line), v.Rule,
+			v.Message, v.Fix))
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ type detection struct {
 }
 
 func newDetection(want, path string) *detection {
-	return &detection{want: want, path: path, euid: os.Geteuid(), interpreters: detect.Interpreters(path), done: make(chan struct{})}
+	return &detection{want: want, path: path, euid: os.Geteuid(), interpreters: detect.Interpreters(path),
+		done: make(chan struct{})}
 }
 
 // Start begins the detection, once, and warns when scripts cannot run.
@@ -40,7 +41,8 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 		case d.err != nil:
 			logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
 			for _, report := range d.reports {
-				logger.WarnContext(ctx, "sandbox unusable", slog.String("backend", report.Name), slog.String("err", report.Fact))
+				logger.WarnContext(ctx, "sandbox unusable", slog.String("backend", report.Name),
+					slog.String("err", report.Fact))
 			}
 		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))

@@ -57,7 +57,8 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		row.State, row.Detail = "unpinned", Looseness(entry)+"; `skillsd allow "+ShellName(entry)+"` pins it"
 	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
 		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
-		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and `skillsd allow " + ShellName(entry) + "`"
+		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and " +
+			"`skillsd allow " + ShellName(entry) + "`"
 	default:
 		row.State = StateAllowed
 		if entry.Tree == "" {

@@ -54,11 +54,15 @@ func (o *httpServer) check(cfg *config.Configuration) error {
 		return exit.Usagef("give requests a second, 0 for no limit", "--rate-limit %g", o.Rate)
 	case (o.Cert == "") != (o.Key == ""):
 		return exit.Usagef("give both or none", "--tls-cert and --tls-key belong together")
-	case o.Issuer == "" && (len(o.Audiences) > 0 || o.Keys != "" || len(o.Scopes) > 0 || len(o.Algorithms) > 0):
-		return exit.Usagef("give --auth-issuer too", "--auth-audience, --auth-jwks, --auth-scope and --auth-algorithm need an issuer")
+	case o.Issuer == "" && (len(o.Audiences) > 0 || o.Keys != "" || len(o.Scopes) > 0 ||
+		len(o.Algorithms) > 0):
+		return exit.Usagef("give --auth-issuer too",
+			"--auth-audience, --auth-jwks, --auth-scope and --auth-algorithm need an issuer")
 	case o.Issuer != "" && len(o.Audiences) == 0 && o.PublicURL == "":
-		return exit.Usagef("a token for another server must not open this one", "--auth-issuer needs --auth-audience or --public-url")
-	case !strings.HasPrefix(o.Path, "/") || slices.Contains([]string{"/", "/healthz", "/readyz"}, o.Path) || strings.HasPrefix(o.Path, "/.well-known/"):
+		return exit.Usagef("a token for another server must not open this one",
+			"--auth-issuer needs --auth-audience or --public-url")
+	case !strings.HasPrefix(o.Path, "/") || slices.Contains([]string{"/", "/healthz", "/readyz"}, o.Path) ||
+		strings.HasPrefix(o.Path, "/.well-known/"):
 		return exit.Usagef("use a path like /mcp", "--http-path %q", o.Path)
 	}
 	return o.checkEffect(cfg)
@@ -69,18 +73,22 @@ func (o *httpServer) check(cfg *config.Configuration) error {
 func (o *httpServer) checkEffect(cfg *config.Configuration) error {
 	if o.Enabled() {
 		if cfg.OriginOf("auth-evidence").Kind == config.FromFlag && o.TokenFile == "" && o.Issuer == "" {
-			return exit.Usagef("add --auth-token-file or --auth-issuer", "--auth-evidence has no effect without authentication")
+			return exit.Usagef("add --auth-token-file or --auth-issuer",
+				"--auth-evidence has no effect without authentication")
 		}
 		return nil
 	}
 	given := map[string]bool{
-		"tls-cert": o.Cert != "", "auth-token-file": o.TokenFile != "", "auth-issuer": o.Issuer != "", "insecure-no-auth": o.NoAuth,
-		"allowed-host": len(o.Hosts) > 0, "allowed-origin": len(o.Origins) > 0, "public-url": o.PublicURL != "",
+		"tls-cert": o.Cert != "", "auth-token-file": o.TokenFile != "", "auth-issuer": o.Issuer != "",
+		"insecure-no-auth": o.NoAuth,
+		"allowed-host":     len(o.Hosts) > 0, "allowed-origin": len(o.Origins) > 0,
+		"public-url":    o.PublicURL != "",
 		"auth-evidence": true, "rate-limit": true, "http-path": true,
 	}
 	for _, flag := range slices.Sorted(maps.Keys(given)) {
 		kind := cfg.OriginOf(flag).Kind
-		inEnv := kind == config.FromEnv && flag != "auth-evidence" && flag != "rate-limit" && flag != "http-path"
+		inEnv := kind == config.FromEnv && flag != "auth-evidence" && flag != "rate-limit" &&
+			flag != "http-path"
 		if given[flag] && (kind == config.FromFlag || inEnv) {
 			return exit.Usagef("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
 		}
@@ -94,7 +102,8 @@ func (o *httpServer) serve(ctx context.Context, server *mcpserver.Server, logger
 	if err != nil {
 		return err
 	}
-	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()), slog.String("path", o.Path))
+	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),
+		slog.String("path", o.Path))
 	return server.ServeHTTP(ctx, listener, opts)
 }
 
@@ -118,7 +127,8 @@ func (o *httpServer) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certi
 }
 
 // open starts to listen. Nothing is accepted before the caller serves.
-func (o *httpServer) open(ctx context.Context, logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
+func (o *httpServer) open(ctx context.Context,
+	logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
 	opts, certificate, err := o.prepare(logger)
 	if err != nil {
 		return nil, opts, err
@@ -132,7 +142,8 @@ func (o *httpServer) open(ctx context.Context, logger *slog.Logger) (net.Listene
 	}
 	if certificate != nil {
 		listener = tls.NewListener(listener, &tls.Config{
-			GetCertificate: certificate.current, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: certificate.current, MinVersion: tls.VersionTLS12,
+			NextProtos: []string{"h2", "http/1.1"},
 		})
 	}
 	return listener, opts, nil
@@ -164,7 +175,8 @@ func (o *httpServer) checkExposure(addr net.Addr, auth, encrypted bool, logger *
 		return nil
 	}
 	if !auth && !o.NoAuth {
-		return exit.Usagef("give --auth-token-file or --auth-issuer, listen on 127.0.0.1, or accept it with --insecure-no-auth",
+		return exit.Usagef("give --auth-token-file or --auth-issuer, listen on 127.0.0.1, or accept it "+
+			"with --insecure-no-auth",
 			"--http %s can be reached from other machines and asks nobody who they are", o.Addr)
 	}
 	if !auth {
@@ -180,7 +192,8 @@ func (o *httpServer) authenticator(logger *slog.Logger) (*httpauth.Authenticator
 	if o.TokenFile == "" && o.Issuer == "" {
 		return nil, nil
 	}
-	cfg := httpauth.Config{TokenFile: o.TokenFile, Principals: o.principals, Resource: o.PublicURL, Path: o.Path, Logger: logger}
+	cfg := httpauth.Config{TokenFile: o.TokenFile, Principals: o.principals, Resource: o.PublicURL,
+		Path: o.Path, Logger: logger}
 	if o.TokenFile != "" {
 		// Said here with what mends it; later the same check fails closed.
 		if err := config.CheckOperatorFile("auth-token-file", o.TokenFile); err != nil {
@@ -192,7 +205,8 @@ func (o *httpServer) authenticator(logger *slog.Logger) (*httpauth.Authenticator
 		}
 	}
 	if o.Issuer != "" {
-		cfg.JWT = &httpauth.JWTConfig{Issuer: o.Issuer, Audiences: o.Audiences, Keys: o.Keys, Algorithms: o.Algorithms, Scopes: o.Scopes}
+		cfg.JWT = &httpauth.JWTConfig{Issuer: o.Issuer, Audiences: o.Audiences, Keys: o.Keys,
+			Algorithms: o.Algorithms, Scopes: o.Scopes}
 		if len(cfg.JWT.Audiences) == 0 {
 			cfg.JWT.Audiences = []string{o.PublicURL}
 		}
@@ -216,5 +230,6 @@ func (o *httpServer) authFailure(err error) error {
 	if !strings.Contains(what, o.TokenFile) {
 		what = o.TokenFile + ": " + what
 	}
-	return exit.Usagef("a line of the token file is `printf %s \"$TOKEN\" | sha256sum` behind PRINCIPAL:", "--auth-token-file: %s", what)
+	return exit.Usagef("a line of the token file is `printf %s \"$TOKEN\" | sha256sum` behind PRINCIPAL:",
+		"--auth-token-file: %s", what)
 }

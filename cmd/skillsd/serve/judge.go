@@ -41,7 +41,8 @@ type Judge struct {
 	workspace bool
 }
 
-// NewJudge is that of the entries of a command, which may have taken them from the configuration. serve has no
+// NewJudge is that of the entries of a command, which may have taken them from the configuration. serve
+// has no
 // values yet.
 //
 // Errors: *exitError for entries that cannot be read.
@@ -96,7 +97,8 @@ func (j *Judge) Refusal(sk *skills.Skill, path string, file, tree digest.Digest)
 		Tool: mcpserver.ToolRun, Class: policy.SideEffect, Principal: mcpserver.LocalPrincipal(),
 		Skill: sk.Path, SkillName: cmp.Or(sk.Frontmatter.Name, sk.Name()), Tier: sk.Root.Tier,
 		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared,
-		Activated: true, Path: path, FileDigest: file, TreeDigest: tree, StartTree: tree, Workspace: j.workspace, Approved: policy.ApprovalOfCall,
+		Activated: true, Path: path, FileDigest: file, TreeDigest: tree, StartTree: tree,
+		Workspace: j.workspace, Approved: policy.ApprovalOfCall,
 	})
 	if err == nil {
 		return nil
@@ -142,7 +144,8 @@ func (j *Judge) Mark(snapshot *skills.Snapshot, rows []report.SkillRow) {
 		}
 		for k := range row.Scripts {
 			script := &row.Scripts[k]
-			at := slices.IndexFunc(row.Resources, func(r report.ResourceRow) bool { return r.Path == script.Path })
+			at := slices.IndexFunc(row.Resources,
+				func(r report.ResourceRow) bool { return r.Path == script.Path })
 			if !script.Allowed || at < 0 {
 				continue
 			}

@@ -24,11 +24,14 @@ const maxSocketPath = 103
 // checkSocket refuses a path at which no socket can be made. It changes nothing.
 func checkSocket(ctx context.Context, path string) error {
 	if len(path) > maxSocketPath {
-		return exit.Usagef("choose a shorter path", "--unix: a path of %d bytes is too long for a socket, which may have %d", len(path), maxSocketPath)
+		return exit.Usagef("choose a shorter path",
+			"--unix: a path of %d bytes is too long for a socket, which may have %d", len(path),
+			maxSocketPath)
 	}
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return exit.Usagef("make the directory, or choose another path", "--unix %s: there is no directory %s", path, dir)
+		return exit.Usagef("make the directory, or choose another path",
+			"--unix %s: there is no directory %s", path, dir)
 	}
 	_, err := staleSocket(ctx, path)
 	return err
@@ -81,7 +84,9 @@ func staleSocket(ctx context.Context, path string) (bool, error) {
 	var dialer net.Dialer
 	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
 		conn.Close()
-		return false, &exit.Error{Code: exit.Usage, Err: &takenError{fmt.Sprintf("--unix %s is in use", path)}, Hint: "stop the other server or choose another path"}
+		return false, &exit.Error{Code: exit.Usage,
+			Err:  &takenError{fmt.Sprintf("--unix %s is in use", path)},
+			Hint: "stop the other server or choose another path"}
 	}
 	return true, nil
 }

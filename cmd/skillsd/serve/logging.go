@@ -36,7 +36,8 @@ func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 
 // TextLogger returns a logger for a reader.
 func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
-	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor, TimeFormat: time.TimeOnly}))
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor,
+		TimeFormat: time.TimeOnly}))
 }
 
 func jsonLogger(w io.Writer, level slog.Level) *slog.Logger {

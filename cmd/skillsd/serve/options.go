@@ -23,7 +23,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Options are what a server is made of: the values of its options and what it takes from the process. The names of
+// Options are what a server is made of: the values of its options and what it takes from the process. The
+// names of
 // flags are those of the reference harness, if it has them.
 type Options struct {
 	Process  *config.Process
@@ -66,7 +67,8 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	}
 	for _, tool := range o.AllowTools {
 		if tool != mcpserver.ToolRun {
-			return nil, exit.Flag("allow-tool", fmt.Errorf("%q is no tool that can be added; only %s is", tool, mcpserver.ToolRun))
+			return nil, exit.Flag("allow-tool",
+				fmt.Errorf("%q is no tool that can be added; only %s is", tool, mcpserver.ToolRun))
 		}
 	}
 	if err := o.checkWords(); err != nil {
@@ -83,7 +85,8 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	cfg := policy.Config{
 		Tools: tools, Allowlist: allowlist, Mode: mode, Role: role, Release: release,
 		AllowedToolsAdvisory: o.AllowedTools == "advisory", ClosedTiers: closed,
-		Profiles: o.Process.Cfg.Keys.PolicyProfiles(), Profile: o.Profile, HostTarget: o.Target == string(policy.TargetHost),
+		Profiles: o.Process.Cfg.Keys.PolicyProfiles(), Profile: o.Profile,
+		HostTarget: o.Target == string(policy.TargetHost),
 	}
 	pol := policy.New(cfg)
 	if err := o.checkProfiles(pol); err != nil {
@@ -98,7 +101,9 @@ func (o *Options) Policy() (*policy.Policy, error) {
 // checkWords refuses words that options do not have.
 func (o *Options) checkWords() error {
 	if !slices.Contains(SandboxWords(), o.Sandbox) {
-		return exit.Flag("sandbox", fmt.Errorf("%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox", o.Sandbox))
+		return exit.Flag("sandbox", fmt.Errorf(
+			"%q is none of auto, native, bwrap, runsc and seatbelt; scripts never run without a sandbox",
+			o.Sandbox))
 	}
 	if err := oneOf("search", o.Search, "auto", "always"); err != nil {
 		return err
@@ -109,7 +114,8 @@ func (o *Options) checkWords() error {
 	if err := oneOf("allowed-tools", o.AllowedTools, "enforce", "advisory"); err != nil {
 		return err
 	}
-	return oneOf("skill-script-execution-target", o.Target, string(policy.TargetSandbox), string(policy.TargetHost))
+	return oneOf("skill-script-execution-target", o.Target, string(policy.TargetSandbox),
+		string(policy.TargetHost))
 }
 
 // SandboxWords are the values of --sandbox.
@@ -142,7 +148,8 @@ func (o *Options) OpenWorkspace() (ws sandbox.Workspace, path string, err error)
 		return sandbox.Workspace{}, "", nil
 	}
 	dir, mode := o.Workspace, sandbox.WorkspaceRO
-	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW} {
+	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+		sandbox.WorkspaceRW} {
 		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
 			dir, mode = rest, known
 		}
@@ -155,7 +162,8 @@ func (o *Options) OpenWorkspace() (ws sandbox.Workspace, path string, err error)
 		return ws, "", missingWorkspace(dir)
 	}
 	if err != nil {
-		return ws, "", &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--workspace: %s: %w", dir, err), Hint: cmp.Or(exit.SystemHint(err), "name another directory")}
+		return ws, "", &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--workspace: %s: %w", dir, err),
+			Hint: cmp.Or(exit.SystemHint(err), "name another directory")}
 	}
 	dir = real
 	handle, err := os.OpenFile(dir, os.O_RDONLY|config.OpenNonblock, 0)
@@ -174,7 +182,8 @@ func (o *Options) OpenWorkspace() (ws sandbox.Workspace, path string, err error)
 func missingWorkspace(dir string) error {
 	if at := strings.LastIndexByte(dir, ':'); at > 0 {
 		if info, err := os.Stat(dir[:at]); err == nil && info.IsDir() {
-			return exit.Flag("workspace", fmt.Errorf("%q is no mode; the modes are ro, staged and rw", dir[at+1:]))
+			return exit.Flag("workspace", fmt.Errorf("%q is no mode; the modes are ro, staged and rw",
+				dir[at+1:]))
 		}
 	}
 	return exit.Usagef("make the directory, or name another", "--workspace: there is no directory %s", dir)
@@ -183,32 +192,40 @@ func missingWorkspace(dir string) error {
 // checkPlaces refuses a layout in which a script could reach the server's own state, could write what
 // the next server is configured by, or could write the skills of others. configFile is where a
 // configuration is or would be looked for.
-func checkPlaces(roots []skills.Root, configFile, state, artifacts, workspace string, mode sandbox.WorkspaceMode) error {
+func checkPlaces(roots []skills.Root, configFile, state, artifacts, workspace string,
+	mode sandbox.WorkspaceMode) error {
 	for _, own := range []struct{ flag, dir string }{{"state", state}, {"artifact-root", artifacts}} {
 		for _, root := range roots {
 			if root.FS == nil && config.Inside(own.dir, root.Dir) {
-				return exit.Usagef("keep state and records outside of what is served", "--%s %s lies inside the skills root %s", own.flag, own.dir, root.Dir)
+				return exit.Usagef("keep state and records outside of what is served",
+					"--%s %s lies inside the skills root %s", own.flag, own.dir, root.Dir)
 			}
 		}
 		if workspace != "" && config.Inside(own.dir, workspace) {
-			return exit.Usagef("keep state and records outside of what scripts may see", "--%s %s lies inside the workspace %s", own.flag, own.dir, workspace)
+			return exit.Usagef("keep state and records outside of what scripts may see",
+				"--%s %s lies inside the workspace %s", own.flag, own.dir, workspace)
 		}
 		if workspace != "" && config.Inside(workspace, own.dir) {
-			return exit.Usagef("keep state and records outside of what scripts may see", "the workspace %s lies inside --%s %s", workspace, own.flag, own.dir)
+			return exit.Usagef("keep state and records outside of what scripts may see",
+				"the workspace %s lies inside --%s %s", workspace, own.flag, own.dir)
 		}
 	}
 	if workspace == "" || mode == sandbox.WorkspaceRO {
 		return nil
 	}
 	if configFile != "" && config.Inside(configFile, workspace) {
-		return exit.Usagef("grant the workspace read-only, or keep the configuration elsewhere", "the configuration %s, which says what may run, lies inside the writable workspace %s", configFile, workspace)
+		return exit.Usagef("grant the workspace read-only, or keep the configuration elsewhere",
+			"the configuration %s, which says what may run, lies inside the writable workspace %s",
+			configFile, workspace)
 	}
 	for _, root := range roots {
 		if config.Inside(root.Dir, workspace) {
-			return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere", "the skills root %s lies inside the writable workspace %s", root.Dir, workspace)
+			return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
+				"the skills root %s lies inside the writable workspace %s", root.Dir, workspace)
 		}
 		if config.Inside(workspace, root.Dir) {
-			return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere", "the writable workspace %s lies inside the skills root %s", workspace, root.Dir)
+			return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
+				"the writable workspace %s lies inside the skills root %s", workspace, root.Dir)
 		}
 	}
 	return nil

@@ -52,7 +52,9 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 		}
 		if w.said[name] = true; !told[name] {
 			w.logger.WarnContext(ctx, "an allowed script changed and does not run until it is allowed again",
-				slog.String("skill", c.entry.Skill), slog.String("path", c.entry.Path), slog.String("changed", string(c.what)), slog.String("remedy", "skillsd allow "+ShellName(c.entry)))
+				slog.String("skill", c.entry.Skill), slog.String("path", c.entry.Path),
+				slog.String("changed", string(c.what)),
+				slog.String("remedy", "skillsd allow "+ShellName(c.entry)))
 		}
 	}
 }

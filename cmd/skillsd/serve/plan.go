@@ -25,7 +25,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Plan is what a server is made of, with everything that keeps it from starting. Making a plan changes nothing and
+// Plan is what a server is made of, with everything that keeps it from starting. Making a plan changes
+// nothing and
 // listens nowhere. [Options.Run] runs a plan without problems; doctor prints the problems of one.
 type Plan struct {
 	Problems []Problem // in the order of the start
@@ -59,7 +60,8 @@ type Problem struct {
 // Plan returns the plan of a server with these options. The caller closes it.
 func (o *Options) Plan() *Plan { return o.plan(o.Decided) }
 
-// PlanRun returns the plan of a process that runs one script itself and serves no client. The caller closes it.
+// PlanRun returns the plan of a process that runs one script itself and serves no client. The caller
+// closes it.
 func (o *Options) PlanRun() *Plan {
 	return o.plan(func() (*policy.Policy, snapshot.Facts, error) {
 		facts, err := o.Facts()
@@ -189,8 +191,10 @@ func (p *Plan) acceptDirectories() error {
 	return nil
 }
 
-// Probe adds the problems that a start would meet later: what an entry of the allowlist needs, names of skills and
-// sessions, and addresses. What it listens on is closed immediately. snapshot has the skills, nil if they cannot be
+// Probe adds the problems that a start would meet later: what an entry of the allowlist needs, names of
+// skills and
+// sessions, and addresses. What it listens on is closed immediately. snapshot has the skills, nil if they
+// cannot be
 // read.
 func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
@@ -249,7 +253,8 @@ func (p *Plan) Open() (err error) {
 	if p.trees, err = store.Open(p.state); err != nil {
 		return exit.Place("state directory", "--state", err)
 	}
-	p.Records, err = filestore.Open(p.artifacts, &filestore.Options{Signer: p.signer, ForgetShown: !o.Records.KeepShown})
+	p.Records, err = filestore.Open(p.artifacts,
+		&filestore.Options{Signer: p.signer, ForgetShown: !o.Records.KeepShown})
 	if err != nil {
 		return errors.Join(exit.Place("artifact root", "--artifact-root", err), p.trees.Close())
 	}
@@ -284,14 +289,17 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 // Sessions returns the sessions of the process, which record into records.
 //
 // Errors: *exit.Error for an entry of the allowlist that cannot be meant.
-func (p *Plan) Sessions(ctx context.Context, records provenance.Store, logger *slog.Logger) (*session.Sessions, error) {
+func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
+	logger *slog.Logger) (*session.Sessions, error) {
 	o, facts := p.options, p.facts
-	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = p.WorkspacePath, p.Records.KeepsShown(), p.Detection.enforces
+	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = p.WorkspacePath, p.Records.KeepsShown(),
+		p.Detection.enforces
 	sessions := session.New(session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
 		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreter,
 		Facts: facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
-		Limits: o.Limits.Sandbox(), Concurrent: o.Limits.Concurrent, Env: o.Process.Env, Secret: o.Process.Secret,
+		Limits: o.Limits.Sandbox(), Concurrent: o.Limits.Concurrent, Env: o.Process.Env,
+		Secret:    o.Process.Secret,
 		MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog,
 		Version: o.Version, Logger: logger,
 	})

@@ -39,11 +39,14 @@ func (o *Options) Allowlist() (policy.Allowlist, error) {
 func (o *Options) checkProfiles(pol *policy.Policy) error {
 	names := append(slices.Sorted(maps.Keys(o.Process.Cfg.Keys.Profiles)), "browser")
 	if o.Profile != "" && !pol.HasProfile(o.Profile) {
-		return exit.Flag("profile", fmt.Errorf("no profile %q; %s", config.Clip(o.Profile), cmp.Or(strings.TrimPrefix(config.DidYouMean(o.Profile, names), "; "), "there are "+strings.Join(names, ", "))))
+		return exit.Flag("profile", fmt.Errorf("no profile %q; %s", config.Clip(o.Profile),
+			cmp.Or(strings.TrimPrefix(config.DidYouMean(o.Profile, names), "; "),
+				"there are "+strings.Join(names, ", "))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Process.Cfg.Keys.Principals)) {
 		if profile := o.Process.Cfg.Keys.Principals[name].Profile; profile != "" && !pol.HasProfile(profile) {
-			return o.Process.Cfg.Problem("principals."+name+".profile", "no profile %q%s", config.Clip(profile), config.DidYouMean(profile, names))
+			return o.Process.Cfg.Problem("principals."+name+".profile", "no profile %q%s",
+				config.Clip(profile), config.DidYouMean(profile, names))
 		}
 	}
 	return nil

@@ -14,9 +14,11 @@ type privateFile struct{ what, path string }
 
 // privateFiles are the files with keys and secrets that the options name.
 func (o *Options) privateFiles() ([]privateFile, error) {
-	named := []privateFile{{"--auth-token-file", o.HTTP.TokenFile}, {"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey}}
+	named := []privateFile{{"--auth-token-file", o.HTTP.TokenFile}, {"--tls-key", o.HTTP.Key},
+		{"--sign-key", o.Records.SignKey}}
 	for _, name := range slices.Sorted(maps.Keys(o.Process.Cfg.Keys.Secrets)) {
-		named = append(named, privateFile{"the file of the secret " + name, o.Process.Cfg.Keys.Secrets[name].File})
+		named = append(named, privateFile{"the file of the secret " + name,
+			o.Process.Cfg.Keys.Secrets[name].File})
 	}
 	var files []privateFile
 	for _, file := range named {
@@ -38,11 +40,13 @@ func (p *Plan) checkPrivate() error {
 	for _, file := range p.private {
 		for _, root := range roots {
 			if root.FS == nil && config.Inside(file.path, root.Dir) {
-				return exit.Usagef("keep it outside of what is served", "%s %s lies inside the skills root %s", file.what, file.path, root.Dir)
+				return exit.Usagef("keep it outside of what is served",
+					"%s %s lies inside the skills root %s", file.what, file.path, root.Dir)
 			}
 		}
 		if workspace != "" && config.Inside(file.path, workspace) {
-			return exit.Usagef("keep it outside of what scripts may see", "%s %s lies inside the workspace %s", file.what, file.path, workspace)
+			return exit.Usagef("keep it outside of what scripts may see",
+				"%s %s lies inside the workspace %s", file.what, file.path, workspace)
 		}
 	}
 	return nil

@@ -20,7 +20,8 @@ func readSigner(name string) (note.Signer, error) {
 	}
 	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, exit.Usagef("`skillsd session keygen FILE` makes one", "--sign-key: %s holds no private key", name)
+		return nil, exit.Usagef("`skillsd session keygen FILE` makes one",
+			"--sign-key: %s holds no private key", name)
 	}
 	return signer, nil
 }

@@ -23,7 +23,8 @@ func (o *Options) checkResumption() error {
 		return exit.Usagef("add --resume SESSION", "--resume-drift has no effect without --resume")
 	}
 	if o.Resume.Session != "" && o.HTTP.Enabled() {
-		return exit.Usagef("over HTTP, activation handles find their session after a restart by themselves", "--resume has no effect on HTTP")
+		return exit.Usagef("over HTTP, activation handles find their session after a restart by themselves",
+			"--resume has no effect on HTTP")
 	}
 	return nil
 }
@@ -43,7 +44,9 @@ func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 		for i, d := range drifted.Drifts {
 			lines[i] = "\n  " + d.String()
 		}
-		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("--resume %s: skills are not those that the session loaded:%s", id, strings.Join(lines, "")),
+		return &exit.Error{Code: exit.Failure,
+			Err: fmt.Errorf("--resume %s: skills are not those that the session loaded:%s", id,
+				strings.Join(lines, "")),
 			Hint: "review the change and add --resume-drift reload, or start without --resume"}
 	}
 	if errors.Is(err, provenance.ErrUnavailable) {
@@ -57,7 +60,8 @@ func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 
 // unwritable says in a sentence why the record of a session cannot go on.
 func unwritable(id string, err error) error {
-	return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("--resume %s: the session cannot be written to: %s", id, lastWords(err)),
+	return &exit.Error{Code: exit.Failure, Err: fmt.Errorf(
+		"--resume %s: the session cannot be written to: %s", id, lastWords(err)),
 		Hint: "if another server has the session, end it first"}
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/skillsd/skillsd/skills/watch"
 )
 
-// Run makes a plan and runs the server until ctx or its transport ends. The sandbox is tested and the skills are
+// Run makes a plan and runs the server until ctx or its transport ends. The sandbox is tested and the
+// skills are
 // scanned while the server answers already.
 func (o *Options) Run(ctx context.Context) (err error) {
 	_, noColor := o.Process.Env("NO_COLOR")
@@ -58,7 +59,8 @@ func (o *Options) Run(ctx context.Context) (err error) {
 
 // binding completes the configuration of the server with what flags and environment say of clients.
 func (o *Options) binding(cfg mcpserver.Config) mcpserver.Config {
-	cfg.Preload, cfg.NoCatalog, cfg.AlwaysSearch, cfg.Watching = o.Skills, o.NoCatalog, o.Search == "always", o.watches()
+	cfg.Preload, cfg.NoCatalog, cfg.AlwaysSearch, cfg.Watching = o.Skills, o.NoCatalog, o.Search == "always",
+		o.watches()
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
 	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
 	cfg.AskWorkspace = o.FromClient
@@ -70,7 +72,8 @@ func (o *Options) watches() bool { return o.Watch && !o.NoWatch }
 
 // serve runs the transport beside the first scan and, after it, the watch. What the operator named
 // and is not there ends the server before it answers anything.
-func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry *skills.Registry, logger *slog.Logger) error {
+func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry *skills.Registry,
+	logger *slog.Logger) error {
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
 	if loaded {
 		if err := loadError(load(ctx, server)); err != nil {
@@ -94,10 +97,11 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 		pins := &pinWarner{serve: o, logger: logger}
 		pins.warn(ctx, registry.Snapshot())
 		if o.watches() {
-			if err := watch.Run(background, registry, watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
-				server.Reloaded(ctx, diff)
-				pins.warn(ctx, registry.Snapshot())
-			}}); err != nil {
+			if err := watch.Run(background, registry,
+				watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
+					server.Reloaded(ctx, diff)
+					pins.warn(ctx, registry.Snapshot())
+				}}); err != nil {
 				logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
 			}
 		}
@@ -137,7 +141,8 @@ func loadError(err error) error {
 		return exit.Usagef(hint, "--skill: no skill %q", missing.Name)
 	}
 	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
-		return exit.Usagef("use one of: "+strings.Join(ambiguous.Paths, ", "), "--skill: %q names more than one skill", ambiguous.Name)
+		return exit.Usagef("use one of: "+strings.Join(ambiguous.Paths, ", "),
+			"--skill: %q names more than one skill", ambiguous.Name)
 	}
 	return err
 }

@@ -61,7 +61,8 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if err != nil {
 		if c.told != err.Error() {
 			c.told = err.Error()
-			c.logger.Warn("the certificate or its key changed and cannot be used, those before stay", tint.Err(err))
+			c.logger.Warn("the certificate or its key changed and cannot be used, those before stay",
+				tint.Err(err))
 		}
 		return c.pair, nil
 	}

@@ -15,12 +15,14 @@ import (
 // logStart logs what is served, and what of the configuration has no effect.
 func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 	o := p.options
-	logger.InfoContext(ctx, "start", slog.String("transport", o.httpServer().transport()), slog.Int("roots", len(p.roots)))
+	logger.InfoContext(ctx, "start", slog.String("transport", o.httpServer().transport()),
+		slog.Int("roots", len(p.roots)))
 	if len(p.roots) == 0 {
 		logger.WarnContext(ctx, config.ErrNoRoots().Error(), slog.String("hint", config.HintRoots))
 	}
 	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
-		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool run_skill_script and "+
+		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both --allow-tool "+
+			"run_skill_script and "+
 			"--allow-skill-script")
 	}
 	for _, problem := range p.Problems {

@@ -67,7 +67,8 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 	if err := c.check(real, info, ws.Mode); err != nil {
 		return ws, err
 	}
-	if again, err := os.Lstat(real); err != nil || !os.SameFile(info, again) || config.Resolved(real) != real {
+	if again, err := os.Lstat(real); err != nil || !os.SameFile(info, again) ||
+		config.Resolved(real) != real {
 		return ws, errMoved
 	}
 	if ws.Dir, err = root.Open("."); err != nil {
