@@ -51,8 +51,7 @@ func (s *Server) readArtifact(ctx context.Context, call session.Call, uri string
 	return result, nil
 }
 
-// completeArtifact returns the names, among those of files that the caller's session can have, that start
-// with value.
+// completeArtifact returns the artifact names of the caller's session that start with value.
 func (s *Server) completeArtifact(
 	ctx context.Context, method string, meta map[string]any, value string,
 ) []string {

@@ -52,7 +52,7 @@ func RenderSkips(r *session.RunResult) string {
 // maxShownWrites is how many changes to a workspace an answer names.
 const maxShownWrites = 20
 
-// RenderWrites returns what became of the changes to a staged workspace, or "" if there are none. Refused
+// RenderWrites returns what became of the changes to a staged workspace, or "" without changes. Refused
 // changes come first, because nobody expects them.
 func RenderWrites(r *session.RunResult) string {
 	var refused, applied []string

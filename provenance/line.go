@@ -50,8 +50,8 @@ type lineForm struct {
 }
 
 // EncodeLine returns the line of e, newline included, and sets e.Hash. Seq, Time, Prev and the
-// other fields must be set. Bytes of a text field that are not UTF-8 become U+FFFD, in e as well, so
-// that e equals the event that a reader of the line gets.
+// other fields must be set. Bytes of a text field that are not UTF-8 become U+FFFD, in e as well: e then
+// equals the event that a reader of the line gets.
 //
 // Errors: ErrInvalid.
 func EncodeLine(e *Event) ([]byte, error) {

@@ -94,8 +94,8 @@ type Reader interface {
 	Files(ctx context.Context, session string) iter.Seq2[string, error]
 
 	// Verify recomputes the chain of a session from its bytes, every view from its events and the digest
-	// of every file that an event names. With keys, one of them must have signed the last event. The texts
-	// that models were shown must be there if the record says that they are kept.
+	// of every file that an event names. With keys, one of them must have signed the last event. If the
+	// record says that the texts shown to models are kept, they must be there.
 	//
 	// Errors: *VerifyError for the first difference, ErrNotFound for an unknown session, or the error of
 	// reading.
@@ -178,18 +178,18 @@ type Report struct {
 	Session Session // as its events say
 	Events  int
 	Files   int // files checked, the record and session.json among them
-	// Stale are the views that equal those of an earlier point of the record, because they were not
+	// Stale are the views that equal the views of an earlier point of the record, because they were not
 	// written again before a crash, or not yet.
 	Stale []string
-	// Unrecorded are files that no event names, such as those of a Put whose event was not written.
+	// Unrecorded are files that no event names, such as the file of a Put whose event was not written.
 	Unrecorded []string
 	// NotKept is how many texts that models were shown are not kept, of those that events name: the
 	// session did not keep such, had no more space, or its record does not say.
 	NotKept int
 	// Removed is how many outputs were deleted to make space for later ones, as events say.
 	Removed int
-	// Unfinished are the output ids of scripts that were requested and have no outcome, such as those
-	// that ran when the server was killed, or are running.
+	// Unfinished are the output ids of scripts that were requested and have no outcome, because they
+	// are running, or were running when the server was killed.
 	Unfinished []string
 	// Signed says that a key given signed the last event.
 	Signed bool

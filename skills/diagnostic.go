@@ -184,8 +184,8 @@ var fixes = map[Code]string{
 func (c Code) Fix() string { return fixes[c] }
 
 // Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.
-// Diagnostics of skills and files name no place of this machine; those of a snapshot may, since
-// they are about roots.
+// Diagnostics of skills and files name no place of this machine; the diagnostics of a snapshot may,
+// since they are about roots.
 type Diagnostic struct {
 	Severity Severity `json:"severity"`
 	Code     Code     `json:"code"`

@@ -178,6 +178,7 @@ func (s *Snapshot) concernsUnreadable(path string) bool {
 // else a directory that may have become a skill or may have some; empty for none.
 func (s *Snapshot) partOf(at int, rel, changed string) (string, error) {
 	a := s.scanState.walks[at].area
+	// A visit of a skill also finds the skills nested in it.
 	outer := ""
 	for _, sk := range s.ofWalk(at) {
 		p := part{rel: a.relOf(sk)}
@@ -235,6 +236,7 @@ func (s *scanner) revisit(ctx context.Context, p *part) error {
 	if err := s.visit(ctx, &w, top, p.rel); err != nil {
 		return err
 	}
+	// A limit or a link can change what is found outside of the part.
 	if w.cut || len(s.links) > 0 {
 		return errUnsure
 	}

@@ -113,6 +113,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 		if errors.Is(file.err, ErrExhausted) {
 			return file.err
 		}
+		// Both lists are in byte order: an indexed file that was passed over is gone.
 		if len(rest) > 0 && rest[0].Path < file.path {
 			break
 		}

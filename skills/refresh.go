@@ -12,8 +12,8 @@ import (
 
 // Refresh updates the snapshot after the files or directories at those absolute paths have changed,
 // appeared or gone, and swaps it in. The paths are free of links but for their last name. What they do
-// not concern is neither read nor listed. If the paths are not enough to know what changed, or if there
-// are none, everything is scanned as by [Registry.Rescan]. Skills concerned that have been indexed
+// not concern is neither read nor listed. If changed is empty, or not enough to know what changed,
+// everything is scanned as by [Registry.Rescan]. Skills concerned that have been indexed
 // before are indexed again, so that the diff includes changes of any file.
 //
 // Errors: as for [Registry.Rescan].
@@ -184,6 +184,7 @@ func (s *Snapshot) exchange(pairs []exchanged, now time.Time) *Snapshot {
 	if !simple {
 		return s.reassemble(found, s.scanState, now)
 	}
+	// Callers may use the earlier snapshot, so whatever put changes is copied.
 	next := *s
 	next.GeneratedAt, next.scanned, next.Skills = now, found, slices.Clone(s.Skills)
 	next.statuses, next.newer = maps.Clone(s.statuses), make(map[*Skill]*Skill, len(s.newer)+len(pairs))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Registry has the current snapshot of some roots. Its methods are safe for concurrent use; snapshots
-// that were returned do not change. A snapshot is swapped in as a whole, so a caller that takes
+// Registry has the current snapshot of some roots. Its methods are safe for concurrent use; a returned
+// snapshot does not change. A snapshot is swapped in as a whole, so a caller that takes
 // everything from one [Registry.Snapshot] never sees a mixture of two generations.
 //
 // Nothing is read twice without need: a skill whose SKILL.md has not been touched is taken from the
@@ -59,8 +59,8 @@ func (d Diff) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) =
 // anyway.
 const attempts = 3
 
-// Rescan scans the roots and swaps the result in. If it fails, the last good snapshot stays. A root
-// that could be read before and cannot be read any more keeps its skills, with a diagnostic; with
+// Rescan scans the roots and swaps the result in. If it fails, the last good snapshot stays. If a root
+// could be read before and cannot be read any more, it keeps its skills, with a diagnostic; with
 // StrictRoots it is an error instead.
 //
 // Errors: as for [Scan].

@@ -90,8 +90,8 @@ func (o *ScanOptions) limits() *limits {
 // two ways is one skill, of the more trusted way. Of two skills with equal paths the one of the more
 // trusted tier wins, then the one of the earlier root.
 //
-// Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because a scan
-// that could not open everything must not replace one that could.
+// Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because an
+// incomplete scan must not replace a complete one.
 func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
 	if opts == nil {
 		opts = &ScanOptions{}

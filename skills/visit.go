@@ -172,6 +172,7 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 						"the others are not searched for nested skills",
 					most)
 			}
+			// The loops in the directories above end too, without another diagnostic.
 			v.budget = -1
 			return
 		}
@@ -218,6 +219,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 		dir = "."
 	}
 	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, limits: v.limits}
+	// The times of a link say nothing about the file it leads to, so links are read again.
 	if file.mode == 0 {
 		if same := v.known.reuse(f, sk); same != nil {
 			v.kept.Add(int64(len(same.Frontmatter.JSON)))

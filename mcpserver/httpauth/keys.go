@@ -177,8 +177,8 @@ func (s *keySource) readFile() error {
 	return s.last
 }
 
-// parseKeys returns the public signature keys of a JWK set. Keys of other kinds are left out, and so are keys
-// that cannot be read, because a set may hold kinds that are not known here.
+// parseKeys returns the public signature keys of a JWK set. It leaves out keys of other kinds and keys it
+// cannot read, because a set may hold kinds that this version does not know.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	if len(data) > maxKeySet {
 		return nil, fmt.Errorf("key set longer than %d bytes", maxKeySet)

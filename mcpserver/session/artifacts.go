@@ -135,8 +135,8 @@ func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 // operator allowed to others either.
 func (s *Session) sharedOnly(call Call) bool { return call.Remote || s.narrows(call) }
 
-// existing returns the session a call belongs to, or nil if there is none yet. Calls that only their
-// principal connects have none.
+// existing returns the session a call belongs to, or nil if it is not open yet. Calls that only their
+// principal connects have no session.
 func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
 	if !call.keyed() || call.Handle != "" {
 		return s.Open(ctx, call)

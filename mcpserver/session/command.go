@@ -28,8 +28,8 @@ import (
 type command struct {
 	sandbox.Cmd
 
-	// What records show, without secrets. Paths are sandbox paths, on the host too: only the operator may
-	// know the paths of this machine.
+	// Records show these fields, without secrets. Paths are sandbox paths, on the host too: only the
+	// operator may know the paths of this machine.
 	target     policy.Target
 	runtime    string
 	argv, args []string
@@ -194,7 +194,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	}
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
 	c.Argv, c.Stdin = script.Argv(info, c.Interpreter.Path, file, r.grant.Args), r.in.Stdin
-	// What an interpreter leaves next to the modules it loads would damage the stored tree.
+	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
 	c.Env = append(s.environ(r.script.skill, dir, file, c.home, c.target), "PYTHONDONTWRITEBYTECODE=1")
 	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	c.cwd = shownCwd(r.in.Cwd, c.Workspace.Mode, "~")
@@ -349,9 +349,9 @@ func targets(entry policy.Entry) ([]egress.Target, error) {
 	return list, nil
 }
 
-// runner returns what runs a command.
+// runner returns the runner of a command.
 //
-// Errors: those of Config.Runner, *[sandbox.UnavailableError].
+// Errors: the errors of Config.Runner, *[sandbox.UnavailableError].
 func (s *Session) runner(ctx context.Context, r *run) (sandbox.Runner, error) {
 	switch {
 	case r.cmd.target != policy.TargetHost:

@@ -14,7 +14,7 @@ import (
 // decide asks the policy about a request for a skill, nil for none. facts holds what only the caller
 // knows.
 //
-// Errors: those of [policy.Policy.Decide].
+// Errors: the errors of [policy.Policy.Decide].
 func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (policy.Grant, error) {
 	facts.Tool, facts.Class, facts.Mode = r.call.Method, r.class, r.mode
 	facts.Slot, facts.Principal = r.call.Slot, r.call.Principal
@@ -96,8 +96,8 @@ type narrowed struct {
 	byName map[string]*skills.Snapshot
 }
 
-// Visible returns the part of the current snapshot that a principal may see, narrowed further by profiles
-// that a call or its session names. As long as the snapshot is current, equal parts are the same pointer.
+// Visible returns the part of the current snapshot that a principal may see. The profiles, which a call or
+// its session names, narrow it further. As long as the snapshot is current, equal parts are the same pointer.
 func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skills.Snapshot {
 	snapshot := s.cfg.Registry.Snapshot()
 	paths, all := s.cfg.Policy.Visible(principal, profiles)

@@ -34,6 +34,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	ctx = context.WithoutCancel(ctx)
 	s.awaitCapabilities(ctx)
 	o := &outcome{Result: result}
+	// Redaction comes first: no secret may reach a file, a digest or the answer.
 	o.withheld, o.recounted = redactResult(r.cmd.secrets, result, r.cmd.given)
 	files, keepErr := s.keep(ctx, r.output, o)
 	answer := &RunResult{
@@ -121,6 +122,7 @@ func (s *Session) flushPending(ctx context.Context) error {
 		}
 		return s.pending[0], true
 	}
+	// Nearly always nothing is pending: such calls need not wait for those that write.
 	if _, ok := next(); !ok {
 		return nil
 	}
@@ -137,6 +139,7 @@ func (s *Session) flushPending(ctx context.Context) error {
 		if err := s.write(ctx, p.event); err != nil {
 			return err
 		}
+		// A record leaves the list only when it is written: the next call repeats a failed attempt.
 		s.mu.Lock()
 		s.pending = s.pending[1:]
 		s.mu.Unlock()

@@ -244,9 +244,9 @@ func sumOf(row cfharness.Activation, now time.Time) (sum handleSum, ok bool) {
 }
 
 // restoreHandle restores in a session what was active under the handle of a call, if the session that gave
-// it out has ended and belonged to the call's principal, and returns the session; nil if there is none. A
-// session that other calls share, or that is narrowed otherwise, is replaced by one that only the handle
-// finds: who does not show the handle must gain nothing from it.
+// out the handle has ended and belonged to the call's principal. It returns the session, or nil if it did not
+// restore the handle. A session that other calls share, or that has another profile, is replaced by one that
+// only the handle finds: a caller without the handle must gain nothing from it.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *Session {
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
 	p := s.earlier.find(ctx, s, func(e *earlierSessions) *earlierSession { return e.byHandle[sum] })
@@ -287,6 +287,7 @@ func (s *Session) resumeClient(ctx context.Context, call Call) {
 // restore makes active again what was active in an earlier session and has not expired, if the files are
 // the same. It is recorded in this session, whose parent is the other one.
 func (s *Session) restore(ctx context.Context, p *earlierSession) {
+	// No later call restores the session again, so a canceled call must not leave a part of it out.
 	ctx = context.WithoutCancel(ctx)
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -342,6 +343,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 			Detail: string(row.Source) + ", restored from " + from, Row: encode(row),
 		}
 	}
+	// The record comes first: nothing is active that no event explains.
 	if err := s.write(ctx, e); err != nil {
 		return err
 	}
@@ -357,7 +359,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 
 // served returns the skill of a recorded activation as it is now, nil if it is gone, and its index.
 //
-// Errors: those of reading the skill.
+// Errors: the errors of reading the skill.
 func (s *Session) served(
 	ctx context.Context, row cfharness.Activation,
 ) (*skills.Skill, *skills.Index, error) {

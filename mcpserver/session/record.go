@@ -212,7 +212,7 @@ func (r *Recorder) note(s *Session, e *provenance.Event) {
 // Records returns what was collected as a caller may see it: with sandbox paths in place of host paths for
 // a remote caller, and without the digests of output that was withheld. It is nil if nothing was recorded.
 //
-// Errors: those of a row that cannot be read.
+// Errors: the error of a row that cannot be read.
 func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -82,8 +82,10 @@ func (s *Sessions) Resume(
 		return err
 	}
 	ses.id, ses.parent, ses.began = id, was.Parent, true
+	// The numbers are parts of ids and file names, which must not occur twice in one record.
 	ses.outputs, ses.decisions, ses.invocations = was.Outputs, was.Decisions, was.Invocations
 	ses.raised = strictest(was.Modes)
+	// The client's earlier session is this one: the first call has no other to restore.
 	ses.first.Do(func() {})
 	mode := s.cfg.Policy.Mode(ses.raised)
 	info := provenance.SessionInfo{
@@ -140,6 +142,7 @@ func (s *Session) resumeActivations(
 			order = append(order, path)
 		}
 		latest[path] = row
+		// A skill that was loaded again has more than one handle, and the client may use any of them.
 		if sum, ok := sumOf(row, s.cfg.Now()); ok {
 			s.secrets[sum] = row.Skillsd.ExpiresAt.Time
 		}

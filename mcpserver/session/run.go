@@ -333,6 +333,7 @@ func canceled(backend string, limits sandbox.Limits) *sandbox.Result {
 //
 // Errors: *policy.Denial, *Question, *Error.
 func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
+	// Another run may have ended meanwhile without a record, and the client may have raised the mode.
 	if err := s.flushPending(ctx); err != nil {
 		return err
 	}

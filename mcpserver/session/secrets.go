@@ -37,8 +37,8 @@ type knownSecrets struct {
 // secrets are missing now. It looks only at the configuration and is meant for the start of a server; a run
 // checks again.
 //
-// Errors: one that names the entry, for a host that is none and for a secret that is too short or too
-// long to be found in output.
+// Errors: an error that names the entry, for an invalid host and for a secret that is too short or too long
+// to be found in output.
 func (s *Sessions) CheckEntries(ctx context.Context) error {
 	for _, entry := range s.cfg.Policy.Entries() {
 		where := entry.Skill + ":" + entry.Path
@@ -173,10 +173,9 @@ func firstWords(err error) string {
 	return text
 }
 
-// Secrets returns a redactor of the declared secrets as they are at the moment; nil if there are none. It is
-// for what a call brings with it, before that is repeated in an answer, a record or a log line: names,
-// paths, arguments and ids that a client or a model chose. The contents of skills' files are shown as they
-// are.
+// Secrets returns a redactor of the declared secrets with their present values; nil without secrets. Callers
+// apply it to the names, paths, arguments and ids that a client or a model chose, before they repeat them in
+// an answer, a record or a log line. The contents of skills' files are shown as they are.
 func (s *Sessions) Secrets() *redact.Redactor {
 	r, _ := s.redaction()
 	return r

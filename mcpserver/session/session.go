@@ -147,8 +147,8 @@ type Call struct {
 	Mode       policy.Mode        // what the client raises its mode to; the zero value raises nothing
 
 	// Remote says that the call did not come over the one connection of a stdio process. The session
-	// is then found by Handle, ClientSession or ProtocolSession, in this order and among those of
-	// the principal only.
+	// is then found by Handle, ClientSession or ProtocolSession, in this order and only among the
+	// sessions of the principal.
 	Remote          bool
 	ClientSession   string // the client's own id of its session; not verified
 	ProtocolSession string // id of the protocol session, as the transport verified it
@@ -208,8 +208,8 @@ type Session struct {
 	closing sync.RWMutex // held by what is recorded, and while ended is set
 	ended   atomic.Bool  // nothing is recorded any more
 
-	// sequence is held while events are written that belong together: the first ones, those of an earlier
-	// session, those that could not be written before.
+	// sequence is held while events are written that belong together: the first events, the events that
+	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
 	began      bool            // session.started is written
 	preloads   int             // how many of the skills to preload have been
@@ -257,11 +257,11 @@ type given struct {
 }
 
 // Open returns the session a call belongs to. On stdio that is the session of the process, unless the call
-// narrows itself, names a parent or has the handle of such a session. Other calls belong to the session
-// that their handle names, else to the one of the id the client gives itself, else to that of their protocol
-// session. A remote client with none of these opens a session with each load_skill and is then known by the
-// handle; its other calls share a session in which nothing is active. A handle counts only for the
-// principal it was given to. A keyed session stays open at least until ctx ends.
+// narrows itself, names a parent or has the handle of such a session. Other calls belong to the session of
+// their handle; without a handle, to the session of the id the client gives itself; without that id, to the
+// session of their protocol session. A remote client with none of these opens a session with each load_skill
+// and is then known by the handle; its other calls share a session in which nothing is active. A handle
+// counts only for the principal it was given to. A keyed session stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error) {
@@ -283,7 +283,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error
 	}
 	if !call.keyed() && call.Handle != "" {
 		if known = ses.ownsSum(sha256.Sum256([]byte(call.Handle))); !known {
-			// The handle may be that of a child session.
+			// The handle may belong to a child session, or to one with a profile, which have keys.
 			if child := s.opened(ctx, func() *Session { return s.byHandle(call) }); child != nil {
 				return child, nil
 			}
@@ -437,7 +437,7 @@ const latest = "latest"
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it
 // holds no secret, which the name of a directory would show, else a new one. Sessions.mu is held.
 //
-// Errors: those of the system's random source.
+// Errors: the errors of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {
 	// File systems may ignore the case of names.
 	key := strings.ToLower(call.RunID)

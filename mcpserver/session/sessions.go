@@ -103,7 +103,7 @@ func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Sess
 	return ses, err
 }
 
-// byKey returns the session of a key, a new one if there is none.
+// byKey returns the session of a key, and opens it if it is not open.
 func (s *Sessions) byKey(call Call, kind, id string) (*Session, error) {
 	key := keyOf(call, kind, id)
 	ses := s.keyed.byKey[key]
@@ -293,8 +293,8 @@ func (s *Sessions) leaveAfter(ctx context.Context, ses *Session) {
 	})
 }
 
-// maxShared is the number of decisions after which the session that calls share is replaced by another, so
-// that no record grows without bound.
+// maxShared is the number of decisions after which another session replaces the one that calls share: no
+// record may grow without bound.
 const maxShared = 20_000
 
 func (s *Sessions) leave(ses *Session) {

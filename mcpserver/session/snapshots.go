@@ -87,10 +87,10 @@ func newCapabilitiesNote(at time.Time) *capabilitiesNote {
 	return n
 }
 
-// recordCapabilities writes capabilities.json and the event that names it, once, as soon as it is known
-// what the machine offers.
+// recordCapabilities writes capabilities.json and the event that names it, once, as soon as the capabilities
+// of the machine are known.
 //
-// Errors: those of ctx and of the store.
+// Errors: the errors of ctx and of the store.
 func (s *Session) recordCapabilities(ctx context.Context) error {
 	n := s.capabilities
 	select {
@@ -124,8 +124,8 @@ func (s *Session) backgroundCapabilities(ctx context.Context) {
 	}
 }
 
-// capabilitiesPatience is how long the record of a run waits for capabilities.json: a program of the host
-// that does not answer must not delay the output of scripts.
+// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
+// must not wait for a program of the host that does not answer.
 const capabilitiesPatience = 2 * time.Second
 
 // awaitCapabilities records capabilities.json before the first run is recorded.
@@ -139,7 +139,7 @@ func (s *Session) awaitCapabilities(ctx context.Context) {
 // encodedCapabilities returns capabilities.json, which is the same for all sessions of a server, with the
 // time of the first session.
 //
-// Errors: those of ctx, which also ends the wait for another session that is probing.
+// Errors: the errors of ctx, which also ends the wait for another session that is probing.
 func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byte, error) {
 	c := &s.snapshots
 	select {

@@ -19,10 +19,10 @@ var ErrDisconnected = errors.New("connection closed")
 
 type hangUpKey struct{}
 
-// KillAtEOF returns a context that ends as soon as the input of the connection
-// that ctx belongs to ends, or the server is asked to stop, while ctx itself has
-// some time left to finish. A handler wraps the part of its work in it that must
-// not outlive the client, such as a running script; the cause is then
+// KillAtEOF returns a context that ends as soon as the input of ctx's connection
+// ends, or the server is asked to stop, while ctx itself has some time left to
+// finish. A handler uses it for the part of its work that must not outlive the
+// client, such as a running script; the cause is then
 // [ErrDisconnected]. Outside of ServeStdio and HTTP it ends with ctx only. The returned
 // function releases its resources and must be called.
 func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -59,7 +59,7 @@ func RequestID(ctx context.Context) json.RawMessage {
 
 // Client is what a client said about itself. None of it is verified.
 type Client struct {
-	// SessionID is the id of mcp-go's session, "" if there is none.
+	// SessionID is the id of mcp-go's session, "" without a session.
 	SessionID string
 	// Info names the software; zero when the client did not say.
 	Info mcp.Implementation

@@ -48,8 +48,8 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// makeRoom forgets principals that have their whole burst left, which loses nothing, and any others if
-// there is none.
+// makeRoom removes principals from a full table: first all that have their whole burst left, which loses
+// nothing, and if the table is still full, any others.
 func (r *rates) makeRoom() {
 	if len(r.each) < maxRates {
 		return

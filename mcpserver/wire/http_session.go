@@ -119,7 +119,7 @@ func newSessionTable(most, share int, ended func(*httpSession)) *sessionTable {
 }
 
 // add gives s an id. If its principal has all the sessions it may have, or the table is full, the
-// principal's longest unused session ends; add reports false if there is none.
+// principal's longest unused session ends; add reports false if it has no unused session.
 func (t *sessionTable) add(s *httpSession) bool {
 	t.mu.Lock()
 	var idlest *httpSession

@@ -59,8 +59,8 @@ func parse(raw []byte) (*message, *Error) {
 	for quoted, value := range objectMembers(raw) {
 		key := unquote(quoted)
 		for _, f := range fields {
-			// encoding/json, and so mcp-go, takes the last of repeated keys and ignores case. A message
-			// that relies on either could be read in two ways.
+			// encoding/json, and so mcp-go, takes the last of repeated keys and ignores case. Other
+			// parsers could read a message with such keys in another way.
 			if !strings.EqualFold(key, f.name) {
 				continue
 			}

@@ -108,7 +108,7 @@ func (c *conn) request(m *message) {
 		return
 	}
 	if call.release != nil {
-		// What the handshake decides, such as the revision, must be known to the requests after it.
+		// The requests after the handshake depend on its results, such as the revision.
 		c.barrier = call.release
 		c.announcer.initialize()
 	}

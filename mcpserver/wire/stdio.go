@@ -87,8 +87,8 @@ func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio
 // or Out fail in another way, or when d's server already has a session of that id. (A Go
 // program that writes to a closed standard output is ended by SIGPIPE before it
 // sees an error, unless it ignores or handles that signal.)
-// A Read of In or a Write to Out that is blocked is left behind, as is a handler
-// that ignores its context.
+// ServeStdio does not wait for a blocked Read of In, a blocked Write to Out or a
+// handler that ignores its context.
 func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	c := newConn(ctx, d, opts)
 	if err := d.Server.RegisterSession(c.base, c.session); err != nil {

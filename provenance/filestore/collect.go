@@ -23,8 +23,8 @@ import (
 const trashPrefix = "~gc-"
 
 // Collect implements provenance.Reader. It deletes each session by renaming its directory and removing
-// what it holds; the next call removes what a crash leaves of that. It does not touch a directory that
-// does not belong to a session.
+// the renamed directory; after a crash in between, the next call removes it. It leaves alone directories
+// of anything but sessions.
 func (r *reader) Collect(
 	ctx context.Context, opts provenance.CollectOptions,
 ) ([]provenance.Collected, error) {
@@ -93,8 +93,8 @@ func written(root *os.Root) ([]writtenAt, error) {
 	return all, nil
 }
 
-// collect deletes a session whose lock is free. It holds the lock until the directory has lost its name, so
-// that a process that waits for the lock notices.
+// collect deletes a session whose lock is free. It holds the lock until the directory has lost its name: a
+// process that waits for the lock then notices the deletion.
 func (r *reader) collect(id string, dry bool) (size int64, err error) {
 	dir, err := r.session(id)
 	if err != nil {

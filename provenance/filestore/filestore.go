@@ -40,8 +40,8 @@
 //
 // # Limits
 //
-// Whoever can write to the directory can make a consistent record of something else. For sessions
-// that ended, [Options.Signer] and a key kept elsewhere prevent that.
+// Whoever can write to the directory can make a consistent record of something else. A signature by
+// [Options.Signer], with a key kept elsewhere, prevents that for sessions that have ended.
 package filestore
 
 import (
@@ -78,9 +78,8 @@ type Options struct {
 	Shown int64
 	// ForgetShown says that no text that a model is shown is kept, so it cannot be shown again.
 	ForgetShown bool
-	// Signer signs the head of a session's chain when the session ends; nil signs nothing. A session
-	// that ended unsigned, because the process was killed in between, stays so: Verify with a key
-	// reports it.
+	// Signer signs the head of a session's chain when the session ends; nil signs nothing. If the
+	// process is killed before it signs, the session stays unsigned: Verify with a key reports it.
 	Signer note.Signer
 	// Now is the clock for events without a time; nil is time.Now.
 	Now func() time.Time

@@ -45,8 +45,8 @@ func shareable(f provenance.File) bool {
 	return f.Size >= minShared && !strings.HasPrefix(f.Name, provenance.OutputsDir+"/")
 }
 
-// write makes f a link to a file with the same content, or writes it if there is none to link to. Writers
-// wait for each other, so that writers of the same content find it.
+// write makes f a link to a file with the same content, or writes f if no such file can be linked to.
+// Writers wait for each other: of two writers of the same content, the second finds the file of the first.
 func (sh *shares) write(s *session, dir *os.Root, f provenance.File, data []byte) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -82,6 +82,7 @@ func linkFile(root *os.Root, k share, id string, dir *os.Root, f provenance.File
 	if err := root.Link(path.Join(k.session, k.Name), path.Join(id, temp)); err != nil {
 		return err
 	}
+	// Another process may have replaced the file after it was read.
 	linked, err := dir.Lstat(temp)
 	if err == nil && !os.SameFile(info, linked) {
 		err = errors.New("the file was replaced")
@@ -112,6 +113,7 @@ func checkShare(root *os.Root, k share) (os.FileInfo, error) {
 	}
 	defer f.Close()
 	d := digest.SHA256.Digester()
+	// One byte more than the size shows that the file has grown.
 	size, err := io.Copy(d.Hash(), io.LimitReader(f, k.Size+1))
 	if err != nil || size != k.Size || d.Digest() != k.Digest {
 		return nil, errors.Join(fmt.Errorf("%s of session %s changed", k.Name, k.session), err)

@@ -129,6 +129,8 @@ func (l *log) repair() error {
 	if !l.suspect {
 		return nil
 	}
+	// Lines whose append failed may be in the file, and acknowledged lines since the last good sync may
+	// be gone from it.
 	if err := l.file.Truncate(l.offset); err != nil {
 		return err
 	}

@@ -49,8 +49,8 @@ func (k *usedSpace) count(dir *os.Root, name string) error {
 	return nil
 }
 
-// putOutput writes a kept stream, and deletes the oldest ones if there is no space. It does not replace one
-// that an event names.
+// putOutput writes a kept stream, and deletes the oldest ones if there is no space. It does not replace a
+// stream that an event names.
 func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File, data []byte) error {
 	s.outputs.mu.Lock()
 	defer s.outputs.mu.Unlock()

@@ -128,6 +128,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	if now, err := st.root.Lstat(id); err != nil || !os.SameFile(now, s.dir) {
 		return nil, unavailable("lock session", errReplaced)
 	}
+	// Without the lock, a temporary file could belong to a process that is writing it.
 	if err := removeTemps(dir); err != nil {
 		return nil, unavailable("clear session directory", err)
 	}
@@ -248,6 +249,7 @@ func (s *session) run() {
 			_ = s.log.sync()
 			return
 		}
+		// A timer that each event reset would never fire while events keep coming.
 		if pending := len(s.log.unsynced) > 0; pending && !armed {
 			commit.Reset(s.opts.Commit)
 			armed = true
@@ -291,6 +293,7 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	r := &appendRequest{e: e, reply: make(chan error, 1)}
 	select {
 	case s.appends <- r:
+		// From here on the event may be recorded even if ctx ends: only the reply says whether it was.
 		return <-r.reply
 	case <-s.done:
 		return errReleased
@@ -317,6 +320,7 @@ func (s *session) point(want markWant) mark {
 	m := mark{offset: s.log.offset, tally: s.log.tally}
 	if want == markSynced && len(s.log.unsynced) > 0 {
 		m.err = errors.New("record is not on stable storage")
+		// After run has returned, several callers can read the log at once, and none may change it.
 		select {
 		case <-s.done:
 		default:
@@ -372,7 +376,7 @@ func (s *session) openDir() (*os.Root, error) {
 
 // shutdown stops the goroutine, signs, writes the views and frees the directory. It closes the record
 // first, so that at the limit of descriptors there are some for the views. It signs before it writes
-// the views: those of a long session take a while and can be made again, and the signature cannot.
+// the views: the views of a long session take a while and can be made again, and the signature cannot.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true

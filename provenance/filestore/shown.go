@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// shownPool is a directory next to those of the sessions, under a name that no session has, with the
-	// texts that models were shown. Sessions have links to its files, so it can be emptied at any time.
+	// shownPool is a directory next to the directories of the sessions, under a name that no session has,
+	// with the texts that models were shown. Sessions have links to its files, so it can be emptied at any
+	// time.
 	shownPool = "~shown"
 
 	// maxShown is how many bytes of shown texts a session keeps by default; maxShownFiles is how many texts

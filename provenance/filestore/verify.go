@@ -149,6 +149,7 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, provenance.ErrTorn):
+			// A torn last line is not a difference: a process may be writing it.
 			v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, v.pending.IDs()
 			for _, c := range v.views {
 				if err := c.finish(&heads, sc.Offset); err != nil {

@@ -129,8 +129,8 @@ func (c *viewCheck) finish(heads *cfharness.Heads, offset int64) (err error) {
 	return err
 }
 
-// checkViews compares each view with the one that the events make when it has as many rows. head is the event
-// that session.json names.
+// checkViews compares each view with the view that the events give for the same number of rows. head is the
+// number of the event in session.json.
 func (v *verifier) checkViews(head uint64) error {
 	differences, err := v.compare(func(c *viewCheck) viewPoint { return c.prefix })
 	if err != nil {

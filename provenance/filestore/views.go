@@ -16,8 +16,8 @@ const maxWriting = 8
 // viewPatience is how long a session that is being released waits for file descriptors.
 const viewPatience = 5 * time.Second
 
-// flushLater writes the views in the background. The next reader, and closing the session, return an error
-// that persists.
+// flushLater writes the views in the background. If an error persists, the next reader and closing the
+// session return it.
 func (s *session) flushLater() {
 	if s.enter() != nil {
 		return

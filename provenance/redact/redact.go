@@ -44,7 +44,7 @@ type Redactor struct {
 	window                    int // raw bytes in which the longest form fits
 }
 
-// New returns a Redactor of secrets, values by name, or nil if there are none.
+// New returns a Redactor of secrets, values by name, or nil without secrets.
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {

@@ -21,10 +21,10 @@ type Stream struct {
 }
 
 // Streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning or the
-// end of a secret is removed too; ended says that the script was stopped, which cuts its output. A secret
-// that begins in one stream and ends in the other is found as well. given says that the script had secrets:
-// shorter pieces then count, and every stream is counted and hashed again. Otherwise only a stream in which
-// something is found is; anew reports that one was.
+// end of a secret is removed too; ended says that the script was stopped, which cuts its output. Streams also
+// finds a secret that begins in one stream and ends in the other. given says that the script had secrets:
+// shorter pieces then count, and every stream is counted and hashed again. Otherwise only streams with a
+// finding are counted and hashed again; anew reports whether any stream was.
 func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool) {
 	if r == nil {
 		return false

@@ -2,9 +2,9 @@
 // results and denials.
 //
 // The schemas are made from the Go types that the files are written from, so validating a file finds a key
-// that is renamed, added or left out in one place only. Outside of the keys named skillsd they allow no key
-// that they do not list. They describe the form: whether a digest matches a file, or a row its event, is for
-// Reader.Verify to find out.
+// if it was renamed, added or left out in one place only. Outside of the keys named skillsd they allow only
+// the keys they list. They describe the form; Reader.Verify checks that a digest matches its file and a row
+// its event.
 //
 //	s, err := schema.Of("policy-trace")
 //	…

@@ -118,7 +118,7 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	if err != nil {
 		return nil, err
 	}
-	// What lies below /usr is in every sandbox, and shims would look for the interpreter in a home.
+	// Interpreters below /usr are in every sandbox. A shim would look for its interpreter in a home.
 	if shim || !belowUsr(real) {
 		if err := f.locate(ctx, in, path); err != nil {
 			return nil, err

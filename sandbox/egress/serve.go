@@ -38,8 +38,8 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 	defer client.Close()
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
-	// A connection that waited for a place would hold one of the command's sockets and say nothing; one
-	// that is refused can be tried again.
+	// A connection that waited for a place would hold one of the command's sockets and say nothing; the
+	// command can try a refused one again.
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()

@@ -110,8 +110,8 @@ func (m *mappings) read(dir string, done <-chan struct{}) {
 		end := bytes.LastIndexByte(lines, '\n') + 1
 		for line := range bytes.Lines(lines[:end]) {
 			m.number++
-			// The kernel shows memory that is shared without a file as a deleted /dev/zero, or with the name
-			// that the process gave it.
+			// The kernel shows memory that is shared without a file as a deleted /dev/zero, or under the
+			// name it has from the process.
 			zero := bytes.HasSuffix(line, []byte(" /dev/zero (deleted)\n"))
 			if !zero && !bytes.Contains(line, []byte(" [anon_shmem:")) {
 				continue

@@ -159,7 +159,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		a.report("write", path.Join(p, "."), err)
 		return
 	}
-	// What is in the layer and what is in the workspace may be a repository only together.
+	// The files of the layer and the files of the workspace may make a repository only together.
 	if why == nil && gitLike(names, to) {
 		why = errGit
 	}

@@ -75,8 +75,8 @@ func (o *Options) tail(n int) string {
 // paths, without a final newline. It is empty if not even the frame and the tail fit.
 //
 // FormatText is one line `path: description` for each skill. A path with characters that could be
-// taken for something else is in quotes. FormatXML is the format of [XML]; an element <more> counts
-// what is left out, and a skill whose description does not fit has no element for it.
+// taken for something else is in quotes. FormatXML is the format of [XML]; an element <more> has the
+// number of skills left out, and a skill whose description does not fit has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
 	c := newCatalog(all, &opts)
 	if !c.fits(0, c.room(0)) {

@@ -93,6 +93,7 @@ func (i *Installer) Add(ctx context.Context, req Request) (p *Plan, err error) {
 	if err != nil {
 		return p, err
 	}
+	// check can refuse more skills, but a refusal that is known already makes storing needless.
 	if err := p.refused(req, len(chosen)); err != nil {
 		return p, err
 	}
@@ -180,6 +181,7 @@ func (p *Plan) choose(from *fetched, req Request) (chosen []named, err error) {
 // free returns why a skill cannot have a name: the place that has it, and what resolves it.
 func (i *Installer) free(name string, c candidate, from *fetched, chosen []named) error {
 	for _, other := range chosen {
+		// Names that differ only by case are one directory on some file systems.
 		if strings.EqualFold(other.name, name) {
 			return fmt.Errorf("the name %s is that of %q in the same source; "+
 				"install one with --subdir and --name", name, clip(other.path))
@@ -231,6 +233,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []named, tier skil
 		})
 	}
 	err := group.Wait()
+	// The goroutines append in any order.
 	slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return err
 }

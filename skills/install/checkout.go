@@ -84,6 +84,7 @@ func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[r
 // list returns the files and links of a commit below a directory that are written, in the order of the
 // tree.
 func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, error) {
+	// Without -z, git quotes unusual names.
 	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
 	if subdir != "." {
 		args = append(args, "--", subdir+"/")
@@ -196,6 +197,7 @@ func (c *checkout) content(out *bufio.Reader, o object) error {
 	if err != nil {
 		return fmt.Errorf("git cat-file: %w", err)
 	}
+	// cat-file answers in the order of the requests, and with "missing" for an object it does not have.
 	if want := fmt.Sprintf("%s blob %d\n", o.id, o.size); string(head) != want {
 		return fmt.Errorf("git cat-file: %q instead of a file", clip(strings.TrimSpace(string(head))))
 	}
@@ -203,6 +205,7 @@ func (c *checkout) content(out *bufio.Reader, o object) error {
 	if err := c.write(o, content); err != nil {
 		return fmt.Errorf("%s: %w", clip(o.path), err)
 	}
+	// write does not read an object that it leaves out; the next answer begins after its bytes.
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		return err
 	}
@@ -257,6 +260,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 // followed.
 func (c *checkout) link(name, target string) error {
 	to := path.Join(path.Dir(name), target)
+	// A backslash separates directories on Windows.
 	if target == "" || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") || to == ".." ||
 		strings.HasPrefix(to, "../") {
 		c.leave(reasonLink, name)

@@ -71,7 +71,7 @@ type Entry struct {
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
-	// what a rollback returns to
+	// Previous is the version that a rollback returns to.
 	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
 }
 

@@ -158,6 +158,7 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		}
 	}
 	p.Changes = staged
+	// The first scan still has the skills that were removed from the stage.
 	if len(refused) > 0 {
 		p.Refused = append(p.Refused, refused...)
 		slices.SortStableFunc(p.Refused, compareRefusals)
@@ -273,6 +274,7 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 		if err == nil {
 			return
 		}
+		// In reverse order, because a rename may use a name that an earlier one has freed.
 		for n := len(done) - 1; n >= 0; n-- {
 			if undo := s.i.undo(done[n]); undo != nil {
 				err = errors.Join(err, fmt.Errorf("undo: %w", undo))
@@ -292,6 +294,7 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 			return err
 		}
 	}
+	// The lock file must not survive a power failure that undoes the renames, so they are synced first.
 	for _, tier := range skills.Tiers() {
 		err := fsys.SyncDir(s.i.root, installedDir+"/"+tier.String())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -365,6 +368,7 @@ func (s *stage) move(c Change, done *[]moved) error {
 			return nil
 		}
 	}
+	// A disabled skill is not in its place, and a damaged one may be missing.
 	if was != "" {
 		if err := rename(was, s.old(c.Before.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -373,6 +377,7 @@ func (s *stage) move(c Change, done *[]moved) error {
 	if is == "" {
 		return nil
 	}
+	// The installer replaces nothing that is not in the lock file.
 	if _, err := s.i.root.Lstat(is); err == nil {
 		return fmt.Errorf("%s is in the way", is)
 	}

@@ -113,6 +113,7 @@ func (s *stage) store(ctx context.Context, sk *skills.Skill, index *skills.Index
 	if err := s.i.before("store " + sk.Path); err != nil {
 		return nil, err
 	}
+	// abandon may remove only trees that this command adds: installed skills can use all others.
 	_, err := os.Lstat(filepath.Join(s.i.cfg.Trees.Dir(), index.TreeDigest.Encoded()))
 	if errors.Is(err, fs.ErrNotExist) {
 		s.mu.Lock()
@@ -141,6 +142,7 @@ func (s *stage) rescue(ctx context.Context, e *Entry) error {
 	if err != nil {
 		return err
 	}
+	// The files may have changed between verifyPlaced and the scan.
 	if index.TreeDigest != e.Tree {
 		return errNotInPlace
 	}
@@ -195,6 +197,7 @@ func (s *stage) copy(ctx context.Context, tree *store.Tree, top string) error {
 			return fmt.Errorf("%s: %w", file.Path, err)
 		}
 	}
+	// After a crash, a synced file is there only if its directories were synced too.
 	for dir := range dirs {
 		if err := fsys.SyncDir(to, dir); err != nil {
 			return err
@@ -217,6 +220,7 @@ func copyFile(from, to *os.Root, file store.File) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	sum := sha256.New()
+	// One byte more than the size shows that the file has grown.
 	n, err := io.Copy(io.MultiWriter(out, sum), io.LimitReader(in, file.Size+1))
 	if err != nil {
 		return err

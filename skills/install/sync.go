@@ -74,6 +74,7 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 // compare says how an installed skill differs from the entry that is wanted, if it does.
 func (i *Installer) compare(ctx context.Context, c *Change) error {
 	here, e := c.Before, c.After
+	// The entries are compared first: if they differ, no file needs to be read.
 	switch {
 	case here == nil:
 		c.What = "is not installed"
@@ -127,6 +128,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			continue
 		}
 		lost := at.obtainEarlier(ctx, c.After)
+		// A fetch that was canceled does not mean that the version is lost.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -134,6 +136,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			c.Lost, c.Dropped = lost.Error(), s.DropEarlier || s.Lock != nil
 		}
 		if c.Dropped {
+			// The entry may belong to the caller's Lock.
 			changed := *c.After
 			changed.Previous = nil
 			c.After = &changed
@@ -177,6 +180,7 @@ func (a *sources) obtain(ctx context.Context, here, e *Entry) error {
 	if s.place(ctx, e.Name, e.Tree) == nil {
 		return nil
 	}
+	// place may have failed after it had copied some of the files.
 	if err := s.i.root.RemoveAll(s.placed(e.Name)); err != nil {
 		return err
 	}
@@ -194,6 +198,7 @@ func (a *sources) obtain(ctx context.Context, here, e *Entry) error {
 	if err != nil {
 		return err
 	}
+	// A directory or an archive has no commit, so it may have changed since the entry was written.
 	return same(e.Tree, version.Tree, e.Origin.Source)
 }
 

@@ -107,7 +107,7 @@ type scriptKey struct{ skill, path string }
 
 // ParseAllowlist reads entries; equal ones collapse, the order is kept. Two entries of one script
 // with different pins allow either content, and next to a pin an entry without one allows nothing:
-// what an operator pinned is never loosened by another line.
+// another line never loosens a pin of the operator.
 //
 // Errors: *EntryError for the first entry that cannot be read.
 func ParseAllowlist(specs []string) (Allowlist, error) {

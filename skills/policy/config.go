@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Config returns what the policy was made of, with the values that stand for zero ones. The caller
+// Config returns the configuration of the policy, with the defaults in place of zero values. The caller
 // must not change its lists.
 func (p *Policy) Config() Config { return p.cfg }
 

@@ -42,8 +42,8 @@ const (
 	CodeResumeDrift            Code = "resume_drift"
 )
 
-// codes is the table of codes: the reason each stands for, and what keeps a script from running in a few
-// words, for a list of scripts.
+// codes is the table of codes: the reason each has in the reference's terms, and what keeps a script from
+// running in a few words, for a list of scripts.
 var codes = map[Code]struct {
 	reason Reason
 	brief  string
@@ -67,7 +67,7 @@ var codes = map[Code]struct {
 	CodeResumeDrift:            {NotObservable, "the skill is not the one that was loaded"},
 }
 
-// Reason returns the reason a code stands for.
+// Reason returns the reason of a code, NotAuthorized if the table has none for it.
 func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
 
 // Brief returns what keeps a script from running in a few words, for a list of scripts.

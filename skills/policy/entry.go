@@ -68,8 +68,8 @@ const (
 	TreeChanged   Change = "other files of its skill"
 )
 
-// Changed compares the digest of a script and that of its skill's tree with those of the entry. Of one
-// without a Pin it says Unchanged: what holds that is known to a running server alone.
+// Changed compares the digests of a script and of its skill's tree with the digests of the entry. For an
+// entry without a Pin it returns Unchanged: only a running server knows which content it allows.
 func (e *Entry) Changed(file, tree digest.Digest) Change {
 	switch {
 	case e.Pin != "" && e.Pin != file:
@@ -89,7 +89,7 @@ func (e Entry) Spec() string {
 	return spec
 }
 
-// check refuses what ParseEntry could not have returned, and options that are none.
+// check refuses an entry that ParseEntry could not have returned, and invalid options.
 func (e *Entry) check() error {
 	plain, err := ParseEntry(e.Spec())
 	if err != nil {

@@ -142,8 +142,8 @@ func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
 
 // Unreleased reports whether every run of an entry is refused, whoever asks for it and whatever the user
 // approves: the configured mode enforces, the run could reveal more than the skill's own bytes and the
-// arguments, and neither the entry nor the configuration releases its output. workspace tells whether
-// runs are granted one.
+// arguments, and neither the entry nor the configuration releases its output. workspace says whether
+// runs are granted a workspace.
 func (p *Policy) Unreleased(entry Entry, workspace bool) bool {
 	return p.cfg.Mode >= EnforceExplicit && entry.reveals(entry.Target, workspace) &&
 		entry.release(p.cfg.Release) == ReleaseNone

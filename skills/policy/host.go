@@ -8,8 +8,8 @@ const browserSkill = "agent-browser"
 // cdpFlag is the argument with which a script of that skill names its browser.
 const cdpFlag = "--cdp"
 
-// target settles where a run takes place. The host needs two words of the operator's: the entry's, and
-// the server's or that of a profile that the operator chose.
+// target sets where a run takes place. The operator must enable the host twice: in the entry, and for the
+// server or in a profile that the operator chose.
 func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	switch grant.Entry.Target {
 	case "", TargetSandbox:

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Mode is the CFC enforcement mode. Greater is stricter; the zero value is none.
+// Mode is the CFC enforcement mode. Greater is stricter; the zero value is not a mode.
 type Mode int
 
 // The modes, from the most permissive to the strictest.

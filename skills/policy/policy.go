@@ -37,7 +37,7 @@
 //	approval        runs        enforce-*, and the user has not approved what the     approval_required
 //	                            tier or the entry asks them to
 //	release         runs        enforce-*, the run could reveal more than the skill's output_not_released
-//	                            bytes and the arguments, and release is none
+//	                            bytes and the arguments, and release says "none"
 //
 // A run could reveal more when a workspace is mounted, when its entry grants network, environment or
 // secrets, or when it is on the host.
@@ -49,7 +49,7 @@
 //	enforce-explicit  allowed / allowed / denied
 //	enforce-strict    allowed with evidence, else denied / allowed / denied
 //
-// What else a run needs, by its tier and its entry's approve:
+// A run also needs, by its tier and its entry's approve:
 //
 //	              tier (default)                    always                   never
 //	builtin, org  nothing                           an approval of the call  nothing
@@ -66,8 +66,8 @@
 // approval by the user is evidence too and overrides a slot of another role. Arguments are never evidence: a
 // model writes them.
 //
-// If only an approval is missing, the refusal is an [ApprovalRequired]. It is never returned for a request
-// that another rule would refuse after the user was asked.
+// If only an approval is missing, the refusal is an [ApprovalRequired]. It is never returned if another rule
+// would refuse the request after the user was asked.
 //
 // Profiles only narrow. All that apply are intersected: the operator's for the process, the principal's and
 // the request's. A skill, a script or a tool is included by its exact name; a method that is not a tool is

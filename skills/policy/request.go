@@ -78,8 +78,8 @@ type Grant struct {
 	Decision Decision
 	RuleID   string   // the reason code, a word of the reference's
 	Evidence Evidence // of a direct command; empty when there was none
-	// what enforcement would have said; also with Allowed, when only the release of the output or, in mode
-	// disabled, the confirmation of tier user is missing
+	// Warning is the refusal that enforcement would have made; also with Allowed, when only the release of
+	// the output or, in mode disabled, the confirmation of tier user is missing.
 	Warning string
 	WouldBe Code  // the code of that refusal; empty when Warning is
 	Entry   Entry // of a run

@@ -228,9 +228,9 @@ func unknownFlag(word string) string {
 	return fmt.Sprintf("flag %q in the shebang is not supported", clip(word))
 }
 
-// NetFlags returns the flags, in addition to info's, that let a script use the network: the part of granted
-// that its shebang asks for, each HOST:PORT. It returns nil if the interpreter needs no flags, if nothing is
-// granted and if nothing is asked for.
+// NetFlags returns the flags, in addition to info's, that let a script use the network: they name each
+// HOST:PORT of granted that its shebang asks for. It returns nil if the interpreter needs no flags, if
+// nothing is granted and if the shebang asks for nothing.
 func NetFlags(info Info, granted []string) []string {
 	in := info.Runtime.Interpreter()
 	if in == nil || in.network == nil || len(granted) == 0 || info.Shebang == "" {

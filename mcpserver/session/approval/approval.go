@@ -68,7 +68,7 @@ type Approver struct {
 	pending  map[script]map[string]time.Time // nonces of questions without an answer, until they expire
 }
 
-// refusals are those of one principal for one script.
+// refusals counts how often one principal declined one script, and has the time of the last refusal.
 type refusals struct {
 	n    int
 	last time.Time

@@ -34,8 +34,8 @@ import (
 //
 // A cache is made after a run, if another slot stays free, one at a time, and given up when a run needs the
 // slot: it is then made after a later run. Making it when a tree is staged would cost the start of a server
-// one sandbox for each allowlisted skill, run or not. If it fails or takes too long there is none for the
-// life of the process; no run is refused because a cache is missing.
+// one sandbox for each allowlisted skill, run or not. If making it fails or takes too long, the process does
+// not try again; no run is refused because a cache is missing.
 type Caches struct {
 	ctx  context.Context // ended by Close
 	stop context.CancelFunc
@@ -78,8 +78,8 @@ func (c *Caches) Close() {
 	c.work.Wait()
 }
 
-// Get returns the stored tree with the cache of a key, empty if there is none to be had, and whether that is
-// known.
+// Get returns the digest of the stored tree with the cache of a key. The digest is empty if the key has no
+// cache; known reports whether an attempt to make one has ended without being given up.
 func (c *Caches) Get(key Key) (tree digest.Digest, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,7 @@ type Compiler struct {
 // Compile runs the interpreter's compiler over a tree in the sandbox and stores what it left. It returns
 // the digest of the stored tree, empty if there is nothing to compile.
 //
-// Errors: those of the store, the runner and the compiler; there is then no cache.
+// Errors: the errors of the store, the runner and the compiler; the tree then has no cache.
 func (c *Compiler) Compile(
 	ctx context.Context, info script.Info, interpreter *sandbox.Interpreter, tree *store.Tree, path string,
 ) (made digest.Digest, err error) {

@@ -4,7 +4,7 @@ package slots
 
 import "syscall"
 
-// descriptors is how many file descriptors this process may have open; many when that is not known.
+// descriptors returns how many file descriptors this process may have open; 1<<20 if the limit is unknown.
 func descriptors() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -80,9 +80,9 @@ func New(n int) *Queue {
 }
 
 // Acquire waits for a slot, which must be released. While it waits it calls report with the number of runs
-// that come before this one, at once and later when the number has changed.
+// before this one, at once and later when the number has changed.
 //
-// Errors: those of ctx, ErrCrowded, ErrClosed.
+// Errors: the errors of ctx, ErrCrowded, ErrClosed.
 func (q *Queue) Acquire(ctx context.Context, principal string, report func(before int)) (*Slot, error) {
 	s, err := q.Join(principal)
 	if err != nil || !s.queued {

@@ -48,7 +48,7 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 
 // describeSandbox describes the isolation that scripts get.
 //
-// Errors: those of ctx.
+// Errors: the errors of ctx.
 func (s *Source) describeSandbox(ctx context.Context) (*cfharness.SandboxDescription, error) {
 	limits := s.Limits.WithDefaults()
 	d := &cfharness.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.TmpDir,
@@ -94,7 +94,7 @@ func commandNames() []string {
 // can be known, which may mean to read and to start it; of any other command only whether it is there.
 // Directories that the sandbox mounts for the interpreter besides /usr are added to mounts once.
 //
-// Errors: those of ctx.
+// Errors: the errors of ctx.
 func (s *Source) probe(
 	ctx context.Context, name string, needed bool, mounts *cfharness.CapabilityMounts,
 ) (cfharness.CapabilityCommand, error) {

@@ -167,8 +167,8 @@ func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.Registr
 	return roots
 }
 
-// trustDiagnostics returns the diagnostics of a scan that matter for trust: of the roots, such as a skill
-// that is shadowed by another, and of the skills that are preloaded or may run.
+// trustDiagnostics returns the diagnostics of a scan that matter for trust: of the roots, such as a shadowed
+// skill, and of the skills that are preloaded or may run.
 func trustDiagnostics(
 	ctx context.Context, snapshot *skills.Snapshot, about []*skills.Skill,
 ) (out provenance.List[cfharness.TrustDiagnostic]) {

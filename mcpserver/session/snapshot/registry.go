@@ -11,7 +11,7 @@ import (
 
 // Registry returns the skills of a snapshot in the reference's shape.
 //
-// Errors: those of ctx.
+// Errors: the errors of ctx.
 func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillRegistry, error) {
 	out := &cfharness.SkillRegistry{
 		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: SandboxSkills,
@@ -103,8 +103,8 @@ func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryRe
 	return out
 }
 
-// diagnosticsOf divides diagnostics into those of the reference's shape and the rest: infos, and those with
-// lines.
+// diagnosticsOf returns diagnostics in two shapes: plain has the warnings and errors in the reference's
+// shape, extended the infos and every diagnostic with a line.
 func diagnosticsOf(
 	all []skills.Diagnostic,
 ) (plain provenance.List[cfharness.RegistryDiagnostic], extended []cfharness.ExtendedDiagnostic) {

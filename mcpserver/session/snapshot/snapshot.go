@@ -53,7 +53,7 @@ type Facts struct {
 	Slot          json.RawMessage        // the operator's binding for the whole process; nil for none
 	WorkspacePath string                 // of the granted workspace, on this machine
 	KeepsShown    int64                  // bytes of shown texts that Records keeps of a session; may be 0
-	// Command returns the path of a command of this machine, empty if there is none.
+	// Command returns the path of a command of this machine, empty if the machine does not have it.
 	Command func(name string) string
 	// Enforces returns, once there is a sandbox, how it enforces the limits of memory and of processes.
 	Enforces func() (memory, processes string)
