@@ -186,8 +186,8 @@ func (a *app) offersTool() bool {
 	return slices.Contains(a.Cfg.Keys.AllowTools, mcpserver.ToolRun)
 }
 
-// unreleased says why no run of a script would be let through once it is allowed, if so. What an entry
-// that there is says beside its digest stays.
+// unreleased says why no run of a script would be let through once it is allowed; it is empty if runs
+// would be let through. If the script already has an entry, the settings of that entry count.
 func (o *allowOptions) unreleased(entry policy.Entry) (string, error) {
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
 	if err != nil {
@@ -272,7 +272,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	return nil
 }
 
-// disallowOptions are the flags of disallow, of which there are none.
+// disallowOptions are the options of disallow, which has no flags.
 type disallowOptions struct{ app *app }
 
 func newDisallowCmd(a *app) *cobra.Command {

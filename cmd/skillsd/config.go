@@ -46,7 +46,7 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 	}
 }
 
-// configShowOptions are the flags of config show besides those of serve.
+// configShowOptions are the flags of config show, with the flags of serve.
 type configShowOptions struct {
 	app   *app
 	Serve serve.Options

@@ -241,7 +241,7 @@ func newManCmd(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// writeMan writes the page of a command and those of the commands below it.
+// writeMan writes the pages of a command and of its subcommands.
 func writeMan(cmd *cobra.Command, dir string) error {
 	file := filepath.Join(dir, manName(cmd)+".1")
 	if err := os.WriteFile(file, []byte(manPage(cmd)), 0o644); err != nil {

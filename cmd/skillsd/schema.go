@@ -97,7 +97,7 @@ func (o *output) name() string {
 	return strings.NewReplacer(" --", "-", " ", "-").Replace(o.command) + "-json"
 }
 
-// outputNames are the names of the schemas of what --json prints.
+// outputNames returns the names of the schemas of what --json prints.
 func outputNames() []string {
 	var names []string
 	for _, o := range outputs() {
@@ -106,7 +106,7 @@ func outputNames() []string {
 	return names
 }
 
-// outputSchema is the schema of that name, nil when there is none.
+// outputSchema returns the schema of that name, nil if no output has the name.
 func outputSchema(name string) (*jsonschema.Schema, error) {
 	all := outputs()
 	i := slices.IndexFunc(all, func(o output) bool { return o.name() == name })

@@ -1,7 +1,7 @@
-// Command screens makes the pictures of the README: it runs skillsd on a terminal of 80 columns, as a
-// user me with an empty home directory, and draws what the terminal showed as SVG. Nothing is
-// retouched; identifiers, times and versions are those of the run. It works on Linux only, where a
-// user may make namespaces.
+// Command screens makes the pictures of the README. It runs skillsd on a terminal of 80 columns, as a user
+// me with an empty home directory, and draws the screen of the terminal as SVG. It does not retouch the
+// screen: identifiers, times and versions come from the run. It works only on Linux, where a user may make
+// namespaces.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	}
 }
 
-// scene is one picture: the commands that are typed, and a title for those who cannot see it.
+// scene is one picture: the commands that are typed, and a title for readers who cannot see it.
 type scene struct {
 	name, title string
 	commands    []string

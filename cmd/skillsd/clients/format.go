@@ -80,6 +80,7 @@ func merge(there map[string]any, want map[string]any) map[string]any {
 	}
 	headers, _ := merged["headers"].(map[string]any)
 	headers = maps.Clone(headers)
+	// Setup writes a variable as the token; a header with anything else is the user's own.
 	if value, _ := headers["Authorization"].(string); strings.HasPrefix(value, bearerPrefix) {
 		delete(headers, "Authorization")
 	}
@@ -201,6 +202,7 @@ func (f jsonFormat) settings(e *Entry) any {
 func (f jsonFormat) block(e *Entry) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
+	// The block is for people, who should see the & of a URL as it is.
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	err := encoder.Encode(map[string]any{f.servers(): map[string]any{e.Name: f.settings(e)}})
@@ -227,6 +229,7 @@ func (f jsonFormat) put(text []byte, e *Entry, settings map[string]any) ([]byte,
 	switch {
 	case settings == nil:
 		patch[0].Op = "remove"
+	// A JSON Patch cannot add to an object that does not exist (RFC 6902, section 4.1).
 	case file.Find(servers) == nil:
 		patch = append([]operation{{Op: "add", Path: servers, Value: map[string]any{}}}, patch...)
 	}

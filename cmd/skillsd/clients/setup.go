@@ -77,7 +77,7 @@ func (s *Setup) Print() error {
 		return err
 	}
 	if s.Entry.Approve {
-		return nil // which no command sets
+		return nil // no command of a client sets the approval
 	}
 	_, err = fmt.Fprintf(s.Err, "or run:\n  %s\n", report.ShellLine(s.addCommand()...))
 	return err
@@ -163,6 +163,7 @@ func (s *Setup) addCommand() []string { return s.Client.add(&s.Entry, s.Project 
 
 // approve appends the approval of scripts to Codex's file, if it is not there.
 func (s *Setup) approve(f *file) error {
+	// The client's command may have changed the file after it was read.
 	if err := s.read(f); err != nil || isApproved(f.entry) {
 		return err
 	}
@@ -217,6 +218,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 			return err
 		}
 	}
+	// As in Write, only the file says whether the entry is gone.
 	if err := s.read(f); err != nil || f.entry == nil {
 		return err
 	}
@@ -238,6 +240,7 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	if s.Project != "" {
 		f.mode = 0o644
 	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		// The lock would be a file in the directory that is missing, so nothing is locked.
 		if !write || !s.installed() {
 			return f, func() {}, nil
 		}
@@ -324,6 +327,7 @@ func (s *Setup) command(ctx context.Context, f *file, words []string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, words[1:]...)
 	cmd.Dir = s.Project // where Claude Code looks for the project's file
+	// A process that the command leaves behind may keep its output open.
 	cmd.WaitDelay = time.Second
 	printed, err := cmd.CombinedOutput()
 	for text := range strings.Lines(string(bytes.TrimSpace(printed))) {

@@ -83,12 +83,12 @@ type Origin struct {
 	Key  string // in the file
 }
 
-// Flags are the flags of a command: those of all commands, and its own. Some commands have a flag of the
-// name of one of
-// all commands that means something else, which hides it.
+// Flags are the flags of a command: the flags that all commands have, and its own. An own flag hides a flag
+// of all commands that has the same name and means something else.
 type Flags struct{ All, Own *pflag.FlagSet }
 
-// Lookup returns the flag of an option, nil if there is none or if the one of that name means something else.
+// Lookup returns the flag of an option. It returns nil if the command does not have the flag, or if the flag
+// of that name means something else.
 func (f Flags) Lookup(option *Option) *pflag.Flag {
 	if option.Flag == "" {
 		return nil
@@ -103,6 +103,7 @@ func (f Flags) Lookup(option *Option) *pflag.Flag {
 	if flag == nil {
 		return nil
 	}
+	// A flag of the same name that means something else differs in whether it takes pairs.
 	if _, parts := flag.Value.(*partsFlag); parts != (option.Part != "") {
 		return nil
 	}
@@ -131,6 +132,7 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 		}
 		c.Origins[option.Key] = at
 	}
+	// --no-watch has no key of its own, so it counts as a value of watch.
 	if no := flags.Own.Lookup("no-watch"); no != nil && no.Changed && no.Value.String() == "true" {
 		c.Origins["watch"] = Origin{Kind: FromFlag, Text: "--no-watch", Key: "watch"}
 		return flags.Own.Lookup("watch").Value.Set("false")
@@ -149,7 +151,9 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	if flag == nil {
 		return at, nil
 	}
+	// An empty variable counts as one that is not set.
 	text, _ := env(option.Env())
+	// A flag of pairs is shared by several options, so flag.Changed does not say which of them were given.
 	if parts, ok := flag.Value.(*partsFlag); ok {
 		fromEnv, err := pairOf(option, parts, text)
 		switch {
@@ -179,7 +183,7 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	return at, nil
 }
 
-// pairOf returns the pair of an option in NAME=VALUE[,NAME=VALUE], empty if there is none.
+// pairOf returns the pair of an option in NAME=VALUE[,NAME=VALUE], empty if text has no such pair.
 func pairOf(option *Option, flag *partsFlag, text string) (found string, err error) {
 	if text == "" {
 		return "", nil
@@ -245,8 +249,7 @@ func deref(value any) any {
 }
 
 // envValues splits the text of a variable for a flag that takes many values: at line ends if it has one,
-// else at
-// commas.
+// else at commas.
 func envValues(flag *pflag.Flag, text string) []string {
 	if _, many := flag.Value.(pflag.SliceValue); !many {
 		return []string{text}

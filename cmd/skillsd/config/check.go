@@ -115,8 +115,7 @@ func (o *Options) PolicyProfiles() []policy.Profile {
 }
 
 // PolicyPrincipals returns the principals of the file. The names of those whose evidence is believed are
-// separate,
-// because the command line can say them too.
+// separate, because the command line can say them too.
 func (o *Options) PolicyPrincipals(evidence []string) map[string]policy.Principal {
 	principals := map[string]policy.Principal{}
 	for name, p := range o.Principals {

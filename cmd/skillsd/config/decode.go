@@ -56,9 +56,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// decoder holds the nodes of a document against the table of options. yaml.v3 alone, even with
-// KnownFields, would
-// read `yes` as true, a number as a string and a key without a value, and it names no column.
+// decoder compares the nodes of a document with the table of options. yaml.v3 alone, even with KnownFields,
+// would read `yes` as true, a number as a string and a key without a value, and it names no column.
 type decoder struct {
 	path     func(string) string // resolves a path as the file means it
 	places   map[string]Place
@@ -66,10 +65,8 @@ type decoder struct {
 }
 
 // decode reads the text of a configuration file. places has the place of each key that was given. The text
-// is never
-// decoded into anything but nodes, and nodes are read once each: aliases, anchors and merge keys are
-// refused, so what
-// is read is no longer than what is written.
+// is never decoded into anything but nodes, and nodes are read once each: aliases, anchors and merge keys
+// are refused, so what is read is no longer than what is written.
 //
 // Errors: []Problem that is not empty.
 func decode(text []byte, path func(string) string) (o Options, places map[string]Place, problems []Problem) {
@@ -96,6 +93,7 @@ func decode(text []byte, path func(string) string) (o Options, places map[string
 			o.HTTP.Evidence = append(o.HTTP.Evidence, name)
 		}
 	}
+	// A missing key is found after the keys of its mapping and reported at the start of that mapping.
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
 	})
@@ -129,6 +127,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 // readable reports whether a value is one that may be written in a configuration at all, and notes its place.
 func (d *decoder) readable(n *yaml.Node, key string) bool {
+	// A date without quotes is a timestamp in YAML; text reads it as the string that is written.
 	tags := []string{"!!map", "!!seq", "!!str", "!!bool", "!!int", "!!float", "!!timestamp"}
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -207,7 +206,7 @@ func (d *decoder) object(n *yaml.Node, key string, table []Option) {
 		default:
 			d.value(value, whole, &options[0])
 		}
-		// What has lines of its own is found at its key.
+		// A reader looks for a list or a mapping at its key, not at its first item.
 		if value.Kind != yaml.ScalarNode {
 			d.places[whole] = Place{at.Line, at.Column}
 		}
@@ -270,7 +269,8 @@ func (d *decoder) items(n *yaml.Node, key string, each func(item *yaml.Node, key
 	}
 }
 
-// named calls each for the readable values of a mapping whose keys are names: those of known, or any.
+// named calls each for the readable values of a mapping whose keys are names. The names must be in known,
+// unless that is nil.
 func (d *decoder) named(n *yaml.Node, key string, known []string,
 	each func(name, key string, value *yaml.Node)) {
 	d.entries(n, key, func(name string, at, value *yaml.Node) {
@@ -336,6 +336,7 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 		*p = word == "true"
 	case *float64:
 		number, err := strconv.ParseFloat(n.Value, 64)
+		// The condition on number is written so that it refuses NaN too.
 		switch tag := n.ShortTag(); {
 		case err != nil || !(number >= 0 && number <= 1e9) || strings.Contains(n.Value, "_"):
 			d.fail(n, key, "%q is not a number from 0 to 1000000000", Clip(n.Value))
@@ -382,7 +383,7 @@ func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 	return n.Value
 }
 
-// unknown reports a key that there is not, with the key that is probably meant.
+// unknown reports an unknown key, with the key that is probably meant.
 func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
 	hint := ""
 	// Looking for what is meant takes time, and what is not shown needs no hint.
@@ -402,9 +403,8 @@ func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
 	d.fail(at, "", "unknown key %s%s", joinKey(key, name), hint)
 }
 
-// pathOf resolves a path in a file of the directory base: "~/" is the home directory, and a relative path
-// is relative
-// to the file, never to the directory the server is started in.
+// pathOf resolves a path in a file of the directory base: "~/" is the home directory, and a relative path is
+// relative to the file, never to the directory the server is started in.
 func pathOf(base, home string) func(string) string {
 	return func(path string) string {
 		if below, ok := strings.CutPrefix(path, "~/"); ok && home != "" {
@@ -434,6 +434,7 @@ func nearestWord(word string, words []string) string {
 	best, nearest := 1+len(word)/3, ""
 	for _, candidate := range words {
 		n := editDistance(strings.ToLower(word), strings.ToLower(candidate))
+		// A distance of a whole candidate would make every short candidate near.
 		if n <= best && n < len(candidate) {
 			best, nearest = n-1, candidate
 		}

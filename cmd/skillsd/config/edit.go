@@ -19,26 +19,27 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// AllowEdit changes the allowlist of a configuration that was read and found good.
+// AllowEdit changes the allowlist of a configuration that is valid.
 type AllowEdit struct {
 	document *yaml.Node
 	root     *yaml.Node // its mapping
 	offers   bool       // whether the tool that runs scripts was added
 }
 
-// EditAllow changes the allowlist in the configuration file, or makes one, and returns the file. It is
-// replaced as a whole, by one that says nothing else differently. The change is made to what the file
-// says while no other command edits it, and may be tried on what it said before.
+// EditAllow changes the allowlist in the configuration file, or makes a file, and returns its path. It
+// replaces the whole file and changes nothing else in it. It calls change on the text that the file has
+// while no other command edits it, and may also try change on an earlier text.
 func (p *Process) EditAllow(ctx context.Context,
 	change func(edit *AllowEdit) error) (file string, err error) {
 	place, err := p.AllowPlace()
 	if err != nil {
 		return "", err
 	}
-	// What cannot be done leaves not even the directory of a configuration.
+	// The change is tried first, so that a change that fails does not leave a new directory.
 	if _, _, err := p.editedAllow(place, change); err != nil {
 		return "", err
 	}
+	// The file of the lock needs the directory.
 	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
 		return "", err
 	}
@@ -47,10 +48,12 @@ func (p *Process) EditAllow(ctx context.Context,
 		return "", err
 	}
 	defer unlock()
+	// Another command may have edited the file before this one had the lock.
 	text, edited, err := p.editedAllow(place, change)
 	if err != nil {
 		return "", err
 	}
+	// An editor does not take the lock, so the file may differ from the text that was changed.
 	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		return "", &exit.Error{Code: exit.Failure,
@@ -59,7 +62,7 @@ func (p *Process) EditAllow(ctx context.Context,
 	return place, replaceFile(place, edited)
 }
 
-// AllowPlace is the file that the allowlist is written to, free of links.
+// AllowPlace returns the path of the file that the allowlist is written to, with its links resolved.
 func (p *Process) AllowPlace() (string, error) {
 	place, err := p.ConfigPlace()
 	if err != nil {
@@ -68,13 +71,15 @@ func (p *Process) AllowPlace() (string, error) {
 	if place == "" {
 		return "", exit.Usagef("give --config FILE", "there is no configuration to write to")
 	}
+	// The file is replaced by a rename, which would replace a link and not the file that it leads to.
 	if real, err := filepath.EvalSymlinks(place); err == nil {
 		place = real
 	}
 	return place, nil
 }
 
-// editedAllow is the text of a configuration, empty when there is none, before and after a change.
+// editedAllow returns the text of a configuration before and after a change. Without a file the text before
+// it is empty.
 func (p *Process) editedAllow(place string, change func(edit *AllowEdit) error) (text, edited []byte,
 	err error) {
 	text, err = readConfig(place)
@@ -112,7 +117,7 @@ func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, e
 	if len(document.Content) == 0 || isNull(document.Content[0]) {
 		document = &yaml.Node{Kind: yaml.DocumentNode, HeadComment: document.HeadComment,
 			FootComment: document.FootComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
-		// What has comments only keeps them at its beginning.
+		// A file of comments only keeps them, at its beginning.
 		if comments := bytes.TrimSpace(text); len(comments) > 0 && document.HeadComment == "" &&
 			comments[0] == '#' {
 			document.HeadComment = string(comments)
@@ -134,8 +139,8 @@ func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, e
 	return out.Bytes(), nil
 }
 
-// onlyAllow holds an edited configuration to the one before: it must be read, and say the same but for
-// its allowlist, and for the tool that runs scripts when that is offered.
+// onlyAllow refuses an edited configuration that cannot be read, or that differs from the one before in more
+// than its allowlist. With offers the tool that runs scripts may be added too.
 func onlyAllow(before, after []byte, path func(string) string, offers bool) error {
 	was, _, problems := decode(before, path)
 	if len(problems) > 0 {
@@ -147,6 +152,7 @@ func onlyAllow(before, after []byte, path func(string) string, offers bool) erro
 	}
 	was.Allow, was.AllowScripts, is.Allow, is.AllowScripts = nil, nil, nil, nil
 	if offers {
+		// Offer may add this tool only, so any other difference of the tools is still refused.
 		was.AllowTools = append(slices.Clone(was.AllowTools), mcpserver.ToolRun)
 	}
 	if !reflect.DeepEqual(was, is) {
@@ -155,7 +161,7 @@ func onlyAllow(before, after []byte, path func(string) string, offers bool) erro
 	return nil
 }
 
-// list returns the node of the allowlist; nil when there is none.
+// list returns the node of the allowlist, nil if the configuration does not have one.
 func (e *AllowEdit) list() *yaml.Node {
 	if at := e.at("allow"); at >= 0 {
 		return e.root.Content[at+1]
@@ -163,10 +169,10 @@ func (e *AllowEdit) list() *yaml.Node {
 	return nil
 }
 
-// at is where a key stands; -1 when it does not.
+// at returns the index of a key, -1 if the configuration does not have it.
 func (e *AllowEdit) at(key string) int { return keyAt(e.root, key) }
 
-// keyAt is where a key of a mapping stands; -1 when it does not.
+// keyAt returns the index of a key in a mapping, -1 if the mapping does not have it.
 func keyAt(mapping *yaml.Node, key string) int {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {
@@ -176,7 +182,7 @@ func keyAt(mapping *yaml.Node, key string) int {
 	return -1
 }
 
-// Offer has the tool that runs scripts offered, unless it is.
+// Offer adds the tool that runs scripts to the tools that are offered, if it is not there.
 func (e *AllowEdit) Offer() error {
 	tool := &yaml.Node{Kind: yaml.ScalarNode, Value: mcpserver.ToolRun}
 	if at := e.at("allow_tools"); at >= 0 {
@@ -202,7 +208,7 @@ func (e *AllowEdit) Offer() error {
 	return nil
 }
 
-// script is the node of the script of an entry.
+// script returns the node of the script of an entry.
 func script(entry *yaml.Node) *yaml.Node {
 	if entry.Kind == yaml.ScalarNode {
 		return entry
@@ -213,12 +219,12 @@ func script(entry *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// pinned makes an entry a mapping that allows one content of its script in one tree. What else it says
-// stays, and so do its comments.
+// pinned makes an entry a mapping that allows one content of its script in one tree. Its other settings and
+// its comments stay.
 func pinned(entry *yaml.Node, spec, tree string) {
 	key := &yaml.Node{Kind: yaml.ScalarNode, Value: "tree"}
 	if entry.Kind == yaml.ScalarNode {
-		// A comment behind a mapping is written elsewhere; behind its last key it stays.
+		// The encoder moves a comment behind a mapping; a comment behind its last key stays.
 		key.FootComment = entry.FootComment
 		named := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, LineComment: entry.LineComment}
 		*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
@@ -233,7 +239,7 @@ func pinned(entry *yaml.Node, spec, tree string) {
 		&yaml.Node{Kind: yaml.ScalarNode, Value: tree})
 }
 
-// split parts the entries of a script from the others.
+// split separates the entries of a script from the others.
 func (e *AllowEdit) split(skill, path string) (these, others []*yaml.Node) {
 	list := e.list()
 	if list == nil {
@@ -253,8 +259,8 @@ func (e *AllowEdit) split(skill, path string) (these, others []*yaml.Node) {
 	return these, others
 }
 
-// Set has exactly one entry allow a script: the first there is, with what else it says, or one at the
-// end. It has the digests of the script and of the skill's tree.
+// Set makes exactly one entry allow a script: its first entry, which keeps its other settings, or a new one
+// at the end. The entry has the digests of the script and of the skill's tree.
 func (e *AllowEdit) Set(skill, path, spec, tree string) error {
 	these, _ := e.split(skill, path)
 	list := e.list()
@@ -287,7 +293,7 @@ func (e *AllowEdit) Set(skill, path, spec, tree string) error {
 
 // Remove drops all entries of a script.
 //
-// Errors: errNotAllowed.
+// Errors: ErrNotAllowed.
 func (e *AllowEdit) Remove(skill, path string) error {
 	these, others := e.split(skill, path)
 	if len(these) == 0 {
@@ -301,8 +307,8 @@ func (e *AllowEdit) Remove(skill, path string) error {
 	return nil
 }
 
-// replaceFile replaces a file by one that is complete and durable, and keeps its mode. One that was
-// not there is its owner's alone.
+// replaceFile replaces a file by one that is complete and durable, and keeps its mode. Only its owner can
+// read and write a new file.
 func replaceFile(name string, data []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
@@ -311,6 +317,7 @@ func replaceFile(name string, data []byte) (err error) {
 	if info, err := os.Stat(name); err == nil {
 		mode = info.Mode().Perm()
 	}
+	// The directory is the same because a rename cannot cross file systems.
 	temp, err := os.CreateTemp(filepath.Dir(name), ".skillsd-*")
 	if err != nil {
 		return err
@@ -325,6 +332,7 @@ func replaceFile(name string, data []byte) (err error) {
 		err = temp.Chmod(mode)
 	}
 	if err == nil {
+		// Without this a crash after the rename could leave an empty file.
 		err = temp.Sync()
 	}
 	if err := errors.Join(err, temp.Close()); err != nil {

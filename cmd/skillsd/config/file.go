@@ -1,7 +1,6 @@
-// Package config reads the options of the server: what each is called on the command line, in the environment
-// and in the configuration file, which of them counts, and where its value came from. It also edits the
-// allowlist
-// of a configuration file.
+// Package config reads the options of the server: what each is called on the command line, in the
+// environment and in the configuration file, which of them counts, and where its value came from. It also
+// edits the allowlist of a configuration file.
 package config
 
 import (
@@ -22,8 +21,8 @@ import (
 // MaxFile is the longest configuration file, in bytes.
 const MaxFile = 1 << 20
 
-// Configuration is the configuration file of the process and where each option came from. The zero
-// value is that of a process without one.
+// Configuration is the configuration file of the process and where each option came from. The zero value is
+// for a process without a configuration file.
 type Configuration struct {
 	File string // as it was given, or its default place; empty when there is none
 	Keys Options
@@ -34,7 +33,7 @@ type Configuration struct {
 
 // Load reads the configuration, and warns on stderr of variables that have no effect.
 //
-// Errors: *exitError.
+// Errors: *exit.Error.
 func (p *Process) Load(stderr io.Writer) error {
 	file, explicit, err := p.configPath()
 	if err != nil {
@@ -65,7 +64,8 @@ func (p *Process) Load(stderr io.Writer) error {
 	return nil
 }
 
-// warnOfVariables names variables that are nearly those of an option. Others may be someone else's.
+// warnOfVariables warns of variables with nearly the name of an option. Other unknown variables may be for
+// another program.
 func (p *Process) warnOfVariables(stderr io.Writer) {
 	if p.Environ == nil {
 		return
@@ -87,9 +87,9 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 	}
 }
 
-// configPath is the place of the configuration file: --config, SKILLSD_CONFIG, or the default, which
-// may not exist. It is never looked for in the working directory, which may be a cloned repository.
-// An empty path means that there is no place for one, or that none is wanted: the null device says so.
+// configPath returns the path of the configuration file: --config, SKILLSD_CONFIG, or the default, which may
+// not exist. It never looks in the working directory, which may be a cloned repository. The path is empty if
+// the process has no home directory, or if the null device is given to mean that no file is wanted.
 func (p *Process) configPath() (path string, explicit bool, err error) {
 	if p.File == os.DevNull {
 		return "", true, nil
@@ -116,8 +116,8 @@ func (p *Process) configPath() (path string, explicit bool, err error) {
 	return "", false, nil
 }
 
-// ConfigPlace is the absolute path at which this server looks for its configuration, also when there
-// is none yet; empty when it looks nowhere.
+// ConfigPlace returns the absolute path at which this server looks for its configuration, even if the file
+// does not exist. The path is empty if the server looks for no file.
 func (p *Process) ConfigPlace() (string, error) {
 	path, _, err := p.configPath()
 	if err != nil || path == "" {
@@ -126,10 +126,10 @@ func (p *Process) ConfigPlace() (string, error) {
 	return filepath.Abs(path)
 }
 
-// readConfig reads a configuration file that only its owner can write. The checks are of the file
-// that is read, not of its name.
+// readConfig reads a configuration file that only its owner can write. It checks the open file, so that the
+// file cannot be exchanged between check and read.
 //
-// Errors: *exitError; one that wraps fs.ErrNotExist when it is not there.
+// Errors: *exit.Error; an error that wraps fs.ErrNotExist if the file does not exist.
 func readConfig(path string) ([]byte, error) {
 	if path == "" {
 		return nil, fs.ErrNotExist
@@ -156,6 +156,7 @@ func readConfig(path string) ([]byte, error) {
 	if hint, err := CheckOwner(path, info); err != nil {
 		return wrong(hint, err)
 	}
+	// One byte more than the limit shows that the file is too long.
 	text, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
 	if err != nil {
 		return wrong("give --config a file that can be read", err)

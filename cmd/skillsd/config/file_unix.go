@@ -15,14 +15,14 @@ import (
 // OpenNonblock keeps the opening of a named pipe from waiting for a writer.
 const OpenNonblock = syscall.O_NONBLOCK
 
-// openNoFollow has the opening of a link fail.
+// openNoFollow makes the opening of a link fail.
 const openNoFollow = syscall.O_NOFOLLOW
 
 // OthersRead reports whether others than its owner can read a file.
 func OthersRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o044 != 0 }
 
-// CheckOwner refuses a file that others can write: what the server is told by it would be theirs. A
-// file of the superuser is as good as one's own.
+// CheckOwner refuses a file that others can write, since they could then configure the server. It accepts a
+// file of the superuser.
 func CheckOwner(path string, info fs.FileInfo) (hint string, err error) {
 	if info.Mode().Perm()&0o022 != 0 {
 		return "run: chmod go-w " + report.ShellLine(path),

@@ -14,9 +14,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// RunLimits are the limits of a run, which are its defaults and the most a call may ask for, and the
-// number of runs at
-// the same time. Zero is the default of each.
+// RunLimits are the limits of a run, which are its defaults and the most a call may ask for, and the number
+// of runs at the same time. Zero is the default of each.
 type RunLimits struct {
 	Timeout    Duration
 	CPU        Duration

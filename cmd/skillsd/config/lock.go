@@ -16,9 +16,9 @@ import (
 // maxEditWait is how long a command waits for another one that edits the same file.
 const maxEditWait = 10 * time.Second
 
-// LockEdit keeps other commands from editing a file until unlock is called. The lock is a file beside it,
-// which is there only as long: that the file is replaced, or not there yet, is no matter. Editors that
-// know nothing of it are not kept out.
+// LockEdit keeps other commands from editing a file until unlock is called. The lock is a separate file in
+// the same directory, which unlock removes: the file itself may be replaced, or may not exist yet. LockEdit
+// does not stop editors, which do not know of the lock.
 func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxEditWait)
 	defer cancel()
@@ -34,10 +34,11 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", filepath.Base(file), err)
 		}
-		// Whoever had the lock before has removed its file, and who comes next makes another.
+		// The process that had the lock before has removed its file. The next process makes another file,
+		// so a lock on the removed one keeps nobody out.
 		if isNamed(lock, name) {
 			return func() {
-				_ = os.Remove(name) // where an open file cannot be removed it stays, which hurts nobody
+				_ = os.Remove(name) // some systems cannot remove an open file; it does no harm
 				_ = lock.Close()
 			}, nil
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
-// ReadOperatorFile reads a file of a flag that only its owner can write: who can write it could become
-// whom it names, or read what its key hides.
+// ReadOperatorFile reads the file of a flag, which only its owner may write: whoever can write it could act
+// as a principal that it names, or read data that its key protects.
 //
-// Errors: *exitError, with what mends it.
+// Errors: *exit.Error, with a hint.
 func ReadOperatorFile(flag, path string, most int64) ([]byte, error) {
 	var hint string
 	text, err := readChecked(path, most, func(info fs.FileInfo) (err error) {
@@ -25,7 +25,7 @@ func ReadOperatorFile(flag, path string, most int64) ([]byte, error) {
 	return text, operatorFileError(flag, hint, err)
 }
 
-// CheckOperatorFile is the check of readOperatorFile alone, for a file that something else reads and
+// CheckOperatorFile makes the check of ReadOperatorFile only, for a file that another package reads and
 // checks again.
 func CheckOperatorFile(flag, path string) error {
 	info, err := os.Stat(path)
@@ -54,7 +54,8 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return readChecked(path, most, func(fs.FileInfo) error { return nil })
 }
 
-// readChecked reads a file as readInput does, unless check refuses it. What is checked is what is read.
+// readChecked reads a file unless check refuses it. It checks the open file, so that the file cannot be
+// exchanged between check and read.
 func readChecked(path string, most int64, check func(fs.FileInfo) error) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|OpenNonblock, 0)
 	if err != nil {

@@ -3,8 +3,7 @@ package config
 import "github.com/skillsd/skillsd/skills"
 
 // Options are the values of the options of a server, from all places together. [Options.Table] says what
-// each of
-// them is called.
+// each of them is called.
 type Options struct {
 	Roots    RootOptions
 	Choice   SkillOptions

@@ -21,10 +21,10 @@ type Process struct {
 	State     string // --state
 	Artifacts string // --artifact-root
 
-	Cfg Configuration // set by load
+	Cfg Configuration // set by Load
 }
 
-// StateDir is --state or its default.
+// StateDir returns --state or its default.
 func (p *Process) StateDir() (string, error) {
 	if p.State != "" {
 		return filepath.Abs(p.State)
@@ -40,7 +40,7 @@ func (p *Process) StateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "skillsd"), nil
 }
 
-// ArtifactDir is --artifact-root or its default.
+// ArtifactDir returns --artifact-root or its default.
 func (p *Process) ArtifactDir() (string, error) {
 	if p.Artifacts != "" {
 		return filepath.Abs(p.Artifacts)
@@ -52,7 +52,7 @@ func (p *Process) ArtifactDir() (string, error) {
 	return filepath.Join(state, "sessions"), nil
 }
 
-// InstalledRoots are the directories of installed skills that exist, each at its tier.
+// InstalledRoots returns the directories of installed skills that exist, each at its tier.
 func (p *Process) InstalledRoots() []skills.Root {
 	state, err := p.StateDir()
 	if err != nil {
@@ -68,8 +68,8 @@ func (p *Process) InstalledRoots() []skills.Root {
 	return roots
 }
 
-// OwnPaths are where state, records and configuration lie, and the given files: what no script may read,
-// an interpreter beside it or not.
+// OwnPaths returns the paths of the state, the records and the configuration, and the given files. No script
+// may read them, so an interpreter that needs a directory with one of them is refused.
 func (p *Process) OwnPaths(private ...string) (own []string) {
 	for _, place := range []func() (string, error){p.StateDir, p.ArtifactDir, p.ConfigPlace} {
 		if path, err := place(); err == nil && path != "" {

@@ -36,7 +36,7 @@ func (o *ReaderOptions) Resolve(p *Process) ([]skills.Root, *skills.ScanOptions,
 	return roots, scan, nil
 }
 
-// Scan reads all roots once. None at all is an error.
+// Scan reads all roots once. It returns an error if there are no roots.
 func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot, error) {
 	roots, options, err := o.Resolve(p)
 	if err != nil {
@@ -48,7 +48,7 @@ func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot,
 	return skills.Scan(ctx, roots, options)
 }
 
-// HintRoots mends that there are none.
+// HintRoots is the hint of an error because of missing roots.
 const HintRoots = "give --skills-root DIR"
 
 // ErrNoRoots returns the error of a command that has no skills to read.

@@ -29,8 +29,8 @@ type RootOptions struct {
 // Register adds the flags to a command.
 func (o *RootOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()) }
 
-// Resolve turns the options into roots. After those of given come the directories of installed
-// skills, each at its tier.
+// Resolve turns the options into roots: first the roots of Given, then the directories of installed skills,
+// each at its tier.
 func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
 	roots, err := o.Given(p)
 	if err == nil && !o.NoDefaults {
@@ -39,9 +39,8 @@ func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
 	return roots, err
 }
 
-// Given turns the options into roots. Without --skills-root these are the conventional
-// directories that exist: those of the working directory are untrusted, a cloned repository must
-// not set policy.
+// Given turns the options into roots. Without --skills-root they are the conventional directories that
+// exist. Directories below the working directory are untrusted: a cloned repository must not set policy.
 func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	var roots []skills.Root
 	for _, spec := range o.Specs {
@@ -70,8 +69,8 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	return roots, nil
 }
 
-// IsArchive reports whether a root that was given is read as a zip archive: a path that ends in .zip
-// and is no directory. One that is missing is looked for again at each scan.
+// IsArchive reports whether a given root is read as a zip archive: its path ends in .zip and is not a
+// directory. Each scan looks again for a missing archive.
 func IsArchive(path string) bool {
 	if !strings.EqualFold(filepath.Ext(path), ".zip") {
 		return false
@@ -97,8 +96,8 @@ func (o *RootOptions) conventional(p *Process) []skills.Root {
 	return roots
 }
 
-// Within are the conventional directories that lie below dir, be they there or not, as slash-separated
-// paths: what a script of one run writes there would be a skill of the next.
+// Within returns the conventional directories that lie below dir as slash-separated paths, whether or not
+// they exist. A file that a script writes there would be part of a skill in the next run.
 func (o *RootOptions) Within(p *Process, dir string) []string {
 	var paths []string
 	for _, root := range o.conventional(p) {
@@ -109,7 +108,7 @@ func (o *RootOptions) Within(p *Process, dir string) []string {
 	return paths
 }
 
-// ScanOptions are the scan's part of the options.
+// ScanOptions returns the options of the scan.
 func (o *RootOptions) ScanOptions() *skills.ScanOptions {
 	opts := o.Limits.options()
 	opts.AllowRoots, opts.StrictRoots, opts.AllowShadow = o.Allowed, o.Strict, o.AllowShadow

@@ -17,8 +17,7 @@ func Schema() *jsonschema.Schema {
 }
 
 // objectSchema returns the schema of a mapping with the options of a table, whose keys are relative to it.
-// key is its
-// own key in the file.
+// key is its own key in the file.
 func objectSchema(key string, table []Option) *jsonschema.Schema {
 	s := &jsonschema.Schema{
 		Type: "object", Description: groupHelp[key], Properties: map[string]*jsonschema.Schema{},

@@ -12,8 +12,8 @@ import (
 // maxSecret is the longest secret, in bytes.
 const maxSecret = 64 << 10
 
-// Secret reads a secret of the configuration, each time anew, so that one can be replaced while the
-// server runs. The errors hold no value.
+// Secret reads a secret of the configuration. It reads the source at each call, so that a secret can be
+// replaced while the server runs. Its errors do not contain values.
 func (p *Process) Secret(name string) (string, error) {
 	source, ok := p.Cfg.Keys.Secrets[name]
 	switch {
@@ -29,8 +29,8 @@ func (p *Process) Secret(name string) (string, error) {
 	return readSecret(source.File)
 }
 
-// readSecret reads a secret from a file that only its owner can write. A line end at its end is no
-// part of it, since editors and `echo` leave one.
+// readSecret reads a secret from a file that only its owner can write. It drops a line end at the end of
+// the file, since editors and `echo` add one.
 func readSecret(path string) (string, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|OpenNonblock, 0)
 	if err != nil {

@@ -21,9 +21,8 @@ type Row struct {
 	Source string `json:"source"` // the flag, the variable, FILE:LINE, the run manifest, or default
 }
 
-// Rows returns all options that have the values o after cfg was applied, with what is in effect where
-// nothing was
-// given. given leaves out what has its default.
+// Rows returns all options with the values o, which they have after Configure. An option that is not given
+// has the value that is in effect without it; given leaves such options out.
 func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	var err error
 	if o.State, err = p.StateDir(); err != nil {
@@ -53,6 +52,7 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 			continue
 		}
 		value := option.Value
+		// The file can say more of an option than its flag can.
 		if option.InFile != nil && (value == nil || at.Kind == FromFile) {
 			value = option.InFile
 		}
@@ -64,8 +64,8 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	return rows, nil
 }
 
-// PrintRows prints a table of options: the source of a short value is behind it, and above one with lines
-// of its own.
+// PrintRows prints a table of options. The source of a value follows it on its line; a value of several
+// lines is below its source.
 func PrintRows(w io.Writer, file string, rows []Row) error {
 	if file == "" {
 		file = "none"
@@ -102,8 +102,8 @@ func PrintRows(w io.Writer, file string, rows []Row) error {
 	return nil
 }
 
-// valueLines writes a value for a reader, one line for each element of a list and each field of an
-// object, whose name stands above them.
+// valueLines returns a value for a reader: one line for each element of a list and for each field of an
+// object, below the line with the name of the object.
 func valueLines(v reflect.Value) []string {
 	var lines []string
 	switch v.Kind() {
@@ -138,7 +138,7 @@ func valueLines(v reflect.Value) []string {
 	return lines
 }
 
-// fieldLines are the fields of an object that were given, in their order.
+// fieldLines returns the fields of an object that are given, in their order.
 func fieldLines(v reflect.Value) []string {
 	var lines []string
 	for i := range v.NumField() {
@@ -157,7 +157,8 @@ func indented(lines []string) []string {
 	return lines
 }
 
-// valueText is a value in one line. An empty list says something else than none: nothing is left.
+// valueText returns a value in one line. It shows an empty list as "(none)": a missing list means something
+// else.
 func valueText(v reflect.Value) string {
 	if v.Kind() != reflect.Slice {
 		return fmt.Sprint(v.Interface())

@@ -9,10 +9,9 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Option is one option: what it is called on the command line, in the environment and in the configuration
-// file,
-// what it may be, and where its value goes. Help, completion, `config show` and the JSON Schema are made
-// of it.
+// Option is one option: its names on the command line, in the environment and in the configuration file, its
+// possible values, and where its value is kept. Help, completion, `config show` and the JSON Schema are made
+// from it.
 type Option struct {
 	Key     string // in the file, with dots; empty for an option of the command line only
 	Flag    string // without hyphens; empty for an option of the file only

@@ -11,7 +11,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// parseYAML returns the root of the one document there may be, nil when there is none or it is null.
+// parseYAML returns the root of the document, nil if the text is empty or null. It refuses a text with more
+// than one document.
 func parseYAML(text []byte) (root *yaml.Node, problem *Problem) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -26,6 +27,7 @@ func parseYAML(text []byte) (root *yaml.Node, problem *Problem) {
 	case err != nil:
 		return nil, yamlProblem(err, text)
 	}
+	// The decoder stops after one document, so a second one would be ignored without this.
 	switch err := decoder.Decode(&second); {
 	case err == nil:
 		return nil, &Problem{At: Place{second.Line, second.Column},
@@ -40,8 +42,8 @@ func parseYAML(text []byte) (root *yaml.Node, problem *Problem) {
 	return root, nil
 }
 
-// yamlAdvice says what to do about an error of the parser, by words of its text. Where it counts lines from
-// zero, zeroBased says so.
+// yamlAdvice has what to do about an error of the parser, by words of its text. zeroBased is set for errors
+// whose lines the parser counts from zero.
 var yamlAdvice = []struct {
 	words, advice string
 	zeroBased     bool
@@ -60,8 +62,8 @@ var yamlAdvice = []struct {
 	{"unknown anchor", "anchors and aliases are not read; write the value out", false},
 }
 
-// yamlProblem makes a problem of an error of the parser, of which there is only a text: with a line behind
-// the first, and without one in the first.
+// yamlProblem returns the problem for an error of the parser, which has only a text. The text has a line
+// number unless the error is in the first line.
 func yamlProblem(err error, source []byte) *Problem {
 	if at, what := badCharacter(source); what != "" {
 		return &Problem{At: at, Text: what}
@@ -100,7 +102,7 @@ func yamlProblem(err error, source []byte) *Problem {
 	return problem
 }
 
-// badCharacter finds what no YAML may hold.
+// badCharacter finds the first character that YAML does not allow.
 func badCharacter(text []byte) (at Place, what string) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
 		return at, "" // UTF-16, which the parser reads
@@ -119,14 +121,14 @@ func badCharacter(text []byte) (at Place, what string) {
 	return at, ""
 }
 
-// PlaceOf is the place of a byte of a text.
+// PlaceOf returns the place of a byte of a text.
 func PlaceOf(text []byte, at int) Place {
 	line := bytes.LastIndexByte(text[:at], '\n') + 1
 	return Place{1 + bytes.Count(text[:at], []byte("\n")), 1 + utf8.RuneCount(text[line:at])}
 }
 
-// tabNear finds a tab in the indentation of a line or of one beside it, on which the parser can stumble
-// before or behind.
+// tabNear finds a tab in the indentation of a line or of a line next to it: the parser may report the line
+// before or after the tab.
 func tabNear(text []byte, line int) Place {
 	number := 0
 	for content := range bytes.Lines(text) {

@@ -54,7 +54,7 @@ const (
 
 // Checks makes all checks. Nothing is changed.
 //
-// Errors: *exit.Error for a flag that cannot be read; those of ctx.
+// Errors: *exit.Error for a flag that cannot be read; the error of ctx.
 func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 	// With options that cannot be read the roots are known and there is no plan of a server.
 	serving, wrong := o.Serve, o.Serve.Configure(o.Flags)
@@ -86,8 +86,7 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 }
 
 // checkPlan returns the problems of the plan that serve would run. Nothing is written, and addresses that
-// are listened
-// on are released immediately.
+// are listened on are released immediately.
 func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Check {
 	plan, discard := o.Serve.Plan(), slog.New(slog.DiscardHandler)
 	defer plan.Close(ctx, discard)
@@ -162,8 +161,8 @@ func writable(dir string) error {
 	}
 }
 
-// checkConfiguration says which file was read, and which variables and secrets that its entries hand
-// to scripts cannot be had. usable tells whether serve takes it.
+// checkConfiguration says which file was read, and which of the variables and secrets that its entries give
+// to scripts are missing or cannot be read. usable is set if serve accepts the file.
 func (o *Doctor) checkConfiguration(usable bool) []Check {
 	cfg := &o.Process.Cfg
 	if cfg.File == "" {

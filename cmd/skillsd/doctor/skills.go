@@ -19,10 +19,10 @@ import (
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
-// checkSkills checks roots, the skills in them and what is allowed to run. The snapshot is nil if there is
-// none.
+// checkSkills checks roots, the skills in them and the scripts that are allowed to run. The snapshot is nil
+// if the roots cannot be read.
 //
-// Errors: a flag that cannot be read; those of ctx.
+// Errors: *exit.Error for a flag that cannot be read; the error of ctx.
 func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skills.Snapshot, []Check, error) {
 	roots, options, err := (&config.ReaderOptions{Roots: o.Serve.Roots, Skills: o.Serve.Choice}).Resolve(
 		o.Process)
@@ -102,7 +102,7 @@ func unreadableRoot(snapshot *skills.Snapshot, dir string) *skills.Diagnostic {
 	return nil
 }
 
-// checkScan is what the scan found wrong beside the roots themselves.
+// checkScan returns what the scan found wrong, except for roots that cannot be read.
 func checkScan(snapshot *skills.Snapshot) []Check {
 	left := slices.DeleteFunc(slices.Clone(snapshot.Diagnostics), func(d skills.Diagnostic) bool {
 		return d.Code == skills.CodeUnreadableRoot &&
@@ -111,7 +111,7 @@ func checkScan(snapshot *skills.Snapshot) []Check {
 	return diagnosticChecks(report.Diagnostics(left))
 }
 
-// diagnosticChecks are the warnings and errors among diagnostics.
+// diagnosticChecks returns the warnings and errors among diagnostics.
 func diagnosticChecks(rows []report.Diagnostic) []Check {
 	var checks []Check
 	for _, row := range rows {
@@ -207,7 +207,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, &detect.Options{Path: path})
 	switch {
 	case !slices.Contains(serve.SandboxWords(), o.Serve.Sandbox):
-		// What serve says of the word is enough.
+		// The checks of serve already report the unknown word.
 	case err != nil:
 		checks = append(checks, Check{Verdict: Fail, Area: "sandbox",
 			Fact: "scripts cannot run: " + err.Error(),
@@ -215,7 +215,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	default:
 		checks = append(checks, Check{Verdict: OK, Area: "sandbox", Fact: "scripts run in " + runner.Name()})
 	}
-	// not there where core files are none of Linux's
+	// The file exists on Linux only; without it the pattern is empty and nothing is checked.
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	checks = append(checks, coreChecks(string(pattern))...)
 	finder := detect.Interpreters(path)
@@ -226,8 +226,8 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	return checks
 }
 
-// coreChecks warns of a host that hands over what crashes to a socket, which no limit on core files keeps
-// from it.
+// coreChecks warns of a host that sends the memory of crashed processes to a socket, since a limit on core
+// files does not stop that.
 func coreChecks(pattern string) []Check {
 	if !strings.HasPrefix(pattern, "@") {
 		return nil

@@ -16,14 +16,14 @@ const (
 	Problems = 3 // the command worked and found problems
 )
 
-// Error is an error that chooses the exit code. A nil Err prints nothing: the command has
-// already said what it found.
+// Error is an error that chooses the exit code. A nil Err prints nothing: the command has already printed
+// its findings.
 type Error struct {
 	Code int
 	Err  error
 	Hint string
-	// Flag is the one whose value is refused, without its hyphens. The help of the command that ran says
-	// what it takes, unless Hint says more.
+	// Flag is the name of the flag whose value is refused, without its hyphens. Without a Hint, the hint is
+	// made from the help of the flag.
 	Flag string
 }
 

@@ -10,7 +10,7 @@ import (
 type Problem struct {
 	Rule     string `json:"rule"`
 	Severity string `json:"severity,omitempty"` // with --lenient; the strict rules know errors only
-	File     string `json:"file,omitempty"`     // when it is not the skill's SKILL.md
+	File     string `json:"file,omitempty"`     // if it is not the skill's SKILL.md
 	Line     int    `json:"line,omitempty"`
 	Message  string `json:"message"`
 	Fix      string `json:"fix,omitempty"`
@@ -24,7 +24,7 @@ func JoinPath(dir, name string) string {
 	return dir + "/" + name
 }
 
-// StrictProblems are violations as problems.
+// StrictProblems returns violations as problems.
 func StrictProblems(violations []frontmatter.Violation) []Problem {
 	problems := make([]Problem, len(violations))
 	for i, v := range violations {

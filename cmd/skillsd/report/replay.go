@@ -257,6 +257,7 @@ func (f *shownFinder) streams(e *provenance.Event, base Shown) ([]Shown, error) 
 			s.Missing = err.Error()
 		} else if head := shown.Head; head != nil && *head >= 0 && *head <= int64(len(s.data)) {
 			gap := fmt.Sprintf("\n[%d bytes were not shown]\n", stream.summary.Bytes-shown.Bytes)
+			// The limit on the capacity keeps the gap from overwriting the data behind it.
 			s.data = append(append(s.data[:*head:*head], gap...), s.data[*head:]...)
 		}
 		all = append(all, s)
@@ -270,6 +271,7 @@ func (f *shownFinder) find(want digest.Digest, skill, file string) ([]byte, erro
 	if err == nil {
 		return data, nil
 	}
+	// A skill may have been activated with several trees, so only the digest decides.
 	for _, read := range f.trees[skill] {
 		if data, treeErr := read(file); treeErr == nil && digest.FromBytes(data) == want {
 			return data, nil
@@ -297,6 +299,7 @@ func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
+	// Somebody may have changed the file since; only the record says what was shown.
 	if digest.FromBytes(data) != want {
 		return nil, fmt.Errorf("what is kept as %s has another digest", want)
 	}

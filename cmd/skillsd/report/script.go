@@ -77,6 +77,7 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 	} else if err != nil {
 		return nil, err
 	}
+	// The entry will have the digest of the index, so the text that is shown must have it too.
 	if !content.Matches {
 		return nil, errors.New("the script changed while it was read")
 	}
@@ -117,7 +118,7 @@ var networkCall = regexp.MustCompile(`(?i)https?://|` +
 // maxFacts is the number of lines that are reported of each kind.
 const maxFacts = 20
 
-// networkCalls are the lines of a script that look as if they used the network.
+// networkCalls returns the lines of a script that look as if they used the network.
 func networkCalls(text []byte) []factRow {
 	found := []factRow{}
 	number := 0
@@ -134,13 +135,14 @@ func networkCalls(text []byte) []factRow {
 // maxParsed is the longest shell script that is parsed, in bytes: a parser goes as deep as a script does.
 const maxParsed = 64 << 10
 
-// shellIncludes are the files that a shell script reads as part of itself.
+// shellIncludes returns the files that a shell script reads as part of itself.
 func shellIncludes(text []byte) (found []factRow) {
 	found = []factRow{}
 	if len(text) > maxParsed {
 		return append(found, factRow{0, fmt.Sprintf(
 			"it is longer than %d bytes, so includes are not looked for", maxParsed)})
 	}
+	// The script is foreign text: if the parser panics on it, the other facts must still be shown.
 	defer func() {
 		if reason := recover(); reason != nil {
 			found = append(found, factRow{0, "it cannot be parsed as a shell script, so includes " +
@@ -157,6 +159,7 @@ func shellIncludes(text []byte) (found []factRow) {
 			return true
 		}
 		words := call.Args
+		// `builtin source FILE` and `command . FILE` read a file too.
 		for len(words) > 2 && (words[0].Lit() == "builtin" || words[0].Lit() == "command") {
 			words = words[1:]
 		}
@@ -174,7 +177,7 @@ func shellIncludes(text []byte) (found []factRow) {
 
 // Print shows the facts and then the script, in a form that cannot pass for facts.
 //
-// Errors: that of writing, when not all was shown.
+// Errors: the error of writing, if not everything was written.
 func (f *ScriptFacts) Print(to io.Writer) error {
 	w := &bytes.Buffer{}
 	fact := func(name, value string) {
@@ -216,6 +219,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 		fmt.Fprintf(w, "  | %s\n", Visible(line))
 	}
 	fmt.Fprintln(w)
+	// One write for everything: its error means that the user may not have seen the whole script.
 	_, err := to.Write(w.Bytes())
 	return err
 }

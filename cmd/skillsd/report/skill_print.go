@@ -18,7 +18,7 @@ const (
 )
 
 // PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone
-// is longer: those are never cut.
+// is longer: these are never cut.
 func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 	facts := make([][4]string, 0, len(rows)+1)
 	facts = append(facts, [4]string{"TIER", "VERDICT", "FILES", "RUN"})
@@ -27,6 +27,7 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 		facts = append(facts, rows[i].facts())
 		paths = max(paths, Cells(Printable(rows[i].Path)))
 	}
+	// A long path has a line of its own, so that it does not take the columns of all descriptions.
 	paths = min(paths, max(MinPathColumn, most/3))
 	var widths [4]int
 	left := most - 2 - paths
@@ -66,7 +67,7 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 	return nil
 }
 
-// mark is the state as one character.
+// mark returns the state as one character.
 func (r *SkillRow) mark() string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
@@ -77,7 +78,7 @@ func (r *SkillRow) mark() string {
 	return "○"
 }
 
-// facts are the narrow cells of a table.
+// facts returns the narrow cells of a table.
 func (r *SkillRow) facts() [4]string {
 	files := "?"
 	if r.TreeDigest != "" {
@@ -90,7 +91,7 @@ func (r *SkillRow) facts() [4]string {
 		}
 	}
 	if r.State == string(skills.StateDisabled) && r.Skill == nil {
-		return [4]string{r.Tier, "-", files, "-"} // the lock file does not say
+		return [4]string{r.Tier, "-", files, "-"} // the row is from the lock file, which has neither
 	}
 	return [4]string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }

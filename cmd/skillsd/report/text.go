@@ -106,6 +106,7 @@ func Shorten(s string, most int) string {
 		if r == ' ' {
 			word = i
 		}
+		// One column is left for the ellipsis.
 		if used += runeCells(r); used > most-1 {
 			cut = i
 			break

@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// detection finds the sandbox backend beside the start of the server: its self-test runs a real
+// detection finds the sandbox backend while the server starts: the self-test of a backend runs a real
 // sandbox, and no client should wait for it.
 type detection struct {
 	interpreters *detect.Finder
@@ -30,7 +30,7 @@ func newDetection(want, path string) *detection {
 		done: make(chan struct{})}
 }
 
-// Start begins the detection, once, and warns when scripts cannot run.
+// Start begins the detection and logs a warning if scripts cannot run. It is called at most once.
 func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
@@ -53,8 +53,8 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 	}()
 }
 
-// warn tells of limits that are weaker than the server's user could have them: for root that is no
-// usual machine.
+// warn warns of limits that are weaker than the server's user could have. That is unusual for root only,
+// which could have control groups.
 func (d *detection) warn(ctx context.Context, logger *slog.Logger, report *detect.Report) {
 	if d.euid != 0 || report.Enforces == nil || report.Enforces.Memory != native.MemorySampled {
 		return
@@ -64,7 +64,7 @@ func (d *detection) warn(ctx context.Context, logger *slog.Logger, report *detec
 		slog.String("processes", report.Enforces.Processes))
 }
 
-// End stops a detection that is still going on and waits until it has cleaned up behind itself.
+// End stops a detection that is still running and waits until it has cleaned up.
 func (d *detection) End() {
 	if d.stop != nil {
 		d.stop()
@@ -82,7 +82,7 @@ func (d *detection) runner(ctx context.Context) (sandbox.Runner, error) {
 	}
 }
 
-// enforces says how the backend enforces the limits of memory and of processes, when there is one.
+// enforces returns how the backend enforces the limits of memory and of processes, empty without a backend.
 func (d *detection) enforces() (memory, processes string) {
 	<-d.done
 	for _, report := range d.reports {

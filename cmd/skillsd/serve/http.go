@@ -25,10 +25,10 @@ import (
 // httpServer serves over HTTP.
 type httpServer struct {
 	*config.HTTP
-	principals map[string]policy.Principal // of the configuration, with those of Evidence
+	principals map[string]policy.Principal // of the configuration and of Evidence
 }
 
-// httpServer returns what serves over HTTP with these options.
+// httpServer returns the HTTP server of these options.
 func (o *Options) httpServer() *httpServer {
 	return &httpServer{&o.HTTP, o.Process.Cfg.Keys.PolicyPrincipals(o.HTTP.Evidence)}
 }
@@ -44,8 +44,8 @@ func (o *httpServer) transport() string {
 	return "stdio"
 }
 
-// check refuses flags that make no sense together. What a configuration file says of HTTP is no error
-// on stdio: one file may serve both.
+// check refuses flags that make no sense together. It accepts HTTP options of a configuration file on stdio,
+// since one file may be used for both transports.
 func (o *httpServer) check(cfg *config.Configuration) error {
 	switch {
 	case o.Addr != "" && o.Unix != "":
@@ -68,8 +68,8 @@ func (o *httpServer) check(cfg *config.Configuration) error {
 	return o.checkEffect(cfg)
 }
 
-// checkEffect refuses options that do nothing, unless a configuration file says them; those that are
-// common in an environment of several servers only when a flag does.
+// checkEffect refuses options that have no effect, unless they come from a configuration file. It accepts
+// options that several servers may share in one environment, unless they come from a flag.
 func (o *httpServer) checkEffect(cfg *config.Configuration) error {
 	if o.Enabled() {
 		if cfg.OriginOf("auth-evidence").Kind == config.FromFlag && o.TokenFile == "" && o.Issuer == "" {
@@ -107,7 +107,7 @@ func (o *httpServer) serve(ctx context.Context, server *mcpserver.Server, logger
 	return server.ServeHTTP(ctx, listener, opts)
 }
 
-// prepare reads what is needed before anything listens. The certificate is nil without TLS.
+// prepare reads the files that are needed before the server listens. The certificate is nil without TLS.
 func (o *httpServer) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	opts := mcpserver.HTTPOptions{Path: o.Path, Hosts: o.hosts(), Origins: o.Origins}
 	if err := opts.Check(); err != nil {
@@ -126,7 +126,7 @@ func (o *httpServer) prepare(logger *slog.Logger) (mcpserver.HTTPOptions, *certi
 	return opts, pair, err
 }
 
-// open starts to listen. Nothing is accepted before the caller serves.
+// open starts to listen. It accepts no connections; the caller does when it serves.
 func (o *httpServer) open(ctx context.Context,
 	logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
 	opts, certificate, err := o.prepare(logger)
@@ -137,6 +137,7 @@ func (o *httpServer) open(ctx context.Context,
 	if err != nil {
 		return nil, opts, err
 	}
+	// Only the listener knows the address of a name such as localhost.
 	if err := o.checkExposure(listener.Addr(), opts.Auth != nil, certificate != nil, logger); err != nil {
 		return nil, opts, errors.Join(err, listener.Close())
 	}
@@ -149,7 +150,8 @@ func (o *httpServer) open(ctx context.Context,
 	return listener, opts, nil
 }
 
-// hosts are the names of the server: those given, that of the public URL, and that of the address.
+// hosts returns the names of the server: the given ones, the host of the public URL, and the host of the
+// address.
 func (o *httpServer) hosts() []string {
 	hosts := slices.Clone(o.Hosts)
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Hostname() != "" {
@@ -168,7 +170,7 @@ func (o *httpServer) listen(ctx context.Context) (net.Listener, error) {
 	return listenTCP(ctx, "http", o.Addr, "127.0.0.1:8080")
 }
 
-// checkExposure refuses to serve whoever can reach the machine.
+// checkExposure refuses to serve other machines without authentication, unless the operator accepts that.
 func (o *httpServer) checkExposure(addr net.Addr, auth, encrypted bool, logger *slog.Logger) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
@@ -187,7 +189,7 @@ func (o *httpServer) checkExposure(addr net.Addr, auth, encrypted bool, logger *
 	return nil
 }
 
-// authenticator returns nil when nobody is to be asked.
+// authenticator returns nil if clients do not have to authenticate.
 func (o *httpServer) authenticator(logger *slog.Logger) (*httpauth.Authenticator, error) {
 	if o.TokenFile == "" && o.Issuer == "" {
 		return nil, nil
@@ -195,7 +197,7 @@ func (o *httpServer) authenticator(logger *slog.Logger) (*httpauth.Authenticator
 	cfg := httpauth.Config{TokenFile: o.TokenFile, Principals: o.principals, Resource: o.PublicURL,
 		Path: o.Path, Logger: logger}
 	if o.TokenFile != "" {
-		// Said here with what mends it; later the same check fails closed.
+		// The error of this check has a hint. Trust makes the same check again when the file is read.
 		if err := config.CheckOperatorFile("auth-token-file", o.TokenFile); err != nil {
 			return nil, err
 		}
@@ -221,7 +223,7 @@ func (o *httpServer) authenticator(logger *slog.Logger) (*httpauth.Authenticator
 	return auth, nil
 }
 
-// authFailure says what is wrong with the token file, by its name, or with what is said of an issuer.
+// authFailure returns the error for a token file, with its name, or for the settings of an issuer.
 func (o *httpServer) authFailure(err error) error {
 	what, ofFile := strings.CutPrefix(err.Error(), "token file: ")
 	if !ofFile {

@@ -17,8 +17,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// configured gives the options what the environment and the file of this process say. A flag of the running
-// command that serve has too is the caller's to carry over.
+// configured sets the options from the environment and the file of this process. The caller copies the flags
+// of the running command that serve also has.
 func (o *Options) configured() error {
 	running := o.Process.Cfg.Origins
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -34,18 +34,17 @@ func (o *Options) configured() error {
 	return nil
 }
 
-// Judge says of allowed scripts whether the configuration lets any run of them through.
+// Judge decides whether the configuration lets any run of an allowed script through.
 type Judge struct {
 	Allow     policy.Allowlist
-	policy    *policy.Policy // nil when serve would refuse the configuration
+	policy    *policy.Policy // nil if serve would refuse the configuration
 	workspace bool
 }
 
-// NewJudge is that of the entries of a command, which may have taken them from the configuration. serve
-// has no
-// values yet.
+// NewJudge returns the judge for the entries of a command, which may have taken them from the configuration.
+// It sets the values of serve, which must not have any.
 //
-// Errors: *exitError for entries that cannot be read.
+// Errors: *exit.Error for entries that cannot be read.
 func NewJudge(serve *Options, specs []string) (*Judge, error) {
 	process := serve.Process
 	if err := serve.configured(); err != nil {
@@ -54,9 +53,10 @@ func NewJudge(serve *Options, specs []string) (*Judge, error) {
 	return JudgeFor(process, serve, specs)
 }
 
-// JudgeFor is the judge of a server with options o, nil when they are such that none would start.
+// JudgeFor returns the judge of a server with the options serve. They are nil if a server would refuse them;
+// then the judge refuses nothing.
 //
-// Errors: *exitError for entries that cannot be read.
+// Errors: *exit.Error for entries that cannot be read.
 func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error) {
 	allow, err := config.ParseAllow(specs)
 	if err != nil {
@@ -69,7 +69,7 @@ func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error)
 	o := *serve
 	o.AllowScripts = specs
 	if p.Cfg.OriginOf("allow-skill-script").Kind == config.FromFlag {
-		// Asked what would be if it were allowed; of the tool there is no question.
+		// The flag asks what would happen if the script were allowed, so the tool counts as offered.
 		o.AllowTools = []string{mcpserver.ToolRun}
 	}
 	j.workspace = o.Workspace != ""
@@ -87,8 +87,9 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// Refusal is what the rules refuse every run of an allowed script with, whoever wants it and whatever a user
-// approves; nil when they do not. What only a call can bring, such as a lease, does not count.
+// Refusal returns the denial with which the rules refuse every run of an allowed script, whoever requests it
+// and whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only a
+// call can have, does not count.
 func (j *Judge) Refusal(sk *skills.Skill, path string, file, tree digest.Digest) *policy.Denial {
 	if j.policy == nil {
 		return nil
@@ -111,8 +112,8 @@ func (j *Judge) Refusal(sk *skills.Skill, path string, file, tree digest.Digest)
 	}
 }
 
-// Refuses is the refusal of the script of an entry. It is nil also when the script is not there or cannot be
-// read, which callers tell of themselves.
+// Refuses returns the refusal of the script of an entry. It is also nil if the script does not exist or
+// cannot be read, which callers report themselves.
 func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
@@ -129,12 +130,12 @@ func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry po
 	return j.Refusal(sk, entry.Path, r.Digest, index.TreeDigest)
 }
 
-// RefusalText is a refusal without the name of the tool.
+// RefusalText returns the text of a refusal without the name of the tool.
 func RefusalText(denial *policy.Denial) string {
 	return strings.TrimPrefix(denial.Detail, mcpserver.ToolRun+": ")
 }
 
-// Mark takes back in rows that a script may run, if no run of it is let through.
+// Mark marks the scripts in rows as not allowed if no run of them is let through.
 func (j *Judge) Mark(snapshot *skills.Snapshot, rows []report.SkillRow) {
 	for i := range rows {
 		row := &rows[i]
@@ -159,7 +160,7 @@ func (j *Judge) Mark(snapshot *skills.Snapshot, rows []report.SkillRow) {
 	}
 }
 
-// whyUnreleased says of a script that is refused for want of a release what its entry lets it reveal.
+// whyUnreleased returns why the output of a script would have to be released, by the entry that allows it.
 func (j *Judge) whyUnreleased(row *report.SkillRow, path string, file digest.Digest) (reason string) {
 	for _, entry := range j.Allow.Find(row.Path, path) {
 		if entry.Changed(file, row.TreeDigest) == policy.Unchanged {

@@ -81,6 +81,7 @@ func staleSocket(ctx context.Context, path string) (bool, error) {
 	if info.Mode().Type() != fs.ModeSocket {
 		return false, exit.Usagef("choose a path where nothing is", "--unix %s exists and is no socket", path)
 	}
+	// The file of a socket stays after a crash, so only a connection shows whether a server uses it.
 	var dialer net.Dialer
 	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
 		conn.Close()

@@ -16,8 +16,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Decided reads the run manifest and makes the policy, in this order: the manifest may say the mode. Then
-// it checks and completes what is said of the transport and of a session to go on with.
+// Decided reads the run manifest, then makes the policy, since the manifest may set the mode. Then it checks
+// and completes the options of the transport and of a session to resume.
 func (o *Options) Decided() (*policy.Policy, snapshot.Facts, error) {
 	facts, err := o.Facts()
 	if err != nil {
@@ -33,8 +33,8 @@ func (o *Options) Decided() (*policy.Policy, snapshot.Facts, error) {
 	return pol, facts, o.checkResumption()
 }
 
-// Facts gathers what the records say of the server beside its policy, and lets the run manifest decide
-// where neither flag nor configuration did.
+// Facts returns what the records say of the server in addition to its policy. The run manifest sets options
+// without a value from a flag or the configuration.
 func (o *Options) Facts() (snapshot.Facts, error) {
 	facts := snapshot.Facts{ModeSource: snapshot.ModeDefault}
 	switch o.Process.Cfg.OriginOf("cfc-enforcement-mode").Kind {
@@ -95,7 +95,7 @@ func (o *Options) readManifest(facts *snapshot.Facts) error {
 	return nil
 }
 
-// jsonFault is where a text stops to be JSON; nowhere when it is.
+// jsonFault returns the place at which a text is not valid JSON, the zero place if the text is valid.
 func jsonFault(text []byte) config.Place {
 	var whole json.RawMessage
 	fault, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &whole))
@@ -105,7 +105,7 @@ func jsonFault(text []byte) config.Place {
 	return config.PlaceOf(text, max(0, min(len(text), int(fault.Offset)-1)))
 }
 
-// ownSlot is the binding of a role that the operator gave the process.
+// ownSlot returns the binding of a role that the operator gave the process.
 func ownSlot(role, manifest string) (json.RawMessage, error) {
 	source := cfharness.OperatorSource(manifest)
 	return provenance.Encode(struct {

@@ -23,9 +23,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Options are what a server is made of: the values of its options and what it takes from the process. The
-// names of
-// flags are those of the reference harness, if it has them.
+// Options are the values of the options of a server, and what it takes from the process. Flags have the
+// names that they have in the reference harness, if it has them.
 type Options struct {
 	Process  *config.Process
 	In       io.Reader // of stdio
@@ -37,8 +36,8 @@ type Options struct {
 	config.Options
 }
 
-// Configure gives the flags of serve what was given to the running command, whose flags some or all of them
-// are, and else what environment and file say. The origins are then those of serve.
+// Configure sets the flags of serve, some or all of which are flags of the running command. Flags that were
+// not given get their values from the environment or the file. The origins are then the origins of serve.
 func (o *Options) Configure(all *pflag.FlagSet) error {
 	own := *o.Process
 	o.Process = &own
@@ -75,6 +74,7 @@ func (o *Options) Policy() (*policy.Policy, error) {
 		return nil, err
 	}
 	tools := mcpserver.ReadMethods()
+	// The tool and an allowed script have no effect without each other; logStart warns of that.
 	if len(o.AllowTools) > 0 && allowlist.Len() > 0 {
 		tools = append(tools, mcpserver.ToolRun)
 	}
@@ -98,7 +98,7 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	return pol, nil
 }
 
-// checkWords refuses words that options do not have.
+// checkWords refuses unknown words as values of options.
 func (o *Options) checkWords() error {
 	if !slices.Contains(SandboxWords(), o.Sandbox) {
 		return exit.Flag("sandbox", fmt.Errorf(
@@ -148,6 +148,7 @@ func (o *Options) OpenWorkspace() (ws sandbox.Workspace, path string, err error)
 		return sandbox.Workspace{}, "", nil
 	}
 	dir, mode := o.Workspace, sandbox.WorkspaceRO
+	// The name of a directory may contain colons, so only a known mode is cut off.
 	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
 		sandbox.WorkspaceRW} {
 		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
@@ -177,8 +178,8 @@ func (o *Options) OpenWorkspace() (ws sandbox.Workspace, path string, err error)
 	return sandbox.Workspace{Mode: mode, Dir: handle, Protected: o.Roots.Within(o.Process, dir)}, dir, nil
 }
 
-// missingWorkspace says whether it is the directory that is missing, or a word behind one that is there
-// is no mode.
+// missingWorkspace returns the error of a workspace that does not exist: the directory is missing, or the
+// word behind an existing directory is not a mode.
 func missingWorkspace(dir string) error {
 	if at := strings.LastIndexByte(dir, ':'); at > 0 {
 		if info, err := os.Stat(dir[:at]); err == nil && info.IsDir() {
@@ -189,9 +190,9 @@ func missingWorkspace(dir string) error {
 	return exit.Usagef("make the directory, or name another", "--workspace: there is no directory %s", dir)
 }
 
-// checkPlaces refuses a layout in which a script could reach the server's own state, could write what
-// the next server is configured by, or could write the skills of others. configFile is where a
-// configuration is or would be looked for.
+// checkPlaces refuses a layout in which a script could reach the server's own state, or could write the
+// configuration of the next server or the skills of others. configFile is the path at which the server looks
+// for a configuration.
 func checkPlaces(roots []skills.Root, configFile, state, artifacts, workspace string,
 	mode sandbox.WorkspaceMode) error {
 	for _, own := range []struct{ flag, dir string }{{"state", state}, {"artifact-root", artifacts}} {
@@ -210,6 +211,7 @@ func checkPlaces(roots []skills.Root, configFile, state, artifacts, workspace st
 				"the workspace %s lies inside --%s %s", workspace, own.flag, own.dir)
 		}
 	}
+	// The rest is about writing: scripts may read the configuration's directory and the skills.
 	if workspace == "" || mode == sandbox.WorkspaceRO {
 		return nil
 	}

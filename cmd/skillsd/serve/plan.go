@@ -25,9 +25,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Plan is what a server is made of, with everything that keeps it from starting. Making a plan changes
-// nothing and
-// listens nowhere. [Options.Run] runs a plan without problems; doctor prints the problems of one.
+// Plan has the parts of a server and the problems that keep it from starting. Making a plan changes nothing
+// and does not listen. [Options.Run] runs a plan without problems; doctor prints the problems of one.
 type Plan struct {
 	Problems []Problem // in the order of the start
 
@@ -82,7 +81,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.fail(err)
 	}
 	for _, step := range []func() error{p.findRoots, p.openWorkspace, p.findPlaces, p.acceptDirectories} {
-		// Where scripts may write is compared with where skills and records are.
+		// The later steps compare places with the roots and the workspace, so they need the first two.
 		if err := step(); err != nil {
 			p.fail(err)
 			break
@@ -92,7 +91,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.fail(err)
 	}
 	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
-		// Others may have to read it, as members of a group, so it is not an error.
+		// Members of a group may have to read the key, so this is a warning and not an error.
 		if info, err := os.Stat(key[1]); key[1] != "" && err == nil && config.OthersRead(info) {
 			p.Problems = append(p.Problems, Problem{skills.Warning, &exit.Error{
 				Err:  fmt.Errorf("others can read the key %s of %s", key[1], key[0]),
@@ -191,11 +190,9 @@ func (p *Plan) acceptDirectories() error {
 	return nil
 }
 
-// Probe adds the problems that a start would meet later: what an entry of the allowlist needs, names of
-// skills and
-// sessions, and addresses. What it listens on is closed immediately. snapshot has the skills, nil if they
-// cannot be
-// read.
+// Probe adds the problems that a start would find later: in the needs of allowlist entries, in the names of
+// skills and sessions, and in addresses. It listens on addresses and closes them immediately. snapshot has
+// the skills; it is nil if they cannot be read.
 func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
 	try := func(err error) {
@@ -225,6 +222,7 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	}
 	switch {
 	case o.HTTP.Unix != "":
+		// Unlike open, checkSocket changes nothing: open would remove the socket of an ended server.
 		_, _, err := o.httpServer().prepare(discard)
 		if err == nil {
 			err = checkSocket(ctx, o.HTTP.Unix)
@@ -247,7 +245,8 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	try(err)
 }
 
-// Open opens what a server without problems writes, and prepares what finds its sandbox and its skills.
+// Open opens the stores of a server without problems, and prepares the detection of its sandbox and the
+// registry of its skills.
 func (p *Plan) Open() (err error) {
 	o := p.options
 	if p.trees, err = store.Open(p.state); err != nil {
@@ -264,13 +263,14 @@ func (p *Plan) Open() (err error) {
 	for _, file := range p.private {
 		own = append(own, file.path)
 	}
+	// An interpreter that needs one of these directories would show it to scripts.
 	p.Detection.interpreters.Keep(own...)
 	p.scan.Cache = skills.NewCache(filepath.Join(p.state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
 }
 
-// Close keeps what the next start uses and releases the rest. Sessions have ended before.
+// Close saves the digests for the next start and closes the records and the workspace. Sessions must have ended.
 func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	if p.Registry != nil {
 		if err := p.scan.Cache.Save(p.Registry.Snapshot()); err != nil {
@@ -288,7 +288,7 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 
 // Sessions returns the sessions of the process, which record into records.
 //
-// Errors: *exit.Error for an entry of the allowlist that cannot be meant.
+// Errors: *exit.Error for an entry of the allowlist that cannot work.
 func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	logger *slog.Logger) (*session.Sessions, error) {
 	o, facts := p.options, p.facts
@@ -309,7 +309,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	return sessions, nil
 }
 
-// entriesError is the error of an entry of the allowlist that cannot be meant.
+// entriesError returns the error of an entry of the allowlist that cannot work.
 func entriesError(err error) error {
 	if err == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// readSigner reads the key of --sign-key; an empty name is none.
+// readSigner reads the key of --sign-key. It returns nil for an empty name.
 func readSigner(name string) (note.Signer, error) {
 	if name == "" {
 		return nil, nil

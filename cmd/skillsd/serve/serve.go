@@ -18,9 +18,8 @@ import (
 	"github.com/skillsd/skillsd/skills/watch"
 )
 
-// Run makes a plan and runs the server until ctx or its transport ends. The sandbox is tested and the
-// skills are
-// scanned while the server answers already.
+// Run makes a plan and runs the server until ctx or its transport ends. The server answers while it tests
+// the sandbox and scans the skills.
 func (o *Options) Run(ctx context.Context) (err error) {
 	_, noColor := o.Process.Env("NO_COLOR")
 	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, noColor)
@@ -44,6 +43,8 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// ctx may have ended, and the end of a session must still be recorded. Deferred calls run in reverse, so
+	// sessions end before the stores that they write to are closed.
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	server := mcpserver.New(o.binding(mcpserver.Config{
 		Workspace: p.Workspace.Dir != nil, Version: o.Version, Registry: p.Registry, Sessions: sessions,
@@ -57,7 +58,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	return o.serve(ctx, server, p.Registry, sessions.Logger(logger))
 }
 
-// binding completes the configuration of the server with what flags and environment say of clients.
+// binding completes the configuration of the server with the flags and variables that concern clients.
 func (o *Options) binding(cfg mcpserver.Config) mcpserver.Config {
 	cfg.Preload, cfg.NoCatalog, cfg.AlwaysSearch, cfg.Watching = o.Skills, o.NoCatalog, o.Search == "always",
 		o.watches()
@@ -70,10 +71,12 @@ func (o *Options) binding(cfg mcpserver.Config) mcpserver.Config {
 // watches reports whether the server follows changes on disk.
 func (o *Options) watches() bool { return o.Watch && !o.NoWatch }
 
-// serve runs the transport beside the first scan and, after it, the watch. What the operator named
-// and is not there ends the server before it answers anything.
+// serve runs the transport and, at the same time, the first scan and then the watch. If a skill, root or
+// session that the operator named is missing, it returns an error before it answers any client.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry *skills.Registry,
 	logger *slog.Logger) error {
+	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
+	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
 	if loaded {
 		if err := loadError(load(ctx, server)); err != nil {
@@ -120,18 +123,18 @@ func (o *Options) transport(ctx context.Context, server *mcpserver.Server, logge
 	return server.ServeStdio(ctx, o.In, o.Out)
 }
 
-// scanMemory is where the garbage of a scan is collected more often again, in bytes.
+// scanMemory is the memory from which the garbage of a scan is collected more often again, in bytes.
 const scanMemory = 192 << 20
 
-// load reads the skills. A scan leaves little but garbage, and collecting it less often while it
-// goes on shortens the start by a tenth at 1,000 skills and a quarter at 10,000.
+// load reads the skills. A scan leaves little but garbage: collecting it less often during the scan shortens
+// the start by a tenth at 1,000 skills and by a quarter at 10,000.
 func load(ctx context.Context, server *mcpserver.Server) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(scanMemory))
 	return server.Load(ctx)
 }
 
-// loadError turns an unknown preload into a usage error that lists the names there are.
+// loadError turns an unknown preload into a usage error that lists the known names.
 func loadError(err error) error {
 	if missing, ok := errors.AsType[*skills.NotFoundError](err); ok {
 		hint := "no skills are configured"

@@ -17,22 +17,21 @@ import (
 // maxPEM is the longest file of a certificate or a key, in bytes.
 const maxPEM = 1 << 20
 
-// certificate is the certificate of the server with its key. A pair that was renewed on disk is used
-// from the next connection on; one that is broken is not, and the pair before it stays. It is safe for
-// concurrent use.
+// certificate is the certificate of the server with its key. The next connection uses a pair that was
+// renewed on disk; if the new pair is broken, the pair before it stays in use. It is safe for concurrent use.
 type certificate struct {
 	cert, key string // paths
 	logger    *slog.Logger
 
 	mu   sync.Mutex
 	pair *tls.Certificate
-	seen [2]fs.FileInfo // of the files when they were last read, whether or not they were any good
-	told string         // what was last said of a pair that cannot be used
+	seen [2]fs.FileInfo // of the files when they were last read, whether or not they could be used
+	told string         // the last error that was logged of a pair
 }
 
-// openCertificate reads the pair, which must be good at the start.
+// openCertificate reads the pair, which must be usable at the start.
 //
-// Errors: *exitError.
+// Errors: *exit.Error.
 func openCertificate(cert, key string, logger *slog.Logger) (*certificate, error) {
 	c := &certificate{cert: cert, key: key, logger: logger, seen: stats(cert, key)}
 	pair, err := keyPair(cert, key)
@@ -43,18 +42,18 @@ func openCertificate(cert, key string, logger *slog.Logger) (*certificate, error
 	return c, nil
 }
 
-// current is what a connection is greeted with. Looking whether the files changed costs a stat of
-// each, which is little beside a handshake.
+// current returns the certificate for a new connection. It calls stat on both files to find out whether they
+// changed, which costs little compared with a handshake.
 func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Looked at before they are read: what is written meanwhile is met by the next connection.
+	// The states are taken before the files are read, so that the next connection sees a later write.
 	seen := stats(c.cert, c.key)
 	if sameFile(seen[0], c.seen[0]) && sameFile(seen[1], c.seen[1]) {
 		return c.pair, nil
 	}
 	pair, err := keyPair(c.cert, c.key)
-	// Files that could not be read, for want of descriptors perhaps, may be read the next time.
+	// A file that cannot be read, perhaps because descriptors are short, is read again the next time.
 	if _, unread := errors.AsType[*fs.PathError](err); !unread {
 		c.seen = seen
 	}
@@ -71,7 +70,7 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// stats are the states of two files, nil for one that cannot be reached.
+// stats returns the states of two files, nil for a file that cannot be reached.
 func stats(paths ...string) (infos [2]fs.FileInfo) {
 	for i, path := range paths {
 		if info, err := os.Stat(path); err == nil {
@@ -91,7 +90,7 @@ func sameFile(a, b fs.FileInfo) bool {
 
 // keyPair reads a certificate and its key, which only its owner may write.
 //
-// Errors: *exitError.
+// Errors: *exit.Error.
 func keyPair(cert, key string) (tls.Certificate, error) {
 	chain, err := config.ReadFile(cert, maxPEM)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// logStart logs what is served, and what of the configuration has no effect.
+// logStart logs what is served, and which parts of the configuration have no effect.
 func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 	o := p.options
 	logger.InfoContext(ctx, "start", slog.String("transport", o.httpServer().transport()),
@@ -43,7 +43,7 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// HintUnreleased mends what unreleased tells.
+// HintUnreleased is the hint for the reason that Unreleased returns.
 const HintUnreleased = "set release: observed, or release: opaque, on its entry or with --release"
 
 // Unreleased says why the output of an entry would have to be released.

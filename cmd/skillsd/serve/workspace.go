@@ -67,6 +67,7 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 	if err := c.check(real, info, ws.Mode); err != nil {
 		return ws, err
 	}
+	// The checks use the path and scripts get the handle, so both must still lead to the same directory.
 	if again, err := os.Lstat(real); err != nil || !os.SameFile(info, again) ||
 		config.Resolved(real) != real {
 		return ws, errMoved
@@ -103,6 +104,7 @@ func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.Work
 			return errOwnState
 		}
 	}
+	// Scripts cannot change the configuration or the skills through a read-only workspace.
 	if mode != sandbox.WorkspaceRO && c.config != "" && holds(dir, info, c.config) {
 		return errHoldsConfig
 	}
