@@ -270,7 +270,8 @@ func (p *Plan) Open() (err error) {
 	return nil
 }
 
-// Close saves the digests for the next start and closes the records and the workspace. Sessions must have ended.
+// Close saves the digests for the next start and closes the records and the workspace. Sessions must have
+// ended.
 func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	if p.Registry != nil {
 		if err := p.scan.Cache.Save(p.Registry.Snapshot()); err != nil {
