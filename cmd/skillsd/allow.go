@@ -38,11 +38,11 @@ func newAllowCmd(a *app) *cobra.Command {
 		Short: "Show a script and allow exactly it, in the configuration",
 		Long: "Show a script of a skill with what can be known of it without running it, and write an\n" +
 			"entry into the configuration that allows it to run: this path, with these bytes, in a skill\n" +
-			"whose other files are what they are now, since a script may load them. If the script or one of\n" +
-			"these files changes later, it does not run before it is allowed again. Comments in the configuration\n" +
-			"stay. Models run scripts with the tool run_skill_script, which is not offered until the\n" +
-			"configuration says so: with --offer-tool that is written too, and without it you are asked\n" +
-			"on a terminal.\n\n" +
+			"whose other files are what they are now, since a script may load them. If the script or one\n" +
+			"of these files changes later, it does not run before it is allowed again. Comments in the\n" +
+			"configuration stay. Models run scripts with the tool run_skill_script, which is not offered\n" +
+			"until the configuration says so: with --offer-tool that is written too, and without it you\n" +
+			"are asked on a terminal.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
 			"The list of network-looking calls is a help for reading: a script can hide what it does.\n" +

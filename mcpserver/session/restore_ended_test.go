@@ -67,7 +67,8 @@ func TestRestoredAsStrictAsCallsUnderWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		release := ses.hold()
+		ses.runs.RLock()
+		release := ses.runs.RUnlock
 		defer release()
 		b.EndProtocolSession("p1")
 		for range looks {

@@ -99,7 +99,9 @@ type authorization struct {
 // Errors: *Denied, *Question, *Error. A script that started is a result whatever became of it.
 func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
 	// The end of the session must not be recorded before the outcome of this run.
-	defer s.hold()()
+	// The end of the session is not recorded before the outcome of a run.
+	s.runs.RLock()
+	defer s.runs.RUnlock()
 	r, err := s.requested(ctx, in) // recorded, or nothing runs
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -165,10 +166,7 @@ func (s *Sessions) byHandle(call Call) *Session {
 
 // remoteLimit returns how many remote sessions may be open at once.
 func (s *Sessions) remoteLimit() int {
-	if s.cfg.MaxRemote > 0 {
-		return min(s.cfg.MaxRemote, maxRemote)
-	}
-	return maxRemote
+	return cmp.Or(max(0, min(s.cfg.MaxRemote, maxRemote)), maxRemote)
 }
 
 // remoteEach returns how many of them one principal may have.
@@ -369,13 +367,6 @@ func (s *Sessions) endKeyed() {
 	}
 	s.mu.Unlock()
 	s.ending.Wait()
-}
-
-// hold keeps the end of the session from being recorded before the outcome of a run. The returned function
-// must be called.
-func (s *Session) hold() (release func()) {
-	s.runs.RLock()
-	return s.runs.RUnlock
 }
 
 // end records the end of the session, once and only if it began, and waits for what is still being recorded.
