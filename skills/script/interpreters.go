@@ -137,16 +137,6 @@ func (r Runtime) Interpreter() *Interpreter {
 	return &interpreters[i]
 }
 
-// Names returns the names of all interpreters as a phrase: "bash, sh and python3".
-func Names() string {
-	var names []string
-	for _, in := range interpreters {
-		names = append(names, string(in.Runtime))
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
-
 // isProgram reports whether the base name of a shebang's program means this interpreter.
 func (in *Interpreter) isProgram(name string) bool {
 	return slices.ContainsFunc(in.programs, func(pattern string) bool {

@@ -72,14 +72,6 @@ type environment = func(string) (string, bool)
 // All returns every client.
 func All() []*Client { return []*Client{claude(), codex(), inspector()} }
 
-// Names returns the names of all clients.
-func Names() (names []string) {
-	for _, client := range All() {
-		names = append(names, client.Name)
-	}
-	return names
-}
-
 func claude() *Client {
 	scope := func(project bool) string {
 		if project {
