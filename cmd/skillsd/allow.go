@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
@@ -64,7 +65,7 @@ func newAllowCmd(a *app) *cobra.Command {
 
 func (o *allowOptions) run(ctx context.Context, args []string) error {
 	if o.List != (len(args) == 0) {
-		return usageError("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
+		return exit.Usagef("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
 	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
@@ -94,12 +95,12 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return err
 	}
 	if entry.Pin != "" && entry.Pin != facts.Digest {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf(
+		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf(
 			"the script has the digest %s, not the one given", facts.Digest),
 			Hint: "read it again before it is allowed: skillsd allow --dry-run " + serve.ShellName(entry)}
 	}
 	if facts.Runtime == "" {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s cannot run: %s", spec,
+		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("%s cannot run: %s", spec,
 			report.Printable(facts.Problem)),
 			Hint: "allowing it would have no effect; " + serve.HintRuntime}
 	}
@@ -216,7 +217,7 @@ func parseScript(spec string) (policy.Entry, error) {
 		}
 	}
 	if err != nil {
-		return entry, usageError("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints",
+		return entry, exit.Usagef("use SKILL:scripts/PATH, with the paths that `skillsd show SKILL` prints",
 			"%w", err)
 	}
 	return entry, nil
@@ -231,7 +232,7 @@ func (a *app) noteAllow(offered bool, script string) {
 	}
 	if !offered {
 		fmt.Fprintf(a.err, "skillsd: warning: no script runs: the tool %s is not offered\n"+
-			"skillsd: hint: skillsd allow --offer-tool %s\n", mcpserver.ToolRun, shellLine([]string{script}))
+			"skillsd: hint: skillsd allow --offer-tool %s\n", mcpserver.ToolRun, report.ShellLine(script))
 	}
 }
 
@@ -296,7 +297,7 @@ func (o *disallowOptions) run(ctx context.Context, spec string) error {
 			entry.Path)
 	})
 	if errors.Is(err, config.ErrNotAllowed) {
-		return &exitError{Code: exitFailure, Err: fmt.Errorf("%s: %w", name, err),
+		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("%s: %w", name, err),
 			Hint: "`skillsd allow --list` shows what it allows"}
 	} else if err != nil {
 		return err
@@ -344,13 +345,13 @@ func (a *app) notePins(names []string, before, after func(name string) *install.
 		switch is := found[name]; {
 		case is.gone:
 			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that "+
-				"back: skillsd disallow %s\n", name, shellLine([]string{name}))
+				"back: skillsd disallow %s\n", name, report.ShellLine(name))
 		case is.changed == policy.TreeChanged && !is.holds:
 			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was "+
-				"allowed; read them and allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
+				"allowed; read them and allow it again: skillsd allow %s\n", name, report.ShellLine(name))
 		case !is.holds:
 			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and "+
-				"allow it again: skillsd allow %s\n", name, shellLine([]string{name}))
+				"allow it again: skillsd allow %s\n", name, report.ShellLine(name))
 		}
 	}
 }

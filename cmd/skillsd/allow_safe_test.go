@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
@@ -104,7 +105,7 @@ func TestAllowUnseen(t *testing.T) {
 	for _, format := range [][]string{nil, {"--json"}} {
 		config, run := allowSkill(t, "scripts/x.sh")
 		var errs strings.Builder
-		if code := run(&brokenWriter{}, &errs, append([]string{"allow", "a:scripts/x.sh"}, format...)...); code != exitFailure || !strings.Contains(errs.String(), errFull.Error()) {
+		if code := run(&brokenWriter{}, &errs, append([]string{"allow", "a:scripts/x.sh"}, format...)...); code != exit.Failure || !strings.Contains(errs.String(), errFull.Error()) {
 			t.Errorf("allow %q without room answers %d: %s", format, code, errs.String())
 		}
 		if existing(config) {

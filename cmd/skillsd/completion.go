@@ -138,7 +138,7 @@ func (a *app) completionSkills(ctx context.Context, cmd *cobra.Command) []*skill
 		return nil
 	}
 	scan := roots.ScanOptions()
-	if state, err := a.stateDir(); err == nil {
+	if state, err := a.StateDir(); err == nil {
 		scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	}
 	snapshot, err := skills.Scan(ctx, found, scan)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,11 +37,11 @@ func TestConfigFileRefused(t *testing.T) {
 		{"value of a flag", file("value.yaml", "http: {path: mcp}\n", 0o600), `--http-path "mcp"`},
 	} {
 		code, stdout, stderr := run(t, "config", "show", "--config", tt.path)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {
-			t.Errorf("%s: exit %d, %q, want %d with %q", tt.name, code, stderr, exitUsage, tt.want)
+		if code != exit.Usage || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: exit %d, %q, want %d with %q", tt.name, code, stderr, exit.Usage, tt.want)
 		}
 	}
-	if code, _, stderr := run(t, "config", "show", "--config", file("good.yaml", "# "+strings.Repeat(" ", config.MaxFile-3)+"\n", 0o600)); code != exitOK {
+	if code, _, stderr := run(t, "config", "show", "--config", file("good.yaml", "# "+strings.Repeat(" ", config.MaxFile-3)+"\n", 0o600)); code != exit.OK {
 		t.Errorf("a file of the most bytes: exit %d, %s", code, stderr)
 	}
 }
@@ -51,7 +52,7 @@ func TestConfigEnvironmentTypo(t *testing.T) {
 	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(string) (string, bool) { return "", false }, Environ: func() []string {
 		return []string{"SKILLSD_LOGLEVEL=debug", "SKILLSD_LOG_LEVEL=", "SKILLSD_CONFIG=", "SKILLSD_OF_SOMEONE_ELSE=1", "SKILLSD_REQUIRE_SANDBOX=1", "SKILLSD_CORPUS=/x", "LOG_LEVL=x"}
 	}}}
-	if code := a.main(t.Context(), []string{"config", "show"}); code != exitOK {
+	if code := a.main(t.Context(), []string{"config", "show"}); code != exit.OK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
 	if want := "skillsd: warning: SKILLSD_LOGLEVEL has no effect; did you mean SKILLSD_LOG_LEVEL?\n"; errs.String() != want {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
@@ -73,7 +74,7 @@ func TestConfigCoversServe(t *testing.T) {
 // What the loader reads, the schema accepts; what one refuses for its form the other refuses too.
 func TestConfigSchema(t *testing.T) {
 	code, stdout, stderr := run(t, "config", "schema")
-	if code != exitOK {
+	if code != exit.OK {
 		t.Fatal(stderr)
 	}
 	var schema jsonschema.Schema
@@ -163,7 +164,7 @@ func configured(t *testing.T, file string, env map[string]string, args ...string
 func shown(t *testing.T, file string, env map[string]string, args ...string) map[string]config.Row {
 	t.Helper()
 	code, stdout, stderr := configured(t, file, env, append([]string{"config", "show", "--json"}, args...)...)
-	if code != exitOK {
+	if code != exit.OK {
 		t.Fatalf("config show = %d\n%s", code, stderr)
 	}
 	var rows []config.Row
@@ -270,7 +271,7 @@ func TestConfigLeavesOtherFlagsAlone(t *testing.T) {
 	file := fmt.Sprintf("roots: [%q]\nstate: %q\nlimits: {timeout: 30s}\n", dir, filepath.Join(dir, "state"))
 	env := map[string]string{"SKILLSD_LIMIT": "pids=7"}
 	for _, args := range [][]string{{"list"}, {"list", "--state", "enabled"}, {"search", "notes"}, {"search", "--limit", "3", "notes"}} {
-		if code, stdout, stderr := configured(t, file, env, args...); code != exitOK || !strings.Contains(stdout, "notes") {
+		if code, stdout, stderr := configured(t, file, env, args...); code != exit.OK || !strings.Contains(stdout, "notes") {
 			t.Errorf("%q = %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
@@ -279,7 +280,7 @@ func TestConfigLeavesOtherFlagsAlone(t *testing.T) {
 // refused is what is said of a configuration that is not read, empty for one that is.
 func refused(t *testing.T, text string) string {
 	t.Helper()
-	if code, _, stderr := configured(t, text, nil, "config", "show"); code != exitOK {
+	if code, _, stderr := configured(t, text, nil, "config", "show"); code != exit.OK {
 		return stderr
 	}
 	return ""

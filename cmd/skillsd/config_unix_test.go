@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
 // What others can write, or own, says nothing here.
@@ -21,7 +22,7 @@ func TestConfigOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, _, stderr := run(t, "config", "show", "--config", path)
-		if want := map[bool]int{true: exitOK, false: exitUsage}[good]; code != want {
+		if want := map[bool]int{true: exit.OK, false: exit.Usage}[good]; code != want {
 			t.Errorf("mode %o: exit %d, want %d: %s", mode, code, want, stderr)
 		}
 		if _, err := secretIn(path); (err == nil) != good {
@@ -35,14 +36,14 @@ func TestConfigOwner(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := run(t, "config", "show", "--config", link); code != exitOK {
+	if code, _, stderr := run(t, "config", "show", "--config", link); code != exit.OK {
 		t.Errorf("a link to one's own file: %s", stderr)
 	}
 	if err := os.Chown(path, 12345, -1); err != nil {
 		t.Skipf("missing capability: giving a file to another user: %v", err)
 	}
 	for _, name := range []string{path, link} {
-		if code, _, stderr := run(t, "config", "show", "--config", name); code != exitUsage || !strings.Contains(stderr, "it belongs to another user") {
+		if code, _, stderr := run(t, "config", "show", "--config", name); code != exit.Usage || !strings.Contains(stderr, "it belongs to another user") {
 			t.Errorf("a file of another user: exit %d, %s", code, stderr)
 		}
 	}
@@ -57,7 +58,7 @@ func TestConfigPipe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Skipf("missing capability: named pipes: %v", err)
 	}
-	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exitUsage || !strings.Contains(stderr, "is no regular file") {
+	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exit.Usage || !strings.Contains(stderr, "is no regular file") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if _, err := secretIn(pipe); err == nil {

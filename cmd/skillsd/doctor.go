@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -61,7 +62,7 @@ func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON bool) error {
 		}
 	}
 	if failed {
-		return &exitError{Code: exitProblems}
+		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
 }

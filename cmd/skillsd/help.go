@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -50,7 +51,7 @@ func setHelp(root *cobra.Command) {
 			}
 			cmd, _, err := root.Find(args)
 			if err != nil {
-				return usageError("see `skillsd help`, which lists commands and topics",
+				return exit.Usagef("see `skillsd help`, which lists commands and topics",
 					"there is no help on %q", name)
 			}
 			cmd.InitDefaultHelpFlag()

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -16,7 +17,7 @@ func TestHelpFits(t *testing.T) {
 	visit = func(cmd *cobra.Command) {
 		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
 		code, stdout, stderr := run(t, args...)
-		if code != exitOK || stderr != "" {
+		if code != exit.OK || stderr != "" {
 			t.Errorf("%q = %d, %q", args, code, stderr)
 		}
 		for line := range strings.Lines(stdout) {

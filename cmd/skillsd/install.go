@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
@@ -106,7 +107,7 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 
 // installFailure gives an error of a plan its exit code, and says what resolves it.
 func installFailure(err error) error {
-	fail := &exitError{Code: exitFailure, Err: errors.New(report.Printable(err.Error()))}
+	fail := &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(err.Error()))}
 	refused, isRefused := errors.AsType[*install.SourceError](err)
 	fetch, isFetch := errors.AsType[*install.FetchError](err)
 	archive, isArchive := errors.AsType[*source.ArchiveError](err)
@@ -114,9 +115,9 @@ func installFailure(err error) error {
 	_, isCorrupt := errors.AsType[*store.CorruptError](err)
 	switch {
 	case isRefused:
-		fail.Code, fail.Hint = exitUsage, refused.Hint
+		fail.Code, fail.Hint = exit.Usage, refused.Hint
 	case isMissing:
-		fail.Code, fail.Hint = exitUsage, "`skillsd list` shows what is installed and where it came from"
+		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed and where it came from"
 	case errors.Is(err, install.ErrNoPrevious):
 		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
 	case isCorrupt || errors.Is(err, store.ErrNotFound):
@@ -124,11 +125,11 @@ func installFailure(err error) error {
 	case errors.Is(err, install.ErrNoGit):
 		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
 	case isFetch:
-		fail.Hint = "see what can be fetched: " + shellLine([]string{"git", "ls-remote", "--", fetch.Source})
+		fail.Hint = "see what can be fetched: " + report.ShellLine("git", "ls-remote", "--", fetch.Source)
 	case isArchive:
 		fail.Err = errors.New(report.Printable(archive.Error()))
 	default:
-		fail.Hint = systemHint(err)
+		fail.Hint = exit.SystemHint(err)
 	}
 	return fail
 }
@@ -142,13 +143,13 @@ type installation struct {
 
 // installation opens the installation. taken is as in install.Config.
 func (a *app) installation(ctx context.Context, taken func(path string) string) (*installation, error) {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return nil, placeError("state directory", "--state", err)
+		return nil, exit.Place("state directory", "--state", err)
 	}
 	git, _ := exec.LookPath("git")
 	line := report.NewStatusLine(a.err)
@@ -193,14 +194,14 @@ func showProgress(line *report.StatusLine) func(what string, done, total int) {
 // lockFailure says what repairs a lock file that cannot be read.
 func lockFailure(err error) error {
 	if problem, ok := errors.AsType[*install.LockError](err); ok {
-		return &exitError{Code: exitFailure, Err: err, Hint: hintLock(problem.File)}
+		return &exit.Error{Code: exit.Failure, Err: err, Hint: hintLock(problem.File)}
 	}
 	return err
 }
 
 func hintLock(file string) string {
 	return "bring back the lock file from a backup, or forget what is installed: " +
-		shellLine([]string{"mv", file, file + ".bad"})
+		report.ShellLine("mv", file, file+".bad")
 }
 
 // gitEnv returns the variables of the environment that git may use.
@@ -271,7 +272,7 @@ func newInstallCmd(a *app) *cobra.Command {
 func (o *installOptions) run(ctx context.Context, given string) error {
 	tier, err := skills.ParseTier(o.Tier)
 	if err != nil {
-		return flagError("tier", err)
+		return exit.Flag("tier", err)
 	}
 	taken, err := o.app.taken(ctx, &o.Roots)
 	if err != nil {
@@ -307,7 +308,7 @@ func (o *installOptions) run(ctx context.Context, given string) error {
 				err = result.print(o.app)
 			}
 			if err == nil && len(result.Refused) > 0 {
-				err = &exitError{Code: exitProblems}
+				err = &exit.Error{Code: exit.Problems}
 			}
 			return err
 		},
@@ -321,27 +322,27 @@ func (o *installOptions) failure(given string, err error) error {
 	switch {
 	case isSeveral:
 		one := []string{"skillsd", "install", given, "--subdir", several.Paths[0]}
-		return &exitError{
-			Code: exitUsage,
+		return &exit.Error{
+			Code: exit.Usage,
 			Err:  errors.New(report.Printable(several.Error())),
-			Hint: "name one with --subdir, or install them with --all: " + shellLine(one),
+			Hint: "name one with --subdir, or install them with --all: " + report.ShellLine(one...),
 		}
 	case isRefused && o.All:
 		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
 			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(report.JoinPath(r.Path, "")+": "+r.Reason))
 		}
-		exit := &exitError{
-			Code: exitFailure,
+		failed := &exit.Error{
+			Code: exit.Failure,
 			Err: fmt.Errorf("%s cannot be installed, so none is",
 				report.Plural(len(refused.Refused), "skill")),
 		}
 		if refused.Others > 0 {
-			exit.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) +
-				shellLine([]string{"skillsd", "install", given, "--all", "--keep-going"})
+			failed.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) +
+				report.ShellLine("skillsd", "install", given, "--all", "--keep-going")
 		}
-		return exit
+		return failed
 	case isRefused:
-		return &exitError{Code: exitFailure, Err: errors.New(report.Printable(refused.Error()))}
+		return &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(refused.Error()))}
 	}
 	return installFailure(err)
 }
@@ -366,7 +367,7 @@ type installedRow struct {
 
 // newInstallReport describes the skills of a plan.
 func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*installReport, error) {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -492,7 +493,7 @@ func (r *installedRow) hintAllow(a *app) error {
 	}
 	for _, script := range r.Skill.Scripts {
 		if script.Runtime != "" {
-			entry := report.Printable(shellLine([]string{r.Lock.Name + ":" + script.Path}))
+			entry := report.Printable(report.ShellLine(r.Lock.Name + ":" + script.Path))
 			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s\n", entry)
 			break
 		}

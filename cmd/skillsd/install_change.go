@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
@@ -103,7 +104,7 @@ func (a *app) completeInstalled(cmd *cobra.Command, _ []string,
 
 // readLock reads the lock file without waiting for whoever changes it: it is replaced as a whole.
 func (a *app) readLock() (*install.Lock, error) {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +167,8 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 			report.Plural(len(installed.Lock().Skills), "skill"), report.Plural(files, "file"))
 		return nil
 	}
-	return &exitError{
-		Code: exitProblems,
+	return &exit.Error{
+		Code: exit.Problems,
 		Err:  fmt.Errorf("%s with what is installed", report.Plural(len(problems), "problem")),
 		Hint: o.hint(problems),
 	}
@@ -175,7 +176,7 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 
 // hint says what repairs the problems.
 func (o *verifyOptions) hint(problems []install.Problem) string {
-	state, err := o.app.stateDir()
+	state, err := o.app.StateDir()
 	if err != nil {
 		return ""
 	}
@@ -190,7 +191,7 @@ func (o *verifyOptions) hint(problems []install.Problem) string {
 	}
 	if len(strays) > 0 {
 		hints = append(hints, "remove what nobody installed: "+
-			shellLine(append([]string{"rm", "-r"}, strays[:min(len(strays), 3)]...)))
+			report.ShellLine(append([]string{"rm", "-r"}, strays[:min(len(strays), 3)]...)...))
 	}
 	return strings.Join(hints, "; ")
 }
@@ -245,8 +246,8 @@ func (o *syncOptions) run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		lock, err := install.Import(args[0])
 		if err != nil {
-			return &exitError{
-				Code: exitUsage,
+			return &exit.Error{
+				Code: exit.Usage,
 				Err:  fmt.Errorf("lock file: %w", err),
 				Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; " +
 					"without one the installation's own counts: skillsd sync",
@@ -270,7 +271,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) error {
 			return i.Sync(ctx, sync)
 		},
 		failure: func(err error) error {
-			if _, usage := errors.AsType[*exitError](err); usage {
+			if _, usage := errors.AsType[*exit.Error](err); usage {
 				return err
 			}
 			return installFailure(err)
@@ -315,14 +316,14 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		if o.Frozen {
 			again = append(again, "--frozen")
 		}
-		return &exitError{
-			Code: exitProblems,
+		return &exit.Error{
+			Code: exit.Problems,
 			Err:  fmt.Errorf("%s would change", report.Plural(changed, "skill")),
-			Hint: "to change them: " + shellLine(append(again, args...)),
+			Hint: "to change them: " + report.ShellLine(append(again, args...)...),
 		}
 	case len(lost) > 0:
-		return &exitError{
-			Code: exitProblems,
+		return &exit.Error{
+			Code: exit.Problems,
 			Err: fmt.Errorf("changed %s; %s cannot be rolled back",
 				report.Plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
 			Hint: "bring the source back and `skillsd sync`, " +
@@ -343,8 +344,8 @@ func checkTiers(file string, here, there *install.Lock) error {
 		trusted := known != nil && known.Tier <= e.Tier && known.Tree == e.Tree && known.Origin.Same(e.Origin)
 		if e.Tier != skills.LeastTrusted() && !trusted {
 			hint := "with --trust-tiers it is: " +
-				shellLine([]string{"skillsd", "sync", "--trust-tiers", file})
-			return usageError(hint, "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
+				report.ShellLine("skillsd", "sync", "--trust-tiers", file)
+			return exit.Usagef(hint, "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
 		}
 	}
 	return nil
@@ -423,7 +424,7 @@ func (o *updateOptions) print(rows []report.Update) error {
 	fmt.Fprintf(o.app.err, "%s %d, unchanged %d, failed %d\n", verb, count["changed"], count["unchanged"],
 		count["failed"])
 	if count["failed"] > 0 {
-		return &exitError{Code: exitProblems}
+		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/install"
@@ -20,7 +21,7 @@ import (
 
 // markInstalled adds to installed skills where they came from, and what is odd about that.
 func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return &install.Lock{}, nil // without a place for them nothing is installed
 	}
@@ -61,7 +62,7 @@ func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow
 			Tier:         e.Tier.String(),
 			Origin:       originText(e),
 			State:        stateOff,
-			Reasons:      []string{fmt.Sprintf("`skillsd enable %s` serves it", shellLine([]string{e.Name}))},
+			Reasons:      []string{fmt.Sprintf("`skillsd enable %s` serves it", report.ShellLine(e.Name))},
 			TreeDigest:   e.Tree,
 			LastModified: e.InstalledAt.UTC().Format(time.RFC3339),
 			Tags:         []string{},
@@ -92,10 +93,10 @@ func (a *app) offOr(name string, other error) error {
 		return other
 	}
 	if e := lock.Find(name); e != nil && !e.Enabled {
-		return &exitError{
-			Code: exitFailure,
+		return &exit.Error{
+			Code: exit.Failure,
 			Err:  fmt.Errorf("%s is installed and disabled (from %s)", name, report.Printable(originText(e))),
-			Hint: "`skillsd enable " + shellLine([]string{name}) + "` serves it",
+			Hint: "`skillsd enable " + report.ShellLine(name) + "` serves it",
 		}
 	}
 	return other
@@ -111,7 +112,7 @@ const maxInstalledProblems = 10
 
 // checkInstalled compares the installed skills with the lock file.
 func (a *app) checkInstalled(ctx context.Context) []doctor.Check {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return nil // the check of the directories reports it
 	}
@@ -126,7 +127,7 @@ func (a *app) checkInstalled(ctx context.Context) []doctor.Check {
 	if err != nil {
 		return []doctor.Check{{Verdict: doctor.Fail, Area: "installed", Fact: "not verified: " + err.Error(),
 			Hint: "make it writable for the user that runs skillsd: chown -R \"$(id -un)\" " +
-				shellLine([]string{state})}}
+				report.ShellLine(state)}}
 	}
 	defer trees.Close()
 	line := report.NewStatusLine(a.err)
@@ -198,7 +199,7 @@ func installedChecks(state string, found *install.Inspection) []doctor.Check {
 
 // removeStray returns the command that removes an entry that was not installed.
 func removeStray(state string, p install.Problem) string {
-	return "rm -r " + shellLine([]string{filepath.Join(state, filepath.FromSlash(p.Dir))})
+	return "rm -r " + report.ShellLine(filepath.Join(state, filepath.FromSlash(p.Dir)))
 }
 
 // originText returns where an installed skill came from, in one line.
@@ -223,8 +224,8 @@ const collectTime = 3 * time.Second
 // collectTrees removes the stored trees that neither the lock file nor a session names. While a server
 // runs, or if the records cannot be read, all trees stay, which costs space only.
 func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
-	state, errState := a.stateDir()
-	records, errRecords := a.artifactDir()
+	state, errState := a.StateDir()
+	records, errRecords := a.ArtifactDir()
 	if errState != nil || errRecords != nil {
 		return
 	}

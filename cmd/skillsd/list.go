@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills"
@@ -81,7 +82,7 @@ const maxListed = 50
 
 func (o *listOptions) run(ctx context.Context) error {
 	if o.Only != "" && !slices.Contains(listStates, o.Only) {
-		return usageError("use enabled, hidden, disabled, unavailable or broken",
+		return exit.Usagef("use enabled, hidden, disabled, unavailable or broken",
 			"--only: unknown state %q", o.Only)
 	}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
@@ -216,7 +217,7 @@ func newSearchCmd(a *app) *cobra.Command {
 
 func (o *searchOptions) run(ctx context.Context, query string) error {
 	if o.Limit < 0 {
-		return usageError("give a number from 0", "--limit: %d is negative", o.Limit)
+		return exit.Usagef("give a number from 0", "--limit: %d is negative", o.Limit)
 	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
@@ -229,7 +230,7 @@ func (o *searchOptions) run(ctx context.Context, query string) error {
 	for {
 		found, err := index.Search(query, page)
 		if err != nil {
-			return usageError("use fewer words", "search: %v", err)
+			return exit.Usagef("use fewer words", "search: %v", err)
 		}
 		result.Total, result.Suggestion = found.Total, found.Suggestion
 		for _, hit := range found.Hits {

@@ -61,35 +61,35 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		// The reader of the results has seen enough, as in `skillsd list | head`.
-		return exitFailure
+		return exit.Failure
 	}
 	// Errors of cobra itself (unknown commands and flags, wrong arguments) are usage errors.
-	exit := &exitError{Code: exitUsage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
-	if !errors.As(err, &exit) && errors.Is(err, errRun) {
-		exit = &exitError{Code: exitFailure, Err: err}
+	failed := &exit.Error{Code: exit.Usage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
+	if !errors.As(err, &failed) && errors.Is(err, errRun) {
+		failed = &exit.Error{Code: exit.Failure, Err: err}
 	}
-	if exit.Err != nil {
-		exit.Hint = cmp.Or(exit.Hint, systemHint(exit.Err),
-			flagHint(cmd.CommandPath(), cmd.Flags(), exit.Flag))
-		text, suggestion := unknownCommand(strings.TrimPrefix(exit.Err.Error(), errRun.Error()+": "))
+	if failed.Err != nil {
+		failed.Hint = cmp.Or(failed.Hint, exit.SystemHint(failed.Err),
+			flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
+		text, suggestion := unknownCommand(strings.TrimPrefix(failed.Err.Error(), errRun.Error()+": "))
 		for line := range strings.SplitSeq(text, "\n") {
 			a.say("error", line)
 		}
 		if suggestion != "" {
-			exit.Hint = suggestion + "; " + exit.Hint
+			failed.Hint = suggestion + "; " + failed.Hint
 		}
-		for _, note := range a.Cfg.Notes(exit.Err.Error()) {
+		for _, note := range a.Cfg.Notes(failed.Err.Error()) {
 			a.say("note", note)
 		}
-		if exit.Hint != "" {
-			a.say("hint", exit.Hint)
+		if failed.Hint != "" {
+			a.say("hint", failed.Hint)
 		}
 	}
-	return exit.ExitCode()
+	return failed.ExitCode()
 }
 
 // say prints a line of the command itself, which may quote names of others. A hint is not folded: it may be a
@@ -134,7 +134,7 @@ func runE(run func(ctx context.Context, args []string) error) func(*cobra.Comman
 		if err == nil {
 			return nil
 		}
-		if _, ok := errors.AsType[*exitError](err); ok {
+		if _, ok := errors.AsType[*exit.Error](err); ok {
 			return err
 		}
 		return fmt.Errorf("%w: %w", errRun, err)
@@ -178,12 +178,6 @@ func newRootCmd(a *app) *cobra.Command {
 	documentOutputs(cmd)
 	return cmd
 }
-
-// stateDir returns --state or its default.
-func (a *app) stateDir() (string, error) { return a.StateDir() }
-
-// artifactDir returns --artifact-root or its default.
-func (a *app) artifactDir() (string, error) { return a.ArtifactDir() }
 
 // withoutConfig annotates commands that need no configuration, so that they work with a broken one.
 const withoutConfig = "without-config"
@@ -242,24 +236,6 @@ func (a *app) folded(line string) string { return a.foldedFor(a.out, line) }
 // foldedFor is folded for a line of w.
 func (a *app) foldedFor(w io.Writer, line string) string { return report.Wrap(line, a.knownColumns(w)) }
 
-// The names that commands use for errors and exit codes.
-type exitError = exit.Error
-
-const (
-	exitOK       = exit.OK
-	exitFailure  = exit.Failure
-	exitUsage    = exit.Usage
-	exitProblems = exit.Problems
-)
-
-func usageError(hint, format string, args ...any) error { return exit.Usagef(hint, format, args...) }
-
-func flagError(flag string, err error) error { return exit.Flag(flag, err) }
-
-func placeError(what, flag string, err error) error { return exit.Place(what, flag, err) }
-
-func systemHint(err error) string { return exit.SystemHint(err) }
-
 // await calls read with the input of the process and waits for it until ctx is done. Input that is read
 // after that is lost; so it is for the end of a command.
 func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
@@ -276,7 +252,7 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 	case got := <-answered:
 		return got.text, got.err
 	case <-ctx.Done():
-		return nil, &exitError{Code: exitFailure, Err: errCanceled}
+		return nil, &exit.Error{Code: exit.Failure, Err: errCanceled}
 	}
 }
 

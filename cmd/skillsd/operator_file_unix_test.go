@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
 // A file that says who is let in, or signs, and that others can write is refused with what mends it.
@@ -14,7 +16,7 @@ func TestOperatorFileOwner(t *testing.T) {
 	dir := t.TempDir()
 	token, key := filepath.Join(dir, "tokens"), filepath.Join(dir, "key")
 	write(t, token, "alice: "+strings.Repeat("ab", 32)+"\n")
-	if code, _, stderr := run(t, "session", "keygen", key); code != exitOK {
+	if code, _, stderr := run(t, "session", "keygen", key); code != exit.OK {
 		t.Fatal(stderr)
 	}
 	state := "--state=" + filepath.Join(dir, "state")
@@ -28,7 +30,7 @@ func TestOperatorFileOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, _, stderr := run(t, args...)
-			if code != exitUsage || !strings.Contains(stderr, "others can write it") || !strings.Contains(stderr, "hint: run: chmod go-w "+path) {
+			if code != exit.Usage || !strings.Contains(stderr, "others can write it") || !strings.Contains(stderr, "hint: run: chmod go-w "+path) {
 				t.Errorf("%s of mode %o: exit %d, %s", path, mode, code, stderr)
 			}
 		}
@@ -37,7 +39,7 @@ func TestOperatorFileOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := run(t, flags[key]...)
-	if code != exitOK || !strings.Contains(stderr, "others can read the key "+key+" of --sign-key") {
+	if code != exit.OK || !strings.Contains(stderr, "others can read the key "+key+" of --sign-key") {
 		t.Errorf("a key that others can read: exit %d, %s", code, stderr)
 	}
 	cert := filepath.Join(dir, "cert")
@@ -46,7 +48,7 @@ func TestOperatorFileOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr = run(t, "serve", state, "--no-default-roots", "--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
-	if code != exitUsage || !strings.Contains(stderr, "--tls-key: "+key+": others can write it") {
+	if code != exit.Usage || !strings.Contains(stderr, "--tls-key: "+key+": others can write it") {
 		t.Errorf("--tls-key: exit %d, %s", code, stderr)
 	}
 }

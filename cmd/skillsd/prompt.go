@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
@@ -48,11 +49,11 @@ func (o *promptOptions) run(ctx context.Context) error {
 	var format catalog.Format
 	switch {
 	case format.UnmarshalText([]byte(o.Format)) != nil:
-		return usageError("use xml or text", "--format: unknown format %q", o.Format)
+		return exit.Usagef("use xml or text", "--format: unknown format %q", o.Format)
 	case o.Budget < 0:
-		return usageError("give a number from 0", "--budget: %d is negative", o.Budget)
+		return exit.Usagef("give a number from 0", "--budget: %d is negative", o.Budget)
 	case o.Location != "path" && o.Location != "uri":
-		return usageError("use path or uri", "--location: unknown location %q", o.Location)
+		return exit.Usagef("use path or uri", "--location: unknown location %q", o.Location)
 	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
@@ -69,7 +70,7 @@ func (o *promptOptions) run(ctx context.Context) error {
 	}
 	text := catalog.Render(all, render)
 	if text == "" && len(all) > 0 {
-		return usageError("give more, or leave it out",
+		return exit.Usagef("give more, or leave it out",
 			"--budget: not even the count of the skills fits %d characters", o.Budget)
 	}
 	if text != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
@@ -101,20 +102,20 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case own == 2 && strings.Trim(args[1], " ") != args[1]:
 		// A call of the tool ignores blanks around a path; here they would be part of what the user quoted.
-		return usageError(lists(), "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
+		return exit.Usagef(lists(), "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
 	case own == 2:
 		return nil
 	case own > 2:
-		return usageError("arguments of the script come after --: "+form,
+		return exit.Usagef("arguments of the script come after --: "+form,
 			"run takes a skill and a script, but there is also %q", config.Clip(args[2]))
 	case own == 1:
 		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
-			return usageError(report.ShellLine("skillsd", "run", skill, path),
+			return exit.Usagef(report.ShellLine("skillsd", "run", skill, path),
 				"run takes the skill and the script as two words")
 		}
-		return usageError(form+"; "+lists(), "run takes a skill and a script")
+		return exit.Usagef(form+"; "+lists(), "run takes a skill and a script")
 	}
-	return usageError(form, "run takes a skill and a script")
+	return exit.Usagef(form, "run takes a skill and a script")
 }
 
 // run does what a client does: it opens a session, loads the skill and calls the tool.
@@ -128,7 +129,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	}
 	const most = mcpserver.MaxTimeoutMs * time.Millisecond
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
-		return usageError("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s",
+		return exit.Usagef("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s",
 			o.Timeout, config.Duration(most))
 	}
 	if err := o.Serve.Configure(o.all); err != nil {
@@ -175,7 +176,7 @@ func (o *runOptions) input(ctx context.Context) ([]byte, error) {
 		return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
 	})
 	if err == nil && len(text) > mcpserver.MaxStdinBytes {
-		err = usageError("pass less, or let the script read a file of the workspace",
+		err = exit.Usagef("pass less, or let the script read a file of the workspace",
 			"--stdin: the input is longer than %s", config.FormatSize(mcpserver.MaxStdinBytes))
 	}
 	return text, err
@@ -269,7 +270,7 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 	} else if err := o.printStreams(ctx, id, r); err != nil {
 		return err
 	}
-	dir, err := o.app.artifactDir()
+	dir, err := o.app.ArtifactDir()
 	if err != nil {
 		return err
 	}
@@ -287,29 +288,29 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 	o.summary(id, mcpserver.RunLine(r))
 	switch {
 	case r.Outcome == string(sandbox.Canceled):
-		return &exitError{Code: exitFailure}
+		return &exit.Error{Code: exit.Failure}
 	case r.Outcome != string(sandbox.Exited) || r.ExitCode != 0:
-		return &exitError{Code: exitProblems}
+		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
 }
 
 // refused reports why a script was not run.
 func (o *runOptions) refused(id string, err error) error {
-	result, exit := &runReport{Session: id}, &exitError{Code: exitFailure, Err: err}
+	result, failed := &runReport{Session: id}, &exit.Error{Code: exit.Failure, Err: err}
 	word := "not run"
 	if denied, ok := errors.AsType[*session.Denied](err); ok {
 		word, result.Denial = "refused", &denied.Object
 		object := &denied.Object
-		exit.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
-		exit.Hint = remedyOf(object)
+		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
+		failed.Hint = remedyOf(object)
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
 		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
 		if output, ok := plain.Output.(cfharness.RunOutput); ok {
 			result.Result = &output
 		}
-		exit.Err = fmt.Errorf("%s: %s%s", plain.Code, plain.Message, causeOf(plain))
-		exit.Hint = plain.Remedy
+		failed.Err = fmt.Errorf("%s: %s%s", plain.Code, plain.Message, causeOf(plain))
+		failed.Hint = plain.Remedy
 	} else if errors.Is(err, errCanceled) {
 		word = "canceled"
 		result.Error = &runError{"canceled", "the command was ended before the script ran", ""}
@@ -320,9 +321,9 @@ func (o *runOptions) refused(id string, err error) error {
 		o.summary(id, word)
 	}
 	if o.JSON {
-		return errors.Join(exit, report.WriteJSON(o.app.out, result))
+		return errors.Join(failed, report.WriteJSON(o.app.out, result))
 	}
-	return exit
+	return failed
 }
 
 // remedyOf returns the remedy of a denial for the operator, who called no tool.

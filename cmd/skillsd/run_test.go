@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
 // run runs one command line in this process, in an empty environment.
@@ -55,8 +56,8 @@ func TestValidateManyInOrder(t *testing.T) {
 		write(t, filepath.Join(dir, name, "SKILL.md"), skillText(name, rest))
 	}
 	code, stdout, stderr := run(t, "validate", dir)
-	if want := fmt.Sprintf("%d of %d skills strictly valid; %d problems\n", n-n/100, n, n/100); code != exitProblems || stderr != want {
-		t.Errorf("validate = %d, stderr %q, want %d, %q", code, stderr, exitProblems, want)
+	if want := fmt.Sprintf("%d of %d skills strictly valid; %d problems\n", n-n/100, n, n/100); code != exit.Problems || stderr != want {
+		t.Errorf("validate = %d, stderr %q, want %d, %q", code, stderr, exit.Problems, want)
 	}
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	for i, line := range lines {
@@ -102,10 +103,10 @@ func TestValidateArchive(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"several", many, exitProblems, "many.zip/bad/SKILL.md:2: V11: "},
-		{"at the top", one, exitOK, ""},
-		{"none", none, exitProblems, "none.zip: V3: "},
-		{"no archive", broken, exitProblems, "broken.zip: unreadable-root: "},
+		{"several", many, exit.Problems, "many.zip/bad/SKILL.md:2: V11: "},
+		{"at the top", one, exit.OK, ""},
+		{"none", none, exit.Problems, "none.zip: V3: "},
+		{"no archive", broken, exit.Problems, "broken.zip: unreadable-root: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestListKeepsSkillsThatCannotBeRead(t *testing.T) {
 		t.Skip("missing capability: symbolic links:", err)
 	}
 	code, stdout, stderr := run(t, "list", "--skills-root", dir)
-	if code != exitOK || !strings.Contains(stdout, "✓ a ") || !strings.Contains(stdout, "✓ b ") ||
+	if code != exit.OK || !strings.Contains(stdout, "✓ a ") || !strings.Contains(stdout, "✓ b ") ||
 		!strings.Contains(stderr, "warning: b/link: skill-resource-outside-root: ") || strings.Contains(stderr, "/etc/passwd") {
 		t.Errorf("list = %d\n%s%s", code, stdout, stderr)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
@@ -52,7 +53,7 @@ func (o *schemaOptions) run(args []string) error {
 	}
 	if s == nil {
 		if s, err = schema.Of(args[0]); err != nil {
-			return usageError("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q", args[0])
+			return exit.Usagef("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q", args[0])
 		}
 	}
 	return report.WriteJSON(o.app.out, s)

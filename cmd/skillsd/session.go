@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
@@ -80,7 +81,7 @@ func (o *sessionListOptions) run(ctx context.Context) error {
 // records opens the recorded sessions for reading, and returns the directory that they are in. The caller
 // closes them. It and the server are the only places that know which store it is.
 func (a *app) records() (provenance.Reader, string, error) {
-	dir, err := a.artifactDir()
+	dir, err := a.ArtifactDir()
 	if err != nil {
 		return nil, "", err
 	}
@@ -101,7 +102,7 @@ func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.
 
 // elsewhere adds to an error of listing sessions how to name another directory.
 func elsewhere(err error) error {
-	return &exitError{Code: exitFailure, Err: err, Hint: "--artifact-root or --state names another place"}
+	return &exit.Error{Code: exit.Failure, Err: err, Hint: "--artifact-root or --state names another place"}
 }
 
 // findSession opens the recorded sessions and returns the id of the one that name means: an id, "latest" or
@@ -133,7 +134,7 @@ func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader
 		}
 	}
 	fail := func(hint, format string, args ...any) (provenance.Reader, string, error) {
-		return nil, "", &exitError{Code: exitFailure, Err: fmt.Errorf(format, args...), Hint: hint}
+		return nil, "", &exit.Error{Code: exit.Failure, Err: fmt.Errorf(format, args...), Hint: hint}
 	}
 	switch {
 	case len(matches) == 1:
@@ -169,7 +170,7 @@ func (a *app) onSession(ctx context.Context, args []string, do sessionFunc) erro
 	defer records.Close()
 	err = do(ctx, records, id)
 	if errors.Is(err, provenance.ErrCorrupt) {
-		return &exitError{Code: exitProblems, Err: err, Hint: "see `skillsd session verify`"}
+		return &exit.Error{Code: exit.Problems, Err: err, Hint: "see `skillsd session verify`"}
 	}
 	return err
 }
@@ -203,7 +204,7 @@ func (o *sessionKeygenOptions) run(name string) error {
 		_, err = note.NewSigner(private)
 	}
 	if err != nil {
-		return usageError("use letters, digits, dots and dashes", "--name %q cannot name a key", o.Name)
+		return exit.Usagef("use letters, digits, dots and dashes", "--name %q cannot name a key", o.Name)
 	}
 	switch _, err := os.Lstat(name + ".pub"); {
 	case err == nil:
@@ -223,7 +224,7 @@ func (o *sessionKeygenOptions) run(name string) error {
 
 // keyExists returns the error for a key that would replace a file.
 func keyExists(name string) error {
-	return &exitError{Code: exitFailure, Err: fmt.Errorf("%s already exists", name),
+	return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("%s already exists", name),
 		Hint: "choose another name; a key that is lost cannot be made again"}
 }
 
@@ -270,10 +271,10 @@ func newSessionGCCmd(a *app) *cobra.Command {
 func (o *sessionGCOptions) run(ctx context.Context) error {
 	age, err := parseAge(o.OlderThan)
 	if err != nil {
-		return usageError("give an age such as 30d or 12h", "--older-than %q is not an age", o.OlderThan)
+		return exit.Usagef("give an age such as 30d or 12h", "--older-than %q is not an age", o.OlderThan)
 	}
 	if o.Keep < 0 {
-		return usageError("give 0 or more", "--keep %d is negative", o.Keep)
+		return exit.Usagef("give 0 or more", "--keep %d is negative", o.Keep)
 	}
 	records, _, err := o.app.records()
 	if err != nil {
@@ -311,7 +312,7 @@ func (o *sessionGCOptions) run(ctx context.Context) error {
 
 // collectTrees removes the stored trees that only the deleted sessions named.
 func (o *sessionGCOptions) collectTrees(ctx context.Context) {
-	if state, err := o.app.stateDir(); err != nil || !existing(state) {
+	if state, err := o.app.StateDir(); err != nil || !existing(state) {
 		return
 	}
 	installed, err := o.app.installation(ctx, nil)
@@ -367,7 +368,7 @@ func (o *sessionExportOptions) run(ctx context.Context, args []string) error {
 		"json": report.WriteExport, "intoto": exportStatements,
 	}[o.Format]
 	if export == nil {
-		return usageError("use json or intoto", "--format %q is unknown", o.Format)
+		return exit.Usagef("use json or intoto", "--format %q is unknown", o.Format)
 	}
 	return o.app.onSession(ctx, args, func(ctx context.Context, records provenance.Reader, id string) error {
 		out := bufio.NewWriter(o.app.out)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
@@ -88,7 +89,7 @@ func (o *sessionShowOptions) printOutput(ctx context.Context, records provenance
 		file, err := records.Stored(ctx, id, provenance.OutputName(output, stream))
 		switch {
 		case errors.Is(err, provenance.ErrInvalid):
-			return usageError("use an output id from `skillsd session show "+id+"`",
+			return exit.Usagef("use an output id from `skillsd session show "+id+"`",
 				"%q is not an output id", o.Output)
 		case errors.Is(err, provenance.ErrNotFound):
 			continue
@@ -102,8 +103,8 @@ func (o *sessionShowOptions) printOutput(ctx context.Context, records provenance
 		}
 	}
 	if !found {
-		return &exitError{
-			Code: exitFailure,
+		return &exit.Error{
+			Code: exit.Failure,
 			Err:  fmt.Errorf("session %s keeps no output %q", id, o.Output),
 			Hint: "`skillsd session show " + id + "` names its outputs",
 		}
@@ -161,8 +162,8 @@ func (o *sessionReplayOptions) replay(ctx context.Context, records provenance.Re
 		return err
 	}
 	if missing > 0 {
-		return &exitError{
-			Code: exitProblems,
+		return &exit.Error{
+			Code: exit.Problems,
 			Err:  fmt.Errorf("%d of the texts shown can no longer be found by their digest", missing),
 			Hint: "`skillsd session verify` says what differs from the record",
 		}
@@ -175,7 +176,7 @@ func (a *app) storedTrees() (open func(context.Context, digest.Digest) (report.T
 	none := func(context.Context, digest.Digest) (report.TreeFile, error) {
 		return nil, provenance.ErrNotFound
 	}
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return none, func() {}
 	}
@@ -249,7 +250,7 @@ func (o *sessionVerifyOptions) run(ctx context.Context, args []string) error {
 		}
 		key, err := note.NewVerifier(strings.TrimSpace(string(text)))
 		if err != nil {
-			return usageError("give the .pub file that `skillsd session keygen` wrote",
+			return exit.Usagef("give the .pub file that `skillsd session keygen` wrote",
 				"%s does not contain a public key", o.Key)
 		}
 		keys = append(keys, key)
@@ -266,7 +267,7 @@ func (o *sessionVerifyOptions) verify(
 	verdict := sessionVerdict{ID: id, Notes: []string{}}
 	if wrong, ok := errors.AsType[*provenance.VerifyError](err); ok {
 		verdict.Problem = &recordProblem{wrong.File, wrong.Line, wrong.What}
-		return errors.Join(o.print(&verdict, wrong.Error()), &exitError{Code: exitProblems})
+		return errors.Join(o.print(&verdict, wrong.Error()), &exit.Error{Code: exit.Problems})
 	}
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -117,11 +117,11 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		err = setup.Print()
 	}
 	if failed, ok := errors.AsType[*clients.Error](err); ok {
-		code := exitFailure
+		code := exit.Failure
 		if errors.Is(err, clients.ErrNoHome) {
-			code = exitUsage
+			code = exit.Usage
 		}
-		return &exitError{Code: code, Err: failed, Hint: failed.Hint}
+		return &exit.Error{Code: code, Err: failed, Hint: failed.Hint}
 	}
 	return err
 }
@@ -130,13 +130,13 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	e := &clients.Entry{Name: o.Name, Approve: o.Approve}
 	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(o.Name) {
-		return nil, usageError("use letters, digits, _ and -", "--name: %q cannot name a server", o.Name)
+		return nil, exit.Usagef("use letters, digits, _ and -", "--name: %q cannot name a server", o.Name)
 	}
 	if o.URL != "" {
 		return e, o.remote(e, args)
 	}
 	if o.TokenEnv != "" {
-		return nil, usageError("a server that the client starts needs no token", "--token-env needs --http")
+		return nil, exit.Usagef("a server that the client starts needs no token", "--token-env needs --http")
 	}
 	var err error
 	if e.Command, err = o.command(); err != nil {
@@ -147,11 +147,11 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	}
 	for _, arg := range e.CommandLine() {
 		if strings.ToValidUTF8(arg, "") != arg || strings.ContainsAny(arg, "\x00\r\n") {
-			return nil, usageError("leave out the line break or the byte that is not text",
+			return nil, exit.Usagef("leave out the line break or the byte that is not text",
 				"%q cannot be in the client's file", arg)
 		}
 		if o.client.Expands && strings.Contains(arg, "${") {
-			return nil, usageError("use a path without ${",
+			return nil, exit.Usagef("use a path without ${",
 				"%s would put a variable into %q", o.client.Title, arg)
 		}
 	}
@@ -161,27 +161,27 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 // remote completes the entry of a server that runs at a URL.
 func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	if len(args) > 0 {
-		return usageError("give them where that server is started",
+		return exit.Usagef("give them where that server is started",
 			"flags of serve have no effect on a server at a URL")
 	}
 	at, err := url.Parse(o.URL)
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-		return usageError("for example http://127.0.0.1:8080/mcp",
+		return exit.Usagef("for example http://127.0.0.1:8080/mcp",
 			"--http: %q is not an http or https URL", config.Clip(o.URL))
 	case at.User != nil || at.RawQuery != "" || at.Fragment != "":
-		return usageError("give a token with --token-env",
+		return exit.Usagef("give a token with --token-env",
 			"--http: a URL with a user, a query or a fragment may hold a secret, which would be written "+
 				"into a file")
 	case strings.Contains(o.URL, "${"):
-		return usageError("write it out", "--http: the URL holds a variable")
+		return exit.Usagef("write it out", "--http: the URL holds a variable")
 	}
 	if at.Path == "" {
 		at.Path = "/mcp"
 	}
 	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`).MatchString
 	if o.TokenEnv != "" && !isName(o.TokenEnv) {
-		return usageError("give the name of a variable, never the token",
+		return exit.Usagef("give the name of a variable, never the token",
 			"--token-env cannot name a variable")
 	}
 	e.URL, e.TokenEnv = at.String(), o.TokenEnv
@@ -253,7 +253,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		_, err = serve.Allowlist()
 	}
 	if err != nil {
-		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("flags of serve: %w", err),
+		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("flags of serve: %w", err),
 			Hint: "see `skillsd serve --help`; they come after --: " +
 				"skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
@@ -288,9 +288,6 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	whole, err := filepath.Abs(path)
 	return before + whole, err
 }
-
-// shellLine returns a command line for a POSIX shell.
-func shellLine(words []string) string { return report.ShellLine(words...) }
 
 // existing reports whether there is a file.
 func existing(path string) bool {

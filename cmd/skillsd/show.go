@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/spf13/cobra"
@@ -106,20 +107,20 @@ func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {
 
 // lookupFailure adds to the error of a lookup which skills there are.
 func lookupFailure(err error) error {
-	exit := &exitError{Code: exitFailure, Err: err}
+	failed := &exit.Error{Code: exit.Failure, Err: err}
 	switch e := err.(type) {
 	case *skills.NotFoundError:
-		exit.Err = fmt.Errorf("no skill %q", e.Name)
+		failed.Err = fmt.Errorf("no skill %q", e.Name)
 		if e.Suggestion != "" {
-			exit.Hint = "did you mean " + report.Printable(e.Suggestion) + "?"
+			failed.Hint = "did you mean " + report.Printable(e.Suggestion) + "?"
 		} else if len(e.Nearest) > 0 {
-			exit.Hint = "skills are: " + report.Printable(strings.Join(e.Nearest, ", "))
+			failed.Hint = "skills are: " + report.Printable(strings.Join(e.Nearest, ", "))
 		} else {
-			exit.Hint = "`skillsd list` says what is served, and what could not be read"
+			failed.Hint = "`skillsd list` says what is served, and what could not be read"
 		}
 	case *skills.AmbiguousError:
-		exit.Err = fmt.Errorf("%q names more than one skill", e.Name)
-		exit.Hint = "use one of: " + report.Printable(strings.Join(e.Paths, ", "))
+		failed.Err = fmt.Errorf("%q names more than one skill", e.Name)
+		failed.Hint = "use one of: " + report.Printable(strings.Join(e.Paths, ", "))
 	}
-	return exit
+	return failed
 }

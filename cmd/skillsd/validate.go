@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
@@ -152,7 +153,7 @@ func (r *validateReport) end() error {
 	}
 	fmt.Fprintln(r.options.app.err, text)
 	if r.errors > 0 {
-		return &exitError{Code: exitProblems}
+		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
 }
@@ -223,12 +224,12 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 		return roots, err
 	}
 	if len(o.Roots.Specs) > 0 {
-		return nil, usageError("give one or the other", "--skills-root does not go with directories to check")
+		return nil, exit.Usagef("give one or the other", "--skills-root does not go with directories to check")
 	}
 	var roots []skills.Root
 	for _, dir := range dirs {
 		if dir == "" {
-			return nil, usageError("give a directory", "the name of a directory is empty")
+			return nil, exit.Usagef("give a directory", "the name of a directory is empty")
 		}
 		shown := filepath.ToSlash(dir)
 		if name := filepath.Base(dir); strings.EqualFold(name, "SKILL.md") {

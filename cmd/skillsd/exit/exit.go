@@ -40,8 +40,11 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) ExitCode() int { return e.Code }
 
 // Usagef returns an error of wrong usage, with a hint what to do.
-func Usagef(hint, format string, args ...any) error {
-	return &Error{Code: Usage, Err: fmt.Errorf(format, args...), Hint: hint}
+func Usagef(hint, format string, args ...any) error { return Errorf(Usage, hint, format, args...) }
+
+// Errorf returns an error with an exit code and a hint what to do.
+func Errorf(code int, hint, format string, args ...any) error {
+	return &Error{Code: code, Err: fmt.Errorf(format, args...), Hint: hint}
 }
 
 // Flag returns the error of a flag whose value is refused.
