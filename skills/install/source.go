@@ -180,7 +180,7 @@ func fetchZip(f *fetched) (skills.Root, error) {
 	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
 	pinned, err := archive.Pin()
 	if err != nil {
-		return skills.Root{}, bareError(err)
+		return skills.Root{}, err
 	}
 	part, err := fs.Sub(pinned, f.origin.Path)
 	if err != nil {
@@ -190,14 +190,6 @@ func fetchZip(f *fetched) (skills.Root, error) {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
 	return skills.Root{Dir: f.origin.Source, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
-}
-
-// bareError takes the operation from an error about the top of an archive.
-func bareError(err error) error {
-	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == "." {
-		return at.Err
-	}
-	return err
 }
 
 func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.md") }

@@ -2,7 +2,6 @@ package source
 
 import (
 	"archive/zip"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -27,32 +26,10 @@ type archive struct {
 	sum     atomic.Pointer[string] // nil until the first call of digest
 }
 
-// openArchive opens and checks the archive at a path.
-//
-// Errors: system errors; *ArchiveError.
-func openArchive(path string) (a *archive, err error) {
-	file, info, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			file.Close()
-		}
-	}()
-	a = &archive{file: file, info: info}
-	if a.reader, err = check(file, info.Size()); err == nil {
-		err = a.unchanged()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
 // is reports whether a file that info describes is the one that was read.
 func (a *archive) is(info fs.FileInfo) bool {
-	return os.SameFile(a.info, info) && a.sameContent(info) && changeTime(a.info) == changeTime(info)
+	return os.SameFile(a.info, info) && a.sameContent(info) &&
+		fsys.ChangeTime(a.info) == fsys.ChangeTime(info)
 }
 
 // sameContent reports whether info describes the same content. It ignores the change time, which
@@ -76,25 +53,16 @@ func (a *archive) unchanged() error {
 
 // Open opens a file or a directory.
 func (a *archive) Open(name string) (fs.File, error) {
-	fail := func(err error) (fs.File, error) {
+	err := a.unchanged()
+	var opened fs.File
+	if err == nil {
+		opened, err = a.reader.Open(name)
+		a.doubt(err)
+	}
+	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
 	}
-	if !fs.ValidPath(name) {
-		return fail(fs.ErrInvalid)
-	}
-	if err := a.unchanged(); err != nil {
-		return fail(err)
-	}
-	opened, err := a.reader.Open(name)
-	if err != nil {
-		a.doubt(err)
-		return fail(err)
-	}
-	info, err := opened.Stat()
-	if err != nil {
-		return fail(errors.Join(err, opened.Close()))
-	}
-	if info.IsDir() {
+	if info, err := opened.Stat(); err == nil && info.IsDir() {
 		return opened, nil
 	}
 	return &file{File: opened, archive: a, name: name}, nil
@@ -102,27 +70,20 @@ func (a *archive) Open(name string) (fs.File, error) {
 
 // doubt makes the next call check the archive again after an error that its bytes may have caused.
 func (a *archive) doubt(err error) {
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrClosed) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) &&
+		!errors.Is(err, fs.ErrClosed) {
 		a.suspect.Store(true)
 	}
 }
 
 // digest returns the digest of the whole file.
-func (a *archive) digest(ctx context.Context) (string, error) {
+func (a *archive) digest() (string, error) {
 	if known := a.sum.Load(); known != nil {
 		return *known, nil
 	}
 	sum := sha256.New()
-	all := io.NewSectionReader(a.file, 0, a.info.Size())
-	for {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		if _, err := io.CopyN(sum, all, 1<<20); err == io.EOF {
-			break
-		} else if err != nil {
-			return "", bare(err)
-		}
+	if _, err := io.Copy(sum, io.NewSectionReader(a.file, 0, a.info.Size())); err != nil {
+		return "", bare(err)
 	}
 	if err := a.unchanged(); err != nil {
 		return "", err

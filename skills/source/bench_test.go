@@ -15,8 +15,11 @@ func library(b *testing.B, n int) []byte {
 	var entries []entry
 	for i := range n {
 		dir := fmt.Sprintf("skill-%d/", i)
-		entries = append(entries, file(dir+"SKILL.md", fmt.Sprintf("---\nname: skill-%d\ndescription: Skill number %d.\n---\n%s", i, i, strings.Repeat("Do this, then that.\n", 100))),
-			file(dir+"references/notes.md", strings.Repeat("Notes.\n", 100)), script(dir+"scripts/run.sh", "#!/bin/sh\n"))
+		entries = append(entries, file(dir+"SKILL.md",
+			fmt.Sprintf("---\nname: skill-%d\ndescription: Skill number %d.\n---\n%s", i, i,
+				strings.Repeat("Do this, then that.\n", 100))),
+			file(dir+"references/notes.md", strings.Repeat("Notes.\n", 100)),
+			script(dir+"scripts/run.sh", "#!/bin/sh\n"))
 	}
 	return pack(b, entries...)
 }
@@ -50,7 +53,8 @@ func BenchmarkRead(b *testing.B) {
 	sk := scan(b, skills.Root{Dir: path, FS: z}).Skills[0]
 	index(b, sk)
 	for b.Loop() {
-		if content, err := sk.Read(b.Context(), "references/notes.md", 1<<20); err != nil || !content.Matches {
+		if content, err := sk.Read(b.Context(), "references/notes.md", 1<<20); err != nil ||
+			!content.Matches {
 			b.Fatalf("Read = %v, %v", content, err)
 		}
 	}

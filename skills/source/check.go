@@ -23,7 +23,7 @@ const (
 //
 // Errors: *ArchiveError; errors of r.
 func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	var found report
+	var found ArchiveError
 	records, err := readDirectory(r, size, &found)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 		found.add("", "has a directory that can be read in two ways")
 		return nil, found.failure()
 	}
-	known := names{seen: make(map[string]*named, len(records))}
+	known := make(names, len(records))
 	spans := make([]span, 0, len(records))
 	total := uint64(0)
 	for i, f := range reader.File {
@@ -48,7 +48,7 @@ func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 			found.add(f.Name, "has a name that can be read in two ways")
 			continue
 		}
-		checkEntry(f, &known, &found)
+		checkEntry(f, known, &found)
 		if total += min(f.UncompressedSize64, maxTotal+1); total > maxTotal {
 			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxTotal))
 			break
@@ -64,7 +64,7 @@ func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 }
 
 // checkEntry checks what the directory says about an entry.
-func checkEntry(f *zip.File, known *names, found *report) {
+func checkEntry(f *zip.File, known names, found *ArchiveError) {
 	name, dir := strings.CutSuffix(f.Name, "/")
 	if err := checkName(name); err != nil {
 		found.add(f.Name, "is refused: %v", err)
@@ -101,7 +101,7 @@ type span struct {
 }
 
 // checkSpans finds entries that share bytes, so that little data could be read as much.
-func checkSpans(spans []span, found *report) {
+func checkSpans(spans []span, found *ArchiveError) {
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	for i := 1; i < len(spans); i++ {
 		if spans[i].start < spans[i-1].end {

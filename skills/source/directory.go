@@ -46,7 +46,7 @@ type record struct {
 // at most maxDirectory bytes and the end record.
 //
 // Errors: errors of r.
-func readDirectory(r io.ReaderAt, size int64, found *report) ([]record, error) {
+func readDirectory(r io.ReaderAt, size int64, found *ArchiveError) ([]record, error) {
 	if size > maxArchive {
 		found.add("", "has more than %d bytes", maxArchive)
 		return nil, nil
@@ -99,7 +99,7 @@ func findEnd(tail []byte) int {
 }
 
 // splitDirectory returns the records of a directory, which must fill it.
-func splitDirectory(b []byte, count int, limit uint64, found *report) []record {
+func splitDirectory(b []byte, count int, limit uint64, found *ArchiveError) []record {
 	le := binary.LittleEndian
 	records := make([]record, 0, min(count, len(b)/recordSize))
 	for len(b) >= recordSize && le.Uint32(b) == directorySignature {
@@ -144,7 +144,7 @@ func differentName(extra []byte, name string) bool {
 // are.
 //
 // Errors: errors of r.
-func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *report) (span, error) {
+func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *ArchiveError) (span, error) {
 	at := span{name: f.Name, start: rec.offset, end: rec.offset + localSize}
 	if at.end > rec.limit {
 		found.add(f.Name, "lies outside of the archive")

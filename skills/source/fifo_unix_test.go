@@ -18,7 +18,8 @@ func TestZipIsFIFO(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o644); err != nil {
 		t.Skipf("missing capability: FIFOs: %v", err)
 	}
-	if _, err := source.NewZip(path).Open("."); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := source.NewZip(path).Open("."); err == nil ||
+		!strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("error = %v", err)
 	}
 }

@@ -2,9 +2,9 @@ package source
 
 import (
 	"errors"
+	"path"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -29,64 +29,37 @@ func checkName(name string) error {
 	return nil
 }
 
-// names finds names that would be one file, here or on another system.
-type names struct {
-	seen map[string]*named // by their folded form
-}
+// names finds names that would be one file, here or on another system. Its keys are in their folded form.
+type names map[string]*named
 
-// named is a path of an archive: an entry, or a directory that is implied.
+// named is a path of an archive.
 type named struct {
 	name  string
 	dir   bool
-	entry bool
+	entry bool // it is not only a directory that is implied
 }
 
 // add adds an entry and returns what is wrong with its name, "" for nothing.
-func (n *names) add(name string, dir bool) string {
-	problem, _ := n.enter(name, dir, true)
-	for problem == "" {
-		at := strings.LastIndexByte(name, '/')
-		if at < 0 {
-			break
+func (n names) add(name string, dir bool) string {
+	for entry := true; name != "."; name, dir, entry = path.Dir(name), true, false {
+		// Some file system takes names of one folded form for the same.
+		key := norm.NFC.String(strings.Map(foldRune, norm.NFD.String(name)))
+		other := n[key]
+		switch {
+		case other == nil:
+			n[key] = &named{name, dir, entry}
+			continue
+		case other.name != name:
+			return "has a name that differs from another only in case or Unicode form"
+		case other.dir != dir:
+			return "is both a file and a directory"
+		case other.entry && entry:
+			return "is a duplicate"
 		}
-		name = name[:at]
-		var known bool
-		if problem, known = n.enter(name, true, false); known {
-			break
-		}
+		other.entry = other.entry || entry
+		return "" // the directories above it have been added
 	}
-	return problem
-}
-
-// enter adds a path. known says that the directories above it have been added.
-func (n *names) enter(name string, dir, entry bool) (problem string, known bool) {
-	key := fold(name)
-	other := n.seen[key]
-	switch {
-	case other == nil:
-		n.seen[key] = &named{name, dir, entry}
-		return "", false
-	case other.name != name:
-		return "has a name that differs from another only in case or Unicode form", true
-	case other.dir != dir:
-		return "is both a file and a directory", true
-	case other.entry && entry:
-		return "is a duplicate", true
-	}
-	other.entry = other.entry || entry
-	return "", true
-}
-
-// fold maps names to one form if some file system takes them for the same.
-func fold(name string) string {
-	ascii := true
-	for i := range len(name) {
-		ascii = ascii && name[i] < utf8.RuneSelf
-	}
-	if ascii {
-		return strings.ToLower(name)
-	}
-	return norm.NFC.String(strings.Map(foldRune, norm.NFD.String(name)))
+	return ""
 }
 
 // foldRune returns the least of the characters that differ only in case.

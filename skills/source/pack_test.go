@@ -21,7 +21,8 @@ type entry struct {
 }
 
 func file(name, body string) entry {
-	return entry{zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Date(2026, 3, 4, 5, 6, 8, 0, time.UTC)}, body}
+	return entry{zip.FileHeader{Name: name, Method: zip.Deflate,
+		Modified: time.Date(2026, 3, 4, 5, 6, 8, 0, time.UTC)}, body}
 }
 
 func script(name, body string) entry {

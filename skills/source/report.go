@@ -3,7 +3,6 @@ package source
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 )
 
 // maxProblems is how many problems are kept; the rest is counted.
@@ -22,16 +21,12 @@ func (p Problem) String() string {
 	}
 	name := p.Entry
 	if len(name) > 100 {
-		cut := 100
-		for cut > 90 && !utf8.RuneStart(name[cut]) {
-			cut--
-		}
-		name = name[:cut] + "…"
+		name = strings.ToValidUTF8(name[:100], "") + "…"
 	}
 	return fmt.Sprintf("%+q %s", name, p.Reason)
 }
 
-// ArchiveError says why an archive is not used. It is immutable.
+// ArchiveError says why an archive is not used.
 type ArchiveError struct {
 	Problems []Problem // in the order of the directory; the first 100
 	More     int       // how many others there are
@@ -51,21 +46,19 @@ func (e *ArchiveError) Error() string {
 	return text
 }
 
-// report collects what is wrong with an archive.
-type report struct{ err ArchiveError }
-
-func (r *report) add(entry, format string, args ...any) {
-	if len(r.err.Problems) == maxProblems {
-		r.err.More++
+// add adds a problem.
+func (e *ArchiveError) add(entry, format string, args ...any) {
+	if len(e.Problems) == maxProblems {
+		e.More++
 		return
 	}
-	r.err.Problems = append(r.err.Problems, Problem{entry, fmt.Sprintf(format, args...)})
+	e.Problems = append(e.Problems, Problem{entry, fmt.Sprintf(format, args...)})
 }
 
 // failure returns nil if nothing is wrong.
-func (r *report) failure() error {
-	if len(r.err.Problems) == 0 {
+func (e *ArchiveError) failure() error {
+	if len(e.Problems) == 0 {
 		return nil
 	}
-	return &r.err
+	return e
 }

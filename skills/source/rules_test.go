@@ -76,7 +76,8 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	one := pack(t, file("a.txt", "content"))
 	two := pack(t, file("a.txt", "content"), file("b.txt", "content"))
-	stored := raw(t, zip.FileHeader{Name: "a.txt", CompressedSize64: 7, UncompressedSize64: 7, CRC32: crc32.ChecksumIEEE([]byte("content"))}, "content")
+	stored := raw(t, zip.FileHeader{Name: "a.txt", CompressedSize64: 7, UncompressedSize64: 7,
+		CRC32: crc32.ChecksumIEEE([]byte("content"))}, "content")
 	for name, test := range map[string]struct {
 		archive []byte
 		want    string // a part of the error; empty: the archive is good
@@ -90,45 +91,62 @@ func TestRules(t *testing.T) {
 		"good, ratio":      {pack(t, file("a", strings.Repeat("0", 1<<20))), ""},
 		"good, same field": {pack(t, entry{zip.FileHeader{Name: "a", Extra: unicodeName("a")}, ""}), ""},
 
-		"empty":                {nil, "has no end record"},
-		"no archive":           {[]byte("---\nname: demo\n---\n"), "has no end record"},
-		"cut":                  {one[:len(one)-1], "has no end record"},
-		"bytes before":         {append([]byte("#!/bin/sh\n"), one...), "bytes that belong to no part"},
-		"bytes after":          {append(bytes.Clone(one), '\n'), "continues after its end"},
-		"bytes between":        {bytes.Replace(one, []byte(end), append([]byte("xx"), end...), 1), "bytes that belong to no part"},
-		"two archives":         {append(bytes.Clone(one), two...), "bytes that belong to no part"},
-		"volume":               {patch(t, one, end, 0, 4, 1), "several volumes"},
-		"entry in a volume":    {patch(t, one, central, 0, 34, 1), "is in another volume"},
-		"zip64 locator":        {patch(t, one, end, 0, -20, []byte("PK\x06\x07")...), "ZIP64"},
-		"count too high":       {patch(t, two, end, 0, 8, 3, 0, 3, 0), "other than the 3 records"},
-		"count too low":        {patch(t, two, end, 0, 8, 1, 0, 1, 0), "other than the 1 records"},
-		"record without end":   {patch(t, one, central, 0, 30, 0xff, 0x7f), "other than the 1 records"},
-		"too many entries":     {patch(t, two, end, 0, 8, 0x51, 0xc3, 0x51, 0xc3), "more than 50000 entries"},
-		"too large together":   {forged(t, 6, 1<<30), "that all files together may have"},
-		"grows":                {pack(t, file("bomb", strings.Repeat("0", 4<<20))), "grows more than 200-fold"},
-		"shares bytes":         {patch(t, patch(t, two, central, 1, 42, 0, 0, 0, 0), central, 1, 46, 'a'), "overlaps another entry"},
-		"outside":              {patch(t, one, central, 0, 42, 0xff, 0xff, 0xff, 0x7f), "lies outside of the archive"},
-		"data outside":         {patch(t, patch(t, one, central, 0, 20, 0xff), central, 0, 21, 0xff), "lies outside of the archive"},
-		"no header":            {patch(t, one, local, 0, 0, 'X'), "has no header before its data"},
-		"other name":           {patch(t, one, local, 0, 30, 'b'), "another name before its data"},
-		"other method":         {patch(t, one, local, 0, 8, 0), "another method or other flags"},
-		"encrypted header":     {patch(t, one, local, 0, 6, 9), "another method or other flags"},
-		"encrypted":            {patch(t, patch(t, one, central, 0, 8, 9), local, 0, 6, 9), "is encrypted"},
-		"other size":           {patch(t, stored, local, 0, 22, 8), "other sizes or another checksum"},
-		"other checksum":       {patch(t, stored, local, 0, 14, 0), "other sizes or another checksum"},
-		"no checksum":          {patch(t, patch(t, stored, central, 0, 16, 0, 0, 0, 0), local, 0, 14, 0, 0, 0, 0), "has no checksum"},
-		"unknown method":       {raw(t, zip.FileHeader{Name: "a", Method: 12}, ""), "method 12"},
-		"stored, other size":   {raw(t, zip.FileHeader{Name: "a", CRC32: 1, CompressedSize64: 1, UncompressedSize64: 9}, "x"), "stored with another size"},
-		"field, other name":    {pack(t, entry{zip.FileHeader{Name: "a", Extra: unicodeName("../a")}, ""}), "another name in an extra field"},
-		"field before data":    {patch(t, pack(t, entry{zip.FileHeader{Name: "a", Extra: unicodeName("a")}, ""}), local, 0, 30+1+4+5, 'b'), "another name before its data"},
-		"directory with bytes": {patch(t, pack(t, file("a/", "")), central, 0, 24, 1), "is a directory with content"},
+		"empty":        {nil, "has no end record"},
+		"no archive":   {[]byte("---\nname: demo\n---\n"), "has no end record"},
+		"cut":          {one[:len(one)-1], "has no end record"},
+		"bytes before": {append([]byte("#!/bin/sh\n"), one...), "bytes that belong to no part"},
+		"bytes after":  {append(bytes.Clone(one), '\n'), "continues after its end"},
+		"bytes between": {bytes.Replace(one, []byte(end), append([]byte("xx"), end...), 1),
+			"bytes that belong to no part"},
+		"two archives":       {append(bytes.Clone(one), two...), "bytes that belong to no part"},
+		"volume":             {patch(t, one, end, 0, 4, 1), "several volumes"},
+		"entry in a volume":  {patch(t, one, central, 0, 34, 1), "is in another volume"},
+		"zip64 locator":      {patch(t, one, end, 0, -20, []byte("PK\x06\x07")...), "ZIP64"},
+		"count too high":     {patch(t, two, end, 0, 8, 3, 0, 3, 0), "other than the 3 records"},
+		"count too low":      {patch(t, two, end, 0, 8, 1, 0, 1, 0), "other than the 1 records"},
+		"record without end": {patch(t, one, central, 0, 30, 0xff, 0x7f), "other than the 1 records"},
+		"too many entries":   {patch(t, two, end, 0, 8, 0x51, 0xc3, 0x51, 0xc3), "more than 50000 entries"},
+		"too large together": {forged(t, 6, 1<<30), "that all files together may have"},
+		"grows": {pack(t, file("bomb", strings.Repeat("0", 4<<20))),
+			"grows more than 200-fold"},
+		"shares bytes": {patch(t, patch(t, two, central, 1, 42, 0, 0, 0, 0), central, 1, 46, 'a'),
+			"overlaps another entry"},
+		"outside": {patch(t, one, central, 0, 42, 0xff, 0xff, 0xff, 0x7f),
+			"lies outside of the archive"},
+		"data outside": {patch(t, patch(t, one, central, 0, 20, 0xff), central, 0, 21, 0xff),
+			"lies outside of the archive"},
+		"no header":        {patch(t, one, local, 0, 0, 'X'), "has no header before its data"},
+		"other name":       {patch(t, one, local, 0, 30, 'b'), "another name before its data"},
+		"other method":     {patch(t, one, local, 0, 8, 0), "another method or other flags"},
+		"encrypted header": {patch(t, one, local, 0, 6, 9), "another method or other flags"},
+		"encrypted":        {patch(t, patch(t, one, central, 0, 8, 9), local, 0, 6, 9), "is encrypted"},
+		"other size":       {patch(t, stored, local, 0, 22, 8), "other sizes or another checksum"},
+		"other checksum":   {patch(t, stored, local, 0, 14, 0), "other sizes or another checksum"},
+		"no checksum": {patch(t, patch(t, stored, central, 0, 16, 0, 0, 0, 0), local, 0, 14, 0, 0, 0,
+			0), "has no checksum"},
+		"unknown method": {raw(t, zip.FileHeader{Name: "a", Method: 12}, ""), "method 12"},
+		"stored, other size": {raw(t, zip.FileHeader{Name: "a", CRC32: 1, CompressedSize64: 1,
+			UncompressedSize64: 9}, "x"), "stored with another size"},
+		"field, other name": {pack(t, entry{zip.FileHeader{Name: "a", Extra: unicodeName("../a")}, ""}),
+			"another name in an extra field"},
+		"field before data": {patch(t, pack(t,
+			entry{zip.FileHeader{Name: "a", Extra: unicodeName("a")},
+				""}), local, 0, 30+1+4+5, 'b'), "another name before its data"},
+		"directory with bytes": {patch(t, pack(t, file("a/", "")), central, 0, 24, 1),
+			"is a directory with content"},
 
-		"link":                 {pack(t, special("a", fs.ModeSymlink|0o777)), "neither a regular file nor a directory"},
-		"link as a directory":  {raw(t, zip.FileHeader{Name: "a/", CreatorVersion: 3 << 8, ExternalAttrs: 0o120777 << 16}, ""), "neither a regular file nor a directory"},
-		"FIFO":                 {pack(t, special("a", fs.ModeNamedPipe|0o666)), "neither a regular file nor a directory"},
-		"device":               {pack(t, special("a", fs.ModeDevice|0o666)), "neither a regular file nor a directory"},
-		"socket":               {pack(t, special("a", fs.ModeSocket|0o666)), "neither a regular file nor a directory"},
-		"directory as a file":  {pack(t, special("a", fs.ModeDir|0o755)), "neither a regular file nor a directory"},
+		"link": {pack(t, special("a", fs.ModeSymlink|0o777)),
+			"neither a regular file nor a directory"},
+		"link as a directory": {raw(t, zip.FileHeader{Name: "a/", CreatorVersion: 3 << 8,
+			ExternalAttrs: 0o120777 << 16}, ""), "neither a regular file nor a directory"},
+		"FIFO": {pack(t, special("a", fs.ModeNamedPipe|0o666)),
+			"neither a regular file nor a directory"},
+		"device": {pack(t, special("a", fs.ModeDevice|0o666)),
+			"neither a regular file nor a directory"},
+		"socket": {pack(t, special("a", fs.ModeSocket|0o666)),
+			"neither a regular file nor a directory"},
+		"directory as a file": {pack(t, special("a", fs.ModeDir|0o755)),
+			"neither a regular file nor a directory"},
 		"no name":              {pack(t, file("", "")), "must be non-empty"},
 		"no name, directory":   {pack(t, file("/", "")), "must be non-empty"},
 		"parent":               {pack(t, file("../a", "")), "must stay within"},
@@ -167,7 +185,8 @@ func TestRules(t *testing.T) {
 			if !errors.As(err, &refused) || !strings.Contains(fmt.Sprint(refused.Problems), test.want) {
 				t.Fatalf("error = %v, want %q", err, test.want)
 			}
-			if text := err.Error(); strings.Contains(text, filepath.Dir(path)) || strings.ContainsAny(text, "\n\r\x00\x1b") || !utf8.ValidString(text) {
+			if text := err.Error(); strings.Contains(text, filepath.Dir(path)) ||
+				strings.ContainsAny(text, "\n\r\x00\x1b") || !utf8.ValidString(text) {
 				t.Errorf("error = %q", text)
 			}
 			if _, err := z.Version(t.Context()); err == nil {
@@ -204,7 +223,8 @@ func TestReport(t *testing.T) {
 	if !errors.As(err, &refused) || len(refused.Problems) != 100 || refused.More != 200 {
 		t.Fatalf("error = %.200v", err)
 	}
-	if text := refused.Error(); len(text) > 4000 || !strings.HasSuffix(text, "; and 295 more problems") || refused.Problems[99].Entry != entries[99].Name {
+	if text := refused.Error(); len(text) > 4000 || !strings.HasSuffix(text, "; and 295 more problems") ||
+		refused.Problems[99].Entry != entries[99].Name {
 		t.Errorf("error = %d bytes, %s", len(text), text)
 	}
 }
@@ -251,7 +271,8 @@ func TestZipIsOddFile(t *testing.T) {
 		t.Skipf("missing capability: sparse files: %v", err)
 	}
 	var refused *source.ArchiveError
-	if _, err := source.NewZip(path).Open("."); !errors.As(err, &refused) || !strings.Contains(err.Error(), "more than 1073741824 bytes") {
+	if _, err := source.NewZip(path).Open("."); !errors.As(err, &refused) ||
+		!strings.Contains(err.Error(), "more than 1073741824 bytes") {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -259,11 +280,14 @@ func TestZipIsOddFile(t *testing.T) {
 // FuzzZip has archives of any bytes: what is accepted is a file system that can be walked and read
 // within its limits, each file as long as it says.
 func FuzzZip(f *testing.F) {
-	good := pack(f, file("demo/SKILL.md", skill), script("demo/scripts/ok.sh", "#!/bin/sh\n"), file("demo/d/", ""))
+	good := pack(f, file("demo/SKILL.md", skill), script("demo/scripts/ok.sh", "#!/bin/sh\n"),
+		file("demo/d/", ""))
 	for _, seed := range [][]byte{
-		nil, pack(f), good, patch(f, good, central, 1, 42, 0, 0, 0, 0), patch(f, good, end, 0, 8, 9, 0, 9, 0), forged(f, 2, 1<<31),
+		nil, pack(f), good, patch(f, good, central, 1, 42, 0, 0, 0, 0), patch(f, good, end, 0, 8, 9, 0, 9, 0),
+		forged(f, 2, 1<<31),
 		patch(f, good, central, 0, 46, '.', '.', '/'), pack(f, special("l", fs.ModeSymlink|0o777)),
-		raw(f, zip.FileHeader{Name: "s", CRC32: crc32.ChecksumIEEE([]byte("xy")), CompressedSize64: 2, UncompressedSize64: 2}, "xy"),
+		raw(f, zip.FileHeader{Name: "s", CRC32: crc32.ChecksumIEEE([]byte("xy")), CompressedSize64: 2,
+			UncompressedSize64: 2}, "xy"),
 	} {
 		f.Add(seed)
 	}

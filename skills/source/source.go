@@ -43,7 +43,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sync/atomic"
+	"sync"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -58,13 +58,9 @@ const (
 type tree struct {
 	fs.FS
 	origin string
-	known  atomic.Pointer[result] // nil until the first call of Version
-}
 
-// result is a version, or the error of computing it.
-type result struct {
-	version string
-	err     error
+	mu      sync.Mutex
+	version string // empty until the first call of Version
 }
 
 // FS returns the source of a tree that does not change while it is served, such as an [embed.FS].
@@ -85,17 +81,11 @@ func (t *tree) Pin() (fs.FS, error) { return t.FS, nil }
 
 // Version returns a digest of all names, executable bits and bytes.
 func (t *tree) Version(ctx context.Context) (string, error) {
-	if known := t.known.Load(); known != nil {
-		return known.version, known.err
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.version != "" {
+		return t.version, nil
 	}
-	version, err := t.digest(ctx)
-	if ctx.Err() == nil {
-		t.known.Store(&result{version, err})
-	}
-	return version, err
-}
-
-func (t *tree) digest(ctx context.Context) (string, error) {
 	sum := sha256.New()
 	files, left := 0, int64(maxTotal)
 	err := fs.WalkDir(t.FS, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -112,38 +102,30 @@ func (t *tree) digest(ctx context.Context) (string, error) {
 			fmt.Fprintf(sum, "%q\n", name+"/")
 			return nil
 		}
-		n, err := hashFile(sum, t.FS, name, left)
-		left -= n
+		info, err := fs.Stat(t.FS, name)
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%q is neither a file nor a directory", name)
+		}
+		file, err := t.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		content := sha256.New()
+		n, err := io.Copy(content, io.LimitReader(file, left+1))
+		if left -= n; left < 0 {
+			return errors.New("the tree is too large")
+		}
+		// Each file is a digest in one line, so that no two lists of files give the same bytes.
+		fmt.Fprintf(sum, "%q %t %x\n", name, info.Mode()&0o111 != 0, content.Sum(nil))
 		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("version of %s: %w", t.origin, err)
 	}
-	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), nil
-}
-
-// hashFile adds a file to a digest so that no two lists of files give the same bytes.
-func hashFile(w io.Writer, fsys fs.FS, name string, limit int64) (int64, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return 0, fmt.Errorf("%q is neither a file nor a directory", name)
-	}
-	file, err := fsys.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	sum := sha256.New()
-	n, err := io.Copy(sum, io.LimitReader(file, limit+1))
-	if err == nil && n > limit {
-		err = errors.New("the tree is too large")
-	}
-	if err != nil {
-		return n, err
-	}
-	_, err = fmt.Fprintf(w, "%q %t %x\n", name, info.Mode()&0o111 != 0, sum.Sum(nil))
-	return n, err
+	t.version = fmt.Sprintf("sha256:%x", sum.Sum(nil))
+	return t.version, nil
 }

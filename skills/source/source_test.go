@@ -58,8 +58,11 @@ func TestVersion(t *testing.T) {
 	}
 	seen := map[string]string{base: "the tree as it is"}
 	for name, change := range map[string]func(fstest.MapFS){
-		"a byte":      func(m fstest.MapFS) { m["demo/a.txt"] = &fstest.MapFile{Data: []byte("b")} },
-		"a mode":      func(m fstest.MapFS) { m["demo/a.txt"] = &fstest.MapFile{Data: []byte("a"), Mode: 0o755} },
+		"a byte": func(m fstest.MapFS) { m["demo/a.txt"] = &fstest.MapFile{Data: []byte("b")} },
+		"a mode": func(m fstest.MapFS) {
+			m["demo/a.txt"] = &fstest.MapFile{Data: []byte("a"),
+				Mode: 0o755}
+		},
 		"a name":      func(m fstest.MapFS) { m["demo/b.txt"] = m["demo/a.txt"]; delete(m, "demo/a.txt") },
 		"a file more": func(m fstest.MapFS) { m["demo/b.txt"] = &fstest.MapFile{} },
 		"a directory": func(m fstest.MapFS) { m["demo/empty"] = &fstest.MapFile{Mode: fs.ModeDir | 0o755} },
@@ -147,10 +150,13 @@ func TestOddFileSystems(t *testing.T) {
 		"within: device":      {"demo", oddEntry{"device", fs.ModeDevice | fs.ModeCharDevice}, "device", ""},
 		"within: irregular":   {"demo", oddEntry{"odd", fs.ModeIrregular}, "odd", ""},
 		"within: broken link": {"demo", oddEntry{"link", fs.ModeSymlink}, "link", ""},
-		"SKILL.md is a pipe":  {"other", oddEntry{"SKILL.md", fs.ModeNamedPipe}, "", skills.CodeUnreadableSkill},
-		"SKILL.md is a dir":   {"other", oddEntry{"SKILL.md", fs.ModeDir}, "", skills.CodeUnreadableSkill},
-		"SKILL.md is odd":     {"other", oddEntry{"SKILL.md", fs.ModeIrregular}, "", skills.CodeUnreadableSkill},
-		"SKILL.md is a link":  {"other", oddEntry{"SKILL.md", fs.ModeSymlink}, "", skills.CodeUnreadableSkill},
+		"SKILL.md is a pipe": {"other", oddEntry{"SKILL.md", fs.ModeNamedPipe}, "",
+			skills.CodeUnreadableSkill},
+		"SKILL.md is a dir": {"other", oddEntry{"SKILL.md", fs.ModeDir}, "", skills.CodeUnreadableSkill},
+		"SKILL.md is odd": {"other", oddEntry{"SKILL.md", fs.ModeIrregular}, "",
+			skills.CodeUnreadableSkill},
+		"SKILL.md is a link": {"other", oddEntry{"SKILL.md", fs.ModeSymlink}, "",
+			skills.CodeUnreadableSkill},
 		"SKILL.md is nothing": {"other", oddEntry{"SKILL.md", 0}, "", skills.CodeUnreadableSkill},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +169,8 @@ func TestOddFileSystems(t *testing.T) {
 				if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "demo" {
 					t.Fatalf("skills = %v, %v", snapshot.Skills, snapshot.Diagnostics)
 				}
-				if d := snapshot.Diagnostics; len(d) > 1 || (len(d) == 1) != (test.code != "") || len(d) == 1 && d[0].Code != test.code {
+				if d := snapshot.Diagnostics; len(d) > 1 || (len(d) == 1) != (test.code != "") ||
+					len(d) == 1 && d[0].Code != test.code {
 					t.Errorf("diagnostics = %v, want %q", d, test.code)
 				}
 				x := index(t, snapshot.Skills[0])
@@ -188,7 +195,8 @@ func TestOddFileSystems(t *testing.T) {
 func TestLinksOfFileSystem(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for path, body := range map[string]string{
-		filepath.Join(dir, "demo", "SKILL.md"): skill, filepath.Join(dir, "demo", "a.txt"): "a", filepath.Join(outside, "SKILL.md"): skill,
+		filepath.Join(dir, "demo", "SKILL.md"): skill, filepath.Join(dir, "demo", "a.txt"): "a",
+		filepath.Join(outside, "SKILL.md"): skill,
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -197,7 +205,8 @@ func TestLinksOfFileSystem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for link, target := range map[string]string{"demo/b.txt": "a.txt", "demo/loop": ".", "away": outside, "again": "demo"} {
+	for link, target := range map[string]string{"demo/b.txt": "a.txt", "demo/loop": ".", "away": outside,
+		"again": "demo"} {
 		if err := os.Symlink(target, filepath.Join(dir, filepath.FromSlash(link))); err != nil {
 			t.Skipf("missing capability: symbolic links: %v", err)
 		}
@@ -208,7 +217,8 @@ func TestLinksOfFileSystem(t *testing.T) {
 	}
 	defer top.Close()
 	t.Chdir(dir)
-	snapshot, err := skills.Scan(t.Context(), []skills.Root{{Dir: "x", FS: top.FS()}}, &skills.ScanOptions{AllowRoots: []string{outside, dir}})
+	snapshot, err := skills.Scan(t.Context(), []skills.Root{{Dir: "x", FS: top.FS()}},
+		&skills.ScanOptions{AllowRoots: []string{outside, dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +253,8 @@ func TestEndlessFile(t *testing.T) {
 	m["demo/zero.bin"] = &fstest.MapFile{Data: []byte("x")}
 	sk := scan(t, skills.Root{Dir: "x", FS: lying{m}}).Skills[0]
 	x := index(t, sk)
-	if x.Resource("zero.bin") != nil || len(x.Diagnostics) != 1 || x.Diagnostics[0].Code != skills.CodeResourceSize {
+	if x.Resource("zero.bin") != nil || len(x.Diagnostics) != 1 ||
+		x.Diagnostics[0].Code != skills.CodeResourceSize {
 		t.Errorf("index = %v, %v", x.Resources, x.Diagnostics)
 	}
 	f, err := lying{m}.Open("demo/zero.bin")

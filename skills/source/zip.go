@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Zip is a zip archive as a source. Its methods are safe for concurrent use.
@@ -52,19 +53,19 @@ func (z *Zip) Open(name string) (fs.File, error) {
 func (z *Zip) Pin() (fs.FS, error) {
 	a, err := z.current()
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: ".", Err: err}
+		return nil, err
 	}
 	return a, nil
 }
 
 // Version returns the SHA-256 digest of the archive's bytes. It reads them once for each version, and
 // asks only for the state of the file otherwise.
-func (z *Zip) Version(ctx context.Context) (string, error) {
+func (z *Zip) Version(context.Context) (string, error) {
 	a, err := z.current()
 	if err != nil {
 		return "", err
 	}
-	return a.digest(ctx)
+	return a.digest()
 }
 
 // Close closes the archive. Reads that are under way fail, and so does every later call.
@@ -103,18 +104,32 @@ func (z *Zip) current() (*archive, error) {
 	}
 }
 
-// open reads the archive and remembers it.
-func (z *Zip) open() (any, error) {
-	fresh, err := openArchive(z.path)
+// open reads and checks the archive, and remembers it.
+//
+// Errors: system errors; *ArchiveError.
+func (z *Zip) open() (_ any, err error) {
+	file, info, err := fsys.Open(z.path)
 	if err != nil {
 		return nil, err
 	}
-	z.now.Store(fresh)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
+	a := &archive{file: file, info: info}
+	if a.reader, err = check(file, info.Size()); err != nil {
+		return nil, err
+	}
+	if err := a.unchanged(); err != nil {
+		return nil, err
+	}
+	z.now.Store(a)
 	if z.closed.Load() {
 		z.now.Store(nil)
-		return nil, errors.Join(fs.ErrClosed, fresh.file.Close())
+		return nil, fs.ErrClosed
 	}
-	return fresh, nil
+	return a, nil
 }
 
 // bare removes the path of this machine from an error.

@@ -24,14 +24,16 @@ const skill = "---\nname: demo\ndescription: A skill for tests.\n---\n# Demo\n"
 func demo() []entry {
 	return []entry{
 		file("demo/SKILL.md", skill), file("demo/references/notes.md", strings.Repeat("Notes.\n", 1000)),
-		script("demo/scripts/ok.sh", "#!/bin/sh\necho ok\n"), file("demo/inner/SKILL.md", "---\nname: inner\ndescription: Within.\n---\nInner.\n"),
+		script("demo/scripts/ok.sh", "#!/bin/sh\necho ok\n"),
+		file("demo/inner/SKILL.md", "---\nname: inner\ndescription: Within.\n---\nInner.\n"),
 	}
 }
 
 func TestZipIsFileSystem(t *testing.T) {
 	t.Parallel()
 	z, _ := open(t, pack(t, demo()...))
-	if err := fstest.TestFS(z, "demo/SKILL.md", "demo/references/notes.md", "demo/scripts/ok.sh", "demo/inner/SKILL.md"); err != nil {
+	if err := fstest.TestFS(z, "demo/SKILL.md", "demo/references/notes.md", "demo/scripts/ok.sh",
+		"demo/inner/SKILL.md"); err != nil {
 		t.Error(err)
 	}
 	empty, _ := open(t, pack(t))
@@ -61,8 +63,10 @@ func TestZipScansLikeDirectory(t *testing.T) {
 	}
 	st := openStore(t)
 	for i, sk := range got.Skills {
-		if sk.Path != want.Skills[i].Path || sk.Digest != want.Skills[i].Digest || sk.Dir != want.Skills[i].Dir {
-			t.Errorf("skill = %s %s, want %s %s", sk.Path, sk.Digest, want.Skills[i].Path, want.Skills[i].Digest)
+		if sk.Path != want.Skills[i].Path || sk.Digest != want.Skills[i].Digest ||
+			sk.Dir != want.Skills[i].Dir {
+			t.Errorf("skill = %s %s, want %s %s", sk.Path, sk.Digest, want.Skills[i].Path,
+				want.Skills[i].Digest)
 		}
 		mine, theirs := index(t, sk), index(t, want.Skills[i])
 		if mine.TreeDigest != theirs.TreeDigest {
@@ -75,7 +79,8 @@ func TestZipScansLikeDirectory(t *testing.T) {
 			t.Errorf("Verify = %v", err)
 		}
 	}
-	if ok := index(t, got.Skills[0]).Resource("scripts/ok.sh"); ok == nil || ok.Script == nil || !ok.Script.Executable {
+	if ok := index(t, got.Skills[0]).Resource("scripts/ok.sh"); ok == nil || ok.Script == nil ||
+		!ok.Script.Executable {
 		t.Errorf("the script is not executable: %+v", ok)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
@@ -88,7 +93,8 @@ func TestZipOfOneSkill(t *testing.T) {
 	t.Parallel()
 	z, _ := open(t, pack(t, file("SKILL.md", skill)))
 	snapshot := scan(t, skills.Root{Dir: z.Origin(), FS: z, Name: "demo", Prefix: "acme"})
-	if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "acme/demo" || !snapshot.Skills[0].Verdict.Publishable {
+	if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "acme/demo" ||
+		!snapshot.Skills[0].Verdict.Publishable {
 		t.Errorf("skills = %v", snapshot.Skills)
 	}
 }
@@ -98,7 +104,8 @@ func TestZipOfOneSkill(t *testing.T) {
 func TestZipReplaced(t *testing.T) {
 	t.Parallel()
 	old := strings.Repeat("old bytes\n", 100_000)
-	z, path := open(t, pack(t, file("demo/SKILL.md", skill), file("demo/a.txt", old), file("demo/gone.txt", "gone")))
+	z, path := open(t, pack(t, file("demo/SKILL.md", skill), file("demo/a.txt", old),
+		file("demo/gone.txt", "gone")))
 	before := version(t, z)
 	sk := scan(t, skills.Root{Dir: z.Origin(), FS: z}).Skills[0]
 	index(t, sk)
@@ -147,7 +154,8 @@ func TestZipReplaced(t *testing.T) {
 	}
 
 	// The same content again is the same version, whatever the file.
-	write(t, path, pack(t, file("demo/SKILL.md", skill), file("demo/a.txt", old), file("demo/gone.txt", "gone")))
+	write(t, path, pack(t, file("demo/SKILL.md", skill), file("demo/a.txt", old),
+		file("demo/gone.txt", "gone")))
 	if again := version(t, z); again != before {
 		t.Errorf("version %s, before %s", again, before)
 	}
@@ -250,7 +258,8 @@ func TestZipComesAndGoes(t *testing.T) {
 		"Pin":     func() error { _, err := z.Pin(); return err },
 		"Version": func() error { _, err := z.Version(t.Context()); return err },
 	} {
-		if err := call(); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), filepath.Dir(path)) {
+		if err := call(); !errors.Is(err, fs.ErrNotExist) ||
+			strings.Contains(err.Error(), filepath.Dir(path)) {
 			t.Errorf("%s of an archive that is gone = %v", name, err)
 		}
 	}
@@ -263,11 +272,13 @@ func TestZipComesAndGoes(t *testing.T) {
 		t.Errorf("Open of a broken archive = %v", err)
 	}
 	snapshot := scan(t, skills.Root{Dir: z.Origin(), FS: z})
-	if len(snapshot.Skills) != 0 || len(snapshot.Diagnostics) != 1 || snapshot.Diagnostics[0].Code != skills.CodeUnreadableRoot ||
+	if len(snapshot.Skills) != 0 || len(snapshot.Diagnostics) != 1 ||
+		snapshot.Diagnostics[0].Code != skills.CodeUnreadableRoot ||
 		!strings.Contains(snapshot.Diagnostics[0].Detail, "has no end record") {
 		t.Errorf("scan = %v %v", snapshot.Skills, snapshot.Diagnostics)
 	}
-	if _, err := skills.Scan(t.Context(), []skills.Root{{Dir: path, FS: z}}, &skills.ScanOptions{StrictRoots: true}); err == nil {
+	if _, err := skills.Scan(t.Context(), []skills.Root{{Dir: path, FS: z}},
+		&skills.ScanOptions{StrictRoots: true}); err == nil {
 		t.Error("StrictRoots lets a broken archive pass")
 	}
 	write(t, path, pack(t, demo()...))
@@ -300,7 +311,8 @@ func TestZipClose(t *testing.T) {
 // Many readers while the archive is replaced again and again: every file is wholly of one version.
 func TestZipReadersAndReplacements(t *testing.T) {
 	t.Parallel()
-	bodies := []string{strings.Repeat("a", 200_000), strings.Repeat("b", 100_000), strings.Repeat("c", 300_000)}
+	bodies := []string{strings.Repeat("a", 200_000), strings.Repeat("b", 100_000),
+		strings.Repeat("c", 300_000)}
 	var archives [][]byte
 	for _, body := range bodies {
 		archives = append(archives, pack(t, file("x", body), file("y", body)))

@@ -23,7 +23,7 @@ func BenchmarkTree(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer func() { _ = s.discard(tree.Digest) }()
+			defer func() { _ = s.Remove(tree.Digest) }()
 			for b.Loop() {
 				if _, err := s.Tree(b.Context(), tree.Digest); err != nil {
 					b.Fatal(err)

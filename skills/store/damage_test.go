@@ -199,7 +199,7 @@ func TestOpenRemovesWhatDeadProcessesLeft(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(s.Dir(), "tmp-live")); err != nil {
 		t.Errorf("tmp-live is gone: %v", err)
 	}
-	if next.lock == nil {
+	if runtime.GOOS == "windows" {
 		return // nobody can be known to be alone here
 	}
 	next.Close()

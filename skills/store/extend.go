@@ -21,17 +21,15 @@ import (
 // Errors: errors of Put; *PathError; *ContentError or *CorruptError if base changed.
 func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) (*Tree, error) {
 	var files []File
-	taken := map[string]bool{} // files of base and the directories they are in
 	if base != nil {
 		var err error
 		if files, err = base.withModes(); err != nil {
 			return nil, err
 		}
-		for _, f := range files {
-			for at := f.Path; at != "."; at = path.Dir(at) {
-				taken[at] = true
-			}
-		}
+	}
+	taken := Dirs(files)
+	for _, f := range files {
+		taken[f.Path] = true
 	}
 	for name, data := range more {
 		if taken[name] {
@@ -50,6 +48,18 @@ func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) 
 // open opens a file of the tree, whose content the caller checks.
 func (t *Tree) open(name string) (*os.File, error) {
 	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
+}
+
+// Copy writes the tree into a directory below root that does not exist yet, durable and with every digest
+// checked. Files have the modes of stored ones.
+//
+// Errors: *ContentError or *CorruptError if the tree changed; errors of ctx; system errors.
+func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {
+	files, err := t.withModes()
+	if err != nil {
+		return err
+	}
+	return write(ctx, root, dir, 0o755, files, func(name string) (io.ReadCloser, error) { return t.open(name) })
 }
 
 // withModes returns the files of the tree with what is stored of their modes.

@@ -4,9 +4,7 @@ package store
 
 import "os"
 
-// lockDir locks nothing: no lock ends with its process here, so no process is known to be alone.
-func lockDir(*os.Root) (lock *os.File, alone bool) { return nil, false }
+// lockAlone returns false: no lock ends with its process here, so no process is known to be alone.
+func lockAlone(*os.File) bool { return false }
 
 func shareLock(*os.File) {}
-
-func lockAlone(*os.File) bool { return false }

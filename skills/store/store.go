@@ -83,7 +83,7 @@ const (
 type Store struct {
 	root *os.Root
 	dir  string
-	lock *os.File // held shared while the store is open; nil on systems without locks
+	lock *os.File // the directory, locked for sharing while the store is open
 
 	mu    sync.Mutex
 	trees map[digest.Digest]*Tree // checked by this process
@@ -106,11 +106,11 @@ func Open(dir string) (*Store, error) {
 		root.Close()
 		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
-	lock, alone := lockDir(root)
-	s.removeStale(alone)
-	if s.lock = lock; lock != nil {
-		shareLock(lock)
+	if s.lock, err = root.Open("."); err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
+	s.removeStale(lockAlone(s.lock))
+	shareLock(s.lock)
 	return s, nil
 }
 
@@ -126,20 +126,13 @@ func (s *Store) prepare() error {
 	if err := s.root.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
-	// Another process that has just started may have removed it as the leftover of a dead one.
-	if err := s.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	_ = s.root.Remove(temp) // which another process may have done, taking it for a leftover
 	return nil
 }
 
 // Close releases the store's handle. Trees that are open stay usable.
 func (s *Store) Close() error {
-	var err error
-	if s.lock != nil {
-		err = s.lock.Close()
-	}
-	return errors.Join(err, s.root.Close())
+	return errors.Join(s.lock.Close(), s.root.Close())
 }
 
 // Dir returns the directory of the trees on this machine, for operators only.
@@ -194,42 +187,23 @@ func (s *Store) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 	if err := checkFiles(files); err != nil {
 		return nil, err
 	}
-	// Another process that replaces a corrupt tree may take away the one just stored.
-	for range putAttempts - 1 {
-		tree, err := s.put(ctx, files, open)
-		if !errors.Is(err, ErrNotFound) {
-			return tree, err
-		}
-	}
-	return s.put(ctx, files, open)
-}
-
-// putAttempts is how often Put tries to store a tree that other processes take away.
-const putAttempts = 3
-
-func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	want := TreeDigest(files)
 	tree, err := s.Tree(ctx, want)
 	if err == nil {
 		return tree, nil
 	}
 	if _, corrupt := errors.AsType[*CorruptError](err); corrupt {
-		if err := s.discard(want); err != nil {
+		if err := s.Remove(want); err != nil {
 			return nil, fmt.Errorf("remove corrupt tree %s: %w", want, err)
 		}
 	} else if !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
 	temp := tempName()
-	if err := s.write(ctx, temp, files, open); err != nil {
+	if err := write(ctx, s.root, temp, 0o555, files, open); err != nil {
 		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), s.remove(temp))
 	}
-	return s.publish(ctx, temp, want)
-}
-
-// publish gives a complete tree its name. Another process may have stored the same tree first, which is
-// checked like any other.
-func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*Tree, error) {
+	// Another process may have stored the same tree first, which is checked like any other.
 	taken := s.root.Rename(temp, treeDir(want))
 	if taken != nil {
 		if err := s.remove(temp); err != nil {
@@ -238,7 +212,7 @@ func (s *Store) publish(ctx context.Context, temp string, want digest.Digest) (*
 	} else if err := fsys.SyncDir(s.root, treesDir); err != nil {
 		return nil, err
 	}
-	tree, err := s.Tree(ctx, want)
+	tree, err = s.Tree(ctx, want)
 	if errors.Is(err, ErrNotFound) && taken != nil {
 		return nil, fmt.Errorf("store tree %s: %w", want, taken)
 	}
@@ -253,12 +227,7 @@ func (s *Store) Remove(tree digest.Digest) error {
 	if tree.Validate() != nil {
 		return nil
 	}
-	return s.discard(tree)
-}
-
-// discard moves a tree out of the way before it is removed, so that its name is free even if the
-// removal stops halfway.
-func (s *Store) discard(tree digest.Digest) error {
+	// It is moved out of the way first, so that its name is free even if the removal stops halfway.
 	s.mu.Lock()
 	delete(s.trees, tree)
 	s.mu.Unlock()
@@ -272,51 +241,50 @@ func (s *Store) discard(tree digest.Digest) error {
 	return s.remove(trash)
 }
 
-// write copies all files into dir, then makes everything read-only and durable.
-func (s *Store) write(ctx context.Context, dir string, files []File, open Opener) error {
-	if err := s.root.Mkdir(dir, 0o700); err != nil {
+// write copies all files into dir, which it makes, then makes everything read-only but directories, which
+// get mode, and durable.
+func write(ctx context.Context, root *os.Root, dir string, mode fs.FileMode, files []File, open Opener) error {
+	if err := root.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	dirs := map[string]bool{dir: true}
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		for parent := path.Dir(file.Path); parent != "."; parent = path.Dir(parent) {
-			dirs[path.Join(dir, parent)] = true
-		}
-		if err := s.root.MkdirAll(path.Join(dir, path.Dir(file.Path)), 0o700); err != nil {
+		if err := root.MkdirAll(path.Join(dir, path.Dir(file.Path)), 0o700); err != nil {
 			return err
 		}
-		if err := s.copy(path.Join(dir, file.Path), file, open); err != nil {
+		if err := copyFile(root, path.Join(dir, file.Path), file, open); err != nil {
 			return fmt.Errorf("%s: %w", file.Path, err)
 		}
 	}
-	for name := range dirs {
-		if err := s.root.Chmod(name, 0o555); err != nil {
+	// After a crash, a synced file is there only if its directories were synced too.
+	for name := range Dirs(files) {
+		if err := root.Chmod(path.Join(dir, name), mode); err != nil {
 			return err
 		}
-		if err := fsys.SyncDir(s.root, name); err != nil {
+		if err := fsys.SyncDir(root, path.Join(dir, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copy writes one file, which must have its digest and its size.
-func (s *Store) copy(name string, file File, open Opener) (err error) {
+// copyFile writes one file, which must have its digest and its size.
+func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
 	from, err := open(file.Path)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	to, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	sum := sha256.New()
 	head := &prefix{}
+	// One byte more than the size shows that the file has grown.
 	size, err := io.Copy(io.MultiWriter(to, sum, head), io.LimitReader(from, file.Size+1))
 	if err != nil {
 		return err
@@ -325,7 +293,7 @@ func (s *Store) copy(name string, file File, open Opener) (err error) {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
 	mode := fs.FileMode(0o444)
-	if file.Executable || head.program() {
+	if file.Executable || bytes.HasPrefix(head.bytes[:head.n], []byte("#!")) || string(head.bytes[:]) == "\x7fELF" {
 		mode = 0o555
 	}
 	if err := to.Chmod(mode); err != nil {
@@ -343,11 +311,6 @@ type prefix struct {
 func (p *prefix) Write(b []byte) (int, error) {
 	p.n += copy(p.bytes[p.n:], b)
 	return len(b), nil
-}
-
-// program reports whether the kernel would try to execute a file that begins like this.
-func (p *prefix) program() bool {
-	return bytes.HasPrefix(p.bytes[:p.n], []byte("#!")) || string(p.bytes[:p.n]) == "\x7fELF"
 }
 
 // sortFiles returns files in byte order of their paths.

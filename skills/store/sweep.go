@@ -19,9 +19,6 @@ var ErrInUse = errors.New("store is in use")
 func (s *Store) Sweep(
 	ctx context.Context, unused func(trees []digest.Digest) ([]digest.Digest, error),
 ) (removed int, err error) {
-	if s.lock == nil {
-		return 0, ErrInUse
-	}
 	// The attempt to lock it alone may have lost the shared lock, so it is shared again in any case.
 	defer shareLock(s.lock)
 	if !lockAlone(s.lock) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,17 @@ type File struct {
 type PathError struct{ Path string }
 
 func (e *PathError) Error() string { return fmt.Sprintf("path %q cannot be stored", e.Path) }
+
+// Dirs returns the directories that files are in, with "." for the top.
+func Dirs(files []File) map[string]bool {
+	dirs := map[string]bool{".": true}
+	for _, file := range files {
+		for dir := path.Dir(file.Path); !dirs[dir]; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	return dirs
+}
 
 func checkFiles(files []File) error {
 	for _, file := range files {
@@ -65,38 +78,19 @@ type Tree struct {
 	Digest digest.Digest
 	Files  []File // sorted by Path; Executable is not set
 
-	store *Store
-	dir   fingerprint
-	dirs  []member // below dir
-	files []member
-	seen  map[string]fingerprint // of files
+	store   *Store
+	members []member // a directory before what is in it, the tree's own first
 }
 
-// member is a file or directory of a tree with its fingerprint when it was checked.
+// member is a file or directory of a tree as it was when its bytes were hashed.
 type member struct {
-	path string // below the tree
-	mark fingerprint
-}
-
-// fingerprint shows cheaply that a file was not touched since its bytes were hashed, or that no entry was
-// added to a directory or removed from it.
-type fingerprint struct {
-	inode        uint64
-	size         int64
-	mtime, ctime int64 // nanoseconds since 1970
-	digest       digest.Digest
-	vouched      bool // the system knows inode and ctime
-	settled      bool // the last change was long enough ago for another one to have another time
+	path    string // below the tree
+	info    fs.FileInfo
+	settled bool // the last change was long enough ago for another one to have another time
 }
 
 // settling is the coarsest resolution of a file system's times.
 const settling = 100 * time.Millisecond
-
-// same reports whether the other fingerprint vouches for the same bytes.
-func (f fingerprint) same(other fingerprint) bool {
-	return f.vouched && f.settled && other.vouched &&
-		f.inode == other.inode && f.size == other.size && f.mtime == other.mtime && f.ctime == other.ctime
-}
 
 // Tree returns a stored tree after checking it: with a walk if this process has hashed it before and
 // nothing was touched since, else byte for byte.
@@ -112,123 +106,90 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 	if known != nil && known.untouched() {
 		return known, nil
 	}
-	check := check{
-		store: s,
-		known: known,
-		dirs:  map[string]bool{},
-		tree:  &Tree{Digest: want, store: s, seen: map[string]fingerprint{}},
-	}
-	if err := check.run(ctx); err != nil {
+	tree := &Tree{Digest: want, store: s}
+	if err := tree.read(ctx); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.trees[want] = check.tree
+	s.trees[want] = tree
 	s.mu.Unlock()
-	return check.tree, nil
+	return tree, nil
 }
 
-// check is one walk over a stored tree.
-type check struct {
-	store *Store
-	known *Tree           // what this process hashed before, or nil
-	dirs  map[string]bool // directories visited of which no file was visited yet
-	tree  *Tree
-	begun bool // the tree's own directory was visited
-}
-
-// run recomputes the digest of the tree, hashing only files that known does not vouch for.
-func (c *check) run(ctx context.Context) error {
-	dir := treeDir(c.tree.Digest)
-	err := fs.WalkDir(c.store.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
+// read hashes every file of the tree.
+func (t *Tree) read(ctx context.Context) error {
+	dir := treeDir(t.Digest)
+	err := fs.WalkDir(t.store.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return err
 		}
-		return c.visit(dir, name, entry)
+		return t.visit(name, cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), "."))
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		// A tree that another process stores at this moment was not there when the walk began; it must
 		// not pass for a damaged one, which would be removed.
-		if _, statErr := c.store.root.Lstat(dir); !c.begun || errors.Is(statErr, fs.ErrNotExist) {
+		if _, gone := t.store.root.Lstat(dir); len(t.members) == 0 || errors.Is(gone, fs.ErrNotExist) {
 			return ErrNotFound
 		}
-		return c.corrupt(".", "it changed while it was read")
+		return t.corrupt(".", "it changed while it was read")
 	}
 	if err != nil {
 		return err
 	}
-	for empty := range c.dirs {
-		return c.corrupt(empty, "no file of the tree is below it")
+	dirs := Dirs(t.Files)
+	for _, m := range t.members {
+		if m.info.IsDir() && !dirs[m.path] {
+			return t.corrupt(m.path, "no file of the tree is below it")
+		}
 	}
-	if got := TreeDigest(c.tree.Files); got != c.tree.Digest {
-		return c.corrupt(".", "content is "+got.String())
+	if got := TreeDigest(t.Files); got != t.Digest {
+		return t.corrupt(".", "content is "+got.String())
 	}
-	c.tree.Files = sortFiles(c.tree.Files)
+	t.Files = sortFiles(t.Files)
 	return nil
 }
 
-func (c *check) corrupt(name, what string) error {
-	return &CorruptError{Tree: c.tree.Digest, Path: name, What: what}
+func (t *Tree) corrupt(name, what string) error {
+	return &CorruptError{Tree: t.Digest, Path: name, What: what}
 }
 
-func (c *check) visit(dir, name string, entry fs.DirEntry) error {
-	info, err := c.store.root.Lstat(name)
+// visit reads a member of the tree, which has a name below the store and a path below the tree.
+func (t *Tree) visit(name, at string) error {
+	info, err := t.store.root.Lstat(name)
 	if err != nil {
 		return err
 	}
-	rel := strings.TrimPrefix(strings.TrimPrefix(name, dir), "/")
+	changed := fsys.ChangeTime(info)
+	settled := changed != 0 && time.Since(time.Unix(0, changed)) > settling
+	t.members = append(t.members, member{at, info, settled})
 	switch {
-	case rel == "" && info.IsDir():
-		c.begun = true
-		c.tree.dir = fingerprintOf(info)
-		return nil
 	case info.IsDir():
-		c.dirs[rel] = true
-		c.tree.dirs = append(c.tree.dirs, member{rel, fingerprintOf(info)})
 		return nil
 	case !info.Mode().IsRegular():
-		return c.corrupt(path.Join(".", rel), "not a regular file")
+		return t.corrupt(at, "not a regular file")
 	}
-	for parent := path.Dir(rel); parent != "."; parent = path.Dir(parent) {
-		delete(c.dirs, parent)
-	}
-	mark := fingerprintOf(info)
-	if c.known != nil && c.known.seen[rel].same(mark) {
-		mark.digest = c.known.seen[rel].digest
-	} else if mark.digest, err = c.hash(name, rel, info); err != nil {
-		return err
-	}
-	c.tree.seen[rel] = mark
-	c.tree.files = append(c.tree.files, member{rel, mark})
-	c.tree.Files = append(c.tree.Files, File{Path: rel, Size: info.Size(), Digest: mark.digest})
-	return nil
-}
-
-// hash reads the file that info describes.
-func (c *check) hash(name, rel string, info fs.FileInfo) (digest.Digest, error) {
-	file, err := c.store.root.OpenFile(name, os.O_RDONLY|fsys.NonBlock, 0)
+	file, err := t.open(at)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer file.Close()
 	opened, err := file.Stat()
 	if err != nil {
-		return "", err
+		return err
 	}
 	sum := sha256.New()
-	if !os.SameFile(info, opened) {
-		return "", c.corrupt(rel, "it changed while it was read")
-	}
 	size, err := io.Copy(sum, io.LimitReader(file, info.Size()+1))
 	if err != nil {
-		return "", err
+		return err
 	}
-	if size != info.Size() {
-		return "", c.corrupt(rel, "it changed while it was read")
+	if size != info.Size() || !os.SameFile(info, opened) {
+		return t.corrupt(at, "it changed while it was read")
 	}
-	return digest.NewDigest(digest.SHA256, sum), nil
+	t.Files = append(t.Files, File{Path: at, Size: size, Digest: digest.NewDigest(digest.SHA256, sum)})
+	return nil
 }
 
 // Open returns a handle of the tree's directory, the one that was checked. The caller closes it.
@@ -240,8 +201,8 @@ func (t *Tree) Open() (*os.File, error) {
 		return nil, err
 	}
 	info, err := handle.Stat()
-	if err == nil && fingerprintOf(info).inode != t.dir.inode {
-		err = &CorruptError{Tree: t.Digest, Path: ".", What: "its directory was replaced"}
+	if err == nil && !os.SameFile(info, t.members[0].info) {
+		err = t.corrupt(".", "its directory was replaced")
 	}
 	if err != nil {
 		return nil, errors.Join(err, handle.Close())
@@ -253,21 +214,22 @@ func (t *Tree) Open() (*os.File, error) {
 //
 // Errors: fs.ErrNotExist, *CorruptError.
 func (t *Tree) ReadFile(name string) ([]byte, error) {
-	mark, ok := t.seen[name]
+	at, ok := slices.BinarySearchFunc(t.Files, name,
+		func(f File, name string) int { return strings.Compare(f.Path, name) })
 	if !ok {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: fs.ErrNotExist}
 	}
-	file, err := t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
+	file, err := t.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, mark.size+1))
+	data, err := io.ReadAll(io.LimitReader(file, t.Files[at].Size+1))
 	if err != nil {
 		return nil, err
 	}
-	if digest.FromBytes(data) != mark.digest {
-		return nil, &CorruptError{Tree: t.Digest, Path: name, What: "content changed"}
+	if digest.FromBytes(data) != t.Files[at].Digest {
+		return nil, t.corrupt(name, "content changed")
 	}
 	return data, nil
 }
