@@ -145,7 +145,7 @@ func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
 	if kind == "" {
 		return nil, nil
 	}
-	return s.opened(ctx, func() *Session { return s.keyed.byKey[keyOf(call, kind, id)] }), nil
+	return s.opened(ctx, func() *Session { return s.keyed[keyOf(call, kind, id)] }), nil
 }
 
 // artifactName is the URI of an artifact, parsed.

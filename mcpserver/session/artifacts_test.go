@@ -180,7 +180,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	byHandle, handle := load(remote(alice, true, "", "", ""))
 	load(remote(bob, true, "p2", "", ""))
 	b.session(remote(alice, false, "", "", "")) // the one that calls without a key share
-	count := len(b.keyed.byKey)
+	count := len(b.keyed)
 	output := func(ses *Session) string { return "outputs/" + ses.ID() + "_load_skill_2.stdout" }
 	for _, tt := range []struct {
 		name string
@@ -222,7 +222,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	if a, err := b.shown(remote(bob, false, "p2", "", ""), inURI); code(err) != "activation_unknown" {
 		t.Errorf("another's handle in the URI: %+v, %v", a, err)
 	}
-	if got := len(b.keyed.byKey); got != count {
+	if got := len(b.keyed); got != count {
 		t.Errorf("reading opened %d sessions", got-count)
 	}
 	call := remote(alice, false, "p1", "", "")

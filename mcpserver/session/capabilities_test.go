@@ -111,15 +111,17 @@ func TestCapabilitiesUnavailable(t *testing.T) {
 // A session that ends does not wait for another one that looks at the machine.
 func TestCapabilitiesOfAnother(t *testing.T) {
 	b := newBench(t, benchOptions{})
+	b.load("demo")
+	b.Current().background.Wait()
 	b.snapshots.probing <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.encodedCapabilities(ctx, b.cfg.Now()); !errors.Is(err, context.Canceled) {
-		t.Errorf("encodedCapabilities = %v", err)
+	if _, err := b.Current().describeMachine(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("describeMachine = %v", err)
 	}
 	<-b.snapshots.probing
-	if data, err := b.encodedCapabilities(t.Context(), b.cfg.Now()); err != nil || !json.Valid(data) {
-		t.Errorf("encodedCapabilities = %s, %v", data, err)
+	if data, err := b.Current().describeMachine(t.Context()); err != nil || !json.Valid(data) {
+		t.Errorf("describeMachine = %s, %v", data, err)
 	}
 }
 

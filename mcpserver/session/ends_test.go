@@ -217,8 +217,8 @@ func TestEndIsTriedAgain(t *testing.T) {
 			for _, last := range []func(*bench){again, func(b *bench) { b.EndIdle(); b.ending.Wait() }} {
 				last(b)
 				all := b.kinds(ses)
-				if !slices.Equal(all[len(all)-2:], want) || slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.keyed.unended) != 0 {
-					t.Errorf("recorded %v, %d ends are open", all, len(b.keyed.unended))
+				if !slices.Equal(all[len(all)-2:], want) || slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.unended) != 0 {
+					t.Errorf("recorded %v, %d ends are open", all, len(b.unended))
 				}
 			}
 		})

@@ -32,7 +32,10 @@ type outcome struct {
 // happened. A run that was canceled is recorded too, although nobody waits for its answer.
 func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
-	s.awaitCapabilities(ctx)
+	select { // the description of the machine comes before the first run in the record
+	case <-s.awaited[provenance.CapabilitiesFile]:
+	case <-time.After(capabilitiesPatience):
+	}
 	o := &outcome{Result: result}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
 	o.withheld, o.recounted = redactResult(r.cmd.secrets, result, r.cmd.given)

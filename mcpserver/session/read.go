@@ -157,18 +157,16 @@ func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult,
 // keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
 //
 // Errors: *Error with code provenance_unavailable.
-func (s *Session) keepShown(ctx context.Context, data []byte) (digest.Digest, error) {
-	s.closing.RLock()
-	defer s.closing.RUnlock()
-	if s.ended.Load() {
-		return "", recordError(errEnded)
-	}
-	d, err := s.cfg.Records.Keep(context.WithoutCancel(ctx), s.id, data)
-	if err != nil {
-		s.broken.Store(true)
-		return "", recordError(err)
-	}
-	return d, nil
+func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, err error) {
+	err = s.recording(ctx, func(ctx context.Context) error {
+		var err error
+		if d, err = s.cfg.Records.Keep(ctx, s.id, data); err != nil {
+			s.broken.Store(true)
+			return recordError(err)
+		}
+		return nil
+	})
+	return d, err
 }
 
 // fetch reads a file of a skill.

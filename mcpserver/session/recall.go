@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,123 +29,99 @@ const (
 	// scanEvery is the shortest time between two scans of the records: guessed handles must cost little.
 	scanEvery = 2 * time.Second
 
-	// maxChanged bounds the sessions that are noted until the next handle is looked for.
-	maxChanged = 1_000
+	// maxKnown bounds the index of earlier sessions. If there are more, any of them is forgotten.
+	maxKnown = 100_000
 )
 
-// earlierSession is a session whose activations can be restored: one of an earlier process of the server,
-// or one that this process has ended.
+// earlierSession is a session whose activations can be restored: one that another process recorded, or one
+// that this process has ended.
 type earlierSession struct {
 	id          string
-	principal   string
-	profile     string      // what the session was narrowed to
-	mode        policy.Mode // the strictest it was in
-	activations []cfharness.Activation
-	at          time.Time // of the last of them
-	live        *Session  // of this process, while its end is being recorded
-	open        bool      // the record was, or could be, continued after it was read
+	profile     string                 // what the session was narrowed to
+	mode        policy.Mode            // the strictest it was in, by its record
+	activations []cfharness.Activation // not in the index
+	at          time.Time              // of the last of them
+
+	keys   map[sessionKey]bool // of its handles and of its client
+	until  time.Time           // when the last of its handles expires
+	raised *raisedMode         // nil for a session of another process
 }
 
-// strictness returns the strictest mode the session was in, also by calls that are not recorded yet.
-func (p *earlierSession) strictness() policy.Mode {
-	if p.live == nil {
-		return p.mode
-	}
-	return p.mode.Stricter(p.live.strictest())
-}
-
-// expired reports whether no handle of the session is good any more.
-func (p *earlierSession) expired(now time.Time) bool {
-	return !slices.ContainsFunc(p.activations, func(row cfharness.Activation) bool {
-		_, good := sumOf(row, now)
-		return good
-	})
-}
-
-// earlierSessions finds earlier sessions by what a client can show of them. It is safe for concurrent use.
+// earlierSessions is an index of earlier sessions by what a client can show of them. It is safe for
+// concurrent use.
 type earlierSessions struct {
-	mu       sync.Mutex
-	scanned  time.Time // when the records were looked through last; zero: never
-	byHandle map[handleSum]*earlierSession
-	byClient map[sessionKey]*earlierSession // the latest of each
-
-	noting  sync.Mutex        // taken last of all; mu is held while records are read
-	changed map[string]change // sessions of this process that are not read as they are now, by id
-	missed  bool              // there were too many of them
+	scanning sync.Mutex // held while the records are looked through
+	mu       sync.Mutex // taken last, and held only for a look
+	scanned  time.Time  // when the records were looked through last; zero: never
+	known    map[string]*earlierSession
 }
 
-// change is the state of a session that has ended, or is ending, which its record does not hold yet.
-type change struct {
-	live *Session // nil once it has ended
-	mode policy.Mode
-}
-
-// note makes the next search read the record of a session that ends, or has ended.
-func (e *earlierSessions) note(ses *Session, over bool) {
-	c := change{live: ses, mode: ses.strictest()}
-	if over {
-		c.live = nil
-	}
-	e.noting.Lock()
-	defer e.noting.Unlock()
-	if e.missed = e.missed || len(e.changed) >= maxChanged; e.missed {
-		e.changed = nil
+// add makes a session known, if it has a handle that is still good.
+func (e *earlierSessions) add(p *earlierSession, now time.Time) {
+	if !now.Before(p.until) {
 		return
 	}
-	if e.changed == nil {
-		e.changed = map[string]change{}
-	}
-	e.changed[ses.id] = c
-}
-
-// find looks for an earlier session in the records as they are now: the records of other processes are
-// scanned again after scanEvery, and what was read while its session was open is read again.
-func (e *earlierSessions) find(
-	ctx context.Context, s *Sessions, lookup func(*earlierSessions) *earlierSession,
-) *earlierSession {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ctx = context.WithoutCancel(ctx)
-	e.noting.Lock()
-	changed, missed := e.changed, e.missed
-	e.changed, e.missed = nil, false
-	e.noting.Unlock()
-	if missed {
-		e.scanned = time.Time{}
-	}
-	now := s.cfg.Now()
-	if e.scanned.IsZero() || now.Sub(e.scanned) >= scanEvery {
-		e.scan(ctx, s, now)
-	}
-	for id, c := range changed {
-		e.read(ctx, s, id, c, c.live != nil, now)
-	}
-	p := lookup(e)
-	if p != nil && p.open {
-		if !e.read(ctx, s, p.id, change{live: p.live, mode: p.mode}, true, now) {
-			return nil
+	if was := e.known[p.id]; was != nil {
+		p.raised = cmp.Or(p.raised, was.raised)
+	} else if len(e.known) >= maxKnown {
+		for other := range e.known {
+			delete(e.known, other)
+			break
 		}
-		p = lookup(e)
 	}
-	if p == nil {
-		return nil
+	if e.known == nil {
+		e.known = map[string]*earlierSession{}
 	}
-	// A copy: the caller does not hold the lock.
-	found := *p
-	return &found
+	e.known[p.id] = p
 }
 
-// scan reads the records of sessions that were written since the last scan, or within the life of a handle.
-func (e *earlierSessions) scan(ctx context.Context, s *Sessions, now time.Time) {
-	// The times of files are less exact than clocks.
-	since := e.scanned.Add(-scanEvery)
-	if e.scanned.IsZero() {
-		since = now.Add(-HandleLife)
-		e.byHandle, e.byClient = map[handleSum]*earlierSession{}, map[sessionKey]*earlierSession{}
+// earlierBy returns the latest session that a key finds, as its record is now, or nil. It is as strict as the
+// strictest that the key finds.
+func (s *Sessions) earlierBy(ctx context.Context, key sessionKey) (latest *earlierSession) {
+	// A canceled call must not leave out a session whose mode is stricter.
+	ctx = context.WithoutCancel(ctx)
+	s.scan(ctx)
+	e := &s.earlier
+	e.mu.Lock()
+	found := slices.DeleteFunc(slices.Collect(maps.Values(e.known)),
+		func(p *earlierSession) bool { return !p.keys[key] })
+	e.mu.Unlock()
+	for _, known := range found {
+		// Its record may have grown since the index was made.
+		p := s.recall(ctx, known.id)
+		if p == nil || !p.keys[key] {
+			continue
+		}
+		if known.raised != nil {
+			p.mode = p.mode.Stricter(known.raised.raise(0))
+		}
+		latest = latestOf(latest, p)
 	}
-	e.scanned = now
-	maps.DeleteFunc(e.byHandle, func(_ handleSum, p *earlierSession) bool { return p.expired(now) })
-	maps.DeleteFunc(e.byClient, func(_ sessionKey, p *earlierSession) bool { return p.expired(now) })
+	return latest
+}
+
+// scan adds the sessions to the index that were recorded since the last scan, or within the life of a handle.
+func (s *Sessions) scan(ctx context.Context) {
+	e, now := &s.earlier, s.cfg.Now()
+	e.scanning.Lock()
+	defer e.scanning.Unlock()
+	e.mu.Lock()
+	last := e.scanned
+	due := last.IsZero() || now.Sub(last) >= scanEvery
+	if due {
+		e.scanned = now
+		maps.DeleteFunc(e.known, func(_ string, p *earlierSession) bool { return !now.Before(p.until) })
+	}
+	e.mu.Unlock()
+	if !due {
+		return
+	}
+	since := now.Add(-HandleLife)
+	if !last.IsZero() {
+		since = last.Add(-scanEvery) // the times of files are less exact than clocks
+	}
 	each := map[string]int{}
 	for found, err := range s.cfg.Records.Sessions(ctx, since) {
 		if err == nil && found.Counts.Activations == 0 {
@@ -158,68 +135,99 @@ func (e *earlierSessions) scan(ctx context.Context, s *Sessions, now time.Time) 
 				tint.Err(err))
 			continue
 		}
-		e.read(ctx, s, found.ID, change{}, found.State == provenance.StateOpen, now)
+		if p := s.recall(ctx, found.ID); p != nil {
+			p.activations = nil
+			e.add(p, now)
+		}
 	}
 }
 
-// read adds a session by its handles that are still good and by its client, and reports whether it could be
-// read.
-func (e *earlierSessions) read(
-	ctx context.Context, s *Sessions, id string, c change, open bool, now time.Time,
-) bool {
+// recall reads from the record of a session what can be restored of it, or returns nil.
+func (s *Sessions) recall(ctx context.Context, id string) *earlierSession {
 	found, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		if !errors.Is(err, provenance.ErrNotFound) {
 			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", id),
 				tint.Err(err))
 		}
-		return false
+		return nil
 	}
-	p := &earlierSession{
-		id: id, principal: found.Principal, profile: found.Profile,
-		mode: strictest(found.Modes).Stricter(c.mode), live: c.live, open: open,
-	}
-	var handles []handleSum
+	p := &earlierSession{id: id, profile: found.Profile, mode: strictest(found.Modes),
+		keys: map[sessionKey]bool{}}
 	for _, row := range found.Activations {
-		if sum, ok := sumOf(row, now); ok {
-			handles = append(handles, sum)
-			p.activations = append(p.activations, row)
-			if row.ActivatedAt.After(p.at) {
-				p.at = row.ActivatedAt.Time
-			}
+		sum, ok := sumOf(row, s.cfg.Now())
+		if !ok {
+			continue
 		}
+		p.keys[handleKey(found.Principal, sum)] = true
+		p.activations = append(p.activations, row)
+		p.at = later(p.at, row.ActivatedAt.Time)
+		p.until = later(p.until, row.Skillsd.ExpiresAt.Time)
 	}
-	for _, sum := range handles {
-		e.byHandle[sum] = latestOf(e.byHandle[sum], p)
+	if found.ClientSession != "" {
+		p.keys[clientKey(found.Principal, found.Profile, found.ClientSession)] = true
 	}
-	if found.ClientSession != "" && len(handles) > 0 {
-		key := clientKey(found.Principal, found.Profile, found.ClientSession)
-		e.byClient[key] = latestOf(e.byClient[key], p)
+	return p
+}
+
+// remember makes a session known that is about to end.
+func (s *Session) remember() {
+	p := &earlierSession{id: s.id, keys: map[sessionKey]bool{}, raised: s.raised}
+	if s.clientID != "" {
+		p.keys[clientKey(s.principal.Name, s.profile, s.clientID)] = true
 	}
-	return true
+	s.mu.Lock()
+	for sum, until := range s.secrets {
+		p.keys[handleKey(s.principal.Name, sum)] = true
+		p.until = later(p.until, until)
+	}
+	s.mu.Unlock()
+	s.earlier.add(p, s.cfg.Now())
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// handleKey returns the key of the sessions that gave a handle to a principal.
+func handleKey(principal string, sum handleSum) sessionKey {
+	return keyOf(Call{Principal: policy.Principal{Name: principal}}, "handle", string(sum[:]))
 }
 
 // clientKey returns the key of the session that a client of a principal names, narrowed to a profile.
 func clientKey(principal, profile, clientSession string) sessionKey {
-	call := Call{Principal: policy.Principal{Name: principal}, Profile: profile}
-	return keyOf(call, "client", clientSession)
+	return keyOf(Call{Principal: policy.Principal{Name: principal}, Profile: profile}, "client",
+		clientSession)
 }
 
-// latestOf returns which of two sessions with the same handle or client to restore: the later, or of one
-// session what was read later. Both become as strict as the stricter.
+// latestOf returns the later of two sessions, as strict as the stricter; before may be nil.
 func latestOf(before, p *earlierSession) *earlierSession {
-	if before == nil || before == p {
+	if before == nil {
 		return p
 	}
-	mode := before.mode.Stricter(p.mode)
-	before.mode, p.mode = mode, mode
-	if before.id != p.id && before.at.After(p.at) {
-		return before
+	if before.at.After(p.at) {
+		before, p = p, before
 	}
-	if before.id == p.id && p.open && p.live == nil {
-		p.live = before.live
-	}
+	p.mode = p.mode.Stricter(before.mode)
 	return p
+}
+
+// raisedMode is the strictest mode that clients have raised a session to, also by calls that are not recorded
+// yet. It outlives its session.
+type raisedMode struct {
+	mu   sync.Mutex // taken last of all
+	mode policy.Mode
+}
+
+// raise makes the mode at least as strict as another, and returns it.
+func (r *raisedMode) raise(mode policy.Mode) policy.Mode {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mode = r.mode.Stricter(mode)
+	return r.mode
 }
 
 // strictest returns the strictest of some modes, by their names.
@@ -249,8 +257,8 @@ func sumOf(row cfharness.Activation, now time.Time) (sum handleSum, ok bool) {
 // only the handle finds: a caller without the handle must gain nothing from it.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *Session {
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
-	p := s.earlier.find(ctx, s, func(e *earlierSessions) *earlierSession { return e.byHandle[sum] })
-	if p == nil || p.principal != call.Principal.Name {
+	p := s.earlierBy(ctx, handleKey(call.Principal.Name, sum))
+	if p == nil {
 		return nil
 	}
 	if ses.keyed != nil && ses.keyed.shared || ses.profile != p.profile {
@@ -276,9 +284,7 @@ func (s *Session) resumeClient(ctx context.Context, call Call) {
 			return
 		}
 		key := clientKey(call.Principal.Name, call.Profile, call.ClientSession)
-		p := s.earlier.find(ctx, s.Sessions,
-			func(e *earlierSessions) *earlierSession { return e.byClient[key] })
-		if p != nil {
+		if p := s.earlierBy(ctx, key); p != nil {
 			s.restore(ctx, p)
 		}
 	})
@@ -298,7 +304,7 @@ func (s *Session) restore(ctx context.Context, p *earlierSession) {
 	}
 	s.restored[p.id] = true
 	// The mode first: nothing that is restored may be used in a more permissive one.
-	s.raise(p.strictness())
+	s.raise(p.mode)
 	if !s.began && s.parent == "" {
 		s.parent = p.id
 	}
@@ -326,20 +332,20 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	if err := s.startLocked(ctx); err != nil {
 		return recordError(err)
 	}
-	x, got := *row.Skillsd, ""
-	if sk != nil {
-		got = index.TreeDigest.String()
-	}
-	same := sk != nil && index.TreeDigest == x.TreeDigest
+	x := *row.Skillsd
 	e := &provenance.Event{
-		Kind: provenance.KindDriftDetected, Skill: x.Path, Want: x.TreeDigest.String(), Got: got,
+		Kind: provenance.KindDriftDetected, Skill: x.Path, Want: x.TreeDigest.String(),
 		Detail: "not restored from " + from + ": the skill is not the one that was loaded",
 	}
+	if sk != nil {
+		e.Got = index.TreeDigest.String()
+	}
+	same := sk != nil && index.TreeDigest == x.TreeDigest
 	if same {
 		x.TaskID = ""
 		row.RunID, row.ActivatedAt, row.Skillsd = s.id, provenance.Stamp(s.cfg.Now()), &x
 		e = &provenance.Event{
-			Kind: provenance.KindSkillActivated, Skill: x.Path, Path: sk.File, Got: got,
+			Kind: provenance.KindSkillActivated, Skill: x.Path, Path: sk.File, Got: e.Got,
 			Detail: string(row.Source) + ", restored from " + from, Row: encode(row),
 		}
 	}
@@ -368,8 +374,5 @@ func (s *Session) served(
 		return nil, nil, nil
 	}
 	index, err := sk.Index(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return sk, index, nil
+	return sk, index, err
 }

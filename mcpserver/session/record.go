@@ -19,11 +19,18 @@ type Denied struct {
 
 func (d *Denied) Error() string { return d.Object.Detail }
 
-// append records e in the session, which it starts first, without the secrets that a call brought with it.
-// It is called before every answer.
+// append records e in the session, without the secrets that a call brought with it. It is called before
+// every answer.
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
+	return s.recording(ctx, func(ctx context.Context) error { return s.write(ctx, e) })
+}
+
+// recording calls f, which records something, in a session that has started and does not end meanwhile.
+//
+// Errors: *Error with code provenance_unavailable, the error of f.
+func (s *Session) recording(ctx context.Context, f func(ctx context.Context) error) error {
 	// A client that disconnects must not keep the record of what it was shown from being written.
 	ctx = context.WithoutCancel(ctx)
 	s.closing.RLock()
@@ -34,7 +41,7 @@ func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	if err := s.start(ctx); err != nil {
 		return recordError(err)
 	}
-	return s.write(ctx, e)
+	return f(ctx)
 }
 
 // record is append for an event that belongs to a call.
@@ -160,17 +167,7 @@ func (s *Session) raise(mode policy.Mode) policy.Mode {
 	if s.keyed != nil && s.keyed.shared {
 		return s.cfg.Policy.Mode(mode)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.raised = s.raised.Stricter(mode)
-	return s.cfg.Policy.Mode(s.raised)
-}
-
-// strictest returns the strictest mode that a client has raised the session to.
-func (s *Session) strictest() policy.Mode {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.raised
+	return s.cfg.Policy.Mode(s.raised.raise(mode))
 }
 
 // promptSlot returns the binding that counted: the call's own, else the one of the process.

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,28 +129,14 @@ func TestClientSessionGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// Of too many sessions that ended none is forgotten.
-func TestManyEndedAreFound(t *testing.T) {
-	b := newBench(t, benchOptions{})
-	now := time.Now()
-	b.cfg.Now = func() time.Time { return now }
-	b.session(remote(alice, true, "", "c0", ""))
-	call := remote(alice, true, "p1", "", "")
-	ses := b.session(call)
-	loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
-	if err != nil {
-		t.Fatal(err)
+// However many sessions end, a bounded number is known.
+func TestKnownAreBounded(t *testing.T) {
+	b, now := newBench(t, benchOptions{}), time.Now()
+	for i := range maxKnown + 9 {
+		b.earlier.add(&earlierSession{id: time.Duration(i).String(), until: now.Add(HandleLife)}, now)
 	}
-	b.EndProtocolSession("p1")
-	b.ending.Wait()
-	for i := range maxChanged {
-		b.earlier.note(&Session{id: strings.Repeat("x", i%7) + time.Duration(i).String()}, true)
-	}
-	if n := len(b.earlier.changed); n > maxChanged {
-		t.Errorf("%d are noted", n)
-	}
-	if again := b.session(remote(alice, false, "p2", "", loaded.Handle)); again.activated("demo") == nil {
-		t.Error("the handle is forgotten")
+	if n := len(b.earlier.known); n > maxKnown {
+		t.Errorf("%d are known", n)
 	}
 }
 

@@ -84,10 +84,10 @@ func (s *Sessions) Resume(
 	ses.id, ses.parent, ses.began = id, was.Parent, true
 	// The numbers are parts of ids and file names, which must not occur twice in one record.
 	ses.outputs, ses.decisions, ses.invocations = was.Outputs, was.Decisions, was.Invocations
-	ses.raised = strictest(was.Modes)
+	ses.raised.raise(strictest(was.Modes))
 	// The client's earlier session is this one: the first call has no other to restore.
 	ses.first.Do(func() {})
-	mode := s.cfg.Policy.Mode(ses.raised)
+	mode := s.cfg.Policy.Mode(ses.raised.raise(0))
 	info := provenance.SessionInfo{
 		Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession,
 		Profile: was.Profile, KeepsShown: s.cfg.Facts.KeepsShown,

@@ -27,6 +27,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,9 +119,9 @@ type Sessions struct {
 	earlier  earlierSessions
 
 	mu      sync.Mutex
-	claimed map[string]bool // run ids of callers that sessions have, in lower case
-	process *Session        // the one session of a stdio process
-	keyed   keyedSessions
+	process *Session                // the one session of a stdio process
+	keyed   map[sessionKey]*Session // the other open ones
+	unended []*Session              // whose end could not be recorded
 }
 
 // New returns the sessions of a server. Nothing is written before the first call.
@@ -128,7 +130,8 @@ func New(cfg Config) *Sessions {
 		cfg.Now = time.Now
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
-		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{}}
+		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
+		keyed: map[sessionKey]*Session{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
@@ -188,8 +191,7 @@ type ClientDir struct {
 // Session is one client's state: its activations, its numbering, its record.
 //
 // Its locks are taken in this order, none twice: runs, closing, sequence, mu. Sessions.mu comes before mu
-// and is never held with the others; earlierSessions.mu is taken with none of them held. Nothing is called
-// with mu held.
+// and is never held with the others. Nothing is called with mu held.
 type Session struct {
 	*Sessions
 	id        string
@@ -200,10 +202,9 @@ type Session struct {
 	protocol  string      // revision of MCP
 	keyed     *keyedState // nil for the session of a stdio process
 
-	capabilities *capabilitiesNote
-	first        sync.Once    // of what is done before the first call is served
-	runs         sync.RWMutex // held by runs, and by the end of the session
-	endRecorded  bool         // guarded by runs
+	first       sync.Once    // of what is done before the first call is served
+	runs        sync.RWMutex // held by runs, and by the end of the session
+	endRecorded bool         // guarded by runs
 
 	closing sync.RWMutex // held by what is recorded, and while ended is set
 	ended   atomic.Bool  // nothing is recorded any more
@@ -220,10 +221,10 @@ type Session struct {
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
 	broken atomic.Bool // the last append failed
+	raised *raisedMode
 
 	mu          sync.Mutex
-	raised      policy.Mode // the strictest mode a client has raised it to
-	outputs     uint64      // last number of each
+	outputs     uint64 // last number of each
 	decisions   uint64
 	invocations uint64
 	pending     []pendingRecord         // runs whose outcome could not be recorded
@@ -278,8 +279,10 @@ func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error
 		return nil, Internal(err)
 	}
 	ses.resumeClient(ctx, call)
-	if err := ses.preloaded(ctx); err != nil {
-		return nil, err
+	if len(s.preload) > 0 {
+		if err := ses.recording(ctx, func(context.Context) error { return nil }); err != nil {
+			return nil, err
+		}
 	}
 	if !call.keyed() && call.Handle != "" {
 		if known = ses.ownsSum(sha256.Sum256([]byte(call.Handle))); !known {
@@ -295,27 +298,12 @@ func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error
 	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
 		return restored, nil
 	}
-	return nil, ses.unknownHandle(ctx, call)
+	r := ses.newRequest(call, policy.Read)
+	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))
 }
 
 // keyed reports whether a call belongs to a session that is found by a key.
 func (c *Call) keyed() bool { return c.Remote || c.Profile != "" || c.Parent != "" }
-
-// preloaded makes the skills to preload active before the first call is served.
-func (s *Session) preloaded(ctx context.Context) error {
-	if len(s.preload) == 0 {
-		return nil
-	}
-	s.closing.RLock()
-	defer s.closing.RUnlock()
-	if s.ended.Load() {
-		return recordError(errEnded)
-	}
-	if err := s.start(context.WithoutCancel(ctx)); err != nil {
-		return recordError(err)
-	}
-	return nil
-}
 
 // forProcess returns the session of the process, new on the first call.
 func (s *Sessions) forProcess(call Call) (ses *Session, err error) {
@@ -340,7 +328,7 @@ func (s *Sessions) newSession(call Call) (*Session, error) {
 	return &Session{
 		Sessions: s, id: id, principal: call.Principal, client: call.Client,
 		clientID: clip(call.ClientSession),
-		protocol: call.Protocol, profile: call.Profile, capabilities: newCapabilitiesNote(s.cfg.Now()),
+		protocol: call.Protocol, profile: call.Profile, raised: new(raisedMode),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
 	}, nil
@@ -439,29 +427,18 @@ const latest = "latest"
 //
 // Errors: the errors of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {
-	// File systems may ignore the case of names.
-	key := strings.ToLower(call.RunID)
-	if isRunID(call.RunID) && s.Secrets().Text(call.RunID) == call.RunID && !s.claimed[key] &&
-		s.cfg.Records.Claim(context.Background(), call.RunID) == nil {
-		if s.claimed == nil {
-			s.claimed = make(map[string]bool)
-		}
-		s.claimed[key] = true
-		return call.RunID, nil
+	id := call.RunID
+	open := slices.Collect(maps.Values(s.keyed))
+	if s.process != nil {
+		open = append(open, s.process)
 	}
-	return provenance.NewSessionID()
-}
-
-// isRunID reports whether an id may name a session. On a command line, one that starts with a hyphen would
-// be an option, and with a dot a hidden file.
-func isRunID(id string) bool {
-	return provenance.ValidSessionID(id) && !strings.ContainsRune("-._", rune(id[0])) &&
-		strings.ToLower(id) != latest
-}
-
-// unclaim leaves it to the records to know that a run id is taken, once its session has ended.
-func (s *Sessions) unclaim(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.claimed, strings.ToLower(id))
+	// File systems may ignore the case of names.
+	taken := func(ses *Session) bool { return strings.EqualFold(ses.id, id) }
+	// On a command line, an id that starts with a hyphen would be an option, and with a dot a hidden file.
+	if !provenance.ValidSessionID(id) || strings.ContainsRune("-._", rune(id[0])) ||
+		strings.EqualFold(id, latest) || s.Secrets().Text(id) != id || slices.ContainsFunc(open, taken) ||
+		s.cfg.Records.Claim(context.Background(), id) != nil {
+		return provenance.NewSessionID()
+	}
+	return id, nil
 }

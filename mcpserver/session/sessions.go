@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/skills/policy"
 )
 
 const (
@@ -24,6 +25,10 @@ const (
 
 	// remoteIdle is how long an unused session without a valid handle stays open.
 	remoteIdle = time.Hour
+
+	// maxShared is the number of decisions after which another session replaces the one that calls share: no
+	// record may grow without bound.
+	maxShared = 20_000
 )
 
 var (
@@ -44,15 +49,6 @@ func keyOf(call Call, kind, id string) sessionKey {
 	return sessionKey(hash.Sum(nil))
 }
 
-// keyedSessions are the open sessions that are found by a key, unlike the session of the process. They
-// are guarded by Sessions.mu.
-type keyedSessions struct {
-	byKey map[sessionKey]*Session
-	each  map[string]int // sessions of a principal
-
-	unended []*Session // whose end could not be recorded
-}
-
 // keyedState is the state of a session that is found by a key; guarded by Sessions.mu.
 type keyedState struct {
 	key      sessionKey
@@ -66,67 +62,26 @@ type keyedState struct {
 // call is not one of its principal's, or no longer good; the session is then the one in which that is
 // recorded, or in which what the handle opened is restored.
 func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, known bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known = true
 	if call.Handle != "" {
-		ses = s.byHandle(call)
-		known = ses != nil
-	}
-	if ses == nil {
-		kind, id := call.ownKey()
-		switch {
-		case kind != "":
-		case call.Opens && known:
-			kind, id = "handle", rand.Text()
-		default:
-			kind = kindShared
-		}
-		if ses, err = s.byKey(call, kind, id); err != nil {
-			return nil, false, err
+		if ses := s.opened(ctx, func() *Session { return s.byHandle(call) }); ses != nil {
+			return ses, true, nil
 		}
 	}
-	s.countIn(ctx, ses)
-	return ses, known, nil
+	known = call.Handle == ""
+	kind, id := call.ownKey()
+	switch {
+	case kind != "":
+	case call.Opens && known:
+		kind, id = "handle", rand.Text()
+	default:
+		kind = kindShared
+	}
+	ses, err = s.enter(ctx, call, kind, id)
+	return ses, known, err
 }
 
 // kindShared is the kind of key of the session of all calls that only their principal connects.
 const kindShared = "shared"
-
-// enter returns the session of a key and counts the call in.
-func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Session, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ses, err := s.byKey(call, kind, id)
-	if err == nil {
-		s.countIn(ctx, ses)
-	}
-	return ses, err
-}
-
-// byKey returns the session of a key, and opens it if it is not open.
-func (s *Sessions) byKey(call Call, kind, id string) (*Session, error) {
-	key := keyOf(call, kind, id)
-	ses := s.keyed.byKey[key]
-	if ses == nil {
-		var err error
-		if ses, err = s.addKeyed(call, key); err != nil {
-			return nil, err
-		}
-		ses.keyed.shared = kind == kindShared
-		if kind == "protocol" {
-			ses.keyed.protocol = id
-		}
-	}
-	return ses, nil
-}
-
-// countIn keeps a session open until ctx ends, at least. Sessions.mu is held.
-func (s *Sessions) countIn(ctx context.Context, ses *Session) {
-	ses.keyed.used = s.cfg.Now()
-	ses.keyed.busy++
-	s.leaveAfter(ctx, ses)
-}
 
 // ownKey returns the kind of key that a call without a handle has, and the key; both are empty if there is
 // none.
@@ -152,11 +107,71 @@ func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 	return ses
 }
 
+// enter returns the session of a key, which it opens if it is not open, and counts the call in.
+func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := keyOf(call, kind, id)
+	ses := s.keyed[key]
+	if ses == nil {
+		if !s.makeRoom(call.Principal.Name) {
+			return nil, errTooMany
+		}
+		var err error
+		if ses, err = s.newSession(call); err != nil {
+			return nil, err
+		}
+		ses.parent = s.parentOf(call)
+		ses.keyed = &keyedState{key: key, shared: kind == kindShared}
+		if kind == "protocol" {
+			ses.keyed.protocol = id
+		}
+		s.keyed[key] = ses
+	}
+	s.countIn(ctx, ses)
+	return ses, nil
+}
+
+// countIn keeps a session open until ctx ends, at least; a context that never ends keeps no session open.
+// Sessions.mu is held.
+func (s *Sessions) countIn(ctx context.Context, ses *Session) {
+	ses.keyed.busy++
+	if ctx.Done() == nil {
+		s.leave(ses)
+		return
+	}
+	ses.keyed.used = s.cfg.Now()
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leave(ses)
+	})
+}
+
+// leave counts a call out. Sessions.mu is held.
+func (s *Sessions) leave(ses *Session) {
+	k := ses.keyed
+	k.used = s.cfg.Now()
+	k.busy--
+	ses.mu.Lock()
+	full := k.shared && ses.decisions >= maxShared
+	ses.mu.Unlock()
+	if !full {
+		return
+	}
+	if s.keyed[k.key] == ses {
+		delete(s.keyed, k.key)
+	}
+	if k.busy == 0 {
+		s.finish(ses)
+	}
+}
+
 // byHandle returns the principal's session that gave out the call's handle, or nil.
 func (s *Sessions) byHandle(call Call) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
-	for _, ses := range s.keyed.byKey {
+	for _, ses := range s.keyed {
 		if ses.principal.Name == call.Principal.Name && ses.ownsSum(sum) {
 			return ses
 		}
@@ -164,53 +179,43 @@ func (s *Sessions) byHandle(call Call) *Session {
 	return nil
 }
 
-// remoteLimit returns how many remote sessions may be open at once.
-func (s *Sessions) remoteLimit() int {
-	return cmp.Or(max(0, min(s.cfg.MaxRemote, maxRemote)), maxRemote)
-}
-
-// remoteEach returns how many of them one principal may have.
-func (s *Sessions) remoteEach() int { return min(maxRemoteEach, max(1, s.remoteLimit()/2)) }
-
-// addKeyed opens a session and makes room for it.
-func (s *Sessions) addKeyed(call Call, key sessionKey) (*Session, error) {
-	if s.keyed.byKey == nil {
-		s.keyed = keyedSessions{byKey: make(map[sessionKey]*Session), each: make(map[string]int)}
+// makeRoom makes room for one more session of a principal, and reports whether there is some: too many
+// sessions may have calls under way.
+func (s *Sessions) makeRoom(principal string) bool {
+	limit := cmp.Or(max(0, min(s.cfg.MaxRemote, maxRemote)), maxRemote)
+	each := map[string]int{}
+	for _, ses := range s.keyed {
+		each[ses.principal.Name]++
 	}
-	name := call.Principal.Name
-	var whose func(*Session) bool
-	switch {
-	case s.keyed.each[name] >= s.remoteEach():
-		whose = func(ses *Session) bool { return ses.principal.Name == name }
-	case len(s.keyed.byKey) >= s.remoteLimit():
+	if each[principal] < min(maxRemoteEach, max(1, limit/2)) {
+		if len(s.keyed) < limit {
+			return true
+		}
 		// The principal with the most sessions loses one, so that nobody can end the sessions of others by
 		// opening many.
-		most := name
-		for other, n := range s.keyed.each {
-			if n > s.keyed.each[most] {
-				most = other
+		for other, n := range each {
+			if n > each[principal] {
+				principal = other
 			}
 		}
-		whose = func(ses *Session) bool { return ses.principal.Name == most }
 	}
-	if whose != nil && !s.dropOldest(whose) {
-		return nil, errTooMany
+	var oldest *Session
+	for _, ses := range s.keyed {
+		if ses.keyed.busy == 0 && ses.principal.Name == principal &&
+			(oldest == nil || ses.keyed.used.Before(oldest.keyed.used)) {
+			oldest = ses
+		}
 	}
-	ses, err := s.newSession(call)
-	if err != nil {
-		return nil, err
+	if oldest != nil {
+		s.drop(oldest)
 	}
-	ses.parent = s.parentOf(call)
-	ses.keyed = &keyedState{key: key}
-	s.keyed.byKey[key] = ses
-	s.keyed.each[name]++
-	return ses, nil
+	return oldest != nil
 }
 
 // parentOf returns the id of the session that a child session belongs to: the one the client names, if it is
 // open and of the same principal, else, on stdio, the session of the process. It is only recorded.
 func (s *Sessions) parentOf(call Call) string {
-	for _, ses := range s.keyed.byKey {
+	for _, ses := range s.keyed {
 		if ses.id == call.Parent && ses.principal.Name == call.Principal.Name {
 			return ses.id
 		}
@@ -221,102 +226,45 @@ func (s *Sessions) parentOf(call Call) string {
 	return ""
 }
 
-// dropOldest ends the session that was unused longest and has no call under way.
-func (s *Sessions) dropOldest(whose func(*Session) bool) bool {
-	var oldest *Session
-	for _, ses := range s.keyed.byKey {
-		if ses.keyed.busy == 0 && whose(ses) && (oldest == nil || ses.keyed.used.Before(oldest.keyed.used)) {
-			oldest = ses
-		}
-	}
-	if oldest != nil {
-		s.drop(oldest)
-	}
-	return oldest != nil
-}
-
-// drop forgets a session and records its end in the background.
+// drop forgets a session and records its end in the background. Sessions.mu is held.
 func (s *Sessions) drop(ses *Session) {
-	s.forget(ses)
+	delete(s.keyed, ses.keyed.key)
 	s.finish(ses)
-}
-
-func (s *Sessions) forget(ses *Session) {
-	delete(s.keyed.byKey, ses.keyed.key)
-	if s.keyed.each[ses.principal.Name]--; s.keyed.each[ses.principal.Name] == 0 {
-		delete(s.keyed.each, ses.principal.Name)
-	}
 }
 
 // finish records the end of a session in the background. If that fails, the session is kept for another try.
 // Sessions.mu is held.
 func (s *Sessions) finish(ses *Session) {
-	s.earlier.note(ses, false)
+	ses.remember()
 	s.ending.Go(func() {
 		err := ses.end(context.Background())
-		s.earlier.note(ses, true)
-		s.unclaim(ses.id)
+		ses.remember() // calls that were under way may have loaded more
 		if err == nil {
 			return
 		}
 		s.cfg.Logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.keyed.unended) < maxRemote {
-			s.keyed.unended = append(s.keyed.unended, ses)
+		if len(s.unended) < maxRemote {
+			s.unended = append(s.unended, ses)
 		}
 	})
 }
 
-// finishAgain tries to record the ends that could not be. Sessions.mu is held.
-func (s *Sessions) finishAgain() {
-	unended := s.keyed.unended
-	s.keyed.unended = nil
+// endThose ends the keyed sessions that over selects, and tries again to record the ends that could not be
+// recorded.
+func (s *Sessions) endThose(over func(*Session) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unended := s.unended
+	s.unended = nil
 	for _, ses := range unended {
 		s.finish(ses)
 	}
-}
-
-// leaveAfter counts a call out when ctx ends. A context that never ends keeps no session open.
-// Sessions.mu is held.
-func (s *Sessions) leaveAfter(ctx context.Context, ses *Session) {
-	if ctx.Done() == nil {
-		s.leave(ses)
-		return
-	}
-	context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.leave(ses)
-	})
-}
-
-// maxShared is the number of decisions after which another session replaces the one that calls share: no
-// record may grow without bound.
-const maxShared = 20_000
-
-func (s *Sessions) leave(ses *Session) {
-	ses.keyed.used = s.cfg.Now()
-	ses.keyed.busy--
-	if ses.keyed.shared && ses.decided() >= maxShared {
-		s.retire(ses)
-	}
-}
-
-// decided returns how many decisions the session has recorded.
-func (s *Session) decided() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.decisions
-}
-
-// retire lets no more calls into a session, and ends it once none is under way.
-func (s *Sessions) retire(ses *Session) {
-	if s.keyed.byKey[ses.keyed.key] == ses {
-		s.forget(ses)
-	}
-	if ses.keyed.busy == 0 {
-		s.finish(ses)
+	for _, ses := range s.keyed {
+		if over(ses) {
+			s.drop(ses)
+		}
 	}
 }
 
@@ -325,7 +273,7 @@ func (s *Sessions) retire(ses *Session) {
 func (s *Sessions) EndProtocolSession(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ses := range s.keyed.byKey {
+	for _, ses := range s.keyed {
 		if ses.keyed.protocol == id && id != "" {
 			s.drop(ses)
 		}
@@ -335,38 +283,15 @@ func (s *Sessions) EndProtocolSession(id string) {
 // EndIdle ends the sessions of remote clients that have not been used for an hour and whose handles, if they
 // gave any out, have expired. It tries again to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finishAgain()
-	before := s.cfg.Now().Add(-remoteIdle)
-	for _, ses := range s.keyed.byKey {
-		if ses.keyed.busy == 0 && ses.keyed.used.Before(before) && !ses.hasHandle() {
-			s.drop(ses)
+	now := s.cfg.Now()
+	s.endThose(func(ses *Session) bool {
+		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-remoteIdle)) {
+			return false
 		}
-	}
-}
-
-// hasHandle reports whether a handle of the session is still good.
-func (s *Session) hasHandle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, until := range s.secrets {
-		if s.cfg.Now().Before(until) {
-			return true
-		}
-	}
-	return false
-}
-
-// endKeyed ends all sessions of remote clients and waits until that is recorded.
-func (s *Sessions) endKeyed() {
-	s.mu.Lock()
-	s.finishAgain()
-	for _, ses := range s.keyed.byKey {
-		s.drop(ses)
-	}
-	s.mu.Unlock()
-	s.ending.Wait()
+		ses.mu.Lock()
+		defer ses.mu.Unlock()
+		return !slices.ContainsFunc(slices.Collect(maps.Values(ses.secrets)), now.Before)
+	})
 }
 
 // end records the end of the session, once and only if it began, and waits for what is still being recorded.
@@ -399,10 +324,4 @@ func (s *Session) end(ctx context.Context) error {
 	err := s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 	s.endRecorded = err == nil
 	return err
-}
-
-// unknownHandle records and returns the refusal of a handle.
-func (s *Session) unknownHandle(ctx context.Context, call Call) error {
-	r := s.newRequest(call, policy.Read)
-	return s.deny(ctx, r, r.denial(handleUnknown, "", ""))
 }

@@ -3,12 +3,10 @@ package session
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/lmittmann/tint"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -74,73 +72,11 @@ func (s *Session) putSnapshots(
 	return files, nil
 }
 
-// capabilitiesNote says whether a session's capabilities.json is recorded.
-type capabilitiesNote struct {
-	at   time.Time     // when the session was opened
-	turn chan struct{} // holds one token: whoever has it may write
-	done bool          // guarded by turn
-}
-
-func newCapabilitiesNote(at time.Time) *capabilitiesNote {
-	n := &capabilitiesNote{at: at, turn: make(chan struct{}, 1)}
-	n.turn <- struct{}{}
-	return n
-}
-
-// recordCapabilities writes capabilities.json and the event that names it, once, as soon as the capabilities
-// of the machine are known.
-//
-// Errors: the errors of ctx and of the store.
-func (s *Session) recordCapabilities(ctx context.Context) error {
-	n := s.capabilities
-	select {
-	case <-n.turn:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { n.turn <- struct{}{} }()
-	if n.done {
-		return nil
-	}
-	data, err := s.encodedCapabilities(ctx, n.at)
-	if err != nil {
-		return err
-	}
-	file, err := s.cfg.Records.Put(ctx, s.id, provenance.CapabilitiesFile, data)
-	if err != nil {
-		return err
-	}
-	err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(),
-		Detail: provenance.CapabilitiesFile, Files: []provenance.File{file}})
-	n.done = err == nil
-	return err
-}
-
-// backgroundCapabilities is recordCapabilities while the session serves calls.
-func (s *Session) backgroundCapabilities(ctx context.Context) {
-	if err := s.recordCapabilities(ctx); err != nil && ctx.Err() == nil {
-		s.cfg.Logger.ErrorContext(ctx, "capabilities not recorded", slog.String("session", s.id),
-			tint.Err(err))
-	}
-}
-
-// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
-// must not wait for a program of the host that does not answer.
-const capabilitiesPatience = 2 * time.Second
-
-// awaitCapabilities records capabilities.json before the first run is recorded.
-func (s *Session) awaitCapabilities(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, capabilitiesPatience)
-	defer stop()
-	// The attempt in the background logs a failure, and the record of the run would fail too.
-	_ = s.recordCapabilities(ctx)
-}
-
-// encodedCapabilities returns capabilities.json, which is the same for all sessions of a server, with the
-// time of the first session.
+// describeMachine returns capabilities.json, which is the same for all sessions of a server, with the time of
+// the first session.
 //
 // Errors: the errors of ctx, which also ends the wait for another session that is probing.
-func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byte, error) {
+func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
 	c := &s.snapshots
 	select {
 	case c.probing <- struct{}{}:
@@ -148,36 +84,21 @@ func (s *Sessions) encodedCapabilities(ctx context.Context, at time.Time) ([]byt
 		return nil, ctx.Err()
 	}
 	defer func() { <-c.probing }()
-	if c.capabilities != nil {
-		return c.capabilities, nil
+	if c.capabilities == nil {
+		found, err := s.describe(ctx).source.Capabilities(ctx, s.cfg.Now())
+		if err != nil {
+			return nil, err
+		}
+		c.capabilities = pretty(encode(found))
 	}
-	found, err := s.describe(ctx).source.Capabilities(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	c.capabilities = pretty(encode(found))
 	return c.capabilities, nil
 }
 
-// recordRegistry writes skill-registry.json, which needs the digest of every file, and the event that names
-// it. Its content is limited to what the session may see, since the client can read it.
-func (s *Session) recordRegistry(ctx context.Context) {
-	data, err := s.registry.encoded(ctx, s.Visible(s.principal, s.profile))
-	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
-		return
-	}
-	file, err := s.cfg.Records.Put(ctx, s.id, provenance.RegistryFile, data)
-	if err == nil {
-		err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot, Got: file.Digest.String(),
-			Detail: provenance.RegistryFile, Files: []provenance.File{file}})
-	}
-	if err != nil {
-		s.cfg.Logger.ErrorContext(ctx, "registry not recorded", slog.String("session", s.id), tint.Err(err))
-	}
-}
-
 const (
+	// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
+	// must not wait for a program of the host that does not answer.
+	capabilitiesPatience = 2 * time.Second
+
 	// largeRegistry is the size in bytes up to which an encoded registry is kept for later sessions.
 	largeRegistry = 4 << 20
 
@@ -192,8 +113,10 @@ type registryCache struct {
 	data []byte
 }
 
-// encoded returns the registry of a snapshot. Sessions that begin together wait for one encoding.
-func (c *registryCache) encoded(ctx context.Context, visible *skills.Snapshot) ([]byte, error) {
+// describeRegistry returns skill-registry.json, which needs the digest of every file. It is limited to what
+// the session may see, since the client can read it. Sessions that begin together wait for one encoding.
+func (s *Session) describeRegistry(ctx context.Context) ([]byte, error) {
+	visible, c := s.Visible(s.principal, s.profile), &s.registry
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == visible {
@@ -209,23 +132,20 @@ func (c *registryCache) encoded(ctx context.Context, visible *skills.Snapshot) (
 	}
 	c.of, c.data = visible, data
 	if len(data) > largeRegistry {
-		time.AfterFunc(keepLarge, func() { c.drop(visible) })
+		time.AfterFunc(keepLarge, func() {
+			c.mu.Lock()
+			dropped := c.of == visible
+			if dropped {
+				c.of, c.data = nil, nil
+			}
+			c.mu.Unlock()
+			if dropped {
+				// 10,000 skills leave 150 MiB of garbage, which an idle server would keep for minutes.
+				debug.FreeOSMemory()
+			}
+		})
 	}
 	return data, nil
-}
-
-// drop forgets a large registry. 10,000 skills leave 150 MiB of garbage, which an idle server would keep for
-// minutes.
-func (c *registryCache) drop(of *skills.Snapshot) {
-	c.mu.Lock()
-	dropped := c.of == of
-	if dropped {
-		c.of, c.data = nil, nil
-	}
-	c.mu.Unlock()
-	if dropped {
-		debug.FreeOSMemory()
-	}
 }
 
 // pretty formats JSON as in the files of a session.

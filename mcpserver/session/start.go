@@ -109,7 +109,7 @@ func (s *Session) startLocked(ctx context.Context) error {
 
 // begin writes that the session started.
 func (s *Session) begin(ctx context.Context) error {
-	mode := s.cfg.Policy.Mode(s.strictest())
+	mode := s.cfg.Policy.Mode(s.raised.raise(0))
 	detail := "mode " + mode.String()
 	if s.clientID != "" {
 		detail += ", session of the client: " + strconv.Quote(s.clientID)
@@ -131,14 +131,26 @@ func (s *Session) recordInBackground() {
 	// Not the context of a call, whose values would stay in memory as long as the session.
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.awaited = stop, map[string]chan struct{}{}
-	for name, record := range map[string]func(context.Context){
-		provenance.RegistryFile: s.recordRegistry, provenance.CapabilitiesFile: s.backgroundCapabilities,
+	for name, describe := range map[string]func(context.Context) ([]byte, error){
+		provenance.RegistryFile: s.describeRegistry, provenance.CapabilitiesFile: s.describeMachine,
 	} {
 		done := make(chan struct{})
 		s.awaited[name] = done
 		s.background.Go(func() {
 			defer close(done)
-			record(ctx)
+			data, err := describe(ctx)
+			var file provenance.File
+			if err == nil {
+				file, err = s.cfg.Records.Put(ctx, s.id, name, data)
+			}
+			if err == nil {
+				err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot,
+					Got: file.Digest.String(), Detail: name, Files: []provenance.File{file}})
+			}
+			if err != nil {
+				s.cfg.Logger.WarnContext(ctx, "snapshot not recorded", slog.String("file", name),
+					slog.String("session", s.id), tint.Err(err))
+			}
 		})
 	}
 }
@@ -167,7 +179,8 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 func (s *Sessions) End(ctx context.Context) error {
 	s.queue.Close()
 	s.caches.Close()
-	s.endKeyed()
+	s.endThose(func(*Session) bool { return true })
+	s.ending.Wait()
 	if ses := s.Current(); ses != nil {
 		return ses.end(ctx)
 	}
