@@ -12,8 +12,14 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
+// capabilities is what capabilities.json says.
+type capabilities struct {
+	Commands map[string]cfharness.CapabilityCommand `json:"commands"`
+	CFC      cfharness.CapabilityCFC                `json:"cfc"`
+}
+
 // capabilities returns what the session of the process recorded of the machine, once.
-func (b *bench) capabilities() (got cfharness.CapabilitySnapshot) {
+func (b *bench) capabilities() (got capabilities) {
 	b.t.Helper()
 	ses := b.Current()
 	ses.background.Wait()
@@ -59,7 +65,7 @@ func TestCapabilities(t *testing.T) {
 	}
 	got := b.capabilities()
 	want := cfharness.CapabilityCommand{Present: true, Path: "/opt/x/bin/sh", Version: "1.2"}
-	if c := byName(got); c["sh"] != want || c["deno"].Present || c["git"].Path != "/usr/bin/git" || c["python3"].Version != "" {
+	if c := got.Commands; c["sh"] != want || c["deno"].Present || c["git"].Path != "/usr/bin/git" || c["python3"].Version != "" {
 		t.Errorf("commands = %+v", c)
 	}
 	if x := got.CFC.Sandbox.Skillsd; x.Memory != "cgroup v1" || x.Processes != "resource limit" {
@@ -85,7 +91,7 @@ func TestCapabilitiesWithoutScripts(t *testing.T) {
 	}
 	b.Sessions = New(cfg)
 	b.load("demo")
-	if got := b.capabilities(); got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason == "" || byName(got)["bash"].Present {
+	if got := b.capabilities(); got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason == "" || got.Commands["bash"].Present {
 		t.Errorf("capabilities = %+v", got)
 	}
 }
@@ -123,13 +129,4 @@ func TestCapabilitiesOfAnother(t *testing.T) {
 	if data, err := b.Current().describeMachine(t.Context()); err != nil || !json.Valid(data) {
 		t.Errorf("describeMachine = %s, %v", data, err)
 	}
-}
-
-// byName returns the commands of a snapshot by their names.
-func byName(snapshot cfharness.CapabilitySnapshot) map[string]cfharness.CapabilityCommand {
-	all := map[string]cfharness.CapabilityCommand{}
-	for _, c := range snapshot.Commands {
-		all[c.Name] = c.CapabilityCommand
-	}
-	return all
 }

@@ -89,13 +89,8 @@ func SummarizeSequence(list []string) *SequenceSummary {
 		s.TotalBytes += int64(len(text))
 		valid[i] = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	raw, err := provenance.Encode(valid)
-	if err == nil {
-		s.Digest, err = CompactDigest(raw)
-	}
-	if err != nil {
-		panic("provenance: a list of strings does not marshal: " + err.Error())
-	}
+	raw, _ := provenance.Encode(valid) // a list of strings always marshals
+	s.Digest, _ = CompactDigest(raw)
 	return s
 }
 
@@ -144,23 +139,20 @@ const (
 //
 // Errors: ErrInvalid.
 func ParseInputLabels(raw []byte) (*InputLabels, error) {
-	fail := func(reason string) (*InputLabels, error) {
-		return nil, fmt.Errorf("input labels: %w: %s", provenance.ErrInvalid, reason)
-	}
-	if len(raw) > MaxInputLabels {
-		return fail(fmt.Sprintf("longer than %d bytes", MaxInputLabels))
-	}
 	fields, err := onlyKeys(raw, "version", "entries")
+	var entries []json.RawMessage
+	switch {
+	case len(raw) > MaxInputLabels:
+		err = fmt.Errorf("%w: longer than %d bytes", provenance.ErrInvalid, MaxInputLabels)
+	case err != nil:
+	case !is(1)(fields["version"]):
+		err = fmt.Errorf("%w: version is not 1", provenance.ErrInvalid)
+	case json.Unmarshal(fields["entries"], &entries) != nil || entries == nil ||
+		len(entries) > maxLabelEntries:
+		err = fmt.Errorf("%w: entries is not a list of at most %d", provenance.ErrInvalid, maxLabelEntries)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("input labels: %w", err)
-	}
-	if !is(1)(fields["version"]) {
-		return fail("version is not 1")
-	}
-	var entries []json.RawMessage
-	err = json.Unmarshal(fields["entries"], &entries)
-	if err != nil || entries == nil || len(entries) > maxLabelEntries {
-		return fail(fmt.Sprintf("entries is not a list of at most %d", maxLabelEntries))
 	}
 	labels := &InputLabels{Version: 1}
 	for i, entry := range entries {
@@ -168,61 +160,50 @@ func ParseInputLabels(raw []byte) (*InputLabels, error) {
 		if err != nil {
 			return nil, fmt.Errorf("input labels: entry %d: %w", i, err)
 		}
-		labels.Entries = append(labels.Entries, *label)
+		labels.Entries = append(labels.Entries, label)
 	}
 	return labels, nil
 }
 
-func parseInputLabel(raw []byte) (*InputLabel, error) {
+func parseInputLabel(raw []byte) (label InputLabel, err error) {
 	fields, err := onlyKeys(raw, "path", "label")
 	if err != nil {
-		return nil, err
-	}
-	path, err := parseLabelPath(fields["path"])
-	if err != nil {
-		return nil, err
+		return label, err
 	}
 	atoms, err := onlyKeys(fields["label"], "confidentiality", "integrity")
 	if err != nil {
-		return nil, fmt.Errorf("label: %w", err)
+		return label, fmt.Errorf("label: %w", err)
 	}
-	out := &InputLabel{Path: path}
-	for key, dst := range map[string]*[]json.RawMessage{
-		"confidentiality": &out.Label.Confidentiality,
-		"integrity":       &out.Label.Integrity,
-	} {
-		value, present := atoms[key]
-		if !present {
-			continue
+	for key, value := range atoms {
+		var list []json.RawMessage
+		if json.Unmarshal(value, &list) != nil || list == nil {
+			return label, fmt.Errorf("%w: %s is not a list", provenance.ErrInvalid, key)
 		}
-		if err := json.Unmarshal(value, dst); err != nil || *dst == nil {
-			return nil, fmt.Errorf("%w: %s is not a list", provenance.ErrInvalid, key)
+		if key == "integrity" {
+			label.Label.Integrity = list
+		} else {
+			label.Label.Confidentiality = list
 		}
 	}
-	return out, nil
-}
-
-func parseLabelPath(raw []byte) (List[any], error) {
 	var parts []json.RawMessage
-	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 || len(parts) > maxLabelPath {
-		return nil, fmt.Errorf("%w: path is not a list of 1 to %d", provenance.ErrInvalid, maxLabelPath)
+	if json.Unmarshal(fields["path"], &parts) != nil || len(parts) == 0 || len(parts) > maxLabelPath {
+		return label, fmt.Errorf("%w: path is not a list of 1 to %d", provenance.ErrInvalid, maxLabelPath)
 	}
-	var path List[any]
 	for i, part := range parts {
 		var text *string
 		var number *int64
 		switch {
 		case json.Unmarshal(part, &text) == nil && text != nil &&
 			(i > 0 || slices.Contains(LabelledInputs(), *text)):
-			path = append(path, *text)
+			label.Path = append(label.Path, *text)
 		case i > 0 && json.Unmarshal(part, &number) == nil && number != nil && *number >= 0:
-			path = append(path, *number)
+			label.Path = append(label.Path, *number)
 		default:
 			known := strings.Join(LabelledInputs(), ", ")
-			return nil, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
+			return label, fmt.Errorf("%w: path does not name one of %s", provenance.ErrInvalid, known)
 		}
 	}
-	return path, nil
+	return label, nil
 }
 
 // onlyKeys reads an object that has only the keys given.
@@ -270,17 +251,13 @@ func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
 	}
 	atom := influence{
 		Type: TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"],
-		Surface: of["surface"], Subject: of["subject"],
-		EventID: of["eventId"], ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"],
+		Surface: of["surface"], Subject: of["subject"], EventID: of["eventId"],
+		ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"],
 		SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
 	}
 	if m := manifest; m != nil {
-		atom.RunManifest = &influenceManifest{Source: RunManifestSource, WishID: m.WishID,
-			DispatchClass: m.DispatchClass}
+		atom.RunManifest = &influenceManifest{RunManifestSource, m.WishID, m.DispatchClass}
 	}
-	raw, err := provenance.Encode(atom)
-	if err != nil {
-		return nil
-	}
+	raw, _ := provenance.Encode(atom) // its values were parsed
 	return raw
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
@@ -40,25 +41,28 @@ type RunManifest struct {
 //
 // Errors: ErrInvalid, with the key.
 func ParseRunManifest(data []byte) (*RunManifest, error) {
-	if len(data) > MaxRunManifest {
-		err := fmt.Errorf("%w: longer than %d bytes", provenance.ErrInvalid, MaxRunManifest)
-		return nil, fmt.Errorf("run manifest: %w", err)
-	}
-	keys, fields, err := parseObject(data)
+	m, err := parseManifest(data)
 	if err != nil {
 		return nil, fmt.Errorf("run manifest: %w", err)
 	}
+	return m, nil
+}
+
+func parseManifest(data []byte) (*RunManifest, error) {
+	if len(data) > MaxRunManifest {
+		return nil, fmt.Errorf("%w: longer than %d bytes", provenance.ErrInvalid, MaxRunManifest)
+	}
+	keys, fields, err := parseObject(data)
+	if err != nil {
+		return nil, err
+	}
 	m := &RunManifest{}
 	for _, check := range manifestChecks(m) {
-		raw, present := fields[check.key]
-		if present && !check.accept(raw) {
-			err := fmt.Errorf("%w: %q does not have its form", provenance.ErrInvalid, check.key)
-			return nil, fmt.Errorf("run manifest: %w", err)
+		if raw, present := fields[check.key]; present && !check.accept(raw) {
+			return nil, fmt.Errorf("%w: %q does not have its form", provenance.ErrInvalid, check.key)
 		}
 	}
-	if m.Raw, err = keptManifest(keys, fields); err != nil {
-		return nil, fmt.Errorf("run manifest: %w", err)
-	}
+	m.Raw = keptManifest(keys, fields)
 	return m, nil
 }
 
@@ -117,38 +121,27 @@ func manifestChecks(m *RunManifest) []manifestCheck {
 // Modes returns the enforcement modes in their order of strictness.
 func Modes() []string { return []string{"disabled", "observe", "enforce-explicit", "enforce-strict"} }
 
-// keptManifest returns the object with the keys that every manifest has.
-func keptManifest(keys []string, fields map[string]json.RawMessage) (json.RawMessage, error) {
-	var always []string
-	for _, f := range []struct {
-		key   string
-		value any
-	}{{"type", TypeRunManifest}, {"version", 1}, {"source", RunManifestSource}} {
-		if _, present := fields[f.key]; present {
-			continue
+// keptManifest returns the object with the keys that every manifest has, which come first if they were
+// absent.
+func keptManifest(keys []string, fields map[string]json.RawMessage) json.RawMessage {
+	var first []string
+	for _, f := range [...][2]string{
+		{"type", strconv.Quote(TypeRunManifest)}, {"version", "1"},
+		{"source", strconv.Quote(RunManifestSource)},
+	} {
+		if fields[f[0]] == nil {
+			first, fields[f[0]] = append(first, f[0]), json.RawMessage(f[1])
 		}
-		raw, err := provenance.Encode(f.value)
-		if err != nil {
-			return nil, err
-		}
-		always, fields[f.key] = append(always, f.key), raw
 	}
-	var buf bytes.Buffer
-	buf.WriteByte('{')
-	for i, key := range slices.Concat(always, keys) {
+	out := []byte{'{'}
+	for i, key := range slices.Concat(first, keys) {
 		if i > 0 {
-			buf.WriteByte(',')
+			out = append(out, ',')
 		}
-		name, err := provenance.Encode(key)
-		if err != nil {
-			return nil, err
-		}
-		buf.Write(name)
-		buf.WriteByte(':')
-		buf.Write(fields[key])
+		name, _ := provenance.Encode(key)
+		out = append(append(append(out, name...), ':'), fields[key]...)
 	}
-	buf.WriteByte('}')
-	return buf.Bytes(), nil
+	return append(out, '}')
 }
 
 // parseObject reads the keys of one JSON object, in order. Duplicate keys are refused.
@@ -170,7 +163,7 @@ func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage,
 			return nil, nil, fmt.Errorf("%w: not an object", provenance.ErrInvalid)
 		}
 		if _, twice := fields[key]; twice {
-			return nil, nil, fmt.Errorf("%w: key %.40q stands twice", provenance.ErrInvalid, key)
+			return nil, nil, fmt.Errorf("%w: key %.40q occurs twice", provenance.ErrInvalid, key)
 		}
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {

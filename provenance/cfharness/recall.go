@@ -1,6 +1,7 @@
 package cfharness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,28 +41,10 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 		if err != nil {
 			return nil, err
 		}
-		if err := r.addMode(e); err != nil {
-			return nil, err
+		if err := r.add(e); err != nil {
+			return nil, fmt.Errorf("%w: event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 		}
-		r.count(e)
-		switch e.Kind {
-		case provenance.KindSessionStarted, provenance.KindSessionResumed, provenance.KindSkillActivated:
-		default:
-			continue
-		}
-		r.Principal = e.Principal
-		if e.Parent != "" {
-			r.Parent = e.Parent
-		}
-		if len(e.Row) == 0 {
-			continue
-		}
-		if e.Kind != provenance.KindSkillActivated {
-			var info provenance.SessionInfo
-			if err := json.Unmarshal(e.Row, &info); err != nil {
-				return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
-			}
-			r.ClientSession, r.Profile = info.ClientSession, info.Profile
+		if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 {
 			continue
 		}
 		var row Activation
@@ -85,52 +68,43 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 	return &r, nil
 }
 
-// addMode adds the mode of an event. A client can raise the mode with any call.
-func (r *Recollection) addMode(e *provenance.Event) error {
-	raw := e.Decision
-	if e.Kind == provenance.KindSessionStarted || e.Kind == provenance.KindSessionResumed {
-		raw = e.Row
+// add adds what every event says: whose it is, its mode and its numbers.
+func (r *Recollection) add(e *provenance.Event) error {
+	info, err := e.SessionInfo()
+	if err != nil {
+		return err
 	}
-	if len(raw) == 0 {
-		return nil
+	decision, err := e.Decided()
+	if err != nil {
+		return err
 	}
-	var row struct {
-		Mode string `json:"cfcEnforcementMode"`
+	mode := decision.Mode
+	if info != nil {
+		r.ClientSession, r.Profile, mode = info.ClientSession, info.Profile, info.Mode
 	}
-	if err := json.Unmarshal(raw, &row); err != nil {
-		return fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
+	r.Principal, r.Parent = e.Principal, cmp.Or(e.Parent, r.Parent)
+	// A client can raise the mode with any call.
+	if mode != "" && !slices.Contains(r.Modes, mode) {
+		r.Modes = append(r.Modes, mode)
 	}
-	if row.Mode != "" && !slices.Contains(r.Modes, row.Mode) {
-		r.Modes = append(r.Modes, row.Mode)
-	}
-	return nil
-}
-
-// count notes the numbers of an event.
-func (r *Recollection) count(e *provenance.Event) {
-	r.Decisions = max(r.Decisions, sequenceOf(e.Decision))
-	r.Invocations = max(r.Invocations, sequenceOf(e.Invocation))
-	var row struct {
+	type numbered struct {
+		Sequence uint64 `json:"sequence"`
 		OutputID string `json:"outputId"`
 	}
+	var row, decided, invoked numbered
+	// What does not parse has no number: the rows of some kinds can be any object.
+	_ = json.Unmarshal(e.Decision, &decided)
+	_ = json.Unmarshal(e.Invocation, &invoked)
+	r.Decisions = max(r.Decisions, decided.Sequence)
+	r.Invocations = max(r.Invocations, invoked.Sequence)
 	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
-		return
+		return nil
 	}
+	// Calls without a row have numbers too, of which there are at most as many as events.
+	r.Outputs = max(r.Outputs, e.Seq)
 	last := row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:]
 	if n, err := strconv.ParseUint(last, 10, 64); err == nil {
 		r.Outputs = max(r.Outputs, n)
 	}
-	// Calls without a row have numbers too, of which there are at most as many as events.
-	r.Outputs = max(r.Outputs, e.Seq)
-}
-
-// sequenceOf returns the number of a row, 0 if it has none.
-func sequenceOf(raw json.RawMessage) uint64 {
-	var row struct {
-		Sequence uint64 `json:"sequence"`
-	}
-	if len(raw) == 0 || json.Unmarshal(raw, &row) != nil {
-		return 0
-	}
-	return row.Sequence
+	return nil
 }

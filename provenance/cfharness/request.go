@@ -2,6 +2,7 @@ package cfharness
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -34,11 +35,10 @@ type ScriptRequest struct {
 	Digest digest.Digest `json:"digest,omitempty"` // of the script
 }
 
-// Pending tracks which scripts were requested and have no outcome yet. Its size grows with their number only.
-// The zero Pending is ready; it is not safe for concurrent use.
-type Pending struct {
-	order []string
-}
+// Pending has the output ids of the scripts that were requested and have no outcome yet, in the order they
+// were
+// requested.
+type Pending []string
 
 // Add adds e, the next event of the session.
 func (p *Pending) Add(e *provenance.Event) {
@@ -59,16 +59,8 @@ func (p *Pending) Add(e *provenance.Event) {
 		return
 	}
 	if e.Kind == provenance.KindScriptRequested {
-		p.order = append(p.order, id)
-		return
-	}
-	for i, open := range p.order {
-		if open == id {
-			p.order = append(p.order[:i], p.order[i+1:]...)
-			return
-		}
+		*p = append(*p, id)
+	} else if i := slices.Index(*p, id); i >= 0 {
+		*p = slices.Delete(*p, i, i+1)
 	}
 }
-
-// IDs returns the output ids of the scripts without an outcome, in the order they were requested.
-func (p *Pending) IDs() []string { return append([]string(nil), p.order...) }

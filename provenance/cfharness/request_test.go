@@ -23,7 +23,7 @@ func TestPending(t *testing.T) {
 	p.Add(event(provenance.KindPolicyDenied, `{}`, `{"decision":"denied"}`))
 	p.Add(event(provenance.KindApprovalAsked, `{"outputId":"asked"}`, ""))
 	p.Add(event(provenance.KindResourceRead, `{"outputId":"killed"}`, ""))
-	if got := p.IDs(); len(got) != 1 || got[0] != "killed" {
+	if got := p; len(got) != 1 || got[0] != "killed" {
 		t.Errorf("without an outcome are %v, want killed", got)
 	}
 }

@@ -1,10 +1,8 @@
 package cfharness
 
 import (
-	"bytes"
 	"encoding/json"
-	"maps"
-	"slices"
+	"strconv"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -201,37 +199,18 @@ type NamedCommand struct {
 
 // MarshalJSON writes an object with a key for each command.
 func (c CapabilityCommands) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
+	out := []byte{'{'}
 	for i, command := range c {
 		if i > 0 {
-			b.WriteByte(',')
-		}
-		name, err := json.Marshal(command.Name)
-		if err != nil {
-			return nil, err
+			out = append(out, ',')
 		}
 		value, err := json.Marshal(command.CapabilityCommand)
 		if err != nil {
 			return nil, err
 		}
-		b.Write(append(append(name, ':'), value...))
+		out = append(append(strconv.AppendQuote(out, command.Name), ':'), value...)
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
-}
-
-// UnmarshalJSON reads an object with a key for each command.
-func (c *CapabilityCommands) UnmarshalJSON(data []byte) error {
-	var byName map[string]CapabilityCommand
-	if err := json.Unmarshal(data, &byName); err != nil {
-		return err
-	}
-	*c = make(CapabilityCommands, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		*c = append(*c, NamedCommand{name, byName[name]})
-	}
-	return nil
+	return append(out, '}'), nil
 }
 
 // CapabilityCommand is one command.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -23,30 +22,26 @@ type Viewer struct {
 // Project writes the content of a file as a caller is to see it. What needs no change stays byte for
 // byte as it is recorded. Lines of the event record that are changed no longer match their hash.
 func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
-	if name == provenance.EventsFile {
-		return v.projectEvents(r, w)
+	key := ""
+	for _, l := range viewLists {
+		if l.view == name && name != provenance.PolicyTraceFile {
+			key = l.key
+		}
 	}
-	if !projected(name) {
+	switch {
+	case name == provenance.EventsFile:
+		return v.projectEvents(r, w)
+	case key == "" && (name != provenance.RegistryFile || !v.Remote):
 		_, err := io.Copy(w, r)
 		return err
 	}
 	data, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	switch name {
-	case provenance.RegistryFile:
-		if v.Remote {
-			data, err = sandboxRegistry(data)
-		}
-	case provenance.ActivationsFile:
-		rows := func(v *Activations) []json.RawMessage { return v.Activations }
-		data, err = projectView(v, name, data, rows)
-	case provenance.ResourceReadsFile:
-		data, err = projectView(v, name, data, func(v *ResourceReads) []json.RawMessage { return v.Reads })
+	switch {
+	case err != nil:
+	case key != "":
+		data, err = v.projectView(name, key, data)
 	default:
-		rows := func(v *ScriptExecutions) []json.RawMessage { return v.Executions }
-		data, err = projectView(v, name, data, rows)
+		data, err = sandboxRegistry(data)
 	}
 	if err != nil {
 		return err
@@ -55,50 +50,47 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	return err
 }
 
-// projected reports whether a file has to be held whole to be projected.
-func projected(name string) bool {
-	return slices.Contains([]string{
-		provenance.RegistryFile, provenance.ActivationsFile,
-		provenance.ResourceReadsFile, provenance.ScriptExecutionsFile,
-	}, name)
-}
-
-// projectView projects the rows of a view.
-func projectView[V any](
-	v *Viewer, name string, data []byte, rows func(*V) []json.RawMessage,
-) ([]byte, error) {
-	var view V
-	if err := json.Unmarshal(data, &view); err != nil {
+// projectView projects the rows of a view, which are the list of a key.
+func (v *Viewer) projectView(name, key string, data []byte) ([]byte, error) {
+	var view map[string]json.RawMessage
+	var rows []json.RawMessage
+	err := json.Unmarshal(data, &view)
+	if err == nil {
+		err = json.Unmarshal(view[key], &rows)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	all, changed := rows(&view), false
-	for i := range all {
-		row, err := v.Row(name, all[i])
+	var out bytes.Buffer
+	for _, raw := range rows {
+		row, err := v.Row(name, raw)
 		if err != nil {
 			return nil, err
 		}
-		changed = changed || row != nil
-		if row != nil {
-			all[i] = row
+		before, after, _ := bytes.Cut(data, raw)
+		out.Write(before)
+		if row == nil {
+			out.Write(raw)
+		} else if err := json.Indent(&out, row, "    ", "  "); err != nil {
+			return nil, err
 		}
+		data = after
 	}
-	if !changed {
-		return data, nil
-	}
-	return provenance.EncodePretty(view)
+	out.Write(data)
+	return out.Bytes(), nil
 }
 
-// projectEvents projects the rows that events carry, line by line.
+// projectEvents projects the rows and files that events carry, line by line.
 func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			shown, failed := v.projectEvent(line)
-			if failed != nil {
-				return failed
+			if failed == nil {
+				_, failed = w.Write(shown)
 			}
-			if _, failed := w.Write(shown); failed != nil {
+			if failed != nil {
 				return failed
 			}
 		}
@@ -111,15 +103,25 @@ func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	}
 }
 
-// projectEvent projects one line of the event record.
+// projectEvent projects one line of the event record. It leaves out the names and digests of outputs that are
+// withheld.
 func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	var e struct {
 		Kind  provenance.Kind `json:"kind"`
 		Row   json.RawMessage `json:"row"`
 		Files json.RawMessage `json:"files"`
 	}
-	if err := json.Unmarshal(line, &e); err != nil {
+	var all, seen []provenance.File
+	err := json.Unmarshal(line, &e)
+	if err == nil && len(e.Files) > 0 {
+		err = json.Unmarshal(e.Files, &all)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+	}
+	// Nothing before a key can hold these bytes: in a string the quotes would be escaped.
+	replace := func(key string, was, now []byte) {
+		line = bytes.Replace(line, append([]byte(key), was...), append([]byte(key), now...), 1)
 	}
 	if view := e.Kind.View(); view != "" && len(e.Row) > 0 {
 		row, err := v.Row(view, e.Row)
@@ -127,40 +129,22 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 			return nil, err
 		}
 		if row != nil {
-			// Nothing before the row can hold these bytes: in a string the quotes would be escaped.
-			key := []byte(`"row":`)
-			line = bytes.Replace(line, slices.Concat(key, e.Row), slices.Concat(key, row), 1)
+			replace(`"row":`, e.Row, row)
 		}
-	}
-	return v.projectFiles(line, e.Files)
-}
-
-// projectFiles leaves out of an event's line the names and digests of outputs that are withheld.
-func (v *Viewer) projectFiles(line []byte, raw json.RawMessage) ([]byte, error) {
-	if len(raw) == 0 {
-		return line, nil
-	}
-	var all, seen []provenance.File
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, fmt.Errorf("files of %s: %w", provenance.EventsFile, err)
 	}
 	for _, file := range all {
 		if !strings.HasPrefix(file.Name, provenance.OutputsDir+"/") || v.Shows(file.Name) {
 			seen = append(seen, file)
 		}
 	}
-	if len(seen) == len(all) {
-		return line, nil
-	}
-	key, shown := []byte(`"files":`), []byte("[]")
-	if len(seen) > 0 {
-		var err error
-		if shown, err = provenance.Encode(seen); err != nil {
+	if len(seen) < len(all) {
+		shown, err := provenance.Encode(List[provenance.File](seen))
+		if err != nil {
 			return nil, err
 		}
+		replace(`"files":`, e.Files, shown)
 	}
-	// The keys before it in the line cannot contain these bytes; see projectEvent.
-	return bytes.Replace(line, slices.Concat(key, raw), slices.Concat(key, shown), 1), nil
+	return line, nil
 }
 
 // Row returns the row of a view as it is to be seen, or nil if that is how it is recorded.
@@ -214,9 +198,9 @@ func Sealed(x *RunExtension) *RunExtension {
 
 // sandboxRegistry puts sandbox paths in the place of host paths.
 func sandboxRegistry(data []byte) ([]byte, error) {
-	registry, err := ParseSkillRegistry(data)
-	if err != nil {
-		return nil, err
+	var registry SkillRegistry
+	if err := json.Unmarshal(data, &registry); err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.RegistryFile, err)
 	}
 	registry.SkillsRoot = registry.SandboxSkillsRoot
 	if x := registry.Skillsd; x != nil {

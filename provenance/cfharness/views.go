@@ -23,24 +23,23 @@ const (
 	invocationsKey = "cfcInvocationContexts"
 )
 
-// viewLists returns the arrays of all views. The arrays of one view have the order they have in its file.
-func viewLists() [5]viewList {
-	rowOf := func(view string) func(*provenance.Event) json.RawMessage {
-		return func(e *provenance.Event) json.RawMessage {
-			if e.Kind.View() != view {
-				return nil
-			}
-			return e.Row
+// viewLists are the arrays of all views. The arrays of one view have the order they have in its file.
+var viewLists = [...]viewList{
+	{provenance.ActivationsFile, "activations", rowOf(provenance.ActivationsFile)},
+	{provenance.ResourceReadsFile, "reads", rowOf(provenance.ResourceReadsFile)},
+	{provenance.ScriptExecutionsFile, "executions", rowOf(provenance.ScriptExecutionsFile)},
+	{provenance.PolicyTraceFile, decisionsKey,
+		func(e *provenance.Event) json.RawMessage { return e.Decision }},
+	{provenance.PolicyTraceFile, invocationsKey,
+		func(e *provenance.Event) json.RawMessage { return e.Invocation }},
+}
+
+func rowOf(view string) func(*provenance.Event) json.RawMessage {
+	return func(e *provenance.Event) json.RawMessage {
+		if e.Kind.View() != view {
+			return nil
 		}
-	}
-	decisionOf := func(e *provenance.Event) json.RawMessage { return e.Decision }
-	invocationOf := func(e *provenance.Event) json.RawMessage { return e.Invocation }
-	return [...]viewList{
-		{provenance.ActivationsFile, "activations", rowOf(provenance.ActivationsFile)},
-		{provenance.ResourceReadsFile, "reads", rowOf(provenance.ResourceReadsFile)},
-		{provenance.ScriptExecutionsFile, "executions", rowOf(provenance.ScriptExecutionsFile)},
-		{provenance.PolicyTraceFile, decisionsKey, decisionOf},
-		{provenance.PolicyTraceFile, invocationsKey, invocationOf},
+		return e.Row
 	}
 }
 
@@ -77,7 +76,7 @@ func (h *Heads) Add(e *provenance.Event) error {
 		h.info = *info
 	}
 	h.session = e.Session
-	for _, l := range viewLists() {
+	for _, l := range viewLists {
 		if len(l.row(e)) == 0 {
 			continue
 		}
@@ -131,7 +130,7 @@ func (h *Heads) Frame(name string) (*Frame, error) {
 		return nil, err
 	}
 	frame := &Frame{}
-	for _, l := range viewLists() {
+	for _, l := range viewLists {
 		if l.view != name || l.key == invocationsKey && h.view(name).calls == 0 {
 			continue
 		}

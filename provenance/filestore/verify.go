@@ -150,7 +150,7 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, provenance.ErrTorn):
 			// A torn last line is not a difference: a process may be writing it.
-			v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, v.pending.IDs()
+			v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, slices.Clone(v.pending)
 			for _, c := range v.views {
 				if err := c.finish(&heads, sc.Offset); err != nil {
 					return at, "", err

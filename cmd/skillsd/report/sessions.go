@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -45,11 +46,14 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 		if err != nil {
 			continue
 		}
-		_, loads, err := cfharness.ParseActivations(text)
-		if err != nil {
+		var loaded struct {
+			Type        string                 `json:"type"`
+			Activations []cfharness.Activation `json:"activations"`
+		}
+		if json.Unmarshal(text, &loaded) != nil || loaded.Type != cfharness.TypeActivations {
 			continue
 		}
-		for _, load := range loads {
+		for _, load := range loaded.Activations {
 			name := load.Name
 			if load.Skillsd != nil {
 				name = load.Skillsd.Path
