@@ -125,7 +125,7 @@ func tracedServer(t testing.TB, o *observed) *Server {
 	if o != nil {
 		cfg.Traces, cfg.Metrics = o.traces, o.metrics
 		serves := func(path string) bool { return registry.Snapshot().Skill(path) != nil }
-		counters, err := telemetry.New(o.metrics, telemetry.Options{Serves: serves})
+		counters, err := telemetry.New(o.metrics, func() int { return 0 }, serves)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	verdicts.Mark(snapshot, rows)
+	verdicts.Mark(ctx, snapshot, rows)
 	lock, err := o.app.markInstalled(rows)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 		return o.app.offOr(name, lookupFailure(err))
 	}
 	rows := []report.SkillRow{report.NewSkillRow(ctx, snapshot, sk, verdicts.Allow)}
-	verdicts.Mark(snapshot, rows)
+	verdicts.Mark(ctx, snapshot, rows)
 	if err := report.AddViolations(ctx, rows); err != nil {
 		return err
 	}

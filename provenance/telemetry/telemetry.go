@@ -62,22 +62,6 @@ const (
 // Other is the label value that values without a series of their own share.
 const Other = "other"
 
-// Attributes of the span of a request that a recorded event sets.
-const (
-	attrSession = attribute.Key("skillsd.session")
-	attrSkill   = attribute.Key("skillsd.skill")
-	attrOutcome = attribute.Key("skillsd.outcome") // of a script that started
-)
-
-// Options are what the counters know besides events. The functions are called whenever metrics are read,
-// or for Serves while an event is counted, and must be safe for concurrent use.
-type Options struct {
-	// Skills returns how many skills the current snapshot serves. Nil leaves the metric out.
-	Skills func() int
-	// Serves reports whether a skill path is served. Nil means that none is.
-	Serves func(path string) bool
-}
-
 // Counters are the totals of the events that were added. They are safe for concurrent use; make them
 // with New.
 type Counters struct {
@@ -93,18 +77,15 @@ type Counters struct {
 }
 
 // New creates the instruments in a meter of the provider. With a nil provider nothing is counted, and events
-// are named in spans only.
+// are named in spans only. skills returns how many skills are served, serves reports whether a path is: both
+// must be safe for concurrent use.
 //
 // Errors: the errors of the provider.
-func New(provider metric.MeterProvider, opts Options) (*Counters, error) {
+func New(
+	provider metric.MeterProvider, skills func() int, serves func(path string) bool,
+) (*Counters, error) {
 	c := &Counters{
-		serves:   opts.Serves,
-		skills:   map[string]bool{},
-		codes:    map[string]bool{},
-		sessions: map[string]time.Time{},
-	}
-	if c.serves == nil {
-		c.serves = func(string) bool { return false }
+		serves: serves, skills: map[string]bool{}, codes: map[string]bool{}, sessions: map[string]time.Time{},
 	}
 	if provider == nil {
 		provider = noop.NewMeterProvider()
@@ -149,9 +130,7 @@ func New(provider metric.MeterProvider, opts Options) (*Counters, error) {
 		defer c.mu.Unlock()
 		return len(c.sessions)
 	})
-	if opts.Skills != nil {
-		gauge("skillsd.snapshot_skills", "Skills that are served.", opts.Skills)
-	}
+	gauge("skillsd.snapshot_skills", "Skills that are served.", skills)
 	return c, errors.Join(problems...)
 }
 
@@ -162,9 +141,7 @@ type Store struct {
 }
 
 // Count returns a store that appends to inner and adds to c the events that inner accepted.
-func Count(inner provenance.Store, c *Counters) *Store {
-	return &Store{inner, c}
-}
+func Count(inner provenance.Store, c *Counters) *Store { return &Store{inner, c} }
 
 // Append implements provenance.Store.
 func (s *Store) Append(ctx context.Context, e *provenance.Event) error {
@@ -175,28 +152,15 @@ func (s *Store) Append(ctx context.Context, e *provenance.Event) error {
 	return nil
 }
 
-// The tools and methods whose refusal is a failed activation.
-const (
-	toolLoad     = "load_skill"
-	methodPrompt = "prompts/get"
-)
-
-// exitNonzero is the code of a script that exited with a status other than 0.
-const exitNonzero = "exit_nonzero"
-
 // row holds the fields of an event's row that are counted, of all kinds together.
 type row struct {
-	Status   cfharness.Status `json:"status"`
-	Source   string           `json:"source"`
-	ToolID   string           `json:"toolId"`
-	ExitCode int              `json:"exitCode"`
-	Error    struct {
-		Code string `json:"code"`
-	} `json:"error"`
-	Denied struct {
-		Code string `json:"code"`
-	} `json:"observationDenied"`
-	Skillsd struct {
+	Status   cfharness.Status      `json:"status"`
+	Source   string                `json:"source"`
+	ToolID   string                `json:"toolId"`
+	ExitCode int                   `json:"exitCode"`
+	Error    struct{ Code string } `json:"error"`
+	Denied   struct{ Code string } `json:"observationDenied"`
+	Skillsd  struct {
 		Outcome    cfharness.Outcome `json:"outcome"`
 		DurationMs int64             `json:"durationMs"`
 	} `json:"skillsd"`
@@ -205,7 +169,7 @@ type row struct {
 // Add folds a recorded event into the totals and names it in the active span, if there is one. An event
 // of any other kind changes no total, and neither does a row that is not valid JSON.
 func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
-	trace.SpanFromContext(ctx).SetAttributes(attrSession.String(e.Session))
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("skillsd.session", e.Session))
 	switch e.Kind {
 	case provenance.KindSessionStarted, provenance.KindSessionResumed:
 		c.mu.Lock()
@@ -239,7 +203,13 @@ func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
 	failed := code != "" || r.Status == cfharness.StatusError || e.Kind == provenance.KindPolicyDenied
 	// The registry is asked before the lock is taken.
 	served := failed && c.serves(e.Skill)
-	annotate(trace.SpanFromContext(ctx), e, r, !failed || served)
+	span, outcome := trace.SpanFromContext(ctx), string(r.Skillsd.Outcome)
+	if e.Skill != "" && (!failed || served) {
+		span.SetAttributes(attribute.String("skillsd.skill", e.Skill))
+	}
+	if outcome != "" {
+		span.SetAttributes(attribute.String("skillsd.outcome", outcome))
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,35 +235,19 @@ func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
 			add(ctx, c.runFailures, skill, c.code(code))
 			return
 		}
-		c.executed(ctx, skill, r)
+		add(ctx, c.runs, skill, c.label("outcome", outcome))
+		switch {
+		case r.Skillsd.Outcome != cfharness.OutcomeExited:
+			add(ctx, c.runFailures, skill, c.code(outcome))
+		case r.ExitCode != 0:
+			add(ctx, c.runFailures, skill, c.code("exit_nonzero"))
+		}
+		c.scripts.Record(ctx, float64(max(r.Skillsd.DurationMs, 0))/1000)
 	case provenance.KindPolicyDenied:
 		add(ctx, c.denials, c.code(code))
-		if r.ToolID == toolLoad || r.ToolID == methodPrompt {
+		if r.ToolID == "load_skill" || r.ToolID == "prompts/get" {
 			add(ctx, c.activationFailures, skill, c.code(code))
 		}
-	}
-}
-
-// executed counts a script that started. The caller holds the lock, as for code and label.
-func (c *Counters) executed(ctx context.Context, skill attribute.KeyValue, r *row) {
-	outcome := r.Skillsd.Outcome
-	add(ctx, c.runs, skill, c.label("outcome", string(outcome)))
-	switch {
-	case outcome != cfharness.OutcomeExited:
-		add(ctx, c.runFailures, skill, c.code(string(outcome)))
-	case r.ExitCode != 0:
-		add(ctx, c.runFailures, skill, c.code(exitNonzero))
-	}
-	c.scripts.Record(ctx, float64(max(r.Skillsd.DurationMs, 0))/1000)
-}
-
-// annotate sets the attributes of a span that a call's end is known for.
-func annotate(span trace.Span, e *provenance.Event, r *row, named bool) {
-	if e.Skill != "" && named {
-		span.SetAttributes(attrSkill.String(e.Skill))
-	}
-	if r.Skillsd.Outcome != "" {
-		span.SetAttributes(attrOutcome.String(string(r.Skillsd.Outcome)))
 	}
 }
 
@@ -301,7 +255,6 @@ func add(ctx context.Context, counter metric.Int64Counter, labels ...attribute.K
 	counter.Add(ctx, 1, metric.WithAttributes(labels...))
 }
 
-// code is the label of an error.
 func (c *Counters) code(word string) attribute.KeyValue { return c.label("code", word) }
 
 // label is a label whose value is one of a few words.

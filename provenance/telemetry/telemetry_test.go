@@ -56,11 +56,12 @@ type reader struct {
 }
 
 // newCounters returns counters and the page that shows them.
-func newCounters(t testing.TB, opts Options, rescans Rescans) (*Counters, *reader) {
+func newCounters(t testing.TB, rescans Rescans) (*Counters, *reader) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	exporting := []otelprometheus.Option{
-		otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo(),
+		otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithoutTargetInfo(),
 	}
 	if rescans != nil {
 		exporting = append(exporting, otelprometheus.WithProducer(rescans))
@@ -69,7 +70,8 @@ func newCounters(t testing.TB, opts Options, rescans Rescans) (*Counters, *reade
 	if err != nil {
 		t.Fatal(err)
 	}
-	counters, err := New(metric.NewMeterProvider(metric.WithReader(exporter), metric.WithCardinalityLimit(0)), opts)
+	counters, err := New(metric.NewMeterProvider(metric.WithReader(exporter), metric.WithCardinalityLimit(0)),
+		func() int { return 7 }, func(path string) bool { return path == "served" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func (r *reader) sum(name string) (total int) {
 
 // The totals of a session are the counts of its session.json.
 func TestReplayedSession(t *testing.T) {
-	counters, page := newCounters(t, Options{}, nil)
+	counters, page := newCounters(t, nil)
 	for _, e := range recorded(t) {
 		counters.Add(t.Context(), e)
 	}
@@ -161,15 +163,16 @@ func TestStore(t *testing.T) {
 		return store
 	}
 	storetest.Run(t, func(t *testing.T) provenance.Store {
-		counters, _ := newCounters(t, Options{}, nil)
+		counters, _ := newCounters(t, nil)
 		return Count(open(t), counters)
 	})
 
-	counters, page := newCounters(t, Options{}, nil)
+	counters, page := newCounters(t, nil)
 	inner := open(t)
 	store := Count(inner, counters)
 	read := func() *provenance.Event {
-		return &provenance.Event{Kind: provenance.KindResourceRead, Session: "s", Principal: "local", Skill: "demo", Row: []byte(`{"status":"read"}`)}
+		return &provenance.Event{Kind: provenance.KindResourceRead, Session: "s", Principal: "local",
+			Skill: "demo", Row: []byte(`{"status":"read"}`)}
 	}
 	if err := store.Append(t.Context(), read()); err != nil {
 		t.Fatal(err)
@@ -191,7 +194,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestSessions(t *testing.T) {
-	counters, page := newCounters(t, Options{}, nil)
+	counters, page := newCounters(t, nil)
 	for i, step := range []struct {
 		kind    provenance.Kind
 		session string
@@ -214,20 +217,25 @@ func TestSessions(t *testing.T) {
 
 func denial(skill, tool, code string) *provenance.Event {
 	return &provenance.Event{Kind: provenance.KindPolicyDenied, Skill: skill,
-		Row: fmt.Appendf(nil, `{"toolId":%q,"detail":"\"code\":\"x\"","observationDenied":{"code":%q}}`, tool, code)}
+		Row: fmt.Appendf(nil, `{"toolId":%q,"detail":"\"code\":\"x\"","observationDenied":{"code":%q}}`, tool,
+			code)}
 }
 
 // What a failed call names is no label unless it is served or was shown before.
 func TestFailures(t *testing.T) {
-	counters, page := newCounters(t, Options{Serves: func(path string) bool { return path == "served" }}, nil)
-	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: "shown", Row: []byte(`{"source":"model-tool"}`)})
+	counters, page := newCounters(t, nil)
+	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: "shown",
+		Row: []byte(`{"source":"model-tool"}`)})
 	counters.Add(t.Context(), denial("served", "load_skill", "profile_excludes"))
 	counters.Add(t.Context(), denial("shown", "prompts/get", "profile_excludes"))
 	counters.Add(t.Context(), denial("ssh-key", "load_skill", "profile_excludes"))
 	counters.Add(t.Context(), denial("served", "run_skill_script", "profile_excludes"))
-	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: "ssh-key", Detail: provenance.LoadError("skill_not_found")})
-	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: "served", Detail: provenance.LoadError("read_failed")})
-	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "ssh-key", Row: []byte(`{"status":"error","error":{"code":"skill_not_found"}}`)})
+	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: "ssh-key",
+		Detail: provenance.LoadError("skill_not_found")})
+	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: "served",
+		Detail: provenance.LoadError("read_failed")})
+	counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "ssh-key",
+		Row: []byte(`{"status":"error","error":{"code":"skill_not_found"}}`)})
 	text := page.text()
 	for _, want := range []string{
 		`skillsd_activation_failures_total{code="profile_excludes",skill="other"} 1`,
@@ -248,13 +256,14 @@ func TestFailures(t *testing.T) {
 }
 
 func TestLabelsAreBounded(t *testing.T) {
-	counters, page := newCounters(t, Options{}, nil)
+	counters, page := newCounters(t, nil)
 	activate := func(skill, source string) {
 		row, err := json.Marshal(map[string]string{"source": source})
 		if err != nil {
 			t.Fatal(err)
 		}
-		counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: skill, Row: row})
+		counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Skill: skill,
+			Row: row})
 	}
 	activate("caf\xe9", "model-tool")
 	activate(strings.Repeat("x", MaxLabel+1), "model-tool")
@@ -292,15 +301,15 @@ func TestLabelsAreBounded(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	counters, page := newCounters(t, Options{Skills: func() int { return 7 }},
-		func() (int, time.Duration) { return 3, 1500 * time.Microsecond })
+	counters, page := newCounters(t, func() (int, time.Duration) { return 3, 1500 * time.Microsecond })
 	for _, ms := range []int{3, 5, 6, 2000, 400_000} {
 		counters.Add(t.Context(), &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo",
 			Row: fmt.Appendf(nil, `{"status":"executed","exitCode":0,"skillsd":{"outcome":"exited","durationMs":%d}}`, ms)})
 	}
 	text := page.text()
 	for _, want := range []string{
-		"# HELP skillsd_script_seconds How long scripts that started took.\n# TYPE skillsd_script_seconds histogram\n" +
+		"# HELP skillsd_script_seconds How long scripts that started took.\n# TYPE skillsd_script_seconds " +
+			"histogram\n" +
 			"skillsd_script_seconds_bucket{le=\"0.005\"} 2\nskillsd_script_seconds_bucket{le=\"0.01\"} 3\n",
 		"skillsd_script_seconds_bucket{le=\"1\"} 3\nskillsd_script_seconds_bucket{le=\"2.5\"} 4\n",
 		"skillsd_script_seconds_bucket{le=\"300\"} 4\nskillsd_script_seconds_bucket{le=\"+Inf\"} 5\n" +
@@ -314,14 +323,14 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks\n%s\nit is\n%s", want, text)
 		}
 	}
-	if _, empty := newCounters(t, Options{}, nil); strings.Contains(empty.text(), "rescan") || empty.sum("skillsd_snapshot_skills") != 0 {
+	if _, empty := newCounters(t, nil); strings.Contains(empty.text(), "rescan") {
 		t.Error("a metric that is not known is shown")
 	}
 }
 
 // Counting and writing from many goroutines loses nothing.
 func TestConcurrency(t *testing.T) {
-	counters, page := newCounters(t, Options{}, nil)
+	counters, page := newCounters(t, nil)
 	events := recorded(t)
 	var group sync.WaitGroup
 	for range 8 {
@@ -341,7 +350,7 @@ func TestConcurrency(t *testing.T) {
 // A recorded event names the session, the skill and the outcome of a script in the span of its request, but
 // not the skill that a failed call names, unless it is served.
 func TestSpanAttributes(t *testing.T) {
-	counters, _ := newCounters(t, Options{Serves: func(path string) bool { return path == "served" }}, nil)
+	counters, _ := newCounters(t, nil)
 	for _, test := range []struct {
 		event *provenance.Event
 		want  map[string]string
@@ -379,7 +388,7 @@ func BenchmarkAdd(b *testing.B) {
 		}
 		seen[e.Kind] = true
 		b.Run(string(e.Kind), func(b *testing.B) {
-			counters, _ := newCounters(b, Options{}, nil)
+			counters, _ := newCounters(b, nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				counters.Add(b.Context(), e)

@@ -206,7 +206,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	checks := backendChecks(detect.Survey(ctx, &detect.Options{Path: path}), o.Serve.Sandbox)
 	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, &detect.Options{Path: path})
 	switch {
-	case !slices.Contains(serve.SandboxWords(), o.Serve.Sandbox):
+	case !slices.Contains(detect.Names(), o.Serve.Sandbox):
 		// The checks of serve already report the unknown word.
 	case err != nil:
 		checks = append(checks, Check{Verdict: Fail, Area: "sandbox",

@@ -17,17 +17,11 @@ import (
 type detection struct {
 	interpreters *detect.Finder
 	want, path   string
-	euid         int                // the server's user; 0 could have control groups
-	stop         context.CancelFunc // nil before start
+	stop         context.CancelFunc // nil before Start
 	done         chan struct{}
 	backend      sandbox.Runner
 	reports      []detect.Report // of the candidates
 	err          error
-}
-
-func newDetection(want, path string) *detection {
-	return &detection{want: want, path: path, euid: os.Geteuid(), interpreters: detect.Interpreters(path),
-		done: make(chan struct{})}
 }
 
 // Start begins the detection and logs a warning if scripts cannot run. It is called at most once.
@@ -47,21 +41,15 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
 			for _, report := range d.reports {
-				d.warn(ctx, logger, &report)
+				// Sampling is weaker than what root could have, and usual for other users.
+				if e := report.Enforces; e != nil && e.Memory == native.MemorySampled && os.Geteuid() == 0 {
+					logger.WarnContext(ctx, "sandbox without memory cgroup, memory limits are sampled",
+						slog.String("backend", report.Name), slog.String("memory", string(e.Memory)),
+						slog.String("processes", e.Processes))
+				}
 			}
 		}
 	}()
-}
-
-// warn warns of limits that are weaker than the server's user could have. That is unusual for root only,
-// which could have control groups.
-func (d *detection) warn(ctx context.Context, logger *slog.Logger, report *detect.Report) {
-	if d.euid != 0 || report.Enforces == nil || report.Enforces.Memory != native.MemorySampled {
-		return
-	}
-	logger.WarnContext(ctx, "sandbox without memory cgroup, memory limits are sampled",
-		slog.String("backend", report.Name), slog.String("memory", string(report.Enforces.Memory)),
-		slog.String("processes", report.Enforces.Processes))
 }
 
 // End stops a detection that is still running and waits until it has cleaned up.
@@ -91,9 +79,4 @@ func (d *detection) enforces() (memory, processes string) {
 		}
 	}
 	return memory, processes
-}
-
-// interpreter returns the interpreter of a runtime, or nil.
-func (d *detection) interpreter(ctx context.Context, name string) (*sandbox.Interpreter, error) {
-	return d.interpreters.Find(ctx, name)
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
@@ -68,7 +69,7 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	return row
 }
 
-// Looseness says what may change while the script of an entry goes on to run; empty when nothing may.
+// Looseness returns what may change while the script of an entry still runs; empty if nothing may.
 func Looseness(entry policy.Entry) string {
 	switch {
 	case entry.Pin == "":
@@ -77,4 +78,41 @@ func Looseness(entry policy.Entry) string {
 		return "its bytes are pinned, the other files of its skill are not"
 	}
 	return ""
+}
+
+// pinWarner warns of allowed scripts that do not run because they are no longer what was allowed: at the
+// start,
+// and when a skill changes while the server runs.
+type pinWarner struct {
+	serve  *Options
+	logger *slog.Logger
+	warned map[string]bool // scripts that were changed at the last comparison
+}
+
+// warn compares the entries with a snapshot. It is for one goroutine at a time.
+func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
+	list, err := w.serve.Allowlist()
+	if err != nil {
+		return // the start has refused it
+	}
+	// Several pins of one script allow any of these contents.
+	holds, changed := map[string]bool{}, map[string]bool{}
+	for _, entry := range list.Entries() {
+		name := ScriptName(entry)
+		holds[name] = holds[name] || AllowState(ctx, snapshot, entry).State == StateAllowed
+	}
+	for _, entry := range list.Entries() {
+		row := AllowState(ctx, snapshot, entry)
+		if row.State != stateChanged || holds[row.Script] || changed[row.Script] {
+			continue
+		}
+		changed[row.Script] = true
+		if !w.warned[row.Script] {
+			w.logger.WarnContext(ctx, "an allowed script changed and does not run until it is allowed again",
+				slog.String("skill", entry.Skill), slog.String("path", entry.Path),
+				slog.String("changed", string(row.Changed)),
+				slog.String("remedy", "skillsd allow "+ShellName(entry)))
+		}
+	}
+	w.warned = changed
 }

@@ -3,36 +3,16 @@ package serve
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-
-	"github.com/opencontainers/go-digest"
-	"github.com/spf13/pflag"
-
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
-
-// configured sets the options from the environment and the file of this process. The caller copies the flags
-// of the running command that serve also has.
-func (o *Options) configured() error {
-	running := o.Process.Cfg.Origins
-	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	o.Register(flags)
-	if err := o.Configure(flags); err != nil {
-		return err
-	}
-	for key, at := range running {
-		if at.Kind == config.FromFlag {
-			o.Process.Cfg.Origins[key] = at
-		}
-	}
-	return nil
-}
 
 // Judge decides whether the configuration lets any run of an allowed script through.
 type Judge struct {
@@ -46,9 +26,16 @@ type Judge struct {
 //
 // Errors: *exit.Error for entries that cannot be read.
 func NewJudge(serve *Options, specs []string) (*Judge, error) {
-	process := serve.Process
-	if err := serve.configured(); err != nil {
-		serve = nil
+	process, flags := serve.Process, pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	serve.Register(flags)
+	if err := serve.Configure(flags); err != nil {
+		return JudgeFor(process, nil, specs)
+	}
+	// The caller copies the flags of the running command that serve also has.
+	for key, at := range process.Cfg.Origins {
+		if at.Kind == config.FromFlag {
+			serve.Process.Cfg.Origins[key] = at
+		}
 	}
 	return JudgeFor(process, serve, specs)
 }
@@ -59,12 +46,8 @@ func NewJudge(serve *Options, specs []string) (*Judge, error) {
 // Errors: *exit.Error for entries that cannot be read.
 func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error) {
 	allow, err := config.ParseAllow(specs)
-	if err != nil {
-		return nil, err
-	}
-	j := &Judge{Allow: allow}
-	if serve == nil {
-		return j, nil
+	if err != nil || serve == nil {
+		return &Judge{Allow: allow}, err
 	}
 	o := *serve
 	o.AllowScripts = specs
@@ -72,7 +55,7 @@ func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error)
 		// The flag asks what would happen if the script were allowed, so the tool counts as offered.
 		o.AllowTools = []string{mcpserver.ToolRun}
 	}
-	j.workspace = o.Workspace != ""
+	j := &Judge{Allow: allow, workspace: o.Workspace != ""}
 	if list, err := o.Allowlist(); err == nil {
 		j.Allow = list
 	}
@@ -87,19 +70,30 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// Refusal returns the denial with which the rules refuse every run of an allowed script, whoever requests it
-// and whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only a
-// call can have, does not count.
-func (j *Judge) Refusal(sk *skills.Skill, path string, file, tree digest.Digest) *policy.Denial {
-	if j.policy == nil {
+// Refuses returns the denial with which the rules refuse every run of the script of an entry, whoever
+// requests
+// it and whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only
+// a call can have, does not count. It is also nil if the script does not exist or cannot be read, which
+// callers report themselves.
+func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
+	sk := snapshot.Skill(entry.Skill)
+	if sk == nil || j.policy == nil {
 		return nil
 	}
-	_, err := j.policy.Decide(policy.Request{
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil
+	}
+	r := index.Resource(entry.Path)
+	if r == nil {
+		return nil
+	}
+	_, err = j.policy.Decide(policy.Request{
 		Tool: mcpserver.ToolRun, Class: policy.SideEffect, Principal: mcpserver.LocalPrincipal(),
 		Skill: sk.Path, SkillName: cmp.Or(sk.Frontmatter.Name, sk.Name()), Tier: sk.Root.Tier,
 		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared,
-		Activated: true, Path: path, FileDigest: file, TreeDigest: tree, StartTree: tree,
-		Workspace: j.workspace, Approved: policy.ApprovalOfCall,
+		Activated: true, Path: entry.Path, FileDigest: r.Digest, TreeDigest: index.TreeDigest,
+		StartTree: index.TreeDigest, Workspace: j.workspace, Approved: policy.ApprovalOfCall,
 	})
 	if err == nil {
 		return nil
@@ -112,60 +106,32 @@ func (j *Judge) Refusal(sk *skills.Skill, path string, file, tree digest.Digest)
 	}
 }
 
-// Refuses returns the refusal of the script of an entry. It is also nil if the script does not exist or
-// cannot be read, which callers report themselves.
-func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
-	sk := snapshot.Skill(entry.Skill)
-	if sk == nil {
-		return nil
-	}
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return nil
-	}
-	r := index.Resource(entry.Path)
-	if r == nil {
-		return nil
-	}
-	return j.Refusal(sk, entry.Path, r.Digest, index.TreeDigest)
-}
-
 // RefusalText returns the text of a refusal without the name of the tool.
 func RefusalText(denial *policy.Denial) string {
 	return strings.TrimPrefix(denial.Detail, mcpserver.ToolRun+": ")
 }
 
 // Mark marks the scripts in rows as not allowed if no run of them is let through.
-func (j *Judge) Mark(snapshot *skills.Snapshot, rows []report.SkillRow) {
-	for i := range rows {
-		row := &rows[i]
-		sk := snapshot.Skill(row.Path)
-		if sk == nil {
-			continue
-		}
-		for k := range row.Scripts {
-			script := &row.Scripts[k]
-			at := slices.IndexFunc(row.Resources,
-				func(r report.ResourceRow) bool { return r.Path == script.Path })
-			if !script.Allowed || at < 0 {
+func (j *Judge) Mark(ctx context.Context, snapshot *skills.Snapshot, rows []report.SkillRow) {
+	for _, row := range rows {
+		for i := range row.Scripts {
+			script := &row.Scripts[i]
+			if !script.Allowed {
 				continue
 			}
-			if denial := j.Refusal(sk, script.Path, row.Resources[at].Digest, row.TreeDigest); denial != nil {
-				script.Allowed, script.Reason = false, RefusalText(denial)
-				if denial.Code == policy.CodeOutputNotReleased {
-					script.Reason = j.whyUnreleased(row, script.Path, row.Resources[at].Digest)
+			denial := j.Refuses(ctx, snapshot, policy.Entry{Skill: row.Path, Path: script.Path})
+			if denial == nil {
+				continue
+			}
+			script.Allowed, script.Reason = false, RefusalText(denial)
+			if denial.Code == policy.CodeOutputNotReleased {
+				file := row.Skill.Resource(ctx, script.Path)
+				for _, entry := range j.Allow.Find(row.Path, script.Path) {
+					if entry.Changed(file.Digest, row.TreeDigest) == policy.Unchanged {
+						script.Reason = Unreleased(entry)
+					}
 				}
 			}
 		}
 	}
-}
-
-// whyUnreleased returns why the output of a script would have to be released, by the entry that allows it.
-func (j *Judge) whyUnreleased(row *report.SkillRow, path string, file digest.Digest) (reason string) {
-	for _, entry := range j.Allow.Find(row.Path, path) {
-		if entry.Changed(file, row.TreeDigest) == policy.Unchanged {
-			reason = Unreleased(entry)
-		}
-	}
-	return reason
 }

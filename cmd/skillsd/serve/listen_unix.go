@@ -21,30 +21,58 @@ const AddressTaken = syscall.EADDRINUSE
 // maxSocketPath is the longest path of a socket that every system takes, in bytes.
 const maxSocketPath = 103
 
-// checkSocket refuses a path at which no socket can be made. It changes nothing.
-func checkSocket(ctx context.Context, path string) error {
+// checkSocket refuses a path at which no socket can be made, and reports whether a server left a socket
+// there. It changes nothing.
+func checkSocket(ctx context.Context, path string) (stale bool, err error) {
 	if len(path) > maxSocketPath {
-		return exit.Usagef("choose a shorter path",
+		return false, exit.Usagef("choose a shorter path",
 			"--unix: a path of %d bytes is too long for a socket, which may have %d", len(path),
 			maxSocketPath)
 	}
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return exit.Usagef("make the directory, or choose another path",
+		return false, exit.Usagef("make the directory, or choose another path",
 			"--unix %s: there is no directory %s", path, dir)
 	}
-	_, err := staleSocket(ctx, path)
-	return err
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, exit.Flag("unix", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return false, exit.Usagef("choose a path where nothing is", "--unix %s exists and is not a socket",
+			path)
+	}
+	// The file of a socket stays after a crash, so only a connection shows whether a server uses it.
+	var dialer net.Dialer
+	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+		conn.Close()
+		return false, &exit.Error{Code: exit.Usage, Err: takenError("--unix " + path + " is in use"),
+			Hint: "stop the other server or choose another path"}
+	}
+	return true, nil
 }
+
+// takenError is that another server has the socket.
+type takenError string
+
+func (e takenError) Error() string { return string(e) }
+
+// Is makes it an AddressTaken.
+func (e takenError) Is(target error) bool { return target == AddressTaken }
 
 // listenUnix listens on a socket that only its owner can connect to. The mode is set before the
 // socket has a name where the system honours that, and after in any case.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if err := checkSocket(ctx, path); err != nil {
+	stale, err := checkSocket(ctx, path)
+	if err != nil {
 		return nil, err
 	}
-	if err := clearSocket(ctx, path); err != nil {
-		return nil, err
+	if stale {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { syscall.Fchmod(int(fd), 0o600) })
@@ -58,44 +86,3 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	return listener, nil
 }
-
-// clearSocket removes a socket that a server left behind.
-func clearSocket(ctx context.Context, path string) error {
-	stale, err := staleSocket(ctx, path)
-	if err != nil || !stale {
-		return err
-	}
-	return os.Remove(path)
-}
-
-// staleSocket reports whether a server left a socket behind. It refuses anything else that is there, and
-// a socket that is in use.
-func staleSocket(ctx context.Context, path string) (bool, error) {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, exit.Flag("unix", err)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return false, exit.Usagef("choose a path where nothing is", "--unix %s exists and is no socket", path)
-	}
-	// The file of a socket stays after a crash, so only a connection shows whether a server uses it.
-	var dialer net.Dialer
-	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
-		conn.Close()
-		return false, &exit.Error{Code: exit.Usage,
-			Err:  &takenError{fmt.Sprintf("--unix %s is in use", path)},
-			Hint: "stop the other server or choose another path"}
-	}
-	return true, nil
-}
-
-// takenError is that another server has the socket.
-type takenError struct{ text string }
-
-func (e *takenError) Error() string { return e.text }
-
-// Is makes it an addressTaken.
-func (e *takenError) Is(target error) bool { return target == AddressTaken }

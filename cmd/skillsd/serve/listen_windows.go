@@ -12,9 +12,9 @@ import (
 const AddressTaken = syscall.Errno(10048)
 
 // checkSocket refuses as listenUnix does.
-func checkSocket(ctx context.Context, path string) error {
-	_, err := listenUnix(ctx, path)
-	return err
+func checkSocket(ctx context.Context, path string) (stale bool, err error) {
+	_, err = listenUnix(ctx, path)
+	return false, err
 }
 
 // listenUnix refuses: who may connect to a socket file cannot be limited here.

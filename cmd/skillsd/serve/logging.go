@@ -6,10 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
@@ -20,16 +19,11 @@ func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 		return nil, exit.Usagef("use debug, info, warn or error", "--log-level: unknown level %q", level)
 	}
 	terminal := report.IsTerminal(w)
-	switch format {
-	case "auto":
-		if terminal {
-			return TextLogger(w, l, noColor), nil
-		}
-		return jsonLogger(w, l), nil
-	case "text":
+	switch {
+	case format == "text", format == "auto" && terminal:
 		return TextLogger(w, l, noColor || !terminal), nil
-	case "json":
-		return jsonLogger(w, l), nil
+	case format == "json", format == "auto":
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 	}
 	return nil, exit.Usagef("use auto, text or json", "--log-format: unknown format %q", format)
 }
@@ -38,8 +32,4 @@ func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor,
 		TimeFormat: time.TimeOnly}))
-}
-
-func jsonLogger(w io.Writer, level slog.Level) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }

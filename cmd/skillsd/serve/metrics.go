@@ -10,136 +10,143 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/exporters"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/telemetry"
+	"github.com/skillsd/skillsd/skills"
 )
 
-// metricsOptions serves metrics as the options say.
-type metricsOptions struct{ *config.Metrics }
-
-// metrics returns what serves metrics with these options.
-func (o *Options) metrics() metricsOptions { return metricsOptions{&o.Metrics} }
-
-// Limits of a request for metrics.
-const (
-	metricsTimeout = 10 * time.Second
-	metricsHeader  = 16 << 10
-)
-
-// metricsServer serves the page of metrics at an address of its own. The nil *metricsServer serves none.
-type metricsServer struct {
-	server   *http.Server
-	listener net.Listener
-	done     chan struct{}
-	logger   *slog.Logger
+// observation is what an operator can see of the server while it runs.
+type observation struct {
+	*exporters.Exporters
+	records provenance.Store // to append to; it counts what it accepts
+	page    *http.Server     // nil without --metrics
 }
 
-// open listens, before anything is answered anywhere. It returns nil without --metrics, and on stdio if
-// another server has the address.
-func (o metricsOptions) open(ctx context.Context, stdio bool, logger *slog.Logger) (net.Listener, error) {
-	if err := o.check(); err != nil || o.Addr == "" {
-		return nil, err
-	}
-	listener, err := o.listen(ctx)
-	if stdio && errors.Is(err, AddressTaken) {
+// observe opens metrics and traces, as far as the flags and the environment ask for them.
+func (o *Options) observe(
+	ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger,
+) (*observation, error) {
+	// It listens before anything is answered anywhere.
+	listener, err := o.listenMetrics(ctx)
+	if !o.HTTP.Enabled() && errors.Is(err, AddressTaken) {
 		// Each client of one configuration starts a server of its own.
 		logger.WarnContext(ctx, "metrics are not served: another server has the address",
-			slog.String("addr", o.Addr), slog.String("hint", "give each server its own --metrics, or port 0"))
-		return nil, nil
-	}
-	return listener, err
-}
-
-// serve starts to serve page on listener, if there is one, until end.
-func (o metricsOptions) serve(
-	ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger,
-) *metricsServer {
-	if listener == nil {
-		return nil
-	}
-	m := &metricsServer{listener: listener, done: make(chan struct{}), logger: logger}
-	m.server = &http.Server{
-		Handler:           http.MaxBytesHandler(o.handler(page), 0),
-		ReadHeaderTimeout: metricsTimeout,
-		ReadTimeout:       metricsTimeout,
-		WriteTimeout:      metricsTimeout,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    metricsHeader,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}
-	logger.InfoContext(ctx, "metrics", slog.String("addr", listener.Addr().String()))
-	go func() {
-		defer close(m.done)
-		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
-			m.logger.ErrorContext(ctx, "metrics are no longer served", tint.Err(err))
-		}
-	}()
-	return m
-}
-
-// check refuses flags that make no sense together.
-func (o metricsOptions) check() error {
-	if o.Addr == "" && o.Insecure {
-		return exit.Usagef("add --metrics ADDR", "--metrics-insecure has no effect alone")
-	}
-	return nil
-}
-
-// listen refuses addresses that other machines can reach, unless that is accepted.
-func (o metricsOptions) listen(ctx context.Context) (net.Listener, error) {
-	listener, err := listenTCP(ctx, "metrics", o.Addr, "127.0.0.1:9464")
-	if err != nil {
+			slog.String("addr", o.Metrics.Addr),
+			slog.String("hint", "give each server its own --metrics, or port 0"))
+	} else if err != nil {
 		return nil, err
 	}
-	if tcp, ok := listener.Addr().(*net.TCPAddr); !o.Insecure && !(ok && tcp.IP.IsLoopback()) {
-		return nil, errors.Join(exit.Usagef("listen on 127.0.0.1, or accept it with --metrics-insecure",
-			"--metrics %s can be reached from other machines and names skills", o.Addr), listener.Close())
+	exported, err := exporters.Open(ctx, exporters.Options{
+		Env: o.Process.Env, Version: o.Version, Prometheus: listener != nil,
+		Producer: telemetry.Rescans(registry.Scans), Logger: logger,
+	})
+	if err != nil {
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
+		return nil, err
 	}
-	return listener, nil
+	observed := &observation{Exporters: exported, records: records}
+	if exported.Meters == nil && exported.Traces == nil {
+		return observed, nil
+	}
+	// Without a provider of metrics the events still name the spans.
+	counters, err := telemetry.New(exported.Meters,
+		func() int { return len(registry.Snapshot().Skills) },
+		func(path string) bool { return registry.Snapshot().Skill(path) != nil })
+	if err != nil {
+		exported.Close(ctx)
+		return nil, err
+	}
+	observed.records = telemetry.Count(records, counters)
+	if listener != nil {
+		observed.page = serveMetrics(ctx, listener, guardMetrics(o.Metrics.Addr, exported.Page), logger)
+	}
+	return observed, nil
 }
 
-// end stops serving. Answers that have begun may finish for a second.
-func (m *metricsServer) end(ctx context.Context) {
-	if m == nil {
+// end sends what waits to be sent and stops serving the metrics, even after ctx is done. Answers that have
+// begun may finish for a second.
+func (b *observation) end(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	b.Close(ctx)
+	if b.page == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if m.server.Shutdown(ctx) != nil {
-		m.server.Close()
+	if b.page.Shutdown(ctx) != nil {
+		b.page.Close()
 	}
-	<-m.done
 }
 
-// handler answers GET /metrics with page. A web page that lets its own name point here gets nothing.
-func (o metricsOptions) handler(page http.Handler) http.Handler {
-	own, _, _ := net.SplitHostPort(o.Addr)
+// listenMetrics listens at the address of --metrics; it returns nil without one. It refuses addresses that
+// other machines can reach, unless that is accepted.
+func (o *Options) listenMetrics(ctx context.Context) (net.Listener, error) {
+	m := &o.Metrics
+	switch {
+	case m.Addr == "" && m.Insecure:
+		return nil, exit.Usagef("add --metrics ADDR", "--metrics-insecure has no effect alone")
+	case m.Addr == "":
+		return nil, nil
+	}
+	listener, err := listenTCP(ctx, "metrics", m.Addr, "127.0.0.1:9464")
+	if err != nil {
+		return nil, err
+	}
+	if !m.Insecure && !isLoopback(listener) {
+		return nil, errors.Join(exit.Usagef("listen on 127.0.0.1, or accept it with --metrics-insecure",
+			"--metrics %s can be reached from other machines and names skills", m.Addr), listener.Close())
+	}
+	return listener, nil
+}
+
+// serveMetrics starts to serve a page at an address of its own.
+func serveMetrics(
+	ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger,
+) *http.Server {
+	const timeout = 10 * time.Second
+	server := &http.Server{
+		Handler:           http.MaxBytesHandler(page, 0),
+		ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	logger.InfoContext(ctx, "metrics", slog.String("addr", listener.Addr().String()))
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.ErrorContext(ctx, "metrics are no longer served", tint.Err(err))
+		}
+	}()
+	return server
+}
+
+// guardMetrics answers GET /metrics with page. It answers a Host header only if that is localhost, the
+// name in
+// addr or an IP address: a web page could rebind any other name to this address.
+func guardMetrics(addr string, page http.Handler) http.Handler {
+	own, _, _ := net.SplitHostPort(addr)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
-		switch {
-		case !knownHost(r.Host, own) || r.Header.Get("Origin") != "":
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		known := err == nil || strings.EqualFold(host, "localhost") || own != "" &&
+			strings.EqualFold(host, own)
+		if !known || r.Header.Get("Origin") != "" {
 			http.Error(w, "the Host header does not name this server, or a web page asks",
 				http.StatusForbidden)
-		case r.URL.Path != "/metrics":
-			http.Error(w, "there is only /metrics", http.StatusNotFound)
-		case r.Method != http.MethodGet:
-			w.Header().Set("Allow", http.MethodGet)
-			http.Error(w, "use GET", http.StatusMethodNotAllowed)
-		default:
-			page.ServeHTTP(w, r)
+			return
 		}
+		mux.ServeHTTP(w, r)
 	})
-}
-
-// knownHost reports whether a Host header is localhost, the name in --metrics or an IP address, to which no
-// name can be rebound.
-func knownHost(host, own string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || strings.EqualFold(host, "localhost") || own != "" && strings.EqualFold(host, own)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/lmittmann/tint"
 	"golang.org/x/mod/sumdb/note"
@@ -19,6 +21,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/host"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -38,9 +41,7 @@ type Plan struct {
 	Workspace     sandbox.Workspace // without a directory if none is granted
 	WorkspacePath string
 	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // nil if clients name no directories
-	state         string
-	artifacts     string
-	private       []privateFile
+	own           []place
 	signer        note.Signer // nil without a key
 
 	// These are set by Open.
@@ -61,16 +62,7 @@ func (o *Options) Plan() *Plan { return o.plan(o.Decided) }
 
 // PlanRun returns the plan of a process that runs one script itself and serves no client. The caller
 // closes it.
-func (o *Options) PlanRun() *Plan {
-	return o.plan(func() (*policy.Policy, snapshot.Facts, error) {
-		facts, err := o.Facts()
-		if err != nil {
-			return nil, facts, err
-		}
-		pol, err := o.Policy()
-		return pol, facts, err
-	})
-}
+func (o *Options) PlanRun() *Plan { return o.plan(o.decidedRun) }
 
 // plan finds as many problems as it can: a step is left out only if it needs the result of one that failed.
 func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *Plan {
@@ -80,14 +72,15 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.Policy = nil
 		p.fail(err)
 	}
-	for _, step := range []func() error{p.findRoots, p.openWorkspace, p.findPlaces, p.acceptDirectories} {
-		// The later steps compare places with the roots and the workspace, so they need the first two.
-		if err := step(); err != nil {
-			p.fail(err)
-			break
+	p.fail(p.findPlaces())
+	if o.Records.SignKey != "" {
+		text, err := config.ReadOperatorFile("sign-key", o.Records.SignKey, MaxKeyFile)
+		if err == nil {
+			if p.signer, err = note.NewSigner(strings.TrimSpace(string(text))); err != nil {
+				err = exit.Usagef("`skillsd session keygen FILE` makes one",
+					"--sign-key: %s holds no private key", o.Records.SignKey)
+			}
 		}
-	}
-	if p.signer, err = readSigner(o.Records.SignKey); err != nil {
 		p.fail(err)
 	}
 	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
@@ -102,7 +95,15 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	return p
 }
 
-func (p *Plan) fail(err error) { p.Problems = append(p.Problems, Problem{skills.Error, err}) }
+// MaxKeyFile bounds a key file, in bytes.
+const MaxKeyFile = 4 << 10
+
+// fail adds a problem that keeps the server from starting. Without an error there is none.
+func (p *Plan) fail(err error) {
+	if err != nil {
+		p.Problems = append(p.Problems, Problem{skills.Error, err})
+	}
+}
 
 // Err returns the first problem that keeps the server from starting.
 func (p *Plan) Err() error {
@@ -125,71 +126,6 @@ func (p Problem) OfRoots() bool {
 	return ok
 }
 
-func (p *Plan) findRoots() (err error) {
-	o := p.options
-	if p.roots, err = o.Roots.Resolve(o.Process); err != nil {
-		return errRoots{err}
-	}
-	p.scan = o.Roots.ScanOptions()
-	return o.Choice.Apply(p.scan, o.Process)
-}
-
-func (p *Plan) openWorkspace() (err error) {
-	p.Workspace, p.WorkspacePath, err = p.options.OpenWorkspace()
-	return err
-}
-
-// findPlaces finds where state and records are kept, outside of what is served and of what scripts see.
-func (p *Plan) findPlaces() (err error) {
-	process := p.options.Process
-	if p.state, err = process.StateDir(); err != nil {
-		return err
-	}
-	if p.artifacts, err = process.ArtifactDir(); err != nil {
-		return err
-	}
-	configFile, err := process.ConfigPlace()
-	if err != nil {
-		return err
-	}
-	if p.private, err = p.options.privateFiles(); err != nil {
-		return err
-	}
-	err = checkPlaces(p.roots, configFile, p.state, p.artifacts, p.WorkspacePath, p.Workspace.Mode)
-	if err != nil {
-		return err
-	}
-	return p.checkPrivate()
-}
-
-// acceptDirectories accepts directories of clients, if the operator lets it.
-func (p *Plan) acceptDirectories() error {
-	o := p.options
-	if !o.FromClient {
-		return nil
-	}
-	if o.HTTP.Enabled() {
-		return exit.Usagef("give --workspace DIR instead",
-			"--workspace-from-client has no effect over HTTP, where clients work elsewhere")
-	}
-	configFile, err := o.Process.ConfigPlace()
-	if err != nil {
-		return err
-	}
-	own := []string{p.state, p.artifacts}
-	for _, file := range p.private {
-		own = append(own, file.path)
-	}
-	mode := p.Workspace.Mode
-	if mode == "" || mode == sandbox.WorkspaceNone {
-		mode = sandbox.WorkspaceRO
-	}
-	p.fromClient = (&clientWorkspaces{
-		roots: p.roots, config: configFile, own: own, mode: mode, known: map[string]string{},
-	}).open
-	return nil
-}
-
 // Probe adds the problems that a start would find later: in the needs of allowlist entries, in the names of
 // skills and sessions, and in addresses. It listens on addresses and closes them immediately. snapshot has
 // the skills; it is nil if they cannot be read.
@@ -198,22 +134,27 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	try := func(err error) {
 		if errors.Is(err, AddressTaken) {
 			p.Problems = append(p.Problems, Problem{skills.Warning, err})
-		} else if err != nil {
-			p.fail(err)
+			return
 		}
+		p.fail(err)
+	}
+	tryListener := func(listener net.Listener, err error) {
+		if listener != nil {
+			err = listener.Close()
+		}
+		try(err)
 	}
 	if p.Policy != nil {
 		try(entriesError(session.New(session.Config{
 			Policy: p.Policy, Env: o.Process.Env, Secret: o.Process.Secret, Logger: discard,
 		}).CheckEntries(ctx)))
 	}
-	for _, name := range o.Skills {
-		if snapshot == nil {
-			break
-		}
-		if _, err := snapshot.Lookup(name); err != nil {
-			try(loadError(err))
-			break
+	if snapshot != nil {
+		for _, name := range o.Skills {
+			if _, err := snapshot.Lookup(name); err != nil {
+				try(loadError(err))
+				break
+			}
 		}
 	}
 	if o.Resume.Session != "" {
@@ -222,50 +163,39 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	}
 	switch {
 	case o.HTTP.Unix != "":
-		// Unlike open, checkSocket changes nothing: open would remove the socket of an ended server.
-		_, _, err := o.httpServer().prepare(discard)
+		// openHTTP would remove the socket of a server that ended; checkSocket changes nothing.
+		_, _, err := o.prepareHTTP(discard)
 		if err == nil {
-			err = checkSocket(ctx, o.HTTP.Unix)
+			_, err = checkSocket(ctx, o.HTTP.Unix)
 		}
 		try(err)
 	case o.HTTP.Addr != "":
-		listener, _, err := o.httpServer().open(ctx, discard)
-		if err == nil {
-			err = listener.Close()
-		}
-		try(err)
+		listener, _, err := o.openHTTP(ctx, discard)
+		tryListener(listener, err)
 	}
-	err := o.metrics().check()
-	if err == nil && o.Metrics.Addr != "" {
-		listener, listenErr := o.metrics().listen(ctx)
-		if err = listenErr; err == nil {
-			err = listener.Close()
-		}
-	}
-	try(err)
+	tryListener(o.listenMetrics(ctx))
 }
 
 // Open opens the stores of a server without problems, and prepares the detection of its sandbox and the
 // registry of its skills.
 func (p *Plan) Open() (err error) {
 	o := p.options
-	if p.trees, err = store.Open(p.state); err != nil {
+	state, artifacts := p.own[0].path, p.own[1].path
+	if p.trees, err = store.Open(state); err != nil {
 		return exit.Place("state directory", "--state", err)
 	}
-	p.Records, err = filestore.Open(p.artifacts,
+	p.Records, err = filestore.Open(artifacts,
 		&filestore.Options{Signer: p.signer, ForgetShown: !o.Records.KeepShown})
 	if err != nil {
 		return errors.Join(exit.Place("artifact root", "--artifact-root", err), p.trees.Close())
 	}
 	path, _ := o.Process.Env("PATH")
-	p.Detection = newDetection(o.Sandbox, path)
-	own := o.Process.OwnPaths()
-	for _, file := range p.private {
-		own = append(own, file.path)
+	p.Detection = &detection{
+		want: o.Sandbox, path: path, interpreters: detect.Interpreters(path), done: make(chan struct{}),
 	}
 	// An interpreter that needs one of these directories would show it to scripts.
-	p.Detection.interpreters.Keep(own...)
-	p.scan.Cache = skills.NewCache(filepath.Join(p.state, "digests"))
+	p.Detection.interpreters.Keep(o.Process.OwnPaths(p.ownPaths()...)...)
+	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
 }
@@ -293,11 +223,11 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	logger *slog.Logger) (*session.Sessions, error) {
 	o, facts := p.options, p.facts
-	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = p.WorkspacePath, p.Records.KeepsShown(),
-		p.Detection.enforces
+	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
+	facts.Enforces = p.Detection.enforces
 	sessions := session.New(session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
-		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreter,
+		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreters.Find,
 		Facts: facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
 		Limits: o.Limits.Sandbox(), Concurrent: o.Limits.Concurrent, Env: o.Process.Env,
 		Secret:    o.Process.Secret,

@@ -4,17 +4,21 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
 	"sync"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/watch"
 )
 
@@ -46,30 +50,76 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	// ctx may have ended, and the end of a session must still be recorded. Deferred calls run in reverse, so
 	// sessions end before the stores that they write to are closed.
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	server := mcpserver.New(o.binding(mcpserver.Config{
+	cfg := mcpserver.Config{
 		Workspace: p.Workspace.Dir != nil, Version: o.Version, Registry: p.Registry, Sessions: sessions,
 		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
-	}))
+		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
+		Watching: o.watches(), AskWorkspace: o.FromClient,
+	}
+	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
+	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
 	p.logStart(ctx, logger)
 	if p.Policy.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger)
 		defer p.Detection.End()
 	}
-	return o.serve(ctx, server, p.Registry, sessions.Logger(logger))
-}
-
-// binding completes the configuration of the server with the flags and variables that concern clients.
-func (o *Options) binding(cfg mcpserver.Config) mcpserver.Config {
-	cfg.Preload, cfg.NoCatalog, cfg.AlwaysSearch, cfg.Watching = o.Skills, o.NoCatalog, o.Search == "always",
-		o.watches()
-	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
-	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
-	cfg.AskWorkspace = o.FromClient
-	return cfg
+	return o.serve(ctx, mcpserver.New(cfg), p.Registry, sessions.Logger(logger))
 }
 
 // watches reports whether the server follows changes on disk.
 func (o *Options) watches() bool { return o.Watch && !o.NoWatch }
+
+// logStart logs what is served, and which parts of the configuration have no effect.
+func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
+	o, transport := p.options, "stdio"
+	switch {
+	case o.HTTP.Unix != "":
+		transport = "unix"
+	case o.HTTP.Addr != "":
+		transport = "http"
+	}
+	logger.InfoContext(ctx, "start", slog.String("transport", transport), slog.Int("roots", len(p.roots)))
+	if len(p.roots) == 0 {
+		logger.WarnContext(ctx, config.ErrNoRoots().Error(), slog.String("hint", config.HintRoots))
+	}
+	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
+		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both "+
+			"--allow-tool run_skill_script and --allow-skill-script")
+	}
+	for _, problem := range p.Problems {
+		var hint string
+		if mends, ok := errors.AsType[*exit.Error](problem.Err); ok {
+			hint = mends.Hint
+		}
+		logger.WarnContext(ctx, problem.Err.Error(), slog.String("hint", hint))
+	}
+	if !p.Policy.Offers(mcpserver.ToolRun) {
+		return
+	}
+	for _, entry := range p.Policy.Entries() {
+		if p.Policy.Unreleased(entry, p.Workspace.Dir != nil) {
+			logger.WarnContext(ctx, "no run of an allowed script is let through: "+Unreleased(entry),
+				slog.String("script", entry.Spec()), slog.String("hint", HintUnreleased))
+		}
+	}
+}
+
+// HintUnreleased is the hint for the reason that Unreleased returns.
+const HintUnreleased = "set release: observed, or release: opaque, on its entry or with --release"
+
+// Unreleased says why the output of an entry would have to be released.
+func Unreleased(entry policy.Entry) string {
+	reason := "it sees the workspace"
+	switch {
+	case entry.Target == policy.TargetHost:
+		reason = "it is on the host"
+	case len(entry.Network) > 0:
+		reason = "it may reach hosts"
+	case len(entry.Env)+len(entry.Secrets) > 0:
+		reason = "it gets variables or secrets"
+	}
+	return reason + ", and its output is not released"
+}
 
 // serve runs the transport and, at the same time, the first scan and then the watch. If a skill, root or
 // session that the operator named is missing, it returns an error before it answers any client.
@@ -99,38 +149,32 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 		}
 		pins := &pinWarner{serve: o, logger: logger}
 		pins.warn(ctx, registry.Snapshot())
-		if o.watches() {
-			if err := watch.Run(background, registry,
-				watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
-					server.Reloaded(ctx, diff)
-					pins.warn(ctx, registry.Snapshot())
-				}}); err != nil {
-				logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
-			}
+		if !o.watches() {
+			return
+		}
+		err := watch.Run(background, registry,
+			watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
+				server.Reloaded(ctx, diff)
+				pins.warn(ctx, registry.Snapshot())
+			}})
+		if err != nil {
+			logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
 		}
 	})
-	err := o.transport(ctx, server, logger)
-	stop()
-	group.Wait()
-	return err
-}
-
-// transport serves clients until the transport ends.
-func (o *Options) transport(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+	defer group.Wait()
+	defer stop()
 	if o.HTTP.Enabled() {
-		return o.httpServer().serve(ctx, server, logger)
+		return o.serveHTTP(ctx, server, logger)
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
 }
 
-// scanMemory is the memory from which the garbage of a scan is collected more often again, in bytes.
-const scanMemory = 192 << 20
-
 // load reads the skills. A scan leaves little but garbage: collecting it less often during the scan shortens
 // the start by a tenth at 1,000 skills and by a quarter at 10,000.
 func load(ctx context.Context, server *mcpserver.Server) error {
+	const often = 192 << 20 // bytes of memory from which the garbage is collected more often again
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(scanMemory))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(often))
 	return server.Load(ctx)
 }
 
@@ -148,4 +192,37 @@ func loadError(err error) error {
 			"--skill: %q names more than one skill", ambiguous.Name)
 	}
 	return err
+}
+
+// resume makes the session the process's own, before anything is answered.
+func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
+	if o.Resume.Session == "" {
+		return nil
+	}
+	id, err := o.FindSession(ctx, o.Resume.Session)
+	if err != nil {
+		return err
+	}
+	err = server.Resume(ctx, id, o.Resume.Drift == "reload")
+	if drifted, ok := errors.AsType[*session.DriftedError](err); ok {
+		var lines strings.Builder
+		for _, d := range drifted.Drifts {
+			lines.WriteString("\n  " + d.String())
+		}
+		return &exit.Error{Code: exit.Failure,
+			Err:  fmt.Errorf("--resume %s: skills are not those that the session loaded:%s", id, &lines),
+			Hint: "review the change and add --resume-drift reload, or start without --resume"}
+	}
+	if errors.Is(err, provenance.ErrUnavailable) {
+		// The steps before the cause name the session again and again.
+		cause := err.Error()
+		cause = strings.TrimSpace(cause[strings.LastIndexByte(cause, ':')+1:])
+		return &exit.Error{Code: exit.Failure,
+			Err:  fmt.Errorf("--resume %s: the session cannot be written to: %s", id, cause),
+			Hint: "if another server has the session, end it first"}
+	}
+	if err != nil {
+		return fmt.Errorf("--resume: %w", err)
+	}
+	return nil
 }

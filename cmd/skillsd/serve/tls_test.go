@@ -30,8 +30,9 @@ func newPair(t *testing.T, name string) (cert, key []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -41,7 +42,8 @@ func newPair(t *testing.T, name string) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 }
 
 // replace puts a file in the place of another as those who renew certificates do.
@@ -60,15 +62,17 @@ func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var log bytes.Buffer // written in handshakes only, which the client waits for
-	opts := &httpServer{HTTP: &config.HTTP{
-		Addr: "127.0.0.1:0", Path: "/mcp", Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Rate: -1,
-	}}
+	opts := &Options{Process: &config.Process{}}
+	opts.HTTP = config.HTTP{
+		Addr: "127.0.0.1:0", Path: "/mcp", Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"),
+		Rate: -1,
+	}
 	first, firstKey := newPair(t, "first")
 	second, secondKey := newPair(t, "second")
 	third, thirdKey := newPair(t, "third")
-	replace(t, opts.Cert, first)
-	replace(t, opts.Key, firstKey)
-	listener, _, err := opts.open(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+	replace(t, opts.HTTP.Cert, first)
+	replace(t, opts.HTTP.Key, firstKey)
+	listener, _, err := opts.openHTTP(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +91,8 @@ func TestRenewedCertificate(t *testing.T) {
 		t.Helper()
 		for range 3 {
 			transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-			response, err := (&http.Client{Transport: transport}).Get("https://" + listener.Addr().String() + "/mcp")
+			response, err := (&http.Client{Transport: transport}).Get("https://" + listener.Addr().String() +
+				"/mcp")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,17 +110,17 @@ func TestRenewedCertificate(t *testing.T) {
 		}
 	}
 	greets("first", 0, 0)
-	replace(t, opts.Cert, second)
+	replace(t, opts.HTTP.Cert, second)
 	greets("first", 1, 0) // its key is not there yet
-	replace(t, opts.Key, secondKey)
+	replace(t, opts.HTTP.Key, secondKey)
 	greets("second", 1, 1)
-	replace(t, opts.Cert, []byte("no certificate"))
+	replace(t, opts.HTTP.Cert, []byte("no certificate"))
 	greets("second", 2, 1)
-	if err := os.Remove(opts.Cert); err != nil {
+	if err := os.Remove(opts.HTTP.Cert); err != nil {
 		t.Fatal(err)
 	}
 	greets("second", 3, 1)
-	replace(t, opts.Key, thirdKey)
-	replace(t, opts.Cert, third)
+	replace(t, opts.HTTP.Key, thirdKey)
+	replace(t, opts.HTTP.Cert, third)
 	greets("third", 3, 2)
 }

@@ -28,7 +28,8 @@ func places(t *testing.T, names ...string) string {
 }
 
 func TestClientWorkspaces(t *testing.T) {
-	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records", "conf/skillsd")
+	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records",
+		"conf/skillsd")
 	for link, target := range map[string]string{"link": "work", "to-state": "home/state"} {
 		if err := os.Symlink(filepath.Join(base, target), filepath.Join(base, link)); err != nil {
 			t.Skipf("missing capability: symbolic links: %v", err)
@@ -67,8 +68,10 @@ func TestClientWorkspaces(t *testing.T) {
 		{"file", sandbox.WorkspaceRO, false, errNoDirectory, ""},
 	} {
 		t.Run(tt.name+" "+string(tt.mode), func(t *testing.T) {
-			c := &clientWorkspaces{config: filepath.Join(base, "conf/skillsd/config.yaml"), roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")}},
-				own: []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")}, mode: tt.mode, known: map[string]string{}}
+			c := &clientWorkspaces{config: filepath.Join(base, "conf/skillsd/config.yaml"),
+				roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")}},
+				own:   []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")},
+				mode:  tt.mode, known: map[string]string{}}
 			ws, err := c.open(session.ClientDir{Path: filepath.Join(base, tt.name), ReadOnly: tt.readOnly})
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("open = %v, want %v", err, tt.want)
@@ -92,7 +95,8 @@ func TestClientWorkspaceRedirected(t *testing.T) {
 	if err := os.Symlink(filepath.Join(base, "a"), link); err != nil {
 		t.Skipf("missing capability: symbolic links: %v", err)
 	}
-	c := &clientWorkspaces{own: []string{filepath.Join(base, "state")}, mode: sandbox.WorkspaceRO, known: map[string]string{}}
+	c := &clientWorkspaces{own: []string{filepath.Join(base, "state")}, mode: sandbox.WorkspaceRO,
+		known: map[string]string{}}
 	named := session.ClientDir{Path: filepath.Join(link, "sub")}
 	for range 2 {
 		ws, err := c.open(named)
@@ -134,6 +138,7 @@ func TestCheckPlaces(t *testing.T) {
 	base := places(t, "skills/demo", "state/sessions", "work", "conf")
 	at := func(name string) string { return filepath.Join(base, name) }
 	roots := []skills.Root{{Dir: at("skills")}}
+	own := []place{{"--state", at("state")}, {"--artifact-root", at("state/sessions")}}
 	for _, tt := range []struct {
 		workspace string
 		mode      sandbox.WorkspaceMode
@@ -150,7 +155,7 @@ func TestCheckPlaces(t *testing.T) {
 		{"skills/demo", sandbox.WorkspaceRO, true},
 		{"skills/demo", sandbox.WorkspaceStaged, false},
 	} {
-		err := checkPlaces(roots, at("conf/config.yaml"), at("state"), at("state/sessions"), at(tt.workspace), tt.mode)
+		err := checkPlaces(roots, at("conf/config.yaml"), own, at(tt.workspace), tt.mode)
 		if (err == nil) != tt.ok {
 			t.Errorf("checkPlaces(%s, %s) = %v", tt.workspace, tt.mode, err)
 		}

@@ -1,0 +1,176 @@
+package serve
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// place is a directory or a file of the server's own, which neither models nor scripts may see.
+type place struct{ what, path string }
+
+// findPlaces finds the roots, the workspace, and where state and records are kept: outside of what is served
+// and of what scripts see.
+func (p *Plan) findPlaces() (err error) {
+	o := p.options
+	if p.roots, err = o.Roots.Resolve(o.Process); err != nil {
+		return errRoots{err}
+	}
+	p.scan = o.Roots.ScanOptions()
+	if err := o.Choice.Apply(p.scan, o.Process); err != nil {
+		return err
+	}
+	if p.Workspace, p.WorkspacePath, err = o.openWorkspace(); err != nil {
+		return err
+	}
+	state, err := o.Process.StateDir()
+	if err != nil {
+		return err
+	}
+	artifacts, err := o.Process.ArtifactDir()
+	if err != nil {
+		return err
+	}
+	configFile, err := o.Process.ConfigPlace()
+	if err != nil {
+		return err
+	}
+	// Open takes the first two for the stores.
+	p.own = []place{{"--state", state}, {"--artifact-root", artifacts},
+		{"--auth-token-file", o.HTTP.TokenFile},
+		{"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey}}
+	secrets := o.Process.Cfg.Keys.Secrets
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		p.own = append(p.own, place{"the file of the secret " + name, secrets[name].File})
+	}
+	p.own = slices.DeleteFunc(p.own, func(own place) bool { return own.path == "" })
+	for i := range p.own {
+		if p.own[i].path, err = filepath.Abs(p.own[i].path); err != nil {
+			return err
+		}
+	}
+	if err := checkPlaces(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
+		return err
+	}
+	if !o.FromClient {
+		return nil
+	}
+	if o.HTTP.Enabled() {
+		return exit.Usagef("give --workspace DIR instead",
+			"--workspace-from-client has no effect over HTTP, where clients work elsewhere")
+	}
+	mode := p.Workspace.Mode
+	if mode == "" {
+		mode = sandbox.WorkspaceRO
+	}
+	p.fromClient = (&clientWorkspaces{
+		roots: p.roots, config: configFile, own: p.ownPaths(), mode: mode, known: map[string]string{},
+	}).open
+	return nil
+}
+
+func (p *Plan) ownPaths() []string {
+	paths := make([]string, len(p.own))
+	for i, own := range p.own {
+		paths[i] = own.path
+	}
+	return paths
+}
+
+// openWorkspace opens the granted workspace. The caller closes the handle.
+func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error) {
+	if o.Workspace == "" {
+		return ws, "", nil
+	}
+	dir, mode := o.Workspace, sandbox.WorkspaceRO
+	// The name of a directory may contain colons, so only a known mode is cut off.
+	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+		sandbox.WorkspaceRW} {
+		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
+			dir, mode = rest, known
+		}
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return ws, "", exit.Flag("workspace", err)
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if at := strings.LastIndexByte(dir, ':'); at > 0 {
+			if info, err := os.Stat(dir[:at]); err == nil && info.IsDir() {
+				return ws, "", exit.Flag("workspace",
+					fmt.Errorf("%q is not a mode; the modes are ro, staged and rw", dir[at+1:]))
+			}
+		}
+		return ws, "", exit.Usagef("make the directory, or name another",
+			"--workspace: there is no directory %s", dir)
+	}
+	if err != nil {
+		return ws, "", &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--workspace: %s: %w", dir, err),
+			Hint: cmp.Or(exit.SystemHint(err), "name another directory")}
+	}
+	handle, err := os.OpenFile(real, os.O_RDONLY|config.OpenNonblock, 0)
+	if err != nil {
+		return ws, "", exit.Flag("workspace", err)
+	}
+	if info, err := handle.Stat(); err != nil || !info.IsDir() {
+		handle.Close()
+		return ws, "", exit.Flag("workspace", fmt.Errorf("%s is not a directory", real))
+	}
+	return sandbox.Workspace{Mode: mode, Dir: handle, Protected: o.Roots.Within(o.Process, real)}, real, nil
+}
+
+// checkPlaces refuses a layout in which a model or a script could reach what is the server's own, or a script
+// could write the configuration of the next server or the skills of others. configFile is the path at which
+// the server looks for a configuration.
+func checkPlaces(roots []skills.Root, configFile string, own []place, workspace string,
+	mode sandbox.WorkspaceMode) error {
+	for _, own := range own {
+		for _, root := range roots {
+			if root.FS == nil && config.Inside(own.path, root.Dir) {
+				return exit.Usagef("keep it outside of what is served",
+					"%s %s lies inside the skills root %s", own.what, own.path, root.Dir)
+			}
+		}
+		switch {
+		case workspace == "":
+		case config.Inside(own.path, workspace):
+			return exit.Usagef("keep it outside of what scripts may see",
+				"%s %s lies inside the workspace %s", own.what, own.path, workspace)
+		case config.Inside(workspace, own.path):
+			return exit.Usagef("keep state and records outside of what scripts may see",
+				"the workspace %s lies inside %s %s", workspace, own.what, own.path)
+		}
+	}
+	// The rest is about writing: scripts may read the configuration's directory and the skills.
+	if workspace == "" || mode == sandbox.WorkspaceRO {
+		return nil
+	}
+	if configFile != "" && config.Inside(configFile, workspace) {
+		return exit.Usagef("grant the workspace read-only, or keep the configuration elsewhere",
+			"the configuration %s, which says what may run, lies inside the writable workspace %s",
+			configFile, workspace)
+	}
+	for _, root := range roots {
+		problem := "the skills root %s lies inside the writable workspace %s"
+		if !config.Inside(root.Dir, workspace) {
+			problem = "the writable workspace %[2]s lies inside the skills root %[1]s"
+			if !config.Inside(workspace, root.Dir) {
+				continue
+			}
+		}
+		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere", problem,
+			root.Dir, workspace)
+	}
+	return nil
+}
