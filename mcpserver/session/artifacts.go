@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"slices"
 	"strconv"
@@ -97,8 +96,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 		return nil, Internal(err)
 	}
 	defer slot.Release()
-	w := newWindow(name.offset, MaxArtifactPart)
-	err = ses.artifact(ctx, name.file, call.Remote, w)
+	data, err := ses.artifact(ctx, name.file, call.Remote)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, noArtifact(name, err)
@@ -109,7 +107,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 	case err != nil:
 		return nil, Internal(err)
 	}
-	return w.part(name), nil
+	return name.part(data, MaxArtifactPart), nil
 }
 
 // ArtifactNames returns what may follow [ArtifactBase] for the session of a call, sorted: the files a
@@ -201,9 +199,11 @@ func (s *Session) shows(name string, remote bool) bool {
 	if slices.Contains(sharedArtifacts, name) || !remote && slices.Contains(localArtifacts, name) {
 		return true
 	}
+	base, _ := strings.CutPrefix(name, provenance.OutputsDir+"/")
+	output := base[:max(strings.LastIndexByte(base, '.'), 0)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Contains(s.released[outputOf(name)], name)
+	return slices.Contains(s.released[output], name)
 }
 
 // release notes the files of a run whose output the caller may see, and reports whether it may. Labels of a
@@ -227,36 +227,36 @@ func (s *Session) release(r *run, answer *RunResult, labelled bool) bool {
 	return true
 }
 
-// outputOf returns the id of the output a file belongs to, as in file names.
-func outputOf(name string) string {
-	base, _ := strings.CutPrefix(name, provenance.OutputsDir+"/")
-	return base[:max(strings.LastIndexByte(base, '.'), 0)]
-}
-
-// artifact reads a file of the session, as the caller is to see it, into w.
-func (s *Session) artifact(ctx context.Context, name string, remote bool, w io.Writer) error {
+// artifact returns a file of the session as the caller is to see it.
+func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
 	s.sequence.Lock()
 	began, written := s.began, s.awaited[name]
 	s.sequence.Unlock()
 	if !began {
-		return provenance.ErrNotFound
+		return nil, provenance.ErrNotFound
 	}
 	if written != nil {
 		select {
 		case <-written:
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 	file, err := s.cfg.Records.Artifact(ctx, s.id, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r := &bounded{r: file, left: maxArtifact}
-	if err := errors.Join(s.viewer(remote).Project(name, r, w), file.Close()); err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+	defer file.Close()
+	var shown bytes.Buffer
+	rest := &io.LimitedReader{R: file, N: maxArtifact + 1}
+	err = s.viewer(remote).Project(name, rest, &shown)
+	if rest.N == 0 {
+		err = errLarge
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return shown.Bytes(), nil
 }
 
 // viewer returns what a caller may see of the session's files.
@@ -273,109 +273,33 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	}
 }
 
-// bounded reads up to a number of bytes; a longer input is errLarge.
-type bounded struct {
-	r    io.Reader
-	left int64
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, errLarge
-	}
-	return n, err
-}
-
 func noArtifact(name artifactName, err error) *Error {
 	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+clip(name.file)))
 }
 
-// window takes an artifact in pieces and keeps what one read returns, so that a read costs the memory of a
-// part, however long the whole is.
-type window struct {
-	start int64 // the byte asked for
-	most  int64 // bytes of the part
-	size  int64 // so far
-	sum   hash.Hash
-	from  int64  // where kept begins
-	kept  []byte // of the part, with what may belong to the characters at its ends
-
-	binary bool
-	rest   []byte // the beginning of a character that the last piece cut
-}
-
-func newWindow(start, most int64) *window {
-	return &window{start: start, most: most, from: max(start-utf8.UTFMax, 0), sum: digest.SHA256.Hash()}
-}
-
-// Write implements io.Writer; it does not fail.
-func (w *window) Write(p []byte) (int, error) {
-	w.sum.Write(p)
-	w.scan(p)
-	// The byte after the part shows whether the part ends at a character.
-	low, high := max(w.from-w.size, 0), w.start+w.most+1-w.size
-	if low < int64(len(p)) && high > low {
-		w.kept = append(w.kept, p[low:min(high, int64(len(p)))]...)
-	}
-	w.size += int64(len(p))
-	return len(p), nil
-}
-
-// scan notes whether the artifact is UTF-8 without NUL.
-func (w *window) scan(p []byte) {
-	if w.binary {
-		return
-	}
-	w.binary = bytes.IndexByte(p, 0) >= 0
-	for len(w.rest) > 0 && len(p) > 0 {
-		w.rest, p = append(w.rest, p[0]), p[1:]
-		if utf8.FullRune(w.rest) {
-			w.binary = w.binary || !utf8.Valid(w.rest)
-			w.rest = w.rest[:0]
-		}
-	}
-	end := len(p)
-	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
-		if utf8.RuneStart(p[len(p)-back]) {
-			if !utf8.FullRune(p[len(p)-back:]) {
-				end = len(p) - back
-			}
-			break
-		}
-	}
-	w.rest = append(w.rest, p[end:]...)
-	w.binary = w.binary || !utf8.Valid(p[:end])
-}
-
-// part returns what one read returns, once everything was written; text is cut between characters.
-func (w *window) part(name artifactName) *Artifact {
-	a := &Artifact{Size: w.size, Digest: digest.NewDigest(digest.SHA256, w.sum),
-		MIMEType: "application/octet-stream"}
-	a.Text = !w.binary && len(w.rest) == 0
+// part returns what one read of an artifact returns, at most a number of bytes; text is cut between characters.
+func (n artifactName) part(data []byte, most int64) *Artifact {
+	a := &Artifact{Size: int64(len(data)), Digest: digest.FromBytes(data), MIMEType: "application/octet-stream",
+		Text: utf8.Valid(data) && bytes.IndexByte(data, 0) < 0}
 	switch {
-	case name.file == provenance.EventsFile:
+	case n.file == provenance.EventsFile:
 		a.MIMEType = "application/jsonl"
-	case !strings.HasPrefix(name.file, provenance.OutputsDir+"/"):
+	case !strings.HasPrefix(n.file, provenance.OutputsDir+"/"):
 		a.MIMEType = "application/json"
 	case a.Text:
 		a.MIMEType = "text/plain"
 	}
-	if w.start >= w.size {
-		return a
-	}
-	// Text is cut at the last byte that begins a character.
 	cut := func(at int64) int64 {
-		for a.Text && at > w.from && at < w.size && !utf8.RuneStart(w.kept[at-w.from]) {
+		for a.Text && at > 0 && at < a.Size && !utf8.RuneStart(data[at]) {
 			at--
 		}
 		return at
 	}
-	start := cut(w.start)
-	end := cut(min(start+w.most, w.size))
-	a.Data = w.kept[start-w.from : end-w.from]
-	if end < w.size {
-		a.Next = name.from(end)
+	start := cut(min(n.offset, a.Size))
+	end := cut(start + min(most, a.Size-start))
+	a.Data = bytes.Clone(data[start:end]) // the answer must not hold the whole
+	if end < a.Size {
+		a.Next = n.from(end)
 	}
 	return a
 }

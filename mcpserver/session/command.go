@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/egress"
@@ -181,9 +179,6 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	}
 	dir, err := filepath.Abs(c.Tree.Name())
 	if err == nil {
-		err = sameDir(c.Tree, dir)
-	}
-	if err == nil {
 		c.home, err = os.MkdirTemp("", "skillsd-home-")
 	}
 	if err != nil {
@@ -208,30 +203,14 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	}
 	// Whoever has the endpoint of the browser can drive it. The address is redacted too, since it is the
 	// same in the endpoint's other schemes.
-	secrets = maps.Clone(secrets)
-	if secrets == nil {
-		secrets = map[string]string{}
-	}
-	secrets["AGENT_BROWSER_CDP"] = strings.TrimSuffix(r.grant.CDP, "/")
-	secrets["AGENT_BROWSER_ADDRESS"] = endpoint.Host
-	if c.secrets, err = s.redactorWith(secrets); err != nil {
+	hidden := map[string]string{}
+	maps.Copy(hidden, secrets)
+	hidden["AGENT_BROWSER_CDP"], hidden["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"), endpoint.Host
+	if c.secrets, err = s.redactorWith(hidden); err != nil {
 		return Internal(err)
 	}
 	c.given = true
 	return nil
-}
-
-// sameDir makes sure that a path still leads to the directory that was opened.
-func sameDir(handle *os.File, dir string) error {
-	opened, err := handle.Stat()
-	if err != nil {
-		return err
-	}
-	found, err := os.Lstat(dir)
-	if err == nil && !os.SameFile(opened, found) {
-		err = errors.New("the stored tree was replaced")
-	}
-	return err
 }
 
 // hostCwd returns where the runner starts a command on the host: in the workspace, or without a workspace
@@ -349,42 +328,21 @@ func targets(entry policy.Entry) ([]egress.Target, error) {
 	return list, nil
 }
 
-// runner returns the runner of a command.
-//
-// Errors: the errors of Config.Runner, *[sandbox.UnavailableError].
-func (s *Session) runner(ctx context.Context, r *run) (sandbox.Runner, error) {
-	switch {
-	case r.cmd.target != policy.TargetHost:
-		return s.cfg.Runner(ctx)
-	case s.cfg.Host == nil:
-		return nil, &sandbox.UnavailableError{Backend: "host",
-			Reason: "this server runs no scripts on the host",
-			Remedy: "the operator can set the entry's target to sandbox"}
+// sameTree makes sure that a run on the host starts from the tree that was checked: other processes of the host
+// can write to the store at any time.
+func (s *Session) sameTree(ctx context.Context, r *run) error {
+	if _, err := s.cfg.Trees.Tree(ctx, r.script.index.TreeDigest); err != nil {
+		return fmt.Errorf("check the stored tree: %w", err)
 	}
-	return hostRunner{s, r.script.index.TreeDigest}, nil
-}
-
-// hostRunner runs a command on the host, from a tree that it checks again: other processes of the host can
-// write to the store at any time.
-type hostRunner struct {
-	session *Session
-	tree    digest.Digest
-}
-
-func (h hostRunner) Name() string { return h.session.cfg.Host.Name() }
-
-func (h hostRunner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
-	dir, err := filepath.Abs(cmd.Tree.Name())
-	if err == nil {
-		_, err = h.session.cfg.Trees.Tree(ctx, h.tree)
-	}
-	if err == nil {
-		err = sameDir(cmd.Tree, dir)
-	}
+	opened, err := r.cmd.Tree.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("check the stored tree: %w", err)
+		return err
 	}
-	return h.session.cfg.Host.Run(ctx, cmd)
+	found, err := os.Lstat(r.cmd.Tree.Name())
+	if err == nil && !os.SameFile(opened, found) {
+		err = errors.New("the stored tree was replaced")
+	}
+	return err
 }
 
 // removeHome removes the home of a run on the host, including what the script made unreadable. A failure

@@ -44,13 +44,17 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		Outcome: string(o.Outcome), ExitCode: o.ExitCode, Signal: o.Signal,
 		Duration: o.Duration, Backend: o.Backend,
 		Stdout: stream(&o.Stdout), Stderr: stream(&o.Stderr), Out: o.out, OutSkips: o.OutSkips,
-		Skipped: quotedNames(o.Skipped), Writes: o.Writes,
+		Writes: o.Writes,
+	}
+	for _, name := range o.Skipped { // which may be any bytes
+		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
 	}
 	// The record describes the whole streams, the answer only what is shown of them.
 	x := r.extension(o, answer)
 	if r.grant.Release == policy.ReleaseOpaque {
-		answer.Stdout.withhold(r.output + ":stdout")
-		answer.Stderr.withhold(r.output + ":stderr")
+		for name, s := range map[string]*Stream{"stdout": &answer.Stdout, "stderr": &answer.Stderr} {
+			s.Head, s.Tail, s.Withheld = "", "", r.output+":"+name
+		}
 		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil
 	}
 	cutStreams(&answer.Stdout, &answer.Stderr)
@@ -207,15 +211,6 @@ func (s *Session) keepStreams(ctx context.Context, x *cfharness.RunExtension, an
 	return nil
 }
 
-// quotedNames returns names, which may be any bytes, as text that can be shown.
-func quotedNames(names []string) []string {
-	var list []string
-	for _, name := range names {
-		list = append(list, strconv.Quote(name[:min(len(name), 200)]))
-	}
-	return list
-}
-
 // extension returns the part of a run's record that the reference's shapes have no place for.
 func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
 	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
@@ -226,10 +221,7 @@ func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
 		Stdout:     summary(&answer.Stdout, o.recounted), Stderr: summary(&answer.Stderr, o.recounted),
 		Out: o.out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
 	}
-	for _, w := range listed(o.Writes) {
-		x.Writes = append(x.Writes, cfharness.WorkspaceWrite{
-			Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
-	}
+	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
 	if r.cmd.cache != nil {
 		x.CacheDigest = r.cmd.cache.used
@@ -266,30 +258,23 @@ const maxWrites = 500
 
 // listed returns the changes that a record has room for, in their order. If there are too many, refused
 // changes are preferred to applied ones, as in the answer.
-func listed(writes []sandbox.Write) []sandbox.Write {
-	if len(writes) <= maxWrites {
-		return writes
-	}
-	refused := 0
+func listed(writes []sandbox.Write) (list []cfharness.WorkspaceWrite) {
+	room := maxWrites // for applied ones
 	for _, w := range writes {
 		if w.Refused != "" {
-			refused++
+			room--
 		}
 	}
-	refused = min(refused, maxWrites)
-	applied := maxWrites - refused
-	var l []sandbox.Write
 	for _, w := range writes {
-		room := &applied
-		if w.Refused != "" {
-			room = &refused
+		if w.Refused == "" {
+			room--
 		}
-		if *room > 0 {
-			*room--
-			l = append(l, w)
+		if len(list) < maxWrites && (w.Refused != "" || room >= 0) {
+			list = append(list, cfharness.WorkspaceWrite{
+				Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
 		}
 	}
-	return l
+	return list
 }
 
 // runOutput returns the reference's output object of a run, as far as it came.
@@ -359,9 +344,6 @@ func stream(s *sandbox.Stream) Stream {
 // text replaces what is not UTF-8, so that the rest stays readable in JSON.
 func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
-// withhold replaces the stream by an opaque handle.
-func (s *Stream) withhold(id string) { s.Head, s.Tail, s.Withheld = "", "", id }
-
 // describe fills the reference's fields for a stream: the released text and nothing more.
 func (s *Stream) describe(released **string, truncated **bool, length **int64) {
 	if s.Withheld != "" {
@@ -382,24 +364,20 @@ const (
 
 // cutStreams cuts both streams to what is shown: each gets at least a quarter of the room if it needs it.
 func cutStreams(stdout, stderr *Stream) {
-	head, tail := shares(len(stderr.Head)+len(stderr.Tail), len(stdout.Head)+len(stdout.Tail))
+	const all = headShare + tailShare
+	out, err := float64(len(stdout.Head)+len(stdout.Tail)), float64(len(stderr.Head)+len(stderr.Tail))
+	var part float64 // of stdout
+	switch {
+	case err < all/4:
+		part = 1 - (err+64)/all
+	case out < all/4:
+		part = (out + 64) / all
+	default:
+		part = min(max(out/(out+err), 0.25), 0.75)
+	}
+	head, tail := int(part*headShare), int(part*tailShare)
 	stdout.cut(head, tail)
 	stderr.cut(headShare-head, tailShare-tail)
-}
-
-// shares returns the room of stdout; stderr has the rest.
-func shares(stderr, stdout int) (head, tail int) {
-	const all = headShare + tailShare
-	var part float64
-	switch {
-	case stderr < all/4:
-		part = 1 - float64(stderr+64)/all
-	case stdout < all/4:
-		part = float64(stdout+64) / all
-	default:
-		part = min(max(float64(stdout)/float64(stdout+stderr), 0.25), 0.75)
-	}
-	return int(part * headShare), int(part * tailShare)
 }
 
 // cut leaves out the middle of a stream that is longer than its share.
@@ -412,7 +390,13 @@ func (s *Stream) cut(head, tail int) {
 		}
 		s.Head, s.Tail, s.Truncated = whole, whole, true
 	}
-	s.Head, s.Tail = string(Cut([]byte(s.Head), head)), lastText(s.Tail, tail)
+	s.Head = string(Cut([]byte(s.Head), head))
+	start := len(s.Tail)
+	for range tail {
+		_, size := utf8.DecodeLastRuneInString(s.Tail[:start])
+		start -= size // 0 at the beginning
+	}
+	s.Tail = s.Tail[start:]
 }
 
 // Cut returns at most the given number of characters from the start of text, ending at a line where
@@ -430,17 +414,4 @@ func Cut(text []byte, room int) []byte {
 		return text[:line]
 	}
 	return text[:end]
-}
-
-// lastText returns at most room characters from the end of s.
-func lastText(s string, room int) string {
-	start := len(s)
-	for range room {
-		if start == 0 {
-			break
-		}
-		_, size := utf8.DecodeLastRuneInString(s[:start])
-		start -= size
-	}
-	return s[start:]
 }

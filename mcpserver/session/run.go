@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,14 +90,10 @@ type authorization struct {
 	approved approval.Key
 }
 
-// RunScript runs one script, if everything allows it: record the request, look up, check the path,
-// decide, check the file, wait for a slot and decide once more when that took a while, open the stored
-// tree and compare it with the disk, prepare the command, run it isolated, release or withhold its
-// output, record, answer.
+// RunScript runs one script if everything allows it, by the checks below in their order.
 //
 // Errors: *Denied, *Question, *Error. A script that started is a result whatever became of it.
 func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
-	// The end of the session must not be recorded before the outcome of this run.
 	// The end of the session is not recorded before the outcome of a run.
 	s.runs.RLock()
 	defer s.runs.RUnlock()
@@ -318,10 +313,7 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	}
 	argv := script.Argv(info, name, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	r.cmd = &command{target: r.grant.Target, runtime: info.ReferenceRuntime(), secrets: r.secrets,
-		argv: r.secrets.Texts(argv), args: r.secrets.Texts(r.in.Args)}
-	if r.in.Cwd != "" {
-		r.cmd.cwd = r.secrets.Text(clip(r.in.Cwd))
-	}
+		argv: r.secrets.Texts(argv), args: r.secrets.Texts(r.in.Args), cwd: r.secrets.Text(clip(r.in.Cwd))}
 	return s.finish(ctx, r, canceled("none", s.limits(r.in.Timeout, r.grant.Entry)))
 }
 
@@ -395,18 +387,32 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 //
 // Errors: *Error.
 func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) {
-	backend := ""
-	runner, err := s.runner(ctx, r)
+	onHost, backend := r.cmd.target == policy.TargetHost, "none"
+	var err error
+	runner := s.cfg.Host
+	switch {
+	case !onHost:
+		runner, err = s.cfg.Runner(ctx)
+	case runner == nil:
+		err = &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
+			Remedy: "the operator can set the entry's target to sandbox"}
+	}
 	if err == nil {
 		backend = runner.Name()
 		r.call.progress("running")
-		var result *sandbox.Result
-		if result, err = runner.Run(ctx, &r.cmd.Cmd); err == nil {
-			return result, nil
+		if onHost {
+			err = s.sameTree(ctx, r)
 		}
 	}
-	if ctx.Err() != nil {
-		return canceled(cmp.Or(backend, "none"), r.cmd.Limits), nil
+	var result *sandbox.Result
+	if err == nil {
+		result, err = runner.Run(ctx, &r.cmd.Cmd)
+	}
+	switch {
+	case err == nil:
+		return result, nil
+	case ctx.Err() != nil:
+		return canceled(backend, r.cmd.Limits), nil
 	}
 	return nil, sandboxError(err)
 }

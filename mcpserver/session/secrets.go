@@ -28,8 +28,7 @@ var errNoSecrets = errors.New("the server has no secrets")
 // concurrent use.
 type knownSecrets struct {
 	mu       sync.Mutex
-	values   map[string]string // all that could be had
-	usable   map[string]string // those of them that the redactor can find
+	values   map[string]string // those that the redactor can find
 	redactor *redact.Redactor
 }
 
@@ -62,6 +61,16 @@ func (s *Sessions) CheckEntries(ctx context.Context) error {
 //
 // Errors: one whose text names the variable or secret and no value.
 func (s *Sessions) variables(entry policy.Entry) (env []string, secrets map[string]string, err error) {
+	add := func(kind, name, value string) error {
+		switch {
+		case strings.ContainsRune(value, 0):
+			return fmt.Errorf("%s %s holds a NUL byte", kind, name)
+		case len(value) > maxVariable:
+			return fmt.Errorf("%s %s has more than %d bytes", kind, name, maxVariable)
+		}
+		env = append(env, name+"="+value)
+		return nil
+	}
 	for _, name := range entry.Env {
 		value, ok := "", false
 		if s.cfg.Env != nil {
@@ -70,24 +79,20 @@ func (s *Sessions) variables(entry policy.Entry) (env []string, secrets map[stri
 		if !ok {
 			return nil, nil, fmt.Errorf("variable %s is not in the server's environment", name)
 		}
-		if err := checkValue(value); err != nil {
-			return nil, nil, fmt.Errorf("variable %s %w", name, err)
+		if err := add("variable", name, value); err != nil {
+			return nil, nil, err
 		}
-		env = append(env, name+"="+value)
 	}
+	secrets = map[string]string{}
 	for _, name := range entry.Secrets {
 		value, err := s.secret(name)
 		if err != nil {
 			return nil, nil, fmt.Errorf("secret %s cannot be had: %w", name, err)
 		}
-		if err := checkValue(value); err != nil {
-			return nil, nil, fmt.Errorf("secret %s %w", name, err)
-		}
-		if secrets == nil {
-			secrets = map[string]string{}
+		if err := add("secret", name, value); err != nil {
+			return nil, nil, err
 		}
 		secrets[name] = value
-		env = append(env, name+"="+value)
 	}
 	return env, secrets, nil
 }
@@ -103,17 +108,6 @@ func (s *Sessions) secret(name string) (string, error) {
 	return value, err
 }
 
-// checkValue refuses what no environment can carry.
-func checkValue(value string) error {
-	switch {
-	case strings.ContainsRune(value, 0):
-		return errors.New("holds a NUL byte")
-	case len(value) > maxVariable:
-		return fmt.Errorf("has more than %d bytes", maxVariable)
-	}
-	return nil
-}
-
 // redaction returns the redactor of all secrets that any entry declares, as they are now, and their
 // values: a script can find what was meant for another one, and a model can pass on what it was shown
 // elsewhere. A secret that cannot be read at the moment keeps its last value. Secrets that never could be
@@ -125,10 +119,11 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 			if _, done := values[name]; done || gone[name] {
 				continue
 			}
-			if value, err := s.secret(name); err == nil {
-				values[name] = value
-			} else {
+			value, err := s.secret(name)
+			if n := len(strings.TrimSpace(value)); err != nil || n < redact.MinBytes || len(value) > redact.MaxBytes {
 				gone[name] = true
+			} else {
+				values[name] = value
 			}
 		}
 	}
@@ -140,17 +135,11 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 			values[name] = last
 		}
 	}
-	if maps.Equal(k.values, values) {
-		return k.redactor, k.usable
+	if !maps.Equal(k.values, values) {
+		k.values = values
+		k.redactor, _ = redact.New(values) // refuses sizes only
 	}
-	k.values, k.usable = values, map[string]string{}
-	for name, value := range values {
-		if len(strings.TrimSpace(value)) >= redact.MinBytes && len(value) <= redact.MaxBytes {
-			k.usable[name] = value
-		}
-	}
-	k.redactor, _ = redact.New(k.usable) // refuses sizes only
-	return k.redactor, k.usable
+	return k.redactor, k.values
 }
 
 // redactorWith returns a redactor of all declared secrets and of those in more, by name.
@@ -159,10 +148,8 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error) {
 	// The secrets may have changed since the run was requested.
 	_, known := s.redaction()
-	all := maps.Clone(known)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, known)
 	maps.Copy(all, more)
 	return redact.New(all)
 }

@@ -2,9 +2,7 @@ package session
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -19,24 +17,19 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// However an artifact comes in pieces, its parts together are the whole, and no character of a text is
+// The parts of an artifact together are the whole, and no character of a text is
 // cut.
-func FuzzWindow(f *testing.F) {
+func FuzzPart(f *testing.F) {
 	for _, seed := range []string{"", "abc", "€uro €", "a\x00b", "\xff\xfe", "\xe2\x82", "ä\xe2\x82\xac\xf0\x9f\x98\x80.", strings.Repeat("é", 40)} {
-		f.Add([]byte(seed), uint8(5), uint8(3))
+		f.Add([]byte(seed), uint8(5))
 	}
-	f.Fuzz(func(t *testing.T, data []byte, most, piece uint8) {
-		most, piece = max(most, utf8.UTFMax), max(piece, 1)
+	f.Fuzz(func(t *testing.T, data []byte, most uint8) {
+		most = max(most, utf8.UTFMax)
 		text := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
 		name := artifactName{file: "outputs/x"}
 		var whole []byte
 		for reads := 0; ; reads++ {
-			w := newWindow(name.offset, int64(most))
-			for rest := data; len(rest) > 0; {
-				n, _ := w.Write(rest[:min(len(rest), int(piece))])
-				rest = rest[n:]
-			}
-			a := w.part(name)
+			a := name.part(data, int64(most))
 			if a.Text != text || a.Size != int64(len(data)) || a.Digest != digest.FromBytes(data) || len(a.Data) > int(most) {
 				t.Fatalf("part at %d = %+v of %q", name.offset, a, data)
 			}
@@ -56,27 +49,17 @@ func FuzzWindow(f *testing.F) {
 		if !bytes.Equal(whole, data) {
 			t.Errorf("the parts are %q, want %q", whole, data)
 		}
-		if past := newWindow(int64(len(data))+9, int64(most)); len(past.part(name).Data) != 0 {
+		if past := (artifactName{offset: int64(len(data)) + 9}); len(past.part(data, int64(most)).Data) != 0 {
 			t.Error("there is something behind the end")
 		}
 	})
 }
 
 // A part that is asked for inside a character begins with it.
-func TestWindowInsideCharacter(t *testing.T) {
+func TestPartInsideCharacter(t *testing.T) {
 	for offset, want := range map[int64]string{0: "€€", 1: "€€", 2: "€€", 3: "€€", 4: "€€", 6: "€"} {
-		w := newWindow(offset, 7)
-		w.Write([]byte("€€€"))
-		if got := w.part(artifactName{}); string(got.Data) != want {
+		if got := (artifactName{offset: offset}).part([]byte("€€€"), 7); string(got.Data) != want {
 			t.Errorf("at %d: %q, want %q", offset, got.Data, want)
-		}
-	}
-}
-
-func TestBounded(t *testing.T) {
-	for size, want := range map[int]error{9: nil, 10: nil, 11: errLarge} {
-		if data, err := io.ReadAll(&bounded{r: strings.NewReader(strings.Repeat("x", size)), left: 10}); !errors.Is(err, want) || err == nil && len(data) != size {
-			t.Errorf("%d bytes: %d, %v", size, len(data), err)
 		}
 	}
 }
