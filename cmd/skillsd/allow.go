@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -308,88 +306,68 @@ func (o *disallowOptions) run(ctx context.Context, spec string) error {
 	return nil
 }
 
-// notePins says which entries of the configuration no longer fit skills that a command changed. before
-// and after return what is installed under a name, or nil.
-func (a *app) notePins(names []string, before, after func(name string) *install.Entry) {
-	type state struct {
-		gone, holds bool
-		changed     policy.Change
-	}
+// notePins says which entries of the configuration no longer fit skills that a plan changes.
+func (a *app) notePins(plan *install.Plan) {
+	const holds = ""
 	var order []string
-	found := map[string]*state{}
+	notes := map[string]string{} // by the name of a script, of which there may be several entries
 	for i := range a.Cfg.Keys.Allow {
 		entry, err := a.Cfg.Keys.Allow[i].Entry()
-		if err != nil {
-			continue
-		}
 		owner, dir, nested := strings.Cut(entry.Skill, "/")
-		if !slices.Contains(names, owner) || nested && !hasNested(before(owner), dir) &&
-			!hasNested(after(owner), dir) {
+		at := slices.IndexFunc(plan.Changes, func(c install.Change) bool { return c.Name == owner })
+		if err != nil || at < 0 || plan.Changes[at].Before == nil ||
+			plan.Changes[at].Before == plan.Changes[at].After {
 			continue
 		}
-		name := serve.ScriptName(entry)
-		if found[name] == nil {
-			found[name] = &state{}
+		was, is := filesOf(plan.Changes[at].Before, dir), filesOf(plan.Changes[at].After, dir)
+		if nested && !hasSkill(was) && !hasSkill(is) {
+			continue // it is served from elsewhere
+		}
+		name, note := serve.ScriptName(entry), holds
+		file := slices.IndexFunc(is, func(f store.File) bool { return f.Path == entry.Path })
+		if file < 0 {
+			note = "the configuration still allows " + name +
+				", which is gone; take that back: skillsd disallow "
+		} else if change := entry.Changed(is[file].Digest,
+			store.TreeDigest(is)); change == policy.TreeChanged {
+			note = name + " does not run: other files of its skill are not what was allowed; " +
+				"read them and allow it again: skillsd allow "
+		} else if change != policy.Unchanged {
+			note = name + " is not what was allowed and does not run; read it and allow it again: " +
+				"skillsd allow "
+		}
+		if _, known := notes[name]; !known {
 			order = append(order, name)
+		} else if notes[name] == holds {
+			continue
 		}
-		content, tree, there := contentOf(after(owner), dir, entry.Path)
-		is := found[name]
-		is.gone = is.gone || !there
-		if change := entry.Changed(content, tree); change == policy.Unchanged {
-			is.holds = true
-		} else {
-			is.changed = change
-		}
+		notes[name] = note
 	}
 	for _, name := range order {
-		switch is := found[name]; {
-		case is.gone:
-			fmt.Fprintf(a.err, "skillsd: note: the configuration still allows %s, which is gone; take that "+
-				"back: skillsd disallow %s\n", name, report.ShellLine(name))
-		case is.changed == policy.TreeChanged && !is.holds:
-			fmt.Fprintf(a.err, "skillsd: note: %s does not run: other files of its skill are not what was "+
-				"allowed; read them and allow it again: skillsd allow %s\n", name, report.ShellLine(name))
-		case !is.holds:
-			fmt.Fprintf(a.err, "skillsd: note: %s is not what was allowed and does not run; read it and "+
-				"allow it again: skillsd allow %s\n", name, report.ShellLine(name))
+		if notes[name] != holds {
+			a.notef("skillsd: note: %s%s", notes[name], report.ShellLine(name))
 		}
 	}
 }
 
-// hasNested reports whether a skill lies in a directory of an installed one. What has its path otherwise
-// is served from elsewhere.
-func hasNested(e *install.Entry, dir string) bool {
-	return e != nil && slices.ContainsFunc(e.Files, func(f install.LockFileRow) bool {
-		return path.Dir(f.Path) == dir && strings.EqualFold(path.Base(f.Path), "SKILL.md")
-	})
-}
-
-// contentOf are the digests of a file of an installed skill, or of one nested in its directory dir, and
-// of the tree of that skill.
-func contentOf(e *install.Entry, dir, name string) (content, tree digest.Digest, there bool) {
+// filesOf returns the files of an installed skill, or of the one that lies in its directory dir.
+func filesOf(e *install.Entry, dir string) []store.File {
 	if e == nil {
-		return "", "", false
+		return nil
 	}
-	if dir == "" {
-		tree = e.Tree
-	} else {
-		tree = nestedTree(e, dir)
-	}
-	for _, f := range e.Files {
-		if f.Path == path.Join(dir, name) {
-			return f.Digest, tree, true
-		}
-	}
-	return "", "", false
-}
-
-// nestedTree is the digest of the part of an installed skill that is one itself.
-func nestedTree(e *install.Entry, dir string) digest.Digest {
 	var files []store.File
 	for _, f := range e.Files {
-		if below, ok := strings.CutPrefix(f.Path, dir+"/"); ok {
+		if below, ok := strings.CutPrefix(f.Path, dir+"/"); dir == "" || ok {
 			files = append(files, store.File{Path: below, Digest: f.Digest})
 		}
 	}
-	return store.TreeDigest(files)
+	return files
+}
+
+// hasSkill reports whether files are those of a skill.
+func hasSkill(files []store.File) bool {
+	return slices.ContainsFunc(files, func(f store.File) bool {
+		return strings.EqualFold(f.Path,
+			"SKILL.md")
+	})
 }

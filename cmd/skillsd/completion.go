@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,32 +18,47 @@ import (
 // completionTime is how long a shell waits for a list at most; after that it gets none.
 const completionTime = 2 * time.Second
 
-// completer returns the words that can replace the one that is being typed.
-type completer = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
+const noFiles = cobra.ShellCompDirectiveNoFileComp
+
+// typed is a command line that is being completed.
+type typed struct {
+	cmd  *cobra.Command
+	args []string // that are complete
+	word string   // the last one, which is not complete
+}
+
+// words returns the words that can replace the one that is being typed.
+type words = func(context.Context, typed) ([]string, cobra.ShellCompDirective)
 
 // setCompletion sets what the commands below root complete, besides commands and flags: names of skills and
 // scripts, ids of sessions, profiles, and the words that an option can have.
 func (a *app) setCompletion(root *cobra.Command) {
-	skillNames, scripts := a.complete(a.skillNames), a.complete(a.scripts)
-	sessions, profiles := a.complete(a.sessionIDs), a.complete(a.profileNames)
-	arguments := map[string]completer{
-		"show":           first(skillNames),
-		"run":            a.completeRun,
-		"allow":          first(scripts),
-		"disallow":       first(a.complete(a.allowedScripts)),
-		"session show":   first(sessions),
-		"session verify": first(sessions),
-		"session replay": first(sessions),
-		"session export": first(sessions),
+	skillNames, scripts, installed := a.complete(a.skillNames), a.complete(a.scripts),
+		a.complete(a.installedNames)
+	script, session := a.complete(first(a.scripts)), a.complete(first(a.sessionIDs))
+	arguments := map[string]cobra.CompletionFunc{
+		"show":           a.complete(first(a.skillNames)),
+		"run":            a.complete(a.runWords),
+		"allow":          script,
+		"disallow":       a.complete(first(a.allowedScripts)),
+		"update":         installed,
+		"remove":         installed,
+		"enable":         installed,
+		"disable":        installed,
+		"rollback":       installed,
+		"session show":   session,
+		"session verify": session,
+		"session replay": session,
+		"session export": session,
 	}
-	flags := map[string]completer{
+	flags := map[string]cobra.CompletionFunc{
 		"skill":              skillNames,
 		"pin-skill":          skillNames,
 		"name-only":          skillNames,
 		"disable-skill":      skillNames,
 		"allow-skill-script": scripts,
-		"resume":             sessions,
-		"profile":            profiles,
+		"resume":             a.complete(a.sessionIDs),
+		"profile":            a.complete(a.profileNames),
 		// Flags with one name that differ by command have the command in front.
 		"list --only":             fixed(listStates...),
 		"prompt --format":         fixed("xml", "text"),
@@ -63,8 +78,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
 		// Without these, "completion" would accept any word and print its help.
-		completion.Args = cobra.NoArgs
-		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		completion.Args, completion.RunE = cobra.NoArgs, groupE
 	}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -89,59 +103,45 @@ func (a *app) setCompletion(root *cobra.Command) {
 	visit(root)
 }
 
-// first limits a completer to the first argument.
-func first(complete completer) completer {
-	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+func fixed(words ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, noFiles)
+}
+
+// first limits words to the first argument.
+func first(of words) words {
+	return func(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
+		if len(line.args) > 0 {
+			return nil, noFiles
 		}
-		return complete(cmd, args, word)
+		return of(ctx, line)
 	}
-}
-
-func fixed(words ...string) completer {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// typed is a command line that is being completed.
-type typed struct {
-	cmd  *cobra.Command
-	word string // the last one, which is not complete
 }
 
 // complete returns a completer of words that depend on the configuration. An error gives no words: a shell
 // has no place for it.
-func (a *app) complete(words func(context.Context, typed) ([]string, cobra.ShellCompDirective)) completer {
+func (a *app) complete(of words) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
 		if a.loadConfig(cmd) != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, noFiles
 		}
-		found, directive := words(ctx, typed{cmd, word})
-		return found, directive | cobra.ShellCompDirectiveNoFileComp
+		return of(ctx, typed{cmd, args, word})
 	}
 }
 
 // completionSkills returns the skills below the roots that a command line and the configuration name; none on
 // an error.
 func (a *app) completionSkills(ctx context.Context, cmd *cobra.Command) []*skills.Skill {
-	roots := config.RootOptions{}
-	if specs, err := cmd.Flags().GetStringArray("skills-root"); err == nil {
-		roots.Specs = specs
-	}
+	var roots config.RootOptions
+	// Without such a flag, as for setup, the roots are the usual ones.
+	roots.Specs, _ = cmd.Flags().GetStringArray("skills-root")
 	roots.NoDefaults, _ = cmd.Flags().GetBool("no-default-roots")
 	found, err := roots.Resolve(&a.Process)
 	if err != nil {
 		return nil
 	}
-	scan := roots.ScanOptions()
-	if state, err := a.StateDir(); err == nil {
-		scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
-	}
-	snapshot, err := skills.Scan(ctx, found, scan)
+	snapshot, err := skills.Scan(ctx, found, roots.ScanOptions())
 	if err != nil {
 		return nil
 	}
@@ -157,57 +157,49 @@ func (a *app) skillNames(ctx context.Context, line typed) ([]string, cobra.Shell
 			names = append(names, cobra.CompletionWithDesc(skill.Path, about))
 		}
 	}
-	return names, 0
+	return names, noFiles
 }
 
 // scripts completes SKILL:scripts/PATH, first the skill and then its scripts.
 func (a *app) scripts(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
 	name, _, named := strings.Cut(line.word, ":")
-	if !named {
-		names, _ := a.skillNames(ctx, line)
-		for i, one := range names {
-			path, _, _ := strings.Cut(one, "\t")
-			names[i] = path + ":"
-		}
-		return names, cobra.ShellCompDirectiveNoSpace
+	if named {
+		return a.scriptsOf(ctx, line.cmd, name, name+":"), noFiles
 	}
-	scripts := a.scriptsOf(ctx, line.cmd, name)
-	for i := range scripts {
-		scripts[i] = name + ":" + scripts[i]
+	names, _ := a.skillNames(ctx, line)
+	for i, one := range names {
+		path, _, _ := strings.Cut(one, "\t")
+		names[i] = path + ":"
 	}
-	return scripts, 0
+	return names, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeRun completes a skill and a path of one of its scripts. The arguments of the script may be files.
-func (a *app) completeRun(
-	cmd *cobra.Command, args []string, word string,
-) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 1 {
-		return nil, cobra.ShellCompDirectiveDefault
+// runWords completes a skill and a path of one of its scripts. The arguments of the script may be files.
+func (a *app) runWords(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
+	switch len(line.args) {
+	case 0:
+		return a.skillNames(ctx, line)
+	case 1:
+		return a.scriptsOf(ctx, line.cmd, line.args[0], ""), noFiles
 	}
-	return a.complete(func(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return a.skillNames(ctx, line)
-		}
-		return a.scriptsOf(ctx, cmd, args[0]), 0
-	})(cmd, args, word)
+	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// scriptsOf returns the paths of the scripts of a skill.
-func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name string) []string {
+// scriptsOf returns the paths of the scripts of a skill, each behind prefix.
+func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name, prefix string) []string {
+	all := a.completionSkills(ctx, cmd)
+	at := slices.IndexFunc(all, func(sk *skills.Skill) bool { return sk.Path == name })
+	if at < 0 {
+		return nil
+	}
+	index, err := all[at].Index(ctx)
+	if err != nil {
+		return nil
+	}
 	var scripts []string
-	for _, skill := range a.completionSkills(ctx, cmd) {
-		if skill.Path != name {
-			continue
-		}
-		index, err := skill.Index(ctx)
-		if err != nil {
-			return nil
-		}
-		for _, resource := range index.Resources {
-			if resource.Kind == skills.KindScript && report.Printable(resource.Path) == resource.Path {
-				scripts = append(scripts, resource.Path)
-			}
+	for _, resource := range index.Resources {
+		if resource.Kind == skills.KindScript && report.Printable(resource.Path) == resource.Path {
+			scripts = append(scripts, prefix+resource.Path)
 		}
 	}
 	return scripts
@@ -216,7 +208,7 @@ func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name string) []
 func (a *app) sessionIDs(ctx context.Context, _ typed) ([]string, cobra.ShellCompDirective) {
 	records, _, err := a.records()
 	if err != nil {
-		return nil, 0
+		return nil, noFiles
 	}
 	defer records.Close()
 	sessions, _ := provenance.ListSessions(ctx, records) // those that can be read
@@ -225,14 +217,14 @@ func (a *app) sessionIDs(ctx context.Context, _ typed) ([]string, cobra.ShellCom
 		about := s.CreatedAt.Local().Format(time.DateTime) + ", " + report.Plural(s.Counts.Runs, "run")
 		ids = append(ids, cobra.CompletionWithDesc(s.ID, about))
 	}
-	return ids, cobra.ShellCompDirectiveKeepOrder
+	return ids, noFiles | cobra.ShellCompDirectiveKeepOrder
 }
 
 func (a *app) profileNames(context.Context, typed) (names []string, _ cobra.ShellCompDirective) {
 	for _, profile := range a.Cfg.Keys.PolicyProfiles() {
 		names = append(names, profile.Name)
 	}
-	return names, 0
+	return names, noFiles
 }
 
 // allowedScripts completes the scripts that the configuration allows.
@@ -241,5 +233,14 @@ func (a *app) allowedScripts(context.Context, typed) (names []string, _ cobra.Sh
 		script, _, _ := strings.Cut(key.Script, "@")
 		names = append(names, report.Printable(script))
 	}
-	return names, 0
+	return names, noFiles
+}
+
+func (a *app) installedNames(context.Context, typed) (names []string, _ cobra.ShellCompDirective) {
+	if lock, err := a.readLock(); err == nil {
+		for _, e := range lock.Skills {
+			names = append(names, e.Name)
+		}
+	}
+	return names, noFiles
 }

@@ -56,7 +56,8 @@ func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON bool) error {
 		if asJSON {
 			continue
 		}
-		fmt.Fprintln(a.out, a.folded(c.Verdict+" "+c.Area+": "+report.Printable(c.Fact)))
+		line := c.Verdict + " " + c.Area + ": " + report.Printable(c.Fact)
+		fmt.Fprintln(a.out, report.Wrap(line, a.knownColumns(a.out)))
 		if c.Hint != "" {
 			fmt.Fprintf(a.out, "hint: %s\n", report.Printable(c.Hint))
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,67 +11,45 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/skillsd/skillsd/skills/policy"
-
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
 // planned is a command that changes what is installed.
 type planned struct {
-	taken func(path string) string // as in install.Config
-	dry   bool                     // the plan is printed and not carried out
-	added bool                     // the plan concerns nothing that was installed before
-
+	roots *config.RootOptions // no installed skill takes the path of one of theirs; may be nil
+	dry   bool                // the plan is printed and not carried out
+	// compute also describes the skills of the plan, which cannot be read once it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
-	// describe reads the skills of the plan, which cannot be read once it is carried out; may be nil.
-	describe func(plan *install.Plan) error
-	failure  func(error) error              // gives an error its hint; nil: installFailure
-	print    func(plan *install.Plan) error // runs after the plan is carried out
+	print   func(plan *install.Plan) error // runs after the plan is carried out
 }
 
 // carryOut computes a plan, carries it out and prints it.
-func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
-	failure := p.failure
-	if failure == nil {
-		failure = installFailure
-	}
-	installed, err := a.installation(ctx, p.taken)
+func (a *app) carryOut(ctx context.Context, p planned) (err error) {
+	installed, err := a.installation(ctx, p.roots)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, installed.Close()) }()
-	before := installed.Lock()
 	plan, err := p.compute(installed.Installer)
-	if err != nil {
-		return failure(err)
-	}
-	if p.describe != nil {
-		err = p.describe(plan)
-	}
 	if err == nil && !p.dry {
-		if err = plan.Apply(ctx); err != nil {
-			err = failure(err)
-		}
+		err = plan.Apply(ctx)
 	}
-	if err := errors.Join(err, plan.Close()); err != nil {
-		return err
+	if plan != nil {
+		err = errors.Join(err, plan.Close())
+	}
+	if err != nil {
+		return installFailure(err)
 	}
 	installed.line.Clear()
 	err = p.print(plan)
-	var names []string
-	after := map[string]*install.Entry{}
-	for _, c := range plan.Changes {
-		if c.After != c.Before && !p.added {
-			names, after[c.Name] = append(names, c.Name), c.After
-		}
-	}
-	a.notePins(names, before.Find, func(name string) *install.Entry { return after[name] })
+	a.notePins(plan)
 	if !p.dry {
 		a.collectTrees(ctx, installed.Installer)
 	}
@@ -80,15 +57,12 @@ func (a *app) carryOut(ctx context.Context, p *planned) (err error) {
 }
 
 // taken returns a function for the place of the skill that is served under a path from elsewhere than
-// the installation.
+// the installation; nil if nothing is served from there.
 func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path string) string, error) {
 	roots, err := o.Given(&a.Process)
 	if len(o.Specs) == 0 {
 		// Skills of the working directory are served in this directory only.
-		roots = slices.DeleteFunc(roots, func(
-			root skills.Root) bool {
-			return root.Tier == skills.LeastTrusted()
-		})
+		roots = slices.DeleteFunc(roots, func(r skills.Root) bool { return r.Tier == skills.LeastTrusted() })
 	}
 	if err != nil || len(roots) == 0 {
 		return nil, err
@@ -107,6 +81,9 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 
 // installFailure gives an error of a plan its exit code, and says what resolves it.
 func installFailure(err error) error {
+	if _, chosen := errors.AsType[*exit.Error](err); chosen {
+		return err
+	}
 	fail := &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(err.Error()))}
 	refused, isRefused := errors.AsType[*install.SourceError](err)
 	fetch, isFetch := errors.AsType[*install.FetchError](err)
@@ -137,37 +114,40 @@ func installFailure(err error) error {
 // installation is the installation of the state directory, open for one command.
 type installation struct {
 	*install.Installer
+	state string // its directory
 	trees *store.Store
 	line  *report.StatusLine // how far the command is
 }
 
-// installation opens the installation. taken is as in install.Config.
-func (a *app) installation(ctx context.Context, taken func(path string) string) (*installation, error) {
+// installation opens the installation. The skills of roots, which may be nil, keep their paths.
+func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*installation, error) {
 	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	trees, err := store.Open(state)
-	if err != nil {
-		return nil, exit.Place("state directory", "--state", err)
-	}
 	git, _ := exec.LookPath("git")
 	line := report.NewStatusLine(a.err)
-	i, err := install.Open(ctx, install.Config{
+	cfg := install.Config{
 		State:    state,
-		Trees:    trees,
 		Git:      install.Git{Path: git, Env: a.gitEnv()},
 		Progress: showProgress(line),
-		Taken:    taken,
 		Waiting: func() {
-			const text = "another skillsd is changing what is installed; waiting for it"
-			fmt.Fprintln(a.err, "skillsd: note: "+text)
+			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
 		},
-	})
-	if err != nil {
-		return nil, errors.Join(lockFailure(err), trees.Close())
 	}
-	return &installation{i, trees, line}, nil
+	if roots != nil {
+		if cfg.Taken, err = a.taken(ctx, roots); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Trees, err = store.Open(state); err != nil {
+		return nil, exit.Place("state directory", "--state", err)
+	}
+	i, err := install.Open(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(lockFailure(err), cfg.Trees.Close())
+	}
+	return &installation{i, state, cfg.Trees, line}, nil
 }
 
 func (i *installation) Close() error {
@@ -194,7 +174,7 @@ func showProgress(line *report.StatusLine) func(what string, done, total int) {
 // lockFailure says what repairs a lock file that cannot be read.
 func lockFailure(err error) error {
 	if problem, ok := errors.AsType[*install.LockError](err); ok {
-		return &exit.Error{Code: exit.Failure, Err: err, Hint: hintLock(problem.File)}
+		return exit.Errorf(exit.Failure, hintLock(problem.File), "%w", err)
 	}
 	return err
 }
@@ -220,17 +200,11 @@ func (a *app) gitEnv() []string {
 
 // installOptions are the flags of install.
 type installOptions struct {
-	app      *app
-	Roots    config.RootOptions
-	Ref      string
-	Subdir   string
-	Name     string
-	Tier     string
-	All      bool
-	Keep     bool
-	Insecure bool
-	DryRun   bool
-	JSON     bool
+	app          *app
+	Roots        config.RootOptions
+	Tier         string
+	request      install.Request
+	DryRun, JSON bool
 }
 
 func newInstallCmd(a *app) *cobra.Command {
@@ -249,102 +223,83 @@ func newInstallCmd(a *app) *cobra.Command {
 			"skillsd.lock in the state directory has the source, the commit and the digest of every\n" +
 			"file. With --keep-going the exit code is 3 if a skill was left out.",
 		Args: cobra.ExactArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
+		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&opts.Ref, "ref", "",
+	flags.StringVar(&opts.request.Ref, "ref", "",
 		"branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
-	flags.StringVar(&opts.Subdir, "subdir", "", "look in this `DIR` of the source only")
-	flags.StringVar(&opts.Name, "name", "", "`NAME` to install the skill under")
+	flags.StringVar(&opts.request.Subdir, "subdir", "", "look in this `DIR` of the source only")
+	flags.StringVar(&opts.request.Name, "name", "", "`NAME` to install the skill under")
 	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(),
 		"how far the skills are trusted: `TIER` is "+skills.TierList())
-	flags.BoolVar(&opts.All, "all", false, "install every skill of the source")
-	flags.BoolVar(&opts.Keep, "keep-going", false,
+	flags.BoolVar(&opts.request.All, "all", false, "install every skill of the source")
+	flags.BoolVar(&opts.request.KeepGoing, "keep-going", false,
 		"with --all: install what can be installed, and report the rest")
-	flags.BoolVar(&opts.Insecure, "insecure-transport", false,
+	flags.BoolVar(&opts.request.Insecure, "insecure-transport", false,
 		"accept http:// and git:// URLs of other machines")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *installOptions) run(ctx context.Context, given string) error {
-	tier, err := skills.ParseTier(o.Tier)
-	if err != nil {
+func (o *installOptions) run(ctx context.Context, args []string) (err error) {
+	o.request.Source = args[0]
+	if o.request.Tier, err = skills.ParseTier(o.Tier); err != nil {
 		return exit.Flag("tier", err)
 	}
-	taken, err := o.app.taken(ctx, &o.Roots)
-	if err != nil {
-		return err
-	}
-	request := install.Request{
-		Source:    given,
-		Ref:       o.Ref,
-		Subdir:    o.Subdir,
-		Name:      o.Name,
-		Tier:      tier,
-		All:       o.All,
-		KeepGoing: o.Keep,
-		Insecure:  o.Insecure,
-	}
 	var result *installReport
-	return o.app.carryOut(ctx, &planned{
-		taken:   taken,
-		dry:     o.DryRun,
-		added:   true,
-		compute: func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, request) },
-		describe: func(plan *install.Plan) error {
+	return o.app.carryOut(ctx, planned{
+		roots: &o.Roots,
+		dry:   o.DryRun,
+		compute: func(i *install.Installer) (*install.Plan, error) {
+			plan, err := i.Add(ctx, o.request)
+			if err != nil {
+				return nil, o.failure(err)
+			}
 			result, err = o.app.newInstallReport(ctx, plan)
-			return err
+			return plan, err
 		},
-		failure: func(err error) error { return o.failure(given, err) },
 		print: func(*install.Plan) error {
 			result.DryRun = o.DryRun
-			var err error
+			write := result.print
 			if o.JSON {
-				err = report.WriteJSON(o.app.out, result)
-			} else {
-				err = result.print(o.app)
+				write = func(a *app) error { return report.WriteJSON(a.out, result) }
 			}
-			if err == nil && len(result.Refused) > 0 {
-				err = &exit.Error{Code: exit.Problems}
+			if err := write(o.app); err != nil || len(result.Refused) == 0 {
+				return err
 			}
-			return err
+			return &exit.Error{Code: exit.Problems}
 		},
 	})
 }
 
-// failure gives an error of an installation its exit code, and says what resolves it.
-func (o *installOptions) failure(given string, err error) error {
+// failure says what to do if skills of the source cannot be installed.
+func (o *installOptions) failure(err error) error {
 	several, isSeveral := errors.AsType[*install.SeveralError](err)
 	refused, isRefused := errors.AsType[*install.RefusedError](err)
+	given := []string{"skillsd", "install", o.request.Source}
 	switch {
 	case isSeveral:
-		one := []string{"skillsd", "install", given, "--subdir", several.Paths[0]}
-		return &exit.Error{
-			Code: exit.Usage,
-			Err:  errors.New(report.Printable(several.Error())),
-			Hint: "name one with --subdir, or install them with --all: " + report.ShellLine(one...),
-		}
-	case isRefused && o.All:
+		one := append(given, "--subdir", several.Paths[0])
+		return exit.Errorf(exit.Usage,
+			"name one with --subdir, or install them with --all: "+report.ShellLine(one...),
+			"%s", report.Printable(several.Error()))
+	case isRefused && o.request.All:
 		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
-			fmt.Fprintf(o.app.err, "error: %s\n", report.Printable(report.JoinPath(r.Path, "")+": "+r.Reason))
+			o.app.notef("error: %s", report.Printable(report.JoinPath(r.Path, "")+": "+r.Reason))
 		}
-		failed := &exit.Error{
-			Code: exit.Failure,
-			Err: fmt.Errorf("%s cannot be installed, so none is",
-				report.Plural(len(refused.Refused), "skill")),
-		}
+		hint := ""
 		if refused.Others > 0 {
-			failed.Hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) +
-				report.ShellLine("skillsd", "install", given, "--all", "--keep-going")
+			hint = fmt.Sprintf("--keep-going installs the other %d: ", refused.Others) +
+				report.ShellLine(append(given, "--all", "--keep-going")...)
 		}
-		return failed
+		return exit.Errorf(exit.Failure, hint, "%s cannot be installed, so none is",
+			report.Plural(len(refused.Refused), "skill"))
 	case isRefused:
-		return &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(refused.Error()))}
+		return exit.Errorf(exit.Failure, "", "%s", report.Printable(refused.Error()))
 	}
-	return installFailure(err)
+	return err
 }
 
 // installReport is the result of an installation, as install --json prints it.
@@ -413,115 +368,89 @@ func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapsho
 func (r *installReport) print(a *app) error {
 	a.printNotes(r.Notes)
 	for _, refused := range r.Refused {
-		fmt.Fprintf(a.err, "not installed: %s\n", report.Printable(refused.Path+": "+refused.Reason))
+		a.notef("not installed: %s", report.Printable(refused.Path+": "+refused.Reason))
 	}
 	verb := "installed"
 	if r.DryRun {
 		verb = "would install"
 	}
-	if len(r.Installed) == 1 {
-		return r.Installed[0].print(a, verb)
-	}
+	single := len(r.Installed) == 1
 	var rows []report.SkillRow
 	var found []report.Diagnostic
 	for _, one := range r.Installed {
+		one.Skill.Diagnostics = slices.Concat(one.Skill.Diagnostics, one.Left)
 		rows = append(append(rows, one.Skill), one.Nested...)
-		found = append(found, report.Notable(one.Skill.Path+"/", one.Left)...)
 	}
 	for i := range rows {
-		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
+		for _, d := range rows[i].Diagnostics {
+			if single || d.Severity != skills.Info {
+				d.Path = rows[i].Path + "/" + d.Path
+				found = append(found, d)
+			}
+		}
 	}
-	if err := report.PrintSkills(a.out, rows, a.columns(a.out)); err != nil {
-		return err
-	}
-	for i := range rows {
-		if text := rows[i].Powers(); text != "" {
-			fmt.Fprintf(a.out, "  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
+	if single {
+		a.printf("%s %s (%s)\n", verb, report.Printable(rows[0].Path), rows[0].Tier)
+		report.PrintFact(a.out, "from", rows[0].Origin)
+		rows[0].PrintFacts(a.out)
+		for _, nested := range rows[1:] {
+			a.printf("nested skill %s (%s)\n", report.Printable(nested.Path), nested.Tier)
+			nested.PrintFacts(a.out)
+		}
+	} else {
+		if err := report.PrintSkills(a.out, rows, a.columns(a.out)); err != nil {
+			return err
+		}
+		for i := range rows {
+			if text := rows[i].Powers(); text != "" {
+				a.printf("  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
+			}
 		}
 	}
 	if err := report.WriteDiagnostics(a.err, found, maxListed); err != nil {
 		return err
 	}
+	if single {
+		for _, row := range rows {
+			for _, v := range row.Violations {
+				a.notef("strict: %s",
+					report.ProblemLine(report.PlaceAt(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message,
+						v.Fix))
+			}
+		}
+		a.hintAllow(&rows[0])
+		return nil
+	}
 	count := report.Plural(len(r.Installed), "skill")
 	if more := len(rows) - len(r.Installed); more > 0 {
 		count += fmt.Sprintf(" and %d nested in them", more)
 	}
-	const more = "`skillsd show NAME` has more, no script may run before `skillsd allow`"
-	_, err := fmt.Fprintf(a.err, "%s %s; %s\n", verb, count, more)
-	return err
-}
-
-// print prints what one skill is and what it could do.
-func (r *installedRow) print(a *app, verb string) error {
-	fmt.Fprintf(a.out, "%s %s (%s)\n", verb, report.Printable(r.Lock.Name), r.Lock.Tier)
-	r.facts(a.out)
-	for i := range r.Nested {
-		fmt.Fprintf(a.out, "nested skill %s (%s)\n", report.Printable(r.Nested[i].Path), r.Lock.Tier)
-		r.Nested[i].PrintFacts(a.out)
-	}
-	all := append([]report.SkillRow{r.Skill}, r.Nested...)
-	var diagnostics []report.Diagnostic
-	for i := range all {
-		of := all[i].Diagnostics
-		if i == 0 {
-			of = append(append([]report.Diagnostic{}, of...), r.Left...)
-		}
-		for _, d := range of {
-			d.Path = all[i].Path + "/" + d.Path
-			diagnostics = append(diagnostics, d)
-		}
-	}
-	if err := report.WriteDiagnostics(a.err, diagnostics, maxListed); err != nil {
-		return err
-	}
-	for i := range all {
-		for _, v := range all[i].Violations {
-			fmt.Fprintf(a.err, "strict: %s\n",
-				report.ProblemLine(report.PlaceAt(all[i].Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
-		}
-	}
-	return r.hintAllow(a)
-}
-
-// hintAllow says how a script of the skill may be allowed.
-func (r *installedRow) hintAllow(a *app) error {
-	if _, err := policy.ParseEntry(r.Lock.Name + ":scripts/x"); err != nil && len(r.Skill.Scripts) > 0 {
-		fmt.Fprintln(a.err, "hint: no script can be allowed under this name; "+
-			"`skillsd remove` it and install it with --name, in lower-case letters and digits with "+
-			"single hyphens")
-		return nil
-	}
-	for _, script := range r.Skill.Scripts {
-		if script.Runtime != "" {
-			entry := report.Printable(report.ShellLine(r.Lock.Name + ":" + script.Path))
-			fmt.Fprintf(a.err, "hint: no script may run before it is allowed:\n  skillsd allow %s\n", entry)
-			break
-		}
-	}
+	a.notef("%s %s; `skillsd show NAME` has more, no script may run before `skillsd allow`", verb, count)
 	return nil
 }
 
-// facts prints what an installed skill is.
-func (r *installedRow) facts(w io.Writer) {
-	links := 0
-	for _, d := range r.Left {
-		if d.Code == skills.CodeResourceOutside {
-			links++
+// hintAllow says how a script of a skill may be allowed.
+func (a *app) hintAllow(row *report.SkillRow) {
+	if _, err := policy.ParseEntry(row.Path + ":scripts/x"); err != nil && len(row.Scripts) > 0 {
+		a.notef("hint: no script can be allowed under this name; `skillsd remove` it and install it with " +
+			"--name, in lower-case letters and digits with single hyphens")
+		return
+	}
+	for _, script := range row.Scripts {
+		if script.Runtime != "" {
+			a.notef("hint: no script may run before it is allowed:\n  skillsd allow %s",
+				report.Printable(report.ShellLine(row.Path+":"+script.Path)))
+			return
 		}
 	}
-	report.PrintFact(w, "from", r.Skill.Origin)
-	if links > 0 {
-		report.PrintFact(w, "links", fmt.Sprintf("%d lead out of the skill and are left out", links))
-	}
-	r.Skill.PrintFacts(w)
 }
 
 // printNotes prints what is worth knowing about a source, at most maxListed lines.
 func (a *app) printNotes(notes []string) {
 	for _, note := range notes[:min(len(notes), maxListed)] {
-		fmt.Fprintf(a.err, "note: %s\n", report.Printable(note))
+		a.notef("note: %s", report.Printable(note))
 	}
 	if more := len(notes) - maxListed; more > 0 {
-		fmt.Fprintf(a.err, "note: and %d more\n", more)
+		a.notef("note: and %d more", more)
 	}
 }

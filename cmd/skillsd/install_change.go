@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,12 +60,11 @@ func newRollbackCmd(a *app) *cobra.Command {
 func newChangeCmd(cmd *cobra.Command, opts *changeOptions) *cobra.Command {
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = runE(opts.run)
-	cmd.ValidArgsFunction = opts.app.completeInstalled
 	return cmd
 }
 
 func (o *changeOptions) run(ctx context.Context, names []string) error {
-	return o.app.carryOut(ctx, &planned{
+	return o.app.carryOut(ctx, planned{
 		compute: func(i *install.Installer) (*install.Plan, error) { return o.change(i, names...) },
 		print: func(plan *install.Plan) error {
 			trees := map[string]string{}
@@ -77,29 +74,11 @@ func (o *changeOptions) run(ctx context.Context, names []string) error {
 				}
 			}
 			for _, name := range names {
-				if _, err := fmt.Fprintf(o.app.out, "%s %s%s\n", o.verb, name, trees[name]); err != nil {
-					return err
-				}
+				o.app.printf("%s %s%s\n", o.verb, name, trees[name])
 			}
 			return nil
 		},
 	})
-}
-
-// completeInstalled completes the names of installed skills.
-func (a *app) completeInstalled(cmd *cobra.Command, _ []string,
-	_ string) ([]string, cobra.ShellCompDirective) {
-	if a.loadConfig(cmd) != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	lock, _ := a.readLock()
-	var names []string
-	if lock != nil {
-		for _, e := range lock.Skills {
-			names = append(names, e.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // readLock reads the lock file without waiting for whoever changes it: it is replaced as a whole.
@@ -111,30 +90,24 @@ func (a *app) readLock() (*install.Lock, error) {
 	return install.ReadLock(install.LockFile(state))
 }
 
-// verifyOptions are the flags of verify.
-type verifyOptions struct {
-	app  *app
-	JSON bool
-}
-
 func newVerifyCmd(a *app) *cobra.Command {
-	opts := &verifyOptions{app: a}
+	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare every byte of the installed skills with the lock file",
-		Long: "Compare every byte of the installed skills, where they are served and where they are\n" +
-			"stored, with the digests in skillsd.lock, and find files among them that were not\n" +
-			"installed. Each problem is one line, SKILL/FILE: what; the exit code is 3 if there is\n" +
+		Long: "Compare every byte of the installed skills, where they are served and where they are " +
+			"stored, with the digests in skillsd.lock, and find files among them that were not " +
+			"installed. Each problem is one line, SKILL/FILE: what; the exit code is 3 if there is " +
 			"one. `skillsd sync` repairs them.",
 		Args: cobra.NoArgs,
-		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+		RunE: runE(func(ctx context.Context, _ []string) error { return a.verify(ctx, asJSON) }),
 	}
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *verifyOptions) run(ctx context.Context) (err error) {
-	installed, err := o.app.installation(ctx, nil)
+func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
+	installed, err := a.installation(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -144,47 +117,25 @@ func (o *verifyOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	installed.line.Clear()
-	files := 0
-	for _, e := range installed.Lock().Skills {
-		files += len(e.Files)
-	}
-	if o.JSON {
-		if err := report.WriteJSON(o.app.out, append([]install.Problem{}, problems...)); err != nil {
+	if asJSON {
+		if err := report.WriteJSON(a.out, append([]install.Problem{}, problems...)); err != nil {
 			return err
 		}
 	}
+	var strays, hints []string
 	for _, p := range problems {
-		if o.JSON {
-			break
+		if !asJSON {
+			a.printf("%s\n", report.Printable(report.JoinPath(p.Name, p.Path)+": "+p.What))
 		}
-		if _, err := fmt.Fprintln(o.app.out, report.Printable(report.JoinPath(p.Name, p.Path)+": "+
-			p.What)); err != nil {
-			return err
+		if p.Kind == install.ProblemStray {
+			strays = append(strays, strayPath(installed.state, p))
 		}
 	}
 	if len(problems) == 0 {
-		fmt.Fprintf(o.app.err, "ok: %s, %s\n",
-			report.Plural(len(installed.Lock().Skills), "skill"), report.Plural(files, "file"))
+		lock := installed.Lock()
+		a.notef("ok: %s, %s", report.Plural(len(lock.Skills), "skill"),
+			report.Plural(fileCount(lock), "file"))
 		return nil
-	}
-	return &exit.Error{
-		Code: exit.Problems,
-		Err:  fmt.Errorf("%s with what is installed", report.Plural(len(problems), "problem")),
-		Hint: o.hint(problems),
-	}
-}
-
-// hint says what repairs the problems.
-func (o *verifyOptions) hint(problems []install.Problem) string {
-	state, err := o.app.StateDir()
-	if err != nil {
-		return ""
-	}
-	var hints, strays []string
-	for _, p := range problems {
-		if p.Kind == install.ProblemStray {
-			strays = append(strays, filepath.Join(state, filepath.FromSlash(p.Dir)))
-		}
 	}
 	if len(strays) < len(problems) {
 		hints = append(hints, "`skillsd sync` restores what the lock file says")
@@ -193,19 +144,24 @@ func (o *verifyOptions) hint(problems []install.Problem) string {
 		hints = append(hints, "remove what nobody installed: "+
 			report.ShellLine(append([]string{"rm", "-r"}, strays[:min(len(strays), 3)]...)...))
 	}
-	return strings.Join(hints, "; ")
+	return exit.Errorf(exit.Problems, strings.Join(hints, "; "), "%s with what is installed",
+		report.Plural(len(problems), "problem"))
+}
+
+// fileCount returns how many files a lock file names.
+func fileCount(lock *install.Lock) (files int) {
+	for _, e := range lock.Skills {
+		files += len(e.Files)
+	}
+	return files
 }
 
 // syncOptions are the flags of sync.
 type syncOptions struct {
-	app      *app
-	Roots    config.RootOptions
-	Frozen   bool
-	Check    bool
-	Trust    bool
-	Drop     bool
-	Insecure bool
-	JSON     bool
+	app                *app
+	Roots              config.RootOptions
+	sync               install.Sync
+	Check, Trust, JSON bool
 }
 
 func newSyncCmd(a *app) *cobra.Command {
@@ -230,51 +186,34 @@ func newSyncCmd(a *app) *cobra.Command {
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
-	cmd.Flags().BoolVar(&opts.Frozen, "frozen", false, "remove what is not in the lock file")
+	cmd.Flags().BoolVar(&opts.sync.Exact, "frozen", false, "remove what is not in the lock file")
 	cmd.Flags().BoolVar(&opts.Check, "check", false, "only print what would change")
-	cmd.Flags().BoolVar(&opts.Drop, "drop-earlier", false,
+	cmd.Flags().BoolVar(&opts.sync.DropEarlier, "drop-earlier", false,
 		"forget the version to roll back to if it is damaged and cannot be had again")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
-	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false,
+	cmd.Flags().BoolVar(&opts.sync.Insecure, "insecure-transport", false,
 		"accept http:// and git:// URLs of other machines")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *syncOptions) run(ctx context.Context, args []string) error {
-	sync := install.Sync{Exact: o.Frozen, DropEarlier: o.Drop, Insecure: o.Insecure}
+func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	if len(args) > 0 {
-		lock, err := install.Import(args[0])
-		if err != nil {
-			return &exit.Error{
-				Code: exit.Usage,
-				Err:  fmt.Errorf("lock file: %w", err),
-				Hint: "give the skillsd.lock that `skillsd install` wrote on another machine; " +
-					"without one the installation's own counts: skillsd sync",
-			}
+		if o.sync.Lock, err = install.Import(args[0]); err != nil {
+			return exit.Usagef("give the skillsd.lock that `skillsd install` wrote on another machine; "+
+				"without one the installation's own counts: skillsd sync", "lock file: %w", err)
 		}
-		sync.Lock = lock
 	}
-	taken, err := o.app.taken(ctx, &o.Roots)
-	if err != nil {
-		return err
-	}
-	return o.app.carryOut(ctx, &planned{
-		taken: taken,
+	return o.app.carryOut(ctx, planned{
+		roots: &o.Roots,
 		dry:   o.Check,
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			if sync.Lock != nil && !o.Trust {
-				if err := checkTiers(args[0], i.Lock(), sync.Lock); err != nil {
+			if o.sync.Lock != nil && !o.Trust {
+				if err := checkTiers(args[0], i.Lock(), o.sync.Lock); err != nil {
 					return nil, err
 				}
 			}
-			return i.Sync(ctx, sync)
-		},
-		failure: func(err error) error {
-			if _, usage := errors.AsType[*exit.Error](err); usage {
-				return err
-			}
-			return installFailure(err)
+			return i.Sync(ctx, o.sync)
 		},
 		print: func(plan *install.Plan) error { return o.print(plan, args) },
 	})
@@ -301,36 +240,27 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 		if !c.Earlier || c.Lost == "" || c.Dropped {
 			changed++
 		}
-		if o.JSON {
-			continue
-		}
-		if _, err := fmt.Fprintln(o.app.out, report.Printable(text)); err != nil {
-			return err
+		if !o.JSON {
+			o.app.printf("%s\n", report.Printable(text))
 		}
 	}
+	count := report.Plural(changed, "skill")
 	switch {
 	case len(plan.Changes) == 0:
-		fmt.Fprintln(o.app.err, "ok: nothing to do")
+		o.app.notef("ok: nothing to do")
 	case o.Check:
 		again := []string{"skillsd", "sync"}
-		if o.Frozen {
+		if o.sync.Exact {
 			again = append(again, "--frozen")
 		}
-		return &exit.Error{
-			Code: exit.Problems,
-			Err:  fmt.Errorf("%s would change", report.Plural(changed, "skill")),
-			Hint: "to change them: " + report.ShellLine(append(again, args...)...),
-		}
+		return exit.Errorf(exit.Problems, "to change them: "+report.ShellLine(append(again, args...)...),
+			"%s would change", count)
 	case len(lost) > 0:
-		return &exit.Error{
-			Code: exit.Problems,
-			Err: fmt.Errorf("changed %s; %s cannot be rolled back",
-				report.Plural(changed, "skill"), strings.Join(lost[:min(len(lost), 10)], ", ")),
-			Hint: "bring the source back and `skillsd sync`, " +
-				"or forget the earlier version: `skillsd sync --drop-earlier`",
-		}
+		return exit.Errorf(exit.Problems, "bring the source back and `skillsd sync`, "+
+			"or forget the earlier version: `skillsd sync --drop-earlier`",
+			"changed %s; %s cannot be rolled back", count, strings.Join(lost[:min(len(lost), 10)], ", "))
 	default:
-		fmt.Fprintf(o.app.err, "changed %s\n", report.Plural(changed, "skill"))
+		o.app.notef("changed %s", count)
 	}
 	return nil
 }
@@ -353,11 +283,9 @@ func checkTiers(file string, here, there *install.Lock) error {
 
 // updateOptions are the flags of update.
 type updateOptions struct {
-	app      *app
-	Roots    config.RootOptions
-	Preview  bool
-	Insecure bool
-	JSON     bool
+	app                     *app
+	Roots                   config.RootOptions
+	Preview, Insecure, JSON bool
 }
 
 func newUpdateCmd(a *app) *cobra.Command {
@@ -370,8 +298,7 @@ func newUpdateCmd(a *app) *cobra.Command {
 			"files by name, allowed-tools and signals. --preview prints them and changes nothing. A\n" +
 			"script that changed does not run before it is allowed again; `skillsd rollback NAME`\n" +
 			"returns to the version before.",
-		RunE:              runE(opts.run),
-		ValidArgsFunction: a.completeInstalled,
+		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
@@ -382,20 +309,16 @@ func newUpdateCmd(a *app) *cobra.Command {
 }
 
 func (o *updateOptions) run(ctx context.Context, names []string) error {
-	taken, err := o.app.taken(ctx, &o.Roots)
-	if err != nil {
-		return err
-	}
 	var rows []report.Update
-	return o.app.carryOut(ctx, &planned{
-		taken: taken,
+	return o.app.carryOut(ctx, planned{
+		roots: &o.Roots,
 		dry:   o.Preview,
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			return i.Update(ctx, names, o.Insecure)
-		},
-		describe: func(plan *install.Plan) error {
-			rows, err = report.Updates(ctx, plan)
-			return err
+			plan, err := i.Update(ctx, names, o.Insecure)
+			if err == nil {
+				rows, err = report.Updates(ctx, plan)
+			}
+			return plan, err
 		},
 		print: func(plan *install.Plan) error {
 			o.app.printNotes(plan.Notes)
@@ -421,8 +344,7 @@ func (o *updateOptions) print(rows []report.Update) error {
 	if o.Preview {
 		verb = "would change"
 	}
-	fmt.Fprintf(o.app.err, "%s %d, unchanged %d, failed %d\n", verb, count["changed"], count["unchanged"],
-		count["failed"])
+	o.app.notef("%s %d, unchanged %d, failed %d", verb, count["changed"], count["unchanged"], count["failed"])
 	if count["failed"] > 0 {
 		return &exit.Error{Code: exit.Problems}
 	}

@@ -56,22 +56,10 @@ func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow
 		if e.Enabled {
 			continue
 		}
-		row := report.SkillRow{
-			Path:         e.Name,
-			Name:         e.Name,
-			Tier:         e.Tier.String(),
-			Origin:       originText(e),
-			State:        stateOff,
-			Reasons:      []string{fmt.Sprintf("`skillsd enable %s` serves it", report.ShellLine(e.Name))},
-			TreeDigest:   e.Tree,
-			LastModified: e.InstalledAt.UTC().Format(time.RFC3339),
-			Tags:         []string{},
-			Resources:    []report.ResourceRow{},
-			Scripts:      []report.ScriptRow{},
-			Shadows:      []report.ShadowRow{},
-			Diagnostics:  []report.Diagnostic{},
-			Violations:   []report.Problem{},
-		}
+		row := report.EmptyRow(e.Name, e.Name, stateOff)
+		row.Tier, row.Origin, row.TreeDigest = e.Tier.String(), originText(e), e.Tree
+		row.Reasons = []string{"`skillsd enable " + report.ShellLine(e.Name) + "` serves it"}
+		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
 		for _, f := range e.Files {
 			if f.Path != "SKILL.md" && f.Path != "skill.md" {
 				row.Resources = append(row.Resources, report.ResourceRow{Path: f.Path, Digest: f.Digest})
@@ -93,11 +81,8 @@ func (a *app) offOr(name string, other error) error {
 		return other
 	}
 	if e := lock.Find(name); e != nil && !e.Enabled {
-		return &exit.Error{
-			Code: exit.Failure,
-			Err:  fmt.Errorf("%s is installed and disabled (from %s)", name, report.Printable(originText(e))),
-			Hint: "`skillsd enable " + report.ShellLine(name) + "` serves it",
-		}
+		return exit.Errorf(exit.Failure, "`skillsd enable "+report.ShellLine(name)+"` serves it",
+			"%s is installed and disabled (from %s)", name, report.Printable(originText(e)))
 	}
 	return other
 }
@@ -111,23 +96,33 @@ const inspectTime = 10 * time.Second
 const maxInstalledProblems = 10
 
 // checkInstalled compares the installed skills with the lock file.
-func (a *app) checkInstalled(ctx context.Context) []doctor.Check {
+func (a *app) checkInstalled(ctx context.Context) (checks []doctor.Check) {
+	add := func(verdict, fact, hint string) []doctor.Check {
+		checks = append(checks, doctor.Check{Verdict: verdict, Area: "installed", Fact: fact, Hint: hint})
+		return checks
+	}
 	state, err := a.StateDir()
 	if err != nil {
 		return nil // the check of the directories reports it
 	}
-	lock, err := install.ReadLock(install.LockFile(state))
+	failed := func(err error) []doctor.Check {
+		if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
+			return add(doctor.Fail, err.Error(), hintLock(install.LockFile(state)))
+		}
+		return add(doctor.Fail, "not verified: "+err.Error(), "repair it, then run: skillsd verify")
+	}
+	lock, err := a.readLock()
 	if err != nil {
-		return []doctor.Check{lockCheck(install.LockFile(state), err)}
+		return failed(err)
 	}
 	if len(lock.Skills) == 0 && len(a.InstalledRoots()) == 0 {
-		return []doctor.Check{{Verdict: doctor.OK, Area: "installed", Fact: "no skill is installed"}}
+		return add(doctor.OK, "no skill is installed", "")
 	}
 	trees, err := store.Open(state)
 	if err != nil {
-		return []doctor.Check{{Verdict: doctor.Fail, Area: "installed", Fact: "not verified: " + err.Error(),
-			Hint: "make it writable for the user that runs skillsd: chown -R \"$(id -un)\" " +
-				report.ShellLine(state)}}
+		return add(doctor.Fail, "not verified: "+err.Error(),
+			"make it writable for the user that runs skillsd: "+
+				"chown -R \"$(id -un)\" "+report.ShellLine(state))
 	}
 	defer trees.Close()
 	line := report.NewStatusLine(a.err)
@@ -135,71 +130,46 @@ func (a *app) checkInstalled(ctx context.Context) []doctor.Check {
 	found, err := install.Inspect(ctx, cfg, inspectTime)
 	line.Clear()
 	if err != nil {
-		return []doctor.Check{lockCheck(install.LockFile(state), err)}
+		return failed(err)
 	}
-	return installedChecks(state, found)
-}
-
-// lockCheck returns the line for an installation that cannot be verified.
-func lockCheck(file string, err error) doctor.Check {
-	c := doctor.Check{Verdict: doctor.Fail, Area: "installed", Fact: "not verified: " + err.Error(),
-		Hint: "repair it, then run: skillsd verify"}
-	if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
-		c.Fact, c.Hint = err.Error(), hintLock(file)
-	}
-	return c
-}
-
-// installedChecks returns the lines for what was found.
-func installedChecks(state string, found *install.Inspection) []doctor.Check {
-	var checks []doctor.Check
 	if found.Busy {
-		return append(checks, doctor.Check{Verdict: doctor.Warn, Area: "installed",
-			Fact: "not verified: another skillsd is changing what is installed",
-			Hint: "when it is done run: skillsd verify"})
+		return add(doctor.Warn, "not verified: another skillsd is changing what is installed",
+			"when it is done run: skillsd verify")
 	}
 	if found.Interrupted {
-		checks = append(checks, doctor.Check{Verdict: doctor.Warn, Area: "installed",
-			Fact: "a command that changed what is installed was interrupted",
-			Hint: "undo it, run: skillsd verify"})
+		add(doctor.Warn, "a command that changed what is installed was interrupted",
+			"undo it, run: skillsd verify")
 	}
 	for _, p := range found.Problems[:min(len(found.Problems), maxInstalledProblems)] {
-		c := doctor.Check{Verdict: doctor.Fail, Area: "installed",
-			Fact: report.JoinPath(p.Name, p.Path) + ": " + p.What,
-			Hint: "run: skillsd sync"}
+		fact := report.JoinPath(p.Name, p.Path) + ": " + p.What
 		switch p.Kind {
 		case install.ProblemEarlier:
-			c.Verdict = doctor.Warn
-			c.Hint = "run: skillsd sync, or where that cannot get it: skillsd sync --drop-earlier"
+			add(doctor.Warn, fact, "run: skillsd sync, or where that cannot get it: skillsd sync "+
+				"--drop-earlier")
 		case install.ProblemStray:
-			c.Hint = "nobody installed it; remove it: " + removeStray(state, p)
+			add(doctor.Fail, fact, "nobody installed it; remove it: rm -r "+
+				report.ShellLine(strayPath(state, p)))
+		default:
+			add(doctor.Fail, fact, "run: skillsd sync")
 		}
-		checks = append(checks, c)
 	}
 	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
-		checks = append(checks, doctor.Check{Verdict: doctor.Fail, Area: "installed",
-			Fact: fmt.Sprintf("%s more", report.Plural(more, "problem")), Hint: "run: skillsd verify"})
+		add(doctor.Fail, report.Plural(more, "problem")+" more", "run: skillsd verify")
 	}
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
-		checks = append(checks, doctor.Check{Verdict: doctor.Warn, Area: "installed",
-			Fact: fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),
-			Hint: "run: skillsd verify"})
+		add(doctor.Warn, fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),
+			"run: skillsd verify")
 	}
 	if len(checks) == 0 {
-		files := 0
-		for _, e := range found.Lock.Skills {
-			files += len(e.Files)
-		}
-		checks = append(checks, doctor.Check{Verdict: doctor.OK, Area: "installed",
-			Fact: fmt.Sprintf("%s, %s: every byte as it was installed",
-				report.Plural(found.Verified, "skill"), report.Plural(files, "file"))})
+		add(doctor.OK, fmt.Sprintf("%s, %s: every byte as it was installed",
+			report.Plural(found.Verified, "skill"), report.Plural(fileCount(found.Lock), "file")), "")
 	}
 	return checks
 }
 
-// removeStray returns the command that removes an entry that was not installed.
-func removeStray(state string, p install.Problem) string {
-	return "rm -r " + report.ShellLine(filepath.Join(state, filepath.FromSlash(p.Dir)))
+// strayPath returns where an entry is that was not installed.
+func strayPath(state string, p install.Problem) string {
+	return filepath.Join(state, filepath.FromSlash(p.Dir))
 }
 
 // originText returns where an installed skill came from, in one line.

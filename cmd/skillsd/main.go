@@ -52,14 +52,28 @@ type app struct {
 	out io.Writer // results, and on stdio the protocol; nothing else
 	err io.Writer // everything else
 
+	unwritten error // the first error of printf
 	config.Process
 }
+
+// printf writes a part of a result. The command fails if one cannot be written.
+func (a *app) printf(format string, args ...any) {
+	if a.unwritten == nil {
+		_, a.unwritten = fmt.Fprintf(a.out, format, args...)
+	}
+}
+
+// notef writes a line about a result.
+func (a *app) notef(format string, args ...any) { fmt.Fprintf(a.err, format+"\n", args...) }
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
 	root := newRootCmd(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if a.unwritten != nil {
+		err = &exit.Error{Code: exit.Failure, Err: a.unwritten}
+	}
 	if err == nil {
 		return exit.OK
 	}
@@ -69,27 +83,26 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	// Errors of cobra itself (unknown commands and flags, wrong arguments) are usage errors.
 	failed := &exit.Error{Code: exit.Usage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
-	if !errors.As(err, &failed) && errors.Is(err, errRun) {
-		failed = &exit.Error{Code: exit.Failure, Err: err}
+	if errors.As(err, &failed); failed.Err == nil {
+		return failed.Code
 	}
-	if failed.Err != nil {
-		failed.Hint = cmp.Or(failed.Hint, exit.SystemHint(failed.Err),
-			flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
-		text, suggestion := unknownCommand(strings.TrimPrefix(failed.Err.Error(), errRun.Error()+": "))
-		for line := range strings.SplitSeq(text, "\n") {
-			a.say("error", line)
-		}
-		if suggestion != "" {
-			failed.Hint = suggestion + "; " + failed.Hint
-		}
-		for _, note := range a.Cfg.Notes(failed.Err.Error()) {
-			a.say("note", note)
-		}
-		if failed.Hint != "" {
-			a.say("hint", failed.Hint)
-		}
+	hint := cmp.Or(failed.Hint, exit.SystemHint(failed.Err),
+		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
+	// cobra puts its suggestions on lines of their own.
+	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
+	if suggests {
+		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
-	return failed.ExitCode()
+	for line := range strings.SplitSeq(text, "\n") {
+		a.say("error", line)
+	}
+	for _, note := range a.Cfg.Notes(failed.Err.Error()) {
+		a.say("note", note)
+	}
+	if hint != "" {
+		a.say("hint", hint)
+	}
+	return failed.Code
 }
 
 // say prints a line of the command itself, which may quote names of others. A hint is not folded: it may be a
@@ -97,7 +110,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 func (a *app) say(kind, text string) {
 	line := "skillsd: " + kind + ": " + report.Printable(text)
 	if kind != "hint" {
-		line = a.foldedFor(a.err, line)
+		line = report.Wrap(line, a.knownColumns(a.err))
 	}
 	fmt.Fprintln(a.err, line)
 }
@@ -114,32 +127,20 @@ func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	return "see `" + command + " --help`"
 }
 
-// unknownCommand separates cobra's suggestions, which are on lines of their own, from a message.
-func unknownCommand(text string) (message, suggestion string) {
-	message, names, ok := strings.Cut(text, "\n\nDid you mean this?\n")
-	if !ok {
-		return text, ""
-	}
-	return message, "did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
-}
-
-// errRun marks errors of a command that ran. Others are errors of the command line.
-var errRun = errors.New("run")
-
 // runE adapts a command's run function. Its error is a failure, not a usage error, unless it chooses its
 // own exit code.
 func runE(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := run(cmd.Context(), args)
-		if err == nil {
-			return nil
-		}
-		if _, ok := errors.AsType[*exit.Error](err); ok {
+		if _, chosen := errors.AsType[*exit.Error](err); err == nil || chosen {
 			return err
 		}
-		return fmt.Errorf("%w: %w", errRun, err)
+		return &exit.Error{Code: exit.Failure, Err: err}
 	}
 }
+
+// groupE is the RunE of a command that only has subcommands.
+func groupE(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func newRootCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -215,12 +216,14 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 // serveOptions returns the options of a server in this process.
 func (a *app) serveOptions() *serve.Options {
 	return &serve.Options{
-		Process:     &a.Process,
-		In:          a.in,
-		Out:         a.out,
-		Err:         a.err,
-		Version:     readBuild().Version,
-		FindSession: a.sessionID,
+		Process: &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version,
+		FindSession: func(ctx context.Context, name string) (string, error) {
+			records, id, err := a.findSession(ctx, name)
+			if err != nil {
+				return "", err
+			}
+			return id, records.Close()
+		},
 	}
 }
 
@@ -229,12 +232,6 @@ func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.Env, w) }
 
 // columns is how wide a line of w may be; 80 where that is not known.
 func (a *app) columns(w io.Writer) int { return cmp.Or(a.knownColumns(w), 80) }
-
-// folded breaks a line of a result at the width of a.out.
-func (a *app) folded(line string) string { return a.foldedFor(a.out, line) }
-
-// foldedFor is folded for a line of w.
-func (a *app) foldedFor(w io.Writer, line string) string { return report.Wrap(line, a.knownColumns(w)) }
 
 // await calls read with the input of the process and waits for it until ctx is done. Input that is read
 // after that is lost; so it is for the end of a command.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -33,20 +32,16 @@ func newSessionShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SESSION]",
 		Short: "Show what a session was shown, ran and was refused",
-		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is\n" +
+		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is " +
 			"the newest; the beginning of an id is enough.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: runE(opts.run),
+		RunE: a.onSession(opts.show),
 	}
 	cmd.Flags().StringVar(&opts.Output, "output", "",
 		"print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr];"+
 			" control characters are left out on a terminal only")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
 	return cmd
-}
-
-func (o *sessionShowOptions) run(ctx context.Context, args []string) error {
-	return o.app.onSession(ctx, args, o.show)
 }
 
 func (o *sessionShowOptions) show(ctx context.Context, records provenance.Reader, id string) error {
@@ -65,9 +60,7 @@ func (o *sessionShowOptions) show(ctx context.Context, records provenance.Reader
 		if err != nil {
 			return err
 		}
-		if _, err := out.Write(report.QuietJSON(line)); err != nil {
-			return err
-		}
+		o.app.printf("%s", report.QuietJSON(line))
 	}
 	return nil
 }
@@ -103,45 +96,49 @@ func (o *sessionShowOptions) printOutput(ctx context.Context, records provenance
 		}
 	}
 	if !found {
-		return &exit.Error{
-			Code: exit.Failure,
-			Err:  fmt.Errorf("session %s keeps no output %q", id, o.Output),
-			Hint: "`skillsd session show " + id + "` names its outputs",
-		}
+		return exit.Errorf(exit.Failure, "`skillsd session show "+id+"` names its outputs",
+			"session %s keeps no output %q", id, o.Output)
 	}
 	return nil
 }
 
-// sessionReplayOptions are the flags of session replay.
-type sessionReplayOptions struct {
-	app  *app
-	JSON bool
-}
-
 func newSessionReplayCmd(a *app) *cobra.Command {
-	opts := &sessionReplayOptions{app: a}
+	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "replay [SESSION]",
 		Short: "Print in order what the model was shown",
-		Long: "Print in order what the model was shown: instructions, files and parts of files, released\n" +
-			"output of scripts and refusals. Every text is found by the digest that the record has of it\n" +
-			"and printed behind \"| \"; if it can no longer be found, the reason is printed instead and\n" +
+		Long: "Print in order what the model was shown: instructions, files and parts of files, released " +
+			"output of scripts and refusals. Every text is found by the digest that the record has of it " +
+			"and printed behind \"| \"; if it can no longer be found, the reason is printed instead and " +
 			"the exit code is 3. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: runE(opts.run),
+		RunE: a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
+			return a.replay(ctx, records, id, asJSON)
+		}),
 	}
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON, one object a line, with the exact bytes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line, with the exact bytes")
 	return cmd
 }
 
-func (o *sessionReplayOptions) run(ctx context.Context, args []string) error {
-	return o.app.onSession(ctx, args, o.replay)
-}
-
-func (o *sessionReplayOptions) replay(ctx context.Context, records provenance.Reader, id string) error {
-	tree, closeTrees := o.app.storedTrees()
-	defer closeTrees()
-	out := bufio.NewWriter(o.app.out)
+func (a *app) replay(ctx context.Context, records provenance.Reader, id string, asJSON bool) error {
+	var stored *store.Store
+	// Opening a store creates it, which reading a session must not.
+	if state, err := a.StateDir(); err == nil && existing(filepath.Join(state, "trees")) {
+		if stored, err = store.Open(state); err == nil {
+			defer stored.Close()
+		}
+	}
+	tree := func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
+		if stored == nil {
+			return nil, provenance.ErrNotFound
+		}
+		tree, err := stored.Tree(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		return tree.ReadFile, nil
+	}
+	out := bufio.NewWriter(a.out)
 	missing := 0
 	for shown, err := range report.Replay(ctx, records, id, tree) {
 		if err != nil {
@@ -151,58 +148,18 @@ func (o *sessionReplayOptions) replay(ctx context.Context, records provenance.Re
 			missing++
 		}
 		write := shown.WriteText
-		if o.JSON {
+		if asJSON {
 			write = shown.WriteJSON
 		}
 		if err := write(out); err != nil {
 			return err
 		}
 	}
-	if err := out.Flush(); err != nil {
+	if err := out.Flush(); err != nil || missing == 0 {
 		return err
 	}
-	if missing > 0 {
-		return &exit.Error{
-			Code: exit.Problems,
-			Err:  fmt.Errorf("%d of the texts shown can no longer be found by their digest", missing),
-			Hint: "`skillsd session verify` says what differs from the record",
-		}
-	}
-	return nil
-}
-
-// storedTrees returns a function that opens a stored tree. It finds no tree if the store cannot be read.
-func (a *app) storedTrees() (open func(context.Context, digest.Digest) (report.TreeFile, error), end func()) {
-	none := func(context.Context, digest.Digest) (report.TreeFile, error) {
-		return nil, provenance.ErrNotFound
-	}
-	state, err := a.StateDir()
-	if err != nil {
-		return none, func() {}
-	}
-	// Opening a store creates it, which reading a session must not.
-	if _, err := os.Stat(filepath.Join(state, "trees")); err != nil {
-		return none, func() {}
-	}
-	stored, err := store.Open(state)
-	if err != nil {
-		return none, func() {}
-	}
-	open = func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
-		tree, err := stored.Tree(ctx, d)
-		if err != nil {
-			return nil, err
-		}
-		return tree.ReadFile, nil
-	}
-	return open, func() { stored.Close() }
-}
-
-// sessionVerifyOptions are the flags of session verify.
-type sessionVerifyOptions struct {
-	app  *app
-	Key  string
-	JSON bool
+	return exit.Errorf(exit.Problems, "`skillsd session verify` says what differs from the record",
+		"%d of the texts shown can no longer be found by their digest", missing)
 }
 
 // sessionVerdict is what session verify --json prints.
@@ -223,17 +180,24 @@ type recordProblem struct {
 	What string `json:"what"`
 }
 
+// sessionVerifyOptions are the flags of session verify.
+type sessionVerifyOptions struct {
+	app  *app
+	Key  string
+	JSON bool
+}
+
 func newSessionVerifyCmd(a *app) *cobra.Command {
 	opts := &sessionVerifyOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "verify [SESSION]",
 		Short: "Recompute a session's hash chain and compare every file with it",
-		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output\n" +
-			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT\n" +
-			"and the exit code is 3. With --key, the key must also have signed the last event. Without\n" +
+		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output " +
+			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT " +
+			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +
 			"SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: runE(opts.run),
+		RunE: a.onSession(opts.verify),
 	}
 	cmd.Flags().StringVar(&opts.Key, "key", "",
 		"`FILE` with the public key that must have signed the session, as skillsd session keygen makes it")
@@ -241,7 +205,7 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *sessionVerifyOptions) run(ctx context.Context, args []string) error {
+func (o *sessionVerifyOptions) verify(ctx context.Context, records provenance.Reader, id string) error {
 	var keys []note.Verifier
 	if o.Key != "" {
 		text, err := config.ReadFile(o.Key, serve.MaxKeyFile)
@@ -255,44 +219,30 @@ func (o *sessionVerifyOptions) run(ctx context.Context, args []string) error {
 		}
 		keys = append(keys, key)
 	}
-	return o.app.onSession(ctx, args, func(ctx context.Context, records provenance.Reader, id string) error {
-		return o.verify(ctx, records, id, keys)
-	})
-}
-
-func (o *sessionVerifyOptions) verify(
-	ctx context.Context, records provenance.Reader, id string, keys []note.Verifier,
-) error {
 	found, err := records.Verify(ctx, id, keys...)
-	verdict := sessionVerdict{ID: id, Notes: []string{}}
-	if wrong, ok := errors.AsType[*provenance.VerifyError](err); ok {
-		verdict.Problem = &recordProblem{wrong.File, wrong.Line, wrong.What}
-		return errors.Join(o.print(&verdict, wrong.Error()), &exit.Error{Code: exit.Problems})
-	}
-	if err != nil {
+	verdict, line := sessionVerdict{ID: id, Notes: []string{}}, ""
+	wrong, differs := errors.AsType[*provenance.VerifyError](err)
+	switch {
+	case differs:
+		verdict.Problem, line = &recordProblem{wrong.File, wrong.Line, wrong.What}, wrong.Error()
+		err = &exit.Error{Code: exit.Problems}
+	case err != nil:
 		return err
+	default:
+		verdict.OK, verdict.Events, verdict.Files = true, found.Events, found.Files
+		verdict.Notes = report.VerifyNotes(found)
+		line = fmt.Sprintf("ok %s: %d events, %d files", id, found.Events, found.Files)
+		if found.Signed {
+			verdict.SignedBy = keys[0].Name()
+			line += ", signed by " + verdict.SignedBy
+		}
 	}
-	verdict.OK, verdict.Events, verdict.Files = true, found.Events, found.Files
-	verdict.Notes = report.VerifyNotes(found)
-	signed := ""
-	if found.Signed {
-		verdict.SignedBy = keys[0].Name()
-		signed = ", signed by " + verdict.SignedBy
-	}
-	line := fmt.Sprintf("ok %s: %d events, %d files%s", id, found.Events, found.Files, signed)
-	return o.print(&verdict, line)
-}
-
-// print prints a verdict, in words as one line and, on stderr, the notes.
-func (o *sessionVerifyOptions) print(verdict *sessionVerdict, line string) error {
 	if o.JSON {
-		return report.WriteJSON(o.app.out, verdict)
+		return errors.Join(report.WriteJSON(o.app.out, verdict), err)
 	}
-	if _, err := fmt.Fprintln(o.app.out, report.Printable(line)); err != nil {
-		return err
-	}
+	o.app.printf("%s\n", report.Printable(line))
 	for _, text := range verdict.Notes {
-		fmt.Fprintf(o.app.err, "note: %s\n", report.Printable(text))
+		o.app.notef("note: %s", report.Printable(text))
 	}
-	return nil
+	return err
 }

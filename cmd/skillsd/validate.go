@@ -224,7 +224,8 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 		return roots, err
 	}
 	if len(o.Roots.Specs) > 0 {
-		return nil, exit.Usagef("give one or the other", "--skills-root does not go with directories to check")
+		return nil, exit.Usagef("give one or the other",
+			"--skills-root does not go with directories to check")
 	}
 	var roots []skills.Root
 	for _, dir := range dirs {

@@ -36,9 +36,6 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ExitCode is the process's exit status for this error.
-func (e *Error) ExitCode() int { return e.Code }
-
 // Usagef returns an error of wrong usage, with a hint what to do.
 func Usagef(hint, format string, args ...any) error { return Errorf(Usage, hint, format, args...) }
 

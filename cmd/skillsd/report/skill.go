@@ -139,6 +139,15 @@ func Each(ctx context.Context, n int, work func(i int)) error {
 	return ctx.Err()
 }
 
+// EmptyRow returns the row of a skill of which no more is known; no list of it is nil.
+func EmptyRow(path, name, state string) SkillRow {
+	return SkillRow{
+		Path: path, Name: name, State: state,
+		Reasons: []string{}, Tags: []string{}, Resources: []ResourceRow{}, Scripts: []ScriptRow{},
+		Shadows: []ShadowRow{}, Diagnostics: []Diagnostic{}, Violations: []Problem{},
+	}
+}
+
 // NewSkillRow describes one skill. If its files cannot be read, the row lacks the facts about them.
 func NewSkillRow(
 	ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skill, allow policy.Allowlist,
