@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,33 +57,20 @@ func (s *Server) permit(
 // listSkillsResult is the result of skills/list.
 type listSkillsResult struct {
 	mcp.PaginatedResult
-	Skills []json.RawMessage `json:"skills"`
+	Skills [][]byte // made by encoding/json
 }
 
-var _ wire.Appender = listSkillsResult{}
-
-// AppendResult appends the result with its entries as they were marshalled.
-func (r listSkillsResult) AppendResult(dst []byte) ([]byte, error) {
+// MarshalJSON returns the result with its entries as they were marshalled.
+func (r *listSkillsResult) MarshalJSON() ([]byte, error) {
 	rest, err := json.Marshal(r.PaginatedResult)
 	if err != nil {
 		return nil, err
 	}
-	size := len(rest) + len(`{"skills":[],}`)
-	for _, made := range r.Skills {
-		size += len(made) + len(",")
-	}
-	dst = append(slices.Grow(dst, size), `{"skills":[`...)
-	for i, made := range r.Skills {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, made...)
-	}
-	dst = append(dst, ']')
+	raw := slices.Concat([]byte(`{"skills":[`), bytes.Join(r.Skills, []byte(",")), []byte("]"))
 	if len(rest) > len("{}") {
-		dst = append(dst, ',')
+		raw = append(raw, ',')
 	}
-	return append(dst, rest[1:]...), nil
+	return append(raw, rest[1:]...), nil
 }
 
 // listSkills is skills/list: the entry of every skill that the extension allows and that does not
@@ -100,8 +88,8 @@ func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.permit(ctx, r.Method, q.Meta, session.PermitRequest{}); err != nil {
 		return nil, err
 	}
-	var result listSkillsResult
 	var next string
+	result := new(listSkillsResult)
 	if result.Skills, next, err = s.skillPage(ctx, s.visible(q.scope), q.after); err != nil {
 		return nil, err
 	}
@@ -113,9 +101,9 @@ func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
 // continue after if there may be more.
 func (s *Server) skillPage(
 	ctx context.Context, v *visible, after string,
-) (page []json.RawMessage, next string, err error) {
+) (page [][]byte, next string, err error) {
 	rest := following(v.entries(), after, uriOf)
-	page = []json.RawMessage{}
+	page = [][]byte{}
 	for size, last := 0, after; ; {
 		batch := make([]*listedSkill, 0, pageSize-len(page))
 		for ; len(rest) > 0 && len(batch) < cap(batch); rest = rest[1:] {
@@ -211,7 +199,7 @@ func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
 	if err != nil {
 		return nil, unreadable(asked.skill, err)
 	}
-	result := getSkillResult{Skill: made.json}
+	result := &getSkillResult{Skill: made.json}
 	if made.unlisted != "" {
 		result.EnsureResultMeta().SetMetaField(metaUnlisted, made.unlisted)
 	}

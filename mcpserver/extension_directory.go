@@ -38,7 +38,7 @@ func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error
 		return nil, err
 	}
 	children = following(children, q.after, func(child mcp.Resource) string { return child.URI })
-	var result mcp.ListResourcesResult
+	result := new(mcp.ListResourcesResult)
 	result.Resources = children[:min(len(children), pageSize)]
 	if len(children) > pageSize {
 		result.NextCursor = encodeCursor(children[pageSize-1].URI)

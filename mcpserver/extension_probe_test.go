@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -106,7 +108,13 @@ func (p *probe) ask(era, method string, params any) (json.RawMessage, *wire.Erro
 		raw = []byte(strings.TrimSuffix(string(raw[:len(raw)-1])+","+era+"}", ""))
 		raw = bytes.Replace(raw, []byte("{,"), []byte("{"), 1)
 	}
-	answer := p.wire.Dispatch(p.t.Context(), fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, raw))
+	var out bytes.Buffer
+	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, raw)
+	opts := &wire.StdioOptions{In: strings.NewReader(line), Out: &out, Drain: time.Hour, SessionID: rand.Text()}
+	if err := wire.ServeStdio(p.t.Context(), p.wire, opts); err != nil {
+		p.t.Fatal(err)
+	}
+	answer := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 	var reply struct {
 		Result json.RawMessage
 		Error  *wire.Error

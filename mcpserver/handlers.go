@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -38,6 +37,7 @@ type toolHandler func(context.Context, mcp.CallToolRequest) (answer, error)
 func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, recorder := asksRecords(ctx, fieldsOf(request.Params.Meta))
+		traceTool(ctx, request.Params.Name)
 		made, err := handle(ctx, request)
 		result := made.asks
 		switch {
@@ -47,7 +47,9 @@ func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 			}
 		case result == nil:
 			result = textResult(made.text, made.output)
-			result.IsError = made.failed
+			if result.IsError = made.failed; made.failed {
+				traceFailure(ctx, "")
+			}
 		}
 		// Records come before the removal of secrets, because they may repeat what the call said.
 		if records := s.recordsOf(ctx, recorder); records != nil {
@@ -315,11 +317,6 @@ func withoutSecrets(result *mcp.CallToolResult, secrets *redact.Redactor) (*mcp.
 		result.Meta.AdditionalFields[key] = secrets.JSON(raw)
 	}
 	return result, nil
-}
-
-// withhold returns the JSON of an error as a client may see it; see [redact.Redactor].
-func (s *Server) withhold(raw json.RawMessage) json.RawMessage {
-	return s.cfg.Sessions.Secrets().JSON(raw)
 }
 
 // textResult is a successful answer: text for the model, the reference's output object for adapters.

@@ -65,7 +65,7 @@ func (s *Server) edge(methods wire.Methods) wire.Methods {
 			return result, err
 		}
 	}
-	return s.trace.traced(methods)
+	return methods
 }
 
 // withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other
@@ -74,10 +74,10 @@ func (s *Server) withRecords(
 	ctx context.Context, result any, err error, records *cfharness.CallRecords,
 ) (any, error) {
 	switch made := result.(type) {
-	case mcp.ReadResourceResult:
+	case *mcp.ReadResourceResult:
 		made.EnsureResultMeta().SetMetaField(metaRecords, records)
 		return made, err
-	case mcp.GetPromptResult:
+	case *mcp.GetPromptResult:
 		made.EnsureResultMeta().SetMetaField(metaRecords, records)
 		return made, err
 	}

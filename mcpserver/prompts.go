@@ -70,7 +70,7 @@ func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) 
 	}
 	s.awaitScan(ctx)
 	all := following(s.visible(q.scope).prompts(), q.after, func(p prompt) string { return p.name })
-	result := mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
+	result := &mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
 	for i := range result.Prompts {
 		result.Prompts[i] = mcp.Prompt{
 			Name:        all[i].name,
@@ -105,7 +105,7 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := mcp.GetPromptResult{Description: shorten(loaded.Skill.Description())}
+	result := &mcp.GetPromptResult{Description: shorten(loaded.Skill.Description())}
 	say := func(text string) {
 		message := mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(text))
 		result.Messages = append(result.Messages, message)

@@ -34,8 +34,8 @@ func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error
 		return nil, err
 	}
 	s.awaitScan(ctx)
-	var result mcp.ListResourcesResult
 	var next string
+	result := new(mcp.ListResourcesResult)
 	if result.Resources, next, err = s.resourcePage(ctx, s.visible(q.scope), q.after); err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 // resourceResult is the result with the bytes of one resource: text if all of it is, else base64.
 func resourceResult(
 	uri, mimeType string, data []byte, isText bool, meta map[string]any,
-) mcp.ReadResourceResult {
+) *mcp.ReadResourceResult {
 	var contents mcp.ResourceContents
 	if isText {
 		contents = mcp.TextResourceContents{URI: uri, MIMEType: mimeType, Text: string(data), Meta: meta}
@@ -222,5 +222,5 @@ func resourceResult(
 		blob := base64.StdEncoding.EncodeToString(data)
 		contents = mcp.BlobResourceContents{URI: uri, MIMEType: mimeType, Blob: blob, Meta: meta}
 	}
-	return mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}
+	return &mcp.ReadResourceResult{Contents: []mcp.ResourceContents{contents}}
 }

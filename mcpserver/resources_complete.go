@@ -28,7 +28,7 @@ func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
 		"A file of a skill: the skill's path, then the file's path in the skill, "+
 			"each segment percent-encoded."))
 	all := []mcp.ResourceTemplate{template, artifactTemplate()}
-	return mcp.ListResourceTemplatesResult{ResourceTemplates: all}, nil
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: all}, nil
 }
 
 // maxValues is the most values the protocol lets a completion have.
@@ -90,7 +90,7 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 	for i := range values {
 		values[i] = secrets.Text(values[i])
 	}
-	var result mcp.CompleteResult
+	result := new(mcp.CompleteResult)
 	result.Completion.Total = len(values)
 	result.Completion.HasMore = len(values) > maxValues
 	result.Completion.Values = append([]string{}, values[:min(len(values), maxValues)]...)

@@ -72,7 +72,7 @@ func invented(n int) map[string]string {
 
 func toolNames(s *Server) []string {
 	var names []string
-	for _, tool := range s.visible(scope{principal: localPrincipal}).tools().result.Tools {
+	for _, tool := range s.visible(scope{principal: localPrincipal}).tools().all {
 		names = append(names, tool.Name)
 	}
 	return names
@@ -97,7 +97,7 @@ func TestSearchIsOfferedBeyondTheBudget(t *testing.T) {
 			if got := slices.Contains(toolNames(s), ToolSearch); got != test.want {
 				t.Errorf("tools are %v, search offered: want %v", toolNames(s), test.want)
 			}
-			description := s.visible(scope{principal: localPrincipal}).tools().result.Tools[0].Description
+			description := s.visible(scope{principal: localPrincipal}).tools().all[0].Description
 			if len([]rune(description)) > descriptionBudget {
 				t.Errorf("the description has %d characters", len([]rune(description)))
 			}
@@ -183,7 +183,7 @@ func TestSearchTool(t *testing.T) {
 func TestCatalogueFollowsTheOperator(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, invented(300), &skills.ScanOptions{Pinned: []string{"skill-0299"}, NameOnly: []string{"skill-0298"}, Disabled: []string{"skill-0001"}}, Config{})
-	description := s.visible(scope{principal: localPrincipal}).tools().result.Tools[0].Description
+	description := s.visible(scope{principal: localPrincipal}).tools().all[0].Description
 	_, list, _ := strings.Cut(description, catalogTitle)
 	if !strings.HasPrefix(list, "skill-0299: Handles case number299") {
 		t.Errorf("the pinned skill is not first: %q", list[:60])
@@ -195,7 +195,7 @@ func TestCatalogueFollowsTheOperator(t *testing.T) {
 	if text, _ := callSearch(t, s, map[string]any{"query": "number1"}); !strings.Contains(text, "\nskill-0001\n") {
 		t.Errorf("a name-only skill is found as %q", text)
 	}
-	if _, list, _ := strings.Cut(s.visible(scope{principal: localPrincipal}).tools().result.Tools[0].Description, catalogTitle); !strings.Contains(list, "skill-0001\n") {
+	if _, list, _ := strings.Cut(s.visible(scope{principal: localPrincipal}).tools().all[0].Description, catalogTitle); !strings.Contains(list, "skill-0001\n") {
 		t.Errorf("a name-only skill is shown as %q", list)
 	}
 }

@@ -13,6 +13,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"slices"
@@ -113,7 +114,7 @@ func New(cfg Config) *Server {
 	if cfg.AskWorkspace {
 		experimental = map[string]any{metaSandboxState: struct{}{}}
 	}
-	s.mcp = server.NewMCPServer(Name, cfg.Version, append(s.trace.options(),
+	s.mcp = server.NewMCPServer(Name, cfg.Version,
 		server.WithExperimental(experimental),
 		server.WithHooks(hooks),
 		server.WithToolCapabilities(true),
@@ -124,7 +125,7 @@ func New(cfg Config) *Server {
 		server.WithTitle("skillsd: Agent Skills, guarded and recorded"),
 		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
-	)...)
+	)
 	s.mcp.AddTools(
 		server.ServerTool{Tool: loadTool("", nil), Handler: s.tool(s.load)},
 		server.ServerTool{Tool: readTool(), Handler: s.tool(s.read)},
@@ -276,15 +277,20 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 
 // dispatcher answers messages of any transport.
 func (s *Server) dispatcher() *wire.Dispatcher {
-	return &wire.Dispatcher{
+	d := &wire.Dispatcher{
 		Server:     s.mcp,
 		Methods:    s.methods(),
 		Overrides:  s.overrides(),
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
 		CacheTTL:   s.cacheTTL(),
 		Logger:     s.cfg.Logger,
-		Withhold:   s.withhold,
+		// Nothing that a client said is repeated to it with a secret in it.
+		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
 	}
+	if s.trace != nil {
+		d.Trace = s.trace.start
+	}
+	return d
 }
 
 // cacheTTL returns how long a client may keep a list.

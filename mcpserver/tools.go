@@ -51,7 +51,7 @@ func (s *Server) listTools(ctx context.Context, r *wire.Request) (any, error) {
 		return nil, err
 	}
 	if s.awaitScan(ctx) {
-		return s.visible(q.scope).tools().result, nil
+		return &mcp.ListToolsResult{Tools: s.visible(q.scope).tools().all}, nil
 	}
 	tools := []mcp.Tool{loadTool(s.loadDescription(nil, true), nil), readTool()}
 	if s.cfg.Policy.OffersTo(ToolRun, q.scope.principal, []string{q.scope.profile}) {
@@ -62,7 +62,7 @@ func (s *Server) listTools(ctx context.Context, r *wire.Request) (any, error) {
 
 // toolList is the tools that offer one part of the catalogue.
 type toolList struct {
-	result     *mcp.ListToolsResult
+	all        []mcp.Tool
 	searchable bool                 // search_skills is one of them
 	nameOnly   []string             // paths of skills whose descriptions are not shown
 	search     func() *search.Index // made when it is first asked for
@@ -83,7 +83,7 @@ func (s *Server) describe(of visibleKey) *toolList {
 		tools = append(tools, s.runTool())
 	}
 	return &toolList{
-		result:     &mcp.ListToolsResult{Tools: tools},
+		all:        tools,
 		searchable: c.searchable,
 		nameOnly:   c.options.NameOnly,
 		search:     sync.OnceValue(func() *search.Index { return search.New(c.skills) }),

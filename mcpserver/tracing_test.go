@@ -203,7 +203,7 @@ func TestSpans(t *testing.T) {
 		{"arguments", "tools/call", `"name":"load_skill","arguments":{"SECRET-ARGUMENT":1}`, "tools/call load_skill",
 			codes.Error, with(tool("load_skill"), "error.type", "invalid_arguments")},
 		{"unknown tool", "tools/call", `"name":"SECRET-TOOL","arguments":{}`, "tools/call", codes.Error,
-			with(method("tools/call"), "error.type", "_OTHER")},
+			with(method("tools/call"), "error.type", "-32602", "rpc.response.status_code", "-32602")},
 		{"own method", "skills/list", ``, "skills/list", codes.Unset, method("skills/list")},
 		{"own method fails", "skills/get", `"uri":5`, "skills/get", codes.Error,
 			with(method("skills/get"), "error.type", "-32602", "rpc.response.status_code", "-32602")},
@@ -212,7 +212,8 @@ func TestSpans(t *testing.T) {
 		{"override fails", "resources/read", `"uri":"skill://SECRET-NAME/notes.md"`, "resources/read", codes.Error,
 			with(method("resources/read"), "error.type", "resource_not_found", "rpc.response.status_code", "-32002")},
 		{"library", "ping", ``, "ping", codes.Unset, method("ping")},
-		{"unknown method", "SECRET/METHOD", ``, "other", codes.Error, with(method("other"), "error.type", "_OTHER")},
+		{"unknown method", "SECRET/METHOD", ``, "other", codes.Error,
+			with(method("other"), "error.type", "-32601", "rpc.response.status_code", "-32601")},
 	}
 	for i, test := range tests {
 		separator := ","

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,26 +11,29 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// asks sends requests to the client and routes its responses back.
+// asks are the requests of the server to one client that wait for an answer. The zero value is ready.
 type asks struct {
-	out    *lineWriter
-	closed <-chan struct{}
-
 	mu      sync.Mutex
 	next    int64
 	pending map[string]chan *message
 }
 
-func newAsks(out *lineWriter, closed <-chan struct{}) *asks {
-	return &asks{out: out, closed: closed, pending: make(map[string]chan *message)}
-}
-
-// ask sends a request and decodes the result of its answer.
+// ask sends a request on out and decodes the result of its answer.
 //
-// Errors: an error that the client answered with, a result of another form, ctx, [ErrDisconnected].
-func (a *asks) ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
-	id, answer := a.register()
-	defer a.forget(id)
+// Errors: an error that the client answered with, a result of another form, the cause of ctx.
+func (a *asks) ask(
+	ctx context.Context, out *lineWriter, method mcp.MCPMethod, params, result any,
+) error {
+	answer := make(chan *message, 1)
+	a.mu.Lock()
+	a.next++
+	id := json.RawMessage(strconv.FormatInt(a.next, 10))
+	if a.pending == nil {
+		a.pending = make(map[string]chan *message)
+	}
+	a.pending[idKey(id)] = answer
+	a.mu.Unlock()
+	defer a.take(id)
 	line, err := marshalLine(struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
@@ -39,39 +43,29 @@ func (a *asks) ask(ctx context.Context, method mcp.MCPMethod, params, result any
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", method, err)
 	}
-	a.out.write(line)
+	out.write(line)
 	select {
 	case m := <-answer:
-		return m.decode(method, result)
-	case <-a.closed:
-		return fmt.Errorf("ask %s: %w", method, ErrDisconnected)
+		if err := m.decode(result); err != nil {
+			return fmt.Errorf("ask %s: %w", method, err)
+		}
+		return nil
 	case <-ctx.Done():
 		// The user would otherwise answer a question that nobody asks any more.
-		a.withdraw(id)
-		return fmt.Errorf("ask %s: %w", method, ctx.Err())
+		const form = `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`
+		out.write(fmt.Appendf(nil, form, mcp.MethodNotificationCancelled, id))
+		return fmt.Errorf("ask %s: %w", method, context.Cause(ctx))
 	}
 }
 
-func (a *asks) register() (json.RawMessage, <-chan *message) {
+// take removes the request that waits for an answer with that id; nil if there is none.
+func (a *asks) take(id json.RawMessage) chan *message {
+	key := idKey(id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.next++
-	id := json.RawMessage(strconv.FormatInt(a.next, 10))
-	answer := make(chan *message, 1)
-	a.pending[idKey(id)] = answer
-	return id, answer
-}
-
-func (a *asks) forget(id json.RawMessage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.pending, idKey(id))
-}
-
-// withdraw notifies the client that its answer is no longer needed.
-func (a *asks) withdraw(id json.RawMessage) {
-	const form = `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`
-	a.out.write(fmt.Appendf(nil, form, mcp.MethodNotificationCancelled, id))
+	answer := a.pending[key]
+	delete(a.pending, key)
+	return answer
 }
 
 // route gives a response to the call that waits for it, and drops any other.
@@ -79,35 +73,22 @@ func (a *asks) route(m *message) {
 	if m.id == nil {
 		return
 	}
-	key := idKey(m.id)
-	a.mu.Lock()
-	answer := a.pending[key]
-	delete(a.pending, key)
-	a.mu.Unlock()
-	if answer != nil {
+	if answer := a.take(m.id); answer != nil {
 		answer <- m
 	}
 }
 
-func (m *message) decode(method mcp.MCPMethod, result any) error {
+// decode reads what a client answered. Its error does not wrap an *Error, which would be sent back to it.
+func (m *message) decode(result any) error {
 	if m.failure != nil {
-		failure := new(Error)
-		if err := json.Unmarshal(m.failure, failure); err != nil {
-			return fmt.Errorf("ask %s: decode error: %w", method, err)
+		var failure Error
+		if err := json.Unmarshal(m.failure, &failure); err != nil {
+			return err
 		}
-		return fmt.Errorf("ask %s: %w", method, &clientError{failure})
+		return errors.New("client answered " + failure.Error())
 	}
 	if err := Unambiguous(m.result, answerNames()...); err != nil {
-		return fmt.Errorf("ask %s: result: %w", method, err)
+		return err
 	}
-	if err := json.Unmarshal(m.result, result); err != nil {
-		return fmt.Errorf("ask %s: decode result: %w", method, err)
-	}
-	return nil
+	return json.Unmarshal(m.result, result)
 }
-
-// clientError keeps an error the client sent from being taken for one of ours
-// and sent back.
-type clientError struct{ failure *Error }
-
-func (e *clientError) Error() string { return "client answered " + e.failure.Error() }

@@ -29,7 +29,7 @@ func BenchmarkDispatch(b *testing.B) {
 	d, line := &Dispatcher{Server: testServer()}, []byte(callLine("1", "echo", benchArguments))
 	b.ReportAllocs()
 	for b.Loop() {
-		if d.Dispatch(b.Context(), line) == nil {
+		if d.dispatch(b.Context(), line) == nil {
 			b.Fatal("no answer")
 		}
 	}

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"sync"
 )
 
@@ -68,16 +70,31 @@ func (t *callTable) add(c *call) (bool, *Error) {
 	return true, nil
 }
 
-// cancel ends the call with this key on behalf of the client.
-func (t *callTable) cancel(key string) {
+// cancel ends the call that a cancellation of the client names.
+func (t *callTable) cancel(m *message) {
+	id := canceledID(m.params)
+	if id == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// The protocol forbids to cancel initialize, and requests behind it wait for it.
-	if c := t.byKey[key]; c != nil && c.release == nil {
+	if c := t.byKey[idKey(id)]; c != nil && c.release == nil {
 		c.canceled = true
 		c.session.silent.Store(true)
 		c.cancel(ErrCanceled)
 	}
+}
+
+// canceledID returns the id of the request that a cancellation names, nil if it names none or could
+// name two.
+func canceledID(params json.RawMessage) json.RawMessage {
+	members, err := Members(params)
+	at := slices.IndexFunc(members, func(m Member) bool { return m.Key == "requestId" && validID(m.Value) })
+	if err != nil || at < 0 {
+		return nil
+	}
+	return members[at].Value
 }
 
 // settle takes c off the table right before its answer is written and reports

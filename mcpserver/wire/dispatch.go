@@ -2,11 +2,12 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -35,6 +36,10 @@ type Dispatcher struct {
 	CacheTTL time.Duration
 	// Logger gets panics and the private text of internal errors. Nil discards.
 	Logger *slog.Logger
+	// Trace is called as each request begins. It returns the context to handle the request in, and what to
+	// call
+	// at its end with its error or nil. Nil traces nothing.
+	Trace func(context.Context, string, json.RawMessage) (context.Context, func(*Error))
 	// Withhold returns the JSON of an error as the client may see it: an error repeats what a
 	// request said. Nil leaves it as it is.
 	Withhold func(json.RawMessage) json.RawMessage
@@ -45,23 +50,6 @@ type Dispatcher struct {
 // well must send this name there.
 func Alias(method string) string { return aliasPrefix + method }
 
-// Dispatch answers one JSON-RPC message. The answer has no newline, inside or at
-// its end, and is nil for notifications and for responses of the client.
-// The caller puts the client session and request headers into ctx.
-func (d *Dispatcher) Dispatch(ctx context.Context, raw []byte) []byte {
-	m, err := parse(raw)
-	switch {
-	case err != nil:
-		return d.refusal(m.id, err)
-	case m.kind == response:
-		return nil
-	case m.kind == notification:
-		d.notify(ctx, m)
-		return nil
-	}
-	return d.answer(ctx, m, d.respond)
-}
-
 func (d *Dispatcher) lookup(name string) Method {
 	if method, ok := d.Overrides[name]; ok {
 		return method
@@ -69,21 +57,15 @@ func (d *Dispatcher) lookup(name string) Method {
 	return d.Methods[name]
 }
 
-// handler answers a request that it may assume to be well-formed.
-type handler func(ctx context.Context, m *message) (any, *Error)
-
-// answer returns the answer that h gives to a request.
-func (d *Dispatcher) answer(ctx context.Context, m *message, h handler) []byte {
-	result, failure := d.guard(ctx, m, h)
-	line, err := d.encode(m.id, result, failure)
-	if err != nil {
-		d.logPrivate(ctx, m, err.Error())
-	}
-	return line
+// answer returns the answer to a request, which has no newline, inside or at its end. The caller puts the
+// client session into ctx.
+func (d *Dispatcher) answer(ctx context.Context, m *message) []byte {
+	result, failure := d.guard(ctx, m, func(ctx context.Context) (any, *Error) { return d.respond(ctx, m) })
+	return d.encode(ctx, m, result, failure)
 }
 
 func (d *Dispatcher) notify(ctx context.Context, m *message) {
-	d.guard(ctx, m, func(ctx context.Context, m *message) (any, *Error) {
+	d.guard(ctx, m, func(ctx context.Context) (any, *Error) {
 		d.Server.HandleMessage(ctx, m.raw)
 		return nil, nil
 	})
@@ -91,7 +73,14 @@ func (d *Dispatcher) notify(ctx context.Context, m *message) {
 
 // guard makes an internal error of a panic: one handler must not end the
 // connection of all the others.
-func (d *Dispatcher) guard(ctx context.Context, m *message, h handler) (result any, failure *Error) {
+func (d *Dispatcher) guard(
+	ctx context.Context, m *message, handle func(context.Context) (any, *Error),
+) (result any, failure *Error) {
+	if d.Trace != nil && m.kind == request {
+		var end func(*Error)
+		ctx, end = d.Trace(ctx, m.method, m.params)
+		defer func() { end(failure) }()
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			d.logger().ErrorContext(ctx, "handler panicked", slog.String("method", m.method),
@@ -99,7 +88,7 @@ func (d *Dispatcher) guard(ctx context.Context, m *message, h handler) (result a
 			result, failure = nil, internalError()
 		}
 	}()
-	return h(context.WithValue(ctx, requestIDKey{}, m.id), m)
+	return handle(context.WithValue(ctx, requestIDKey{}, m.id))
 }
 
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
@@ -159,17 +148,15 @@ func fromDecoder(message string) bool {
 		strings.HasPrefix(message, "illegal base64 data")
 }
 
-// rewritten is the request m under another method, with everything in it that mcp-go reads.
+// rewritten is m under another method, with everything in it that mcp-go reads.
 func rewritten(m *message, method string) []byte {
 	name, _ := json.Marshal(method)
-	out := make([]byte, 0, len(m.raw)+len(name)+48)
-	out = append(out, `{"jsonrpc":"2.0","id":`...)
-	out = append(out, m.id...)
-	out = append(out, `,"method":`...)
-	out = append(out, name...)
+	out := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%s`, name)
+	if m.id != nil {
+		out = append(append(out, `,"id":`...), m.id...)
+	}
 	if m.params != nil {
-		out = append(out, `,"params":`...)
-		out = append(out, m.params...)
+		out = append(append(out, `,"params":`...), m.params...)
 	}
 	return append(out, '}')
 }
@@ -181,14 +168,14 @@ func (d *Dispatcher) own(ctx context.Context, m *message) (any, *Error) {
 	r := &Request{Method: m.method, Params: m.params, ID: m.id, Modern: info.Modern, Protocol: info}
 	result, err := d.lookup(m.method)(server.WithRequestProtocolInfo(ctx, info), r)
 	if err != nil {
-		failure, public := publicError(err)
-		if !public {
-			d.logPrivate(ctx, m, err.Error())
+		if failure, public := errors.AsType[*Error](err); public {
+			return nil, failure
 		}
-		return nil, failure
+		d.logPrivate(ctx, m, err.Error())
+		return nil, internalError()
 	}
 	if info.Modern {
-		result = d.decorate(result)
+		d.decorate(result)
 	}
 	return result, nil
 }
@@ -210,26 +197,22 @@ func protocolOf(params json.RawMessage) *server.RequestProtocolInfo {
 	return info
 }
 
-// decorate adds what the revision 2026-07-28 requires of a result to a copy of
-// it, so that methods may return the same value to several callers.
-func (d *Dispatcher) decorate(result any) any {
-	value := reflect.ValueOf(result)
-	if value.Kind() == reflect.Pointer {
-		value = value.Elem()
-	}
-	if value.Kind() != reflect.Struct {
-		return result
-	}
-	fresh := reflect.New(value.Type())
-	fresh.Elem().Set(value)
-	decorated, ok := fresh.Interface().(mcp.ResultMetadata)
+// decorate adds what the revision 2026-07-28 requires of a result.
+func (d *Dispatcher) decorate(result any) {
+	decorated, ok := result.(mcp.ResultMetadata)
 	if !ok {
-		return result
+		return
 	}
 	if decorated.GetResultType() == "" {
 		decorated.SetResultType(mcp.ResultTypeComplete)
 	}
-	d.identify(decorated)
+	if d.ServerInfo.Name != "" {
+		meta := cmp.Or(decorated.GetResultMeta(), new(mcp.Meta))
+		if meta.ServerInfo() == nil {
+			meta.SetServerInfo(d.ServerInfo)
+		}
+		decorated.SetResultMeta(meta)
+	}
 	if cached, ok := decorated.(interface {
 		mcp.CacheHintSetter
 		TTL() (int64, bool)
@@ -238,25 +221,6 @@ func (d *Dispatcher) decorate(result any) any {
 			cached.SetCacheHints(d.CacheTTL.Milliseconds(), mcp.CacheScopePrivate)
 		}
 	}
-	return decorated
-}
-
-func (d *Dispatcher) identify(result mcp.ResultMetadata) {
-	if d.ServerInfo.Name == "" {
-		return
-	}
-	// The result may be shared between calls, so its _meta is copied.
-	var meta mcp.Meta
-	if old := result.GetResultMeta(); old != nil {
-		meta.ProgressToken = old.ProgressToken
-		for key, value := range old.AdditionalFields {
-			meta.SetMetaField(key, value)
-		}
-	}
-	if meta.ServerInfo() == nil {
-		meta.SetServerInfo(d.ServerInfo)
-	}
-	result.SetResultMeta(&meta)
 }
 
 func (d *Dispatcher) logPrivate(ctx context.Context, m *message, text string) {
@@ -274,70 +238,47 @@ func (d *Dispatcher) logger() *slog.Logger {
 	return d.Logger
 }
 
-// encode returns one answer. A result that does not marshal becomes an internal
-// error, and the reason is returned as well.
-func (d *Dispatcher) encode(id json.RawMessage, result any, failure *Error) ([]byte, error) {
+// encode returns the answer to m. A result that does not marshal becomes an internal error.
+func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure *Error) []byte {
 	if failure != nil {
-		return d.encodeError(id, failure)
+		return d.refusal(m.id, failure)
 	}
-	buf := envelopeOf(id)
-	buf.WriteString(`,"result":`)
-	if own, ok := result.(Appender); ok {
-		line, err := own.AppendResult(buf.Bytes())
-		if err != nil {
-			return d.refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
-		}
-		return append(line, '}'), nil
+	var made []byte
+	var err error
+	if own, ok := result.(json.Marshaler); ok {
+		// Given to encoding/json, what it makes would be checked and copied once more.
+		made, err = own.MarshalJSON()
 	}
-	if tool, ok := result.(*mcp.CallToolResult); ok {
-		// Given to encoding/json it would be marshalled, then checked and copied once more.
-		made, err := tool.MarshalJSON()
-		if err == nil && bytes.IndexByte(made, '\n') < 0 {
-			buf.Write(made)
-			return append(buf.Bytes(), '}'), nil
-		}
+	if made == nil || bytes.IndexByte(made, '\n') >= 0 {
+		made, err = json.Marshal(result)
 	}
-	if err := json.NewEncoder(buf).Encode(result); err != nil {
-		return d.refusal(id, internalError()), fmt.Errorf("marshal result: %w", err)
+	if err != nil {
+		d.logPrivate(ctx, m, "marshal result: "+err.Error())
+		return d.refusal(m.id, internalError())
 	}
-	return closeEnvelope(buf), nil
+	return envelope(m.id, "result", made)
 }
 
-func (d *Dispatcher) encodeError(id json.RawMessage, failure *Error) ([]byte, error) {
-	told, err := json.Marshal(failure)
+// refusal is the answer that an error makes. A nil id is null.
+func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
+	public, err := json.Marshal(failure)
 	if err != nil {
-		return d.refusal(id, internalError()), fmt.Errorf("marshal error data: %w", err)
+		d.logger().Error("error not marshalled", slog.String("err", err.Error()))
+		return d.refusal(id, internalError())
 	}
 	if d.Withhold != nil {
-		told = d.Withhold(told)
+		public = d.Withhold(public)
 	}
-	buf := envelopeOf(id)
-	buf.WriteString(`,"error":`)
-	buf.Write(told)
-	buf.WriteByte('\n')
-	return closeEnvelope(buf), nil
+	return envelope(id, "error", public)
 }
 
-// refusal is the answer that failure, which has no data, makes. A nil id is null.
-func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
-	line, _ := d.encodeError(id, failure)
-	return line
-}
-
-func envelopeOf(id json.RawMessage) *bytes.Buffer {
+// envelope returns a message with a result or an error, and with room for the newline.
+func envelope(id json.RawMessage, key string, value []byte) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, 512))
-	buf.WriteString(`{"jsonrpc":"2.0","id":`)
-	buf.Write(id)
-	return buf
-}
-
-// closeEnvelope puts the closing brace in the place of the encoder's newline and
-// leaves room for one.
-func closeEnvelope(buf *bytes.Buffer) []byte {
-	buf.Truncate(buf.Len() - 1)
-	buf.WriteByte('}')
-	return buf.Bytes()
+	line := make([]byte, 0, len(id)+len(value)+48)
+	line = append(append(line, `{"jsonrpc":"2.0","id":`...), id...)
+	line = append(append(line, `,"`+key+`":`...), value...)
+	return append(line, '}')
 }

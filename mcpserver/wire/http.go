@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -120,9 +119,7 @@ type HTTP struct {
 	hangUp   context.Context // ends when the end was asked for
 	endInput context.CancelFunc
 	requests atomic.Uint64
-
-	mu        sync.Mutex
-	announced map[*announcer]struct{} // which get broadcasts
+	audience *audience
 }
 
 // maxWaiting is how many bytes the messages of requests that yielded their slot may have: a request holds
@@ -150,9 +147,9 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		waiting:    newQuota(maxWaiting, 2),
 		calls:      newQuota(opts.maxInFlight(), share),
 		streams:    newQuota(opts.maxStreams(), share),
-		announced:  make(map[*announcer]struct{}),
+		audience:   newAudience(),
 	}
-	h.sessions = newSessionTable(opts.maxSessions(), share, h.sessionEnded)
+	h.sessions = newSessionTable(newQuota(opts.maxSessions(), share), h.sessionEnded)
 	h.base, h.abort = context.WithCancelCause(context.Background())
 	h.hangUp, h.endInput = context.WithCancel(h.base)
 	// mcp-go checks and answers each message, but sessions and streams stay here.
@@ -161,7 +158,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		server.WithHTTPContextFunc(h.withOwnSession),
 		server.WithStreamableHTTPLogger(h.dispatcher.logger()),
 	)
-	h.broadcast = &session{id: "http", broadcast: newNotifications(h.hangUp, h.announce)}
+	h.broadcast = &session{id: "http", broadcast: newNotifications(h.hangUp, h.audience.post)}
 	if err := d.Server.RegisterSession(h.base, h.broadcast); err != nil {
 		h.abort(ErrDisconnected)
 		return nil, err

@@ -129,27 +129,14 @@ func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 	return true
 }
 
-// hostName returns the host of host[:port] in lower case, without brackets, which only an IP address may
-// have; "" if it is neither.
+// hostName returns the host of host[:port] in lower case, without the brackets of an IP address; "" if it is
+// not one.
 func hostName(host string) string {
-	name, port := host, ""
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		name, port = host[:i], host[i+1:]
-	}
-	if strings.Trim(port, "0123456789") != "" {
+	u, err := url.Parse("//" + host)
+	if err != nil || u.Host != host {
 		return ""
 	}
-	if inner, ok := strings.CutPrefix(name, "["); ok {
-		inner, ok = strings.CutSuffix(inner, "]")
-		if _, err := netip.ParseAddr(inner); !ok || err != nil {
-			return ""
-		}
-		return strings.ToLower(inner)
-	}
-	if strings.ContainsAny(name, ":[]") {
-		return ""
-	}
-	return strings.ToLower(name)
+	return strings.ToLower(u.Hostname())
 }
 
 func isLoopback(name string) bool {

@@ -2,16 +2,16 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -45,7 +45,6 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 		principal: principal,
 		msg:       m,
 		modern:    isModern(r.Header, m),
-		slot:      new(errorSlot),
 	}
 	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
@@ -63,13 +62,14 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	case m.kind == notification:
 		ex.notification()
 	case ex.modern:
-		passed := &recorder{header: w.Header(), to: w}
-		h.library.Handle(passed, ex.libraryRequest(r.Context(), r.Header, m.raw))
+		rec := newRecorder()
+		ex.handle(r.Context(), rec, r.Header, m.raw)
+		rec.copyTo(w)
 	case ex.protocol == nil:
 		// A session of another principal does not exist for this one.
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	default:
-		ex.protocol.route(m)
+		ex.protocol.asks.route(m)
 		w.WriteHeader(http.StatusAccepted)
 	}
 }
@@ -134,95 +134,24 @@ func (ex *exchange) notification() {
 	if ex.protocol != nil {
 		// A notification has no response that anything could be written to.
 		nowhere := newLineWriter(io.Discard)
-		ex.session = newCallSession(
-			ex.r.Context(), ex.protocol.session, ex.msg, nowhere, ex.protocol.announcer, nil)
+		ex.session = newCallSession(ex.r.Context(), ex.protocol.session, ex.msg, nowhere, ex.h.audience)
 	}
 	raw := ex.msg.raw
 	canceled := ex.msg.method == string(mcp.MethodNotificationCancelled)
 	if canceled {
-		raw = renamed(ex.msg)
+		raw = rewritten(ex.msg, Alias(ex.msg.method))
 	}
-	rec := &recorder{header: make(http.Header)}
+	rec := newRecorder()
 	ctx, cancel := context.WithCancel(context.WithValue(ex.r.Context(), exchangeKey{}, ex))
 	defer cancel()
-	_, failure := ex.h.dispatcher.guard(ctx, ex.msg, func(ctx context.Context, _ *message) (any, *Error) {
-		ex.h.library.Handle(rec, ex.libraryRequest(ctx, ex.r.Header, raw))
+	ex.h.dispatcher.guard(ctx, ex.msg, func(ctx context.Context) (any, *Error) {
+		ex.handle(ctx, rec, ex.r.Header, raw)
 		return nil, nil
 	})
-	if failure != nil {
-		ex.w.WriteHeader(http.StatusAccepted) // a notification has no answer
-		return
-	}
 	if canceled && ex.protocol != nil && rec.status == http.StatusAccepted {
-		if id := canceledID(ex.msg.params); id != nil {
-			ex.protocol.calls.cancel(idKey(id))
-		}
+		ex.protocol.calls.cancel(ex.msg)
 	}
-	rec.copyTo(ex.w)
-}
-
-// renamed is a notification under its alias.
-func renamed(m *message) []byte {
-	name, _ := json.Marshal(Alias(m.method))
-	out := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%s`, name)
-	if m.params != nil {
-		out = append(append(out, `,"params":`...), m.params...)
-	}
-	return append(out, '}')
-}
-
-// request answers a request, if there is a slot for it.
-func (ex *exchange) request() {
-	h, method := ex.h, ex.msg.method
-	slots := h.calls
-	if method == string(mcp.MethodSubscriptionsListen) {
-		slots = h.streams
-	}
-	leave := func() {}
-	if ping := method == string(mcp.MethodPing); !ping {
-		if !slots.take(ex.principal, 1) {
-			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
-			return
-		}
-		leave = sync.OnceFunc(func() { slots.leave(ex.principal, 1) })
-	}
-	defer leave()
-	// 2026-07-28 has no sessions, so each of its requests gets a session of its own.
-	opening := method == string(mcp.MethodInitialize) && !ex.modern
-	switch {
-	case opening:
-		ex.owner = h.newSession(ex.principal, int(8*h.opts.maxBody()))
-		ex.owner.announcer.news = h.watchFor(ex.r.Context())
-		defer func() {
-			if ex.owner.id == "" { // no session came of it
-				ex.owner.end(ErrDisconnected)
-			}
-		}()
-	case ex.modern:
-		id := "request-" + strconv.FormatUint(h.requests.Add(1), 10)
-		ex.owner = &httpSession{session: &session{id: id, level: mcp.LoggingLevelError}}
-	default:
-		ex.owner = ex.protocol
-	}
-	ex.begin()
-	defer ex.close()
-	if ex.session != nil {
-		ex.session.yield = sync.OnceValue(func() bool {
-			if !ex.takeWaiting() {
-				return false
-			}
-			leave()
-			return true
-		})
-	}
-	if ex.owner != nil && ex.owner.calls != nil {
-		if ok, failure := ex.owner.calls.add(ex.call); !ok {
-			ex.refuse(failure)
-			return
-		}
-		defer ex.owner.calls.leave(ex.call)
-	}
-	ex.run(opening)
+	rec.copyTo(ex.w) // accepted, also if its handler panicked: a notification has no answer
 }
 
 // writeRefusal answers a message that mcp-go was not shown.
@@ -232,50 +161,41 @@ func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessag
 	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
 }
 
+// watchFor returns a new announcer's filter for the client of a request.
+func (h *HTTP) watchFor(ctx context.Context) func(method string) bool {
+	if h.opts.Changes == nil {
+		return nil
+	}
+	return h.opts.Changes(ctx)
+}
+
 // recorder is the response that mcp-go writes to. It cannot stream, so that it gets nothing but the whole
-// answer. If to is set it passes everything on.
+// answer.
 type recorder struct {
 	header http.Header
 	status int
-	body   bytes.Buffer
-	to     http.ResponseWriter
+	bytes.Buffer
 }
 
-func (r *recorder) Header() http.Header { return r.header }
-func (r *recorder) Flush()              {}
-func (r *recorder) CanStream() bool     { return false }
+func newRecorder() *recorder { return &recorder{header: make(http.Header)} }
 
-func (r *recorder) WriteHeader(status int) {
-	r.status = status
-	if r.to != nil {
-		r.to.WriteHeader(status)
-	}
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	if r.to != nil {
-		return r.to.Write(p)
-	}
-	return r.body.Write(p)
-}
+func (r *recorder) Header() http.Header    { return r.header }
+func (r *recorder) Flush()                 {}
+func (r *recorder) CanStream() bool        { return false }
+func (r *recorder) WriteHeader(status int) { r.status = status }
 
 // message returns the answer when it is a JSON-RPC message.
 func (r *recorder) message() (*message, bool) {
 	if r.header.Get("Content-Type") != "application/json" {
 		return nil, false
 	}
-	m, failure := parse(bytes.TrimSpace(r.body.Bytes()))
+	m, failure := parse(bytes.TrimSpace(r.Bytes()))
 	return m, failure == nil && m.kind == response
 }
 
 // copyTo writes what was recorded.
 func (r *recorder) copyTo(w http.ResponseWriter) {
-	for key, values := range r.header {
-		w.Header()[key] = values
-	}
-	if r.status == 0 {
-		r.status = http.StatusAccepted
-	}
-	w.WriteHeader(r.status)
-	w.Write(r.body.Bytes())
+	maps.Copy(w.Header(), r.header)
+	w.WriteHeader(cmp.Or(r.status, http.StatusAccepted))
+	w.Write(r.Bytes())
 }

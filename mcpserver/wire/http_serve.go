@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -46,7 +44,8 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 		case err := <-failed:
 			return fmt.Errorf("serve: %w", errors.Join(err, s.Close()))
 		case <-sweep.C:
-			h.sessions.endIdle(h.opts.sessionIdle())
+			before := time.Now().Add(-h.opts.sessionIdle())
+			h.sessions.end(func(s *httpSession) bool { return s.unused(before) })
 		case <-ctx.Done():
 			h.shutdown(s)
 			<-failed
@@ -75,7 +74,7 @@ func (h *HTTP) shutdown(s *http.Server) {
 // end forgets what the handler holds.
 func (h *HTTP) end() {
 	h.endInput()
-	h.sessions.endIdle(0)
+	h.sessions.end(func(*httpSession) bool { return true })
 	h.abort(ErrDisconnected)
 	h.dispatcher.Server.UnregisterSession(context.Background(), h.broadcast.id)
 	h.broadcast.broadcast.close()
@@ -106,36 +105,20 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	out := newLineWriter(newHTTPStream(w, r, h.opts.writeTimeout()))
 	defer retire(out)
 	out.write([]byte(": open"))
-	h.deliver(ctx, s.announcer, out)
-}
-
-// deliver writes what a collects to out until ctx ends or the client takes nothing more.
-func (h *HTTP) deliver(ctx context.Context, a *announcer, out *lineWriter) {
-	a.out = out // read by what take returns, so by this goroutine alone
-	a.signal()
-	ticker := time.NewTicker(h.opts.keepAlive())
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-out.failed:
-			return
-		case <-ticker.C:
-			out.write([]byte(": keep-alive"))
-		case <-a.wake:
-			for _, write := range a.take() {
-				write()
-			}
+	defer keepAlive(out, h.opts.keepAlive()).Stop()
+	s.announcer.open() // what was kept since the last stream comes first
+	s.announcer.run(ctx.Done(), out, func(n mcp.JSONRPCNotification) {
+		if line, err := marshalLine(n); err == nil {
+			out.write(line)
 		}
-	}
+	})
 }
 
 // delete ends a session of the older revisions.
 func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) {
 	if s := h.enter(w, r, principal); s != nil {
 		defer h.sessions.leave(s)
-		h.sessions.end(s)
+		h.sessions.end(func(other *httpSession) bool { return other == s })
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -165,45 +148,9 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 	return s
 }
 
-// announceTo sends list changes to a until remove is called.
-func (h *HTTP) announceTo(a *announcer) (remove func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.announced[a] = struct{}{}
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.announced, a)
-	}
-}
-
-// announce takes a broadcast of mcp-go.
-func (h *HTTP) announce(n mcp.JSONRPCNotification) {
-	h.mu.Lock()
-	all := slices.Collect(maps.Keys(h.announced))
-	h.mu.Unlock()
-	for _, a := range all {
-		if a.news == nil || changeOf(n.Method) == 0 || a.news(n.Method) {
-			a.post(n)
-		}
-	}
-}
-
-// watchFor returns a new announcer's filter for the client of a request.
-func (h *HTTP) watchFor(ctx context.Context) func(method string) bool {
-	if h.opts.Changes == nil {
-		return nil
-	}
-	return h.opts.Changes(ctx)
-}
-
-func (h *HTTP) sessionBegan(s *httpSession) { h.announceTo(s.announcer) }
-
 func (h *HTTP) sessionEnded(s *httpSession) {
 	s.end(ErrDisconnected)
-	h.mu.Lock()
-	delete(h.announced, s.announcer)
-	h.mu.Unlock()
+	h.audience.remove(s.announcer)
 	if h.opts.SessionEnded != nil {
 		h.opts.SessionEnded(s.id)
 	}

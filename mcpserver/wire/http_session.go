@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 )
 
@@ -31,105 +30,65 @@ type httpSession struct {
 	used time.Time // guarded by sessionTable.mu
 	busy int       // requests and streams; guarded by sessionTable.mu
 
-	mu     sync.Mutex
-	asks   map[*asks]struct{} // of calls under way
-	stream *turn              // the open GET stream
+	mu        sync.Mutex
+	supersede context.CancelFunc // ends the GET stream that is open
+	streaming sync.Mutex         // held by the GET stream
 }
 
-// turn is the time a GET stream may write for its session.
-type turn struct {
-	end  context.CancelFunc
-	done chan struct{}
-}
-
-func (h *HTTP) newSession(principal string, maxBytes int) *httpSession {
+func (h *HTTP) newSession(
+	principal string, maxBytes int, watch func(method string) bool,
+) *httpSession {
 	s := &httpSession{
-		session:   &session{level: mcp.LoggingLevelError},
+		session:   new(session),
 		principal: principal,
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
-		announcer: newAnnouncer(nil),
-		asks:      make(map[*asks]struct{}),
+		announcer: newAnnouncer(watch),
 	}
-	s.announcer.initialize()
-	s.announcer.open()
 	s.base, s.end = context.WithCancelCause(h.base)
 	return s
-}
-
-// route gives a response of the client to the call that waits for it.
-func (s *httpSession) route(m *message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for a := range s.asks {
-		a.route(m)
-	}
-}
-
-func (s *httpSession) addAsks(a *asks) (remove func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asks[a] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.asks, a)
-	}
 }
 
 // takeStream makes the caller's GET stream the only one of the session: a client that
 // connects again has lost the one before, whether or not the server knows. end ends the
 // caller's stream when it is superseded. leave gives the turn back.
 func (s *httpSession) takeStream(end context.CancelFunc) (leave func()) {
-	mine := &turn{end: end, done: make(chan struct{})}
 	s.mu.Lock()
-	before := s.stream
-	s.stream = mine
+	if s.supersede != nil {
+		s.supersede()
+	}
+	s.supersede = end
 	s.mu.Unlock()
 	// Two streams would write for one announcer at the same time.
-	if before != nil {
-		before.end()
-		<-before.done
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.stream == mine {
-			s.stream = nil
-		}
-		close(mine.done)
-	}
+	s.streaming.Lock()
+	return s.streaming.Unlock
 }
+
+// unused reports whether nothing has used s since a time. The table's mu is held.
+func (s *httpSession) unused(since time.Time) bool { return s.busy == 0 && s.used.Before(since) }
 
 // sessionTable holds the protocol sessions. Safe for concurrent use.
 type sessionTable struct {
-	most, mostEach int
-	ended          func(*httpSession)
-	now            func() time.Time
+	room  *quota
+	ended func(*httpSession)
 
 	mu   sync.Mutex
 	byID map[string]*httpSession
-	each map[string]int // how many a principal has
 }
 
-func newSessionTable(most, share int, ended func(*httpSession)) *sessionTable {
-	return &sessionTable{
-		most: most, mostEach: max(most/share, 1), ended: ended, now: time.Now,
-		byID: make(map[string]*httpSession), each: make(map[string]int),
-	}
+func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
+	return &sessionTable{room: room, ended: ended, byID: make(map[string]*httpSession)}
 }
 
-// add gives s an id. If its principal has all the sessions it may have, or the table is full, the
-// principal's longest unused session ends; add reports false if it has no unused session.
+// add gives s an id. If there is no room, the longest unused session of its principal ends; add reports false
+// if it has none.
 func (t *sessionTable) add(s *httpSession) bool {
 	t.mu.Lock()
 	var idlest *httpSession
-	if t.each[s.principal] >= t.mostEach || len(t.byID) >= t.most {
+	if !t.room.take(s.principal, 1) {
 		// Never a session of somebody else: one principal could end all others'.
 		for _, other := range t.byID {
-			if other.principal != s.principal || other.busy > 0 {
-				continue
-			}
-			if idlest == nil || other.used.Before(idlest.used) {
+			unused := other.principal == s.principal && other.busy == 0
+			if unused && (idlest == nil || other.used.Before(idlest.used)) {
 				idlest = other
 			}
 		}
@@ -138,10 +97,10 @@ func (t *sessionTable) add(s *httpSession) bool {
 			return false
 		}
 		t.drop(idlest)
+		t.room.take(s.principal, 1)
 	}
-	s.id, s.used = rand.Text(), t.now()
+	s.id, s.used = rand.Text(), time.Now()
 	t.byID[s.id] = s
-	t.each[s.principal]++
 	t.mu.Unlock()
 	if idlest != nil {
 		t.ended(idlest)
@@ -158,7 +117,7 @@ func (t *sessionTable) enter(id, principal string) *httpSession {
 	if s == nil || s.principal != principal {
 		return nil
 	}
-	s.used = t.now()
+	s.used = time.Now()
 	s.busy++
 	return s
 }
@@ -166,30 +125,16 @@ func (t *sessionTable) enter(id, principal string) *httpSession {
 func (t *sessionTable) leave(s *httpSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.used = t.now()
+	s.used = time.Now()
 	s.busy--
 }
 
-// end ends a session that a request has entered.
-func (t *sessionTable) end(s *httpSession) {
-	t.mu.Lock()
-	known := t.byID[s.id] == s
-	if known {
-		t.drop(s)
-	}
-	t.mu.Unlock()
-	if known {
-		t.ended(s)
-	}
-}
-
-// endIdle ends the sessions that were not used for as long as idle; 0 ends all.
-func (t *sessionTable) endIdle(idle time.Duration) {
+// end ends the sessions that are over; over is called with mu held.
+func (t *sessionTable) end(over func(*httpSession) bool) {
 	var gone []*httpSession
 	t.mu.Lock()
-	before := t.now().Add(-idle)
 	for _, s := range t.byID {
-		if idle == 0 || s.busy == 0 && s.used.Before(before) {
+		if over(s) {
 			gone = append(gone, s)
 			t.drop(s)
 		}
@@ -202,15 +147,7 @@ func (t *sessionTable) endIdle(idle time.Duration) {
 
 func (t *sessionTable) drop(s *httpSession) {
 	delete(t.byID, s.id)
-	if t.each[s.principal]--; t.each[s.principal] == 0 {
-		delete(t.each, s.principal)
-	}
-}
-
-func (t *sessionTable) len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.byID)
+	t.room.leave(s.principal, 1)
 }
 
 // sessionResolver answers mcp-go's questions about sessions from the call it was given.
@@ -218,22 +155,20 @@ type sessionResolver struct{}
 
 func (sessionResolver) ResolveSessionIdManager(r *http.Request) server.SessionIdManager {
 	ex, _ := r.Context().Value(exchangeKey{}).(*exchange)
-	return sessionVerdict{known: ex != nil && ex.protocol != nil}
+	return sessionVerdict(ex != nil && ex.protocol != nil)
 }
 
-// sessionVerdict answers mcp-go about one request's session. It makes no id, so that
+// sessionVerdict is whether one request's session is known. It makes no id, so that
 // mcp-go keeps nothing of the session.
-type sessionVerdict struct{ known bool }
+type sessionVerdict bool
 
 func (sessionVerdict) Generate() string { return "" }
 
 func (v sessionVerdict) Validate(string) (terminated bool, err error) {
-	if !v.known {
-		return false, errUnknownSession
+	if !v {
+		return false, errors.New("unknown session")
 	}
 	return false, nil
 }
 
 func (sessionVerdict) Terminate(string) (notAllowed bool, err error) { return true, nil }
-
-var errUnknownSession = errors.New("unknown session")

@@ -109,12 +109,12 @@ func TestHTTPSessionsBounded(t *testing.T) {
 	if status, _ := p.post(ping, "Mcp-Session-Id", busy, "X-Test-Principal", "a"); status != 200 {
 		t.Errorf("a session in use made room: %d", status)
 	}
-	if got, want := p.h.sessions.len(), 32+1; got != want {
+	if got, want := len(p.h.sessions.byID), 32+1; got != want {
 		t.Errorf("%d sessions are kept, want %d", got, want)
 	}
-	p.h.mu.Lock()
-	announced := len(p.h.announced)
-	p.h.mu.Unlock()
+	p.h.audience.mu.Lock()
+	announced := len(p.h.audience.all)
+	p.h.audience.mu.Unlock()
 	if announced != 32+1 {
 		t.Errorf("%d are told of changes", announced)
 	}
@@ -126,20 +126,16 @@ func TestHTTPSessionsBounded(t *testing.T) {
 }
 
 func TestHTTPIdleSessions(t *testing.T) {
-	table := newSessionTable(10, 1, func(*httpSession) {})
-	now := time.Now()
-	table.now = func() time.Time { return now }
-	h := &HTTP{}
-	h.base = t.Context()
-	used, idle, busy := h.newSession("", 1), h.newSession("", 1), h.newSession("", 1)
+	p, _ := newHTTPPeer(t, nil)
+	table := newSessionTable(newQuota(10, 1), func(*httpSession) {})
+	used, idle, busy := p.h.newSession("", 1, nil), p.h.newSession("", 1, nil), p.h.newSession("", 1, nil)
 	for _, s := range []*httpSession{used, idle, busy} {
 		table.add(s)
 	}
 	table.enter(busy.id, "")
-	now = now.Add(30 * time.Minute)
+	before := time.Now()
 	table.leave(table.enter(used.id, ""))
-	now = now.Add(31 * time.Minute)
-	table.endIdle(time.Hour)
+	table.end(func(s *httpSession) bool { return s.unused(before) })
 	for _, tt := range []struct {
 		name string
 		s    *httpSession
@@ -269,7 +265,7 @@ func TestHTTPManyClients(t *testing.T) {
 		p.client.CloseIdleConnections()
 		return runtime.NumGoroutine() <= before+5
 	})
-	if got := p.h.sessions.len(); got != 32 {
+	if got := len(p.h.sessions.byID); got != 32 {
 		t.Errorf("%d sessions are left, want 32", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 )
 
 var errLineTooLong = errors.New("line too long")
@@ -40,7 +41,11 @@ func (r *lineReader) next() ([]byte, error) {
 			part, size = part[:len(part)-1], size-1
 		}
 		if size <= r.max {
-			line = r.extend(line, part)
+			if len(line)+len(part) > cap(line) {
+				// Growing by less would cost several times the memory of a long line.
+				line = slices.Grow(line, max(len(line), len(part)))
+			}
+			line = append(line, part...)
 		} else {
 			line = nil
 		}
@@ -61,20 +66,6 @@ func (r *lineReader) next() ([]byte, error) {
 		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 	}
 	return line, nil
-}
-
-// extend appends part to line. Doubling up to max keeps the peak for the longest
-// line below twice max.
-func (r *lineReader) extend(line, part []byte) []byte {
-	need := len(line) + len(part)
-	if need > cap(line) {
-		room := need
-		if line != nil {
-			room = min(max(need, 2*cap(line)), r.max)
-		}
-		line = append(make([]byte, 0, room), line...)
-	}
-	return append(line, part...)
 }
 
 // lineWriter writes whole lines, each with one Write. It is safe for concurrent

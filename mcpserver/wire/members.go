@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,13 +12,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxMembers is the most members of an object whose keys are compared: params and arguments have a
-// handful. Up to fewMembers keys are compared with each other, which for many would take much longer than
-// to read them.
-const (
-	maxMembers = 256
-	fewMembers = 16
-)
+// maxMembers is the most members of an object: params and arguments have a handful.
+const maxMembers = 256
 
 // Member is one member of a JSON object: its key as decoding gives it, and its value as it was
 // written.
@@ -40,29 +35,17 @@ func Members(raw json.RawMessage) ([]Member, error) {
 	if firstByte(raw) != '{' {
 		return nil, nil
 	}
-	members := make([]Member, 0, 8)
-	var folded map[string]bool // the keys, once they are more than a few
+	members, seen := make([]Member, 0, 8), make(map[string]bool, 8)
 	for quoted, value := range objectMembers(raw) {
 		if len(members) == maxMembers {
 			return nil, fmt.Errorf("an object has more than %d keys", maxMembers)
 		}
-		if len(members) == fewMembers {
-			folded = make(map[string]bool)
-			for _, m := range members {
-				folded[fold(m.Key)] = true
-			}
-		}
-		key, repeated := unquote(quoted), false
-		if folded == nil {
-			same := func(m Member) bool { return strings.EqualFold(m.Key, key) }
-			repeated = slices.ContainsFunc(members, same)
-		} else {
-			name := fold(key)
-			repeated, folded[name] = folded[name], true
-		}
-		if repeated {
+		key := unquote(quoted)
+		name := fold(key)
+		if seen[name] {
 			return nil, fmt.Errorf("duplicate key %q, or one that differs only in case", clipKey(key))
 		}
+		seen[name] = true
 		members = append(members, Member{Key: key, Value: value})
 	}
 	return members, nil
@@ -144,51 +127,38 @@ func checkParams(method string, params json.RawMessage) *Error {
 
 // paramNames are the parameters of all methods, by their folded names: encoding/json decodes any key that
 // folds to such a name as that parameter.
-var paramNames = map[string]string{
-	"_META":           "_meta",
-	"ARGUMENT":        "argument",
-	"ARGUMENTS":       "arguments",
-	"CAPABILITIES":    "capabilities",
-	"CLIENTINFO":      "clientInfo",
-	"CONTEXT":         "context",
-	"CURSOR":          "cursor",
-	"INPUTRESPONSES":  "inputResponses",
-	"LEVEL":           "level",
-	"NAME":            "name",
-	"NOTIFICATIONS":   "notifications",
-	"PROTOCOLVERSION": "protocolVersion",
-	"REF":             "ref",
-	"REQUESTSTATE":    "requestState",
-	"TASK":            "task",
-	"TASKID":          "taskId",
-	"URI":             "uri",
-}
+var paramNames = func() map[string]string {
+	folded := make(map[string]string)
+	for _, name := range []string{
+		"_meta", "argument", "arguments", "capabilities", "clientInfo", "context", "cursor", "inputResponses",
+		"level", "name", "notifications", "protocolVersion", "ref", "requestState", "task", "taskId", "uri",
+	} {
+		folded[fold(name)] = name
+	}
+	return folded
+}()
 
 // negotiate gives an initialize request the revision that is served when it asks for one that is
 // not: mcp-go knows older ones, and takes none at all for one of those.
 func (m *message) negotiate() {
-	members, err := Members(m.params)
-	if err != nil {
+	var params map[string]json.RawMessage
+	if m.params != nil && json.Unmarshal(m.params, &params) != nil {
 		return
 	}
-	params := []byte(`{"protocolVersion":"` + mcp.LATEST_LEGACY_PROTOCOL_VERSION + `"`)
-	for _, member := range members {
-		if member.Key != "protocolVersion" {
-			key, _ := json.Marshal(member.Key)
-			params = append(append(append(append(params, ','), key...), ':'), member.Value...)
-			continue
-		}
-		switch {
-		case string(member.Value) == "null":
-		case member.Value[0] != '"':
-			return // no version at all, which mcp-go refuses
-		default:
-			asked := unquote(member.Value)
-			if asked == mcp.ProtocolVersion20250618 || asked == mcp.LATEST_LEGACY_PROTOCOL_VERSION {
-				return
-			}
+	if params == nil {
+		params = make(map[string]json.RawMessage)
+	}
+	switch version := params["protocolVersion"]; {
+	case version == nil, string(version) == "null":
+	case version[0] != '"':
+		return // no version at all, which mcp-go refuses
+	default:
+		asked := unquote(version)
+		if asked == mcp.ProtocolVersion20250618 || asked == mcp.LATEST_LEGACY_PROTOCOL_VERSION {
+			return
 		}
 	}
-	m.params = append(params, '}')
+	params["protocolVersion"] = json.RawMessage(strconv.Quote(mcp.LATEST_LEGACY_PROTOCOL_VERSION))
+	m.params, _ = json.Marshal(params)
 	m.raw = rewritten(m, m.method)
 }

@@ -7,19 +7,12 @@ import (
 	"strings"
 )
 
-// Limits of the values that Unambiguous checks, where each key costs a comparison with its neighbours, and
-// of _meta.
 const (
+	// Limits of _meta, and of other values that Unambiguous checks.
 	maxDepth       = 32
 	maxDeepMembers = 4096
 
-	// maxMeta is the most bytes of a _meta.
-	maxMeta = 64 << 10
-)
-
-var (
-	errDeep = errors.New("values are nested too deep")
-	errMany = fmt.Errorf("it has more than %d keys and elements in all", maxDeepMembers)
+	maxMeta = 64 << 10 // bytes of a _meta
 )
 
 // Unambiguous makes sure that the keys of a JSON value mean the same to every reader at any depth, see
@@ -29,17 +22,16 @@ var (
 // Errors: the first key that does not; more than 32 levels, or 4096 members and elements. The texts may
 // be shown to the sender.
 func Unambiguous(raw json.RawMessage, names ...string) error {
-	left := maxDeepMembers
-	return unambiguous(raw, names, maxDepth, &left)
+	if err := bounded(raw); err != nil {
+		return err
+	}
+	return unambiguous(raw, names)
 }
 
-// bounded counts the members and elements of a JSON value, at any depth: decoded, each takes far more
-// memory than its text. An object or array counts one more than it has commas.
-//
-// Errors: more than maxDeepMembers of them, more than maxDepth levels. The texts may be shown to the
-// sender.
+// bounded refuses a JSON value with more than maxDeepMembers members and elements, at any depth, or more than
+// maxDepth levels: decoded, each takes far more memory than its text. The errors may be shown to the sender.
 func bounded(raw json.RawMessage) error {
-	values, depth := 0, 0
+	values, depth := 0, 0 // an object or array counts one more than it has commas
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
@@ -47,7 +39,7 @@ func bounded(raw json.RawMessage) error {
 		case '{', '[':
 			values++
 			if depth++; depth > maxDepth {
-				return errDeep
+				return errors.New("values are nested too deep")
 			}
 		case '}', ']':
 			depth--
@@ -56,23 +48,17 @@ func bounded(raw json.RawMessage) error {
 		}
 	}
 	if values > maxDeepMembers {
-		return errMany
+		return fmt.Errorf("it has more than %d keys and elements in all", maxDeepMembers)
 	}
 	return nil
 }
 
-func unambiguous(raw json.RawMessage, names []string, depth int, left *int) error {
-	if depth == 0 {
-		return errDeep
-	}
+func unambiguous(raw json.RawMessage, names []string) error {
 	switch firstByte(raw) {
 	case '{':
 		members, err := Members(raw)
 		if err != nil {
 			return err
-		}
-		if *left -= len(members); *left < 0 {
-			return errMany
 		}
 		for _, m := range members {
 			for _, name := range names {
@@ -80,17 +66,14 @@ func unambiguous(raw json.RawMessage, names []string, depth int, left *int) erro
 					return fmt.Errorf("key %q must be spelt %q", clipKey(m.Key), name)
 				}
 			}
-			if err := unambiguous(m.Value, names, depth-1, left); err != nil {
+			if err := unambiguous(m.Value, names); err != nil {
 				return err
 			}
 		}
 	case '[':
 		for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != ']'; {
-			if *left--; *left < 0 {
-				return errMany
-			}
 			end := skipValue(raw, i)
-			if err := unambiguous(raw[i:end:end], names, depth-1, left); err != nil {
+			if err := unambiguous(raw[i:end:end], names); err != nil {
 				return err
 			}
 			if i = skipSpace(raw, end); raw[i] == ',' {
@@ -131,7 +114,7 @@ func checkMeta(raw json.RawMessage) error {
 		if !decides(m.Key) {
 			continue
 		}
-		if err := Unambiguous(m.Value); err != nil {
+		if err := unambiguous(m.Value, nil); err != nil {
 			return fmt.Errorf("%s: %w", clipKey(m.Key), err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestTwiceAmongMany(t *testing.T) {
 		{"s", "\u017f", true}, {"ä", "Ä", true}, {"ß", "ẞ", true}, {"ß", "ss", false}, {"", "", true}, {"σ", "ς", true}, {"i", "İ", false},
 		{long + "x", long + "y", false}, {long + "x", long + "X", true},
 	} {
-		for _, n := range []int{0, fewMembers - 2, fewMembers - 1, fewMembers, 2 * fewMembers} {
+		for _, n := range []int{0, 7, 30} {
 			for _, before := range []int{0, n / 2, n} {
 				object := json.RawMessage(`{`)
 				for i := range n + 2 {

@@ -182,7 +182,7 @@ func TestAmbiguousParams(t *testing.T) {
 		`5`:  errParams,
 	} {
 		line := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + params + `}`
-		got := string(d.Dispatch(t.Context(), []byte(line)))
+		got := string(d.dispatch(t.Context(), []byte(line)))
 		if !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":3,"error":{"code":-32602,`) || !strings.Contains(got, want) {
 			t.Errorf("tools/call %s = %s, want %s", params, got, want)
 		}
@@ -192,13 +192,13 @@ func TestAmbiguousParams(t *testing.T) {
 		"prompts/get": `{"name":"a","arguments":{"a":"1","A":"2"}}`, "ping": `{"_meta":{"a":1,"a":2}}`, "no/such": `{"a":1,"a":1}`,
 	} {
 		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":%q,"params":%s}`, method, params)
-		if got := string(d.Dispatch(t.Context(), []byte(line))); !strings.Contains(got, `"code":-32602`) {
+		if got := string(d.dispatch(t.Context(), []byte(line))); !strings.Contains(got, `"code":-32602`) {
 			t.Errorf("%s %s = %s", method, params, got)
 		}
 	}
 	for _, params := range []string{`null`, `{"name":"echo","_meta":{"other/x":{"a":1,"A":2},"skillsd/x":[1,"{",{},{"a":[ ]} ]}}`, `{"name":"echo","arguments":{"a":1,"A":2}}`, `{"name":"echo","extra":1,"more":{"a":1,"a":2}}`} {
 		line := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":` + params + `}`
-		if got := string(d.Dispatch(t.Context(), []byte(line))); strings.Contains(got, "key ") {
+		if got := string(d.dispatch(t.Context(), []byte(line))); strings.Contains(got, "key ") {
 			t.Errorf("tools/call %s = %s", params, got)
 		}
 	}
@@ -232,7 +232,7 @@ func TestInitializeVersion(t *testing.T) {
 	}
 	d := testDispatcher(io.Discard)
 	for _, params := range []string{``, `,"params":null`, `,"params":{}`} {
-		got := string(d.Dispatch(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize"`+params+`}`)))
+		got := string(d.dispatch(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize"`+params+`}`)))
 		if !strings.Contains(got, `"protocolVersion":"2025-11-25"`) {
 			t.Errorf("initialize%s = %s", params, got)
 		}

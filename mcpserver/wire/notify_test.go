@@ -2,13 +2,11 @@ package wire
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -207,10 +205,9 @@ func TestChangeDuringSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := new(lineLog)
 		w := newLineWriter(out)
-		a := newAnnouncer(w)
-		go a.run()
+		a := newAudience()
 		m, _ := parse([]byte(listenLine("1", `{}`)))
-		s := newCallSession(t.Context(), &session{}, m, w, a, nil)
+		s := newCallSession(t.Context(), &session{}, m, w, a)
 		s.SetSubscriptionFilter(mcp.SubscriptionFilter{ToolsListChanged: true})
 		a.post(mcp.JSONRPCNotification{Notification: mcp.Notification{Method: mcp.MethodNotificationToolsListChanged}})
 		synctest.Wait()
@@ -220,8 +217,8 @@ func TestChangeDuringSubscription(t *testing.T) {
 		if len(got) != 2 || !strings.Contains(got[0], "acknowledged") || !strings.Contains(got[1], "list_changed") {
 			t.Errorf("got %q, want the acknowledgement, then the change", got)
 		}
+		s.SetSubscriptionFilter(mcp.SubscriptionFilter{})
 		s.finish()
-		close(a.stop)
 	})
 }
 
@@ -263,44 +260,26 @@ func TestChangesAreJoined(t *testing.T) {
 func TestClientNotificationMayAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testServer()
-		roots := make(chan string, 1)
-		srv.AddNotificationHandler("notifications/roots/list_changed", func(ctx context.Context, _ mcp.JSONRPCNotification) {
-			r, err := server.ServerFromContext(ctx).RequestRoots(ctx, mcp.ListRootsRequest{})
+		answers := make(chan mcp.ElicitationResponseAction, 1)
+		srv.AddNotificationHandler("notifications/odd", func(ctx context.Context, _ mcp.JSONRPCNotification) {
+			r, err := server.ServerFromContext(ctx).RequestElicitation(ctx, mcp.ElicitationRequest{Params: mcp.ElicitationParams{
+				Message: "may I?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
+			}})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			roots <- r.Roots[0].URI
+			answers <- r.Action
 		})
 		p := startPeer(t, fixture(srv), &StdioOptions{})
 		p.send(initialize)
-		if got := p.send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`); len(got) != 1 || !strings.Contains(got[0], "roots/list") {
-			t.Fatalf("got %q, want roots/list", got)
+		if got := p.send(`{"jsonrpc":"2.0","method":"notifications/odd"}`); len(got) != 1 || !strings.Contains(got[0], "elicitation/create") {
+			t.Fatalf("got %q, want a question", got)
 		}
-		p.send(`{"jsonrpc":"2.0","id":1,"result":{"roots":[{"uri":"file:///w"}]}}`)
-		if got := <-roots; got != "file:///w" {
-			t.Errorf("root %q", got)
+		p.send(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`)
+		if got := <-answers; got != "decline" {
+			t.Errorf("answer %q", got)
 		}
-	})
-}
-
-// A client that floods the server with notifications does not fill its log.
-func TestDroppedNotificationsAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv, release := testServer(), make(chan struct{})
-		srv.AddNotificationHandler("notifications/slow", func(context.Context, mcp.JSONRPCNotification) { <-release })
-		var log bytes.Buffer
-		p := startPeer(t, &Dispatcher{Server: srv, Logger: slog.New(slog.NewTextHandler(&log, nil))}, &StdioOptions{})
-		const dropped = 5000
-		p.send(`{"jsonrpc":"2.0","method":"notifications/slow"}`)
-		for range maxNotifications + dropped {
-			io.WriteString(p.in, `{"jsonrpc":"2.0","method":"notifications/odd","params":5}`+"\n")
-		}
-		synctest.Wait()
-		if lines := strings.Count(log.String(), "notification dropped"); lines < 3 || lines > 20 || !strings.Contains(log.String(), "dropped=4096\n") {
-			t.Errorf("%d lines tell of %d dropped notifications:\n%.2000s", lines, dropped, log.String())
-		}
-		close(release)
 	})
 }
 

@@ -65,13 +65,6 @@ func testServer() *server.MCPServer {
 		}
 		return mcp.NewToolResultText(string(r.Action)), nil
 	})
-	addTool("roots", func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		r, err := server.ServerFromContext(ctx).RequestRoots(ctx, mcp.ListRootsRequest{})
-		if err != nil {
-			return mcp.NewToolResultError(err.Error()), nil
-		}
-		return mcp.NewToolResultText(r.Roots[0].URI), nil
-	})
 	return srv
 }
 
@@ -82,13 +75,12 @@ type page struct {
 
 // fixture answers with srv and with some methods that it lacks.
 func fixture(srv *server.MCPServer) *Dispatcher {
-	shared := &page{Items: []string{"a"}}
 	return &Dispatcher{
 		Server:     srv,
 		ServerInfo: mcp.Implementation{Name: "fixture", Version: "1.0.0"},
 		CacheTTL:   60_000_000_000,
 		Methods: Methods{
-			"skills/list": func(context.Context, *Request) (any, error) { return shared, nil },
+			"skills/list": func(context.Context, *Request) (any, error) { return &page{Items: []string{"a"}}, nil },
 			"skills/get": func(_ context.Context, r *Request) (any, error) {
 				return nil, fmt.Errorf("get: %w", &Error{Code: -32602, Message: "unknown skill", Data: r.Modern})
 			},
@@ -96,10 +88,25 @@ func fixture(srv *server.MCPServer) *Dispatcher {
 		},
 		Overrides: Methods{
 			"resources/list": func(_ context.Context, r *Request) (any, error) {
-				return page{Items: []string{r.Method, string(r.ID)}}, nil
+				return &page{Items: []string{r.Method, string(r.ID)}}, nil
 			},
 		},
 	}
+}
+
+// dispatch answers one message as the transports do.
+func (d *Dispatcher) dispatch(ctx context.Context, raw []byte) []byte {
+	m, err := parse(raw)
+	switch {
+	case err != nil:
+		return d.refusal(m.id, err)
+	case m.kind == response:
+		return nil
+	case m.kind == notification:
+		d.notify(ctx, m)
+		return nil
+	}
+	return d.answer(ctx, m)
 }
 
 // lineLog is the client's end of the output. It notes Writes that are not one

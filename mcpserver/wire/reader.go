@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +30,7 @@ func (c *conn) read() error {
 			case err != nil:
 				c.refuse(m.id, err)
 			case m.kind == response:
-				c.asks.route(m)
+				c.session.asks.route(m)
 			case m.kind == notification:
 				c.notice(m)
 			default:
@@ -49,38 +48,17 @@ func (c *conn) read() error {
 func (c *conn) notice(m *message) {
 	switch m.method {
 	case string(mcp.MethodNotificationCancelled):
-		if id := canceledID(m.params); id != nil {
-			c.calls.cancel(idKey(id))
-		}
+		c.calls.cancel(m)
 		return
 	case string(mcp.MethodNotificationInitialized):
-		c.announcer.open()
+		c.legacy.open()
 	}
 	select {
 	case c.notices <- m:
 	default:
-		c.dropped++
-		// A client that sends too many must not fill the log as well, so most are only counted.
-		if c.dropped <= 3 || c.dropped&(c.dropped-1) == 0 {
-			c.dispatcher.logger().WarnContext(c.base, "notification dropped",
-				slog.String("method", m.method), slog.Int("dropped", c.dropped))
-		}
+		// A client that sends too many must not fill the log as well.
+		c.dispatcher.logger().DebugContext(c.base, "notification dropped", slog.String("method", m.method))
 	}
-}
-
-// canceledID returns the id of the request that a cancellation names, nil if it names none or could
-// name two.
-func canceledID(params json.RawMessage) json.RawMessage {
-	members, err := Members(params)
-	if err != nil {
-		return nil
-	}
-	for _, m := range members {
-		if m.Key == "requestId" && validID(m.Value) {
-			return m.Value
-		}
-	}
-	return nil
 }
 
 // request registers one call before anything else is read and starts it.
@@ -91,7 +69,8 @@ func (c *conn) request(m *message) {
 		ping:   m.method == string(mcp.MethodPing),
 	}
 	call.ctx, call.cancel = context.WithCancelCause(c.base)
-	call.session = newCallSession(call.ctx, c.session, m, c.out, c.announcer, c.asks)
+	call.session = newCallSession(call.ctx, c.session, m, c.out, c.audience)
+	call.session.mayAsk = true
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
@@ -110,34 +89,28 @@ func (c *conn) request(m *message) {
 	if call.release != nil {
 		// The requests after the handshake depend on its results, such as the revision.
 		c.barrier = call.release
-		c.announcer.initialize()
+		// A change from here on may be missing in the lists that its sender asks for.
+		c.audience.add(c.legacy)
 	}
-	c.start(call)
+	select {
+	case c.work <- call:
+	default: // all workers are busy
+		go c.serve(call)
+	}
 }
 
-// start runs call on a goroutine that has run calls before when one is idle: the
-// library needs a deep stack, and growing it costs as much as a small call.
-func (c *conn) start(first *call) {
-	select {
-	case c.work <- first:
-		return
-	default:
-	}
-	go func() {
-		for call := first; ; {
+// worker runs calls until the connection ends: the library needs a deep stack, and growing it costs as
+// much as
+// a small call.
+func (c *conn) worker() {
+	for {
+		select {
+		case call := <-c.work:
 			c.serve(call)
-			if c.idle.Add(1) > maxIdle {
-				c.idle.Add(-1)
-				return
-			}
-			select {
-			case call = <-c.work:
-				c.idle.Add(-1)
-			case <-c.base.Done():
-				return
-			}
+		case <-c.base.Done():
+			return
 		}
-	}()
+	}
 }
 
 // serve runs one call when it is its turn.
@@ -176,7 +149,7 @@ func (c *conn) run(call *call) {
 	}
 	defer c.calls.leave(call)
 	ctx := c.requestContext(call.ctx, call.session)
-	answer := c.dispatcher.answer(ctx, call.msg, c.dispatcher.respond)
+	answer := c.dispatcher.answer(ctx, call.msg)
 	call.session.finish()
 	c.out.writeIf(answer, func() bool { return c.calls.settle(call) })
 }

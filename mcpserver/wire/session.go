@@ -2,10 +2,9 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -19,21 +18,26 @@ var (
 	_ server.SessionWithLogging            = (*session)(nil)
 	_ server.SessionWithProtocolVersion    = (*session)(nil)
 	_ server.SessionWithElicitation        = (*callSession)(nil)
-	_ server.SessionWithRoots              = (*callSession)(nil)
-	_ server.SessionWithSampling           = (*callSession)(nil)
 	_ server.SessionWithSubscriptionFilter = (*callSession)(nil)
 )
 
 // session is the session of a connection, or of the protocol over HTTP. The one that is registered with
-// mcp-go gets every broadcast; the announcer decides who hears of it.
+// mcp-go gets every broadcast; the audience decides who hears of it.
 type session struct {
 	id        string
 	broadcast *notifications
+	asks      asks // ids are unique in all calls of the session
 
-	mu      sync.Mutex
-	client  Client // what the initialize request said
-	version string
-	level   mcp.LoggingLevel
+	mu    sync.Mutex
+	known known
+}
+
+// known is what is known of a client.
+type known struct {
+	info         mcp.Implementation
+	capabilities mcp.ClientCapabilities
+	version      string
+	level        mcp.LoggingLevel
 }
 
 func (s *session) SessionID() string { return s.id }
@@ -48,168 +52,115 @@ func (s *session) Initialized() bool { return true }
 func (s *session) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.broadcast.room() }
 
 // said returns what the initialize request said of the client.
-func (s *session) said() Client {
+func (s *session) said() known {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.client
+	return s.known
 }
 
-func (s *session) GetClientInfo() mcp.Implementation { return s.said().Info }
-
-func (s *session) GetClientCapabilities() mcp.ClientCapabilities { return s.said().Capabilities }
-
-func (s *session) SetClientInfo(info mcp.Implementation) {
+func (s *session) learn(change func(*known)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.client.Info = info
+	change(&s.known)
 }
 
-func (s *session) SetClientCapabilities(capabilities mcp.ClientCapabilities) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.client.Capabilities = capabilities
+func (s *session) GetClientInfo() mcp.Implementation { return s.said().info }
+
+func (s *session) SetClientInfo(info mcp.Implementation) { s.learn(func(k *known) { k.info = info }) }
+
+func (s *session) GetClientCapabilities() mcp.ClientCapabilities { return s.said().capabilities }
+
+func (s *session) SetClientCapabilities(has mcp.ClientCapabilities) {
+	s.learn(func(k *known) { k.capabilities = has })
 }
 
-func (s *session) ProtocolVersion() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version
-}
+func (s *session) ProtocolVersion() string { return s.said().version }
 
-// SetProtocolVersion is called by mcp-go when it has negotiated a version.
-func (s *session) SetProtocolVersion(version string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version = version
-}
+func (s *session) SetProtocolVersion(version string) { s.learn(func(k *known) { k.version = version }) }
 
 func (s *session) GetLogLevel() mcp.LoggingLevel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.level
+	return cmp.Or(s.said().level, mcp.LoggingLevelError)
 }
 
-func (s *session) SetLogLevel(level mcp.LoggingLevel) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.level = level
-}
+func (s *session) SetLogLevel(level mcp.LoggingLevel) { s.learn(func(k *known) { k.level = level }) }
 
 // callSession is the session as one message sees it: notifications sent through it
 // belong to the message, and on 2026-07-28 so does what the client says of itself.
 type callSession struct {
 	*session
-	msg       *message
-	out       *lineWriter
-	announcer *announcer
-	asks      *asks       // nil if the client cannot be asked during the call
-	silent    atomic.Bool // the client cancelled the call, or it is about to be answered
-	own       *notifications
+	msg      *message
+	out      *lineWriter
+	audience *audience                // of its transport
+	watch    func(method string) bool // reports whether a change is news to the client; nil for always
+	mayAsk   bool                     // the client can be asked during the call
+	silent   atomic.Bool              // the client cancelled the call, or it is about to be answered
+	own      *notifications
 
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 
-	mu           sync.Mutex
-	modern       bool
-	declared     Client // by the message itself; only if it is modern
-	filter       mcp.SubscriptionFilter
-	pending      changes // guarded by announcer.mu
-	acknowledged bool    // guarded by announcer.mu
+	mu          sync.Mutex
+	declared    *known // by the message itself, if it is modern
+	filter      mcp.SubscriptionFilter
+	listening   *announcer // of an open subscription
+	unsubscribe func()
 }
 
-func newCallSession(
-	ctx context.Context, s *session, m *message, out *lineWriter, a *announcer, asks *asks,
-) *callSession {
-	cs := &callSession{session: s, msg: m, out: out, announcer: a, asks: asks}
+func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter, a *audience) *callSession {
+	cs := &callSession{session: s, msg: m, out: out, audience: a}
 	cs.own = newNotifications(ctx, cs.emit)
 	return cs
 }
 
 func (s *callSession) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.own.room() }
 
-// declare changes what the message says of its client.
-func (s *callSession) declare(change func(*Client)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.modern = true
-	change(&s.declared)
-}
-
 // said returns what is known of the client of the message.
-func (s *callSession) said() Client {
+func (s *callSession) said() known {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.modern {
-		return s.declared
+	if s.declared != nil {
+		return *s.declared
 	}
 	return s.session.said()
 }
 
-func (s *callSession) SetClientInfo(info mcp.Implementation) {
+func (s *callSession) learn(change func(*known)) {
 	// Only the handshake speaks for the session; modern clients repeat themselves in each request.
 	if s.msg.method == string(mcp.MethodInitialize) {
-		s.session.SetClientInfo(info)
+		s.session.learn(change)
 		return
 	}
-	s.declare(func(c *Client) { c.Info = info })
-}
-
-func (s *callSession) SetClientCapabilities(capabilities mcp.ClientCapabilities) {
-	if s.msg.method == string(mcp.MethodInitialize) {
-		s.session.SetClientCapabilities(capabilities)
-		return
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.declared == nil {
+		s.declared = new(known)
 	}
-	s.declare(func(c *Client) { c.Capabilities = capabilities })
+	change(s.declared)
 }
 
-func (s *callSession) GetClientInfo() mcp.Implementation { return s.said().Info }
+func (s *callSession) GetClientInfo() mcp.Implementation { return s.said().info }
 
-func (s *callSession) GetClientCapabilities() mcp.ClientCapabilities { return s.said().Capabilities }
+func (s *callSession) SetClientInfo(info mcp.Implementation) {
+	s.learn(func(k *known) { k.info = info })
+}
+
+func (s *callSession) GetClientCapabilities() mcp.ClientCapabilities { return s.said().capabilities }
+
+func (s *callSession) SetClientCapabilities(has mcp.ClientCapabilities) {
+	s.learn(func(k *known) { k.capabilities = has })
+}
 
 // RequestElicitation asks a client that declared the mode. mcp-go itself asks clients that declared
 // nothing.
 func (s *callSession) RequestElicitation(
 	ctx context.Context, r mcp.ElicitationRequest,
 ) (*mcp.ElicitationResult, error) {
-	has := s.said().Capabilities.Elicitation
-	if s.asks == nil || has == nil || r.Params.Mode == mcp.ElicitationModeURL && has.URL == nil {
+	has := s.said().capabilities.Elicitation
+	if !s.mayAsk || has == nil || r.Params.Mode == mcp.ElicitationModeURL && has.URL == nil {
 		return nil, server.ErrElicitationNotSupported
 	}
 	var result mcp.ElicitationResult
-	if err := s.asks.ask(ctx, mcp.MethodElicitationCreate, r.Params, &result); err != nil {
+	if err := s.asks.ask(ctx, s.out, mcp.MethodElicitationCreate, r.Params, &result); err != nil {
 		return nil, err
-	}
-	return &result, nil
-}
-
-func (s *callSession) ListRoots(ctx context.Context, _ mcp.ListRootsRequest) (*mcp.ListRootsResult, error) {
-	if s.asks == nil || s.said().Capabilities.Roots == nil {
-		return nil, server.ErrRootsNotSupported
-	}
-	var result mcp.ListRootsResult
-	if err := s.asks.ask(ctx, mcp.MethodListRoots, nil, &result); err != nil {
-		return nil, err
-	}
-	return &result, nil
-}
-
-var errNoSampling = errors.New("the client does not support sampling")
-
-func (s *callSession) RequestSampling(
-	ctx context.Context, r mcp.CreateMessageRequest,
-) (*mcp.CreateMessageResult, error) {
-	if s.asks == nil || s.said().Capabilities.Sampling == nil {
-		return nil, errNoSampling
-	}
-	var result mcp.CreateMessageResult
-	if err := s.asks.ask(ctx, mcp.MethodSamplingCreateMessage, r.CreateMessageParams, &result); err != nil {
-		return nil, err
-	}
-	if fields, ok := result.Content.(map[string]any); ok {
-		content, err := mcp.ParseContent(fields)
-		if err != nil {
-			return nil, fmt.Errorf("ask %s: %w", mcp.MethodSamplingCreateMessage, err)
-		}
-		result.Content = content
 	}
 	return &result, nil
 }
@@ -218,12 +169,26 @@ func (s *callSession) RequestSampling(
 // the zero filter when it ends.
 func (s *callSession) SetSubscriptionFilter(filter mcp.SubscriptionFilter) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.filter = filter
-	s.mu.Unlock()
 	if filter.IsEmpty() {
-		s.announcer.remove(s)
-	} else {
-		s.announcer.add(s)
+		if s.unsubscribe != nil {
+			s.unsubscribe()
+		}
+		return
+	}
+	a, done := newAnnouncer(func(method string) bool {
+		asked := method == mcp.MethodNotificationToolsListChanged && filter.ToolsListChanged ||
+			method == mcp.MethodNotificationPromptsListChanged && filter.PromptsListChanged ||
+			method == mcp.MethodNotificationResourcesListChanged && filter.ResourcesListChanged
+		return asked && (s.watch == nil || s.watch(method))
+	}), make(chan struct{})
+	go a.run(done, s.out, func(n mcp.JSONRPCNotification) { s.write(s.tagged(n)) })
+	s.audience.add(a)
+	s.listening = a
+	s.unsubscribe = func() {
+		s.audience.remove(a)
+		close(done)
 	}
 }
 
@@ -256,7 +221,11 @@ func (s *callSession) emit(n mcp.JSONRPCNotification) {
 		n.Params.AdditionalFields = fields
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
 		s.write(s.tagged(n))
-		s.announcer.acknowledge(s)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.listening != nil { // nothing may come before the acknowledgement
+			s.listening.open()
+		}
 		return
 	}
 	s.write(n)
@@ -269,11 +238,9 @@ func (s *callSession) tagged(n mcp.JSONRPCNotification) mcp.JSONRPCNotification 
 }
 
 func (s *callSession) write(n mcp.JSONRPCNotification) {
-	line, err := marshalLine(n)
-	if err != nil {
-		return
+	if line, err := marshalLine(n); err == nil {
+		s.out.writeIf(line, func() bool { return !s.silent.Load() })
 	}
-	s.out.writeIf(line, func() bool { return !s.silent.Load() })
 }
 
 func marshalLine(v any) ([]byte, error) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -20,7 +19,7 @@ const (
 	waitingPerSlot   = 16  // requests that may wait for each one that may run
 	maxListens       = 256 // open subscriptions
 	maxNotifications = 256 // notifications of the client that wait to be handled
-	maxIdle          = 8   // goroutines kept for the next calls
+	workers          = 8   // goroutines that run one call after another
 	graceFraction    = 10  // of Drain, for calls to notice that they were ended
 )
 
@@ -96,8 +95,11 @@ func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	}
 	defer d.Server.UnregisterSession(context.WithoutCancel(ctx), c.session.id)
 	defer c.close(opts.drain() / graceFraction)
-	c.workers.Go(c.announcer.run)
+	c.workers.Go(func() { c.legacy.run(c.base.Done(), c.out, c.write) })
 	c.workers.Go(c.handleNotifications)
+	for range workers {
+		go c.worker()
+	}
 	read := make(chan error, 1)
 	go func() { read <- c.read() }()
 
@@ -124,14 +126,12 @@ type conn struct {
 	workers    sync.WaitGroup
 	context    func(context.Context) context.Context
 	session    *session
-	announcer  *announcer
-	asks       *asks
+	audience   *audience
+	legacy     *announcer // to the client itself, if it is of the older revisions
 	calls      *callTable
 	slots      chan struct{}
-	work       chan *call   // to idle goroutines
-	idle       atomic.Int32 // how many there are
+	work       chan *call // to idle workers
 	notices    chan *message
-	dropped    int           // notifications there was no room for; used by the reader alone
 	barrier    chan struct{} // the last initialize request; used by the reader alone
 }
 
@@ -145,16 +145,12 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		slots:      make(chan struct{}, o.maxInFlight()),
 		work:       make(chan *call),
 		notices:    make(chan *message, maxNotifications),
+		audience:   newAudience(),
+		legacy:     newAnnouncer(nil),
 	}
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
-	c.announcer = newAnnouncer(c.out)
-	c.asks = newAsks(c.out, c.base.Done())
-	c.session = &session{
-		id:        o.sessionID(),
-		level:     mcp.LoggingLevelError,
-		broadcast: newNotifications(c.hangUp, c.announcer.post),
-	}
+	c.session = &session{id: o.sessionID(), broadcast: newNotifications(c.hangUp, c.audience.post)}
 	return c
 }
 
@@ -195,7 +191,6 @@ func (c *conn) drain(limit time.Duration) {
 func (c *conn) close(grace time.Duration) {
 	c.out.close()
 	c.end(ErrDisconnected)
-	close(c.announcer.stop)
 	c.workers.Go(c.session.broadcast.close)
 	ended := make(chan struct{})
 	go func() {
@@ -224,7 +219,8 @@ func (c *conn) handleNotifications() {
 	for {
 		select {
 		case m := <-c.notices:
-			s := newCallSession(c.base, c.session, m, c.out, c.announcer, c.asks)
+			s := newCallSession(c.base, c.session, m, c.out, c.audience)
+			s.mayAsk = true
 			c.dispatcher.notify(c.requestContext(c.base, s), m)
 			s.finish()
 		case <-c.base.Done():
@@ -236,4 +232,10 @@ func (c *conn) handleNotifications() {
 // refuse answers a message that starts no call.
 func (c *conn) refuse(id json.RawMessage, failure *Error) {
 	c.out.write(c.dispatcher.refusal(id, failure))
+}
+
+func (c *conn) write(n mcp.JSONRPCNotification) {
+	if line, err := marshalLine(n); err == nil {
+		c.out.write(line)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -67,6 +68,7 @@ func step(t *testing.T, p *peer, srv *server.MCPServer, line string) []string {
 	case strings.HasPrefix(line, "! changed "):
 		srv.SendNotificationToAllClients(line[len("! changed "):], nil)
 		answers = p.settle()
+		slices.Sort(answers) // each client hears of it on its own
 	case line == "! eof":
 		err := p.end()
 		answers = p.out.take()

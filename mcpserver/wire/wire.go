@@ -30,7 +30,6 @@ package wire
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -46,20 +45,12 @@ const CodeBusy = -32000
 // safe for concurrent use. ctx ends when the client cancels the request or
 // leaves.
 //
-// A result that embeds mcp.Result or mcp.CacheableResult, by value or behind a
-// pointer, is copied and decorated for the revision 2026-07-28; it may be shared
-// between calls. Any other result is sent as it marshals. An error that wraps an
-// [*Error] is sent as that error, every other one as -32603 with a generic
-// message, and its text goes to the log alone.
+// A pointer to a result that embeds mcp.Result or mcp.CacheableResult is decorated
+// for the revision 2026-07-28, so it must not be shared between calls. Any other
+// result is sent as it marshals. An error that wraps an [*Error] is sent as that
+// error, every other one as -32603 with a generic message, and its text goes to
+// the log alone.
 type Method func(ctx context.Context, r *Request) (any, error)
-
-// Appender is a result that marshals itself, because most of it was marshalled before: encoding/json
-// would check and copy those bytes again.
-type Appender interface {
-	// AppendResult appends the result, decorated as it is to be sent, to dst: one JSON object that
-	// holds no line break.
-	AppendResult(dst []byte) ([]byte, error)
-}
 
 // Methods maps method names to their implementations. It must not change while
 // it is being served.
@@ -104,16 +95,6 @@ func SetError(ctx context.Context, e *Error) {
 	if slot, ok := ctx.Value(errorSlotKey{}).(*errorSlot); ok {
 		slot.err.Store(e)
 	}
-}
-
-// publicError returns the error to send for err and whether err was meant for
-// the client.
-func publicError(err error) (*Error, bool) {
-	var e *Error
-	if errors.As(err, &e) {
-		return e, true
-	}
-	return internalError(), false
 }
 
 func internalError() *Error { return &Error{Code: mcp.INTERNAL_ERROR, Message: "internal error"} }
