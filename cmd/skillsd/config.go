@@ -98,7 +98,7 @@ func (o *configShowOptions) check() error {
 		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
 	} {
 		if changed {
-			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest.Path,
+			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest,
 				Key: key}
 		}
 	}

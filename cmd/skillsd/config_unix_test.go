@@ -58,7 +58,7 @@ func TestConfigPipe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Skipf("missing capability: named pipes: %v", err)
 	}
-	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exit.Usage || !strings.Contains(stderr, "is no regular file") {
+	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exit.Usage || !strings.Contains(stderr, "not a regular file") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if _, err := secretIn(pipe); err == nil {

@@ -48,7 +48,7 @@ func TestOperatorFileOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr = run(t, "serve", state, "--no-default-roots", "--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
-	if code != exit.Usage || !strings.Contains(stderr, "--tls-key: "+key+": others can write it") {
+	if code != exit.Usage || !strings.Contains(stderr, "--tls-key: read "+key+": others can write it") {
 		t.Errorf("--tls-key: exit %d, %s", code, stderr)
 	}
 }

@@ -177,7 +177,7 @@ func (o *runOptions) input(ctx context.Context) ([]byte, error) {
 	})
 	if err == nil && len(text) > mcpserver.MaxStdinBytes {
 		err = exit.Usagef("pass less, or let the script read a file of the workspace",
-			"--stdin: the input is longer than %s", config.FormatSize(mcpserver.MaxStdinBytes))
+			"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
 	}
 	return text, err
 }

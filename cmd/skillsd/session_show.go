@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // sessionShowOptions are the flags of session show.
@@ -208,7 +208,7 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 func (o *sessionVerifyOptions) verify(ctx context.Context, records provenance.Reader, id string) error {
 	var keys []note.Verifier
 	if o.Key != "" {
-		text, err := config.ReadFile(o.Key, serve.MaxKeyFile)
+		text, err := fsys.ReadFile(o.Key, serve.MaxKeyFile, nil)
 		if err != nil {
 			return err
 		}

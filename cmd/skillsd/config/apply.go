@@ -1,8 +1,9 @@
 package config
 
 import (
-	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +21,7 @@ func (o *Options) Register(flags *pflag.FlagSet) {
 // Register adds the flags that every command has.
 func (p *Process) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&p.File, "config", "", "configuration `FILE` (default "+
-		"$XDG_CONFIG_HOME/skillsd/config.yaml, else "+
-		"~/.config/skillsd/config.yaml)")
+		"$XDG_CONFIG_HOME/skillsd/config.yaml, else ~/.config/skillsd/config.yaml)")
 	for _, option := range Table() {
 		if to := map[string]*string{"state": &p.State, "artifacts": &p.Artifacts}[option.Key]; to != nil {
 			option.Value = to
@@ -45,17 +45,11 @@ func register(flags *pflag.FlagSet, options []Option) {
 			flags.Float64Var(p, option.Flag, byDefault, option.Help)
 		case *[]string:
 			flags.StringArrayVar(p, option.Flag, nil, option.Help)
-		case *specs:
-			flags.StringArrayVar((*[]string)(p), option.Flag, nil, option.Help)
-		case *tierScripts:
-			flags.StringArrayVar((*[]string)(p), option.Flag, nil, option.Help)
 		default:
-			flag := parts[option.Flag]
-			if flag == nil {
-				flag = &partsFlag{}
-				parts[option.Flag] = flag
+			if parts[option.Flag] == nil {
+				parts[option.Flag] = &partsFlag{}
 			}
-			flag.options = append(flag.options, option)
+			parts[option.Flag].options = append(parts[option.Flag].options, option)
 		}
 	}
 	for name, flag := range parts {
@@ -83,6 +77,37 @@ type Origin struct {
 	Key  string // in the file
 }
 
+// OriginOf is where the value of a flag came from.
+func (c *Configuration) OriginOf(flag string) Origin {
+	for _, option := range Table() {
+		if at, ok := c.Origins[option.Key]; ok && option.Flag == flag {
+			return at
+		}
+	}
+	return Origin{Kind: FromDefault, Text: "default"}
+}
+
+var flagName = regexp.MustCompile(`--[a-z][a-z-]*[a-z]`)
+
+// Notes say of the flags that a message names where their values came from, when that was not the
+// command line.
+func (c *Configuration) Notes(message string) []string {
+	var notes []string
+	names := flagName.FindAllString(message, -1)
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
+		switch at := c.OriginOf(name[2:]); at.Kind {
+		case FromEnv:
+			notes = append(notes, fmt.Sprintf("%s is set by the environment variable %s", name, at.Text))
+		case FromFile:
+			notes = append(notes, fmt.Sprintf("%s is set by %s (%s)", name, at.Text, at.Key))
+		}
+	}
+	return notes
+}
+
 // Flags are the flags of a command: the flags that all commands have, and its own. An own flag hides a flag
 // of all commands that has the same name and means something else.
 type Flags struct{ All, Own *pflag.FlagSet }
@@ -90,24 +115,19 @@ type Flags struct{ All, Own *pflag.FlagSet }
 // Lookup returns the flag of an option. It returns nil if the command does not have the flag, or if the flag
 // of that name means something else.
 func (f Flags) Lookup(option *Option) *pflag.Flag {
-	if option.Flag == "" {
-		return nil
+	for _, flags := range []*pflag.FlagSet{f.All, f.Own} {
+		if flags == nil {
+			continue
+		}
+		if flag := flags.Lookup(option.Flag); flag != nil {
+			// A flag of the same name that means something else differs in whether it takes pairs.
+			if _, parts := flag.Value.(*partsFlag); parts == (option.Part != "") {
+				return flag
+			}
+			return nil
+		}
 	}
-	var flag *pflag.Flag
-	if f.All != nil {
-		flag = f.All.Lookup(option.Flag)
-	}
-	if flag == nil {
-		flag = f.Own.Lookup(option.Flag)
-	}
-	if flag == nil {
-		return nil
-	}
-	// A flag of the same name that means something else differs in whether it takes pairs.
-	if _, parts := flag.Value.(*partsFlag); parts != (option.Part != "") {
-		return nil
-	}
-	return flag
+	return nil
 }
 
 // Configure gives flags that were not given what environment and file say.
@@ -117,18 +137,9 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 		if option.Key == "" {
 			continue
 		}
-		flag := flags.Lookup(&option)
-		at, err := c.set(&option, flag, env)
-		if err != nil && at.Kind == FromFile {
-			return c.Problem(option.Key, "%w", err)
-		}
+		at, err := c.set(&option, flags.Lookup(&option), env)
 		if err != nil {
-			failed := &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err),
-				Flag: option.Flag}
-			if cause, ok := errors.AsType[*exit.Error](err); ok {
-				failed.Hint = cause.Hint
-			}
-			return failed
+			return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s: %w", at.Text, err), Flag: option.Flag}
 		}
 		c.Origins[option.Key] = at
 	}
@@ -151,28 +162,29 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	if flag == nil {
 		return at, nil
 	}
+	given := flag.Changed
 	// An empty variable counts as one that is not set.
 	text, _ := env(option.Env())
-	// A flag of pairs is shared by several options, so flag.Changed does not say which of them were given.
+	// A flag of pairs is shared by several options, each of which takes its own pair of the variable.
 	if parts, ok := flag.Value.(*partsFlag); ok {
-		fromEnv, err := pairOf(option, parts, text)
-		switch {
-		case slices.ContainsFunc(parts.given,
-			func(pair string) bool { return strings.HasPrefix(pair, option.Part+"=") }):
-			at.Kind, at.Text = FromFlag, "--"+option.Flag
-		case fromEnv != "" || err != nil:
-			at.Kind, at.Text = FromEnv, option.Env()
-			if err == nil {
-				err = parts.Set(fromEnv)
-			}
-			return at, err
-		case inFile:
-			return at, parts.Set(option.Part + "=" + fmt.Sprint(deref(option.Value)))
+		mine := func(pair string) bool {
+			name, _, _ := strings.Cut(pair, "=")
+			return name == option.Part
 		}
-		return at, nil
+		given = slices.ContainsFunc(parts.given, mine)
+		own := ""
+		for pair := range strings.SplitSeq(text, ",") {
+			if _, _, err := parts.parse(pair); err != nil && text != "" {
+				return Origin{Kind: FromEnv, Text: option.Env()}, err
+			}
+			if mine(pair) {
+				own = pair
+			}
+		}
+		text = own
 	}
 	switch {
-	case flag.Changed:
+	case given:
 		at.Kind, at.Text = FromFlag, "--"+option.Flag
 	case text != "":
 		at.Kind, at.Text = FromEnv, option.Env()
@@ -183,69 +195,26 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	return at, nil
 }
 
-// pairOf returns the pair of an option in NAME=VALUE[,NAME=VALUE], empty if text has no such pair.
-func pairOf(option *Option, flag *partsFlag, text string) (found string, err error) {
-	if text == "" {
-		return "", nil
-	}
-	for pair := range strings.SplitSeq(text, ",") {
-		name, _, ok := strings.Cut(pair, "=")
-		if !ok || flag.option(name) == nil {
-			return "", exit.Usagef("use NAME=VALUE[,NAME=VALUE], NAME one of "+
-				strings.ReplaceAll(flag.names(), " and ", ", "),
-				"%q is not a limit", Clip(pair))
-		}
-		if name == option.Part {
-			found = pair
-		}
-	}
-	return found, nil
-}
-
 // texts returns the values that the flag of an option would be given for what the file says.
 func (o *Option) texts() []string {
-	switch p := o.Value.(type) {
-	case *[]string:
-		return *p
-	case *specs:
-		return *p
-	case *tierScripts:
-		return *p
+	switch value := deref(o.Value).(type) {
+	case []string:
+		return value
+	default:
+		if o.Part != "" {
+			return []string{fmt.Sprintf("%s=%v", o.Part, value)}
+		}
+		return []string{fmt.Sprint(value)}
 	}
-	return []string{fmt.Sprint(deref(o.Value))}
 }
 
-// deref returns the value of an option.
-func deref(value any) any {
-	switch p := value.(type) {
-	case *string:
-		return *p
-	case *bool:
-		return *p
-	case *float64:
-		return *p
-	case *int:
-		return *p
-	case *Duration:
-		return *p
-	case *Size:
-		return *p
-	case *[]string:
-		return append([]string{}, *p...)
-	case *specs:
-		return append([]string{}, *p...)
-	case *tierScripts:
-		return append([]string{}, *p...)
-	case *[]AllowKey:
-		return *p
-	case *map[string]SecretKey:
-		return *p
-	case *map[string]ProfileKey:
-		return *p
-	case *map[string]PrincipalKey:
-		return *p
+// deref returns the value of an option. A list of texts is never nil.
+func deref(pointer any) any {
+	value := reflect.ValueOf(pointer).Elem()
+	if texts := reflect.TypeFor[[]string](); value.CanConvert(texts) {
+		return append([]string{}, value.Convert(texts).Interface().([]string)...)
 	}
-	panic(fmt.Sprintf("config: an option has the type %T", value))
+	return value.Interface()
 }
 
 // envValues splits the text of a variable for a flag that takes many values: at line ends if it has one,

@@ -41,11 +41,10 @@ func (d *decoder) check(o *Options) {
 		d.checkProfile("profiles."+profile.Name, profile)
 	}
 	for _, option := range o.runTable() {
-		if option.Part == "" {
-			continue
-		}
-		if err := checkLimit(option.Part, option.Value); err != nil {
-			d.refuse(option.Key, "%s", err)
+		if option.Part != "" {
+			if err := option.checkRange(); err != nil {
+				d.refuse(option.Key, "%s", err)
+			}
 		}
 	}
 }

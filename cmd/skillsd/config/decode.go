@@ -78,9 +78,8 @@ func decode(text []byte, path func(string) string) (o Options, places map[string
 	if root == nil {
 		return o, d.places, nil
 	}
-	table := slices.DeleteFunc(o.Table(), func(option Option) bool { return option.Key == "" })
 	if d.readable(root, "") {
-		d.object(root, "", table)
+		d.object(root, "", o.Table())
 	}
 	if len(d.problems) == 0 {
 		d.check(&o)
@@ -115,7 +114,7 @@ func kindOf(n *yaml.Node) string {
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case n.ShortTag() == "!!bool" && n.Tag == "!!bool" && n.Style&yaml.TaggedStyle == 0:
+	case n.ShortTag() == "!!bool":
 		return "true or false"
 	case n.ShortTag() == "!!int", n.ShortTag() == "!!float":
 		return "a number"
@@ -177,19 +176,27 @@ func joinKey(key, name string) string {
 	return key + "." + name
 }
 
-// object reads a mapping with the options of a table, whose keys are relative to it.
-func (d *decoder) object(n *yaml.Node, key string, table []Option) {
-	// The options below one key are next to each other in the table.
-	below := map[string][]Option{}
-	var names []string
+// grouped returns the options of a table by the first part of their keys, which the options lose, and these
+// parts in the order of the table.
+func grouped(table []Option) (names []string, below map[string][]Option) {
+	below = map[string][]Option{}
 	for _, option := range table {
 		name, rest, _ := strings.Cut(option.Key, ".")
+		if name == "" {
+			continue // an option of the command line only
+		}
 		if below[name] == nil {
 			names = append(names, name)
 		}
 		option.Key = rest
 		below[name] = append(below[name], option)
 	}
+	return names, below
+}
+
+// object reads a mapping with the options of a table, whose keys are relative to it.
+func (d *decoder) object(n *yaml.Node, key string, table []Option) {
+	names, below := grouped(table)
 	given := map[string]bool{}
 	d.entries(n, key, func(name string, at, value *yaml.Node) {
 		options, whole := below[name], joinKey(key, name)
@@ -220,11 +227,7 @@ func (d *decoder) object(n *yaml.Node, key string, table []Option) {
 
 // value reads the value of one option.
 func (d *decoder) value(n *yaml.Node, key string, option *Option) {
-	to := option.InFile
-	if to == nil {
-		to = option.Value
-	}
-	switch p := to.(type) {
+	switch p := option.inFile().(type) {
 	case *[]string:
 		*p = make([]string, 0, len(n.Content))
 		d.items(n, key, func(item *yaml.Node, key string) { *p = append(*p, d.text(item, key, option)) })
@@ -319,39 +322,38 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 		d.fail(n, key, "is %s, where one value is needed", kindOf(n))
 		return
 	}
+	wrong := ""
 	switch p := option.Value.(type) {
 	case *string:
 		*p = d.text(n, key, option)
+		return
 	case *bool:
-		word := strings.ToLower(n.Value)
 		// YAML 1.1 has more words for these, which yaml.v3 reads as text.
-		if n.ShortTag() != "!!bool" || word != "true" && word != "false" {
-			what := kindOf(n)
-			if what == "a string" && n.Style == 0 {
-				what = strconv.Quote(Clip(n.Value))
-			}
-			d.fail(n, key, "is %s, not true or false", what)
-			return
+		if word := strings.ToLower(n.Value); word == "true" || word == "false" {
+			*p = word == "true"
+		} else {
+			wrong = "true or false"
 		}
-		*p = word == "true"
 	case *float64:
-		number, err := strconv.ParseFloat(n.Value, 64)
-		// The condition on number is written so that it refuses NaN too.
-		switch tag := n.ShortTag(); {
-		case err != nil || !(number >= 0 && number <= 1e9) || strings.Contains(n.Value, "_"):
-			d.fail(n, key, "%q is not a number from 0 to 1000000000", Clip(n.Value))
-		case tag != "!!int" && tag != "!!float":
-			d.fail(n, key, "is a string, not a number; write it without quotes")
-		default:
-			*p = number
+		var err error
+		*p, err = strconv.ParseFloat(n.Value, 64)
+		// The condition on the number is written so that it refuses NaN too.
+		if err != nil || !(*p >= 0 && *p <= 1e9) || strings.Contains(n.Value, "_") {
+			wrong = "a number from 0 to 1000000000"
 		}
 	default:
-		_, count := option.Value.(*int)
-		if err := setScalar(option.Value, n.Value); err != nil {
+		if err := setScalar(p, n.Value); err != nil {
 			d.fail(n, key, "%s", err)
-		} else if count && n.ShortTag() != "!!int" {
-			d.fail(n, key, "is a string, not a number; write it without quotes")
+			return
 		}
+	}
+	_, isDuration := option.Value.(*Duration)
+	_, isSize := option.Value.(*Size)
+	switch {
+	case wrong != "":
+		d.fail(n, key, "%q is not %s", Clip(n.Value), wrong)
+	case kindOf(n) == "a string" && !isDuration && !isSize:
+		d.fail(n, key, "is a string; write it without quotes")
 	}
 }
 
@@ -371,11 +373,8 @@ func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 		d.fail(n, key, "holds a NUL character; remove it")
 		return ""
 	case option.Words != nil && !slices.Contains(option.Words, n.Value):
-		words := option.Words[0]
-		if len(option.Words) > 1 {
-			words = "one of " + strings.Join(option.Words, ", ")
-		}
-		d.fail(n, key, "%q is not %s%s", Clip(n.Value), words, DidYouMean(n.Value, option.Words))
+		d.fail(n, key, "%q is not one of %s%s", Clip(n.Value), strings.Join(option.Words, ", "),
+			DidYouMean(n.Value, option.Words))
 	}
 	if option.Path.IsPath(n.Value) {
 		return d.path(n.Value)

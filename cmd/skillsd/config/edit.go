@@ -11,32 +11,30 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
+
+// ErrNotAllowed is a script without an entry.
+var ErrNotAllowed = errors.New("the configuration does not allow it")
 
 // AllowEdit changes the allowlist of a configuration that is valid.
 type AllowEdit struct {
-	document *yaml.Node
-	root     *yaml.Node // its mapping
-	offers   bool       // whether the tool that runs scripts was added
+	root   *yaml.Node // the mapping of the document
+	offers bool       // whether the tool that runs scripts was added
 }
 
 // EditAllow changes the allowlist in the configuration file, or makes a file, and returns its path. It
-// replaces the whole file and changes nothing else in it. It calls change on the text that the file has
-// while no other command edits it, and may also try change on an earlier text.
+// replaces the whole file and changes nothing else in it. It calls change while no other command edits the
+// file.
 func (p *Process) EditAllow(ctx context.Context,
 	change func(edit *AllowEdit) error) (file string, err error) {
 	place, err := p.AllowPlace()
 	if err != nil {
-		return "", err
-	}
-	// The change is tried first, so that a change that fails does not leave a new directory.
-	if _, _, err := p.editedAllow(place, change); err != nil {
 		return "", err
 	}
 	// The file of the lock needs the directory.
@@ -48,18 +46,24 @@ func (p *Process) EditAllow(ctx context.Context,
 		return "", err
 	}
 	defer unlock()
-	// Another command may have edited the file before this one had the lock.
-	text, edited, err := p.editedAllow(place, change)
+	text, err := readConfig(place)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	edited, offers, err := editText(text, change)
 	if err != nil {
 		return "", err
 	}
-	// An editor does not take the lock, so the file may differ from the text that was changed.
-	if now, err := readConfig(place); !bytes.Equal(now, text) || err != nil &&
-		!errors.Is(err, fs.ErrNotExist) {
-		return "", &exit.Error{Code: exit.Failure,
-			Err: fmt.Errorf("configuration %s changed meanwhile", place), Hint: "try again"}
+	home, _ := p.Env("HOME")
+	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
+		return "", &exit.Error{Code: exit.Failure, Err: fmt.Errorf("configuration %s: %w", place, err),
+			Hint: "write the entry by hand: `skillsd config schema`"}
 	}
-	return place, replaceFile(place, edited)
+	mode := fs.FileMode(0o600)
+	if info, err := os.Stat(place); err == nil {
+		mode = info.Mode().Perm()
+	}
+	return place, fsys.WriteFile(place, edited, mode)
 }
 
 // AllowPlace returns the path of the file that the allowlist is written to, with its links resolved.
@@ -78,76 +82,42 @@ func (p *Process) AllowPlace() (string, error) {
 	return place, nil
 }
 
-// editedAllow returns the text of a configuration before and after a change. Without a file the text before
-// it is empty.
-func (p *Process) editedAllow(place string, change func(edit *AllowEdit) error) (text, edited []byte,
-	err error) {
-	text, err = readConfig(place)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
-	}
-	offers := false
-	edited, err = editText(text, func(edit *AllowEdit) error {
-		err := change(edit)
-		offers = edit.offers
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	home, _ := p.Env("HOME")
-	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
-		return nil, nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("configuration %s: %w", place, err),
-			Hint: "write the entry by hand: `skillsd config schema`"}
-	}
-	return text, edited, nil
-}
-
-// editText applies a change to the text of a configuration.
-func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			edited, err = nil, errors.New("the configuration cannot be read as YAML")
-		}
-	}()
+// editText returns the text of a configuration after a change, and whether that added the tool that runs
+// scripts.
+func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, offers bool, err error) {
 	document := &yaml.Node{}
 	if err := yaml.Unmarshal(text, document); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if len(document.Content) == 0 || isNull(document.Content[0]) {
 		document = &yaml.Node{Kind: yaml.DocumentNode, HeadComment: document.HeadComment,
 			FootComment: document.FootComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 		// A file of comments only keeps them, at its beginning.
-		if comments := bytes.TrimSpace(text); len(comments) > 0 && document.HeadComment == "" &&
-			comments[0] == '#' {
+		if comments := bytes.TrimSpace(text); document.HeadComment == "" &&
+			bytes.HasPrefix(comments, []byte("#")) {
 			document.HeadComment = string(comments)
 		}
 	}
-	edit := &AllowEdit{document: document, root: document.Content[0]}
+	edit := &AllowEdit{root: document.Content[0]}
 	if edit.root.Kind != yaml.MappingNode {
-		return nil, errors.New("the configuration is no mapping")
+		return nil, false, errors.New("the configuration is not a mapping")
 	}
 	if err := change(edit); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(document), encoder.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err = errors.Join(encoder.Encode(document), encoder.Close())
+	return out.Bytes(), edit.offers, err
 }
 
 // onlyAllow refuses an edited configuration that cannot be read, or that differs from the one before in more
 // than its allowlist. With offers the tool that runs scripts may be added too.
 func onlyAllow(before, after []byte, path func(string) string, offers bool) error {
 	was, _, problems := decode(before, path)
-	if len(problems) > 0 {
-		return errors.New(problems[0].Text)
-	}
-	is, _, problems := decode(after, path)
-	if len(problems) > 0 {
+	is, _, more := decode(after, path)
+	if problems = append(problems, more...); len(problems) > 0 {
 		return errors.New(problems[0].Text)
 	}
 	was.Allow, was.AllowScripts, is.Allow, is.AllowScripts = nil, nil, nil, nil
@@ -161,133 +131,92 @@ func onlyAllow(before, after []byte, path func(string) string, offers bool) erro
 	return nil
 }
 
-// list returns the node of the allowlist, nil if the configuration does not have one.
-func (e *AllowEdit) list() *yaml.Node {
-	if at := e.at("allow"); at >= 0 {
-		return e.root.Content[at+1]
-	}
-	return nil
-}
-
-// at returns the index of a key, -1 if the configuration does not have it.
-func (e *AllowEdit) at(key string) int { return keyAt(e.root, key) }
-
-// keyAt returns the index of a key in a mapping, -1 if the mapping does not have it.
-func keyAt(mapping *yaml.Node, key string) int {
+// valueAt returns the index of the value of a key in a mapping, 0 if the mapping does not have it.
+func valueAt(mapping *yaml.Node, key string) int {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {
-			return i
+			return i + 1
 		}
 	}
-	return -1
+	return 0
 }
+
+func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
 // Offer adds the tool that runs scripts to the tools that are offered, if it is not there.
 func (e *AllowEdit) Offer() error {
-	tool := &yaml.Node{Kind: yaml.ScalarNode, Value: mcpserver.ToolRun}
-	if at := e.at("allow_tools"); at >= 0 {
-		list := e.root.Content[at+1]
-		if list.Kind != yaml.SequenceNode {
-			return errors.New("allow_tools is no list")
+	tool, at := scalar(mcpserver.ToolRun), valueAt(e.root, "allow_tools")
+	if at == 0 {
+		// What is offered comes before what is allowed.
+		before := len(e.root.Content)
+		if allow := valueAt(e.root, "allow"); allow > 0 {
+			before = allow - 1
 		}
-		if slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return n.Value == tool.Value }) {
-			return nil
-		}
-		e.offers = true
-		list.Content = append(list.Content, tool)
-		return nil
+		e.root.Content = slices.Insert(e.root.Content, before, scalar("allow_tools"),
+			&yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle})
+		at = before + 1
 	}
-	e.offers = true
-	at := e.at("allow")
-	if at < 0 {
-		at = len(e.root.Content)
+	list := e.root.Content[at]
+	if list.Kind != yaml.SequenceNode {
+		return errors.New("allow_tools is not a list")
 	}
-	e.root.Content = slices.Insert(e.root.Content, at,
-		&yaml.Node{Kind: yaml.ScalarNode, Value: "allow_tools"},
-		&yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{tool}})
-	return nil
-}
-
-// script returns the node of the script of an entry.
-func script(entry *yaml.Node) *yaml.Node {
-	if entry.Kind == yaml.ScalarNode {
-		return entry
-	}
-	if at := keyAt(entry, "script"); at >= 0 {
-		return entry.Content[at+1]
+	if !slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return n.Value == tool.Value }) {
+		list.Content, e.offers = append(list.Content, tool), true
 	}
 	return nil
 }
 
-// pinned makes an entry a mapping that allows one content of its script in one tree. Its other settings and
-// its comments stay.
-func pinned(entry *yaml.Node, spec, tree string) {
-	key := &yaml.Node{Kind: yaml.ScalarNode, Value: "tree"}
+// allows reports whether an entry is of a script.
+func allows(entry *yaml.Node, skill, path string) bool {
+	spec := entry.Value
+	if at := valueAt(entry, "script"); at > 0 {
+		spec = entry.Content[at].Value
+	}
+	known, err := policy.ParseEntry(spec)
+	return err == nil && known.Skill == skill && known.Path == path
+}
+
+// Set makes exactly one entry allow a script: its first entry, which keeps its other settings and its
+// comments, or a new one at the end. The entry has the digests of the script and of the skill's tree.
+func (e *AllowEdit) Set(skill, path, spec, tree string) error {
+	at := valueAt(e.root, "allow")
+	if at == 0 {
+		e.root.Content = append(e.root.Content, scalar("allow"), &yaml.Node{Kind: yaml.SequenceNode})
+		at = len(e.root.Content) - 1
+	}
+	list := e.root.Content[at]
+	if list.Kind != yaml.SequenceNode {
+		return errors.New("allow is not a list")
+	}
+	var entry *yaml.Node
+	list.Content = slices.DeleteFunc(list.Content, func(other *yaml.Node) bool {
+		if !allows(other, skill, path) {
+			return false
+		}
+		again := entry != nil
+		if !again {
+			entry = other
+		}
+		return again
+	})
+	if entry == nil {
+		entry = scalar("")
+		list.Content = append(list.Content, entry)
+	}
 	if entry.Kind == yaml.ScalarNode {
 		// The encoder moves a comment behind a mapping; a comment behind its last key stays.
+		key := scalar("tree")
 		key.FootComment = entry.FootComment
-		named := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, LineComment: entry.LineComment}
+		script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, LineComment: entry.LineComment}
 		*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
-			Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "script"}, named}}
+			Content: []*yaml.Node{scalar("script"), script, key, scalar("")}}
 	}
-	script(entry).Value = spec
-	if at := keyAt(entry, "tree"); at >= 0 {
-		entry.Content[at+1].Value = tree
-		return
+	at = valueAt(entry, "script")
+	entry.Content[at].Value = spec
+	if valueAt(entry, "tree") == 0 {
+		entry.Content = slices.Insert(entry.Content, at+1, scalar("tree"), scalar(""))
 	}
-	entry.Content = slices.Insert(entry.Content, keyAt(entry, "script")+2, key,
-		&yaml.Node{Kind: yaml.ScalarNode, Value: tree})
-}
-
-// split separates the entries of a script from the others.
-func (e *AllowEdit) split(skill, path string) (these, others []*yaml.Node) {
-	list := e.list()
-	if list == nil {
-		return nil, nil
-	}
-	for _, entry := range list.Content {
-		node := script(entry)
-		if node != nil {
-			if known, err := policy.ParseEntry(node.Value); err == nil && known.Skill == skill &&
-				known.Path == path {
-				these = append(these, entry)
-				continue
-			}
-		}
-		others = append(others, entry)
-	}
-	return these, others
-}
-
-// Set makes exactly one entry allow a script: its first entry, which keeps its other settings, or a new one
-// at the end. The entry has the digests of the script and of the skill's tree.
-func (e *AllowEdit) Set(skill, path, spec, tree string) error {
-	these, _ := e.split(skill, path)
-	list := e.list()
-	added := &yaml.Node{Kind: yaml.ScalarNode}
-	pinned(added, spec, tree)
-	switch {
-	case len(these) > 0:
-		pinned(these[0], spec, tree)
-		kept := list.Content[:0:0]
-		for _, entry := range list.Content {
-			extra := false
-			for _, other := range these[1:] {
-				extra = extra || entry == other
-			}
-			if !extra {
-				kept = append(kept, entry)
-			}
-		}
-		list.Content = kept
-	case list != nil && list.Kind == yaml.SequenceNode:
-		list.Content = append(list.Content, added)
-	case list != nil:
-		return errors.New("allow is no list")
-	default:
-		e.root.Content = append(e.root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "allow"},
-			&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{added}})
-	}
+	entry.Content[valueAt(entry, "tree")].Value = tree
 	return nil
 }
 
@@ -295,51 +224,19 @@ func (e *AllowEdit) Set(skill, path, spec, tree string) error {
 //
 // Errors: ErrNotAllowed.
 func (e *AllowEdit) Remove(skill, path string) error {
-	these, others := e.split(skill, path)
-	if len(these) == 0 {
+	at := valueAt(e.root, "allow")
+	if at == 0 {
 		return ErrNotAllowed
 	}
-	e.list().Content = others
-	if len(others) == 0 {
-		at := e.at("allow")
-		e.root.Content = slices.Delete(e.root.Content, at, at+2)
+	list := e.root.Content[at]
+	before := len(list.Content)
+	list.Content = slices.DeleteFunc(list.Content,
+		func(entry *yaml.Node) bool { return allows(entry, skill, path) })
+	switch len(list.Content) {
+	case before:
+		return ErrNotAllowed
+	case 0:
+		e.root.Content = slices.Delete(e.root.Content, at-1, at+1)
 	}
 	return nil
 }
-
-// replaceFile replaces a file by one that is complete and durable, and keeps its mode. Only its owner can
-// read and write a new file.
-func replaceFile(name string, data []byte) (err error) {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	mode := fs.FileMode(0o600)
-	if info, err := os.Stat(name); err == nil {
-		mode = info.Mode().Perm()
-	}
-	// The directory is the same because a rename cannot cross file systems.
-	temp, err := os.CreateTemp(filepath.Dir(name), ".skillsd-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
-		}
-	}()
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Chmod(mode)
-	}
-	if err == nil {
-		// Without this a crash after the rename could leave an empty file.
-		err = temp.Sync()
-	}
-	if err := errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), name)
-}
-
-// ErrNotAllowed is a script without an entry.
-var ErrNotAllowed = errors.New("the configuration does not allow it")

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/gofrs/flock"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // TestEditAllow changes the allowlist in every form it can have, and nothing else.
@@ -40,16 +42,16 @@ func TestEditAllow(t *testing.T) {
 		{"offer", "", tools + "allow:\n  - " + entry, offer, ""},
 		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n", "# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + entry, offer, ""},
 		{"offer in a list", "allow_tools: [] # none\n", "allow_tools: [run_skill_script] # none\nallow:\n  - " + entry, offer, ""},
-		{"offer in no list", "allow_tools: a\n", "", offer, "allow_tools is no list"},
+		{"offer in no list", "allow_tools: a\n", "", offer, "allow_tools is not a list"},
 		{"remove one", "allow:\n  - a:scripts/x.sh\n  # kept\n  - b:scripts/y.sh\n", "allow:\n  # kept\n  - b:scripts/y.sh\n", remove, ""},
 		{"remove the last", "log:\n  level: warn\nallow:\n  - " + spec + "\n", "log:\n  level: warn\n", remove, ""},
 		{"remove none", "allow:\n  - b:scripts/y.sh\n", "", remove, "does not allow it"},
-		{"no mapping", "- a\n", "", set, "is no mapping"},
+		{"no mapping", "- a\n", "", set, "is not a mapping"},
 		{"no YAML", "a: [\n", "", set, "yaml: "},
 		{"crash of the parser", "{{},<<}\n", "", set, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := editText([]byte(test.text), test.change)
+			got, _, err := editText([]byte(test.text), test.change)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("error = %v, want %q", err, test.err)
@@ -78,24 +80,25 @@ func TestEditAllow(t *testing.T) {
 	}
 }
 
-// TestReplaceFile keeps the mode of a file, and makes one that is its owner's alone.
-func TestReplaceFile(t *testing.T) {
+// TestEditAllowFile keeps the mode of a file, and makes one that is its owner's alone.
+func TestEditAllowFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "new", "config.yaml")
-	if err := replaceFile(name, []byte("a")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(name, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := replaceFile(name, []byte("b")); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(name)
-	if err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("mode = %v, %v", info.Mode(), err)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(name)); len(left) != 1 {
-		t.Errorf("%d files are left", len(left))
+	p := &Process{File: name, Env: func(string) (string, bool) { return "", false }}
+	for _, mode := range []os.FileMode{0o600, 0o640} {
+		_, err := p.EditAllow(t.Context(), func(e *AllowEdit) error { return e.Offer() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(name)
+		if err != nil || info.Mode().Perm() != mode {
+			t.Errorf("mode = %v, %v, want %v", info.Mode(), err, mode)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(name)); len(left) != 1 {
+			t.Errorf("%d files are left", len(left))
+		}
+		if err := os.Chmod(name, 0o640); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -137,7 +140,7 @@ func TestLockEdit(t *testing.T) {
 	if err := os.Symlink(victim, filepath.Join(dir, "linked.skillsd-lock")); err != nil {
 		t.Skipf("missing capability: links (%v)", err)
 	}
-	if openNoFollow != 0 {
+	if fsys.NoFollow != 0 {
 		if _, err := LockEdit(t.Context(), filepath.Join(dir, "linked")); err == nil || fileExists(victim) {
 			t.Errorf("the lock is made where a link leads: %v", err)
 		}

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,8 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // MaxFile is the longest configuration file, in bytes.
@@ -126,45 +127,85 @@ func (p *Process) ConfigPlace() (string, error) {
 	return filepath.Abs(path)
 }
 
-// readConfig reads a configuration file that only its owner can write. It checks the open file, so that the
-// file cannot be exchanged between check and read.
+// readConfig reads a configuration file that only its owner can write.
 //
 // Errors: *exit.Error; an error that wraps fs.ErrNotExist if the file does not exist.
 func readConfig(path string) ([]byte, error) {
 	if path == "" {
 		return nil, fs.ErrNotExist
 	}
-	wrong := func(hint string, err error) ([]byte, error) {
-		return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err),
-			Hint: hint}
+	text, hint, err := readOwn(path, MaxFile)
+	if err == nil {
+		return text, nil
 	}
-	file, err := os.OpenFile(path, os.O_RDONLY|OpenNonblock, 0)
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		err = cause.Err // which names the file once more
+	}
+	return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err),
+		Hint: cmp.Or(hint, "give --config a regular file of at most 1MiB that can be read")}
+}
+
+// readOwn reads a file of at most most bytes that only its owner can write, and returns what mends one that
+// others can write. It checks the open file, which nobody can exchange between check and read.
+func readOwn(path string, most int64) (text []byte, hint string, err error) {
+	text, err = fsys.ReadFile(path, most, func(info fs.FileInfo) (err error) {
+		hint, err = CheckOwner(path, info)
+		return err
+	})
+	return text, hint, err
+}
+
+// ReadOperatorFile reads the file of a flag, which only its owner may write: whoever can write it could act
+// as a principal that it names, or read data that its key protects.
+//
+// Errors: *exit.Error, with a hint.
+func ReadOperatorFile(flag, path string, most int64) ([]byte, error) {
+	text, hint, err := readOwn(path, most)
 	if err != nil {
-		if cause, ok := errors.AsType[*fs.PathError](err); ok {
-			err = cause.Err
-		}
-		return wrong("give --config a file that can be read", err)
+		err = &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--%s: %w", flag, err), Hint: hint, Flag: flag}
 	}
-	defer file.Close()
-	info, err := file.Stat()
+	return text, err
+}
+
+// CheckOperatorFile makes the check of ReadOperatorFile only, for a file that another package reads and
+// checks again.
+func CheckOperatorFile(flag, path string) error {
+	info, err := os.Stat(path)
 	if err != nil {
-		return wrong("give --config a file that can be read", err)
-	}
-	if !info.Mode().IsRegular() {
-		return wrong("give --config a file", errors.New("is no regular file"))
+		return exit.Flag(flag, err)
 	}
 	if hint, err := CheckOwner(path, info); err != nil {
-		return wrong(hint, err)
+		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--%s: %s: %w", flag, path, err), Hint: hint}
 	}
-	// One byte more than the limit shows that the file is too long.
-	text, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
+	return nil
+}
+
+// maxSecret is the longest secret, in bytes.
+const maxSecret = 64 << 10
+
+// Secret reads a secret of the configuration. It reads the source at each call, so that a secret can be
+// replaced while the server runs. Its errors do not contain values.
+func (p *Process) Secret(name string) (string, error) {
+	source, ok := p.Cfg.Keys.Secrets[name]
+	if !ok {
+		return "", errors.New("the configuration has no such secret")
+	}
+	if source.Env != "" {
+		if value, _ := p.Env(source.Env); value != "" {
+			return value, nil
+		}
+		return "", fmt.Errorf("the variable %s is not set", source.Env)
+	}
+	text, _, err := readOwn(source.File, maxSecret)
 	if err != nil {
-		return wrong("give --config a file that can be read", err)
+		return "", err
 	}
-	if len(text) > MaxFile {
-		return wrong("a configuration is short", fmt.Errorf("is longer than %d bytes", MaxFile))
+	// Editors and echo add a line end.
+	value := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if value == "" || strings.ContainsRune(value, 0) {
+		return "", fmt.Errorf("%s is empty or holds a NUL character", source.File)
 	}
-	return text, nil
+	return value, nil
 }
 
 // Problem is a usage error at the place of a key of the file.

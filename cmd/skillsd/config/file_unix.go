@@ -12,12 +12,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// OpenNonblock keeps the opening of a named pipe from waiting for a writer.
-const OpenNonblock = syscall.O_NONBLOCK
-
-// openNoFollow makes the opening of a link fail.
-const openNoFollow = syscall.O_NOFOLLOW
-
 // OthersRead reports whether others than its owner can read a file.
 func OthersRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o044 != 0 }
 

@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/gofrs/flock"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // maxEditWait is how long a command waits for another one that edits the same file.
@@ -24,7 +25,7 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 	defer cancel()
 	name := file + ".skillsd-lock"
 	for {
-		lock := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR|openNoFollow|OpenNonblock),
+		lock := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR|fsys.NoFollow|fsys.NonBlock),
 			flock.SetPermissions(0o600))
 		const again = 20 * time.Millisecond
 		if _, err := lock.TryLockContext(ctx, again); err != nil {

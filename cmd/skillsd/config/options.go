@@ -1,6 +1,11 @@
 package config
 
-import "github.com/skillsd/skillsd/skills"
+import (
+	"cmp"
+
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/skills"
+)
 
 // Options are the values of the options of a server, from all places together. [Options.Table] says what
 // each of them is called.
@@ -11,7 +16,7 @@ type Options struct {
 	Metrics  Metrics
 	Records  Records
 	Resume   Resume
-	Manifest Manifest
+	Manifest string // the file about the run a server belongs to
 
 	Skills       []string
 	NoCatalog    bool
@@ -97,9 +102,6 @@ type Resume struct {
 	Drift   string
 }
 
-// Manifest are the options about the run a server belongs to.
-type Manifest struct{ Path string }
-
 // rootKey is a root as the configuration file describes it.
 type rootKey struct{ Dir, Tier, Prefix string }
 
@@ -114,10 +116,7 @@ func (k *rootKey) table() []Option {
 
 // spec returns the root as --skills-root takes it.
 func (k *rootKey) spec() string {
-	tier := k.Tier
-	if tier == "" {
-		tier = skills.TierUser.String()
-	}
+	tier := cmp.Or(k.Tier, skills.TierUser.String())
 	if k.Prefix != "" {
 		tier += ":" + k.Prefix
 	}
@@ -144,19 +143,19 @@ func (k *AllowKey) table() []Option {
 	return []Option{
 		{Key: "script", Value: &k.Script, Required: true,
 			Help: "SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"},
-		{Key: "tree", Value: &k.Tree, Help: "sha256:HEX of all files of the skill, with the digest of " +
-			"the script; " +
-			"without it the other files of the skill may change"},
-		{Key: "network", Value: &k.Network, Help: "hosts a run may reach: NAME or NAME:PORT, exactly; " +
-			"default none"},
+		{Key: "tree", Value: &k.Tree,
+			Help: "sha256:HEX of all files of the skill, with the digest of the script; without it the " +
+				"other files of the skill may change"},
+		{Key: "network", Value: &k.Network,
+			Help: "hosts a run may reach: NAME or NAME:PORT, exactly; default none"},
 		{Key: "env", Value: &k.Env, Help: "variables of the server's environment that are passed through"},
 		{Key: "secrets", Value: &k.Secrets, Help: "secrets the script gets, by their names in secrets"},
 		{Key: "workspace", Value: &k.Workspace, Words: []string{"none", "ro", "staged", "rw"},
 			Help: "how it sees the workspace; default as the workspace is granted"},
-		{Key: "timeout", Value: &k.Timeout, Help: "longest run, such as 90s; default the limit " +
-			"of the server"},
-		{Key: "memory", Value: &k.Memory, Help: "most memory, such as 256MiB; default the limit " +
-			"of the server"},
+		{Key: "timeout", Value: &k.Timeout,
+			Help: "longest run, such as 90s; default the limit of the server"},
+		{Key: "memory", Value: &k.Memory,
+			Help: "most memory, such as 256MiB; default the limit of the server"},
 		{Key: "approve", Value: &k.Approve, Words: []string{"tier", "always", "never"},
 			Help: "whether the user is asked: as the trust tier says, for every run, or not even if the " +
 				"tier says so"},
@@ -165,9 +164,8 @@ func (k *AllowKey) table() []Option {
 		{Key: "release", Value: &k.Release, Words: releaseWords(),
 			Help: "release of its output; default the release of policy"},
 		{Key: "execution", Value: &k.Execution, Words: []string{"stdin"},
-			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without " +
-				"its place in " +
-				"the skill; default from the stored tree"},
+			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without its " +
+				"place in the skill; default from the stored tree"},
 	}
 }
 
@@ -180,7 +178,7 @@ type SecretKey struct {
 func (k *SecretKey) table() []Option {
 	return []Option{
 		{Key: "env", Value: &k.Env, Help: "variable of the server's environment that holds it"},
-		{Key: "file", Value: &k.File, Path: anyPath, Secret: true,
+		{Key: "file", Value: &k.File, Path: anyPath,
 			Help: "file that holds it; a line end at its end does not belong to it"},
 	}
 }
@@ -197,7 +195,9 @@ func (k *ProfileKey) table() []Option {
 	return []Option{
 		{Key: "skills", Value: &k.Skills, Help: "paths of the skills it leaves; default all"},
 		{Key: "scripts", Value: &k.Scripts, Help: "SKILL:scripts/PATH of the scripts it leaves; default all"},
-		{Key: "tools", Value: &k.Tools, Words: toolWords(), Help: "tools it leaves; default all"},
+		{Key: "tools", Value: &k.Tools,
+			Words: []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun},
+			Help:  "tools it leaves; default all"},
 		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
 	}
 }

@@ -110,9 +110,11 @@ func (o *RootOptions) Within(p *Process, dir string) []string {
 
 // ScanOptions returns the options of the scan.
 func (o *RootOptions) ScanOptions() *skills.ScanOptions {
-	opts := o.Limits.options()
-	opts.AllowRoots, opts.StrictRoots, opts.AllowShadow = o.Allowed, o.Strict, o.AllowShadow
-	return &opts
+	return &skills.ScanOptions{
+		AllowRoots: o.Allowed, StrictRoots: o.Strict, AllowShadow: o.AllowShadow,
+		MaxDepth: o.Limits.Depth, MaxDirs: o.Limits.Directories, MaxFiles: o.Limits.Files,
+		MaxTree: int64(o.Limits.Bytes),
+	}
 }
 
 // Inside reports whether path is dir or lies below it, after resolving the links of the part that

@@ -1,14 +1,21 @@
 package config
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"text/tabwriter"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
 // Row is one option as config show prints it.
@@ -42,7 +49,11 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 		}
 	}
 	o.HTTP.Rate = o.HTTP.RequestRate()
-	o.Limits, o.Roots.Limits = o.Limits.withDefaults(), o.Roots.Limits.withDefaults()
+	o.Limits.Limits = o.Limits.WithDefaults()
+	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, session.DefaultConcurrent())
+	scan := &o.Roots.Limits
+	*scan = scanLimits{cmp.Or(scan.Depth, 8), cmp.Or(scan.Directories, 20_000), cmp.Or(scan.Files, 2_000),
+		cmp.Or(scan.Bytes, 256<<20)}
 	o.Allow, o.Secrets, o.Profiles = p.Cfg.Keys.Allow, p.Cfg.Keys.Secrets, p.Cfg.Keys.Profiles
 	o.Principals = p.Cfg.Keys.Principals
 	rows := []Row{}
@@ -67,108 +78,70 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 // PrintRows prints a table of options. The source of a value follows it on its line; a value of several
 // lines is below its source.
 func PrintRows(w io.Writer, file string, rows []Row) error {
-	if file == "" {
-		file = "none"
-	}
-	rows = append([]Row{{Key: "configuration file", Value: file}}, rows...)
-	keys := 0
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "configuration file\t%s\n", report.Printable(cmp.Or(file, "none")))
 	for _, row := range rows {
-		keys = max(keys, len(row.Key))
-	}
-	for _, row := range rows {
-		source := ""
-		switch Kind(row.Origin) {
-		case FromFile:
-			source = "  (" + filepath.Base(row.Source) + ")"
-		case FromEnv, FromFlag, FromManifest:
-			source = "  (" + row.Source + ")"
+		source := row.Source
+		if Kind(row.Origin) == FromFile {
+			source = filepath.Base(source)
 		}
-		lines := valueLines(reflect.ValueOf(row.Value))
-		if len(lines) > 1 && source != "" {
-			lines = append([]string{strings.TrimSpace(source)}, lines...)
-			source = ""
+		lines, err := valueLines(row.Value)
+		switch {
+		case err != nil:
+			return err
+		case Kind(row.Origin) == FromDefault:
+		case len(lines) == 1:
+			lines[0] += "  (" + source + ")"
+		default:
+			lines = slices.Insert(lines, 0, "("+source+")")
 		}
-		for i, line := range lines {
-			key := row.Key
-			if i > 0 {
-				key = ""
-			}
-			if _, err := fmt.Fprintf(w, "%-*s  %s%s\n", keys, key, report.Printable(line),
-				source); err != nil {
-				return err
-			}
+		key := row.Key
+		for _, line := range lines {
+			fmt.Fprintf(table, "%s\t%s\n", key, report.Printable(line))
+			key = ""
 		}
 	}
-	return nil
+	return table.Flush()
 }
 
-// valueLines returns a value for a reader: one line for each element of a list and for each field of an
-// object, below the line with the name of the object.
-func valueLines(v reflect.Value) []string {
-	var lines []string
-	switch v.Kind() {
-	case reflect.Slice:
-		for i := range v.Len() {
-			item := v.Index(i)
-			if item.Kind() != reflect.Struct {
-				lines = append(lines, valueText(item))
-				continue
-			}
-			fields := fieldLines(item)
-			_, name, _ := strings.Cut(fields[0], " ")
-			lines = append(lines, name)
-			lines = append(lines, indented(fields[1:])...)
-		}
-	case reflect.Map:
-		names := v.MapKeys()
-		slices.SortFunc(names, func(a, b reflect.Value) int {
-			return strings.Compare(a.String(),
-				b.String())
-		})
-		for _, name := range names {
-			lines = append(lines, name.String())
-			lines = append(lines, indented(fieldLines(v.MapIndex(name)))...)
-		}
+// valueLines returns a value for a reader: a list of texts with each on a line of its own, and objects as
+// the file would have them.
+func valueLines(value any) ([]string, error) {
+	if texts, ok := value.([]string); ok && len(texts) > 0 {
+		return slices.Clone(texts), nil
+	}
+	var node yaml.Node
+	switch kind := reflect.ValueOf(value); kind.Kind() {
 	default:
-		lines = []string{valueText(v)}
-	}
-	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
-		return []string{"-"}
-	}
-	return lines
-}
-
-// fieldLines returns the fields of an object that are given, in their order.
-func fieldLines(v reflect.Value) []string {
-	var lines []string
-	for i := range v.NumField() {
-		if field := v.Field(i); !field.IsZero() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			lines = append(lines, name+" "+valueText(field))
+		return []string{cmp.Or(fmt.Sprint(value), "-")}, nil
+	case reflect.Slice, reflect.Map:
+		if kind.Len() == 0 {
+			return []string{"-"}, nil
 		}
 	}
-	return lines
+	// JSON is YAML, and its objects have the keys of the file.
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = yaml.Unmarshal(text, &node)
+	}
+	if err != nil {
+		return nil, err
+	}
+	asByHand(&node)
+	var b strings.Builder
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	err = errors.Join(encoder.Encode(&node), encoder.Close())
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), err
 }
 
-func indented(lines []string) []string {
-	for i := range lines {
-		lines[i] = "  " + lines[i]
+// asByHand gives a node of JSON the style of a file that was written by hand.
+func asByHand(n *yaml.Node) {
+	n.Style = 0
+	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || n.Content[0].Kind == yaml.ScalarNode) {
+		n.Style = yaml.FlowStyle
 	}
-	return lines
-}
-
-// valueText returns a value in one line. It shows an empty list as "(none)": a missing list means something
-// else.
-func valueText(v reflect.Value) string {
-	if v.Kind() != reflect.Slice {
-		return fmt.Sprint(v.Interface())
+	for _, child := range n.Content {
+		asByHand(child)
 	}
-	texts := make([]string, v.Len())
-	for i := range texts {
-		texts[i] = fmt.Sprint(v.Index(i).Interface())
-	}
-	if len(texts) == 0 {
-		return "(none)"
-	}
-	return strings.Join(texts, ", ")
 }

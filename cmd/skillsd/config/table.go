@@ -1,12 +1,17 @@
 package config
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // Option is one option: its names on the command line, in the environment and in the configuration file, its
@@ -24,12 +29,22 @@ type Option struct {
 	Names    []string // of a mapping: the names there are; empty for any
 	Path     PathKind
 	Required bool // in its object
-	Secret   bool // whether it names a file whose content neither models nor scripts may see
 
 	// Value points to the value; the type says what the option may be.
 	Value any
-	// InFile points to the value of the file where that holds more than a flag can say.
+	// InFile points to the value of the file where that holds more, or is written otherwise, than a flag
+	// can say.
 	InFile any
+
+	least, most int64 // of a number; 0 for no bound
+}
+
+// inFile returns what points to the value that the file gives.
+func (o *Option) inFile() any {
+	if o.InFile != nil {
+		return o.InFile
+	}
+	return o.Value
 }
 
 // Section is the heading of an option in a help text with many flags.
@@ -82,27 +97,28 @@ func EnvOf(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// under gives a section to the options that have none.
+func under(section Section, options []Option) []Option {
+	for i := range options {
+		options[i].Section = cmp.Or(options[i].Section, section)
+	}
+	return options
+}
+
 // Table returns all options, in the order of the file.
 func Table() []Option { return new(Options).Table() }
 
 func releaseWords() []string { return []string{"none", "observed", "opaque"} }
 func targetWords() []string  { return []string{"sandbox", "host"} }
 
-func toolWords() []string {
-	return []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun}
-}
-
 // flagHelp describes the flags of NAME=VALUE pairs; their parts describe themselves.
 var flagHelp = map[string]string{
 	"scan-limit": "limit of the scan of one root: depth=8, directories=20000, files=2000 in one skill, " +
 		"bytes=268435456 of one skill (repeatable)",
-	"limit": "limit of a run, its default and the most a call may ask for: timeout=60s (600s at most), " +
-		"cpu of one " +
-		"process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one process, " +
-		"file=64MiB of one " +
-		"file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; and the number of runs " +
-		"at the same " +
-		"time, the rest wait: concurrent (4 for each processor) (repeatable)",
+	"limit": "limit of a run, its default and the most a call may ask for: timeout=60s (600s at most), cpu " +
+		"of one process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one process, " +
+		"file=64MiB of one file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; and the " +
+		"number of runs at the same time, the rest wait: concurrent (4 for each processor) (repeatable)",
 }
 
 // groupHelp describes the mappings of the file that have options in them.
@@ -114,8 +130,7 @@ var groupHelp = map[string]string{
 	"policy":      "what is decided and on which evidence",
 	"workspace":   "what scripts see at /workspace",
 	"limits": "limits of a run, its defaults and the most a call or an entry may ask for, and of runs " +
-		"at the same " +
-		"time",
+		"at the same time",
 	"principals": "principals of HTTP, by name",
 	"sandbox":    "how scripts are isolated",
 	"sessions":   "records of sessions",
@@ -134,229 +149,211 @@ type tierScripts []string
 // table returns the options that say where skills come from.
 func (r *RootOptions) table() []Option {
 	l := &r.Limits
-	return []Option{
-		{Key: "roots", Flag: "skills-root", Section: SectionSkills, Value: (*specs)(&r.Specs),
+	return under(SectionSkills, []Option{
+		{Key: "roots", Flag: "skills-root", Value: &r.Specs, InFile: (*specs)(&r.Specs),
 			Help: "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is " +
-				skills.TierList() + ", " + skills.TierUser.String() +
-				" by default (repeatable, earlier wins)"},
-		{Key: "scan.allow_roots", Flag: "allow-root", Section: SectionSkills, Value: &r.Allowed,
-			Path: anyPath,
+				skills.TierList() + ", " + skills.TierUser.String() + " by default (repeatable, earlier " +
+				"wins)"},
+		{Key: "scan.allow_roots", Flag: "allow-root", Value: &r.Allowed, Path: anyPath,
 			Help: "`DIR` that links inside a skills root may lead to (repeatable)"},
-		{Key: "scan.strict_roots", Flag: "strict-roots", Section: SectionSkills, Value: &r.Strict,
-			Default: "false",
-			Help:    "fail if a given skills root is missing"},
-		{Key: "scan.no_default_roots", Flag: "no-default-roots", Section: SectionSkills, Value: &r.NoDefaults,
-			Default: "false",
-			Help: "serve neither what is installed nor, without --skills-root, the conventional " +
-				"directories"},
-		{Key: "scan.allow_shadow", Flag: "allow-shadow", Section: SectionSkills, Value: &r.AllowShadow,
-			Default: "false", Help: "let a lower trust tier take the place of a higher one at the same path"},
-		{Key: "scan.limits.depth", Flag: "scan-limit", Part: "depth", Section: SectionSkills, Value: &l.Depth,
+		{Key: "scan.strict_roots", Flag: "strict-roots", Value: &r.Strict,
+			Help: "fail if a given skills root is missing"},
+		{Key: "scan.no_default_roots", Flag: "no-default-roots", Value: &r.NoDefaults,
+			Help: "serve neither what is installed nor, without --skills-root, the conventional directories"},
+		{Key: "scan.allow_shadow", Flag: "allow-shadow", Value: &r.AllowShadow,
+			Help: "let a lower trust tier take the place of a higher one at the same path"},
+		{Key: "scan.limits.depth", Flag: "scan-limit", Part: "depth", Value: &l.Depth,
 			Help: "levels of directories below a root; default 8"},
-		{Key: "scan.limits.directories", Flag: "scan-limit", Part: "directories", Section: SectionSkills,
-			Value: &l.Directories, Help: "directories below a root; default 20000"},
-		{Key: "scan.limits.files", Flag: "scan-limit", Part: "files", Section: SectionSkills, Value: &l.Files,
+		{Key: "scan.limits.directories", Flag: "scan-limit", Part: "directories", Value: &l.Directories,
+			Help: "directories below a root; default 20000"},
+		{Key: "scan.limits.files", Flag: "scan-limit", Part: "files", Value: &l.Files,
 			Help: "files of one skill; default 2000"},
-		{Key: "scan.limits.bytes", Flag: "scan-limit", Part: "bytes", Section: SectionSkills, Value: &l.Bytes,
+		{Key: "scan.limits.bytes", Flag: "scan-limit", Part: "bytes", Value: &l.Bytes,
 			Help: "bytes of one skill; default 268435456"},
-	}
+	})
 }
 
 // table returns the options that choose among skills.
 func (o *SkillOptions) table() []Option {
-	return []Option{
-		{Key: "skills.disabled", Flag: "disable-skill", Section: SectionSkills, Value: &o.Disabled,
+	return under(SectionSkills, []Option{
+		{Key: "skills.disabled", Flag: "disable-skill", Value: &o.Disabled,
 			Help: "do not serve this `SKILL`: its path or name (repeatable)"},
-		{Key: "skills.pinned", Flag: "pin-skill", Section: SectionSkills, Value: &o.Pinned,
+		{Key: "skills.pinned", Flag: "pin-skill", Value: &o.Pinned,
 			Help: "name this `SKILL` first where room is short: its path or name (repeatable)"},
-		{Key: "skills.name_only", Flag: "name-only", Section: SectionSkills, Value: &o.NameOnly,
+		{Key: "skills.name_only", Flag: "name-only", Value: &o.NameOnly,
 			Help: "show this `SKILL` without its description: its path or name (repeatable)"},
-		{Key: "skills.validation", Flag: "validation", Section: SectionSkills, Value: &o.Validation,
+		{Key: "skills.validation", Flag: "validation", Value: &o.Validation,
 			Words: []string{"lenient", "strict"}, Default: "lenient",
 			Help: "which skills load: `WORD` is lenient, or strict for those that validate accepts"},
-	}
+	})
 }
 
 // Table returns all options with their values in o, in the order of the file.
 func (o *Options) Table() []Option {
-	return slices.Concat(o.Roots.table(), []Option{
-		{Key: "skills.preload", Flag: "skill", Section: SectionSkills, Value: &o.Skills,
+	return slices.Concat(o.Roots.table(), under(SectionSkills, []Option{
+		{Key: "skills.preload", Flag: "skill", Value: &o.Skills,
 			Help: "load this `SKILL` at the start of the session (repeatable, order kept)"},
-	}, o.Choice.table(), []Option{
-		{Key: "catalog.disabled", Flag: "no-skill-catalog", Section: SectionSkills, Value: &o.NoCatalog,
-			Default: "false", Help: "name no skills in descriptions; explicit names still load"},
-		{Key: "catalog.search", Flag: "search", Section: SectionSkills, Value: &o.Search,
-			Words: []string{"auto", "always"}, Default: "auto",
-			Help: "`WHEN` to offer search_skills: auto, if the catalog is cut, or always"},
-		{Key: "watch", Flag: "watch", Section: SectionSkills, Value: &o.Watch, Default: "true",
+	}), o.Choice.table(), under(SectionSkills, []Option{
+		{Key: "catalog.disabled", Flag: "no-skill-catalog", Value: &o.NoCatalog,
+			Help: "name no skills in descriptions; explicit names still load"},
+		{Key: "catalog.search", Flag: "search", Value: &o.Search, Words: []string{"auto", "always"},
+			Default: "auto", Help: "`WHEN` to offer search_skills: auto, if the catalog is cut, or always"},
+		{Key: "watch", Flag: "watch", Value: &o.Watch, Default: "true",
 			Help: "follow changes of the skills on disk"},
-		{Flag: "no-watch", Section: SectionSkills, Value: &o.NoWatch, Default: "false",
-			Help: "serve the skills as they are at start"},
-	}, o.policyTable(), o.runTable(), []Option{
+		{Flag: "no-watch", Value: &o.NoWatch, Help: "serve the skills as they are at start"},
+	}), o.policyTable(), o.runTable(), []Option{
 		{Key: "state", Flag: "state", Value: &o.State, Path: anyPath,
-			Help: "`DIR` for installed skills, stored trees and records (default " +
-				"$XDG_STATE_HOME/skillsd, else " +
-				"~/.local/state/skillsd)"},
+			Help: "`DIR` for installed skills, stored trees and records (default $XDG_STATE_HOME/skillsd, " +
+				"else ~/.local/state/skillsd)"},
 		{Key: "artifacts", Flag: "artifact-root", Value: &o.Artifacts, Path: anyPath,
 			Help: "`DIR` for session records (default <state>/sessions)"},
-		{Key: "sessions.resume", Flag: "resume", Section: SectionRecords, Value: &o.Resume.Session,
+	}, under(SectionRecords, []Option{
+		{Key: "sessions.resume", Flag: "resume", Value: &o.Resume.Session,
 			Help: "stdio: continue this `SESSION`, or latest; what it loaded is active again if it is " +
 				"still the same"},
-		{Key: "sessions.resume_drift", Flag: "resume-drift", Section: SectionRecords, Value: &o.Resume.Drift,
+		{Key: "sessions.resume_drift", Flag: "resume-drift", Value: &o.Resume.Drift,
 			Words: []string{"fail", "reload"}, Default: "fail",
 			Help: "if a skill of the resumed session has changed: `WORD` is fail, or reload it as it is"},
-		{Key: "sessions.sign_key", Flag: "sign-key", Section: SectionRecords, Value: &o.Records.SignKey,
-			Path: anyPath, Secret: true,
+		{Key: "sessions.sign_key", Flag: "sign-key", Value: &o.Records.SignKey, Path: anyPath,
 			Help: "`FILE` with the key that signs the last event of each session, as skillsd session " +
 				"keygen makes it"},
-		{Key: "sessions.run_manifest", Flag: "run-manifest", Section: SectionRecords, Value: &o.Manifest.Path,
-			Path: anyPath,
-			Help: "`FILE` that says which run this server belongs to; its enforcement mode and prompt " +
-				"slot count if " +
-				"nothing else says them"},
-		{Key: "sessions.keep_shown", Flag: "keep-shown", Section: SectionRecords, Value: &o.Records.KeepShown,
-			Default: "true", Help: "keep what the model is shown, for session replay"},
-	}, o.httpTable(), []Option{
-		{Key: "log.level", Flag: "log-level", Section: SectionRecords, Value: &o.LogLevel,
+		{Key: "sessions.run_manifest", Flag: "run-manifest", Value: &o.Manifest, Path: anyPath,
+			Help: "`FILE` that says which run this server belongs to; its enforcement mode and prompt slot " +
+				"count if nothing else says them"},
+		{Key: "sessions.keep_shown", Flag: "keep-shown", Value: &o.Records.KeepShown, Default: "true",
+			Help: "keep what the model is shown, for session replay"},
+	}), o.httpTable(), under(SectionRecords, []Option{
+		{Key: "log.level", Flag: "log-level", Value: &o.LogLevel,
 			Words: []string{"debug", "info", "warn", "error"}, Default: "info",
 			Help: "`LEVEL`: debug, info, warn or error"},
-		{Key: "log.format", Flag: "log-format", Section: SectionRecords, Value: &o.LogFormat,
-			Words: []string{"auto", "text", "json"}, Default: "auto", Help: "`FORMAT`: auto, text or json"},
-		{Key: "metrics.addr", Flag: "metrics", Section: SectionRecords, Value: &o.Metrics.Addr,
-			Help: "serve Prometheus metrics at http://`ADDR`/metrics, such as 127.0.0.1:9464; they " +
-				"name skills"},
-		{Key: "metrics.insecure", Flag: "metrics-insecure", Section: SectionRecords,
-			Value:   &o.Metrics.Insecure,
-			Default: "false", Help: "let --metrics be reached from other machines, without authentication"},
-	})
+		{Key: "log.format", Flag: "log-format", Value: &o.LogFormat, Words: []string{"auto", "text", "json"},
+			Default: "auto", Help: "`FORMAT`: auto, text or json"},
+		{Key: "metrics.addr", Flag: "metrics", Value: &o.Metrics.Addr,
+			Help: "serve Prometheus metrics at http://`ADDR`/metrics, such as 127.0.0.1:9464; they name " +
+				"skills"},
+		{Key: "metrics.insecure", Flag: "metrics-insecure", Value: &o.Metrics.Insecure,
+			Help: "let --metrics be reached from other machines, without authentication"},
+	}))
 }
 
 // policyTable returns the options that decide what may run.
 func (o *Options) policyTable() []Option {
-	return []Option{
-		{Key: "allow_tools", Flag: "allow-tool", Section: SectionPolicy, Value: &o.AllowTools,
-			Words: []string{mcpserver.ToolRun},
-			Help:  "offer a `TOOL` that is off by default: run_skill_script"},
-		{Key: "allow", Flag: "allow-skill-script", Section: SectionPolicy, Value: &o.AllowScripts,
-			InFile: &o.Allow,
-			Help:   "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]"},
-		{Key: "secrets", InFile: &o.Secrets, Help: "where the secrets come from that entries of allow " +
-			"give to their " +
-			"scripts, by the name of the variable the script sees; the values are not in this file"},
+	return under(SectionPolicy, []Option{
+		{Key: "allow_tools", Flag: "allow-tool", Value: &o.AllowTools, Words: []string{mcpserver.ToolRun},
+			Help: "offer a `TOOL` that is off by default: run_skill_script"},
+		{Key: "allow", Flag: "allow-skill-script", Value: &o.AllowScripts, InFile: &o.Allow,
+			Help: "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]"},
+		{Key: "secrets", InFile: &o.Secrets,
+			Help: "where the secrets come from that entries of allow give to their scripts, by the name of " +
+				"the variable the script sees; the values are not in this file"},
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; each only narrows"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
-			InFile: &o.Principals, Help: "believe this `PRINCIPAL` about prompt slots and modes " +
-				"(repeatable)"},
-		{Key: "policy.mode", Flag: "cfc-enforcement-mode", Section: SectionPolicy, Value: &o.Mode,
+			InFile: &o.Principals,
+			Help:   "believe this `PRINCIPAL` about prompt slots and modes (repeatable)"},
+		{Key: "policy.mode", Flag: "cfc-enforcement-mode", Value: &o.Mode,
 			Words:   []string{"disabled", "observe", "enforce-explicit", "enforce-strict"},
 			Default: "enforce-explicit",
 			Help:    "`MODE` of enforcement: disabled, observe, enforce-explicit or enforce-strict"},
-		{Key: "policy.prompt_slot_role", Flag: "prompt-slot-role", Section: SectionPolicy, Value: &o.Role,
+		{Key: "policy.prompt_slot_role", Flag: "prompt-slot-role", Value: &o.Role,
 			Words: []string{"direct-command", "context", "quote"},
-			Help: "`ROLE` that is the evidence for every call of this process: direct-command, " +
-				"context or quote"},
-		{Key: "policy.release", Flag: "release", Section: SectionPolicy, Value: &o.Release,
-			Words:   releaseWords(),
-			Default: "none",
+			Help: "`ROLE` that is the evidence for every call of this process: direct-command, context or " +
+				"quote"},
+		{Key: "policy.release", Flag: "release", Value: &o.Release, Words: releaseWords(), Default: "none",
 			Help: "`RELEASE` of output for runs that could reveal more than the skill's own bytes: none, " +
-				"observed or " +
-				"opaque"},
-		{Key: "policy.allowed_tools", Flag: "allowed-tools", Section: SectionPolicy, Value: &o.AllowedTools,
+				"observed or opaque"},
+		{Key: "policy.allowed_tools", Flag: "allowed-tools", Value: &o.AllowedTools,
 			Words: []string{"enforce", "advisory"}, Default: "enforce",
 			Help: "`HOW` a skill's allowed-tools narrows its scripts: enforce or advisory"},
-		{Key: "policy.tier_scripts", Flag: "tier-scripts", Section: SectionPolicy,
-			Value: (*tierScripts)(&o.ClosedTiers), Names: skills.TierNames(), Words: []string{"deny"},
+		{Key: "policy.tier_scripts", Flag: "tier-scripts", Value: &o.ClosedTiers,
+			InFile: (*tierScripts)(&o.ClosedTiers), Names: skills.TierNames(), Words: []string{"deny"},
 			Help: "close a trust tier to scripts: `TIER=deny` (repeatable)"},
-		{Key: "policy.drift", Flag: "drift", Section: SectionPolicy, Value: &o.Drift,
-			Words: []string{"report", "refuse"}, Default: "report",
+		{Key: "policy.drift", Flag: "drift", Value: &o.Drift, Words: []string{"report", "refuse"},
+			Default: "report",
 			Help: "for a file that changed since its skill was loaded: `WORD` is report, with both " +
-				"digests, or " +
-				"refuse; a script is always refused"},
-		{Key: "policy.profile", Flag: "profile", Section: SectionPolicy, Value: &o.Profile,
+				"digests, or refuse; a script is always refused"},
+		{Key: "policy.profile", Flag: "profile", Value: &o.Profile,
 			Help: "narrow every session to this `PROFILE` of the configuration"},
-		{Key: "policy.execution_target", Flag: "skill-script-execution-target", Section: SectionPolicy,
-			Value: &o.Target, Words: targetWords(), Default: "sandbox",
+		{Key: "policy.execution_target", Flag: "skill-script-execution-target", Value: &o.Target,
+			Words: targetWords(), Default: "sandbox",
 			Help: "`TARGET`: sandbox, or host: scripts whose entry says host run on the machine itself"},
-	}
+	})
 }
 
 // runTable returns the options of running scripts.
 func (o *Options) runTable() []Option {
 	l := &o.Limits
-	limit := func(name string, value any, help string) Option {
-		return Option{Key: "limits." + name, Flag: "limit", Part: name, Section: SectionRuns, Value: value,
+	limit := func(name string, value any, least, most int64, help string) Option {
+		return Option{Key: "limits." + name, Flag: "limit", Part: name, Value: value, least: least,
+			most: most,
 			Help: help}
 	}
-	return []Option{
-		{Key: "workspace.dir", Flag: "workspace", Section: SectionRuns, Value: &o.Workspace, Path: anyPath,
+	const second = int64(time.Second)
+	return under(SectionRuns, []Option{
+		{Key: "workspace.dir", Flag: "workspace", Value: &o.Workspace, Path: anyPath,
 			Help: "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], default ro"},
-		{Key: "workspace.from_client", Flag: "workspace-from-client", Section: SectionRuns,
-			Value:   &o.FromClient,
-			Default: "false",
-			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in " +
-				"the mode of " +
-				"--workspace, ro without it"},
-		limit("timeout", &l.Timeout, "wall clock; default 60s, 600s at most"),
-		limit("cpu", &l.CPU, "processor time of one process; default 2s more than timeout"),
-		limit("memory", &l.Memory, "of all processes together; default 512MiB"),
-		limit("pids", &l.PIDs, "processes and threads; default 64"),
-		limit("files", &l.Files, "descriptors open in one process; default 256"),
-		limit("scratch", &l.Scratch, "/tmp, and the changes to a staged workspace; default 64MiB"),
-		limit("inodes", &l.Inodes, "files and directories in the same; default 16384"),
-		limit("file", &l.File, "one file written; default 64MiB"),
-		limit("output", &l.Output, "kept of each stream; default 1MiB"),
-		limit("concurrent", &l.Concurrent, "runs at the same time, the rest wait; default 4 for each "+
-			"processor, "+
-			"1024 at most"),
-		{Key: "sandbox.backend", Flag: "sandbox", Section: SectionRuns, Value: &o.Sandbox,
-			Words:   detect.Names(),
-			Default: "auto", Help: "sandbox `BACKEND`: " + detect.Usage()},
-	}
+		{Key: "workspace.from_client", Flag: "workspace-from-client", Value: &o.FromClient,
+			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in the " +
+				"mode of --workspace, ro without it"},
+		limit("timeout", (*Duration)(&l.Timeout), second, int64(policy.MaxTimeout),
+			"wall clock; default 60s, 600s at most"),
+		limit("cpu", (*Duration)(&l.CPU), second, 0,
+			"processor time of one process; default 2s more than timeout"),
+		// Nothing starts in less memory, and no interpreter with fewer descriptors.
+		limit("memory", (*Size)(&l.Memory), 16<<20, 0, "of all processes together; default 512MiB"),
+		limit("pids", &l.PIDs, 0, math.MaxInt32, "processes and threads; default 64"),
+		limit("files", &l.Files, 32, math.MaxInt32, "descriptors open in one process; default 256"),
+		limit("scratch", (*Size)(&l.Scratch), 0, 0,
+			"/tmp, and the changes to a staged workspace; default 64MiB"),
+		limit("inodes", &l.Inodes, 0, math.MaxInt32, "files and directories in the same; default 16384"),
+		limit("file", (*Size)(&l.File), 0, 0, "one file written; default 64MiB"),
+		limit("output", (*Size)(&l.Output), 0, 0, "kept of each stream; default 1MiB"),
+		limit("concurrent", &l.Concurrent, 0, session.MaxConcurrent,
+			"runs at the same time, the rest wait; default 4 for each processor, 1024 at most"),
+		{Key: "sandbox.backend", Flag: "sandbox", Value: &o.Sandbox, Words: detect.Names(), Default: "auto",
+			Help: "sandbox `BACKEND`: " + detect.Usage()},
+	})
 }
 
 // httpTable returns the options of serving over HTTP.
 func (o *Options) httpTable() []Option {
 	h := &o.HTTP
-	return []Option{
-		{Key: "http.addr", Flag: "http", Section: SectionHTTP, Value: &h.Addr,
+	return under(SectionHTTP, []Option{
+		{Key: "http.addr", Flag: "http", Value: &h.Addr,
 			Help: "serve over HTTP at `ADDR`, such as 127.0.0.1:8080, instead of stdio"},
-		{Key: "http.unix", Flag: "unix", Section: SectionHTTP, Value: &h.Unix, Path: anyPath,
-			Help: "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner " +
-				"can connect"},
-		{Key: "http.path", Flag: "http-path", Section: SectionHTTP, Value: &h.Path, Default: "/mcp",
+		{Key: "http.unix", Flag: "unix", Value: &h.Unix, Path: anyPath,
+			Help: "serve over HTTP on a Unix socket of this `PATH`, instead of stdio; only its owner can " +
+				"connect"},
+		{Key: "http.path", Flag: "http-path", Value: &h.Path, Default: "/mcp",
 			Help: "`PATH` of the endpoint"},
-		{Key: "http.allowed_hosts", Flag: "allowed-host", Section: SectionHTTP, Value: &h.Hosts,
+		{Key: "http.allowed_hosts", Flag: "allowed-host", Value: &h.Hosts,
 			Help: "answer to this Host besides localhost and the address itself: `NAME` or NAME:PORT " +
 				"(repeatable)"},
-		{Key: "http.allowed_origins", Flag: "allowed-origin", Section: SectionHTTP, Value: &h.Origins,
+		{Key: "http.allowed_origins", Flag: "allowed-origin", Value: &h.Origins,
 			Help: "accept requests of web pages of this `ORIGIN` besides those of localhost: " +
-				"https://NAME[:PORT] " +
-				"(repeatable)"},
-		{Key: "http.public_url", Flag: "public-url", Section: SectionHTTP, Value: &h.PublicURL,
+				"https://NAME[:PORT] (repeatable)"},
+		{Key: "http.public_url", Flag: "public-url", Value: &h.PublicURL,
 			Help: "`URL` of the endpoint as clients know it, such as https://skills.example.com/mcp"},
-		{Key: "http.tls_cert", Flag: "tls-cert", Section: SectionHTTP, Value: &h.Cert, Path: anyPath,
-			Help: "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used " +
-				"without a restart"},
-		{Key: "http.tls_key", Flag: "tls-key", Section: SectionHTTP, Value: &h.Key, Path: anyPath,
-			Secret: true,
-			Help:   "key `FILE` of the certificate"},
-		{Key: "http.rate_limit", Flag: "rate-limit", Section: SectionHTTP, Value: &h.Rate, Default: "-1",
+		{Key: "http.tls_cert", Flag: "tls-cert", Value: &h.Cert, Path: anyPath,
+			Help: "certificate `FILE`; with --tls-key, serve over TLS; a renewed one is used without a " +
+				"restart"},
+		{Key: "http.tls_key", Flag: "tls-key", Value: &h.Key, Path: anyPath,
+			Help: "key `FILE` of the certificate"},
+		{Key: "http.rate_limit", Flag: "rate-limit", Value: &h.Rate, Default: "-1",
 			Help: "`N` requests a second of each principal, 0 for no limit (default 100 with " +
 				"authentication, else 0)"},
-		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Section: SectionHTTP, Value: &h.NoAuth,
-			Default: "false", Help: "let everyone in who can reach an address that is not loopback"},
-		{Key: "http.auth.token_file", Flag: "auth-token-file", Section: SectionHTTP, Value: &h.TokenFile,
-			Path: anyPath, Secret: true,
+		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Value: &h.NoAuth,
+			Help: "let everyone in who can reach an address that is not loopback"},
+		{Key: "http.auth.token_file", Flag: "auth-token-file", Value: &h.TokenFile, Path: anyPath,
 			Help: "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX"},
-		{Key: "http.auth.issuer", Flag: "auth-issuer", Section: SectionHTTP, Value: &h.Issuer,
+		{Key: "http.auth.issuer", Flag: "auth-issuer", Value: &h.Issuer,
 			Help: "let in bearers of JSON Web Tokens of the issuer at this `URL`"},
-		{Key: "http.auth.audiences", Flag: "auth-audience", Section: SectionHTTP, Value: &h.Audiences,
+		{Key: "http.auth.audiences", Flag: "auth-audience", Value: &h.Audiences,
 			Help: "`AUDIENCE` such a token must name (repeatable; default: the public URL)"},
-		{Key: "http.auth.jwks", Flag: "auth-jwks", Section: SectionHTTP, Value: &h.Keys, Path: pathOrURL,
+		{Key: "http.auth.jwks", Flag: "auth-jwks", Value: &h.Keys, Path: pathOrURL,
 			Help: "`URL` or file of the issuer's keys (default ISSUER/.well-known/jwks.json)"},
-		{Key: "http.auth.algorithms", Flag: "auth-algorithm", Section: SectionHTTP, Value: &h.Algorithms,
+		{Key: "http.auth.algorithms", Flag: "auth-algorithm", Value: &h.Algorithms,
 			Help: "signature `ALGORITHM` to accept (repeatable; default RS256, ES256 and EdDSA)"},
-		{Key: "http.auth.scopes", Flag: "auth-scope", Section: SectionHTTP, Value: &h.Scopes,
+		{Key: "http.auth.scopes", Flag: "auth-scope", Value: &h.Scopes,
 			Help: "`SCOPE` such a token must grant (repeatable)"},
-	}
+	})
 }

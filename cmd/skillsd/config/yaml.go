@@ -13,12 +13,7 @@ import (
 
 // parseYAML returns the root of the document, nil if the text is empty or null. It refuses a text with more
 // than one document.
-func parseYAML(text []byte) (root *yaml.Node, problem *Problem) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			root, problem = nil, &Problem{Text: "the file cannot be read as YAML"}
-		}
-	}()
+func parseYAML(text []byte) (*yaml.Node, *Problem) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node
 	switch err := decoder.Decode(&document); {
@@ -35,11 +30,10 @@ func parseYAML(text []byte) (root *yaml.Node, problem *Problem) {
 	case !errors.Is(err, io.EOF):
 		return nil, yamlProblem(err, text)
 	}
-	root = document.Content[0]
-	if isNull(root) && root.Anchor == "" {
-		return nil, nil
+	if root := document.Content[0]; !isNull(root) || root.Anchor != "" {
+		return root, nil
 	}
-	return root, nil
+	return nil, nil
 }
 
 // yamlAdvice has what to do about an error of the parser, by words of its text. zeroBased is set for errors

@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Decided returns the policy of a server and what the records say of it in addition. It checks and completes
@@ -50,7 +51,7 @@ func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 	search, _ := o.Process.Env("PATH")
 	facts.Command = func(name string) string { return findCommand(search, name) }
 	// The manifest may set the mode and the role, so it is read before the policy is made.
-	if o.Manifest.Path != "" {
+	if o.Manifest != "" {
 		if err := o.readManifest(&facts); err != nil {
 			failed := &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--run-manifest: %w", err)}
 			if exit.SystemHint(err) == "" {
@@ -79,11 +80,11 @@ func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 
 // readManifest reads the run manifest, which sets options without a value from a flag or the configuration.
 func (o *Options) readManifest(facts *snapshot.Facts) error {
-	path, err := filepath.Abs(o.Manifest.Path)
+	path, err := filepath.Abs(o.Manifest)
 	if err != nil {
 		return err
 	}
-	text, err := config.ReadFile(path, cfharness.MaxRunManifest)
+	text, err := fsys.ReadFile(path, cfharness.MaxRunManifest, nil)
 	if err != nil {
 		return err
 	}

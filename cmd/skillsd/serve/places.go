@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // place is a directory or a file of the server's own, which neither models nor scripts may see.
@@ -119,7 +120,7 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 		return ws, "", &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--workspace: %s: %w", dir, err),
 			Hint: cmp.Or(exit.SystemHint(err), "name another directory")}
 	}
-	handle, err := os.OpenFile(real, os.O_RDONLY|config.OpenNonblock, 0)
+	handle, err := os.OpenFile(real, os.O_RDONLY|fsys.NonBlock, 0)
 	if err != nil {
 		return ws, "", exit.Flag("workspace", err)
 	}

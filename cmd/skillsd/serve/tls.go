@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // certificate is the certificate of the server with its key. The next connection uses a pair that was
@@ -85,7 +86,7 @@ func sameFile(a, b fs.FileInfo) bool {
 // Errors: *exit.Error.
 func (c *certificate) read() (*tls.Certificate, error) {
 	const maxPEM = 1 << 20 // of a file
-	chain, err := config.ReadFile(c.cert, maxPEM)
+	chain, err := fsys.ReadFile(c.cert, maxPEM, nil)
 	if err != nil {
 		return nil, exit.Flag("tls-cert", err)
 	}
