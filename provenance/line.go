@@ -27,26 +27,12 @@ const (
 	tailLen = len(hashKey) + len(`:""}`) + sha256.Size*2
 )
 
-// lineForm is an Event as it is written: its fields have the order of the keys, and the time is text.
+// lineForm is an Event as it is written. Its time hides the one of the Event, and its seq keeps the first
+// place.
 type lineForm struct {
-	Seq        uint64          `json:"seq"`
-	Time       string          `json:"time"`
-	Kind       Kind            `json:"kind"`
-	Session    string          `json:"session"`
-	Parent     string          `json:"parent,omitempty"`
-	Principal  string          `json:"principal"`
-	Client     string          `json:"client,omitempty"`
-	Skill      string          `json:"skill,omitempty"`
-	Path       string          `json:"path,omitempty"`
-	Want       string          `json:"want,omitempty"`
-	Got        string          `json:"got,omitempty"`
-	Detail     string          `json:"detail"`
-	Row        json.RawMessage `json:"row,omitempty"`
-	Decision   json.RawMessage `json:"decision,omitempty"`
-	Invocation json.RawMessage `json:"invocation,omitempty"`
-	Files      []File          `json:"files,omitempty"`
-	Prev       string          `json:"prev"`
-	Hash       string          `json:"hash,omitempty"`
+	Seq  uint64 `json:"seq"`
+	Time string `json:"time"`
+	*Event
 }
 
 // EncodeLine returns the line of e, newline included, and sets e.Hash. Seq, Time, Prev and the
@@ -65,26 +51,22 @@ func EncodeLine(e *Event) ([]byte, error) {
 		&e.Detail} {
 		*field = strings.ToValidUTF8(*field, "\uFFFD")
 	}
-	var buf bytes.Buffer
-	w := lineForm{
-		Seq: e.Seq, Time: FormatTime(e.Time), Kind: e.Kind, Session: e.Session, Parent: e.Parent,
-		Principal: e.Principal, Client: e.Client, Skill: e.Skill, Path: e.Path, Want: e.Want,
-		Got: e.Got, Detail: e.Detail, Row: e.Row, Decision: e.Decision, Invocation: e.Invocation,
-		Files: e.Files, Prev: e.Prev,
-	}
-	if err := encodeJSON(&buf, w); err != nil {
+	unhashed := *e
+	unhashed.Hash = ""
+	line, err := Encode(lineForm{e.Seq, FormatTime(e.Time), &unhashed})
+	if err != nil {
 		return nil, fmt.Errorf("event of kind %q: %w: %v", e.Kind, ErrInvalid, err)
 	}
-	buf.Truncate(buf.Len() - len("}\n"))
-	sum := sha256.Sum256(buf.Bytes())
+	line = bytes.TrimSuffix(line, []byte(hashKey+`:""}`))
+	sum := sha256.Sum256(line)
 	hash := hex.EncodeToString(sum[:])
-	buf.WriteString(hashKey + `:"` + hash + "\"}\n")
-	if buf.Len() > MaxLine {
+	line = append(line, hashKey+`:"`+hash+"\"}\n"...)
+	if len(line) > MaxLine {
 		return nil, fmt.Errorf("event of kind %q: %w: line of %d bytes, limit %d", e.Kind, ErrInvalid,
-			buf.Len(), MaxLine)
+			len(line), MaxLine)
 	}
 	e.Hash = hash
-	return buf.Bytes(), nil
+	return line, nil
 }
 
 // DecodeLine parses a line without its newline and checks its hash over the bytes given. It
@@ -101,20 +83,16 @@ func DecodeLine(line []byte) (*Event, error) {
 	if want := hashKey + `:"` + hex.EncodeToString(sum[:]) + `"}`; string(tail) != want {
 		return nil, fmt.Errorf("%w: hash does not match the line", ErrInvalid)
 	}
-	var w lineForm
+	e := &Event{}
+	w := lineForm{Event: e}
 	if err := json.Unmarshal(line, &w); err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
-	t, err := ParseTime(w.Time)
-	if err != nil {
+	var err error
+	if e.Time, err = ParseTime(w.Time); err != nil {
 		return nil, err
 	}
-	e := &Event{
-		Seq: w.Seq, Time: t, Kind: w.Kind, Session: w.Session, Parent: w.Parent,
-		Principal: w.Principal, Client: w.Client, Skill: w.Skill, Path: w.Path, Want: w.Want,
-		Got: w.Got, Detail: w.Detail, Row: w.Row, Decision: w.Decision, Invocation: w.Invocation,
-		Files: w.Files, Prev: w.Prev,
-	}
+	e.Seq = w.Seq
 	// There is one form of a line, so that nothing can hide in white space, key order or unknown keys.
 	again, err := EncodeLine(e)
 	if err != nil {
@@ -130,52 +108,38 @@ func DecodeLine(line []byte) (*Event, error) {
 //
 // Errors: ErrInvalid.
 func (e *Event) Validate() error {
-	if err := e.validate(); err != nil {
-		return fmt.Errorf("event of kind %.40q: %w", e.Kind, err)
-	}
-	return nil
-}
-
-func (e *Event) validate() error {
+	fault := ""
 	switch {
 	case !e.Kind.Valid():
-		return fmt.Errorf("%w: unknown kind", ErrInvalid)
+		fault = "unknown kind"
 	case !ValidSessionID(e.Session):
-		return fmt.Errorf("%w: session id", ErrInvalid)
+		fault = "session id"
 	case e.Time.Year() < 1 || e.Time.Year() > 9999:
-		return fmt.Errorf("%w: year %d", ErrInvalid, e.Time.Year())
-	}
-	if err := checkObject(e.Row); err != nil {
-		return fmt.Errorf("row: %w", err)
-	}
-	if err := checkObject(e.Decision); err != nil {
-		return fmt.Errorf("decision: %w", err)
-	}
-	if err := checkObject(e.Invocation); err != nil {
-		return fmt.Errorf("invocation: %w", err)
+		fault = fmt.Sprintf("year %d", e.Time.Year())
+	case !isObject(e.Row):
+		fault = "row: not a JSON object in UTF-8"
+	case !isObject(e.Decision):
+		fault = "decision: not a JSON object in UTF-8"
+	case !isObject(e.Invocation):
+		fault = "invocation: not a JSON object in UTF-8"
 	}
 	for _, f := range e.Files {
-		if err := CheckFileName(f.Name); err != nil {
-			return err
-		}
 		if f.Size < 0 || f.Digest.Validate() != nil || f.Digest.Algorithm() != digest.SHA256 {
-			return fmt.Errorf("%w: size or digest of file %q", ErrInvalid, f.Name)
+			fault = fmt.Sprintf("size or digest of file %q", f.Name)
 		}
+		if CheckFileName(f.Name) != nil {
+			fault = fmt.Sprintf("file name %.60q", f.Name)
+		}
+	}
+	if fault != "" {
+		return fmt.Errorf("event of kind %.40q: %w: %s", e.Kind, ErrInvalid, fault)
 	}
 	return nil
 }
 
-func checkObject(raw json.RawMessage) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return fmt.Errorf("%w: not a JSON object", ErrInvalid)
-	}
-	if !utf8.Valid(raw) {
-		return fmt.Errorf("%w: not UTF-8", ErrInvalid)
-	}
-	return nil
+// isObject reports whether raw is absent or begins as a JSON object; encoding it checks the rest.
+func isObject(raw json.RawMessage) bool {
+	return len(raw) == 0 || utf8.Valid(raw) && bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
 }
 
 func isHash(s string) bool {
@@ -226,17 +190,15 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	if l == nil {
 		return []byte("[]"), nil
 	}
-	var buf bytes.Buffer
-	if err := encodeJSON(&buf, []T(l)); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
+	return Encode([]T(l))
 }
 
 // Encode returns v as compact JSON without escaping <, > and &, as records are kept.
 func Encode(v any) (json.RawMessage, error) {
 	var buf bytes.Buffer
-	if err := encodeJSON(&buf, v); err != nil {
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
@@ -249,20 +211,10 @@ func EncodePretty(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pretty(raw)
-}
-
-func pretty(raw []byte) ([]byte, error) {
 	var buf bytes.Buffer
 	if err := json.Indent(&buf, raw, "", "  "); err != nil {
 		return nil, err
 	}
 	buf.WriteByte('\n')
 	return buf.Bytes(), nil
-}
-
-func encodeJSON(buf *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

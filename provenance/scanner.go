@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 )
 
 // ErrTorn is a last line without its newline: the process that wrote it was killed before it finished the
@@ -29,6 +30,19 @@ type Scanner struct {
 // NewScanner returns a Scanner that reads r. The caller must not read r meanwhile.
 func NewScanner(r io.Reader) *Scanner {
 	return &Scanner{r: bufio.NewReaderSize(r, 64<<10)}
+}
+
+// All yields the events up to the end or to a torn last line. An error, as Next returns it, ends the
+// iteration.
+func (s *Scanner) All() iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		for {
+			e, err := s.Next()
+			if err == io.EOF || err == ErrTorn || !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // Next returns the next event.
@@ -57,14 +71,20 @@ func (s *Scanner) Next() (*Event, error) {
 
 func (s *Scanner) readLine() ([]byte, error) {
 	var line []byte
-	for {
+	for length := 0; ; {
 		part, err := s.r.ReadSlice('\n')
-		line = append(line, part...)
+		length += len(part)
+		// Of a line that is too long, only the length matters: it is torn if the file ends in it, because a
+		// crash may leave a file longer than the bytes written to it.
+		if len(line) <= MaxLine {
+			line = append(line, part...)
+		}
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull) && len(line) < MaxLine:
 		case errors.Is(err, bufio.ErrBufferFull):
-			return nil, s.longLine(line)
-		case err == io.EOF && len(line) > 0:
+		case err == io.EOF && length > MaxLine:
+			s.Torn = int64(length)
+			return nil, ErrTorn
+		case err == io.EOF && length > 0:
 			// The last byte is not a newline here. If only that byte is wrong, somebody changed it: a
 			// line is torn at its end.
 			if _, err := DecodeLine(line[:len(line)-1]); err == nil {
@@ -74,29 +94,10 @@ func (s *Scanner) readLine() ([]byte, error) {
 			return nil, ErrTorn
 		case err != nil:
 			return nil, err
-		case len(line) > MaxLine:
+		case length > MaxLine:
 			return nil, fmt.Errorf("%w: line over %d bytes", ErrCorrupt, MaxLine)
 		default:
 			return line, nil
 		}
-	}
-}
-
-// longLine returns the error of a line without a newline within MaxLine: it is torn if the file ends in it,
-// because a crash may leave a file longer than the bytes written to it.
-func (s *Scanner) longLine(line []byte) error {
-	n := int64(len(line))
-	for {
-		part, err := s.r.ReadSlice('\n')
-		switch {
-		case err == nil:
-			return fmt.Errorf("%w: line over %d bytes", ErrCorrupt, MaxLine)
-		case err == io.EOF:
-			s.Torn = n + int64(len(part))
-			return ErrTorn
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return err
-		}
-		n += int64(len(part))
 	}
 }

@@ -88,16 +88,29 @@ type Tally struct {
 // Errors: ErrCorrupt if e does not follow, ErrInvalid if its Row or Decision cannot be in a view.
 func (t *Tally) Add(e *Event) error {
 	s := t.Session
-	if err := s.follow(e); err != nil {
-		return err
+	seq, prev := t.Next()
+	switch {
+	case e.Seq != seq:
+		return fmt.Errorf("%w: sequence number %d follows %d", ErrCorrupt, e.Seq, seq-1)
+	case e.Prev != prev:
+		return fmt.Errorf("%w: prev of event %d is not the hash before it", ErrCorrupt, e.Seq)
+	case e.Kind == KindSessionStarted && e.Seq != 1:
+		return fmt.Errorf("%w: event %d starts the session again", ErrCorrupt, e.Seq)
+	case e.Seq == 1:
+		s = Session{ID: e.Session, CreatedAt: Stamp(e.Time), State: StateOpen,
+			Principal: e.Principal, Client: e.Client, Parent: e.Parent}
+	case s.ID != e.Session, s.Principal != e.Principal:
+		return fmt.Errorf("%w: event %d is of session %q of %q", ErrCorrupt, e.Seq, e.Session, e.Principal)
 	}
 	switch e.Kind {
 	case KindSessionStarted, KindSessionResumed:
-		if e.Kind == KindSessionStarted && e.Seq != 1 {
-			return fmt.Errorf("%w: event %d starts the session again", ErrCorrupt, e.Seq)
-		}
-		if err := s.start(e); err != nil {
+		s.EndedAt, s.State = nil, StateOpen
+		info, err := e.SessionInfo()
+		if err != nil {
 			return err
+		}
+		if info != nil {
+			s.Server = info.Server
 		}
 	case KindSessionEnded:
 		ended := Stamp(e.Time)
@@ -109,11 +122,14 @@ func (t *Tally) Add(e *Event) error {
 	case KindPolicyDenied:
 		s.Counts.Denials++
 	case KindResourceRead, KindScriptExecuted:
-		failed, err := rowFailed(e)
+		var row struct {
+			Status string `json:"status"`
+		}
+		if err := json.Unmarshal(e.Row, &row); err != nil && len(e.Row) > 0 {
+			return fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
+		}
 		switch {
-		case err != nil:
-			return err
-		case failed:
+		case row.Status == "error":
 		case e.Kind == KindResourceRead:
 			s.Counts.Reads++
 		default:
@@ -135,32 +151,6 @@ func (t *Tally) Next() (seq uint64, prev string) {
 		return 1, FirstPrev
 	}
 	return t.Session.Head.Seq + 1, t.Session.Head.Hash
-}
-
-func (s *Session) follow(e *Event) error {
-	seq, prev := (&Tally{Session: *s}).Next()
-	switch {
-	case e.Seq != seq:
-		return fmt.Errorf("%w: sequence number %d follows %d", ErrCorrupt, e.Seq, seq-1)
-	case e.Prev != prev:
-		return fmt.Errorf("%w: prev of event %d is not the hash before it", ErrCorrupt, e.Seq)
-	case s.ID != "" && s.ID != e.Session, s.ID != "" && s.Principal != e.Principal:
-		return fmt.Errorf("%w: event %d is of session %q of %q", ErrCorrupt, e.Seq, e.Session, e.Principal)
-	}
-	if s.ID == "" {
-		s.ID, s.CreatedAt, s.State = e.Session, Stamp(e.Time), StateOpen
-		s.Principal, s.Client, s.Parent = e.Principal, e.Client, e.Parent
-	}
-	return nil
-}
-
-func (s *Session) start(e *Event) error {
-	s.EndedAt, s.State = nil, StateOpen
-	info, err := e.SessionInfo()
-	if info != nil {
-		s.Server = info.Server
-	}
-	return err
 }
 
 // SessionInfo returns the row of an event that starts or resumes a session, or nil for other events and for
@@ -206,17 +196,4 @@ func (e *Event) Decided() (d Decided, err error) {
 		return d, nil
 	}
 	return d, fmt.Errorf("%w: decision %.20q", ErrInvalid, d.Outcome)
-}
-
-func rowFailed(e *Event) (bool, error) {
-	if len(e.Row) == 0 {
-		return false, nil
-	}
-	var row struct {
-		Status string `json:"status"`
-	}
-	if err := json.Unmarshal(e.Row, &row); err != nil {
-		return false, fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
-	}
-	return row.Status == "error", nil
 }

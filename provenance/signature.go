@@ -40,28 +40,27 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (Head, error) 
 		n, err = unsigned.Note, nil
 	}
 	if err != nil {
-		return Head{}, fmt.Errorf("%w: %s", ErrInvalid, noteProblem(err))
+		what := strings.TrimPrefix(err.Error(), "note: ")
+		switch err.(type) {
+		case *note.UnverifiedNoteError:
+			what = "not signed with this key"
+		case *note.InvalidSignatureError:
+			what = "the signature is not of this text"
+		}
+		return Head{}, fmt.Errorf("%w: %s", ErrInvalid, what)
 	}
 	lines := strings.Split(n.Text, "\n")
-	if len(lines) != 5 || lines[0] != headNoteTitle || lines[4] != "" || !isHash(lines[3]) {
-		return Head{}, fmt.Errorf("%w: not the note of a session", ErrInvalid)
+	var seq uint64
+	if len(lines) == 5 {
+		seq, _ = strconv.ParseUint(lines[2], 10, 64)
 	}
-	seq, err := strconv.ParseUint(lines[2], 10, 64)
-	if err != nil || strconv.FormatUint(seq, 10) != lines[2] || seq == 0 {
+	if seq == 0 || lines[0] != headNoteTitle || lines[2] != strconv.FormatUint(seq, 10) ||
+		!isHash(lines[3]) ||
+		lines[4] != "" {
 		return Head{}, fmt.Errorf("%w: not the note of a session", ErrInvalid)
 	}
 	if lines[1] != session {
 		return Head{}, fmt.Errorf("%w: note of session %.128q", ErrInvalid, lines[1])
 	}
 	return Head{Seq: seq, Hash: lines[3]}, nil
-}
-
-func noteProblem(err error) string {
-	switch err.(type) {
-	case *note.UnverifiedNoteError:
-		return "not signed with this key"
-	case *note.InvalidSignatureError:
-		return "the signature is not of this text"
-	}
-	return strings.TrimPrefix(err.Error(), "note: ")
 }
