@@ -1,6 +1,7 @@
 package cfharness
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -104,24 +105,25 @@ func (h *Heads) view(name string) *viewHead {
 // Rows returns how many rows a view has. A view without rows does not exist.
 func (h *Heads) Rows(name string) int { return h.view(name).rows }
 
-// Frame is a view without its rows, so that they can be written one by one: for each list Before,
-// the rows with Append, and After; Tail at the end.
-type Frame struct {
-	Lists []FrameList
-	Tail  []byte
+// ViewWriter writes a view row by row: the rows of each list with Begin, Add and End, then Close.
+type ViewWriter struct {
+	Spans []Span // where the rows of each list are in the view
+
+	before [][]byte // of each list
+	rows   []func(*provenance.Event) json.RawMessage
+	tail   []byte
+	out    *bufio.Writer
+	at     int64
+	row    bytes.Buffer
 }
 
-// FrameList is the place of one array of rows in a Frame.
-type FrameList struct {
-	Before []byte
+// Span is a part of a file.
+type Span struct{ Start, End int64 }
 
-	row func(*provenance.Event) json.RawMessage
-}
-
-// Frame returns the frame of a view of the events added.
+// Writer returns what writes a view of the events added, after a Reset.
 //
 // Errors: ErrNotFound for a name that is not a view, or a view without rows.
-func (h *Heads) Frame(name string) (*Frame, error) {
+func (h *Heads) Writer(name string) (*ViewWriter, error) {
 	if !provenance.IsView(name) || h.Rows(name) == 0 {
 		return nil, fmt.Errorf("view %.60q: %w", name, provenance.ErrNotFound)
 	}
@@ -129,21 +131,75 @@ func (h *Heads) Frame(name string) (*Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame := &Frame{}
+	w := &ViewWriter{}
 	for _, l := range viewLists {
 		if l.view != name || l.key == invocationsKey && h.view(name).calls == 0 {
 			continue
 		}
-		key := []byte("\n  \"" + l.key + "\": [")
-		before, after, _ := bytes.Cut(data, key)
+		key := "\n  \"" + l.key + "\": ["
+		end := bytes.Index(data, []byte(key)) + len(key)
+		w.before, w.rows = append(w.before, data[:end]), append(w.rows, l.row)
 		// The array of the shell is empty, or holds the one null that keeps it from being omitted.
-		end := bytes.IndexByte(after, ']')
-		before = append(before[:len(before):len(before)], key...)
-		frame.Lists = append(frame.Lists, FrameList{Before: before, row: l.row})
-		data = after[end:]
+		data = data[end+bytes.IndexByte(data[end:], ']'):]
 	}
-	frame.Tail = data
-	return frame, nil
+	w.tail, w.Spans = data, make([]Span, len(w.before))
+	return w, nil
+}
+
+// Reset makes the view be written to out.
+func (w *ViewWriter) Reset(out io.Writer) { w.out = bufio.NewWriterSize(out, 64<<10) }
+
+// write leaves its error to Close, which flushes.
+func (w *ViewWriter) write(data []byte) {
+	n, _ := w.out.Write(data)
+	w.at += int64(n)
+}
+
+// Begin writes what comes before the rows of a list.
+func (w *ViewWriter) Begin(list int) {
+	w.write(w.before[list])
+	w.Spans[list].Start = w.at
+}
+
+// Copy writes the first rows of a list from where an earlier version of the view has them.
+func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
+	n, err := io.Copy(w.out, io.NewSectionReader(version, s.Start, s.End-s.Start))
+	if w.at += n; err == nil && n != s.End-s.Start {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Add writes the row that e adds to a list, if any. Errors: ErrInvalid if the row is not JSON.
+func (w *ViewWriter) Add(list int, e *provenance.Event) error {
+	row := w.rows[list](e)
+	if len(row) == 0 {
+		return nil
+	}
+	w.row.Reset()
+	if w.at > w.Spans[list].Start {
+		w.row.WriteByte(',')
+	}
+	w.row.WriteString("\n    ")
+	if err := json.Indent(&w.row, bytes.TrimSpace(row), "    ", "  "); err != nil {
+		return fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
+	}
+	w.write(w.row.Bytes())
+	return nil
+}
+
+// End ends a list.
+func (w *ViewWriter) End(list int) {
+	w.Spans[list].End = w.at
+	if w.at > w.Spans[list].Start {
+		w.write([]byte("\n  "))
+	}
+}
+
+// Close writes the rest of the view.
+func (w *ViewWriter) Close() error {
+	w.write(w.tail)
+	return w.out.Flush()
 }
 
 // shell returns the view without rows.
@@ -169,29 +225,6 @@ func (h *Heads) shell(name string) any {
 	return trace
 }
 
-// Row returns the row that e adds to the list, or nil.
-func (l *FrameList) Row(e *provenance.Event) json.RawMessage { return l.row(e) }
-
-// Append writes a row; first says that it is the first of the list. Errors: ErrInvalid if row is not JSON.
-func (l *FrameList) Append(buf *bytes.Buffer, row json.RawMessage, first bool) error {
-	if !first {
-		buf.WriteByte(',')
-	}
-	buf.WriteString("\n    ")
-	if err := json.Indent(buf, bytes.TrimSpace(row), "    ", "  "); err != nil {
-		return fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
-	}
-	return nil
-}
-
-// After returns the bytes between the rows of the list and the next Before or Tail.
-func (l *FrameList) After(rows bool) []byte {
-	if rows {
-		return []byte("\n  ")
-	}
-	return nil
-}
-
 // WriteView writes a view of a record, which events yields each time it is called; it is read once for what
 // the view says besides its rows, and once for each list of rows.
 //
@@ -206,37 +239,22 @@ func WriteView(w io.Writer, name string, events func() iter.Seq2[*provenance.Eve
 			return err
 		}
 	}
-	frame, err := heads.Frame(name)
+	view, err := heads.Writer(name)
 	if err != nil {
 		return err
 	}
-	var buf bytes.Buffer
-	write := func(data []byte) {
-		if err == nil {
-			_, err = w.Write(data)
-		}
-	}
-	for i := range frame.Lists {
-		l := &frame.Lists[i]
-		write(l.Before)
-		first := true
-		for e, readErr := range events() {
-			if readErr != nil {
-				return readErr
+	view.Reset(w)
+	for list := range view.Spans {
+		view.Begin(list)
+		for e, err := range events() {
+			if err == nil {
+				err = view.Add(list, e)
 			}
-			row := l.Row(e)
-			if len(row) == 0 {
-				continue
-			}
-			buf.Reset()
-			if err := l.Append(&buf, row, first); err != nil {
+			if err != nil {
 				return err
 			}
-			write(buf.Bytes())
-			first = false
 		}
-		write(l.After(!first))
+		view.End(list)
 	}
-	write(frame.Tail)
-	return err
+	return view.Close()
 }

@@ -199,13 +199,3 @@ func noteRemoved(removed map[string]bool, e *provenance.Event) error {
 	}
 	return err
 }
-
-// finishRemoval deletes the outputs that an event removed and that a crash left. The session must be locked.
-func finishRemoval(dir *os.Root, removed map[string]bool) error {
-	for name := range removed {
-		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}

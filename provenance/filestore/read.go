@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// reader reads the sessions of a directory. It implements provenance.Reader except Close.
+// reader reads the sessions of a directory. It implements provenance.Reader.
 type reader struct {
 	dir  string
 	root *os.Root // nil if there is no directory
@@ -34,13 +34,11 @@ func OpenReader(dir string) (provenance.Reader, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open session directory: %w", err)
 	}
-	return &readOnly{reader{dir: dir, root: root, writing: func(string) *session { return nil }}}, nil
+	return &reader{dir: dir, root: root, writing: func(string) *session { return nil }}, nil
 }
 
-// readOnly is a reader without a Store.
-type readOnly struct{ reader }
-
-func (r *readOnly) Close() error {
+// Close implements provenance.Reader.
+func (r *reader) Close() error {
 	if r.root == nil {
 		return nil
 	}
@@ -105,16 +103,11 @@ func (r *reader) events(id string, limit int64) iter.Seq2[*provenance.Event, err
 			in = io.LimitReader(f, limit)
 		}
 		sc := provenance.NewScanner(in)
-		for {
-			e, err := sc.Next()
-			if errors.Is(err, io.EOF) || errors.Is(err, provenance.ErrTorn) {
-				return
-			}
+		for e, err := range sc.All() {
 			if err != nil {
-				yield(nil, fmt.Errorf("session %s: %s:%d: %w", id, provenance.EventsFile, sc.Line, err))
-				return
+				err = fmt.Errorf("session %s: %s:%d: %w", id, provenance.EventsFile, sc.Line, err)
 			}
-			if !yield(e, nil) {
+			if !yield(e, err) {
 				return
 			}
 		}
@@ -212,7 +205,11 @@ func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
 const maxSessionFile = 1 << 20
 
 func readSessionFile(dir *os.Root) (*provenance.Session, error) {
-	data, err := readFile(dir, provenance.SessionFile, maxSessionFile)
+	f, err := openRegular(dir, provenance.SessionFile)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readAll(f, provenance.SessionFile, maxSessionFile)
 	if err != nil {
 		return nil, err
 	}
@@ -223,12 +220,8 @@ func readSessionFile(dir *os.Root) (*provenance.Session, error) {
 	return &s, nil
 }
 
-// readFile reads a regular file of at most limit bytes.
-func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
-	f, err := openRegular(dir, name)
-	if err != nil {
-		return nil, err
-	}
+// readAll reads a file of at most limit bytes, and closes it.
+func readAll(f *os.File, name string, limit int64) ([]byte, error) {
 	data, err := fsys.ReadAll(f, limit)
 	if long, ok := errors.AsType[*fsys.TooLongError](err); ok {
 		err = fmt.Errorf("%s is %w", name, long)
@@ -242,18 +235,21 @@ func readFile(dir *os.Root, name string, limit int64) ([]byte, error) {
 // foldArtifact makes a view or session.json of a session from its events.
 func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 	var buf bytes.Buffer
-	if name != provenance.SessionFile {
-		events := func() iter.Seq2[*provenance.Event, error] { return r.events(id, -1) }
-		err := cfharness.WriteView(&buf, name, events)
-		if err != nil {
-			return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
+	var err error
+	if name == provenance.SessionFile {
+		var s *provenance.Session
+		if s, err = r.foldSession(id); err == nil {
+			var data []byte
+			data, err = provenance.EncodePretty(s)
+			buf.Write(data)
 		}
-		return io.NopCloser(&buf), nil
+	} else {
+		err = cfharness.WriteView(&buf, name, func() iter.Seq2[*provenance.Event, error] {
+			return r.events(id, -1)
+		})
 	}
-	s, err := r.foldSession(id)
 	if err != nil {
 		return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
 	}
-	data, err := provenance.EncodePretty(s)
-	return io.NopCloser(bytes.NewReader(data)), err
+	return io.NopCloser(&buf), nil
 }

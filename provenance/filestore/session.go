@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -168,27 +167,25 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	removed := make(map[string]bool)
 	sc := provenance.NewScanner(f)
 	var heads cfharness.Heads
-	for {
-		e, err := sc.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, provenance.ErrTorn) {
-			break
-		}
+	for e, err := range sc.All() {
 		if err == nil {
 			err = heads.Add(e)
 		}
 		if err == nil && e.Session != s.id {
 			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
 		}
-		if err != nil {
-			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
+		if err == nil {
+			err = noteRemoved(removed, e)
 		}
-		if err := noteRemoved(removed, e); err != nil {
+		if err != nil {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
 	}
 	// A crash may have come between the event that removes outputs and their removal.
-	if err := finishRemoval(dir, removed); err != nil {
-		return 0, unavailable("remove outputs", err)
+	for name := range removed {
+		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, unavailable("remove outputs", err)
+		}
 	}
 	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, fold{sc.Tally, heads}
 	if sc.Torn > 0 {

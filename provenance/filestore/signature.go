@@ -42,11 +42,11 @@ func (s *session) signHead() error {
 
 // readNote returns the head that head.note names, or the zero Head if there is no note.
 func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
-	found, err := v.readDerived(provenance.HeadNoteFile, maxHeadNote)
-	if err != nil || found.missing {
+	found, err := v.read(provenance.HeadNoteFile, maxHeadNote)
+	if err != nil || found == nil {
 		return provenance.Head{}, err
 	}
-	head, err := provenance.OpenHead(v.id, found.data, keys...)
+	head, err := provenance.OpenHead(v.id, found, keys...)
 	if err != nil {
 		return head, difference(provenance.HeadNoteFile, 1, err.Error())
 	}
@@ -57,9 +57,14 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 // checkNote compares the head that was signed with the record. With a key, the note must cover the whole
 // record.
 func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) error {
+	why := "the session has not ended; sessions are signed when they end"
+	if v.report.Session.State == provenance.StateEnded {
+		why = "the session ended but is not signed: the server had no key, was killed before it signed, " +
+			"or the note was removed"
+	}
 	switch {
 	case signed.Seq == 0 && keyed:
-		return difference(provenance.HeadNoteFile, 1, "missing: "+v.unsigned())
+		return difference(provenance.HeadNoteFile, 1, "missing: "+why)
 	case signed.Seq == 0:
 		return nil
 	case signed.Seq > uint64(v.report.Events):
@@ -74,13 +79,4 @@ func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) er
 	}
 	v.report.Signed = keyed
 	return nil
-}
-
-// unsigned returns why a session has no head.note.
-func (v *verifier) unsigned() string {
-	if v.report.Session.State == provenance.StateEnded {
-		return "the session ended but is not signed: the server had no key, was killed before it signed, " +
-			"or the note was removed"
-	}
-	return "the session has not ended; sessions are signed when they end"
 }

@@ -35,12 +35,6 @@ type verifier struct {
 	names    []string                   // of recorded, in order
 }
 
-// derived is a file made from events, as it was found.
-type derived struct {
-	data    []byte
-	missing bool
-}
-
 // Verify implements provenance.Reader. It may run while a process writes to the session.
 func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*provenance.Report, error) {
 	dir, err := r.session(id)
@@ -62,27 +56,29 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	if err != nil {
 		return err
 	}
-	session, err := v.readDerived(provenance.SessionFile, maxSessionFile)
+	session, err := v.read(provenance.SessionFile, maxSessionFile)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		for _, c := range v.views {
-			err = errors.Join(err, c.close())
+			if c.file != nil {
+				err = errors.Join(err, c.file.Close())
+			}
 		}
 	}()
 	for _, name := range provenance.ViewNames() {
 		c, err := v.openView(name)
+		v.views = append(v.views, c)
 		if err != nil {
 			return err
 		}
-		v.views = append(v.views, c)
 	}
 	var head struct {
 		Head provenance.Head `json:"head"`
 	}
 	// A file that does not parse names no head; checkSession finds that it differs.
-	_ = json.Unmarshal(session.data, &head)
+	_ = json.Unmarshal(session, &head)
 	at, hash, err := v.readRecord(head.Head.Seq, signed.Seq)
 	if err == nil {
 		err = v.checkNote(signed, hash, len(keys) > 0)
@@ -112,29 +108,41 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	return v.listUnrecorded()
 }
 
-func (v *verifier) readDerived(name string, limit int64) (derived, error) {
-	data, err := readFile(v.dir, name, limit)
+// open opens a file of the session; it is nil if there is none.
+func (v *verifier) open(name string) (*os.File, error) {
+	f, err := openRegular(v.dir, name)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
-		return derived{missing: true}, nil
+		return nil, nil
 	case errors.Is(err, fsys.ErrNotRegular):
-		return derived{}, difference(name, 1, "not a regular file")
+		return nil, difference(name, 1, "not a regular file")
 	case err != nil:
-		return derived{}, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return derived{data: data}, nil
+	return f, nil
+}
+
+// read reads a file of at most limit bytes; it is nil if there is none.
+func (v *verifier) read(name string, limit int64) ([]byte, error) {
+	f, err := v.open(name)
+	if f == nil {
+		return nil, err
+	}
+	data, err := readAll(f, name, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return append([]byte{}, data...), nil // not nil for an empty file
 }
 
 // readRecord checks the chain and returns the session as it was at event seq, and the hash of the
 // event that was signed.
 func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash string, err error) {
-	f, err := openRegular(v.dir, provenance.EventsFile)
-	switch {
-	case errors.Is(err, provenance.ErrNotFound):
-		return at, "", difference(provenance.EventsFile, 1, "missing")
-	case errors.Is(err, fsys.ErrNotRegular):
-		return at, "", difference(provenance.EventsFile, 1, "not a regular file")
-	case err != nil:
+	f, err := v.open(provenance.EventsFile)
+	if err == nil && f == nil {
+		err = difference(provenance.EventsFile, 1, "missing")
+	}
+	if err != nil {
 		return at, "", err
 	}
 	defer f.Close()
@@ -142,27 +150,17 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 	at = provenance.NoEvents(v.id)
 	sc := provenance.NewScanner(f)
 	var heads cfharness.Heads
-	for {
-		e, err := sc.Next()
+	for e, err := range sc.All() {
+		if err != nil && !errors.Is(err, provenance.ErrCorrupt) {
+			return at, "", fmt.Errorf("read %s: %w", provenance.EventsFile, err)
+		}
+		if err == nil {
+			err = v.event(e)
+		}
 		if err == nil {
 			err = heads.Add(e)
 		}
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, provenance.ErrTorn):
-			// A torn last line is not a difference: a process may be writing it.
-			v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, slices.Clone(v.pending)
-			for _, c := range v.views {
-				if err := c.finish(&heads, sc.Offset); err != nil {
-					return at, "", err
-				}
-			}
-			return at, hash, nil
-		case errors.Is(err, provenance.ErrCorrupt):
-			return at, "", difference(provenance.EventsFile, sc.Line, err.Error())
-		case err != nil:
-			return at, "", fmt.Errorf("read %s: %w", provenance.EventsFile, err)
-		}
-		if err := v.event(e); err != nil {
+		if err != nil {
 			return at, "", difference(provenance.EventsFile, sc.Line, err.Error())
 		}
 		for _, c := range v.views {
@@ -177,6 +175,14 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 			hash = e.Hash
 		}
 	}
+	// A torn last line is not a difference: a process may be writing it.
+	v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, slices.Clone(v.pending)
+	for _, c := range v.views {
+		if err := c.finish(&heads, sc.Offset); err != nil {
+			return at, "", err
+		}
+	}
+	return at, hash, nil
 }
 
 func (v *verifier) event(e *provenance.Event) error {
@@ -186,10 +192,6 @@ func (v *verifier) event(e *provenance.Event) error {
 	v.report.Events++
 	v.pending.Add(e)
 	v.shown.add(e)
-	return v.record(e)
-}
-
-func (v *verifier) record(e *provenance.Event) error {
 	removed, err := e.Removed()
 	if err != nil {
 		return err
@@ -211,12 +213,13 @@ func (v *verifier) record(e *provenance.Event) error {
 	return nil
 }
 
-func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session) error {
+// checkSession compares session.json, which is nil if there is none, with the session as it was at event seq.
+func (v *verifier) checkSession(found []byte, seq uint64, at provenance.Session) error {
 	switch {
 	case v.report.Events == 0:
 		return difference(provenance.EventsFile, 1,
 			"holds no event: the server was killed before it recorded the first, or the record was emptied")
-	case found.missing:
+	case found == nil:
 		return difference(provenance.SessionFile, 1, "missing")
 	case seq > uint64(v.report.Events):
 		return difference(provenance.EventsFile, v.report.Events+1,
@@ -227,8 +230,8 @@ func (v *verifier) checkSession(found derived, seq uint64, at provenance.Session
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(found.data, want) {
-		return differs(provenance.SessionFile, found.data, want)
+	if !bytes.Equal(found, want) {
+		return differs(provenance.SessionFile, found, want)
 	}
 	if seq < uint64(v.report.Events) {
 		v.report.Stale = append(v.report.Stale, provenance.SessionFile)
@@ -256,14 +259,12 @@ func differs(name string, found, want []byte) *provenance.VerifyError {
 }
 
 func (v *verifier) checkFile(want provenance.File) error {
-	f, err := openRegular(v.dir, want.Name)
-	switch {
-	case errors.Is(err, provenance.ErrNotFound):
-		return difference(want.Name, 1, "missing")
-	case errors.Is(err, fsys.ErrNotRegular):
-		return difference(want.Name, 1, "not a regular file")
-	case err != nil:
-		return fmt.Errorf("read %s: %w", want.Name, err)
+	f, err := v.open(want.Name)
+	if err == nil && f == nil {
+		err = difference(want.Name, 1, "missing")
+	}
+	if err != nil {
+		return err
 	}
 	defer f.Close()
 	d := digest.SHA256.Digester()

@@ -3,7 +3,7 @@ package filestore
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,120 +11,64 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // viewCheck compares a view with the events, without keeping either in memory.
 type viewCheck struct {
 	name string
 	file *os.File // nil if there is none; the same file even if it is replaced meanwhile
-	rows int      // that the file has; -1 if it is not a view
+	rows int      // that the file seems to have
+	next uint64   // the first event whose row is not in the file; 0 for none
+	was  bool     // the events made that many rows at some point
 
-	prefix viewPoint // where the events made that many rows
-	whole  viewPoint // at the end of the record
-	next   uint64    // the first event whose row is not in the file; 0 for none
+	view *cfharness.ViewWriter // as it was there, or else at the end of the record; nil if it did not exist
+	end  int64                 // of the record at that point
+
+	comparer comparer
 }
 
-// viewPoint is a view as it was at some event.
-type viewPoint struct {
-	frame *cfharness.Frame // nil if it did not exist
-	end   int64            // of the record
-}
+// rowStart begins each row of a view, and no other line.
+const rowStart = "    {"
 
-func (c *viewCheck) close() error {
-	if c.file == nil {
-		return nil
-	}
-	return c.file.Close()
-}
-
+// openView opens a view and counts its rows. Whatever else the file holds, comparing it finds.
 func (v *verifier) openView(name string) (*viewCheck, error) {
 	c := &viewCheck{name: name}
-	f, err := openRegular(v.dir, name)
-	switch {
-	case errors.Is(err, provenance.ErrNotFound):
-		return c, nil
-	case errors.Is(err, fsys.ErrNotRegular):
-		return nil, difference(name, 1, "not a regular file")
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	var err error
+	if c.file, err = v.open(name); c.file == nil {
+		return c, err
 	}
-	c.file, c.rows = f, countRows(bufio.NewReader(f))
+	r := bufio.NewReader(c.file)
+	for lineStart := true; err != io.EOF; {
+		var part []byte
+		part, err = r.ReadSlice('\n')
+		if lineStart && bytes.HasPrefix(part, []byte(rowStart)) {
+			c.rows++
+		}
+		if lineStart = err == nil; err != nil && err != bufio.ErrBufferFull && err != io.EOF {
+			return c, fmt.Errorf("read %s: %w", name, cause(err))
+		}
+	}
 	return c, nil
-}
-
-// countRows returns how many rows a view has, or -1 if it is not a JSON object.
-func countRows(r io.Reader) int {
-	dec := json.NewDecoder(r)
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return -1
-	}
-	rows := 0
-	for dec.More() {
-		if _, err := dec.Token(); err != nil {
-			return -1
-		}
-		t, err := dec.Token()
-		if t == json.Delim('{') {
-			err = skipObject(dec)
-		}
-		if err != nil {
-			return -1
-		}
-		if t != json.Delim('[') {
-			continue
-		}
-		for ; dec.More(); rows++ {
-			var row json.RawMessage
-			if dec.Decode(&row) != nil {
-				return -1
-			}
-		}
-		if _, err := dec.Token(); err != nil {
-			return -1
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return -1
-	}
-	return rows
-}
-
-// skipObject reads the rest of an object.
-func skipObject(dec *json.Decoder) error {
-	for depth := 1; depth > 0; {
-		t, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		switch t {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-	}
-	return nil
 }
 
 // follow notes the view as it is after event seq, which ends at offset of the record.
 func (c *viewCheck) follow(heads *cfharness.Heads, seq uint64, offset int64) (err error) {
 	n := heads.Rows(c.name)
-	if n > max(c.rows, 0) && c.next == 0 {
+	if n > c.rows && c.next == 0 {
 		c.next = seq
 	}
-	if n > 0 && n == c.rows && c.prefix.frame == nil {
-		c.prefix.end = offset
-		c.prefix.frame, err = heads.Frame(c.name)
+	if n > 0 && n == c.rows && !c.was {
+		c.was, c.end = true, offset
+		c.view, err = heads.Writer(c.name)
 	}
 	return err
 }
 
-// finish notes the view as it is at the end of the record.
+// finish notes the view as it is at the end of the record if it never was like the file.
 func (c *viewCheck) finish(heads *cfharness.Heads, offset int64) (err error) {
-	if heads.Rows(c.name) > 0 {
-		c.whole.end = offset
-		c.whole.frame, err = heads.Frame(c.name)
+	if heads.Rows(c.name) > 0 && !c.was {
+		c.end = offset
+		c.view, err = heads.Writer(c.name)
 	}
 	return err
 }
@@ -132,14 +76,14 @@ func (c *viewCheck) finish(heads *cfharness.Heads, offset int64) (err error) {
 // checkViews compares each view with the view that the events give for the same number of rows. head is the
 // number of the event in session.json.
 func (v *verifier) checkViews(head uint64) error {
-	differences, err := v.compare(func(c *viewCheck) viewPoint { return c.prefix })
-	if err != nil {
+	if err := v.compareViews(); err != nil {
 		return err
 	}
 	for _, c := range v.views {
 		// A view may be of an earlier moment. One that never was like this must be wrong somewhere.
-		if c.file != nil && (c.prefix.frame == nil || differences[c.name] != nil) {
-			return v.nameDifference(c)
+		if c.file != nil && (c.comparer.what != "" || !c.was) {
+			return difference(c.name, max(c.comparer.line, 1),
+				cmp.Or(c.comparer.what, "differs from the events"))
 		}
 		// Views are written before session.json, so none may lack a row of an event up to head.
 		switch older := c.next > 0 && c.next <= head; {
@@ -158,65 +102,37 @@ func (v *verifier) checkViews(head uint64) error {
 	return nil
 }
 
-// nameDifference returns where a view that the events never made begins to differ from the whole one.
-func (v *verifier) nameDifference(c *viewCheck) error {
-	differences, err := v.compare(func(other *viewCheck) viewPoint {
-		if other != c {
-			return viewPoint{}
-		}
-		return c.whole
-	})
-	if err != nil {
-		return err
-	}
-	if d := differences[c.name]; d != nil {
-		return d
-	}
-	return difference(c.name, 1, "differs from the events")
-}
-
-// compare makes the views as they were at a point of each, in one pass over the events for each list, and
-// returns how the files differ from them. It skips views without a frame.
-func (v *verifier) compare(point func(*viewCheck) viewPoint) (map[string]*provenance.VerifyError, error) {
+// compareViews makes the views again, in one pass over the events for each list, and compares the files with
+// them.
+func (v *verifier) compareViews() error {
 	var writers []*viewWriter
-	var comparers []*comparer
 	var end int64
 	for _, c := range v.views {
-		p := point(c)
-		if p.frame == nil || c.file == nil {
+		if c.view == nil || c.file == nil {
 			continue
 		}
 		if _, err := c.file.Seek(0, io.SeekStart); err != nil {
-			return nil, fmt.Errorf("read %s: %w", c.name, cause(err))
+			return fmt.Errorf("read %s: %w", c.name, cause(err))
 		}
-		cmp := &comparer{r: bufio.NewReader(c.file), line: 1}
-		comparers = append(comparers, cmp)
-		writers = append(writers, &viewWriter{
-			name: c.name, frame: p.frame, until: p.end, spans: make([]span, len(p.frame.Lists)),
-			out: bufio.NewWriterSize(cmp, 64<<10),
-		})
-		end = max(end, p.end)
+		c.comparer = comparer{r: bufio.NewReader(c.file), line: 1}
+		c.view.Reset(&c.comparer)
+		writers = append(writers, &viewWriter{ViewWriter: c.view, until: c.end})
+		end = max(end, c.end)
 	}
 	for list := range 2 {
 		if err := writeLists(v.dir, writers, list, scanPoint{}, end); err != nil {
-			return nil, fmt.Errorf("read %s: %w", provenance.EventsFile, err)
+			return fmt.Errorf("read %s: %w", provenance.EventsFile, err)
 		}
 	}
-	differences := make(map[string]*provenance.VerifyError)
-	for i, w := range writers {
-		w.write(w.frame.Tail)
-		err := w.out.Flush()
-		if err == nil {
-			err = comparers[i].end()
+	for _, c := range v.views {
+		if c.view == nil || c.file == nil {
+			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", w.name, cause(err))
-		}
-		if what := comparers[i].what; what != "" {
-			differences[w.name] = difference(w.name, comparers[i].line, what)
+		if err := errors.Join(c.view.Close(), c.comparer.end()); err != nil {
+			return fmt.Errorf("read %s: %w", c.name, cause(err))
 		}
 	}
-	return differences, nil
+	return nil
 }
 
 // comparer compares a file with the bytes that are written to it.

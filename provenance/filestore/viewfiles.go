@@ -1,15 +1,12 @@
 package filestore
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -34,19 +31,7 @@ type viewFile struct {
 	rows  int
 	end   int64 // of its events in the record
 	info  os.FileInfo
-	lists []span // of the rows, in the order of the frame
-}
-
-type span struct{ start, end int64 }
-
-// pause returns the minimum time between two rewrites of a session's views, so that a long record is
-// not copied all the time.
-func (v *viewFiles) pause() time.Duration {
-	var size int64
-	for _, f := range v.files {
-		size += f.info.Size()
-	}
-	return time.Duration(size/viewRate) * time.Second
+	lists []cfharness.Span // of the rows
 }
 
 // write brings the views up to m.
@@ -108,10 +93,14 @@ type scanPoint struct {
 func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, end int64) (err error) {
 	var having []*viewWriter
 	for _, w := range writers {
-		if list < len(w.frame.Lists) {
-			having = append(having, w)
-			if err := w.begin(list); err != nil {
-				return err
+		if list >= len(w.Spans) {
+			continue
+		}
+		having = append(having, w)
+		w.Begin(list)
+		if list < len(w.lists) {
+			if err := w.Copy(w.old, w.lists[list]); err != nil {
+				return cause(err)
 			}
 		}
 	}
@@ -125,50 +114,45 @@ func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, e
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sc := provenance.NewScanner(io.NewSectionReader(f, from.offset, end-from.offset))
 	sc.Tally = from.tally.Tally
-	for {
-		at := from.offset + sc.Offset
-		e, err := sc.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	at := from.offset
+	for e, err := range sc.All() {
 		if err != nil {
 			return err
 		}
 		for _, w := range having {
-			if err := w.add(list, e, at); err != nil {
+			if at < w.from || w.until > 0 && at >= w.until {
+				continue
+			}
+			if err := w.Add(list, e); err != nil {
 				return err
 			}
 		}
+		at = from.offset + sc.Offset
 	}
 	for _, w := range having {
-		w.end(list)
+		w.End(list)
 	}
 	return nil
 }
 
-// viewWriter writes the next version of a view.
+// viewWriter writes a view, usually its next version.
 type viewWriter struct {
+	*cfharness.ViewWriter
 	name  string
 	rows  int
 	from  int64 // events before this offset of the record are in old; 0 if there is none to copy
 	until int64 // events from this offset on are left out; 0 if none are
 	old   *os.File
-	lists []span // of old
-	frame *cfharness.Frame
+	lists []cfharness.Span // of old
 
-	temp  string // empty once it has replaced the old version
-	file  *os.File
-	out   *bufio.Writer
-	at    int64
-	spans []span
-	buf   bytes.Buffer
+	temp string // empty once it has replaced the old version
+	file *os.File
 }
 
 func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
-	if w.frame, err = tally.Frame(w.name); err != nil {
+	if w.ViewWriter, err = tally.Writer(w.name); err != nil {
 		return err
 	}
-	w.spans = make([]span, len(w.frame.Lists))
 	// Rows are copied only from the file that this process wrote: one that was changed is made again.
 	if info, err := dir.Lstat(w.name); err == nil && old.info != nil && os.SameFile(info, old.info) &&
 		info.Size() == old.info.Size() && info.ModTime().Equal(old.info.ModTime()) {
@@ -180,58 +164,14 @@ func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
 	if w.file, err = dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode); err != nil {
 		return errors.Join(err, w.discard(dir))
 	}
-	w.temp, w.out = temp, bufio.NewWriterSize(w.file, 64<<10)
+	w.temp = temp
+	w.Reset(w.file)
 	return nil
-}
-
-// begin writes what comes before the later rows of a list, including the copied ones.
-func (w *viewWriter) begin(list int) error {
-	w.write(w.frame.Lists[list].Before)
-	w.spans[list].start = w.at
-	if list < len(w.lists) {
-		s := w.lists[list]
-		n, err := io.Copy(w.out, io.NewSectionReader(w.old, s.start, s.end-s.start))
-		if err == nil && n != s.end-s.start {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return cause(err)
-		}
-		w.at += n
-	}
-	return nil
-}
-
-// add writes the row of an event that begins at an offset of the record.
-func (w *viewWriter) add(list int, e *provenance.Event, offset int64) error {
-	l := &w.frame.Lists[list]
-	row := l.Row(e)
-	if offset < w.from || w.until > 0 && offset >= w.until || len(row) == 0 {
-		return nil
-	}
-	w.buf.Reset()
-	if err := l.Append(&w.buf, row, w.at == w.spans[list].start); err != nil {
-		return err
-	}
-	w.write(w.buf.Bytes())
-	return nil
-}
-
-func (w *viewWriter) end(list int) {
-	w.spans[list].end = w.at
-	w.write(w.frame.Lists[list].After(w.at > w.spans[list].start))
-}
-
-// write leaves its error to finish, which flushes.
-func (w *viewWriter) write(data []byte) {
-	n, _ := w.out.Write(data)
-	w.at += int64(n)
 }
 
 // finish puts the version in its place.
 func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
-	w.write(w.frame.Tail)
-	err := w.out.Flush()
+	err := w.Close()
 	if err == nil {
 		err = w.file.Sync()
 	}
@@ -246,7 +186,7 @@ func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
 		return viewFile{}, err
 	}
 	w.temp = ""
-	return viewFile{rows: w.rows, info: info, lists: w.spans}, fsys.SyncDir(dir, ".")
+	return viewFile{rows: w.rows, info: info, lists: w.Spans}, fsys.SyncDir(dir, ".")
 }
 
 // discard closes the files of the writer, and removes a version that was not finished.

@@ -71,9 +71,14 @@ func (s *session) writeViews() error {
 		return unavailable("write "+provenance.SessionFile, err)
 	}
 	s.views.tally, s.views.offset = m.tally, m.offset
+	// Without a pause in proportion to its size, a long record would be copied all the time.
+	var size int64
+	for _, f := range s.views.files {
+		size += f.info.Size()
+	}
 	s.mu.Lock()
-	s.paused = time.Now().Add(s.views.pause())
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.paused = time.Now().Add(time.Duration(size/viewRate) * time.Second)
 	return nil
 }
 
