@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -31,15 +32,19 @@ func (r *reader) Collect(
 	if r.root == nil {
 		return nil, nil
 	}
-	if !opts.DryRun {
-		if err := emptyTrash(r.root); err != nil {
-			return nil, fmt.Errorf("collect sessions: %w", cause(err))
+	entries, err := fs.ReadDir(r.root.FS(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", cause(err))
+	}
+	for _, en := range entries {
+		// An earlier call renamed it and was killed before it removed it.
+		if strings.HasPrefix(en.Name(), trashPrefix) && !opts.DryRun {
+			if err := r.root.RemoveAll(en.Name()); err != nil {
+				return nil, fmt.Errorf("collect sessions: %w", cause(err))
+			}
 		}
 	}
-	all, err := written(r.root)
-	if err != nil {
-		return nil, err
-	}
+	all := written(r.root, entries)
 	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
 	var gone []provenance.Collected
 	for i, w := range all {
@@ -66,11 +71,7 @@ type writtenAt struct {
 
 // written returns all sessions with the time their record was written, or their directory if there is no
 // record, the last one first.
-func written(root *os.Root) ([]writtenAt, error) {
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", cause(err))
-	}
+func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 	var all []writtenAt
 	for _, en := range entries {
 		if !en.IsDir() || !provenance.ValidSessionID(en.Name()) {
@@ -85,12 +86,9 @@ func written(root *os.Root) ([]writtenAt, error) {
 		all = append(all, writtenAt{en.Name(), info.ModTime()})
 	}
 	slices.SortFunc(all, func(a, b writtenAt) int {
-		if c := b.at.Compare(a.at); c != 0 {
-			return c
-		}
-		return strings.Compare(b.id, a.id)
+		return cmp.Or(b.at.Compare(a.at), strings.Compare(b.id, a.id))
 	})
-	return all, nil
+	return all
 }
 
 // collect deletes a session whose lock is free. It holds the lock until the directory has lost its name: a
@@ -143,9 +141,9 @@ func usage(dir *os.Root) (size int64, err error) {
 		if err != nil {
 			return err
 		}
-		// A file with links in other sessions stays; of what was shown, the pool has one more link.
+		// A file with links in other sessions stays; of a shared file, the pool has one more link.
 		n, known := links(info)
-		if pooled := provenance.IsShown(name) && n == 2; !known || n == 1 || pooled {
+		if !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode {
 			size += info.Size()
 		}
 		return nil
@@ -153,47 +151,24 @@ func usage(dir *os.Root) (size int64, err error) {
 	return size, cause(err)
 }
 
-// emptyTrash removes the directories that an earlier call renamed and, because of a crash, did not remove.
-func emptyTrash(root *os.Root) error {
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return err
-	}
-	for _, en := range entries {
-		if strings.HasPrefix(en.Name(), trashPrefix) {
-			if err := root.RemoveAll(en.Name()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// emptyPool removes the texts of the pool that no session has a link to. Where links cannot be counted, it
+// emptyPool removes the files of the pool that no session has a link to. Where links cannot be counted, it
 // removes all of them, which costs later sessions a file each.
 func emptyPool(root *os.Root) error {
-	entries, err := fs.ReadDir(root.FS(), shownPool)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("collect what was shown: %w", cause(err))
-	}
+	entries, err := fs.ReadDir(root.FS(), pool)
 	for _, en := range entries {
-		info, err := en.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		info, failed := en.Info()
+		if failed == nil {
+			if n, known := links(info); known && n > 1 {
+				continue
+			}
+			failed = root.Remove(path.Join(pool, en.Name()))
 		}
-		if err != nil {
-			return fmt.Errorf("collect what was shown: %w", cause(err))
+		if failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, cause(failed))
 		}
-		if n, known := links(info); known && n > 1 {
-			continue
-		}
-		err = root.Remove(path.Join(shownPool, en.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("collect what was shown: %w", cause(err))
-		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("collect shared files: %w", cause(err))
 	}
 	return nil
 }

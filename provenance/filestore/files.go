@@ -32,8 +32,10 @@ func (s *session) put(ctx context.Context, name string, data []byte) (provenance
 	switch {
 	case strings.HasPrefix(name, provenance.OutputsDir+"/"):
 		err = s.putOutput(ctx, dir, f, data)
-	case shareable(f):
-		err = s.store.shares.write(s, dir, f, data)
+	case f.Size >= minShared:
+		if err = s.share(dir, name, f.Digest, data); err == nil {
+			err = fsys.SyncDir(dir, ".")
+		}
 	default:
 		err = writeFile(dir, name, data, fileMode)
 	}
@@ -48,11 +50,7 @@ func (s *session) put(ctx context.Context, name string, data []byte) (provenance
 
 // makeSession opens the directory of a session, creating it if needed.
 func makeSession(root *os.Root, id string) (*os.Root, error) {
-	err := root.Mkdir(id, 0o700)
-	if err == nil {
-		err = fsys.SyncDir(root, ".")
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeDir(root, id); err != nil {
 		return nil, unavailable("create session directory", err)
 	}
 	dir, err := root.OpenRoot(id)
@@ -80,10 +78,8 @@ func openSession(root *os.Root, id string) (*os.Root, error) {
 // writeFile replaces name by data. After a crash, it is the old file or the new one.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	parent := path.Dir(name)
-	if parent != "." {
-		if err := makeDir(dir, parent); err != nil {
-			return err
-		}
+	if err := makeDir(dir, parent); err != nil {
+		return err
 	}
 	if err := fsys.WriteFileIn(dir, name, data, mode); err != nil {
 		return err
@@ -91,15 +87,16 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return fsys.SyncDir(dir, parent)
 }
 
+// makeDir creates a directory durably if it does not exist.
 func makeDir(dir *os.Root, name string) error {
 	err := dir.Mkdir(name, 0o700)
+	if err == nil {
+		return fsys.SyncDir(dir, ".")
+	}
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir, ".")
+	return err
 }
 
 // removeTemps deletes the temporary files of a writeFile that a crash interrupted. The session must be

@@ -4,7 +4,7 @@
 // record, the JSON views and session.json are derived from it, and the others are files written with
 // Put and Keep. Large snapshots of equal content, such as the registry, and texts that models were
 // shown are stored once: sessions have them as hard links of one read-only file, so whoever changes it
-// in one session breaks Verify of all. The pool of these links, DIR/~shown, can be emptied at any time.
+// in one session breaks Verify of all. The pool of these files, DIR/~shown, can be emptied at any time.
 //
 // # Durability
 //
@@ -45,6 +45,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,21 +93,9 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		c = *o
 	}
-	if c.Commit <= 0 {
-		c.Commit = 100 * time.Millisecond
-	}
-	if c.Quiet <= 0 {
-		c.Quiet = time.Second
-	}
-	if c.LockWait <= 0 {
-		c.LockWait = time.Second
-	}
-	if c.Outputs <= 0 {
-		c.Outputs = maxOutputs
-	}
-	if c.Shown <= 0 {
-		c.Shown = maxShown
-	}
+	c.Commit = cmp.Or(c.Commit, 100*time.Millisecond)
+	c.Quiet, c.LockWait = cmp.Or(c.Quiet, time.Second), cmp.Or(c.LockWait, time.Second)
+	c.Outputs, c.Shown = cmp.Or(c.Outputs, maxOutputs), cmp.Or(c.Shown, maxShown)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -121,7 +110,6 @@ type Store struct {
 	reader
 	opts Options
 
-	shares  shares
 	viewing chan struct{} // holds a token for each session whose views are being written
 
 	mu       sync.Mutex
@@ -260,7 +248,9 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	if en.err != nil {
 		// The next request tries again: another process may have released the session by then.
 		en.err = fmt.Errorf("open session %s: %w", id, en.err)
-		st.forget(id)
+		st.mu.Lock()
+		delete(st.sessions, id)
+		st.mu.Unlock()
 	}
 	close(en.ready)
 	return en.s, en.err
@@ -276,12 +266,6 @@ func (st *Store) held(id string) *session {
 	}
 	<-en.ready
 	return en.s
-}
-
-func (st *Store) forget(id string) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	delete(st.sessions, id)
 }
 
 // release brings the views of s up to date and frees its directory. Once s.released is closed, the session
@@ -301,12 +285,10 @@ func (st *Store) release(s *session) {
 
 // cause strips the path from an error of the file system, because its text may leave the process.
 func cause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
 		return le.Err
 	}
 	return err

@@ -27,12 +27,12 @@ func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[proven
 		if r.root == nil {
 			return
 		}
-		all, err := written(r.root)
+		entries, err := fs.ReadDir(r.root.FS(), ".")
 		if err != nil {
-			yield(provenance.Session{}, err)
+			yield(provenance.Session{}, fmt.Errorf("list sessions: %w", cause(err)))
 			return
 		}
-		for _, w := range all {
+		for _, w := range written(r.root, entries) {
 			if !w.at.After(since) {
 				return
 			}
@@ -52,7 +52,7 @@ func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[proven
 func (r *reader) one(id string) (*provenance.Session, error) {
 	if held := r.writing(id); held != nil {
 		// The store knows the session without reading its files.
-		m, err := held.mark(markWritten)
+		m, err := held.mark(false)
 		if err == nil && m.tally.Session.Head.Seq > 0 {
 			return &m.tally.Session, nil
 		}
@@ -196,8 +196,14 @@ func (r *reader) isSession(id string) bool {
 		return false
 	}
 	defer dir.Close()
-	if s, err := readSessionFile(dir); err == nil && s.ID == id || r.beginsRecord(id) {
+	if s, err := readSessionFile(dir); err == nil && s.ID == id {
 		return true
+	}
+	for e, err := range r.events(id, -1) {
+		if err == nil && e.Session == id {
+			return true
+		}
+		break
 	}
 	regular := func(name string) bool {
 		info, err := dir.Lstat(name)
@@ -212,12 +218,4 @@ func (r *reader) isSession(id string) bool {
 	return err == nil && (made || locked) && !slices.ContainsFunc(entries, func(en fs.DirEntry) bool {
 		return en.Name() != provenance.LockFile && !strings.HasPrefix(en.Name(), fsys.TempPrefix)
 	})
-}
-
-// beginsRecord reports whether the first line of a record is an event of the session.
-func (r *reader) beginsRecord(id string) bool {
-	for e, err := range r.events(id, -1) {
-		return err == nil && e.Session == id
-	}
-	return false
 }

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -27,10 +28,10 @@ type log struct {
 // append records events in order and returns the error of each. They share one write and, if one of them
 // is durable or durably is set, one sync. If either fails, none is recorded.
 func (l *log) append(events []*provenance.Event, durably bool) []error {
-	errs := make([]error, len(events))
 	if err := l.repair(); err != nil {
-		return fill(errs, unavailable("append event", err))
+		return slices.Repeat([]error{unavailable("append event", err)}, len(events))
 	}
+	errs := make([]error, len(events))
 	var lines []byte
 	tally := l.tally
 	for i, e := range events {
@@ -147,13 +148,6 @@ func (l *log) repair() error {
 
 func clearChain(e *provenance.Event) {
 	e.Seq, e.Prev, e.Hash = 0, "", ""
-}
-
-func fill(errs []error, err error) []error {
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
 }
 
 // fold is the session that the events of a record make, with what its views say besides their rows.

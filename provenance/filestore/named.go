@@ -3,6 +3,7 @@ package filestore
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 )
+
+const digestDigits = 2 * sha256.Size
 
 // DropNamed implements provenance.Reader. It searches the bytes of the records, whatever they mean.
 func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) error {
@@ -51,46 +54,27 @@ func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Di
 		return err
 	}
 	defer file.Close()
-	var found hexRuns
-	for reader := bufio.NewReaderSize(file, 64<<10); ; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		_, err := reader.Peek(1)
-		if errors.Is(err, io.EOF) {
-			found.add([]byte{'\n'}, digests) // the record may end in a digest
-			return nil
-		}
-		if err != nil {
-			return cause(err)
-		}
-		block, _ := reader.Peek(reader.Buffered())
-		found.add(block, digests)
-		if _, err := reader.Discard(len(block)); err != nil {
-			return cause(err)
-		}
-	}
-}
-
-// hexRuns finds digests, as runs of hexadecimal digits of their length, in a text that comes in pieces.
-type hexRuns struct {
-	digits [2 * 32]byte // of the unfinished run
-	n      int          // how many digits the run has
-}
-
-// add removes the runs that end in a piece from digests.
-func (h *hexRuns) add(piece []byte, digests map[digest.Digest]bool) {
-	for _, c := range piece {
-		if c >= '0' && c <= '9' || c >= 'a' && c <= 'f' {
-			if h.n < len(h.digits) {
-				h.digits[h.n] = c
+	in := bufio.NewReaderSize(file, 64<<10)
+	var run []byte // hexadecimal digits, at most one more than a digest has
+	for {
+		c, err := in.ReadByte()
+		if err == nil && (c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
+			if len(run) <= digestDigits {
+				run = append(run, c)
 			}
-			h.n++
 			continue
 		}
-		if h.n == len(h.digits) {
-			delete(digests, digest.NewDigestFromEncoded(digest.SHA256, string(h.digits[:])))
+		if len(run) == digestDigits {
+			delete(digests, digest.NewDigestFromEncoded(digest.SHA256, string(run)))
 		}
-		h.n = 0
+		run = run[:0]
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return cause(err)
+		case c == '\n' && ctx.Err() != nil:
+			return ctx.Err()
+		}
 	}
 }

@@ -123,7 +123,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 	if len(gone.Files) == 0 {
 		return nil
 	}
-	m, err := s.mark(markWritten)
+	m, err := s.mark(false)
 	if err != nil {
 		return unavailable("remove outputs", err)
 	}

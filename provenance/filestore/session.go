@@ -9,11 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -57,8 +57,7 @@ type session struct {
 
 	mu      sync.Mutex
 	stopped bool
-	known   map[digest.Digest]bool // some of the texts that the session keeps
-	paused  time.Time              // until then, a quiet session does not write its views
+	paused  time.Time // until then, a quiet session does not write its views
 
 	outputs, shown usedSpace
 
@@ -71,16 +70,9 @@ type appendRequest struct {
 	reply chan error
 }
 
-type markWant int
-
-const (
-	markWritten markWant = iota
-	markSynced
-)
-
 type markRequest struct {
-	want  markWant
-	reply chan mark
+	synced bool
+	reply  chan mark
 }
 
 // mark is a point of the record.
@@ -231,7 +223,7 @@ func (s *session) run() {
 			s.commit(s.gather(r))
 			quiet.Reset(s.opts.Quiet)
 		case m := <-s.marks:
-			m.reply <- s.point(m.want)
+			m.reply <- s.point(m.synced)
 		case <-commit.C:
 			armed = false
 			// The log remembers a failure, and returns it for the next event.
@@ -277,7 +269,7 @@ func (s *session) commit(batch []*appendRequest) {
 	var errs []error
 	// Checked once for the batch: each check costs two system calls.
 	if err := s.intact(); err != nil {
-		errs = fill(make([]error, len(events)), unavailable("append event", err))
+		errs = slices.Repeat([]error{unavailable("append event", err)}, len(events))
 	} else {
 		errs = s.log.append(events, s.log.tally.Session.Head.Seq == 0)
 	}
@@ -299,23 +291,23 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	}
 }
 
-// mark returns the end of the record; with markSynced it is on stable storage.
-func (s *session) mark(want markWant) (mark, error) {
-	m := &markRequest{want: want, reply: make(chan mark, 1)}
+// mark returns the end of the record; synced, it is on stable storage.
+func (s *session) mark(synced bool) (mark, error) {
+	m := &markRequest{synced: synced, reply: make(chan mark, 1)}
 	select {
 	case s.marks <- m:
 		got := <-m.reply
 		return got, got.err
 	case <-s.done:
 		// The goroutine has returned, so nobody else uses the log.
-		got := s.point(want)
+		got := s.point(synced)
 		return got, got.err
 	}
 }
 
-func (s *session) point(want markWant) mark {
+func (s *session) point(synced bool) mark {
 	m := mark{offset: s.log.offset, tally: s.log.tally}
-	if want == markSynced && len(s.log.unsynced) > 0 {
+	if synced && len(s.log.unsynced) > 0 {
 		m.err = errors.New("record is not on stable storage")
 		// After run has returned, several callers can read the log at once, and none may change it.
 		select {
@@ -330,7 +322,7 @@ func (s *session) point(want markWant) mark {
 // recorded yields the events acknowledged by now.
 func (s *session) recorded() iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
-		m, err := s.mark(markWritten)
+		m, err := s.mark(false)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -402,11 +394,13 @@ func (s *session) intact() error {
 	if err != nil {
 		return err
 	}
+	n, known := links(open)
+	unlinked := known && n == 0
 	named, err := s.store.root.Lstat(path.Join(s.id, provenance.EventsFile))
 	switch {
 	case err == nil && !os.SameFile(named, open), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s was removed, moved or replaced", provenance.EventsFile)
-	case err != nil && unlinked(open):
+	case err != nil && unlinked:
 		return errReplaced
 	case s.log.suspect:
 		// After a write that failed half-way, the log truncates the file itself.

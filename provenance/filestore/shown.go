@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,21 +14,23 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 const (
-	// shownPool is a directory next to the directories of the sessions, under a name that no session has,
-	// with the texts that models were shown. Sessions have links to its files, so it can be emptied at any
-	// time.
-	shownPool = "~shown"
+	// pool is a directory next to the directories of the sessions, under a name that no session has, with
+	// texts that models were shown and large snapshots, such as the registry. Sessions have links to its
+	// files, so it can be emptied at any time.
+	pool = "~shown"
+
+	// minShared is the size in bytes from which a snapshot is shared; a link to a smaller one saves too
+	// little.
+	minShared = 16 << 10
 
 	// maxShown is how many bytes of shown texts a session keeps by default; maxShownFiles is how many texts
 	// it keeps.
 	maxShown      = 256 << 20
 	maxShownFiles = 10_000
-
-	// maxKnown is how many digests of kept texts a session remembers.
-	maxKnown = 256
 )
 
 // KeepsShown returns how many bytes a session keeps of the texts that its model is shown; 0 if it keeps none.
@@ -46,28 +49,12 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 	}
 	d := digest.FromBytes(data)
 	err := st.with(ctx, id, func(s *session) error {
-		if st.opts.ForgetShown || s.keptBefore(d) {
+		if st.opts.ForgetShown {
 			return nil
 		}
 		return s.keep(d, data)
 	})
 	return d, err
-}
-
-// keptBefore reports whether the session is known to keep d.
-func (s *session) keptBefore(d digest.Digest) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.stopped && s.known[d]
-}
-
-func (s *session) noteKept(d digest.Digest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known == nil || len(s.known) >= maxKnown {
-		s.known = make(map[digest.Digest]bool)
-	}
-	s.known[d] = true
 }
 
 func (s *session) keep(d digest.Digest, data []byte) error {
@@ -83,8 +70,9 @@ func (s *session) keep(d digest.Digest, data []byte) error {
 	name := provenance.ShownName(d)
 	s.shown.mu.Lock()
 	defer s.shown.mu.Unlock()
-	if keeps(dir, name, data) {
-		s.noteKept(d)
+	// Verify checks the bytes.
+	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() &&
+		info.Size() == int64(len(data)) {
 		return nil
 	}
 	if err := s.shown.count(dir, provenance.ShownDir); err != nil {
@@ -93,75 +81,67 @@ func (s *session) keep(d digest.Digest, data []byte) error {
 	if s.shown.bytes+int64(len(data)) > s.opts.Shown || s.shown.files >= maxShownFiles {
 		return nil
 	}
-	if err := s.linkShown(dir, name, d, data); err != nil {
+	if err := s.share(dir, name, d, data); err != nil {
 		return unavailable("keep what is shown", err)
 	}
-	s.noteKept(d)
 	s.shown.files++
 	s.shown.bytes += int64(len(data))
 	return nil
 }
 
-// keeps reports whether the session has a file of the length of data. Verify checks its bytes.
-func keeps(dir *os.Root, name string, data []byte) bool {
-	info, err := dir.Lstat(name)
-	return err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data))
-}
-
-// linkShown makes name a link to the pool's file, which it writes if it is not there. Where the file system
-// has no links, the session has a file of its own.
-func (s *session) linkShown(dir *os.Root, name string, d digest.Digest, data []byte) error {
-	root := s.store.root
-	pooled := path.Join(shownPool, d.Encoded())
-	// The second try is for a session that has no directory of shown texts yet.
-	for range 2 {
-		if !holds(root, pooled, data) {
-			break
-		}
-		err := root.Link(pooled, path.Join(s.id, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := dir.Mkdir(provenance.ShownDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-				return err
-			}
-			continue
-		}
-		if err == nil {
-			return nil
-		}
-		break
+// share makes name a link to the pool's file of these bytes. If there is none, or the file system has no
+// links,
+// it writes the file and offers it to other sessions. After a crash, name is the old file or the new one; a
+// link may be lost until its directory is synced.
+func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
+	root, pooled := s.store.root, path.Join(pool, d.Encoded())
+	if s.link(dir, name, pooled, data) == nil {
+		return nil
 	}
 	if err := writeFile(dir, name, data, sharedMode); err != nil {
 		return err
 	}
-	s.pool(name, pooled)
+	if err := root.Mkdir(pool, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+		// A failure only costs other sessions a file each.
+		_ = root.Remove(pooled)
+		_ = root.Link(path.Join(s.id, name), pooled)
+	}
 	return nil
 }
 
-// pool offers a file to other sessions. A failure only costs them a file each.
-func (s *session) pool(name, pooled string) {
-	root := s.store.root
-	if err := root.Mkdir(shownPool, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return
-	}
-	_ = root.Remove(pooled)
-	_ = root.Link(path.Join(s.id, name), pooled)
-}
-
-// holds reports whether a regular file has these bytes.
-func holds(root *os.Root, name string, data []byte) bool {
-	f, err := openRegular(root, name)
+// link makes name a link to a file of the pool that has these bytes.
+func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
+	f, err := openRegular(s.store.root, pooled)
 	if err != nil {
-		return false
+		return err
 	}
 	defer f.Close()
-	buf := make([]byte, 32<<10)
-	for len(data) > 0 {
-		part := buf[:min(len(buf), len(data))]
-		if _, err := io.ReadFull(f, part); err != nil || !bytes.Equal(part, data[:len(part)]) {
-			return false
-		}
-		data = data[len(part):]
+	found, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
+	if err != nil || !bytes.Equal(found, data) {
+		return errors.Join(errors.New("the file was changed"), err)
 	}
-	n, err := f.Read(buf[:1])
-	return n == 0 && errors.Is(err, io.EOF)
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := makeDir(dir, path.Dir(name)); err != nil {
+		return err
+	}
+	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
+	if err := s.store.root.Link(pooled, path.Join(s.id, temp)); err != nil {
+		return err
+	}
+	// Another process may have replaced the file after it was read.
+	linked, err := dir.Lstat(temp)
+	if err == nil && !os.SameFile(info, linked) {
+		err = errors.New("the file was replaced")
+	}
+	if err == nil {
+		err = dir.Rename(temp, name)
+	}
+	// Renaming a file to another link to itself does nothing, so the temporary name may still be there.
+	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
 }

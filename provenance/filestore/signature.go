@@ -18,7 +18,7 @@ func (s *session) signHead() error {
 	if s.opts.Signer == nil {
 		return nil
 	}
-	m, err := s.mark(markSynced)
+	m, err := s.mark(true)
 	if err != nil || m.tally.Session.State != provenance.StateEnded {
 		// Events that are not on stable storage are not signed. Writing the views returns the same error.
 		return nil

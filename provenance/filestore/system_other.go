@@ -7,9 +7,8 @@ import (
 	"math"
 )
 
-// unlinked reports whether the file no longer has a name. On systems other than Unix, an open file keeps its
-// name.
-func unlinked(fs.FileInfo) bool { return false }
+// sharedMode is the mode of other files: a read-only file cannot be replaced.
+const sharedMode = fileMode
 
 // links returns how many names a file has, which is known on Unix only.
 func links(fs.FileInfo) (n uint64, known bool) { return 0, false }

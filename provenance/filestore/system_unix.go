@@ -8,19 +8,12 @@ import (
 	"syscall"
 )
 
-// unlinked reports whether the file no longer has a name, so that writes to it are lost.
-func unlinked(info fs.FileInfo) bool {
-	n, known := links(info)
-	return known && n == 0
-}
+// sharedMode keeps a file that several sessions have from being changed in place.
+const sharedMode = 0o400
 
 // links returns how many names a file has.
 func links(info fs.FileInfo) (n uint64, known bool) {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return uint64(stat.Nlink), true
+	return uint64(info.Sys().(*syscall.Stat_t).Nlink), true
 }
 
 // descriptors is how many file descriptors an open session holds: its lock and its record.

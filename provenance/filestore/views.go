@@ -50,7 +50,7 @@ func (s *session) flush() error {
 func (s *session) writeViews() error {
 	<-s.viewing
 	defer func() { s.viewing <- struct{}{} }()
-	m, err := s.mark(markSynced)
+	m, err := s.mark(true)
 	if err != nil {
 		return unavailable("write views", err)
 	}
