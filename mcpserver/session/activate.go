@@ -83,7 +83,9 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		return nil, err
 	}
 	if ctx.Err() == nil {
-		s.markShown(a)
+		s.mu.Lock()
+		a.shown = true
+		s.mu.Unlock()
 	}
 	loaded.Output = cfharness.LoadOutput{
 		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call.Method),
@@ -146,18 +148,23 @@ const rereads = 3
 // read returns a skill and its instructions as they are on disk now, all of one version: a skill that
 // changed since the scan is scanned again, so that its new text goes out under its new digest.
 func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
-	loaded := &Loaded{}
-	for attempt := 0; ; attempt++ {
+	for attempt, rescanned := 0, false; ; attempt++ {
 		fresh, index, err := s.current(ctx, sk)
 		if err != nil {
 			return nil, err
 		}
-		loaded.Skill, loaded.Index, loaded.Size = fresh, index, fresh.Size
-		loaded.Rescanned = loaded.Rescanned || fresh != sk
-		loaded.file, loaded.BodyOffset, err = s.body(ctx, fresh)
-		loaded.Body = loaded.file[loaded.BodyOffset:]
+		rescanned = rescanned || fresh != sk
+		content, err := fresh.Read(ctx, fresh.File, skills.MaxSkillFile)
+		switch {
+		case err == nil && content.Matches:
+			body := frontmatter.BodyOffset(content.Data)
+			return &Loaded{Skill: fresh, Index: index, Size: fresh.Size, Rescanned: rescanned,
+				file: content.Data, Body: content.Data[body:], BodyOffset: body}, nil
+		case err == nil:
+			err = &skills.DriftError{Want: fresh.Digest, Got: content.Digest, Path: fresh.File}
+		}
 		if _, drift := errors.AsType[*skills.DriftError](err); !drift || attempt == rereads {
-			return loaded, err
+			return nil, err
 		}
 		sk = fresh
 	}
@@ -184,16 +191,15 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	}
 }
 
-// body reads the SKILL.md of a skill, verified against its digest, and returns where the instructions begin.
-func (s *Session) body(ctx context.Context, sk *skills.Skill) (file []byte, offset int64, err error) {
-	content, err := sk.Read(ctx, sk.File, skills.MaxSkillFile)
-	if err != nil {
-		return nil, 0, err
-	}
-	if !content.Matches {
-		return nil, 0, &skills.DriftError{Want: sk.Digest, Got: content.Digest, Path: sk.File}
-	}
-	return content.Data, frontmatter.BodyOffset(content.Data), nil
+// reactivate makes a skill active that no call asked for, and records it; its instructions have not been sent.
+func (s *Session) reactivate(
+	ctx context.Context, sk *skills.Skill, index *skills.Index, rule string, source cfharness.Source,
+) error {
+	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
+	_, given := s.activate(sk, index)
+	loaded := &Loaded{Skill: sk, Index: index, Handle: given.handle, Until: given.until}
+	grant := policy.Grant{Decision: policy.Allowed, RuleID: rule}
+	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
 }
 
 // activationEvent returns the record of an activation. It has no row if the instructions were sent before

@@ -95,7 +95,7 @@ func TestApprovalOfThirdParty(t *testing.T) {
 	changed := *a.index
 	changed.TreeDigest = "sha256:" + "0123456789012345678901234567890123456789012345678901234567890123"
 	a.index = &changed
-	if b.Current().remembered((&scriptFile{skill: a.skill, path: "scripts/ok.sh", index: a.index}).approval()) {
+	if b.Current().approved[(&scriptFile{skill: a.skill, path: "scripts/ok.sh", index: a.index}).approval()] {
 		t.Error("an approval of another tree is remembered")
 	}
 	kinds := b.kinds(b.Current())

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/native"
@@ -70,7 +71,7 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 	runner := native.New(nil)
 	s := New(Config{Trees: trees, Logger: slog.New(slog.DiscardHandler), Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
 	info := script.Info{Runtime: runtime}
-	made, err := s.compiler().Compile(b.Context(), info, interpreter, tree, path)
+	made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}).Compile(b.Context(), info, interpreter, tree, path)
 	if err != nil || made == "" {
 		b.Fatalf("no cache: %v", err)
 	}
@@ -79,7 +80,7 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 	for b.Loop() {
 		for _, state := range []string{"without", "with"} {
 			begin, cpu := time.Now(), childTime(b)
-			c := &command{cache: &cacheUse{}}
+			c := &command{}
 			handle, err := tree.Open()
 			if err != nil {
 				b.Fatal(err)
@@ -93,10 +94,19 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 				if err != nil {
 					b.Fatal(err)
 				}
-				c.mount(cache, runtime)
+				handle, err := cache.Open()
+				if err != nil {
+					b.Fatal(err)
+				}
+				if runtime == script.Deno {
+					c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
+				} else {
+					c.Tree.Close()
+					c.Tree = handle
+				}
 			}
 			result, err := runner.Run(b.Context(), &c.Cmd)
-			if err != nil || result.ExitCode != 0 || (state == "with") != (c.cache.used != "") {
+			if err != nil || result.ExitCode != 0 {
 				b.Fatalf("%s: %+v, %v", state, result, err)
 			}
 			c.close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/url"
 	"os"
@@ -14,6 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmittmann/tint"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/egress"
@@ -36,7 +41,8 @@ type command struct {
 	secrets *redact.Redactor // of every declared secret, those that the script is given included
 	given   bool             // the script is given something that must not be shown
 	proxy   *egress.Proxy    // nil without a network
-	cache   *cacheUse        // nil when its interpreter has none
+	cache   caches.Key       // of what its interpreter compiled; zero if that cannot be kept
+	cached  digest.Digest    // of the tree with the cache that the run got; empty without
 	home    string           // of a script on the host; empty in the sandbox
 	named   bool             // the workspace is one the client named, open for this run
 }
@@ -360,4 +366,84 @@ func removeHome(home string) {
 	})
 	_ = root.Close()
 	_ = os.RemoveAll(home)
+}
+
+// denoCache is where deno looks for what it translated.
+const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
+
+// mountCache puts the cache of the interpreter, if there is one, into the command of a run that starts from
+// a file of its tree.
+func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
+	info := r.script.file.Script
+	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" {
+		return
+	}
+	key := caches.Key{
+		Tree:        r.script.index.TreeDigest,
+		Interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
+	}
+	switch info.Runtime {
+	case script.Python3:
+	case script.Deno:
+		key.Script = r.script.path
+	default:
+		return
+	}
+	c.cache = key
+	found := s.caches.Get(key)
+	if found == "" {
+		return
+	}
+	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "the stored cache of an interpreter is not used, and made anew",
+			slog.String("skill", r.script.skill.Path), tint.Err(err))
+		s.caches.Drop(key)
+		return
+	}
+	handle, err := tree.Open()
+	if err != nil {
+		return
+	}
+	c.cached = found
+	if info.Runtime == script.Deno {
+		c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
+		return
+	}
+	// The stored tree with a cache has all files of the first.
+	c.Tree.Close()
+	c.Tree = handle
+}
+
+// makeCache makes the cache for a run that has ended, in the background, for later runs.
+func (s *Session) makeCache(r *run, result *sandbox.Result) {
+	key := r.cmd.cache
+	if key.Tree == "" || r.cmd.cached != "" || result.Outcome != sandbox.Exited {
+		return
+	}
+	ctx, ok := s.caches.Begin(key)
+	if !ok {
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	slot, ok := s.queue.Spare(r.call.Principal.Name, stop)
+	if !ok {
+		stop()
+		s.caches.End(key, "", true)
+		return
+	}
+	tree, f, interpreter := r.tree, r.script, r.cmd.Interpreter
+	go func() {
+		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}
+		made, err := compiler.Compile(ctx, *f.file.Script, interpreter, tree, f.path)
+		givenUp := ctx.Err() != nil
+		// The slot is released before the next cache may begin: only one spare slot is held at a time.
+		slot.Release()
+		stop()
+		s.caches.End(key, made, givenUp)
+		if err != nil && !givenUp {
+			s.cfg.Logger.Debug("no cache of an interpreter", slog.String("skill", f.skill.Path),
+				slog.String("interpreter", interpreter.Name), tint.Err(err))
+		}
+	}()
 }

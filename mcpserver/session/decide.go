@@ -4,12 +4,219 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
+
+const (
+	// AskLife is how long a user has to answer.
+	AskLife = 5 * time.Minute
+
+	// maxAskedArgs is how many characters of the arguments a question shows.
+	maxAskedArgs = 1000
+)
+
+// Question is what a user must be asked before a script may run. It is an error of
+// [Session.RunScript], which is called again with the answer.
+type Question struct {
+	Message  string // in plain text
+	State    string // comes back with the answer; opaque, bound to exactly this call
+	Remember bool   // whether the answer may be for the rest of the session
+	Until    time.Time
+}
+
+func (q *Question) Error() string { return "a user must approve the run" }
+
+// Answer is the answer to a Question. Only what State proves is trusted.
+type Answer struct {
+	State    string
+	Action   string // accept, decline or cancel
+	Remember bool   // allow the script, as it is now, for the rest of the session
+}
+
+// asked returns what a question about a run is bound to.
+func (s *Session) asked(r *run, f *scriptFile) approval.State {
+	call := encode(struct {
+		Args    []string      `json:"args"`
+		Cwd     string        `json:"cwd"`
+		Stdin   digest.Digest `json:"stdin"`
+		Given   bool          `json:"given"`
+		Timeout time.Duration `json:"timeout"`
+		Dir     string        `json:"dir"`
+	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout,
+		r.call.Workspace.Path})
+	return approval.State{
+		Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
+		Call:      s.approver.Digest(call),
+		Principal: r.call.Principal.Name, Session: s.id,
+	}
+}
+
+// approval returns what an approval of the script for the rest of the session would cover.
+func (f *scriptFile) approval() approval.Key {
+	return approval.Key{Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest}
+}
+
+// ask records that the user is asked about a run and returns the question.
+//
+// Errors: *Question, *policy.Denial, *Error.
+func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
+	until := s.cfg.Now().Add(AskLife)
+	state := s.asked(r, f)
+	if !s.approver.Begin(&state, until, s.cfg.Now()) {
+		return r.denial(askedAlready, f.skill.Path, f.path)
+	}
+	row := cfharness.ScriptRequest{
+		Type: cfharness.TypeScriptRequest, OutputID: r.output, Args: r.secrets.Texts(r.in.Args),
+		CWD: r.secrets.Text(r.in.Cwd), Target: string(needs.Target), Digest: f.file.Digest,
+	}
+	if r.in.Stdin != nil {
+		row.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
+	}
+	err := s.append(ctx, &provenance.Event{
+		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
+		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
+	})
+	if err != nil {
+		s.approver.Withdraw(&state)
+		return err
+	}
+	return &Question{Message: s.question(r, f, needs), State: s.approver.Seal(&state),
+		Remember: needs.Remember, Until: until}
+}
+
+// answered checks the answer to a question about a run and records it. It returns nil if the answer
+// approves the run.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
+	answer := r.in.Answer
+	failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
+	if failure == nil && answer.Remember && !needs.Remember {
+		failure = approval.ErrUnasked
+	}
+	accepted := failure == nil && answer.Action == "accept"
+	detail := clip(answer.Action)
+	switch {
+	case failure != nil:
+		detail = "not accepted: " + failure.Error()
+	case accepted && answer.Remember:
+		detail = cfharness.ApprovalRemembered
+	}
+	err := s.append(ctx, &provenance.Event{
+		Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path, Path: f.path,
+		Want:   f.index.TreeDigest.String(),
+		Detail: detail, Row: r.row(),
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case failure != nil:
+		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
+	case !accepted:
+		// The cancellation of a call withdraws its question: that is not a refusal by the user.
+		if ctx.Err() == nil {
+			s.approver.Refused(r.call.Principal.Name, f.approval(), s.cfg.Now())
+		}
+		row := userSilent
+		if answer.Action == "decline" {
+			row = userDeclined
+		}
+		return r.denial(row, f.skill.Path, f.path, "{remedy}", needs.Denial.Remedy)
+	case answer.Remember:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.approved[f.approval()] = true
+	}
+	return nil
+}
+
+// tired reports whether a call must not ask the user about a script any more.
+func (s *Session) tired(call Call, f *scriptFile) bool {
+	return s.approver.Tired(call.Principal.Name, f.approval(), s.cfg.Now())
+}
+
+// question returns what the user reads: facts of the server, and what the model chose in quotes. It has four
+// lines, since clients fold longer texts.
+func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired) string {
+	where := "in a sandbox"
+	if needs.Target == policy.TargetHost {
+		where = "on this machine, WITHOUT a sandbox"
+	}
+	call := quoteArgs(r.secrets.Texts(r.in.Args))
+	if r.in.Cwd != "" {
+		call += "; directory: " + strconv.QuoteToASCII(clip(r.secrets.Text(r.in.Cwd)))
+	}
+	if r.in.Stdin != nil {
+		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin),
+			digest.FromBytes(r.secrets.Bytes(r.in.Stdin)))
+	}
+	why := "Asked because the skill's origin or the operator demands it."
+	if needs.Denial.Code == policy.CodeDirectCommandRequired {
+		why = "Asked because nothing shows that a user wants this run."
+	}
+	return fmt.Sprintf("Run %s of the skill %s (%s) %s?\narguments: %s\nit can use: %s\n%s %s",
+		f.path, f.skill.Path, f.skill.Root.Tier, where, call, s.reach(r.call, needs), why, f.file.Digest)
+}
+
+// reach returns what a run can use besides the files of its skill, in words for a user.
+func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
+	var uses []string
+	switch {
+	case !s.hasWorkspace(call) || needs.Entry.Workspace == string(sandbox.WorkspaceNone):
+	case s.clientNames(call):
+		uses = append(uses, "workspace: the directory the client works in")
+	default:
+		uses = append(uses, "workspace: "+string(narrower(s.cfg.Workspace.Mode, needs.Entry)))
+	}
+	if len(needs.Entry.Network) > 0 {
+		uses = append(uses, "network: "+strings.Join(needs.Entry.Network, ", "))
+	}
+	if names := slices.Concat(needs.Entry.Env, needs.Entry.Secrets); len(names) > 0 {
+		uses = append(uses, "environment: "+strings.Join(names, ", "))
+	}
+	switch {
+	case needs.Target == policy.TargetHost:
+		return strings.Join(append(uses, "everything this user can"), "; ")
+	case len(uses) == 0:
+		return "only the files of its skill; no workspace, no network"
+	}
+	return strings.Join(uses, "; ")
+}
+
+// quoteArgs quotes arguments so that none can look like another line of the question.
+func quoteArgs(args []string) string {
+	if len(args) == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	for i, arg := range args {
+		quoted := strconv.QuoteToASCII(arg)
+		if b.Len()+len(quoted) > maxAskedArgs {
+			fmt.Fprintf(&b, " … and %d more, all of them %s", len(args)-i, digest.FromBytes(encode(args)))
+			return b.String()
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(quoted)
+	}
+	return b.String()
+}
 
 // decide asks the policy about a request for a skill, nil for none. facts holds what only the caller
 // knows.

@@ -237,8 +237,13 @@ func (s *Session) lookupError(call Call, err error) *Error {
 	}
 	snapshot := s.visible(call)
 	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
-	if sk := unavailable(snapshot, missing.Name); sk != nil {
-		reason = strings.Join(snapshot.Status(sk).Reasons, "; ")
+	for _, sk := range snapshot.Withheld {
+		// What the operator disabled is not spoken of.
+		if status := snapshot.Status(sk); status.State == skills.StateUnavailable &&
+			(sk.Path == missing.Name || sk.Name() == missing.Name) {
+			reason = strings.Join(status.Reasons, "; ")
+			break
+		}
 	}
 	row := skillNotFound
 	if reason != "" {
@@ -257,17 +262,6 @@ func (s *Session) lookupError(call Call, err error) *Error {
 		e.Remedy = "use one of: " + strings.Join(missing.Nearest, ", ")
 	}
 	return e
-}
-
-// unavailable returns the skill of that path or name that lacks what it requires, or nil. What the
-// operator disabled is not spoken of.
-func unavailable(snapshot *skills.Snapshot, name string) *skills.Skill {
-	for _, sk := range snapshot.Withheld {
-		if (sk.Path == name || sk.Name() == name) && snapshot.Status(sk).State == skills.StateUnavailable {
-			return sk
-		}
-	}
-	return nil
 }
 
 // unserved says why a file that is there is not served: what a scan found wrong with a path, or

@@ -58,8 +58,17 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil
 	}
 	cutStreams(&answer.Stdout, &answer.Stderr)
-	if keepErr == nil {
-		keepErr = s.keepStreams(ctx, x, answer)
+	records := []*cfharness.StreamSummary{&x.Stdout, &x.Stderr}
+	for i, stream := range []*Stream{&answer.Stdout, &answer.Stderr} {
+		data := stream.Head + stream.Tail
+		if keepErr != nil || stream.Withheld != "" || data == "" {
+			continue
+		}
+		shown := &cfharness.ShownText{Bytes: int64(len(data))}
+		if shown.Digest, keepErr = s.keepShown(ctx, []byte(data)); stream.Truncated {
+			shown.Head = new(int64(len(stream.Head)))
+		}
+		records[i].Shown = shown
 	}
 
 	output := s.runOutput(r)
@@ -187,45 +196,18 @@ func (s *Session) keep(ctx context.Context, output string, o *outcome) (files []
 	return files, nil
 }
 
-// keepStreams keeps what is shown of a run's output and notes it in the record of the run.
-//
-// Errors: *Error with code provenance_unavailable.
-func (s *Session) keepStreams(ctx context.Context, x *cfharness.RunExtension, answer *RunResult) error {
-	for _, text := range []struct {
-		shown  *Stream
-		record *cfharness.StreamSummary
-	}{{&answer.Stdout, &x.Stdout}, {&answer.Stderr, &x.Stderr}} {
-		data := text.shown.Head + text.shown.Tail
-		if text.shown.Withheld != "" || data == "" {
-			continue
-		}
-		d, err := s.keepShown(ctx, []byte(data))
-		if err != nil {
-			return err
-		}
-		text.record.Shown = &cfharness.ShownText{Digest: d, Bytes: int64(len(data))}
-		if text.shown.Truncated {
-			text.record.Shown.Head = new(int64(len(text.shown.Head)))
-		}
-	}
-	return nil
-}
-
 // extension returns the part of a run's record that the reference's shapes have no place for.
 func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
 	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
 	x := &cfharness.RunExtension{
 		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
 		Backend: o.Backend, Limits: snapshot.Limits(o.Limits), Network: "none", Workspace: workspace,
-		TreeDigest: r.script.index.TreeDigest,
-		Stdout:     summary(&answer.Stdout, o.recounted), Stderr: summary(&answer.Stderr, o.recounted),
+		TreeDigest: r.script.index.TreeDigest, CacheDigest: r.cmd.cached,
+		Stdout: summary(&answer.Stdout, o.recounted), Stderr: summary(&answer.Stderr, o.recounted),
 		Out: o.out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
 	}
 	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
-	if r.cmd.cache != nil {
-		x.CacheDigest = r.cmd.cache.used
-	}
 	if r.cmd.target == policy.TargetHost {
 		x.Network = "host"
 		return x
@@ -414,4 +396,68 @@ func Cut(text []byte, room int) []byte {
 		return text[:line]
 	}
 	return text[:end]
+}
+
+// invocation returns the context of a command that was given to the sandbox: sizes and digests of what the
+// record of the run holds, so it reveals no more than that. It is nil for attempts that did not get so far
+// and for runs on the host.
+func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
+	if r.cmd == nil || r.cmd.Argv == nil || r.cmd.target == policy.TargetHost {
+		return nil
+	}
+	if failed := o.Error; failed != nil && failed.Code != string(CodeCwdDenied) &&
+		failed.Code != string(CodeSandboxUnavailable) {
+		return nil
+	}
+	c := cfharness.InvocationContext{
+		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.next(&s.invocations)), RunID: s.id,
+		CreatedAt: provenance.Stamp(r.at), ToolID: r.call.Method, ToolOutputID: r.output,
+		Operation: cfharness.OperationCommand, Mode: r.mode.String(), CWD: o.CWD, PromptSlot: r.promptSlot(),
+		Inputs: cfharness.InvocationInputs{
+			Argv: cfharness.SummarizeSequence(o.Argv), Args: cfharness.SummarizeSequence(o.Args),
+			Env: cfharness.SummarizeEnv(r.cmd.Env),
+		},
+		InputLabels: s.inputLabels(r),
+	}
+	if m := s.cfg.Facts.Manifest; m != nil {
+		c.RunManifest = cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile,
+			Source: cfharness.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode,
+			PromptSlotPresent: new(m.PromptSlot != nil)}
+	}
+	if r.in.Stdin != nil {
+		c.Inputs.Stdin = cfharness.SummarizeText(r.cmd.secrets.Bytes(r.in.Stdin))
+	}
+	return encode(c)
+}
+
+// inputLabels returns the labels the caller gave, with the influence of the words behind the call on every
+// input that the call determines.
+func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
+	labels := &cfharness.InputLabels{Version: 1}
+	has := func(input any) bool { return input != "cwd" || r.in.Cwd != "" }
+	if given := r.call.InputLabels; given != nil {
+		for _, entry := range given.Entries {
+			if has(entry.Path[0]) {
+				labels.Entries = append(labels.Entries, entry)
+			}
+		}
+	}
+	atom := cfharness.Influence(r.promptSlot(), s.cfg.Facts.Manifest)
+	for _, input := range cfharness.LabelledInputs() {
+		if atom == nil || !has(input) {
+			continue
+		}
+		i := slices.IndexFunc(labels.Entries,
+			func(e cfharness.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
+		if i < 0 {
+			i = len(labels.Entries)
+			labels.Entries = append(labels.Entries, cfharness.InputLabel{Path: provenance.List[any]{input}})
+		}
+		label := &labels.Entries[i].Label
+		label.Confidentiality = append(slices.Clip(label.Confidentiality), atom)
+	}
+	if len(labels.Entries) == 0 {
+		return nil
+	}
+	return labels
 }

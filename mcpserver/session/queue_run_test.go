@@ -214,7 +214,7 @@ func TestRunIsCrowdedOut(t *testing.T) {
 		t.Errorf("executions:\n%s", rows)
 	}
 	call.Principal = policy.Principal{Name: "other"}
-	if turn, err := b.queue.Join("other"); err != nil || turn.Granted() {
+	if turn, err := b.queue.Join("other"); err != nil || !turn.Queued() {
 		t.Errorf("another principal's run = %v", err)
 	}
 }

@@ -165,24 +165,13 @@ func (s *Session) resumeActivations(
 			Want: drift.Want.String(), Got: drift.Got.String(),
 		})
 		if err == nil && reload && sk != nil {
-			err = s.reload(ctx, sk, index, row.Source)
+			err = s.reactivate(ctx, sk, index, cfharness.RuleResumeReload, row.Source)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return drifts, nil
-}
-
-// reload activates a skill as it is now; its instructions have not been sent yet.
-func (s *Session) reload(
-	ctx context.Context, sk *skills.Skill, index *skills.Index, source cfharness.Source,
-) error {
-	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
-	_, given := s.activate(sk, index)
-	grant := policy.Grant{Decision: policy.Allowed, RuleID: cfharness.RuleResumeReload}
-	loaded := &Loaded{Skill: sk, Index: index, Handle: given.handle, Until: given.until}
-	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
 }
 
 // drift returns how a skill differs from what the session loaded, by its most important file: SKILL.md,

@@ -221,7 +221,9 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	if f.file != nil {
 		facts.FileDigest = f.file.Digest
 	}
-	if s.remembered(f.approval()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.approved[f.approval()] {
 		facts.Approved = policy.ApprovalRemembered
 	}
 	return facts

@@ -399,13 +399,6 @@ func (s *Session) activatedAs(name string) *activation {
 	return only
 }
 
-// markShown notes that an activation's instructions were sent.
-func (s *Session) markShown(a *activation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a.shown = true
-}
-
 // outputID numbers an output. Numbers are unique in a session and count every tool.
 func (s *Session) outputID(method string) string {
 	return fmt.Sprintf("%s:%s:%d", s.id, method, s.next(&s.outputs))
@@ -419,9 +412,6 @@ func (s *Session) next(number *uint64) uint64 {
 	return *number
 }
 
-// latest is the word for the newest session on the command line.
-const latest = "latest"
-
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it
 // holds no secret, which the name of a directory would show, else a new one. Sessions.mu is held.
 //
@@ -434,9 +424,10 @@ func (s *Sessions) runID(call Call) (string, error) {
 	}
 	// File systems may ignore the case of names.
 	taken := func(ses *Session) bool { return strings.EqualFold(ses.id, id) }
-	// On a command line, an id that starts with a hyphen would be an option, and with a dot a hidden file.
+	// On a command line, "latest" is the newest session, an id that starts with a hyphen would be an option, and
+	// with a dot a hidden file.
 	if !provenance.ValidSessionID(id) || strings.ContainsRune("-._", rune(id[0])) ||
-		strings.EqualFold(id, latest) || s.Secrets().Text(id) != id || slices.ContainsFunc(open, taken) ||
+		strings.EqualFold(id, "latest") || s.Secrets().Text(id) != id || slices.ContainsFunc(open, taken) ||
 		s.cfg.Records.Claim(context.Background(), id) != nil {
 		return provenance.NewSessionID()
 	}

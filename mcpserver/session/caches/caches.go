@@ -78,13 +78,11 @@ func (c *Caches) Close() {
 	c.work.Wait()
 }
 
-// Get returns the digest of the stored tree with the cache of a key. The digest is empty if the key has no
-// cache; known reports whether an attempt to make one has ended without being given up.
-func (c *Caches) Get(key Key) (tree digest.Digest, known bool) {
+// Get returns the digest of the stored tree with the cache of a key, empty if it has none.
+func (c *Caches) Get(key Key) digest.Digest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	tree, known = c.known[key]
-	return tree, known
+	return c.known[key]
 }
 
 // Begin reports whether the cache of a key is to be made now, until ctx ends; End must follow.
@@ -123,13 +121,6 @@ func (c *Caches) Drop(key Key) {
 
 // Wait waits until nothing is being made.
 func (c *Caches) Wait() { c.work.Wait() }
-
-// Known returns how many keys are remembered.
-func (c *Caches) Known() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.known)
-}
 
 // Compiler compiles in the sandbox.
 type Compiler struct {

@@ -111,16 +111,6 @@ func (q *Queue) Acquire(ctx context.Context, principal string, report func(befor
 // Queued reports whether the slot had to be waited for.
 func (s *Slot) Queued() bool { return s.queued }
 
-// Granted reports whether the slot was granted.
-func (s *Slot) Granted() bool {
-	select {
-	case <-s.settled:
-		return s.err == nil
-	default:
-		return false
-	}
-}
-
 // State describes a queue at one moment.
 type State struct {
 	Free, Waiting  int

@@ -28,6 +28,16 @@ func mustJoin(t testing.TB, q *Queue, principals string) []*Slot {
 	return turns
 }
 
+// granted reports whether the slot was granted.
+func (s *Slot) granted() bool {
+	select {
+	case <-s.settled:
+		return s.err == nil
+	default:
+		return false
+	}
+}
+
 func TestQueueOrder(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -56,7 +66,7 @@ func TestQueueOrder(t *testing.T) {
 				}
 				held[i].Release()
 				held = slices.Delete(held, i, i+1)
-				i = slices.IndexFunc(waiting, (*Slot).Granted)
+				i = slices.IndexFunc(waiting, (*Slot).granted)
 				held, served = append(held, waiting[i]), append(served, waiting[i].principal)
 				waiting = slices.Delete(waiting, i, i+1)
 			}
@@ -72,7 +82,7 @@ func TestQueueAlone(t *testing.T) {
 	q := New(4)
 	turns := mustJoin(t, q, "a a a a a")
 	for i, turn := range turns {
-		if want := i < 4; turn.Granted() != want {
+		if want := i < 4; turn.granted() != want {
 			t.Errorf("run %d has a slot: %v, want %v", i, !want, want)
 		}
 	}
@@ -164,11 +174,11 @@ func TestQueueGiveUp(t *testing.T) {
 		t.Errorf("giveUp = %v", err)
 	}
 	held.Release()
-	if !turns[1].Granted() {
+	if !turns[1].granted() {
 		t.Fatal("the slot did not pass over who gave up")
 	}
 	q.giveUp(turns[1], ctx.Err())
-	if !turns[2].Granted() {
+	if !turns[2].granted() {
 		t.Error("a slot that came too late was lost")
 	}
 }
@@ -246,7 +256,7 @@ func (m *queueModel) join(principal string) {
 func (m *queueModel) check() {
 	m.t.Helper()
 	for {
-		i := slices.IndexFunc(m.waiting, (*Slot).Granted)
+		i := slices.IndexFunc(m.waiting, (*Slot).granted)
 		if i < 0 {
 			break
 		}
@@ -271,8 +281,8 @@ func TestQueueStarvesNobody(t *testing.T) {
 	q := New(2)
 	greedy := mustJoin(t, q, strings.Repeat("a b c ", 20))
 	modest := mustJoin(t, q, "d")[0]
-	for n := 0; !modest.Granted(); n++ {
-		i := slices.IndexFunc(greedy, (*Slot).Granted)
+	for n := 0; !modest.granted(); n++ {
+		i := slices.IndexFunc(greedy, (*Slot).granted)
 		greedy[i].Release()
 		greedy = append(slices.Delete(greedy, i, i+1), mustJoin(t, q, greedy[i].principal)...)
 		if n > 4 {
