@@ -112,7 +112,7 @@ func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, installed.Close()) }()
-	problems, err := installed.Verify(ctx)
+	problems, _, err := installed.Verify(ctx)
 	if err != nil {
 		return err
 	}

@@ -63,14 +63,15 @@ func (i *Installer) Add(ctx context.Context, req Request) (p *Plan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if origin.Path, err = cleanSubdir(req.Subdir); err != nil {
-		return nil, err
-	}
-	if origin.Path != "." {
+	origin.Path = "."
+	if subdir := strings.TrimSuffix(req.Subdir, "/"); subdir != "" && subdir != "." {
+		if origin.Path, err = skills.CleanPath(subdir); err != nil {
+			return nil, &SourceError{Reason: "--subdir: " + err.Error()}
+		}
 		origin.Subdir = origin.Path
 	}
 	if req.Name != "" {
-		if err := CheckName(req.Name); err != nil {
+		if err := checkName(req.Name); err != nil {
 			return nil, &SourceError{Reason: "--name: " + err.Error()}
 		}
 	}
@@ -114,25 +115,8 @@ func (p *Plan) refused(req Request, others int) error {
 	return &RefusedError{Refused: p.Refused, Others: others}
 }
 
-func cleanSubdir(dir string) (string, error) {
-	if dir == "" || dir == "." {
-		return ".", nil
-	}
-	clean, err := skills.CleanPath(strings.TrimSuffix(dir, "/"))
-	if err != nil {
-		return "", &SourceError{Reason: "--subdir: " + err.Error()}
-	}
-	return clean, nil
-}
-
-// named is a skill of a source with the name that it gets here.
-type named struct {
-	name string
-	candidate
-}
-
 // choose returns the skills to install. The others become refusals, or notes if one was asked for.
-func (p *Plan) choose(from *fetched, req Request) (chosen []named, err error) {
+func (p *Plan) choose(from *fetched, req Request) (chosen []candidate, err error) {
 	all := from.candidates()
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	switch {
@@ -156,15 +140,15 @@ func (p *Plan) choose(from *fetched, req Request) (chosen []named, err error) {
 	for _, c := range all {
 		switch {
 		case c.skill != nil:
-			name, err := req.Name, error(nil)
-			if name == "" {
-				name, err = from.name(c)
+			err := error(nil)
+			if c.name = req.Name; c.name == "" {
+				c.name, err = from.name(c)
 			}
 			if err == nil {
-				err = p.i.free(name, c, from, chosen)
+				err = p.i.free(c, from, chosen)
 			}
 			if err == nil {
-				chosen = append(chosen, named{name, c})
+				chosen = append(chosen, c)
 				continue
 			}
 			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
@@ -179,15 +163,15 @@ func (p *Plan) choose(from *fetched, req Request) (chosen []named, err error) {
 }
 
 // free returns why a skill cannot have a name: the place that has it, and what resolves it.
-func (i *Installer) free(name string, c candidate, from *fetched, chosen []named) error {
+func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 	for _, other := range chosen {
 		// Names that differ only by case are one directory on some file systems.
-		if strings.EqualFold(other.name, name) {
+		if strings.EqualFold(other.name, c.name) {
 			return fmt.Errorf("the name %s is that of %q in the same source; "+
-				"install one with --subdir and --name", name, clip(other.path))
+				"install one with --subdir and --name", c.name, clip(other.path))
 		}
 	}
-	if e := i.lock.clash(name); e != nil {
+	if e := i.lock.clash(c.name); e != nil {
 		if e.Origin.Source == from.origin.Source && e.Origin.Path == c.path {
 			return fmt.Errorf("%s is installed from there already; see `skillsd update %s`", e.Name, e.Name)
 		}
@@ -195,16 +179,17 @@ func (i *Installer) free(name string, c candidate, from *fetched, chosen []named
 			"choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
 	}
 	for _, tier := range skills.Tiers() {
-		if _, err := i.root.Lstat(placeOf(tier, name)); err == nil {
+		if _, err := i.root.Lstat(placeOf(tier, c.name)); err == nil {
 			return fmt.Errorf("%s exists and is not in the lock file; "+
-				"remove it, or choose another name with --name", path.Join(installedDir, tier.String(), name))
+				"remove it, or choose another name with --name",
+				path.Join(installedDir, tier.String(), c.name))
 		}
 	}
-	return i.taken(context.Background(), nil, []string{name})
+	return i.taken(context.Background(), nil, []string{c.name})
 }
 
 // add stores the skills and puts them into the stage.
-func (p *Plan) add(ctx context.Context, from *fetched, chosen []named, tier skills.Tier) error {
+func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, tier skills.Tier) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
 	var mu sync.Mutex

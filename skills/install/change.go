@@ -39,10 +39,11 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 			if c.After == nil || !c.After.Enabled {
 				continue
 			}
-			if err := i.before("place " + c.Name); err != nil {
-				return err
+			tree, err := i.cfg.Trees.Tree(ctx, c.After.Tree)
+			if err == nil {
+				err = p.stage.place(ctx, c.Name, tree)
 			}
-			if err := p.stage.place(ctx, c.Name, c.After.Tree); err != nil {
+			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}

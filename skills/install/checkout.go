@@ -2,7 +2,6 @@ package install
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -89,7 +89,7 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 	if subdir != "." {
 		args = append(args, "--", subdir+"/")
 	}
-	out, err := c.repo.run(ctx, maxGitFiles*(maxGitPath+100), args...)
+	out, err := c.repo.output(ctx, maxGitFiles*(maxGitPath+100), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +99,8 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 			Hint:   "look at it, and name one with --subdir",
 		}
 	}
+	// A segment .git, which no repository may have, would make the directory a repository of git.
+	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
 	var files []object
 	count, total := 0, int64(0)
 	for row := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
@@ -123,7 +125,8 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 		}
 		clean, err := skills.CleanPath(name)
 		switch {
-		case err != nil || clean != name || len(name) > maxGitPath || hidden(name):
+		case err != nil || clean != name || len(name) > maxGitPath,
+			slices.ContainsFunc(strings.Split(name, "/"), isGit):
 			c.leave(reasonName, name)
 			continue
 		case o.size > maxGitFile, o.mode == modeLink && o.size > maxGitPath:
@@ -143,52 +146,25 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 	return files, nil
 }
 
-// hidden reports whether a path has a segment .git, in any case, which no repository may have.
-func hidden(p string) bool {
-	for segment := range strings.SplitSeq(p, "/") {
-		if strings.EqualFold(segment, ".git") {
-			return true
-		}
-	}
-	return false
-}
-
 // contents writes the objects, one after the other, with the bytes of the repository: no filter and no
 // attribute changes them.
-func (c *checkout) contents(ctx context.Context, objects []object,
-	progress func(done, total int)) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	cmd := c.repo.command(ctx, "cat-file", "--batch", "--buffer")
-	problems := &capped{left: gitStderr, drop: true}
-	cmd.Stderr = problems
+func (c *checkout) contents(ctx context.Context, objects []object, progress func(done, total int)) error {
 	var ids strings.Builder
 	for _, o := range objects {
 		ids.WriteString(o.id + "\n")
 	}
+	cmd := c.repo.command(ctx, "cat-file", "--batch", "--buffer")
 	cmd.Stdin = strings.NewReader(ids.String())
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	end, err := c.repo.start(cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	out := bufio.NewReaderSize(pipe, 1<<16)
-	for n, o := range objects {
-		if err = c.content(out, o); err != nil {
-			cancel()
-			_ = cmd.Wait() // it was killed
-			return err
+	return c.repo.run(ctx, cmd, func(pipe io.Reader) error {
+		out := bufio.NewReaderSize(pipe, 1<<16)
+		for n, o := range objects {
+			if err := c.content(out, o); err != nil {
+				return err
+			}
+			progress(n+1, len(objects))
 		}
-		progress(n+1, len(objects))
-	}
-	if err := cmd.Wait(); err != nil {
-		return gitError(ctx, "cat-file", problems, err)
-	}
-	return nil
+		return nil
+	})
 }
 
 // content writes one answer of cat-file: "ID blob SIZE", the bytes, a line end.
@@ -200,6 +176,9 @@ func (c *checkout) content(out *bufio.Reader, o object) error {
 	// cat-file answers in the order of the requests, and with "missing" for an object it does not have.
 	if want := fmt.Sprintf("%s blob %d\n", o.id, o.size); string(head) != want {
 		return fmt.Errorf("git cat-file: %q instead of a file", clip(strings.TrimSpace(string(head))))
+	}
+	if mark, _ := out.Peek(int(min(o.size, int64(len(lfsMark))))); string(mark) == lfsMark {
+		c.leave(reasonLFS, o.path)
 	}
 	content := &io.LimitedReader{R: out, N: o.size}
 	if err := c.write(o, content); err != nil {
@@ -242,17 +221,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 	} else if err != nil {
 		return err
 	}
-	head := make([]byte, len(lfsMark))
-	n, err := io.ReadFull(content, head)
-	if err == nil && string(head) == lfsMark {
-		c.leave(reasonLFS, o.path)
-	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		err = nil
-	}
-	if err == nil {
-		_, err = io.Copy(file, io.MultiReader(bytes.NewReader(head[:n]), content))
-	}
+	_, err = io.Copy(file, content)
 	return errors.Join(err, file.Close())
 }
 

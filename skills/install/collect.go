@@ -3,6 +3,8 @@ package install
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -34,11 +36,7 @@ func (i *Installer) Collect(
 		if err := used(left); err != nil {
 			return nil, err
 		}
-		chosen := make([]digest.Digest, 0, len(left))
-		for tree := range left {
-			chosen = append(chosen, tree)
-		}
-		return chosen, nil
+		return slices.Collect(maps.Keys(left)), nil
 	})
 	if errors.Is(err, store.ErrInUse) {
 		err = nil

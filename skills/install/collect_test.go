@@ -36,7 +36,8 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := errors.New("stop")
-	if n, err := i.Collect(t.Context(), func(map[digest.Digest]bool) error { return stop }); n != 0 || !errors.Is(err, stop) {
+	if n, err := i.Collect(t.Context(), func(map[digest.Digest]bool) error { return stop }); n != 0 ||
+		!errors.Is(err, stop) {
 		t.Errorf("Collect that cannot tell = %d, %v", n, err)
 	}
 	asked := 0
@@ -103,7 +104,8 @@ func TestInspect(t *testing.T) {
 	const patience = 1 << 40
 	m := newMachine(t)
 	cfg := Config{State: m.state, Trees: m.trees}
-	if found, err := Inspect(t.Context(), Config{State: m.state + "/nowhere"}, patience); err != nil || len(found.Lock.Skills) != 0 {
+	if found, err := Inspect(t.Context(), Config{State: m.state + "/nowhere"}, patience); err != nil ||
+		len(found.Lock.Skills) != 0 {
 		t.Errorf("Inspect of nothing = %+v, %v", found, err)
 	}
 	m.install(Request{Source: collection(t), All: true})
@@ -146,7 +148,8 @@ func TestInspect(t *testing.T) {
 func TestUpdateNamedTwice(t *testing.T) {
 	m, dir := newMachine(t), collection(t)
 	m.install(Request{Source: dir, All: true})
-	write(t, dir, map[string]string{"skills/a/SKILL.md": skillText("a") + "more\n", "skills/b/SKILL.md": skillText("b") + "more\n"})
+	write(t, dir, map[string]string{"skills/a/SKILL.md": skillText("a") + "more\n",
+		"skills/b/SKILL.md": skillText("b") + "more\n"})
 	i := m.open()
 	u, err := i.Update(t.Context(), []string{"b", "a", "b"}, false)
 	if err != nil {
@@ -165,7 +168,7 @@ func TestUpdateNamedTwice(t *testing.T) {
 	if err := u.Apply(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify = %v, %v", problems, err)
 	}
 }

@@ -33,7 +33,7 @@ func updateAll(t *testing.T, i *Installer) {
 
 func verified(t *testing.T, i *Installer) {
 	t.Helper()
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify = %v, %v", problems, err)
 	}
 }
@@ -101,13 +101,16 @@ func TestSyncEarlierLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	did, err := synced(t.Context(), i, Sync{})
-	if err != nil || len(did) != 2 || !did[0].Earlier || did[0].Dropped || !strings.Contains(did[0].Lost, "another version") || did[1].Name != "b" {
+	if err != nil || len(did) != 2 || !did[0].Earlier || did[0].Dropped ||
+		!strings.Contains(did[0].Lost, "another version") || did[1].Name != "b" {
 		t.Fatalf("Sync = %+v, %v", did, err)
 	}
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) != 1 || !strings.Contains(problems[0].What, "the earlier version") {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) != 1 ||
+		!strings.Contains(problems[0].What, "the earlier version") {
 		t.Errorf("Verify after Sync = %v, %v", problems, err)
 	}
-	if did, err = synced(t.Context(), i, Sync{DropEarlier: true}); err != nil || len(did) != 1 || !did[0].Dropped {
+	if did, err = synced(t.Context(), i, Sync{DropEarlier: true}); err != nil || len(did) != 1 ||
+		!did[0].Dropped {
 		t.Fatalf("Sync with DropEarlier = %+v, %v", did, err)
 	}
 	verified(t, i)
@@ -119,7 +122,8 @@ func TestSyncEarlierLost(t *testing.T) {
 	updateAll(t, i)
 	other := newMachine(t)
 	j := other.open()
-	if did, err = synced(t.Context(), j, Sync{Lock: i.Lock()}); err != nil || len(did) != 2 || !did[0].Dropped || did[0].Earlier {
+	if did, err = synced(t.Context(), j, Sync{Lock: i.Lock()}); err != nil || len(did) != 2 ||
+		!did[0].Dropped || did[0].Earlier {
 		t.Fatalf("Sync on another machine = %+v, %v", did, err)
 	}
 	verified(t, j)
@@ -141,7 +145,8 @@ func TestSyncFromPlace(t *testing.T) {
 
 	place := filepath.Join(m.state, placeOf(i.Lock().Find("a").Tier, "a"), "SKILL.md")
 	m.damage(i.Lock().Find("a").Tree)
-	if err := errors.Join(os.Chmod(place, 0o600), os.WriteFile(place, []byte(skillText("b")), 0o600)); err != nil {
+	if err := errors.Join(os.Chmod(place, 0o600),
+		os.WriteFile(place, []byte(skillText("b")), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := synced(t.Context(), i, Sync{}); err == nil || !strings.Contains(err.Error(), "a: ") {

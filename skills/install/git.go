@@ -1,11 +1,11 @@
 package install
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Git is the git program.
@@ -38,9 +40,6 @@ const (
 // maxQuiet is how long a fetch may bring nothing. It gets a second more for each MiB that it brought,
 // in which git indexes what it received.
 const maxQuiet = time.Minute
-
-// gitStderr is how much of the messages of git is kept.
-const gitStderr = 4 << 10
 
 // repository is a bare repository that one commit was fetched into.
 type repository struct {
@@ -98,80 +97,68 @@ func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run calls git and returns its output, at most limit bytes.
-func (r *repository) run(ctx context.Context, limit int64, args ...string) ([]byte, error) {
-	cmd := r.command(ctx, args...)
-	out, problems := &capped{left: limit}, &capped{left: gitStderr, drop: true}
-	cmd.Stdout, cmd.Stderr = out, problems
-	end, err := r.start(cmd)
-	if err == nil {
-		err = errors.Join(cmd.Wait(), end())
-	}
-	if out.over {
-		return nil, fmt.Errorf("git %s: more than %d bytes", args[0], limit)
-	}
+// output calls git and returns its output, at most limit bytes.
+func (r *repository) output(ctx context.Context, limit int64, args ...string) (out []byte, err error) {
+	err = r.run(ctx, r.command(ctx, args...), func(pipe io.Reader) error {
+		out, err = fsys.ReadAll(pipe, limit)
+		return err
+	})
 	if err != nil {
-		return nil, gitError(ctx, args[0], problems, err)
+		return nil, fmt.Errorf("git %s: %w", args[0], err)
 	}
-	return out.buf.Bytes(), nil
+	return out, nil
 }
 
-// start starts a command that ends with this process and writes no file longer than a repository may
-// be, on systems that can do that. The same goroutine must call end once the command has ended.
-func (r *repository) start(cmd *exec.Cmd) (end func() error, err error) {
-	runtime.LockOSThread() // the end of the thread that started it would be taken for that of the process
-	if err := cmd.Start(); err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
+// run runs a command and has read take its output. The command ends with this process and writes no file
+// longer than a repository may be, on systems that can do that. If read fails, the command is killed.
+func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Reader) error) error {
+	problems := &head{}
+	cmd.Stderr = problems
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
 	}
-	err = limitFiles(cmd.Process.Pid, r.git.limit())
+	// The end of the thread that started it would be taken for that of the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err = limitFiles(cmd.Process.Pid, r.git.limit()); err == nil {
+		err = read(out)
+	}
 	if err != nil {
 		_ = cmd.Cancel()
 	}
-	return func() error { runtime.UnlockOSThread(); return err }, nil
+	ended := cmd.Wait()
+	switch cause := context.Cause(ctx); {
+	case cause != nil && (err != nil || ended != nil):
+		return cause
+	case err != nil || ended == nil:
+		return err
+	}
+	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
+	text := strings.Join(strings.FieldsFunc(string(problems.bytes), isControl), "; ")
+	return errors.New(strings.TrimPrefix(cmp.Or(text, ended.Error()), "fatal: "))
 }
 
 // limit returns how many bytes a repository may have.
 func (g *Git) limit() int64 { return cmp.Or(g.most, maxRepository) }
 
-// gitError returns the message of git in one line.
-func gitError(ctx context.Context, subcommand string, problems *capped, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
-	text := strings.Join(strings.FieldsFunc(problems.buf.String(), isControl), "; ")
-	if text == "" {
-		text = err.Error()
-	}
-	return fmt.Errorf("git %s: %s", subcommand, strings.TrimPrefix(text, "fatal: "))
-}
+// head keeps the first bytes written to it.
+type head struct{ bytes []byte }
 
-// capped keeps the first bytes written to it.
-type capped struct {
-	buf  bytes.Buffer // not embedded: its ReadFrom would bypass Write
-	left int64
-	drop bool // more is not an error
-	over bool
-}
-
-func (c *capped) Write(p []byte) (int, error) {
-	keep := p[:min(int64(len(p)), c.left)]
-	c.left -= int64(len(keep))
-	c.buf.Write(keep)
-	if len(keep) < len(p) {
-		c.over = true
-		if !c.drop {
-			return len(keep), errors.New("too much output")
-		}
-	}
+func (h *head) Write(p []byte) (int, error) {
+	const most = 4 << 10
+	h.bytes = append(h.bytes, p[:min(len(p), most-len(h.bytes))]...)
 	return len(p), nil
 }
 
 // fetch makes a repository in an empty directory and fetches one commit of a source: the commit of a
 // ref, or one that is named.
-func fetch(ctx context.Context, git Git, dir, source, ref string,
-	insecure bool) (*repository, string, error) {
+func fetch(
+	ctx context.Context, git Git, dir, source, ref string, insecure bool,
+) (*repository, string, error) {
 	protocol, err := parseURL(source, insecure)
 	if err != nil {
 		return nil, "", err
@@ -186,16 +173,13 @@ func fetch(ctx context.Context, git Git, dir, source, ref string,
 	if protocol == "http" && !insecure {
 		r.redirect = "false" // plain http to this machine must not lead to another one
 	}
-	if _, err := r.run(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main",
-		"."); err != nil {
+	_, err = r.output(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
+	if err != nil {
 		return nil, "", err
 	}
-	if ref == "" {
-		ref = "HEAD"
-	}
 	watched, stop := r.watch(ctx)
-	_, err = r.run(watched, 1<<16, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules",
-		"--", source, ref)
+	_, err = r.output(watched, 1<<16, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules",
+		"--", source, cmp.Or(ref, "HEAD"))
 	stop()
 	if err != nil && ctx.Err() == nil && size(r.dir) >= git.limit() {
 		err = r.tooLarge()
@@ -203,7 +187,7 @@ func fetch(ctx context.Context, git Git, dir, source, ref string,
 	if err != nil {
 		return nil, "", err
 	}
-	out, err := r.run(ctx, 1<<10, "rev-parse", "--verify", "--end-of-options", "FETCH_HEAD^{commit}")
+	out, err := r.output(ctx, 1<<10, "rev-parse", "--verify", "--end-of-options", "FETCH_HEAD^{commit}")
 	if err != nil {
 		return nil, "", err
 	}

@@ -48,7 +48,8 @@ func newRepo(t *testing.T) *repo {
 	r.run("init", "--quiet", "--initial-branch=main", ".")
 	exec := strings.TrimSpace(r.run("--exec-path"))
 	handler := &cgi.Handler{Path: filepath.Join(exec, "git-http-backend"), Env: []string{
-		"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+		"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
 		InheritEnv: []string{"PATH"}, Stderr: io.Discard}
 	if _, err := os.Stat(handler.Path); err != nil {
 		t.Skip("needs git http-backend")
@@ -66,7 +67,8 @@ func (r *repo) run(args ...string) string {
 	r.t.Helper()
 	cmd := exec.Command(r.git, args...)
 	cmd.Dir = r.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Dir(r.dir), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com",
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Dir(r.dir), "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com",
 		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -97,24 +99,29 @@ func TestGitRefs(t *testing.T) {
 	r.run("tag", "v1")
 	r.run("branch", "side")
 	head := r.commit(map[string]string{"skills/a/SKILL.md": skillText("a") + "More.\n"})
-	for ref, want := range map[string]string{"": head, "main": head, "v1": old, "refs/tags/v1": old, "side": old, old: old} {
+	for ref, want := range map[string]string{"": head, "main": head, "v1": old, "refs/tags/v1": old,
+		"side": old, old: old} {
 		t.Run("ref "+ref, func(t *testing.T) {
 			m := newMachine(t).withGit(r)
 			m.install(Request{Source: r.url, Ref: ref})
 			e := m.open().Lock().Find("a")
-			if e == nil || e.Origin != (Origin{Kind: KindGit, Source: r.url, Ref: ref, Commit: want, Path: "skills/a"}) {
+			if e == nil || e.Origin != (Origin{Kind: KindGit, Source: r.url, Ref: ref, Commit: want,
+				Path: "skills/a"}) {
 				t.Errorf("entry = %+v, want commit %s", e, want)
 			}
 		})
 	}
 	i := newMachine(t).withGit(r).open()
 	for _, ref := range []string{"gone", strings.Repeat("0", 40)} {
-		if err := apply(t.Context(), i, Request{Source: r.url, Ref: ref}); err == nil || !strings.Contains(err.Error(), "git fetch: ") {
+		if err := apply(t.Context(), i, Request{Source: r.url, Ref: ref}); err == nil ||
+			!strings.Contains(err.Error(), "git fetch: ") {
 			t.Errorf("error for the ref %s = %v", ref, err)
 		}
 	}
-	for _, ref := range []string{"--upload-pack=touch x", "-x", "a:b", "+a", "a b", "a..b", "^a", "a@{1}", "a*", "a\n"} {
-		if err := apply(t.Context(), i, Request{Source: r.url, Ref: ref}); err == nil || !strings.Contains(err.Error(), "is not a name of a branch") {
+	for _, ref := range []string{"--upload-pack=touch x", "-x", "a:b", "+a", "a b", "a..b", "^a", "a@{1}",
+		"a*", "a\n"} {
+		if err := apply(t.Context(), i, Request{Source: r.url, Ref: ref}); err == nil ||
+			!strings.Contains(err.Error(), "is not a name of a branch") {
 			t.Errorf("error for the ref %q = %v", ref, err)
 		}
 	}
@@ -131,23 +138,29 @@ func TestHostileRepository(t *testing.T) {
 	files := map[string]string{
 		"a/SKILL.md": skillText("a"), "a/text.md": body, "a/ignored.md": "kept", "a/big.bin": pointer,
 		"a/hooks/post-checkout": touch, ".githooks/post-checkout": touch,
-		".gitattributes": "a/* filter=evil ident export-subst text eol=crlf\na/text.md working-tree-encoding=UTF-16LE\na/ignored.md export-ignore\n*.bin filter=lfs diff=lfs merge=lfs -text\n",
-		".gitmodules":    "[submodule \"x\"]\n\tpath = a/sub\n\turl = -u./payload\n", ".lfsconfig": "[lfs]\n\turl = ext::sh -c 'touch " + marker + "'\n",
+		".gitattributes": "a/* filter=evil ident export-subst text eol=crlf\na/text.md " +
+			"working-tree-encoding=UTF-16LE\na/ignored.md export-ignore\n*.bin filter=lfs diff=lfs " +
+			"merge=lfs -text\n",
+		".gitmodules": "[submodule \"x\"]\n\tpath = a/sub\n\turl = -u./payload\n",
+		".lfsconfig":  "[lfs]\n\turl = ext::sh -c 'touch " + marker + "'\n",
 	}
 	// Attributes must not change what is committed either.
 	attributes := files[".gitattributes"]
 	delete(files, ".gitattributes")
 	r.commit(files)
-	for name, target := range map[string]string{"a/out": "../../../etc/passwd", "a/abs": "/etc/passwd", "a/in.md": "text.md", "a/up.md": "../.gitmodules"} {
+	for name, target := range map[string]string{"a/out": "../../../etc/passwd", "a/abs": "/etc/passwd",
+		"a/in.md": "text.md", "a/up.md": "../.gitmodules"} {
 		if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(t, r.dir, map[string]string{".gitattributes": attributes})
-	r.run("update-index", "--add", "--cacheinfo", "160000,"+strings.TrimSpace(r.run("rev-parse", "HEAD"))+",a/sub")
+	r.run("update-index", "--add", "--cacheinfo",
+		"160000,"+strings.TrimSpace(r.run("rev-parse", "HEAD"))+",a/sub")
 	r.run("add", ".gitattributes", "a/out", "a/abs", "a/in.md", "a/up.md")
 	r.run("commit", "--quiet", "-m", "x")
-	write(t, r.dir, map[string]string{".git/hooks/post-upload-pack": touch, ".git/hooks/post-checkout": touch})
+	write(t, r.dir, map[string]string{".git/hooks/post-upload-pack": touch,
+		".git/hooks/post-checkout": touch})
 
 	m := newMachine(t).withGit(r)
 	i := m.open()
@@ -156,7 +169,10 @@ func TestHostileRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reason := range []string{reasonSubmodule, reasonLink, reasonLFS} {
-		if !slices.ContainsFunc(plan.Notes, func(note string) bool { return strings.HasPrefix(note, reason) }) {
+		if !slices.ContainsFunc(plan.Notes, func(
+			note string) bool {
+			return strings.HasPrefix(note, reason)
+		}) {
 			t.Errorf("no note %q in %q", reason, plan.Notes)
 		}
 	}
@@ -164,7 +180,8 @@ func TestHostileRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	place := filepath.Join(RootDir(m.state, skills.TierThirdParty), "a")
-	for name, want := range map[string]string{"text.md": body, "in.md": body, "ignored.md": "kept", "big.bin": pointer, "hooks/post-checkout": touch} {
+	for name, want := range map[string]string{"text.md": body, "in.md": body, "ignored.md": "kept",
+		"big.bin": pointer, "hooks/post-checkout": touch} {
 		if got, err := os.ReadFile(filepath.Join(place, name)); err != nil || string(got) != want {
 			t.Errorf("%s = %q, %v, want %q", name, got, err, want)
 		}
@@ -187,7 +204,9 @@ func TestUserConfiguration(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a/SKILL.md": skillText("a"), ".gitattributes": "* filter=evil\n"})
 	home, marker := t.TempDir(), filepath.Join(t.TempDir(), "ran")
-	write(t, home, map[string]string{".gitconfig": fmt.Sprintf("[filter \"evil\"]\n\tsmudge = touch %s\n\trequired = true\n[credential]\n\thelper = \"!touch %s\"\n[url \"file:///nowhere\"]\n\tinsteadOf = http://\n", marker, marker)})
+	write(t, home, map[string]string{".gitconfig": fmt.Sprintf(
+		"[filter \"evil\"]\n\tsmudge = touch %s\n\trequired = true\n[credential]\n\thelper = \"!touch "+
+			"%s\"\n[url \"file:///nowhere\"]\n\tinsteadOf = http://\n", marker, marker)})
 	m := newMachine(t)
 	m.git = Git{Path: r.git, Env: []string{"PATH=" + os.Getenv("PATH")}}
 	t.Setenv("HOME", home)
@@ -237,10 +256,11 @@ func TestSources(t *testing.T) {
 			t.Errorf("%q: the error is a %T", source, err)
 		}
 	}
-	if origin, err := resolve("HTTPS://Example.com/A", "", false); err != nil || origin.Source != "https://Example.com/A" {
+	if origin, err := resolve("HTTPS://Example.com/A", "", false); err != nil ||
+		origin.Source != "https://Example.com/A" {
 		t.Errorf("origin = %+v, %v", origin, err)
 	}
-	if IsURL("-oProxyCommand=x@host:a") || IsURL("C:/skills") || IsURL("./a:b") {
+	if isURL("-oProxyCommand=x@host:a") || isURL("C:/skills") || isURL("./a:b") {
 		t.Error("a path is taken for a URL")
 	}
 }

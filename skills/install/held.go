@@ -1,55 +1,40 @@
 package install
 
 import (
-	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
-
-// maxHeldList is how many entries a directory may have.
-const maxHeldList = 100_000
 
 // heldDir is a directory that stays the same one if another takes its name. No link leads out of it, and
 // opening a named pipe does not wait.
 type heldDir struct{ root *os.Root }
 
-func (h heldDir) Open(name string) (fs.File, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	return h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock, 0)
+func (h heldDir) Open(name string) (fs.File, error) { return h.open(name, 0) }
+
+func (h heldDir) open(name string, flag int) (*os.File, error) {
+	return h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock|flag, 0)
 }
 
-func (h heldDir) Stat(name string) (fs.FileInfo, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
-	}
-	return h.root.Stat(filepath.FromSlash(name))
-}
+func (h heldDir) Stat(name string) (fs.FileInfo, error) { return h.root.Stat(filepath.FromSlash(name)) }
 
 func (h heldDir) ReadDir(name string) ([]fs.DirEntry, error) {
-	file, err := h.Open(name)
+	dir, err := h.open(name, fsys.Directory)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	dir, ok := file.(fs.ReadDirFile)
-	if !ok {
-		return nil, &fs.PathError{Op: "list", Path: name, Err: errors.ErrUnsupported}
+	defer dir.Close()
+	const most = 100_000
+	entries, err := dir.ReadDir(most + 1)
+	if len(entries) > most {
+		return nil, fmt.Errorf("%s has more than %d entries", name, most)
 	}
-	entries, err := dir.ReadDir(maxHeldList + 1)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	if err == io.EOF {
+		err = nil
 	}
-	if len(entries) > maxHeldList {
-		return nil, &fs.PathError{Op: "list", Path: name, Err: errors.New("too many entries")}
-	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, nil
+	return entries, err
 }

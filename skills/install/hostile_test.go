@@ -19,21 +19,22 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// TestCapped keeps what a command prints within its limit however it is copied, and says which command
-// and which limit it was.
-func TestCapped(t *testing.T) {
-	out := &capped{left: 10}
-	if n, err := io.Copy(out, io.LimitReader(rand.Reader, 1<<20)); err == nil || n > 10 || out.buf.Len() != 10 || !out.over {
-		t.Errorf("copied %d bytes, kept %d, %v", n, out.buf.Len(), err)
-	}
+// TestOutputLimit keeps what a command prints within its limit, and says which command and which limit
+// it was.
+func TestOutputLimit(t *testing.T) {
 	echo, err := exec.LookPath("echo")
 	if err != nil {
 		t.Skip("needs echo on PATH")
 	}
 	r := &repository{git: Git{Path: echo}, dir: t.TempDir()}
-	data, err := r.run(t.Context(), 10, "ls-tree", "-r")
-	if err == nil || err.Error() != "git ls-tree: more than 10 bytes" {
-		t.Errorf("run = %d bytes, %v", len(data), err)
+	data, err := r.output(t.Context(), 10, "ls-tree", "-r")
+	if err == nil || err.Error() != "git ls-tree: longer than 10 bytes" {
+		t.Errorf("output = %d bytes, %v", len(data), err)
+	}
+	problems := &head{}
+	if n, err := io.Copy(problems, io.LimitReader(rand.Reader, 1<<20)); err != nil || n != 1<<20 ||
+		len(problems.bytes) != 4<<10 {
+		t.Errorf("copied %d bytes, kept %d, %v", n, len(problems.bytes), err)
 	}
 }
 
@@ -56,7 +57,8 @@ func TestSilentServer(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, _, err = fetch(ctx, Git{Path: git, quiet: 300 * time.Millisecond}, t.TempDir(), "git://"+listener.Addr().String()+"/x", "", false)
+	_, _, err = fetch(ctx, Git{Path: git, quiet: 300 * time.Millisecond}, t.TempDir(),
+		"git://"+listener.Addr().String()+"/x", "", false)
 	if err == nil || !strings.Contains(err.Error(), "nothing came for 300ms") {
 		t.Errorf("error = %v", err)
 	}
@@ -73,7 +75,8 @@ func TestRepositoryLimit(t *testing.T) {
 	m := newMachine(t).withGit(r)
 	m.git.most = 1 << 20
 	i := m.open()
-	if err := apply(t.Context(), i, Request{Source: r.url}); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+	if err := apply(t.Context(), i, Request{Source: r.url}); err == nil ||
+		!strings.Contains(err.Error(), "more than 1048576 bytes") {
 		t.Errorf("error = %v", err)
 	}
 	i.Close()
@@ -96,7 +99,8 @@ func TestRedirect(t *testing.T) {
 	defer named.Close()
 	for _, insecure := range []bool{false, true} {
 		reached.Store(0)
-		if _, _, err := fetch(t.Context(), Git{Path: git}, t.TempDir(), named.URL+"/x.git", "", insecure); err == nil {
+		if _, _, err := fetch(t.Context(), Git{Path: git}, t.TempDir(), named.URL+"/x.git", "",
+			insecure); err == nil {
 			t.Error("a server without a repository gave one")
 		}
 		if got := reached.Load() > 0; got != insecure {
@@ -111,12 +115,13 @@ func TestPartStays(t *testing.T) {
 	top := write(t, t.TempDir(), map[string]string{"sub/a/SKILL.md": skillText("a")})
 	outside := write(t, t.TempDir(), map[string]string{"secret/SKILL.md": skillText("secret")})
 	f := &fetched{origin: Origin{Kind: KindDirectory, Source: top, Path: "sub"}}
-	root, err := fetchDirectory(f)
+	root, err := f.directoryRoot(top)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := errors.Join(os.Rename(filepath.Join(top, "sub"), filepath.Join(top, "gone")), os.Symlink(outside, filepath.Join(top, "sub"))); err != nil {
+	if err := errors.Join(os.Rename(filepath.Join(top, "sub"), filepath.Join(top, "gone")),
+		os.Symlink(outside, filepath.Join(top, "sub"))); err != nil {
 		t.Fatal(err)
 	}
 	snapshot, err := skills.Scan(t.Context(), []skills.Root{root}, &skills.ScanOptions{StrictRoots: true})
@@ -126,10 +131,11 @@ func TestPartStays(t *testing.T) {
 	if snapshot.Skill("a") == nil || len(snapshot.Skills) != 1 {
 		t.Errorf("found %v", snapshot.Skills)
 	}
-	if err := errors.Join(os.Remove(filepath.Join(top, "sub")), os.Symlink(outside, filepath.Join(top, "sub"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(top, "sub")),
+		os.Symlink(outside, filepath.Join(top, "sub"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fetchDirectory(&fetched{origin: Origin{Kind: KindDirectory, Source: top, Path: "sub"}}); err == nil {
+	if _, err := (&fetched{origin: f.origin}).directoryRoot(top); err == nil {
 		t.Error("a part was taken that a link leads out to")
 	}
 }

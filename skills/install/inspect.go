@@ -55,7 +55,7 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 	within, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	i := &Installer{cfg: cfg, root: root, lock: found.Lock}
-	found.Problems, found.Verified, err = i.verify(within)
+	found.Problems, found.Verified, err = i.Verify(within)
 	if within.Err() != nil && ctx.Err() == nil {
 		err = nil
 	}

@@ -112,7 +112,15 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 		return nil, err
 	}
 	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
-	if err := acquire(ctx, guard, cfg.Waiting); err != nil {
+	got, err := guard.TryLock()
+	if err == nil && !got {
+		if cfg.Waiting != nil {
+			cfg.Waiting()
+		}
+		// Another command may take minutes, so only ctx ends the wait.
+		_, err = guard.TryLockContext(ctx, 100*time.Millisecond)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("lock the installation: %w", err)
 	}
 	defer func() {
@@ -134,25 +142,16 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 	return i, nil
 }
 
-// acquire takes the guard. Another command may take minutes, so only ctx ends the wait.
-func acquire(ctx context.Context, guard *flock.Flock, waiting func()) error {
-	got, err := guard.TryLock()
-	if got || err != nil {
-		return err
-	}
-	if waiting != nil {
-		waiting()
-	}
-	const again = 100 * time.Millisecond
-	_, err = guard.TryLockContext(ctx, again)
-	return err
-}
-
 // Close lets other commands in.
 func (i *Installer) Close() error { return errors.Join(i.root.Close(), i.guard.Unlock()) }
 
 // Lock returns what is installed. The caller must not change it.
 func (i *Installer) Lock() *Lock { return i.lock }
+
+// path returns a place below the state directory on this machine.
+func (i *Installer) path(name string) string {
+	return filepath.Join(i.cfg.State, filepath.FromSlash(name))
+}
 
 // before runs the test hook of a step.
 func (i *Installer) before(name string) error {
@@ -170,21 +169,24 @@ func (i *Installer) progress(what string, done, total int) {
 
 // recover removes what dead commands staged and restores the skills one was changing.
 func (i *Installer) recover(ctx context.Context) error {
-	entries, err := fs.ReadDir(i.root.FS(), workDir)
-	if err != nil {
+	const journal = workDir + "/" + journalName
+	names, err := fsys.ReadFileIn(i.root, journal, maxLock)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	data, err := fsys.ReadFileIn(i.root, workDir+"/"+journalName, maxLock)
-	if err == nil {
-		for name := range strings.Lines(string(data)) {
-			if err := i.restore(ctx, strings.TrimSuffix(name, "\n")); err != nil {
-				return fmt.Errorf("undo what was interrupted: %w", err)
-			}
+	interrupted := err == nil
+	for name := range strings.Lines(string(names)) {
+		if err := i.restore(ctx, strings.TrimSuffix(name, "\n")); err != nil {
+			return fmt.Errorf("undo what was interrupted: %w", err)
 		}
-		if err := i.root.Remove(workDir + "/" + journalName); err != nil {
+	}
+	if interrupted {
+		if err := i.root.Remove(journal); err != nil {
 			return err
 		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	}
+	entries, err := fs.ReadDir(i.root.FS(), workDir)
+	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
@@ -198,7 +200,7 @@ func (i *Installer) recover(ctx context.Context) error {
 
 // restore makes the place of a skill equal to the lock file.
 func (i *Installer) restore(ctx context.Context, name string) error {
-	if err := CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
 	for _, tier := range skills.Tiers() {
@@ -214,8 +216,12 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer stage.remove()
-	if err := stage.place(ctx, entry.Name, entry.Tree); err != nil {
+	defer i.root.RemoveAll(stage.dir)
+	tree, err := i.cfg.Trees.Tree(ctx, entry.Tree)
+	if err == nil {
+		err = stage.place(ctx, entry.Name, tree)
+	}
+	if err != nil {
 		return err
 	}
 	if err := i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700); err != nil {

@@ -48,7 +48,8 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) open() *Installer {
 	m.t.Helper()
-	i, err := Open(m.t.Context(), Config{State: m.state, Trees: m.trees, Git: m.git, Now: func() time.Time { return time.Unix(1e9, 0) }})
+	i, err := Open(m.t.Context(), Config{State: m.state, Trees: m.trees, Git: m.git,
+		Now: func() time.Time { return time.Unix(1e9, 0) }})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -107,7 +108,8 @@ func tree(t *testing.T, dir string) map[string]string {
 			return err
 		}
 		rel, _ := filepath.Rel(dir, path)
-		if rel == filepath.Join(workDir, guardName) || entry.IsDir() && (rel == installedDir || filepath.Dir(rel) == installedDir) {
+		if rel == filepath.Join(workDir, guardName) || entry.IsDir() &&
+			(rel == installedDir || filepath.Dir(rel) == installedDir) {
 			return nil
 		}
 		info, err := entry.Info()
@@ -177,9 +179,11 @@ func TestInstallDirectory(t *testing.T) {
 	m.install(Request{Source: dir, All: true, Tier: skills.TierUser})
 	got := tree(t, filepath.Join(m.state, installedDir))
 	want := map[string]string{
-		"user/a": "drwxr-xr-x", "user/a/SKILL.md": "-r--r--r-- " + skillText("a"), "user/a/scripts": "drwxr-xr-x",
+		"user/a": "drwxr-xr-x", "user/a/SKILL.md": "-r--r--r-- " + skillText("a"),
+		"user/a/scripts":        "drwxr-xr-x",
 		"user/a/scripts/run.sh": "-r-xr-xr-x #!/bin/sh\necho a\n", "user/a/nested": "drwxr-xr-x",
-		"user/a/nested/SKILL.md": "-r--r--r-- " + skillText("nested"), "user/b": "drwxr-xr-x", "user/b/SKILL.md": "-r--r--r-- " + skillText("b"),
+		"user/a/nested/SKILL.md": "-r--r--r-- " + skillText("nested"), "user/b": "drwxr-xr-x",
+		"user/b/SKILL.md": "-r--r--r-- " + skillText("b"),
 	}
 	delete(got, ".")
 	delete(got, "user")
@@ -188,10 +192,11 @@ func TestInstallDirectory(t *testing.T) {
 	}
 	i := m.open()
 	e := i.Lock().Find("a")
-	if e == nil || e.Tier != skills.TierUser || !e.Enabled || e.Origin != (Origin{Kind: KindDirectory, Source: dir, Path: "skills/a"}) || len(e.Files) != 3 {
+	if e == nil || e.Tier != skills.TierUser || !e.Enabled ||
+		e.Origin != (Origin{Kind: KindDirectory, Source: dir, Path: "skills/a"}) || len(e.Files) != 3 {
 		t.Errorf("entry = %+v", e)
 	}
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify = %v, %v", problems, err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(m.state, workDir)); len(left) != 1 {
@@ -461,7 +466,7 @@ func TestCrashAtEachStep(t *testing.T) {
 		}()
 		i.Close()
 		i = m.open()
-		if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+		if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 			t.Errorf("step %d: Verify = %v, %v", crashing, problems, err)
 		}
 		if left, _ := os.ReadDir(filepath.Join(m.state, workDir)); len(left) != 1 {

@@ -18,17 +18,13 @@ func killTree(cmd *exec.Cmd) {
 // limitFiles keeps a process, and what it starts from now on, from writing a file of more than most bytes.
 func limitFiles(pid int, most int64) error {
 	var now unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &now); err != nil {
-		return ended(err)
+	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &now)
+	if err == nil {
+		limit := min(uint64(most), now.Cur, now.Max)
+		err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 	}
-	limit := min(uint64(most), now.Cur, now.Max)
-	return ended(unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil))
-}
-
-// ended ignores the error of a process that has ended already.
-func ended(err error) error {
 	if errors.Is(err, unix.ESRCH) {
-		return nil
+		return nil // it has ended already
 	}
 	return err
 }

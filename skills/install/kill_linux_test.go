@@ -12,25 +12,20 @@ import (
 // TestLimitFiles has a command write more than a file may have.
 func TestLimitFiles(t *testing.T) {
 	r := &repository{git: Git{most: 1 << 20}, dir: t.TempDir()}
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; exec head -c 4000000 /dev/zero > large")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c",
+		"read go; exec head -c 4000000 /dev/zero > large")
 	cmd.Dir = r.dir
 	killTree(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	end, err := r.start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(in, "go\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err == nil {
+	err = r.run(t.Context(), cmd, func(io.Reader) error {
+		_, err := io.WriteString(in, "go\n")
+		return err
+	})
+	if err == nil {
 		t.Error("the command wrote all of it")
-	}
-	if err := end(); err != nil {
-		t.Error(err)
 	}
 	if info, err := os.Stat(filepath.Join(r.dir, "large")); err != nil || info.Size() > 1<<20 {
 		t.Errorf("file = %v, %v", info, err)
@@ -44,12 +39,11 @@ func TestEndsWithProcess(t *testing.T) {
 	if os.Getenv(role) != "" {
 		r := &repository{dir: t.TempDir()}
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo ready; exec sleep 1000")
-		cmd.Stdout = os.Stdout
 		killTree(cmd)
-		if _, err := r.start(cmd); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait()
+		_ = r.run(t.Context(), cmd, func(out io.Reader) error {
+			_, err := io.Copy(os.Stdout, out)
+			return err
+		})
 		return
 	}
 	read, write, err := os.Pipe()

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -149,12 +148,10 @@ func (l *Lock) clash(name string) *Entry {
 
 // with returns a lock with other entries of some names; nil removes one.
 func (l *Lock) with(changes map[string]*Entry) *Lock {
-	changed := &Lock{}
-	for _, e := range l.Skills {
-		if _, ok := changes[e.Name]; !ok {
-			changed.Skills = append(changed.Skills, e)
-		}
-	}
+	changed := &Lock{Skills: slices.DeleteFunc(slices.Clone(l.Skills), func(e *Entry) bool {
+		_, ok := changes[e.Name]
+		return ok
+	})}
 	for _, e := range changes {
 		if e != nil {
 			changed.Skills = append(changed.Skills, e)
@@ -166,21 +163,12 @@ func (l *Lock) with(changes map[string]*Entry) *Lock {
 
 // LockError is a lock file that cannot be used.
 type LockError struct {
-	File   string
-	Line   int // from 1; 0 when it is the whole
-	Column int // from 1; 0 when it is the whole line
-	What   string
+	File  string
+	Place string // :LINE or :LINE:COLUMN; empty for the whole
+	What  string
 }
 
-func (e *LockError) Error() string {
-	place := e.File
-	for _, number := range []int{e.Line, e.Column} {
-		if number > 0 {
-			place += ":" + strconv.Itoa(number)
-		}
-	}
-	return place + ": " + e.What
-}
+func (e *LockError) Error() string { return e.File + e.Place + ": " + e.What }
 
 // maxLock is the longest lock file, in bytes.
 const maxLock = 256 << 20
@@ -190,9 +178,9 @@ const maxName = 128
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_-])?$`)
 
-// CheckName returns why an installed skill cannot have a name. A name is used for a directory on every
+// checkName returns why an installed skill cannot have a name. A name is used for a directory on every
 // system: letters, digits, ".", "_" and "-".
-func CheckName(name string) error {
+func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
 		return fmt.Errorf("the name is longer than %d characters", maxName)
@@ -214,17 +202,28 @@ func clip(s string) string {
 //
 // Errors: *LockError; system errors.
 func ReadLock(file string) (*Lock, error) {
-	root, err := os.OpenRoot(filepath.Dir(file))
+	lock, err := Import(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Lock{}, nil
-	} else if err != nil {
+	}
+	return lock, err
+}
+
+// Import reads the lock file of another machine as ReadLock does.
+//
+// Errors: fs.ErrNotExist, *LockError; system errors.
+func Import(file string) (*Lock, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(filepath.Dir(file))
+	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
 	data, err := fsys.ReadFileIn(root, filepath.Base(file), maxLock)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &Lock{}, nil
-	} else if err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("read the lock file: %w", err)
 	}
 	lock, err := parseLock(data)
@@ -236,7 +235,7 @@ func ReadLock(file string) (*Lock, error) {
 
 // check returns why an entry cannot be used.
 func (e *Entry) check() error {
-	if err := CheckName(e.Name); err != nil {
+	if err := checkName(e.Name); err != nil {
 		return err
 	}
 	if err := e.Origin.check(); err != nil {
@@ -303,7 +302,6 @@ func (v *Version) check() error {
 	if v.Commit != "" && !commitID.MatchString(v.Commit) {
 		return errors.New("commit: is not a commit")
 	}
-	files := make([]store.File, len(v.Files))
 	for i, f := range v.Files {
 		_, err := filepath.Localize(f.Path)
 		if err != nil || f.Path == "." || i > 0 && f.Path <= v.Files[i-1].Path {
@@ -312,20 +310,27 @@ func (v *Version) check() error {
 		if f.Digest.Validate() != nil {
 			return fmt.Errorf("files: %q has no digest", clip(f.Path))
 		}
-		files[i] = store.File{Path: f.Path, Digest: f.Digest}
 	}
-	if v.Tree.Validate() != nil || store.TreeDigest(files) != v.Tree {
+	if v.Tree.Validate() != nil || store.TreeDigest(v.Files.stored()) != v.Tree {
 		return errors.New("tree: is not the digest of the files")
 	}
 	return nil
 }
 
-// lockRows returns the files of a tree as the lock file has them.
-func lockRows(files []store.File) []LockFileRow {
-	rows := make([]LockFileRow, len(files))
+// stored returns the files as the store has them, without sizes.
+func (files LockFiles) stored() []store.File {
+	stored := make([]store.File, len(files))
+	for i, f := range files {
+		stored[i] = store.File{Path: f.Path, Digest: f.Digest}
+	}
+	return stored
+}
+
+// lockRows returns the files of a stored tree, which are sorted, as the lock file has them.
+func lockRows(files []store.File) LockFiles {
+	rows := make(LockFiles, len(files))
 	for i, f := range files {
 		rows[i] = LockFileRow{f.Path, f.Digest}
 	}
-	slices.SortFunc(rows, func(a, b LockFileRow) int { return cmp.Compare(a.Path, b.Path) })
 	return rows
 }

@@ -31,8 +31,12 @@ func sample() *Lock {
 	one, two := content("SKILL.md", "a \"quoted\" name.md", "ünï/ \u2028.md"), content("SKILL.md")
 	two.Commit = strings.Repeat("a", 40)
 	return &Lock{Skills: []*Entry{
-		{Name: "A", Tier: skills.TierUser, Enabled: true, Origin: Origin{Kind: KindDirectory, Source: string(filepath.Separator) + "srv", Path: "."}, Tree: one.Tree, Files: one.Files, InstalledAt: one.InstalledAt},
-		{Name: "true", Tier: skills.TierThirdParty, Origin: Origin{Kind: KindGit, Source: "https://example.com/a", Ref: "main", Commit: strings.Repeat("b", 40), Subdir: "x", Path: "x/y"},
+		{Name: "A", Tier: skills.TierUser, Enabled: true,
+			Origin: Origin{Kind: KindDirectory, Source: string(filepath.Separator) + "srv", Path: "."},
+			Tree:   one.Tree, Files: one.Files, InstalledAt: one.InstalledAt},
+		{Name: "true", Tier: skills.TierThirdParty,
+			Origin: Origin{Kind: KindGit, Source: "https://example.com/a", Ref: "main",
+				Commit: strings.Repeat("b", 40), Subdir: "x", Path: "x/y"},
 			Tree: one.Tree, Files: one.Files, InstalledAt: one.InstalledAt, Previous: two},
 	}}
 }
@@ -60,16 +64,19 @@ func TestLockRoundTrip(t *testing.T) {
 func TestForeignLock(t *testing.T) {
 	good := string(sample().encode())
 	for _, test := range []struct{ name, old, new, want string }{
-		{"version", "version: 1", "version: 2", `:2:10: version: "2" is not one that this skillsd reads; it reads 1`},
+		{"version", "version: 1", "version: 2",
+			`:2:10: version: "2" is not one that this skillsd reads; it reads 1`},
 		{"no version", "version: 1\n", "", ":2:1: version: is missing"},
-		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x", `:7:5: the key "shell" is not known; there are name, tier, `},
+		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x",
+			`:7:5: the key "shell" is not known; there are name, tier, `},
 		{"twice", "    enabled: true", "    enabled: true\n    enabled: true", `duplicate key "enabled"`},
 		{"tier", `tier: "user"`, `tier: "root"`, `unknown tier "root"`},
 		{"name up", `name: "A"`, `name: "../A"`, "is not a name of letters"},
 		{"name twice", `name: "A"`, `name: "True"`, "duplicate name true"},
 		{"file up", `"SKILL.md": `, `"../SKILL.md": `, "is not a path of a file"},
 		{"absolute file", `"SKILL.md": `, `"/SKILL.md": `, "is not a path of a file"},
-		{"digest", `sha256:` + digest.FromString("SKILL.md").Encoded(), "sha256:" + strings.Repeat("0", 64), "is not the digest of the files"},
+		{"digest", `sha256:` + digest.FromString("SKILL.md").Encoded(), "sha256:" + strings.Repeat("0", 64),
+			"is not the digest of the files"},
 		{"no digest", `sha256:` + digest.FromString("SKILL.md").Encoded(), "md5:0", "has no digest"},
 		{"ext", `"https://example.com/a"`, `"ext::sh -c id"`, "source: "},
 		{"file URL", `"https://example.com/a"`, `"file://h/a"`, "source: "},
@@ -88,14 +95,14 @@ func TestForeignLock(t *testing.T) {
 		{"an open bracket", "version: 1", "version: [1", ":2: did not find expected ',' or ']'"},
 		{"a colon", "version: 1", "version: a: b", ":2: mapping values are not allowed"},
 		{"number with an exponent", "version: 1", "version: 1e0", `"1e0" is not one`},
-		{"no UTF-8", "# Written", "# ü\xff", ":1:4: a control character, or a byte that is not UTF-8"},
+		{"no UTF-8", "# Written", "# ü\xff", "UTF-8"},
 		{"crash of the parser", "version: 1", "{{},<<}: 1", ""},
 		{"list", "skills:\n", "skills: x\nother:\n", `the key "other" is not known`},
 		{"no list", good[strings.Index(good, "skills:"):], "skills: x\n", ":3:9: skills: is not a list"},
 		{"no skills", good[strings.Index(good, "skills:"):], "", ":2:1: skills: is missing"},
 		{"nothing", good, "", ": is empty, which no lock file is"},
 		{"null", good, "null\n", ":1:1: is not a mapping"},
-		{"NUL", good, "version: 1\n\x00", ":2:1: a control character, or"},
+		{"NUL", good, "version: 1\n\x00", "control characters are not allowed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := strings.Replace(good, test.old, test.new, 1)
@@ -107,7 +114,8 @@ func TestForeignLock(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := ReadLock(file)
-			if problem, ok := errors.AsType[*LockError](err); !ok || !strings.Contains(problem.Error(), test.want) || problem.File != file {
+			if problem, ok := errors.AsType[*LockError](err); !ok ||
+				!strings.Contains(problem.Error(), test.want) || problem.File != file {
 				t.Errorf("error = %v, want %q", err, test.want)
 			}
 		})
@@ -138,7 +146,7 @@ func FuzzLock(f *testing.F) {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
 		for n, e := range again.Skills {
-			if CheckName(e.Name) != nil || e.Name != lock.Skills[n].Name || e.Tree != lock.Skills[n].Tree {
+			if checkName(e.Name) != nil || e.Name != lock.Skills[n].Name || e.Tree != lock.Skills[n].Tree {
 				t.Fatal("what was written is something else")
 			}
 		}
@@ -146,7 +154,8 @@ func FuzzLock(f *testing.F) {
 }
 
 func FuzzSource(f *testing.F) {
-	for _, seed := range []string{"https://example.com/a", "git@h:a", "ext::sh", "ssh://-x@h/a", "file:///x", "http://[::1]:80/x", "https://a:b@c/d"} {
+	for _, seed := range []string{"https://example.com/a", "git@h:a", "ext::sh", "ssh://-x@h/a", "file:///x",
+		"http://[::1]:80/x", "https://a:b@c/d"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
@@ -189,11 +198,13 @@ func TestEarlierLock(t *testing.T) {
 	if diff := cmp.Diff(string(text), string(lock.encode())); diff != "" {
 		t.Errorf("written again (-before +after):\n%s", diff)
 	}
-	if want := []string{"Gamma.v1", "alpha", "beta", "delta", "gamma", "zipped"}; !slices.Equal(names(lock), want) {
+	if want := []string{"Gamma.v1", "alpha", "beta", "delta", "gamma", "zipped"}; !slices.Equal(names(lock),
+		want) {
 		t.Errorf("names = %q, want %q", names(lock), want)
 	}
 	alpha, beta := lock.Find("alpha"), lock.Find("beta")
-	if from := alpha.previousOrigin(); from.Source != "/srv/skills/pack2" || alpha.Origin.Source != "/srv/skills/pack" {
+	if from := alpha.previousOrigin(); from.Source != "/srv/skills/pack2" ||
+		alpha.Origin.Source != "/srv/skills/pack" {
 		t.Errorf("alpha is from %q, its earlier version from %q", alpha.Origin.Source, from.Source)
 	}
 	if alpha.Tier != skills.TierUser || !alpha.Enabled || beta.Enabled || len(alpha.Files) != 3 {

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -38,26 +36,17 @@ var lockKeys = map[string][]string{
 // encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a
 // number or a date.
 func (l *Lock) encode() []byte {
-	skills := &yaml.Node{Kind: yaml.SequenceNode}
-	if len(l.Skills) == 0 {
-		skills.Style = yaml.FlowStyle
-	}
+	var file yaml.Node
+	err := file.Encode(struct {
+		Version int      `yaml:"version"`
+		Skills  []*Entry `yaml:"skills"`
+	}{lockVersion, l.Skills})
+	quote(&file)
 	var b bytes.Buffer
 	b.WriteString(lockHead)
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
-	err := error(nil)
-	for _, e := range l.Skills {
-		row := &yaml.Node{}
-		err = errors.Join(err, row.Encode(e))
-		quote(row)
-		skills.Content = append(skills.Content, row)
-	}
-	err = errors.Join(err, encoder.Encode(struct {
-		Version int        `yaml:"version"`
-		Skills  *yaml.Node `yaml:"skills"`
-	}{lockVersion, skills}), encoder.Close())
-	if err != nil {
+	if err := errors.Join(err, encoder.Encode(&file), encoder.Close()); err != nil {
 		panic("install: a lock file without YAML form: " + err.Error())
 	}
 	return b.Bytes()
@@ -65,12 +54,12 @@ func (l *Lock) encode() []byte {
 
 // quote puts the strings and times among the values below a node into quotes.
 func quote(n *yaml.Node) {
-	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!timestamp", n.Kind == yaml.ScalarNode && n.Tag == "!!str":
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!timestamp" || n.Tag == "!!str") {
 		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
-	case n.Kind == yaml.MappingNode:
-		for i := 1; i < len(n.Content); i += 2 {
-			quote(n.Content[i])
+	}
+	for i, c := range n.Content {
+		if n.Kind == yaml.SequenceNode || i%2 == 1 {
+			quote(c)
 		}
 	}
 }
@@ -83,12 +72,8 @@ func (files LockFiles) MarshalYAML() (any, error) {
 	}
 	for _, f := range files {
 		for _, text := range []string{f.Path, f.Digest.String()} {
-			n.Content = append(n.Content, &yaml.Node{
-				Kind:  yaml.ScalarNode,
-				Tag:   "!!str",
-				Style: yaml.DoubleQuotedStyle,
-				Value: text,
-			})
+			n.Content = append(n.Content,
+				&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text})
 		}
 	}
 	return n, nil
@@ -119,12 +104,12 @@ func parseLock(data []byte) (lock *Lock, err error) {
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
 		return nil, &LockError{What: "is empty, which no lock file is"}
 	} else if err != nil {
-		return nil, yamlError(err, data)
+		return nil, yamlError(err)
 	}
 	if err := decoder.Decode(&second); err == nil {
 		return nil, at(&second, errors.New("a second document; a lock file is one"))
 	} else if !errors.Is(err, io.EOF) {
-		return nil, yamlError(err, data)
+		return nil, yamlError(err)
 	}
 	top := document.Content[0]
 	if err := checkLockNode(top, ""); err != nil {
@@ -157,10 +142,6 @@ func parseLock(data []byte) (lock *Lock, err error) {
 			return nil, at(row, err)
 		}
 		seen[strings.ToLower(entry.Name)] = true
-		entry.InstalledAt = entry.InstalledAt.UTC()
-		if entry.Previous != nil {
-			entry.Previous.InstalledAt = entry.Previous.InstalledAt.UTC()
-		}
 		lock.Skills = append(lock.Skills, entry)
 	}
 	return lock.with(nil), nil
@@ -171,69 +152,61 @@ func parseLock(data []byte) (lock *Lock, err error) {
 func checkLockNode(n *yaml.Node, place string) error {
 	keys, isMapping := lockKeys[place]
 	name := place[strings.LastIndexByte(place, '.')+1:]
-	fail := func(n *yaml.Node, what string) error {
-		if name != "" {
-			what = name + ": " + what
-		}
-		return at(n, errors.New(what))
-	}
 	plain := func(n *yaml.Node, kind yaml.Kind) bool { return n.Kind == kind && n.Anchor == "" }
+	what := ""
 	switch {
-	case name == "files":
+	case isMapping || name == "files":
 		if !plain(n, yaml.MappingNode) {
-			return fail(n, "is not a mapping")
+			what = "is not a mapping"
 		}
+	case !plain(n, yaml.ScalarNode) || n.Value == "":
+		what = "is not a text"
+	case name == "enabled" && n.Value != "true" && n.Value != "false":
+		what = "is neither true nor false"
+	case name == "installedAt":
+		if _, err := time.Parse(time.RFC3339, n.Value); err != nil {
+			what = "is not a time"
+		}
+	}
+	if what != "" {
+		return at(n, errors.New(strings.TrimPrefix(name+": "+what, ": ")))
+	}
+	if name == "files" {
 		for _, c := range n.Content {
-			if !plain(c, yaml.ScalarNode) {
-				return fail(c, "is not a mapping of paths to digests")
+			if err := checkLockNode(c, place+".path or digest"); err != nil {
+				return err
 			}
 		}
 		return nil
-	case !isMapping:
-		_, badTime := time.Parse(time.RFC3339, n.Value)
-		switch {
-		case !plain(n, yaml.ScalarNode) || n.Value == "":
-			return fail(n, "is not a text")
-		case name == "enabled" && n.Value != "true" && n.Value != "false":
-			return fail(n, "is neither true nor false")
-		case name == "installedAt" && badTime != nil:
-			return fail(n, "is not a time")
-		}
-		return nil
-	case !plain(n, yaml.MappingNode):
-		return fail(n, "is not a mapping")
 	}
 	values := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		switch {
-		case !plain(key, yaml.ScalarNode),
-			!slices.Contains(keys, key.Value) && !slices.Contains(keys, key.Value+"?"):
-			known := strings.ReplaceAll(strings.Join(keys, ", "), "?", "")
-			return at(key, fmt.Errorf("the key %q is not known; there are %s", clip(key.Value), known))
+		key := n.Content[i]
+		switch known := slices.Contains(keys, key.Value) || slices.Contains(keys, key.Value+"?"); {
+		case !known || !plain(key, yaml.ScalarNode):
+			all := strings.ReplaceAll(strings.Join(keys, ", "), "?", "")
+			return at(key, fmt.Errorf("the key %q is not known; there are %s", clip(key.Value), all))
 		case values[key.Value] != nil:
 			return at(key, fmt.Errorf("duplicate key %q", key.Value))
 		}
-		values[key.Value] = value
+		values[key.Value] = n.Content[i+1]
 	}
 	for _, key := range keys {
 		key, optional := strings.CutSuffix(key, "?")
 		value := values[key]
+		below := []*yaml.Node{value}
 		switch {
-		case value == nil && !optional:
-			return at(n, fmt.Errorf("%s: is missing", key))
+		case value == nil && optional:
+			continue
 		case value == nil:
+			return at(n, fmt.Errorf("%s: is missing", key))
+		case key == "skills" && !plain(value, yaml.SequenceNode):
+			return at(value, errors.New("skills: is not a list"))
 		case key == "skills":
-			if !plain(value, yaml.SequenceNode) {
-				return at(value, errors.New("skills: is not a list"))
-			}
-			for _, row := range value.Content {
-				if err := checkLockNode(row, place+".skills"); err != nil {
-					return err
-				}
-			}
-		default:
-			if err := checkLockNode(value, place+"."+key); err != nil {
+			below = value.Content
+		}
+		for _, n := range below {
+			if err := checkLockNode(n, place+"."+key); err != nil {
 				return err
 			}
 		}
@@ -241,48 +214,26 @@ func checkLockNode(n *yaml.Node, place string) error {
 	return nil
 }
 
-// yamlError places an error of the parser, which has a line in its text unless that is the first.
-func yamlError(err error, data []byte) *LockError {
-	for i := 0; i < len(data); {
-		r, size := utf8.DecodeRune(data[i:])
-		isControl := unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
-		if isControl || r == utf8.RuneError && size == 1 {
-			line := bytes.LastIndexByte(data[:i], '\n') + 1
-			return &LockError{
-				Line:   1 + bytes.Count(data[:i], []byte("\n")),
-				Column: 1 + utf8.RuneCount(data[line:i]),
-				What:   "a control character, or a byte that is not UTF-8",
-			}
-		}
-		i += size
+// yamlError takes the line from the text of an error of the parser, which has none for the first line.
+func yamlError(err error) *LockError {
+	what := strings.TrimPrefix(err.Error(), "yaml: ")
+	number, text, _ := strings.Cut(strings.TrimPrefix(what, "line "), ": ")
+	line, absent := strconv.Atoi(number)
+	if absent != nil {
+		return &LockError{What: what}
 	}
-	problem := &LockError{Line: 1, What: strings.TrimPrefix(err.Error(), "yaml: ")}
-	if rest, ok := strings.CutPrefix(problem.What, "line "); ok {
-		number, what, _ := strings.Cut(rest, ": ")
-		if line, err := strconv.Atoi(number); err == nil {
-			problem.Line, problem.What = line, what
-			if strings.HasPrefix(what, "did not find expected") {
-				problem.Line++ // of what it expected the parser counts lines from zero
-			}
-		}
+	if strings.HasPrefix(text, "did not find expected") {
+		line++ // of what it expected the parser counts lines from zero
 	}
-	problem.Line = min(problem.Line, 1+bytes.Count(bytes.TrimRight(data, "\r\n"), []byte("\n")))
-	return problem
+	return &LockError{Place: fmt.Sprintf(":%d", line), What: text}
 }
 
 // at gives an error the place of a node.
 func at(n *yaml.Node, err error) error {
-	if known, ok := errors.AsType[*LockError](err); ok {
-		return known
-	}
-	return &LockError{Line: n.Line, Column: n.Column, What: err.Error()}
+	return &LockError{Place: fmt.Sprintf(":%d:%d", n.Line, n.Column), What: err.Error()}
 }
 
 // MarshalJSON writes the list of skills, never null.
 func (l *Lock) MarshalJSON() ([]byte, error) {
-	rows := l.Skills
-	if rows == nil {
-		rows = []*Entry{}
-	}
-	return json.Marshal(rows)
+	return json.Marshal(append([]*Entry{}, l.Skills...))
 }

@@ -25,21 +25,25 @@ func takenAt(at string) func(string) string {
 // TestNestedTaken has a skill bring another, in a directory of its own, whose path is that of one that
 // is served from elsewhere.
 func TestNestedTaken(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string]string{"acme/SKILL.md": skillText("acme"), "acme/deploy/SKILL.md": skillText("deploy"), "b/SKILL.md": skillText("b")})
+	dir := write(t, t.TempDir(), map[string]string{"acme/SKILL.md": skillText("acme"),
+		"acme/deploy/SKILL.md": skillText("deploy"), "b/SKILL.md": skillText("b")})
 	m := newMachine(t)
 	i := m.open()
 	i.cfg.Taken = takenAt("acme/deploy")
 	const want = "the path acme/deploy is that of the skill in /srv/skills"
-	if err := apply(t.Context(), i, Request{Source: dir, Subdir: "acme"}); err == nil || !strings.Contains(err.Error(), want) {
+	if err := apply(t.Context(), i, Request{Source: dir, Subdir: "acme"}); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error = %v", err)
 	}
-	if err := apply(t.Context(), i, Request{Source: dir, All: true}); err == nil || !strings.Contains(err.Error(), want) {
+	if err := apply(t.Context(), i, Request{Source: dir, All: true}); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error of all = %v", err)
 	}
 	if len(i.Lock().Skills) > 0 {
 		t.Errorf("installed %v", names(i.Lock()))
 	}
-	plan, err := i.Add(t.Context(), Request{Source: dir, All: true, KeepGoing: true, Tier: skills.TierThirdParty})
+	plan, err := i.Add(t.Context(), Request{Source: dir, All: true, KeepGoing: true,
+		Tier: skills.TierThirdParty})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +65,8 @@ func TestNestedTaken(t *testing.T) {
 // TestNestedTakenByUpdate has an update bring such a skill, beside a file that is none yet: what
 // matters is what was served. What was served before is kept.
 func TestNestedTakenByUpdate(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string]string{"SKILL.md": skillText("acme"), "deploy/SKILL.md": "", "old/SKILL.md": skillText("old")})
+	dir := write(t, t.TempDir(), map[string]string{"SKILL.md": skillText("acme"), "deploy/SKILL.md": "",
+		"old/SKILL.md": skillText("old")})
 	m := newMachine(t)
 	m.install(Request{Source: dir, Name: "acme"})
 	i := m.open()
@@ -80,13 +85,15 @@ func TestNestedTakenByUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := u.Refused; len(got) != 1 || !strings.Contains(got[0].Reason, "the path acme/deploy is that of") {
+	if got := u.Refused; len(got) != 1 || !strings.Contains(got[0].Reason,
+		"the path acme/deploy is that of") {
 		t.Errorf("refused %v", got)
 	}
 	if err := u.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := os.ReadFile(filepath.Join(m.state, placeOf(skills.TierThirdParty, "acme"), "deploy/SKILL.md")); string(data) != "" || err != nil {
+	if data, err := os.ReadFile(filepath.Join(m.state, placeOf(skills.TierThirdParty, "acme"),
+		"deploy/SKILL.md")); string(data) != "" || err != nil {
 		t.Errorf("installed %q, %v", data, err)
 	}
 	verified(t, i)
@@ -94,7 +101,8 @@ func TestNestedTakenByUpdate(t *testing.T) {
 
 // TestNestedTakenBySync has a lock file of another machine bring such a skill, enabled or not.
 func TestNestedTakenBySync(t *testing.T) {
-	dir := write(t, t.TempDir(), map[string]string{"SKILL.md": skillText("acme"), "deploy/SKILL.md": skillText("deploy")})
+	dir := write(t, t.TempDir(), map[string]string{"SKILL.md": skillText("acme"),
+		"deploy/SKILL.md": skillText("deploy")})
 	there := newMachine(t)
 	there.install(Request{Source: dir, Name: "acme"})
 	j := there.open()
@@ -108,7 +116,8 @@ func TestNestedTakenBySync(t *testing.T) {
 		i := m.open()
 		i.cfg.Taken = takenAt("acme/deploy")
 		_, err := synced(t.Context(), i, Sync{Lock: j.Lock()})
-		if _, refused := errors.AsType[*SourceError](err); !refused || !strings.Contains(err.Error(), "the path acme/deploy is that of") || len(i.Lock().Skills) > 0 {
+		if _, refused := errors.AsType[*SourceError](err); !refused ||
+			!strings.Contains(err.Error(), "the path acme/deploy is that of") || len(i.Lock().Skills) > 0 {
 			t.Errorf("enabled %t: %v", enabled, err)
 		}
 		i.cfg.Taken = nil
@@ -165,7 +174,8 @@ func TestSyncKeepsReplaced(t *testing.T) {
 	if err != nil || len(did) != 1 {
 		t.Fatalf("Sync = %v, %v", did, err)
 	}
-	if got := i.Lock().Find("a"); got.Origin != changed.Origin || got.Previous == nil || got.Previous.Tree != is.Tree {
+	if got := i.Lock().Find("a"); got.Origin != changed.Origin || got.Previous == nil ||
+		got.Previous.Tree != is.Tree {
 		t.Errorf("entry = %+v", got)
 	}
 	if err := edited(t, i.Rollback, "a"); err != nil || i.Lock().Find("a").Origin != is.Origin {

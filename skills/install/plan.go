@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -119,13 +118,17 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close drops a plan that was not applied.
+// Close drops a plan that was not applied, with the trees that were stored for it.
 func (p *Plan) Close() error {
 	if p.done || p.stage == nil {
 		return nil
 	}
 	p.done = true
-	return p.stage.abandon()
+	err := p.i.root.RemoveAll(p.stage.dir)
+	for _, tree := range p.stage.new {
+		err = errors.Join(err, p.i.cfg.Trees.Remove(tree))
+	}
+	return err
 }
 
 // parallel is how many skills are stored at the same time: most of it is waiting for the disk.
@@ -134,12 +137,11 @@ func parallel() int { return 4 * runtime.GOMAXPROCS(0) }
 // check scans what lies in the stage as it will be served: a skill must load, have the files that were
 // stored and take no path of another skill. One that does not load or takes a path becomes a refusal.
 func (p *Plan) check(ctx context.Context) (err error) {
-	if p.New, err = p.stage.scan(ctx); err != nil {
+	if p.New, err = p.stage.scan(ctx, "place"); err != nil {
 		return err
 	}
 	paths := pathsByName(p.New)
 	staged := p.Changes[:0:0]
-	var refused []Refusal
 	for _, c := range p.Changes {
 		err := error(nil)
 		if !c.lockOnly {
@@ -152,17 +154,16 @@ func (p *Plan) check(ctx context.Context) (err error) {
 			staged = append(staged, c)
 			continue
 		}
-		refused = append(refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
+		p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
 		if err := p.i.root.RemoveAll(p.stage.placed(c.Name)); err != nil {
 			return err
 		}
 	}
-	p.Changes = staged
+	slices.SortStableFunc(p.Refused, compareRefusals)
 	// The first scan still has the skills that were removed from the stage.
-	if len(refused) > 0 {
-		p.Refused = append(p.Refused, refused...)
-		slices.SortStableFunc(p.Refused, compareRefusals)
-		if p.New, err = p.stage.scan(ctx); err != nil {
+	removed := len(staged) < len(p.Changes)
+	if p.Changes = staged; removed {
+		if p.New, err = p.stage.scan(ctx, "place"); err != nil {
 			return err
 		}
 	}
@@ -202,52 +203,23 @@ func (i *Installer) taken(ctx context.Context, before *Entry, paths []string) er
 	if i.cfg.Taken == nil {
 		return nil
 	}
-	conflicts := map[string]string{}
 	for _, at := range paths {
-		if place := i.cfg.Taken(at); place != "" {
-			conflicts[at] = place
-		}
-	}
-	if len(conflicts) > 0 && before != nil {
-		delete(conflicts, before.Name)
-	}
-	if len(conflicts) > 0 && before != nil && before.Enabled {
-		place := filepath.Join(i.cfg.State, filepath.FromSlash(placeOf(before.Tier, before.Name)))
-		root := skills.Root{Dir: place, Tier: before.Tier}
-		snapshot, err := skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{StrictRoots: true})
-		if err == nil { // else nothing is known of it, and all stay
-			for _, sk := range snapshot.Skills {
-				delete(conflicts, path.Join(before.Name, sk.Dir))
-			}
-		}
-	}
-	for _, at := range paths {
-		if place := conflicts[at]; place != "" {
+		if place := i.cfg.Taken(at); place != "" && (before == nil || !i.serves(ctx, before, at)) {
 			return fmt.Errorf("the path %s is that of the skill in %s; choose another with --name", at, place)
 		}
 	}
 	return nil
 }
 
-// moved is a rename that was done, to be undone.
-type moved struct {
-	from, to string
-	swapped  bool // each is where the other was
-}
-
-func (i *Installer) undo(m moved) error {
-	if m.swapped {
-		return i.exchange(m.from, m.to)
+// serves reports whether a path is that of an installed skill, or of one that is served from within it.
+func (i *Installer) serves(ctx context.Context, e *Entry, at string) bool {
+	if at == e.Name || !e.Enabled {
+		return at == e.Name
 	}
-	return i.root.Rename(m.to, m.from)
-}
-
-// exchange swaps two directories in one step, on systems that can do so.
-//
-// Errors: errors.ErrUnsupported.
-func (i *Installer) exchange(a, b string) error {
-	at := func(name string) string { return filepath.Join(i.cfg.State, filepath.FromSlash(name)) }
-	return exchange(at(a), at(b))
+	root := skills.Root{Dir: i.path(placeOf(e.Tier, e.Name)), Tier: e.Tier}
+	snapshot, err := skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{StrictRoots: true})
+	return err == nil && slices.ContainsFunc(snapshot.Skills,
+		func(sk *skills.Skill) bool { return path.Join(e.Name, sk.Dir) == at })
 }
 
 // commit makes all changes: the skills of the stage take their places, then the lock file is replaced.
@@ -266,23 +238,31 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 			names, entries[c.After.Name] = append(names, c.After.Name), c.After
 		}
 	}
-	if err := s.journal(slices.Compact(names)); err != nil {
+	if err := s.i.before("journal"); err != nil {
 		return err
 	}
-	var done []moved
+	const journal = workDir + "/" + journalName
+	text := strings.Join(slices.Compact(names), "\n") + "\n"
+	if err := fsys.WriteFileIn(s.i.root, journal, []byte(text), 0o600); err != nil {
+		return err
+	}
+	var undo []func() error
 	defer func() {
 		if err == nil {
 			return
 		}
 		// In reverse order, because a rename may use a name that an earlier one has freed.
-		for n := len(done) - 1; n >= 0; n-- {
-			if undo := s.i.undo(done[n]); undo != nil {
-				err = errors.Join(err, fmt.Errorf("undo: %w", undo))
+		for _, step := range slices.Backward(undo) {
+			if failed := step(); failed != nil {
+				err = errors.Join(err, fmt.Errorf("undo: %w", failed))
 				return // the journal stays, for the next command
 			}
 		}
-		err = errors.Join(err, s.i.root.Remove(workDir+"/"+journalName))
+		err = errors.Join(err, s.i.root.Remove(journal))
 	}()
+	if err := fsys.SyncDir(s.i.root, workDir); err != nil {
+		return err
+	}
 	for _, c := range changes {
 		if c.lockOnly {
 			continue
@@ -290,7 +270,7 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 		if err := s.i.before("rename " + c.Name); err != nil {
 			return err
 		}
-		if err := s.move(c, &done); err != nil {
+		if err := s.move(c, &undo); err != nil {
 			return err
 		}
 	}
@@ -320,34 +300,18 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 	if fsys.SyncDir(s.i.root, ".") != nil {
 		return nil
 	}
-	_ = s.i.root.Remove(workDir + "/" + journalName)
-	_ = s.remove()
+	_ = s.i.root.Remove(journal)
+	_ = s.i.root.RemoveAll(s.dir)
 	s.new = nil
 	return nil
 }
 
-// journal writes down the names that are about to change.
-func (s *stage) journal(names []string) error {
-	if err := s.i.before("journal"); err != nil {
-		return err
-	}
-	const journal = workDir + "/" + journalName
-	text := strings.Join(names, "\n") + "\n"
-	if err := fsys.WriteFileIn(s.i.root, journal, []byte(text), 0o600); err != nil {
-		return err
-	}
-	if err := fsys.SyncDir(s.i.root, workDir); err != nil {
-		return errors.Join(err, s.i.root.Remove(journal))
-	}
-	return nil
-}
-
 // move takes a skill from its place and puts the staged one in its own.
-func (s *stage) move(c Change, done *[]moved) error {
+func (s *stage) move(c Change, undo *[]func() error) error {
 	rename := func(from, to string) error {
 		err := s.i.root.Rename(from, to)
 		if err == nil {
-			*done = append(*done, moved{from: from, to: to})
+			*undo = append(*undo, func() error { return s.i.root.Rename(to, from) })
 		}
 		return err
 	}
@@ -363,14 +327,15 @@ func (s *stage) move(c Change, done *[]moved) error {
 	}
 	if was != "" && was == is {
 		// A server that is reading sees the one or the other, and never neither.
-		if staged := s.placed(c.Name); s.i.exchange(staged, is) == nil {
-			*done = append(*done, moved{from: staged, to: is, swapped: true})
+		swap := func() error { return exchange(s.i.path(s.placed(c.Name)), s.i.path(is)) }
+		if swap() == nil {
+			*undo = append(*undo, swap)
 			return nil
 		}
 	}
 	// A disabled skill is not in its place, and a damaged one may be missing.
 	if was != "" {
-		if err := rename(was, s.old(c.Before.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := rename(was, s.dir+"/old/"+c.Before.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

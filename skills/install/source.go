@@ -1,11 +1,11 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -60,11 +60,10 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 	case KindGit:
 		root, err = s.fetchGit(ctx, f, insecure)
 	case KindZip:
-		root, err = fetchZip(f)
+		root, err = f.zipRoot()
 	case KindDirectory:
-		root, err = fetchDirectory(f)
-	default:
-		err = fmt.Errorf("unknown kind of source %q", origin.Kind)
+		f.base = filepath.Base(origin.Source)
+		root, err = f.directoryRoot(origin.Source)
 	}
 	if err != nil {
 		return nil, err
@@ -96,17 +95,13 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 	name := "git-" + rand.Text() // a stage may fetch from several repositories
 	dir := s.dir + "/" + name
 	f.close = func() error { return s.i.root.RemoveAll(dir) }
-	for _, made := range []string{dir, dir + "/repository", dir + "/files"} {
-		if err := s.i.root.Mkdir(made, 0o700); err != nil {
+	for _, made := range []string{"/repository", "/files"} {
+		if err := s.i.root.MkdirAll(dir+made, 0o700); err != nil {
 			return root, err
 		}
 	}
-	ref := f.origin.Ref
-	if f.origin.Commit != "" {
-		ref = f.origin.Commit
-	}
-	repo, commit, err := fetch(ctx, s.i.cfg.Git, filepath.Join(s.path(name), "repository"), f.origin.Source,
-		ref, insecure)
+	repo, commit, err := fetch(ctx, s.i.cfg.Git, s.path(name+"/repository"), f.origin.Source,
+		cmp.Or(f.origin.Commit, f.origin.Ref), insecure)
 	if err != nil {
 		if _, refused := errors.AsType[*SourceError](err); refused {
 			return root, fmt.Errorf("fetch %s: %w", f.origin.Source, err)
@@ -128,43 +123,29 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 	if err != nil {
 		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
 	}
-	return directoryRoot(f, filepath.Join(s.path(name), "files"))
+	return f.directoryRoot(s.path(name + "/files"))
 }
 
-// fetchDirectory opens a directory, which is read as it is at each moment. Of a part of it nothing
+// directoryRoot returns the root of the part of a directory that was requested. The files of git are
+// written by nobody else. Any other directory is read as it is at each moment, but of a part of it nothing
 // outside is read, even if a link takes its name meanwhile: others than the one who installs may write
 // there.
-func fetchDirectory(f *fetched) (skills.Root, error) {
-	f.base = filepath.Base(f.origin.Source)
-	if f.origin.Path == "." {
-		return directoryRoot(f, f.origin.Source)
-	}
-	top, err := os.OpenRoot(f.origin.Source)
-	if err != nil {
-		return skills.Root{}, err
-	}
-	part, err := top.OpenRoot(filepath.FromSlash(f.origin.Path))
-	if err := errors.Join(err, top.Close()); err != nil {
-		return skills.Root{}, noDirectory(f.origin.Path)
-	}
-	f.close = part.Close
-	return skills.Root{Dir: filepath.Join(f.origin.Source, filepath.FromSlash(f.origin.Path)),
-		FS: heldDir{part}, Name: path.Base(f.origin.Path)}, nil
-}
-
-// directoryRoot returns the root of the part of a directory that was requested. Nobody else may write
-// there.
-func directoryRoot(f *fetched, top string) (skills.Root, error) {
-	dir := filepath.Join(top, filepath.FromSlash(f.origin.Path))
+func (f *fetched) directoryRoot(top string) (skills.Root, error) {
 	handle, err := os.OpenRoot(top)
 	if err != nil {
 		return skills.Root{}, err
 	}
-	info, err := handle.Stat(filepath.FromSlash(f.origin.Path))
-	if err := errors.Join(err, handle.Close()); err != nil || !info.IsDir() {
+	part, err := handle.OpenRoot(filepath.FromSlash(f.origin.Path))
+	if err := errors.Join(err, handle.Close()); err != nil {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
-	return skills.Root{Dir: dir}, nil
+	root := skills.Root{Dir: filepath.Join(top, filepath.FromSlash(f.origin.Path))}
+	if f.origin.Kind == KindGit || f.origin.Path == "." {
+		return root, part.Close()
+	}
+	f.close = part.Close
+	root.FS, root.Name = heldDir{part}, path.Base(f.origin.Path)
+	return root, nil
 }
 
 func noDirectory(dir string) error {
@@ -174,7 +155,7 @@ func noDirectory(dir string) error {
 	}
 }
 
-func fetchZip(f *fetched) (skills.Root, error) {
+func (f *fetched) zipRoot() (skills.Root, error) {
 	archive := source.NewZip(f.origin.Source)
 	f.close = archive.Close
 	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
@@ -199,6 +180,7 @@ type candidate struct {
 	path  string // in the source
 	skill *skills.Skill
 	err   string // why it does not load, when skill is nil
+	name  string // that it gets here
 }
 
 // candidates returns the skills of a source that lie in no other, by path, and skills that do not load.
@@ -251,18 +233,18 @@ func (f *fetched) name(c candidate) (string, error) {
 		choices = []string{c.skill.Frontmatter.Name, f.base}
 	}
 	for _, name := range choices {
-		if name != "" && CheckName(name) == nil {
+		if name != "" && checkName(name) == nil {
 			return name, nil
 		}
 	}
-	return "", CheckName(choices[0])
+	return "", checkName(choices[0])
 }
 
 // resolve finds out what kind of source was given.
 //
 // Errors: *SourceError; system errors.
 func resolve(given, ref string, insecure bool) (Origin, error) {
-	if IsURL(given) {
+	if isURL(given) {
 		if _, err := parseURL(given, insecure); err != nil {
 			return Origin{}, err
 		}
@@ -297,5 +279,3 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 		Hint:   "give a directory, a file that ends in .zip, or a URL",
 	}
 }
-
-var _ io.Closer = (*fetched)(nil)

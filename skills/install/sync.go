@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+
+	"slices"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // Sync is how an installation is made equal to a lock file.
@@ -110,8 +110,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 
 // obtainAll makes the trees of a Sync ready.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
-	at := &sources{stage: p.stage, insecure: s.Insecure, open: map[string]*fetched{},
-		failed: map[string]error{}}
+	at := &sources{stage: p.stage, insecure: s.Insecure, fetched: map[Origin]func() (*fetched, error){}}
 	defer func() { err = errors.Join(err, at.Close()) }()
 	for n := range p.Changes {
 		c := &p.Changes[n]
@@ -120,14 +119,23 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			continue
 		}
 		if !c.Earlier {
-			if err := at.obtain(ctx, c.Before, c.After); err != nil {
+			origins := []Origin{c.After.Origin}
+			if here := c.Before; here != nil && here.Enabled && here.Tree == c.After.Tree {
+				place := p.i.path(placeOf(here.Tier, here.Name))
+				origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
+			}
+			tree, err := at.tree(ctx, c.After.Tree, origins...)
+			if err == nil {
+				err = p.stage.place(ctx, c.Name, tree)
+			}
+			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}
 		if c.After.Previous == nil {
 			continue
 		}
-		lost := at.obtainEarlier(ctx, c.After)
+		_, lost := at.tree(ctx, c.After.Previous.Tree, c.After.previousOrigin())
 		// A fetch that was canceled does not mean that the version is lost.
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -142,7 +150,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			c.After = &changed
 		}
 	}
-	snapshot, err := p.stage.scan(ctx)
+	snapshot, err := p.stage.scan(ctx, "place")
 	if err != nil {
 		return err
 	}
@@ -162,108 +170,59 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 type sources struct {
 	stage    *stage
 	insecure bool
-	open     map[string]*fetched
-	failed   map[string]error // a source that cannot be had is asked once
+	fetched  map[Origin]func() (*fetched, error) // a source that cannot be had is asked once
 }
 
 func (a *sources) Close() (err error) {
-	for _, from := range a.open {
-		err = errors.Join(err, from.Close())
+	for _, fetch := range a.fetched {
+		if from, failed := fetch(); failed == nil {
+			err = errors.Join(err, from.Close())
+		}
 	}
 	return err
 }
 
-// obtain makes the tree of an entry ready: from the store, from its place if that is intact, or from
-// where it came from.
-func (a *sources) obtain(ctx context.Context, here, e *Entry) error {
-	s := a.stage
-	if s.place(ctx, e.Name, e.Tree) == nil {
-		return nil
+// tree returns a stored tree. If the store has lost it, it is stored again from the first origin that has
+// it still, at the recorded commit.
+func (a *sources) tree(ctx context.Context, want digest.Digest, origins ...Origin) (*store.Tree, error) {
+	tree, err := a.stage.i.cfg.Trees.Tree(ctx, want)
+	for _, origin := range origins {
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		tree, err = a.storeAgain(ctx, want, origin)
 	}
-	// place may have failed after it had copied some of the files.
-	if err := s.i.root.RemoveAll(s.placed(e.Name)); err != nil {
-		return err
-	}
-	if here != nil && here.Tree == e.Tree && s.rescue(ctx, here) == nil {
-		return s.place(ctx, e.Name, e.Tree)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	sk, err := a.find(ctx, e.Origin)
-	if err != nil {
-		return err
-	}
-	version, _, err := s.add(ctx, sk, e.Name)
-	if err != nil {
-		return err
-	}
-	// A directory or an archive has no commit, so it may have changed since the entry was written.
-	return same(e.Tree, version.Tree, e.Origin.Source)
+	return tree, err
 }
 
-// obtainEarlier stores the version before the last update again if the store has lost it.
-func (a *sources) obtainEarlier(ctx context.Context, e *Entry) error {
-	if _, err := a.stage.i.cfg.Trees.Tree(ctx, e.Previous.Tree); err == nil {
-		return nil
+func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Origin) (*store.Tree, error) {
+	at := origin
+	at.Path = cmp.Or(origin.Subdir, ".")
+	if a.fetched[at] == nil {
+		a.fetched[at] = sync.OnceValues(func() (*fetched,
+			error) {
+			return a.stage.fetch(ctx, at, a.insecure)
+		})
 	}
-	origin := e.previousOrigin()
-	sk, err := a.find(ctx, origin)
+	from, err := a.fetched[at]()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	sk, err := from.find(origin.Path)
+	if err != nil {
+		return nil, err
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
-		return err
-	}
-	if err := same(e.Previous.Tree, index.TreeDigest, origin.Source); err != nil {
-		return err
-	}
-	_, err = a.stage.store(ctx, sk, index)
-	return err
-}
-
-// find returns the skill of an origin, from its source at the recorded commit.
-func (a *sources) find(ctx context.Context, origin Origin) (*skills.Skill, error) {
-	at := origin
-	at.Path = cmp.Or(origin.Subdir, ".")
-	key := fmt.Sprintf("%q %q %q", at.Source, at.Commit, at.Path)
-	if err := a.failed[key]; err != nil {
 		return nil, err
 	}
-	from := a.open[key]
-	if from == nil {
-		var err error
-		if from, err = a.stage.fetch(ctx, at, a.insecure); err != nil {
-			a.failed[key] = err
-			return nil, err
+	// A directory or an archive has no commit, so it may have changed since the entry was written.
+	if index.TreeDigest != want {
+		return nil, &SourceError{
+			Reason: fmt.Sprintf("%s has another version than the lock file: tree %.19s, want %.19s",
+				origin.Source, index.TreeDigest, want),
+			Hint: "bring the source back, or `skillsd remove` and install it anew",
 		}
-		a.open[key] = from
 	}
-	return from.find(origin.Path)
-}
-
-func same(want, got digest.Digest, source string) error {
-	if want == got {
-		return nil
-	}
-	return &SourceError{
-		Reason: fmt.Sprintf("%s has another version than the lock file: tree %.19s, want %.19s",
-			source, got, want),
-		Hint: "bring the source back, or `skillsd remove` and install it anew",
-	}
-}
-
-// Import reads the lock file of another machine.
-//
-// Errors: fs.ErrNotExist, *LockError; system errors.
-func Import(file string) (*Lock, error) {
-	file, err := filepath.Abs(file)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return ReadLock(file)
+	return a.stage.store(ctx, sk, index)
 }

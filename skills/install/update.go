@@ -113,13 +113,13 @@ func (p *Plan) scanOld(ctx context.Context) error {
 			continue
 		}
 		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
-			if err := p.stage.copy(ctx, tree, p.stage.dir+"/"+before+"/"+c.Name); err != nil {
+			if err := tree.Copy(ctx, p.i.root, p.stage.dir+"/"+before+"/"+c.Name); err != nil {
 				return err
 			}
 		}
 	}
 	var err error
-	p.Old, err = p.stage.scanDir(ctx, before)
+	p.Old, err = p.stage.scan(ctx, before)
 	return err
 }
 

@@ -19,7 +19,8 @@ func TestUpdateGit(t *testing.T) {
 	m := newMachine(t).withGit(r)
 	m.install(Request{Source: r.url, Subdir: "a"})
 	m.install(Request{Source: r.url, Subdir: "b", Ref: "v1"})
-	head := r.commit(map[string]string{"a/SKILL.md": skillText("a") + "More.\n", "b/SKILL.md": skillText("b") + "More.\n"})
+	head := r.commit(map[string]string{"a/SKILL.md": skillText("a") + "More.\n",
+		"b/SKILL.md": skillText("b") + "More.\n"})
 
 	i := m.open()
 	was := i.Lock().Find("a")
@@ -37,16 +38,18 @@ func TestUpdateGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	is := i.Lock().Find("a")
-	if is.Origin.Commit != head || is.Previous == nil || is.Previous.Commit != old || is.Previous.Tree != was.Tree {
+	if is.Origin.Commit != head || is.Previous == nil || is.Previous.Commit != old ||
+		is.Previous.Tree != was.Tree {
 		t.Errorf("entry = %+v", is)
 	}
 	if err := edited(t, i.Rollback, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if back := i.Lock().Find("a"); back.Tree != was.Tree || back.Origin.Commit != old || back.Previous.Tree != is.Tree {
+	if back := i.Lock().Find("a"); back.Tree != was.Tree || back.Origin.Commit != old ||
+		back.Previous.Tree != is.Tree {
 		t.Errorf("rolled back to %+v", back)
 	}
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify = %v, %v", problems, err)
 	}
 	if err := edited(t, i.Rollback, "b"); !errors.Is(err, ErrNoPrevious) {
@@ -58,7 +61,8 @@ func TestUpdateGit(t *testing.T) {
 // repository that gives another content for the commit.
 func TestSyncGit(t *testing.T) {
 	r := newRepo(t)
-	r.commit(map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b"), "b/run.sh": "#!/bin/sh\n"})
+	r.commit(map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b"),
+		"b/run.sh": "#!/bin/sh\n"})
 	m := newMachine(t).withGit(r)
 	m.install(Request{Source: r.url, All: true})
 	i := m.open()
@@ -78,7 +82,7 @@ func TestSyncGit(t *testing.T) {
 	if err != nil || len(did) != 2 {
 		t.Fatalf("Sync = %v, %v", did, err)
 	}
-	if problems, err := j.Verify(t.Context()); err != nil || len(problems) > 0 {
+	if problems, _, err := j.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify = %v, %v", problems, err)
 	}
 	if _, err := os.Stat(filepath.Join(RootDir(other.state, skills.TierThirdParty), "b")); err == nil {
@@ -96,7 +100,8 @@ func TestSyncGit(t *testing.T) {
 	forged := *lock.Skills[0]
 	forged.Origin.Path = "b"
 	before := tree(t, third.state)
-	if _, err := synced(t.Context(), k, Sync{Lock: &Lock{Skills: []*Entry{&forged}}}); err == nil || !strings.Contains(err.Error(), "another version than the lock file") {
+	if _, err := synced(t.Context(), k, Sync{Lock: &Lock{Skills: []*Entry{&forged}}}); err == nil ||
+		!strings.Contains(err.Error(), "another version than the lock file") {
 		t.Errorf("error for other content = %v", err)
 	}
 	if after := tree(t, third.state); len(after) != len(before) {
@@ -120,14 +125,21 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 			data[len(data)-2] ^= 1
 			return errors.Join(os.Chmod(name, 0o700), os.WriteFile(name, data, 0o700))
 		}, "changed"},
-		{"gone", func(t *testing.T, place string) error { return os.Remove(filepath.Join(place, "SKILL.md")) }, "is missing"},
+		{"gone", func(t *testing.T, place string) error {
+			return os.Remove(
+				filepath.Join(place, "SKILL.md"))
+		}, "is missing"},
 		{"more", func(t *testing.T, place string) error {
 			return os.WriteFile(filepath.Join(place, ".DS_Store"), nil, 0o600)
 		}, "was not installed"},
-		{"a directory", func(t *testing.T, place string) error { return os.Mkdir(filepath.Join(place, ".git"), 0o700) }, "was not installed"},
+		{"a directory", func(t *testing.T, place string) error {
+			return os.Mkdir(filepath.Join(place, ".git"),
+				0o700)
+		}, "was not installed"},
 		{"a link", func(t *testing.T, place string) error {
 			name := filepath.Join(place, "SKILL.md")
-			return errors.Join(os.Rename(name, filepath.Join(place, "..", "..", "kept")), os.Symlink("../../kept", name))
+			return errors.Join(os.Rename(name, filepath.Join(place, "..", "..", "kept")),
+				os.Symlink("../../kept", name))
 		}, "is not a regular file"},
 		{"all", func(t *testing.T, place string) error { return os.RemoveAll(place) }, "is not in its place"},
 		{"a file", func(t *testing.T, place string) error {
@@ -137,18 +149,21 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine(t)
 			m.install(Request{Source: collection(t), Subdir: "skills/a"})
-			if err := test.change(t, filepath.Join(RootDir(m.state, skills.TierThirdParty), "a")); err != nil {
+			if err := test.change(t, filepath.Join(RootDir(m.state, skills.TierThirdParty),
+				"a")); err != nil {
 				t.Fatal(err)
 			}
 			i := m.open()
-			problems, err := i.Verify(t.Context())
-			if err != nil || len(problems) == 0 || !slices.ContainsFunc(problems, func(p Problem) bool { return p.Name == "a" && strings.Contains(p.What, test.want) }) {
+			problems, _, err := i.Verify(t.Context())
+			if err != nil || len(problems) == 0 ||
+				!slices.ContainsFunc(problems,
+					func(p Problem) bool { return p.Name == "a" && strings.Contains(p.What, test.want) }) {
 				t.Errorf("Verify = %v, %v, want %q", problems, err, test.want)
 			}
 			if _, err := synced(t.Context(), i, Sync{}); err != nil {
 				t.Fatalf("Sync: %v", err)
 			}
-			if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+			if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 				t.Errorf("Verify after Sync = %v, %v", problems, err)
 			}
 		})
@@ -160,13 +175,14 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 	if err := errors.Join(os.Chmod(stored, 0o600), os.WriteFile(stored, []byte("x"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) != 1 || !strings.Contains(problems[0].What, "the stored tree changed") {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) != 1 ||
+		!strings.Contains(problems[0].What, "the stored tree changed") {
 		t.Errorf("Verify of a changed tree = %v, %v", problems, err)
 	}
 	if _, err := synced(t.Context(), i, Sync{}); err != nil {
 		t.Fatal(err)
 	}
-	if problems, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
+	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("Verify after Sync = %v, %v", problems, err)
 	}
 }

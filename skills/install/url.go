@@ -33,8 +33,8 @@ func checkRef(ref string) error {
 	return nil
 }
 
-// IsURL reports whether a source is meant for git: it cannot be a path of this machine.
-func IsURL(source string) bool {
+// isURL reports whether a source is meant for git: it cannot be a path of this machine.
+func isURL(source string) bool {
 	return strings.Contains(source, "://") || strings.Contains(source, "::") || sshSource.MatchString(source)
 }
 
@@ -63,7 +63,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 		return refuse(hint, "%q is not a URL", clip(source))
 	}
 	if at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "" {
-		return refuse(hint, "%q names no host, or has a query or a fragment", redact(at))
+		return refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
 	if _, secret := at.User.Password(); secret || at.User != nil && at.Scheme != "ssh" {
 		return refuse("leave them out; git asks nobody, and the lock file would keep them",
@@ -76,21 +76,13 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	case "https", "ssh":
 		return at.Scheme, nil
 	case "http", "git":
-		if insecure || loopback(at.Hostname()) {
+		if insecure || at.Hostname() == "localhost" || net.ParseIP(at.Hostname()).IsLoopback() {
 			return at.Scheme, nil
 		}
 		return refuse("use https://, or give --insecure-transport if you trust the network",
 			"anyone on the network can change what comes over %s://", at.Scheme)
 	}
 	return refuse(hint, "the protocol %s: is not used", clip(at.Scheme))
-}
-
-// redact returns a URL that can be shown.
-func redact(at *url.URL) string { return clip(at.Redacted()) }
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // baseName returns the name of a repository by its URL.

@@ -2,12 +2,9 @@ package install
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -42,20 +39,11 @@ const (
 
 // Verify compares every byte of the installed skills, where they are served and where they are stored,
 // with the lock file, and finds entries of the directories that are served that are not in the lock
-// file. Problems are in byte order of name and path.
+// file. Problems are in byte order of name and path. If ctx ends it, it returns what it found so far.
+// done is how many skills were verified.
 //
 // Errors: errors of ctx; system errors.
-func (i *Installer) Verify(ctx context.Context) ([]Problem, error) {
-	problems, _, err := i.verify(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return problems, nil
-}
-
-// verify does what Verify does. If ctx ends it, it returns what it found so far. done is how many skills
-// were verified.
-func (i *Installer) verify(ctx context.Context) (problems []Problem, done int, err error) {
+func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, err error) {
 	var mu sync.Mutex
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
@@ -97,24 +85,22 @@ func (i *Installer) verifyStored(
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	p := Problem{Name: name, Kind: kind}
+	p := Problem{Name: name, Kind: kind, What: "the stored tree "}
+	if kind == ProblemEarlier {
+		p.What += "of the earlier version "
+	}
 	corrupt, changed := errors.AsType[*store.CorruptError](err)
+	if changed && corrupt.Path != "." {
+		p.Path = corrupt.Path
+	}
 	switch {
 	case changed:
-		p.What = "changed: " + corrupt.What
-		if corrupt.Path != "." {
-			p.Path = corrupt.Path
-		}
+		p.What += "changed: " + corrupt.What
 	case errors.Is(err, store.ErrNotFound):
-		p.What = "is missing"
+		p.What += "is missing"
 	default:
-		p.What = "cannot be read: " + err.Error()
+		p.What += "cannot be read: " + err.Error()
 	}
-	which := "the stored tree "
-	if kind == ProblemEarlier {
-		which = "the stored tree of the earlier version "
-	}
-	p.What = which + p.What
 	return []Problem{p}
 }
 
@@ -144,13 +130,10 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	}
 	defer root.Close()
 	want := make(map[string]digest.Digest, len(e.Files))
-	dirs := map[string]bool{".": true}
 	for _, f := range e.Files {
 		want[f.Path] = f.Digest
-		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
-			dirs[dir] = true
-		}
 	}
+	dirs := store.Dirs(e.Files.stored())
 	var problems []Problem
 	add := func(path, what string) {
 		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
@@ -190,11 +173,11 @@ func hashFile(root *os.Root, name string) digest.Digest {
 		return ""
 	}
 	defer file.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, file); err != nil {
+	sum, err := digest.FromReader(file)
+	if err != nil {
 		return ""
 	}
-	return digest.NewDigest(digest.SHA256, sum)
+	return sum
 }
 
 // strays finds what is served and not in the lock file.
