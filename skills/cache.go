@@ -260,7 +260,7 @@ func (r *record) signals(name string) (found []Diagnostic) {
 // bytes, and reports whether it did.
 func (in *indexer) reuse(name string) bool {
 	s := in.skill
-	if in.hint == nil && s.limits.cache == nil {
+	if in.hint == nil && s.opts.Cache == nil {
 		return false
 	}
 	info, err := in.tree.stat(name)
@@ -303,7 +303,7 @@ func (in *indexer) reuseSelf() bool {
 			return true
 		}
 	}
-	known, ok := s.limits.cache.find(s.mark, s.File, true)
+	known, ok := s.opts.Cache.find(s.mark, s.File, true)
 	if !ok || known.Digest != s.Digest {
 		return false
 	}
@@ -331,7 +331,7 @@ func (in *indexer) lookUp(name string, info fs.FileInfo) (reused, bool) {
 			return reused{*hint.Resource(name), hint.marks[at], hint.signalsOf(name)}, true
 		}
 	}
-	known, ok := in.skill.limits.cache.find(now, name, false)
+	known, ok := in.skill.opts.Cache.find(now, name, false)
 	if !ok {
 		return reused{}, false
 	}

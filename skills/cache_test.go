@@ -3,7 +3,6 @@ package skills
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -269,7 +268,7 @@ func TestIndexHint(t *testing.T) {
 	}
 	first := mustIndex(t, rescan())
 	second := rescan()
-	if second.indexed.Load() != nil || second.lastIndex() != first {
+	if second.indexed() != nil || second.lastIndex() != first {
 		t.Fatal("a scan keeps the index instead of a hint")
 	}
 	compareIndexes(t, first, mustIndex(t, second))
@@ -287,32 +286,6 @@ func TestIndexHint(t *testing.T) {
 	compareIndexes(t, mustIndex(t, plain.Skill("a")), third)
 	if got := third.Resource("scripts/run").Script; got == nil || got.Executable != (runtime.GOOS != "windows") {
 		t.Errorf("the script whose mode changed is %+v", got)
-	}
-}
-
-// However many skills change one by one, snapshots do not hold on to what they were for ever.
-func TestRegistryForgetsOldReadings(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for i := range maxNewer + 50 {
-		name := filepath.Join(dir, fmt.Sprint(i), "SKILL.md")
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte("---\nname: a\ndescription: d\n---\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	registry := NewRegistry([]Root{{Dir: dir}}, nil)
-	if _, err := registry.Rescan(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, sk := range registry.Snapshot().Skills {
-		fresh, err := registry.RescanSkill(t.Context(), sk)
-		s := registry.Snapshot()
-		if err != nil || s.Skill(sk.Path) != fresh || len(s.newer) > maxNewer {
-			t.Fatalf("RescanSkill(%s) = %p, %v; the snapshot has %p, and %d that differ from its tables", sk.Path, fresh, err, s.Skill(sk.Path), len(s.newer))
-		}
 	}
 }
 

@@ -28,7 +28,7 @@ type candidate struct {
 // may be found under several names; a link to a directory that is being walked ends there.
 type lister struct {
 	tree   tree
-	limits *limits
+	opts *ScanOptions
 	self   string // the skill file, which no limit leaves out
 	files  []candidate
 	dirs   int
@@ -38,9 +38,9 @@ type lister struct {
 
 // listFiles returns the files below the directory of a skill in byte order of their paths: its skill
 // file self and all others, including the files of nested skills.
-func listFiles(ctx context.Context, t tree, limits *limits, self string) (
+func listFiles(ctx context.Context, t tree, opts *ScanOptions, self string) (
 	files []candidate, more bool, err error) {
-	l := &lister{tree: t, limits: limits, self: self}
+	l := &lister{tree: t, opts: opts, self: self}
 	if info, err := t.stat(self); err == nil && info.Mode().IsRegular() {
 		l.files = append(l.files, candidate{path: self})
 	}
@@ -55,7 +55,7 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if l.dirs++; l.dirs > l.limits.files || len(l.open) > maxFileDepth {
+	if l.dirs++; l.dirs > l.opts.MaxFiles || len(l.open) > maxFileDepth {
 		l.more = true
 		return nil
 	}
@@ -77,7 +77,7 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 		if skipped(entry.Name()) || dir == "." && entry.Name() == l.self {
 			continue
 		}
-		if len(l.files) >= l.limits.files {
+		if len(l.files) >= l.opts.MaxFiles {
 			l.more = true
 			return nil
 		}

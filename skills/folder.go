@@ -43,6 +43,10 @@ const (
 	lowerFile = "skill.md"
 )
 
+// Ignored reports whether scans and indexes leave out files and directories of that name: version
+// control, caches, and what editors write next to a file.
+func Ignored(name string) bool { return skipped(name) }
+
 // relevant reports whether an entry matters to a scan.
 func relevant(name string, mode fs.FileMode) bool {
 	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !skipped(name))

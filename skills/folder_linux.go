@@ -244,7 +244,7 @@ func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 		base.close()
 	}
 	defer top.close()
-	look := lookOver{index: index, seen: make([]bool, len(index.Files)), directories: s.limits.files}
+	look := lookOver{index: index, seen: make([]bool, len(index.Files)), directories: s.opts.MaxFiles}
 	at, ok := top.(fdFolder)
 	return ok && look.over(ctx, at, 0) && !slices.Contains(look.seen, false)
 }

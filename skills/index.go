@@ -2,11 +2,14 @@ package skills
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 
@@ -22,12 +25,29 @@ const (
 	maxPublishedBytes = 16 << 20
 )
 
-// indexing is a computation of an index that others wait for.
-type indexing struct {
-	done  chan struct{}
-	index *Index // set before done is closed, as is err
-	err   error
+// indexState is what is known of the files of a skill. Copies of the skill under another name share it.
+type indexState struct {
+	turn chan struct{}         // full while a call computes the index
+	last atomic.Pointer[Index] // the index; before done, an earlier one, for files not touched since
+	done atomic.Bool           // set after last
 }
+
+func newIndexState(last *Index) *indexState {
+	s := &indexState{turn: make(chan struct{}, 1)}
+	s.last.Store(last)
+	return s
+}
+
+// indexed returns the index if it is known, else nil.
+func (s *Skill) indexed() *Index {
+	if s.state.done.Load() {
+		return s.state.last.Load()
+	}
+	return nil
+}
+
+// lastIndex returns the index, or else an earlier one; nil if the skill was never indexed.
+func (s *Skill) lastIndex() *Index { return s.state.last.Load() }
 
 // Index returns the facts of all files of the skill. The first call computes them, from the files as
 // they are at that time; SKILL.md has the digest of the scan. Concurrent calls share one computation.
@@ -36,58 +56,25 @@ type indexing struct {
 // Errors: the sentinels of [Skill.Read] if the directory cannot be read; *DriftError if SKILL.md is no
 // longer what the scan read, because the other files would be of another version; the error of ctx.
 func (s *Skill) Index(ctx context.Context) (*Index, error) {
-	for {
-		if index := s.indexed.Load(); index != nil {
-			return index, nil
-		}
-		s.mu.Lock()
-		running := s.indexing
-		if running == nil {
-			if index := s.indexed.Load(); index != nil {
-				s.mu.Unlock()
-				return index, nil
-			}
-			running = &indexing{done: make(chan struct{})}
-			s.indexing = running
-			s.mu.Unlock()
-			s.compute(ctx, running)
-			return running.index, running.err
-		}
-		s.mu.Unlock()
-		select {
-		case <-running.done:
-			// The other call may have ended with its own context, which says nothing about this one.
-			ended := errors.Is(running.err, context.Canceled) ||
-				errors.Is(running.err, context.DeadlineExceeded)
-			if !ended {
-				return running.index, running.err
-			}
-		case <-ctx.Done():
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	if index := s.indexed(); index != nil {
+		return index, nil
 	}
-}
-
-func (s *Skill) compute(ctx context.Context, running *indexing) {
-	running.err = errors.New("the index was not computed")
-	defer func() {
-		s.mu.Lock()
-		s.indexing = nil
-		if running.err == nil {
-			s.indexed.Store(running.index)
-			s.hint = nil
-		}
-		s.mu.Unlock()
-		close(running.done)
-	}()
+	select {
+	case s.state.turn <- struct{}{}:
+		defer func() { <-s.state.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if index := s.indexed(); index != nil {
+		return index, nil
+	}
 	index, err := s.index(ctx, s.lastIndex())
 	if err != nil {
-		running.err = fmt.Errorf("index %s: %w", s.Path, err)
-		return
+		return nil, fmt.Errorf("index %s: %w", s.Path, err)
 	}
-	running.index, running.err = index, nil
+	s.state.last.Store(index)
+	s.state.done.Store(true)
+	return index, nil
 }
 
 // index computes the index. Facts of files that have not been touched since are taken from hint.
@@ -100,7 +87,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if err := s.same(t); err != nil {
 		return nil, err
 	}
-	files, more, err := listFiles(ctx, t, s.limits, s.File)
+	files, more, err := listFiles(ctx, t, s.opts, s.File)
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +96,13 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "",
 			"the skill has more than %d files or directories, or they are nested too deeply; "+
 				"the others are left out",
-			s.limits.files))
+			s.opts.MaxFiles))
 	}
 	in := indexer{
 		skill:  s,
 		tree:   t,
 		index:  x,
-		budget: s.limits.tree,
+		budget: s.opts.MaxTree,
 		unseen: maxSignalSkill,
 		buf:    make([]byte, smallBuffer),
 	}
@@ -171,7 +158,7 @@ func (s *Skill) Oversized(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer t.close()
-	files, _, err := listFiles(ctx, t, s.limits, s.File)
+	files, _, err := listFiles(ctx, t, s.opts, s.File)
 	if err != nil {
 		return false, err
 	}
@@ -340,7 +327,7 @@ func (in *indexer) add(name string) error {
 	}
 	x.Resources = append(x.Resources, r)
 	x.Files = append(x.Files, store.File{Path: name, Size: r.Size, Digest: r.Digest, Executable: executable})
-	x.marks = append(x.marks, markOf(info).readAt(in.skill.limits.now()))
+	x.marks = append(x.marks, markOf(info).readAt(in.skill.opts.Now()))
 	return nil
 }
 
@@ -418,19 +405,19 @@ type Index struct {
 
 // Resource returns the resource of that exact path, or nil.
 func (x *Index) Resource(path string) *Resource {
-	low, high := 0, len(x.Resources)
-	for low < high {
-		middle := (low + high) / 2
-		switch at := &x.Resources[middle]; {
-		case at.Path == path:
-			return at
-		case at.Path < path:
-			low = middle + 1
-		default:
-			high = middle
-		}
+	at := sort.Search(len(x.Resources), func(i int) bool { return x.Resources[i].Path >= path })
+	if at == len(x.Resources) || x.Resources[at].Path != path {
+		return nil
 	}
-	return nil
+	return &x.Resources[at]
+}
+
+// kinds are the kinds by directory.
+var kinds = map[string]Kind{
+	"references": KindReference,
+	"assets":     KindAsset,
+	"templates":  KindTemplate,
+	"scripts":    KindScript,
 }
 
 func kindOf(file string) Kind {
@@ -438,15 +425,5 @@ func kindOf(file string) Kind {
 	if !below {
 		return KindOther
 	}
-	switch first {
-	case "references":
-		return KindReference
-	case "assets":
-		return KindAsset
-	case "templates":
-		return KindTemplate
-	case "scripts":
-		return KindScript
-	}
-	return KindOther
+	return cmp.Or(kinds[first], KindOther)
 }

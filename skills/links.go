@@ -1,14 +1,15 @@
 package skills
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // link is a symbolic link that may lead to a directory.
@@ -20,58 +21,47 @@ type link struct {
 	depth int
 }
 
-func (l *link) onDisk() string {
-	return filepath.Join(l.area.place.base, filepath.FromSlash(join(l.area.place.rel, l.rel)))
-}
-
-// names returns the path that a link names, whether it exists or not.
-func (l *link) names() string {
-	name := l.onDisk()
-	target, err := os.Readlink(name)
-	if err != nil || filepath.IsAbs(target) {
-		return filepath.Clean(target)
-	}
-	return filepath.Join(filepath.Dir(name), target)
-}
-
 // followLinks walks the directories to which links lead and that no walk has seen. They may have links
 // themselves; every walk begins at a directory not walked before, so loops end. Links of more trusted
 // roots go first: a directory belongs to the first link that leads there.
 func (s *scanner) followLinks(ctx context.Context) error {
-	waiting, followed := map[Tier][]link{}, map[*Root]int{}
-	for {
-		for _, l := range s.links {
-			tier := l.area.root.Tier
-			if s.opts.AllowShadow {
-				tier = 0 // the order of roots decides
-			}
-			waiting[tier] = append(waiting[tier], l)
+	tier := func(l link) Tier {
+		if s.opts.AllowShadow {
+			return 0 // the order of roots decides
 		}
-		s.links = nil
-		if len(waiting) == 0 {
-			return nil
-		}
-		tier := slices.Min(slices.Collect(maps.Keys(waiting)))
-		l := waiting[tier][0]
-		if waiting[tier] = waiting[tier][1:]; len(waiting[tier]) == 0 {
-			delete(waiting, tier)
-		}
-		root := l.area.root
-		if followed[root]++; followed[root] > s.limits.dirs {
-			if followed[root] == s.limits.dirs+1 {
-				s.note(Error, CodeScanLimit, root.Dir,
-					"there are more than %d links; the others are not followed", s.limits.dirs)
-			}
-			continue
-		}
-		if err := s.followLink(ctx, &l); err != nil {
-			return err
-		}
+		return l.area.root.Tier
 	}
+	waiting, followed := s.links, map[*Root]int{}
+	slices.SortStableFunc(waiting, func(a, b link) int { return cmp.Compare(tier(a), tier(b)) })
+	for s.links = nil; len(waiting) > 0; s.links = nil {
+		l := waiting[0]
+		root := l.area.root
+		if followed[root]++; followed[root] <= s.opts.MaxDirs {
+			if err := s.followLink(ctx, &l); err != nil {
+				return err
+			}
+		} else if followed[root] == s.opts.MaxDirs+1 {
+			s.note(Error, CodeScanLimit, root.Dir,
+				"there are more than %d links; the others are not followed", s.opts.MaxDirs)
+		}
+		// The links it led to are of the same root, so they come after those of its tier.
+		at, _ := slices.BinarySearchFunc(waiting[1:], tier(l)+1,
+			func(other link, t Tier) int { return cmp.Compare(tier(other), t) })
+		waiting = slices.Insert(waiting[1:], at, s.links...)
+	}
+	return nil
 }
 
 // followLink walks the directory that a link leads to, if it is to be walked.
 func (s *scanner) followLink(ctx context.Context, l *link) error {
+	if s.unreadable[l.area.root] {
+		for _, w := range s.known {
+			if w.area.linked && w.area.root == l.area.root && w.area.path == l.path {
+				return s.walk(ctx, w.area, nil)
+			}
+		}
+		return nil
+	}
 	a, top, err := s.resolve(l)
 	if errors.Is(cause(err), ErrExhausted) {
 		return fmt.Errorf("scan %s: %w", l.path, cause(err))
@@ -89,28 +79,21 @@ func (s *scanner) followLink(ctx context.Context, l *link) error {
 
 // resolve returns the area behind a link, nil if there is nothing to walk.
 func (s *scanner) resolve(l *link) (*area, folder, error) {
-	target, err := filepath.EvalSymlinks(l.onDisk())
-	if err != nil {
-		s.seen, s.named = append(s.seen, l.onDisk()), append(s.named, l.names())
+	base := l.area.place.base
+	target, err := filepath.EvalSymlinks(filepath.Join(l.area.place.onDisk(), filepath.FromSlash(l.rel)))
+	if err != nil || s.hasWalked(target) {
 		return nil, nil, err
 	}
-	s.seen, s.named = append(s.seen, l.onDisk()), append(s.named, target)
-	if s.hasWalked(target) {
-		return nil, nil, nil
-	}
-	base := ""
-	for _, dir := range append([]string{l.area.place.base}, s.allowed...) {
-		if within(dir, target) {
-			base = dir
-			break
+	if !within(base, target) {
+		at := slices.IndexFunc(s.allowed, func(dir string) bool { return within(dir, target) })
+		if at < 0 {
+			s.note(Warning, CodeOutsideRoot, l.path,
+				"the link %q leads out of its root and of every allowed root; "+
+					"--allow-root with the directory it leads to, or one above that, serves it",
+				filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
+			return nil, nil, nil
 		}
-	}
-	if base == "" {
-		s.note(Warning, CodeOutsideRoot, l.path,
-			"the link %q leads out of its root and of every allowed root; "+
-				"--allow-root with the directory it leads to, or one above that, serves it",
-			filepath.Join(l.area.root.Dir, filepath.FromSlash(l.dir)))
-		return nil, nil, nil
+		base = s.allowed[at]
 	}
 	rel, err := filepath.Rel(base, target)
 	if err != nil {
@@ -123,13 +106,12 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 	}
 	defer top.close()
 	below, err := descend(top, rel)
-	if isNotDir(err) {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	s.walked = append(s.walked, target)
 	a := &area{
 		root:   l.area.root,
 		path:   l.path,
@@ -144,14 +126,8 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 // hasWalked reports whether a real directory was part of an earlier walk. A directory below a name that
 // walks skip was not.
 func (s *scanner) hasWalked(target string) bool {
-	for _, dir := range s.walked {
-		if !within(dir, target) {
-			continue
-		}
-		rel, err := filepath.Rel(dir, target)
-		if err == nil && !slices.ContainsFunc(strings.Split(filepath.ToSlash(rel), "/"), skipped) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.walked, func(dir string) bool {
+		return within(dir, target) &&
+			!slices.ContainsFunc(strings.Split(filepath.ToSlash(target[len(dir):]), "/"), skipped)
+	})
 }

@@ -37,7 +37,7 @@ func (e *AmbiguousError) Error() string {
 }
 
 // Skill returns the skill of exactly that path, or nil.
-func (s *Snapshot) Skill(path string) *Skill { return s.latest(s.byPath[path]) }
+func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
 
 // Lookup finds a skill by its path or its name. A name means the only skill of that name in the most
 // trusted tier that has one, so a less trusted skill can neither take it nor make it ambiguous, not
@@ -65,7 +65,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	var only *Skill
 	for _, sk := range named {
 		if sk.Root.Tier == tier {
-			paths, only = append(paths, sk.Path), s.latest(sk)
+			paths, only = append(paths, sk.Path), sk
 		}
 	}
 	if len(paths) > 1 {

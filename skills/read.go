@@ -96,7 +96,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 		return driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
 	defer t.close()
-	files, _, err := listFiles(ctx, t, s.limits, s.File)
+	files, _, err := listFiles(ctx, t, s.opts, s.File)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

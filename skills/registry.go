@@ -1,9 +1,11 @@
 package skills
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,27 +20,22 @@ import (
 // Nothing is read twice without need: a skill whose SKILL.md has not been touched is taken from the
 // snapshot before, and what was known of its other files is a hint for the next [Skill.Index].
 //
-// Locks: scanning, then assembling. scanning is held while directories are read, assembling only while
-// a snapshot is made and swapped in.
+// Whoever replaces the snapshot holds scanning; readers take no lock.
 type Registry struct {
-	roots   []Root // shared by all snapshots, so that their skills can be
-	opts    *ScanOptions
-	limits  *limits
+	roots   []Root       // shared by all snapshots, so that their skills can be
+	opts    *ScanOptions // with defaults
 	current atomic.Pointer[Snapshot]
 
-	scanning   sync.Mutex // serialises Rescan and Refresh
-	assembling sync.Mutex // serialises what makes a snapshot and swaps it in
+	scanning sync.Mutex
+	walks    []*walk // of the current snapshot; guarded by scanning
 
 	scans, took atomic.Int64 // of Rescan and Refresh; nanoseconds
 }
 
 // NewRegistry returns a registry with an empty snapshot. [Registry.Rescan] fills it.
 func NewRegistry(roots []Root, opts *ScanOptions) *Registry {
-	if opts == nil {
-		opts = &ScanOptions{}
-	}
-	r := &Registry{roots: slices.Clone(roots), opts: opts, limits: opts.limits()}
-	r.current.Store(assemble(r.roots, nil, nil, opts, r.limits.now()))
+	r := &Registry{roots: slices.Clone(roots), opts: opts.withDefaults()}
+	r.current.Store(assemble(r.roots, nil, nil, r.opts))
 	return r
 }
 
@@ -55,25 +52,28 @@ type Diff struct {
 // Empty reports whether nothing differs.
 func (d Diff) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// attempts is how often a scan is repeated if another swap came before it, until its result is taken
-// anyway.
-const attempts = 3
-
 // Rescan scans the roots and swaps the result in. If it fails, the last good snapshot stays. If a root
 // could be read before and cannot be read any more, it keeps its skills, with a diagnostic; with
 // StrictRoots it is an error instead.
 //
 // Errors: as for [Scan].
-func (r *Registry) Rescan(ctx context.Context) (Diff, error) {
-	r.scanning.Lock()
-	defer r.scanning.Unlock()
-	defer r.measure(time.Now())
-	return r.rescan(ctx, nil)
-}
+func (r *Registry) Rescan(ctx context.Context) (Diff, error) { return r.rescan(ctx, nil, false) }
 
-func (r *Registry) measure(start time.Time) {
-	r.took.Add(int64(time.Since(start)))
-	r.scans.Add(1)
+// maxChanged bounds the changed paths: with more, a scan of everything is cheaper.
+const maxChanged = 256
+
+// Refresh updates the snapshot after the files or directories at those absolute paths have changed,
+// appeared or gone, and swaps it in. The paths are free of links but for their last name. Directories
+// that they do not concern are neither read nor listed. If changed is empty, everything is
+// scanned as by [Registry.Rescan]. Skills concerned that have been indexed before are indexed again, so
+// that the diff includes changes of any file.
+//
+// Errors: as for [Registry.Rescan].
+func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) {
+	if len(changed) > maxChanged {
+		changed = nil
+	}
+	return r.rescan(ctx, changed, true)
 }
 
 // Scans returns how often Rescan or Refresh scanned the roots, with success or without, and how long
@@ -82,43 +82,67 @@ func (r *Registry) Scans() (n int, took time.Duration) {
 	return int(r.scans.Load()), time.Duration(r.took.Load())
 }
 
-// rescan is Rescan with scanning held. It indexes the skills that the touched paths concern before the
-// swap.
-func (r *Registry) rescan(ctx context.Context, touched *touched) (Diff, error) {
-	// If RescanSkill swaps a skill in meanwhile, that may be more recent than the scan's reading of it.
-	// Then the scan is repeated, but not for ever.
-	for attempt := 1; ; attempt++ {
-		old := r.current.Load()
-		s := &scanner{
-			opts:   r.opts,
-			limits: r.limits,
-			roots:  r.roots,
-			known:  knownOf(old.scanned),
-			before: old,
-		}
-		if err := s.scan(ctx); err != nil {
+// rescan scans what changed paths concern, without any everything. With index, what was read again is
+// indexed before the swap.
+func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Diff, error) {
+	r.scanning.Lock()
+	defer r.scanning.Unlock()
+	defer func(start time.Time) {
+		r.took.Add(int64(time.Since(start)))
+		r.scans.Add(1)
+	}(time.Now())
+	s := &scanner{opts: r.opts, roots: r.roots, known: r.walks}
+	for _, path := range changed {
+		s.changed = append(s.changed, filepath.Clean(path))
+	}
+	if err := s.scan(ctx); err != nil {
+		return Diff{}, err
+	}
+	old := r.current.Load()
+	if len(changed) > 0 && slices.Equal(s.found, old.scanned) && slices.Equal(s.notes, old.scan) &&
+		slices.Equal(s.dirs(), old.dirs) {
+		r.walks = s.walks
+		return Diff{}, nil
+	}
+	if index {
+		err := parallel(ctx, len(s.read), func() func(int) {
+			return func(i int) {
+				// Only the index shows whether other files differ. Whoever asks for it gets its errors.
+				if sk := s.read[i]; !sk.broken && sk.lastIndex() != nil {
+					_, _ = sk.Index(ctx)
+				}
+			}
+		})
+		if err != nil {
 			return Diff{}, err
-		}
-		if err := touched.indexAgain(ctx, s.found); err != nil {
-			return Diff{}, err
-		}
-		if fresh := r.swap(old, s.snapshot, attempt == attempts); fresh != nil {
-			return diff(old, fresh), nil
 		}
 	}
+	fresh := old.after(s.found, s.notes)
+	fresh.dirs = s.dirs()
+	r.publish(fresh, s.walks, s.found)
+	return diff(old, fresh), nil
 }
 
-// swap makes a snapshot and swaps it in if old is still the current one, or in any case with force. It
-// returns nil if nothing was swapped in.
-func (r *Registry) swap(old *Snapshot, assemble func() *Snapshot, force bool) *Snapshot {
-	r.assembling.Lock()
-	defer r.assembling.Unlock()
-	if r.current.Load() != old && !force {
-		return nil
+// publish swaps a snapshot in. was are the skills in walks, which the next scan begins with: where the
+// snapshot has others, these take their places.
+func (r *Registry) publish(fresh *Snapshot, walks []*walk, was []*Skill) {
+	replaced := map[*Skill]*Skill{}
+	for i, sk := range was {
+		if fresh.scanned[i] != sk {
+			replaced[sk] = fresh.scanned[i]
+		}
 	}
-	fresh := assemble()
+	if len(replaced) > 0 {
+		for _, w := range walks {
+			for _, v := range w.visits {
+				for i, sk := range v.skills {
+					v.skills[i] = cmp.Or(replaced[sk], sk)
+				}
+			}
+		}
+	}
+	r.walks = walks
 	r.current.Store(fresh)
-	return fresh
 }
 
 // RescanSkill reads one skill again and swaps it in. If it cannot be loaded, the snapshot stays.
@@ -129,40 +153,42 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	data, facts, err := readLinked(sk.place, sk.File, nil)
+	r.scanning.Lock()
+	defer r.scanning.Unlock()
 	fresh := &Skill{
-		Path:   sk.Path,
-		Root:   sk.Root,
-		Dir:    sk.Dir,
-		File:   sk.File,
-		place:  sk.place,
-		limits: sk.limits,
-		hint:   sk.lastIndex(),
+		Path:  sk.Path,
+		Root:  sk.Root,
+		Dir:   sk.Dir,
+		File:  sk.File,
+		place: sk.place,
+		opts:  sk.opts,
+		state: newIndexState(sk.lastIndex()),
 	}
+	data, facts, err := readLinked(sk.place, sk.File, nil)
 	if err == nil {
 		err = fresh.parse(data, facts)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}
-	r.assembling.Lock()
-	defer r.assembling.Unlock()
 	old := r.current.Load()
-	at := slices.IndexFunc(old.scanned, func(other *Skill) bool {
-		return other.Path == sk.Path && other.Root == sk.Root && other.place.rel == sk.place.rel &&
-			other.place.base == sk.place.base
-	})
+	at := slices.IndexFunc(old.scanned, sk.isAt)
 	if at < 0 {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, ErrNotFound)
 	}
-	next := old.exchange([]exchanged{{old.scanned[at], fresh}}, r.limits.now())
-	r.current.Store(next)
-	fresh = next.scanned[at]
-	if next.Skill(sk.Path) != fresh {
+	found := slices.Clone(old.scanned)
+	found[at] = fresh
+	next := old.after(found, old.scan)
+	next.dirs = old.dirs
+	r.publish(next, r.walks, old.scanned)
+	if fresh = next.scanned[at]; next.Skill(sk.Path) != fresh {
 		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)
 	}
 	return fresh, nil
 }
+
+// attempts is how often a skill is indexed that changes again and again.
+const attempts = 3
 
 // Index returns the index of a skill of a snapshot. If the skill changed since it was read, it is read
 // again and swapped in, so that all results are of one version; the skill returned is then another one.
@@ -214,8 +240,7 @@ func diff(old, fresh *Snapshot) (d Diff) {
 func (s *Skill) Differs(later *Skill) bool { return s != later && differ(s, later) }
 
 func differ(was, is *Skill) bool {
-	before, after := was.lastIndex(), is.indexed.Load()
-	return was.Digest != is.Digest || was.Root != is.Root ||
-		was.place.rel != is.place.rel || was.place.base != is.place.base ||
+	before, after := was.lastIndex(), is.indexed()
+	return was.Digest != is.Digest || !was.isAt(is) ||
 		before != nil && after != nil && before.TreeDigest != after.TreeDigest
 }

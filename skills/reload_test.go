@@ -176,7 +176,7 @@ func TestRootGoneAndBack(t *testing.T) {
 	if err := os.Rename(dir+"-away", dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.Refresh(t.Context(), []string{dir}); err != nil {
+	if _, err := registry.Refresh(t.Context(), []string{dir, filepath.Join(base, "other", "e")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := facts(t, registry.Snapshot()); !slices.Equal(got, want) {

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -50,36 +48,20 @@ type ScanOptions struct {
 	Now func() time.Time
 }
 
-// limits are the options of a scan with their defaults, shared by its skills.
-type limits struct {
-	depth, dirs, files int
-	tree               int64
-	cache              *Cache
-	now                func() time.Time
-}
-
-func (o *ScanOptions) limits() *limits {
-	l := &limits{depth: 8, dirs: 20_000, files: 2_000, tree: 256 << 20, now: time.Now}
-	if o == nil {
-		return l
+// withDefaults returns a copy in which every limit and the clock are set.
+func (o *ScanOptions) withDefaults() *ScanOptions {
+	set := ScanOptions{}
+	if o != nil {
+		set = *o
 	}
-	l.cache = o.Cache
-	if o.MaxDepth > 0 {
-		l.depth = o.MaxDepth
+	set.MaxDepth = cmp.Or(max(set.MaxDepth, 0), 8)
+	set.MaxDirs = cmp.Or(max(set.MaxDirs, 0), 20_000)
+	set.MaxFiles = cmp.Or(max(set.MaxFiles, 0), 2_000)
+	set.MaxTree = cmp.Or(max(set.MaxTree, 0), 256<<20)
+	if set.Now == nil {
+		set.Now = time.Now
 	}
-	if o.MaxDirs > 0 {
-		l.dirs = o.MaxDirs
-	}
-	if o.MaxFiles > 0 {
-		l.files = o.MaxFiles
-	}
-	if o.MaxTree > 0 {
-		l.tree = o.MaxTree
-	}
-	if o.Now != nil {
-		l.now = o.Now
-	}
-	return l
+	return &set
 }
 
 // Scan reads the SKILL.md of every skill below the roots. What is wrong with a skill or a root is
@@ -93,17 +75,17 @@ func (o *ScanOptions) limits() *limits {
 // Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because an
 // incomplete scan must not replace a complete one.
 func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
-	if opts == nil {
-		opts = &ScanOptions{}
-	}
-	s := &scanner{opts: opts, limits: opts.limits(), roots: slices.Clone(roots)}
+	s := &scanner{opts: opts.withDefaults(), roots: slices.Clone(roots)}
 	if err := s.scan(ctx); err != nil {
 		return nil, err
 	}
-	return s.snapshot(), nil
+	snapshot := assemble(s.roots, s.found, s.notes, s.opts)
+	snapshot.dirs = s.dirs()
+	return snapshot, nil
 }
 
 func (s *scanner) scan(ctx context.Context) error {
+	s.unreadable, s.kept = map[*Root]bool{}, map[*Root]*atomic.Int64{}
 	for _, dir := range s.opts.AllowRoots {
 		real, err := realDir(dir)
 		if err != nil {
@@ -114,50 +96,54 @@ func (s *scanner) scan(ctx context.Context) error {
 	}
 	owners := s.owners()
 	for i := range s.roots {
+		s.kept[&s.roots[i]] = &atomic.Int64{}
 		if err := s.scanRoot(ctx, &s.roots[i], owners); err != nil {
 			return err
 		}
 	}
-	s.carryLinked()
 	return s.followLinks(ctx)
 }
 
-func (s *scanner) snapshot() *Snapshot {
-	snapshot := assemble(s.roots, s.found, s.diagnostics(), s.opts, s.limits.now())
-	scanState := s.scanState
-	snapshot.scanState = &scanState
-	return snapshot
+// dirs returns the real directories that were walked.
+func (s *scanner) dirs() []string {
+	var dirs []string
+	for _, w := range s.walks {
+		if w.area.place.fsys == nil {
+			dirs = append(dirs, w.area.place.onDisk())
+		}
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }
 
 // scanner collects what a scan finds. It belongs to one goroutine; the walk hands it results.
 type scanner struct {
-	opts    *ScanOptions
-	limits  *limits
+	opts    *ScanOptions // with defaults
 	roots   []Root
 	allowed []string // real directories
 	walked  []string // real directories whose trees have been walked
+	walks   []*walk
 	found   []*Skill // in the order of roots, then of walks, then of paths
+	read    []*Skill // of these, the ones that were not taken from an earlier scan as they were
+	notes   []Diagnostic
 	links   []link
-	scanState
-	known      *known    // nil: nothing is
-	before     *Snapshot // the one to be replaced; nil for none
-	unreadable []*Root   // could be read before
-	kept       map[*Root]*atomic.Int64
+	kept    map[*Root]*atomic.Int64 // bytes of frontmatter that are kept of a root
+
+	// What the scan before walked, and the paths on disk that have changed since; none: all may have.
+	known      []*walk
+	changed    []string
+	unreadable map[*Root]bool // could be read before
 }
 
-// keptOf returns the counter of the bytes of frontmatter that are kept of a root.
-func (s *scanner) keptOf(root *Root) *atomic.Int64 {
-	if s.kept == nil {
-		s.kept = map[*Root]*atomic.Int64{}
-	}
-	if s.kept[root] == nil {
-		s.kept[root] = &atomic.Int64{}
-	}
-	return s.kept[root]
+// walk is a tree that was walked, with what was found in each of its directories. Whoever repeats a scan
+// takes from it what has not changed.
+type walk struct {
+	area   *area
+	visits map[string]*visit // by the directory, relative to the area
 }
 
 func (s *scanner) note(severity Severity, code Code, path, format string, args ...any) {
-	s.notes = append(s.notes, note{Diagnostic: diagnose(severity, code, path, format, args...)})
+	s.notes = append(s.notes, diagnose(severity, code, path, format, args...))
 }
 
 // owners returns the root to which each real directory belongs that is given as a root, by whatever
@@ -203,8 +189,13 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if s.opts.StrictRoots || errors.Is(cause(err), ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
 		}
-		if s.carryRoot(root, err) {
-			return nil
+		for _, w := range s.known {
+			if w.area.root == root && !w.area.linked {
+				s.unreadable[root] = true
+				s.note(Error, CodeUnreadableRoot, root.Dir,
+					"the root cannot be read: %v; its skills are served as they were", cause(err))
+				return s.walk(ctx, w.area, nil)
+			}
 		}
 		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", cause(err))
 		return nil
@@ -215,7 +206,6 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if owner != nil && owner != root || slices.Contains(s.walked, a.place.base) {
 			return nil
 		}
-		s.walked = append(s.walked, a.place.base)
 	}
 	return s.walk(ctx, a, top)
 }
@@ -230,69 +220,99 @@ func realDir(dir string) (string, error) {
 }
 
 // walk visits an area level by level, each level in parallel, so that limits fall on the same
-// directories every time.
+// directories every time. What an earlier scan found is taken from there; top is nil if all of it is.
 func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
-	s.walks = append(s.walks, walk{area: a})
-	return s.visit(ctx, &s.walks[len(s.walks)-1], top, ".")
-}
-
-// visit visits a directory of a walk's area, whose folder is top, and those below it.
-func (s *scanner) visit(ctx context.Context, w *walk, top folder, rel string) error {
-	a, depth, before := w.area, w.area.depth, len(s.found)
-	if rel != "." {
-		depth += 1 + strings.Count(rel, "/")
+	old, changed := s.recall(a)
+	w := &walk{area: a, visits: make(map[string]*visit, len(old))}
+	s.walks = append(s.walks, w)
+	if a.place.fsys == nil {
+		s.walked = append(s.walked, a.place.onDisk())
 	}
-	defer func() { w.found += len(s.found) - before }()
-	for level := []string{rel}; len(level) > 0; depth++ {
-		if depth > s.limits.depth {
-			w.cut = true
+	for depth, level := a.depth, []string{"."}; len(level) > 0; depth++ {
+		if depth > s.opts.MaxDepth {
 			s.note(Warning, CodeMaxDepth, join(a.path, level[0]),
-				"%d directories below depth %d are not scanned", len(level), s.limits.depth)
+				"%d directories below depth %d are not scanned", len(level), s.opts.MaxDepth)
 			return nil
 		}
 		// Sorted, a limit leaves out the same directories however they are listed.
 		slices.Sort(level)
-		if w.dirs += len(level); w.dirs > s.limits.dirs {
-			w.cut = true
-			level = level[:max(0, len(level)-(w.dirs-s.limits.dirs))]
+		over := len(w.visits)+len(level) > s.opts.MaxDirs
+		if over {
+			level = level[:s.opts.MaxDirs-len(w.visits)]
 			s.note(Error, CodeScanLimit, a.path,
-				"there are more than %d directories; the others are not scanned", s.limits.dirs)
+				"there are more than %d directories; the others are not scanned", s.opts.MaxDirs)
 		}
-		visits := make([]visit, len(level))
-		var opened atomic.Int64
-		kept := s.keptOf(a.root)
-		err := parallel(ctx, len(level), func() func(int) {
-			v := &visitor{
-				area:   a,
-				top:    top,
-				limits: s.limits,
-				known:  s.known,
-				opened: &opened,
-				kept:   kept,
+		var again []string
+		for _, rel := range level {
+			v := old[rel]
+			if v == nil || v.outdated(rel, changed) {
+				again = append(again, rel)
+				continue
 			}
-			return func(i int) { visits[i] = v.visit(level[i], depth) }
+			w.visits[rel] = v
+			for _, sk := range v.skills {
+				s.kept[a.root].Add(int64(len(sk.Frontmatter.JSON)))
+			}
+		}
+		visits := make([]*visit, len(again))
+		var opened atomic.Int64
+		err := parallel(ctx, len(again), func() func(int) {
+			v := &visitor{area: a, top: top, opts: s.opts, opened: &opened, kept: s.kept[a.root]}
+			return func(i int) { visits[i] = v.visit(again[i], depth, old[again[i]]) }
 		})
 		if err != nil {
 			return err
 		}
-		visited := level
-		level = nil
-		for i := range visits {
-			if visits[i].err != nil {
-				return fmt.Errorf("scan %s: %w", join(a.path, visited[i]), visits[i].err)
+		for i, v := range visits {
+			if v.err != nil {
+				return fmt.Errorf("scan %s: %w", join(a.path, again[i]), v.err)
 			}
-			s.found = append(s.found, visits[i].skills...)
-			for _, d := range visits[i].diagnostics {
-				s.notes = append(s.notes, note{d, a, visited[i]})
-			}
-			s.links = append(s.links, visits[i].links...)
-			level = append(level, visits[i].dirs...)
+			w.visits[again[i]], s.read = v, append(s.read, v.skills...)
 		}
-		if w.dirs > s.limits.dirs {
+		var next []string
+		for _, rel := range level {
+			v := w.visits[rel]
+			s.found, s.links = append(s.found, v.skills...), append(s.links, v.links...)
+			s.notes, next = append(s.notes, v.diagnostics...), append(next, v.dirs...)
+		}
+		if over {
 			return nil
 		}
+		level = next
 	}
 	return nil
+}
+
+// recall returns what an earlier scan found in an area, and the paths in it that have changed since,
+// relative to it.
+func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
+	for _, w := range s.known {
+		if w.area.root == a.root && w.area.path == a.path && w.area.linked == a.linked &&
+			w.area.place.base == a.place.base && w.area.place.rel == a.place.rel {
+			old = w.visits
+		}
+	}
+	switch {
+	case s.unreadable[a.root]:
+		return old, nil
+	case len(s.changed) == 0:
+		return old, []string{"."}
+	case a.place.fsys != nil:
+		return old, nil
+	}
+	top := a.place.onDisk()
+	for _, path := range s.changed {
+		if within(path, top) {
+			return old, []string{"."}
+		}
+		if within(top, path) {
+			rel := strings.TrimPrefix(filepath.ToSlash(path[len(top):]), "/")
+			if !slices.ContainsFunc(strings.Split(rel, "/"), skipped) {
+				changed = append(changed, rel)
+			}
+		}
+	}
+	return old, changed
 }
 
 // parallel calls the functions that worker makes, one for each processor, with 0 to n-1.
@@ -311,50 +331,9 @@ func parallel(ctx context.Context, n int, worker func() func(int)) error {
 	return ctx.Err()
 }
 
-func isNotDir(err error) bool {
-	return err != nil && (errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist))
-}
-
-// carryRoot takes over what the scan before found in a root that cannot be read any more, and reports
-// whether it could be read then.
-func (s *scanner) carryRoot(root *Root, err error) bool {
-	if !s.carry(func(a *area) bool { return a.root == root && !a.linked }) {
-		return false
-	}
-	s.unreadable = append(s.unreadable, root)
-	s.note(Error, CodeUnreadableRoot, root.Dir,
-		"the root cannot be read: %v; its skills are served as they were", cause(err))
-	return true
-}
-
-// carryLinked takes over the trees behind links of roots that cannot be read any more. Like every link
-// they come after the roots.
-func (s *scanner) carryLinked() {
-	s.carry(func(a *area) bool { return a.linked && slices.Contains(s.unreadable, a.root) })
-}
-
-// carry takes over the walks of some areas from the scan before, and reports whether there are any.
-func (s *scanner) carry(wanted func(a *area) bool) bool {
-	if s.before == nil || s.before.scanState == nil {
-		return false
-	}
-	found, any := s.before.scanned, false
-	for _, w := range s.before.scanState.walks {
-		mine := found[:w.found]
-		found = found[w.found:]
-		if !wanted(w.area) {
-			continue
-		}
-		any = true
-		s.walks, s.found = append(s.walks, w), append(s.found, mine...)
-		if dir := w.area.onDisk(); dir != "" {
-			s.walked = append(s.walked, dir)
-		}
-		for _, n := range s.before.scanState.notes {
-			if n.area == w.area {
-				s.notes = append(s.notes, n)
-			}
-		}
-	}
-	return any
+// within reports whether a path free of links is dir or is below it. Neither ends in a separator,
+// but for a root directory.
+func within(dir, path string) bool {
+	const separator = string(filepath.Separator)
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
 }

@@ -26,8 +26,6 @@ package skills
 import (
 	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -64,12 +62,8 @@ type Skill struct {
 	place  place
 	broken bool // its file could not be loaded; it only reserves its path against less trusted roots
 	mark   mark // of File
-	limits *limits
-
-	indexed  atomic.Pointer[Index]
-	mu       sync.Mutex
-	indexing *indexing // guarded by mu; set while a call computes the index
-	hint     *Index    // guarded by mu; an earlier index, for files not touched since
+	opts   *ScanOptions
+	state  *indexState
 }
 
 // Name returns the skill's label: the name in the frontmatter, or the directory's name if the
@@ -94,37 +88,3 @@ func (s *Skill) Resource(ctx context.Context, path string) *Resource {
 }
 
 func (s *Skill) dirName() string { return s.Path[strings.LastIndexByte(s.Path, '/')+1:] }
-
-// clone returns a skill with the same facts, and with the index if it is known.
-func (s *Skill) clone() *Skill {
-	c := &Skill{
-		Path:         s.Path,
-		Frontmatter:  s.Frontmatter,
-		Root:         s.Root,
-		Dir:          s.Dir,
-		File:         s.File,
-		Digest:       s.Digest,
-		Size:         s.Size,
-		Verdict:      s.Verdict,
-		Diagnostics:  s.Diagnostics,
-		LastModified: s.LastModified,
-		name:         s.name,
-		place:        s.place,
-		broken:       s.broken,
-		mark:         s.mark,
-		limits:       s.limits,
-	}
-	c.indexed.Store(s.indexed.Load())
-	c.hint = s.lastIndex()
-	return c
-}
-
-// lastIndex returns the index, or else an earlier one; nil if the skill was never indexed.
-func (s *Skill) lastIndex() *Index {
-	if index := s.indexed.Load(); index != nil {
-		return index
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.hint
-}

@@ -2,6 +2,9 @@ package skills
 
 import (
 	"cmp"
+	"maps"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -21,16 +24,13 @@ type Snapshot struct {
 	// operators: no lookup finds them, and no other skill has their paths.
 	Withheld []*Skill
 
-	scanned   []*Skill // all that were found, in the order of roots
-	scan      []Diagnostic
-	opts      *ScanOptions
-	byPath    map[string]*Skill
-	byName    map[string][]*Skill // in byte order of Path
-	statuses  map[*Skill]Status   // where they differ from the default
-	scanState *scanState          // nil before the first scan
-	// newer are the skills that replace some in byPath and byName. The snapshots before and after a
-	// change of few skills share these tables.
-	newer map[*Skill]*Skill
+	scanned  []*Skill     // all that were found, in the order of roots; nil before the first scan
+	scan     []Diagnostic // the ones of the scan
+	dirs     []string     // that were walked
+	opts     *ScanOptions // with defaults
+	byPath   map[string]*Skill
+	byName   map[string][]*Skill // in byte order of Path
+	statuses map[*Skill]Status   // where they differ from the default
 }
 
 func (s *Snapshot) note(severity Severity, code Code, path, format string, args ...any) {
@@ -50,10 +50,10 @@ func (s *Snapshot) Broken() []*Skill {
 }
 
 // assemble makes a snapshot of the skills a scan found, by the rules of precedence.
-func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions, now time.Time) *Snapshot {
+func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions) *Snapshot {
 	s := &Snapshot{
 		Roots:       roots,
-		GeneratedAt: now,
+		GeneratedAt: opts.Now(),
 		Diagnostics: slices.Clone(scan),
 		scanned:     found,
 		scan:        scan,
@@ -92,6 +92,49 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	s.label()
 	s.Diagnostics = append(s.Diagnostics, skillNames(s.Skills)...)
 	return s
+}
+
+// after returns the snapshot of a later scan of the same roots. If all it has are other readings of skills
+// that
+// are served, which makes no difference to other skills, the rules of precedence are not applied again:
+// that makes a change of one skill among thousands cheap.
+func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
+	if len(found) != len(s.scanned) || !slices.Equal(scan, s.scan) {
+		return assemble(s.Roots, found, scan, s.opts)
+	}
+	next := *s
+	next.GeneratedAt, next.scanned, next.Skills = s.opts.Now(), found, slices.Clone(s.Skills)
+	next.byPath, next.byName, next.statuses = maps.Clone(s.byPath), maps.Clone(s.byName),
+		maps.Clone(s.statuses)
+	for i, old := range s.scanned {
+		sk := found[i]
+		if sk == old {
+			continue
+		}
+		// A name that changes may collide with another skill's, or end a collision.
+		if s.byPath[old.Path] != old || !sk.isAt(old) || sk.Frontmatter.Name != old.Frontmatter.Name ||
+			s.opts.unusable(sk) || !reflect.DeepEqual(s.Status(old), s.statusOf(sk, map[string]bool{})) {
+			return assemble(s.Roots, found, scan, s.opts)
+		}
+		sk.name = old.name
+		at, _ := slices.BinarySearchFunc(s.Skills, sk.Path,
+			func(sk *Skill, path string) int { return strings.Compare(sk.Path, path) })
+		next.Skills[at], next.byPath[sk.Path] = sk, sk
+		named := slices.Clone(next.byName[sk.name])
+		named[slices.Index(named, old)] = sk
+		next.byName[sk.name] = named
+		if status, ok := next.statuses[old]; ok {
+			delete(next.statuses, old)
+			next.statuses[sk] = status
+		}
+	}
+	return &next
+}
+
+// isAt reports whether two skills are readings of one file, in the same place of the catalogue.
+func (s *Skill) isAt(other *Skill) bool {
+	return s.Path == other.Path && s.Root == other.Root && s.File == other.File &&
+		s.place.rel == other.place.rel && s.place.base == other.place.base
 }
 
 // reservePaths denies the path of a skill that could not be loaded to less trusted skills: if a file of
@@ -165,26 +208,24 @@ func (s *Snapshot) shadow(loser, winner *Skill) {
 		loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier)
 }
 
-// rename changes the name of a skill that an earlier snapshot has too, in this snapshot only.
-func (s *Snapshot) rename(at int, name string) *Skill {
-	sk := s.renamed(s.Skills[at], name)
-	s.Skills[at], s.byPath[sk.Path] = sk, sk
-	return sk
-}
-
-// renamed returns a copy of a skill with another name, which replaces it among those that were found.
+// renamed returns a skill under another name. What an earlier snapshot has too is replaced by a copy, in
+// this snapshot only.
 func (s *Snapshot) renamed(old *Skill, name string) *Skill {
-	sk := old.clone()
-	sk.name = name
-	if i := slices.Index(s.scanned, old); i >= 0 {
-		s.scanned = slices.Clone(s.scanned)
-		s.scanned[i] = sk
+	if old.name == "" {
+		old.name = name
 	}
+	if old.name == name {
+		return old
+	}
+	sk := *old
+	sk.name = name
+	s.scanned = slices.Clone(s.scanned)
+	s.scanned[slices.Index(s.scanned, old)] = &sk
 	if status, ok := s.statuses[old]; ok {
 		delete(s.statuses, old)
-		s.statuses[sk] = status
+		s.statuses[&sk] = status
 	}
-	return sk
+	return &sk
 }
 
 // label sets the names of skills: if a name that is not the directory's belongs to another skill too,
@@ -199,20 +240,13 @@ func (s *Snapshot) label() {
 		if count[name] > 1 {
 			name = sk.dirName()
 		}
-		if sk.name == "" {
-			sk.name = name
-		} else if sk.name != name {
-			sk = s.rename(i, name)
-		}
+		sk = s.renamed(sk, name)
+		s.Skills[i], s.byPath[sk.Path] = sk, sk
 		s.byName[sk.name] = append(s.byName[sk.name], sk)
 	}
 	for _, list := range [][]*Skill{s.Shadowed, s.Withheld} {
 		for i, sk := range list {
-			if sk.name == "" {
-				sk.name = sk.dirName()
-			} else if sk.name != sk.dirName() {
-				list[i] = s.renamed(sk, sk.dirName())
-			}
+			list[i] = s.renamed(sk, sk.dirName())
 		}
 	}
 	for _, sk := range s.Skills {
@@ -226,6 +260,23 @@ func (s *Snapshot) label() {
 				"%d skills have this name; use their paths", len(same))
 		}
 	}
+}
+
+// Dirs returns the directories whose trees were scanned, absolute and free of links: the directories of
+// the roots, and directories outside of them to which links lead. Roots with FS have none, nor has a
+// snapshot that is not the result of a scan.
+func (s *Snapshot) Dirs() []string { return slices.Clone(s.dirs) }
+
+// SkillFiles returns the paths of the skill files that were scanned, including those that could not be
+// loaded. They are absolute, and their directories are free of links. Roots with FS have none.
+func (s *Snapshot) SkillFiles() []string {
+	files := make([]string, 0, len(s.scanned))
+	for _, sk := range s.scanned {
+		if sk.place.fsys == nil {
+			files = append(files, filepath.Join(sk.place.onDisk(), sk.File))
+		}
+	}
+	return files
 }
 
 // Only returns the part of a snapshot that consists of the skills of some paths. It has nothing of other

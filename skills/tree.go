@@ -36,8 +36,11 @@ func (p place) key(root *Root) string {
 	if p.fsys != nil {
 		return strings.Join([]string{root.Dir, root.Prefix, p.rel}, "\x00")
 	}
-	return filepath.Join(p.base, filepath.FromSlash(p.rel))
+	return p.onDisk()
 }
+
+// onDisk returns the real directory of a place that is not in an fs.FS.
+func (p place) onDisk() string { return filepath.Join(p.base, filepath.FromSlash(p.rel)) }
 
 // open opens the directory for reads below it. The caller closes the tree.
 //

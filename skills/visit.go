@@ -23,7 +23,7 @@ type area struct {
 	linked bool // a link led to it
 }
 
-// visit is what was found in a directory.
+// visit is what was found in a directory. It is not changed, but for the skills, which [Registry] replaces.
 type visit struct {
 	skills      []*Skill
 	diagnostics []Diagnostic
@@ -32,14 +32,40 @@ type visit struct {
 	err         error // ErrExhausted: something was not found
 }
 
+// outdated reports whether a visit of the directory at rel would find something else, because of changed
+// paths of the area.
+func (v *visit) outdated(rel string, changed []string) bool {
+	return slices.ContainsFunc(changed, func(path string) bool {
+		if contains(path, rel) {
+			return true
+		}
+		if !contains(rel, path) {
+			return false
+		}
+		from := 0
+		if rel != "." {
+			from = len(rel) + 1
+		}
+		// A directory that is listed here has a visit of its own, unless it is part of a skill.
+		child, _, deeper := strings.Cut(path[from:], "/")
+		_, listed := slices.BinarySearch(v.dirs, path[:from+len(child)])
+		return len(v.skills) > 0 || !deeper || !listed
+	})
+}
+
+// contains reports whether a slash-separated path is dir or below it.
+func contains(dir, path string) bool {
+	return dir == "." || strings.HasPrefix(path, dir) && (len(path) == len(dir) || path[len(dir)] == '/')
+}
+
 // visitor visits directories, one at a time.
 type visitor struct {
 	area   *area
 	top    folder // of the area
-	limits *limits
-	known  *known // skills that need not be read again
+	opts   *ScanOptions
 	buf    []byte // of the SKILL.md read last
-	out    visit
+	was    []*Skill // that an earlier visit found
+	out    *visit
 	outer  string        // the path of the skill being visited
 	budget int           // directories that may still be looked at in the skill being visited
 	opened *atomic.Int64 // directories opened inside of the skills of the level
@@ -57,9 +83,13 @@ func (v *visitor) exhausted(err error) {
 	}
 }
 
-// visit reads one directory of an area and, if it is a skill, the skills nested in it.
-func (v *visitor) visit(rel string, depth int) visit {
-	v.out, v.budget = visit{}, v.limits.files
+// visit reads one directory of an area and, if it is a skill, the skills nested in it. was is what an earlier
+// visit found, nil without one.
+func (v *visitor) visit(rel string, depth int, was *visit) *visit {
+	v.out, v.was, v.budget = &visit{}, nil, v.opts.MaxFiles
+	if was != nil {
+		v.was = was.skills
+	}
 	f, err := descend(v.top, rel)
 	if err != nil {
 		v.exhausted(err)
@@ -146,7 +176,7 @@ func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, dept
 const maxInner = 10
 
 func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int) {
-	if depth >= v.limits.depth {
+	if depth >= v.opts.MaxDepth {
 		return
 	}
 	for _, e := range entries {
@@ -157,7 +187,7 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 			if v.budget == -1 {
 				v.note(Warning, CodeScanLimit, v.outer,
 					"the skill has more than %d directories; the others are not searched for nested skills",
-					v.limits.files)
+					v.opts.MaxFiles)
 			}
 			return
 		}
@@ -165,7 +195,7 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 		if f.barren(e.name) {
 			continue
 		}
-		if n, most := v.opened.Add(1), maxInner*int64(v.limits.dirs); n > most {
+		if n, most := v.opened.Add(1), maxInner*int64(v.opts.MaxDirs); n > most {
 			if n == most+1 {
 				v.note(Warning, CodeScanLimit, v.area.path,
 					"there are more than %d directories in skills; "+
@@ -218,14 +248,32 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	if dir == "" {
 		dir = "."
 	}
-	sk := &Skill{Path: path, Root: v.area.root, Dir: dir, File: file.name, place: at, limits: v.limits}
-	// The times of a link say nothing about the file it leads to, so links are read again.
-	if file.mode == 0 {
-		if same := v.known.reuse(f, sk); same != nil {
+	var last *Index
+	for _, old := range v.was {
+		if old.Path != path || old.File != file.name || old.broken {
+			continue
+		}
+		last = old.lastIndex()
+		// The times of a link say nothing about the file it leads to, so links are read again.
+		if file.mode != 0 {
+			continue
+		}
+		if now, err := f.mark(file.name); err == nil && old.mark.vouches(now) {
+			same := *old
+			same.name, same.state = "", newIndexState(last)
 			v.kept.Add(int64(len(same.Frontmatter.JSON)))
-			v.out.skills = append(v.out.skills, same)
+			v.out.skills = append(v.out.skills, &same)
 			return
 		}
+	}
+	sk := &Skill{
+		Path:  path,
+		Root:  v.area.root,
+		Dir:   dir,
+		File:  file.name,
+		place: at,
+		opts:  v.opts,
+		state: newIndexState(last),
 	}
 	var data []byte
 	var facts facts
@@ -269,7 +317,7 @@ func (s *Skill) parse(data []byte, facts facts) error {
 		return err
 	}
 	s.Frontmatter, s.Digest, s.Size = doc.Fields, digest.FromBytes(data), int64(len(data))
-	s.LastModified, s.mark = facts.modified, facts.mark.readAt(s.limits.now())
+	s.LastModified, s.mark = facts.modified, facts.mark.readAt(s.opts.Now())
 	for _, r := range doc.Repairs {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,
 			Path: s.File, Detail: r.Reason, Line: r.Line})
