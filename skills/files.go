@@ -27,13 +27,13 @@ type candidate struct {
 // lister walks the directory of a skill. Links are followed where they stay within it, so a file
 // may be found under several names; a link to a directory that is being walked ends there.
 type lister struct {
-	tree   tree
-	opts *ScanOptions
-	self   string // the skill file, which no limit leaves out
-	files  []candidate
-	dirs   int
-	open   []string // the directories from the top to the current one
-	more   bool     // a limit was passed
+	tree  tree
+	opts  *ScanOptions
+	self  string // the skill file, which no limit leaves out
+	files []candidate
+	dirs  int
+	open  []string // the directories from the top to the current one
+	more  bool     // a limit was passed
 }
 
 // listFiles returns the files below the directory of a skill in byte order of their paths: its skill

@@ -63,7 +63,7 @@ type visitor struct {
 	area   *area
 	top    folder // of the area
 	opts   *ScanOptions
-	buf    []byte // of the SKILL.md read last
+	buf    []byte   // of the SKILL.md read last
 	was    []*Skill // that an earlier visit found
 	out    *visit
 	outer  string        // the path of the skill being visited
