@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -130,7 +129,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	cfg := install.Config{
 		State:    state,
 		Git:      install.Git{Path: git, Env: a.gitEnv()},
-		Progress: showProgress(line),
+		Progress: line.Count,
 		Waiting: func() {
 			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
 		},
@@ -153,22 +152,6 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 func (i *installation) Close() error {
 	i.line.Clear()
 	return errors.Join(i.Installer.Close(), i.trees.Close())
-}
-
-// showProgress returns a function that shows the steps of an installer in a line.
-func showProgress(line *report.StatusLine) func(what string, done, total int) {
-	shown := time.Now()
-	return func(what string, done, total int) {
-		// A step that is counted changes the line at most five times a second, so that it can be read.
-		if total > 0 && time.Since(shown) < 200*time.Millisecond {
-			return
-		}
-		shown = time.Now()
-		if total > 0 {
-			what = fmt.Sprintf("%s: %d of %d", what, done, total)
-		}
-		line.Set(what)
-	}
 }
 
 // lockFailure says what repairs a lock file that cannot be read.

@@ -126,7 +126,7 @@ func (a *app) checkInstalled(ctx context.Context) (checks []doctor.Check) {
 	}
 	defer trees.Close()
 	line := report.NewStatusLine(a.err)
-	cfg := install.Config{State: state, Trees: trees, Progress: showProgress(line)}
+	cfg := install.Config{State: state, Trees: trees, Progress: line.Count}
 	found, err := install.Inspect(ctx, cfg, inspectTime)
 	line.Clear()
 	if err != nil {

@@ -60,12 +60,6 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	row := rows[0]
-	for _, loser := range snapshot.Shadowed {
-		if loser.Path == sk.Path {
-			row.Shadows = append(row.Shadows,
-				report.ShadowRow{Root: loser.Root.Dir, Tier: loser.Root.Tier.String()})
-		}
-	}
 	for _, d := range snapshot.Diagnostics {
 		if d.Path == sk.Path && d.Code != skills.CodeShadowed {
 			found := skills.Diagnostic{Severity: d.Severity, Code: d.Code, Detail: d.Detail}

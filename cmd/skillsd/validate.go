@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -65,8 +66,9 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 		return err
 	}
 	result := &validateReport{all: []verdict{}, options: o}
-	bar := report.NewProgress(o.app.err, "skills checked", len(found))
-	defer bar.Clear()
+	line := report.NewStatusLine(o.app.err)
+	defer line.Clear()
+	var checked atomic.Int64
 	if len(found) == 0 {
 		fmt.Fprintln(o.app.err, "note: the roots hold no skills")
 	}
@@ -75,20 +77,20 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	for done := 0; done < len(found); done += part {
 		verdicts := make([]verdict, min(part, len(found)-done))
 		err := report.Each(ctx, len(verdicts), func(i int) {
-			defer bar.Step()
 			verdicts[i] = found[done+i].check(ctx, o.Lenient)
+			line.Count("skills checked", int(checked.Add(1)), len(found))
 		})
 		if err != nil {
 			return err
 		}
 		if report.IsTerminal(o.app.out) {
-			bar.Clear()
+			line.Clear()
 		}
 		if err := result.add(verdicts); err != nil {
 			return err
 		}
 	}
-	bar.Clear()
+	line.Clear()
 	return result.end()
 }
 

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // Diagnostic is a diagnostic with what to do about it.
@@ -38,23 +40,49 @@ func Notable(prefix string, rows []Diagnostic) []Diagnostic {
 
 // WriteDiagnostics writes diagnostics, one a line, at most most of them, errors first.
 func WriteDiagnostics(w io.Writer, rows []Diagnostic, most int) error {
+	var out strings.Builder
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b Diagnostic) int { return int(b.Severity) - int(a.Severity) })
 	for _, row := range rows[:min(len(rows), most)] {
-		if _, err := fmt.Fprintf(w, "%s: %s\n", row.Severity, row.Text()); err != nil {
-			return err
-		}
+		fmt.Fprintf(&out, "%s: %s\n", row.Severity, row.Text())
 	}
 	if len(rows) > most {
-		_, err := fmt.Fprintf(w, "and %d more; `skillsd doctor` and --json have all\n", len(rows)-most)
-		return err
+		fmt.Fprintf(&out, "and %d more; `skillsd doctor` and --json have all\n", len(rows)-most)
 	}
-	return nil
+	_, err := io.WriteString(w, out.String())
+	return err
 }
 
 // Text returns the diagnostic in one line: PLACE: CODE: detail (fix: …).
 func (r *Diagnostic) Text() string {
 	return ProblemLine(PlaceAt(r.Path, r.Line), string(r.Code), r.Detail, r.Fix)
+}
+
+// Problem is a rule that a skill breaks.
+type Problem struct {
+	Rule     string `json:"rule"`
+	Severity string `json:"severity,omitempty"` // with --lenient; the strict rules know errors only
+	File     string `json:"file,omitempty"`     // if it is not the skill's SKILL.md
+	Line     int    `json:"line,omitempty"`
+	Message  string `json:"message"`
+	Fix      string `json:"fix,omitempty"`
+}
+
+// StrictProblems returns violations as problems.
+func StrictProblems(violations []frontmatter.Violation) []Problem {
+	problems := make([]Problem, len(violations))
+	for i, v := range violations {
+		problems[i] = Problem{Rule: v.Rule, Line: v.Line, Message: v.Message, Fix: v.Fix}
+	}
+	return problems
+}
+
+// JoinPath puts a slash between two parts that are not empty. The user's own words stay as given.
+func JoinPath(dir, name string) string {
+	if dir == "" || name == "" || strings.HasSuffix(dir, "/") {
+		return dir + name
+	}
+	return dir + "/" + name
 }
 
 // PlaceAt returns a path with a line, as editors and compilers write it.

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // WriteExport writes a session as {"type", "version", "id", "events": […], "files": {name: …}}: a file of
@@ -55,9 +56,6 @@ func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, se
 	return err
 }
 
-// maxExportFile bounds a file of an export, in bytes.
-const maxExportFile = 1 << 30
-
 func exportFile(
 	ctx context.Context, records provenance.Reader, session, name string,
 ) (json.RawMessage, error) {
@@ -65,10 +63,7 @@ func exportFile(
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxExportFile+1))
-	if err == nil && len(data) > maxExportFile {
-		err = fmt.Errorf("over %d bytes", maxExportFile)
-	}
+	data, err := fsys.ReadAll(file, 1<<30)
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}

@@ -26,27 +26,16 @@ func WriteJSON(w io.Writer, v any) error {
 // QuietJSON returns the same JSON with the characters escaped that move a cursor or change the direction of
 // text. JSON itself requires that for characters below a space only. They can only be in strings.
 func QuietJSON(text []byte) []byte {
-	loud := func(r rune) bool {
-		return r >= 0x7f && (unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
-			r == '\u2029')
-	}
-	if bytes.IndexFunc(text, loud) < 0 {
-		return text
-	}
 	var out bytes.Buffer
-	out.Grow(len(text) + len(text)/8)
-	for len(text) > 0 {
-		n := bytes.IndexFunc(text, loud)
-		if n < 0 {
-			break
+	out.Grow(len(text))
+	for _, r := range string(text) {
+		if r < 0x7f || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
+			out.WriteRune(r)
+			continue
 		}
-		out.Write(text[:n])
-		r := []rune(string(text[n:min(len(text), n+4)]))[0]
 		for _, unit := range utf16.Encode([]rune{r}) {
 			fmt.Fprintf(&out, `\u%04x`, unit)
 		}
-		text = text[n+len(string(r)):]
 	}
-	out.Write(text)
 	return out.Bytes()
 }

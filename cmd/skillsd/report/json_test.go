@@ -11,13 +11,15 @@ import (
 func TestWriteJSON(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"", "plain", "äöü 中文 🎈", "a\x1b[2Jb", "\u009b31m", "\u202egnp", "\u2028\u2029", "\x7f", "\u200b\ufeff", "\U000e0041tag", "\\u009b", "\u009b\u009b\u202e", "\ufffd", "end\u009b",
+		"", "plain", "äöü 中文 🎈", "a\x1b[2Jb", "\u009b31m", "\u202egnp", "\u2028\u2029", "\x7f",
+		"\u200b\ufeff", "\U000e0041tag", "\\u009b", "\u009b\u009b\u202e", "\ufffd", "end\u009b",
 	} {
 		var out bytes.Buffer
 		if err := WriteJSON(&out, map[string]string{text: text}); err != nil {
 			t.Fatalf("WriteJSON(%q): %v", text, err)
 		}
-		if shown := Printable(strings.ReplaceAll(out.String(), "\n", "")); shown != strings.ReplaceAll(out.String(), "\n", "") {
+		if shown := Printable(strings.ReplaceAll(out.String(), "\n", "")); shown != strings.ReplaceAll(
+			out.String(), "\n", "") {
 			t.Errorf("WriteJSON(%q) = %q: a terminal obeys it", text, out.String())
 		}
 		var back map[string]string

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
@@ -49,8 +50,24 @@ func Replay(
 	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),
 ) iter.Seq2[*Shown, error] {
 	return func(yield func(*Shown, error) bool) {
-		f := &shownFinder{ctx: ctx, records: records, session: session, trees: map[string][]TreeFile{}}
-		f.findTrees(tree)
+		f := &shownFinder{ctx, records, session, map[string][]TreeFile{}}
+		opened := map[digest.Digest]bool{}
+		// A file may have been shown before its skill was activated, so the trees are opened first.
+		activated := provenance.Query{Session: session,
+			Kinds: []provenance.Kind{provenance.KindSkillActivated}}
+		for e, err := range records.Events(ctx, activated) {
+			if err != nil {
+				break // the events are read again below, with the same error
+			}
+			row, err := rowOf[cfharness.Activation](e)
+			if err != nil || row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
+				continue
+			}
+			opened[row.Skillsd.TreeDigest] = true
+			if read, err := tree(ctx, row.Skillsd.TreeDigest); err == nil {
+				f.trees[e.Skill] = append(f.trees[e.Skill], read)
+			}
+		}
 		for e, err := range records.Events(ctx, provenance.Query{Session: session}) {
 			var found []Shown
 			if err == nil {
@@ -97,7 +114,7 @@ func (s *Shown) WriteText(w io.Writer) error {
 	case s.Missing != "":
 		fmt.Fprintf(w, "! %s\n", OneLine(s.Missing))
 	case !utf8.Valid(s.data):
-		fmt.Fprintf(w, "! %d bytes that are no text; --json has them\n", len(s.data))
+		fmt.Fprintf(w, "! %d bytes that are not text; --json has them\n", len(s.data))
 	default:
 		for line := range bytes.Lines(s.data) {
 			fmt.Fprintf(w, "| %s\n", Visible(string(bytes.TrimSuffix(line, []byte("\n")))))
@@ -115,103 +132,76 @@ type shownFinder struct {
 	trees   map[string][]TreeFile // by skill path
 }
 
-// findTrees opens the stored trees that the skills of the session had when they were activated.
-func (f *shownFinder) findTrees(open func(context.Context, digest.Digest) (TreeFile, error)) {
-	seen := make(map[digest.Digest]bool)
-	q := provenance.Query{Session: f.session, Kinds: []provenance.Kind{provenance.KindSkillActivated}}
-	for e, err := range f.records.Events(f.ctx, q) {
-		if err != nil {
-			// The caller reads the events again and gets the same error.
-			return
-		}
-		row, err := rowOf[cfharness.Activation](e)
-		if err != nil || row == nil || row.Skillsd == nil || seen[row.Skillsd.TreeDigest] {
-			continue
-		}
-		seen[row.Skillsd.TreeDigest] = true
-		if tree, err := open(f.ctx, row.Skillsd.TreeDigest); err == nil {
-			f.trees[e.Skill] = append(f.trees[e.Skill], tree)
-		}
-	}
-}
-
 // shownBy returns what an event says was shown.
 func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
-	base := Shown{Seq: e.Seq, Time: provenance.Stamp(e.Time), Skill: e.Skill, Path: e.Path}
+	s := Shown{Seq: e.Seq, Time: provenance.Stamp(e.Time), Skill: e.Skill, Path: e.Path}
 	switch e.Kind {
 	case provenance.KindSkillActivated:
-		return f.instructions(e, base)
+		row, err := rowOf[cfharness.Activation](e)
+		// An activation that was preloaded, or whose skill had been shown before, showed nothing.
+		if err != nil || row == nil || !row.SentBy(e) {
+			return nil, err
+		}
+		s.What, s.Digest = "instructions", row.Digest.String()
+		data, err := f.find(row.Digest, e.Skill, e.Path)
+		s.Offset = frontmatter.BodyOffset(data)
+		return s.with(data[s.Offset:], err), nil
 	case provenance.KindResourceRead:
-		return f.file(e, base)
+		row, err := rowOf[cfharness.ResourceRead](e)
+		if err != nil || row == nil {
+			return nil, err
+		}
+		if row.Error != nil {
+			return s.failed(row.Error), nil
+		}
+		x := row.Skillsd
+		// A binary file that was asked for by its path was named and not shown.
+		if x == nil || x.Offset == nil || x.Bytes == nil || *x.Bytes == 0 {
+			return nil, nil
+		}
+		s.What, s.Digest, s.Offset, s.Bytes = "file", row.ObservedDigest.String(), *x.Offset, int(*x.Bytes)
+		return s.with(f.part(e.Skill, row)), nil
 	case provenance.KindScriptExecuted:
-		return f.streams(e, base)
+		row, err := rowOf[cfharness.ScriptExecution](e)
+		if err != nil || row == nil {
+			return nil, err
+		}
+		if row.Error != nil {
+			return s.failed(row.Error), nil
+		}
+		if row.Skillsd == nil {
+			return nil, nil
+		}
+		return slices.Concat(f.stream(s, "stdout", &row.Skillsd.Stdout),
+			f.stream(s, "stderr", &row.Skillsd.Stderr)), nil
 	case provenance.KindPolicyDenied:
-		return base.as("denial", []byte(e.Detail+"\n")), nil
+		s.What = "denial"
+		return s.with([]byte(e.Detail+"\n"), nil), nil
 	}
 	return nil, nil
 }
 
-// as returns s as a text of its own.
-func (s Shown) as(what string, data []byte) []Shown {
-	s.What, s.data, s.Bytes = what, data, len(data)
+// with returns s with its text, or with the reason why there is none.
+func (s Shown) with(data []byte, err error) []Shown {
+	if err != nil {
+		s.Missing = err.Error()
+	} else {
+		s.data, s.Bytes = data, len(data)
+	}
 	return []Shown{s}
 }
 
-func (s Shown) asError(e *cfharness.RecordError) []Shown {
-	return s.as("error", []byte(e.Code+": "+e.Message+"\n"))
-}
-
-// instructions returns the SKILL.md of an activation without its frontmatter. An activation that was
-// preloaded, or whose skill had been shown before, showed nothing.
-func (f *shownFinder) instructions(e *provenance.Event, s Shown) ([]Shown, error) {
-	row, err := rowOf[cfharness.Activation](e)
-	if err != nil || row == nil || !row.SentBy(e) {
-		return nil, err
-	}
-	s.What, s.Digest = "instructions", row.Digest.String()
-	data, err := f.find(row.Digest, e.Skill, e.Path)
-	if err != nil {
-		s.Missing = err.Error()
-		return []Shown{s}, nil
-	}
-	s.Offset = frontmatter.BodyOffset(data)
-	s.data = data[s.Offset:]
-	s.Bytes = len(s.data)
-	return []Shown{s}, nil
-}
-
-// file returns the file, or the part of one, that was read. A binary file requested by its path was named and
-// not shown.
-func (f *shownFinder) file(e *provenance.Event, s Shown) ([]Shown, error) {
-	row, err := rowOf[cfharness.ResourceRead](e)
-	if err != nil || row == nil {
-		return nil, err
-	}
-	if row.Error != nil {
-		return s.asError(row.Error), nil
-	}
-	x := row.Skillsd
-	if x == nil || x.Offset == nil || x.Bytes == nil || *x.Bytes == 0 {
-		return nil, nil
-	}
-	s.What, s.Digest, s.Offset, s.Bytes = "file", row.ObservedDigest.String(), *x.Offset, int(*x.Bytes)
-	data, err := f.part(e.Skill, row)
-	if err == nil && int64(len(data)) != *x.Bytes {
-		err = fmt.Errorf("%d bytes were shown, %d are kept", *x.Bytes, len(data))
-	}
-	if err != nil {
-		s.Missing = err.Error()
-		return []Shown{s}, nil
-	}
-	s.data = data
-	return []Shown{s}, nil
+func (s Shown) failed(e *cfharness.RecordError) []Shown {
+	s.What = "error"
+	return s.with([]byte(e.Code+": "+e.Message+"\n"), nil)
 }
 
 // part returns the part of a file that was shown: kept under its own digest, or cut from the whole.
 func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, error) {
 	x := row.Skillsd
+	offset, n := *x.Offset, *x.Bytes
 	if x.Shown != "" {
-		if data, err := f.kept(x.Shown); err == nil {
+		if data, err := f.kept(x.Shown); err == nil && int64(len(data)) == n {
 			return data, nil
 		}
 	}
@@ -219,50 +209,31 @@ func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	offset, n := *x.Offset, *x.Bytes
 	if offset < 0 || n < 0 || offset > int64(len(whole)) || n > int64(len(whole))-offset {
 		return nil, errors.New("the part shown lies outside of the file")
 	}
 	data := whole[offset : offset+n]
 	if x.Shown != "" && digest.FromBytes(data) != x.Shown {
-		err = fmt.Errorf("the part shown is not %s", x.Shown)
+		return nil, fmt.Errorf("the part shown is not %s", x.Shown)
 	}
-	return data, err
+	return data, nil
 }
 
-// streams returns the released output of a run, as much of it as was shown.
-func (f *shownFinder) streams(e *provenance.Event, base Shown) ([]Shown, error) {
-	row, err := rowOf[cfharness.ScriptExecution](e)
-	if err != nil || row == nil {
-		return nil, err
+// stream returns the released output of a run, as much of it as was shown.
+func (f *shownFinder) stream(s Shown, name string, summary *cfharness.StreamSummary) []Shown {
+	shown := summary.Shown
+	if shown == nil {
+		return nil
 	}
-	if row.Error != nil {
-		return base.asError(row.Error), nil
+	data, err := f.kept(shown.Digest)
+	if head := shown.Head; err == nil && head != nil && *head >= 0 && *head <= int64(len(data)) {
+		gap := fmt.Sprintf("\n[%d bytes were not shown]\n", summary.Bytes-shown.Bytes)
+		data = slices.Concat(data[:*head], []byte(gap), data[*head:])
 	}
-	if row.Skillsd == nil {
-		return nil, nil
-	}
-	var all []Shown
-	for _, stream := range []struct {
-		name    string
-		summary cfharness.StreamSummary
-	}{{"stdout", row.Skillsd.Stdout}, {"stderr", row.Skillsd.Stderr}} {
-		shown := stream.summary.Shown
-		if shown == nil {
-			continue
-		}
-		s := base
-		s.What, s.Digest, s.Bytes = stream.name, shown.Digest.String(), int(shown.Bytes)
-		if s.data, err = f.kept(shown.Digest); err != nil {
-			s.Missing = err.Error()
-		} else if head := shown.Head; head != nil && *head >= 0 && *head <= int64(len(s.data)) {
-			gap := fmt.Sprintf("\n[%d bytes were not shown]\n", stream.summary.Bytes-shown.Bytes)
-			// The limit on the capacity keeps the gap from overwriting the data behind it.
-			s.data = append(append(s.data[:*head:*head], gap...), s.data[*head:]...)
-		}
-		all = append(all, s)
-	}
-	return all, nil
+	s.What, s.Digest = name, shown.Digest.String()
+	all := s.with(data, err)
+	all[0].Bytes = int(shown.Bytes)
+	return all
 }
 
 // find returns bytes by their digest: kept by the session, or of a tree that its skill had.
@@ -283,19 +254,18 @@ func (f *shownFinder) find(want digest.Digest, skill, file string) ([]byte, erro
 // kept returns bytes that the session keeps of what was shown.
 func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
 	if want.Validate() != nil || want.Algorithm() != digest.SHA256 {
-		return nil, fmt.Errorf("%.80q is no digest", want.String())
+		return nil, fmt.Errorf("%.80q is not a digest", want.String())
 	}
-	name := provenance.ShownName(want)
-	file, err := f.records.Stored(f.ctx, f.session, name)
+	file, err := f.records.Stored(f.ctx, f.session, provenance.ShownName(want))
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, fmt.Errorf("%s is not kept", want)
 	case errors.Is(err, fsys.ErrNotRegular):
-		return nil, fmt.Errorf("%s is not a regular file", name)
+		return nil, fmt.Errorf("%s is not a regular file", provenance.ShownName(want))
 	case err != nil:
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, skills.MaxFile+1))
+	data, err := fsys.ReadAll(file, skills.MaxFile)
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}

@@ -34,12 +34,14 @@ func TestReplay(t *testing.T) {
 		return cfharness.Activation{Source: source, Digest: keep(document)}
 	}
 	read := func(whole string, bytes int64) cfharness.ResourceRead {
-		return cfharness.ResourceRead{Status: cfharness.StatusRead, Path: "a.txt", ObservedDigest: digest.FromString(whole),
-			Skillsd: &cfharness.ReadExtension{Offset: &offset, Bytes: &bytes}}
+		return cfharness.ResourceRead{Status: cfharness.StatusRead, Path: "a.txt",
+			ObservedDigest: digest.FromString(whole),
+			Skillsd:        &cfharness.ReadExtension{Offset: &offset, Bytes: &bytes}}
 	}
 	run := cfharness.ScriptExecution{Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{
 		Bytes: 10, Shown: &cfharness.ShownText{Digest: keep("out"), Bytes: 3, Head: &offset}}}}
-	failed := cfharness.ResourceRead{Status: cfharness.StatusError, Error: &cfharness.RecordError{Code: "c", Message: "m"}}
+	failed := cfharness.ResourceRead{Status: cfharness.StatusError,
+		Error: &cfharness.RecordError{Code: "c", Message: "m"}}
 	for _, e := range []struct {
 		kind   provenance.Kind
 		detail string
@@ -53,7 +55,8 @@ func TestReplay(t *testing.T) {
 		{provenance.KindScriptExecuted, "d", run},
 		{provenance.KindPolicyDenied, "no\x1b", nil},
 	} {
-		event := &provenance.Event{Kind: e.kind, Session: "s", Principal: "p", Skill: "demo", Path: "SKILL.md", Detail: e.detail}
+		event := &provenance.Event{Kind: e.kind, Session: "s", Principal: "p", Skill: "demo",
+			Path: "SKILL.md", Detail: e.detail}
 		if e.row != nil {
 			if event.Row, err = provenance.Encode(e.row); err != nil {
 				t.Fatal(err)
@@ -83,7 +86,8 @@ func TestReplay(t *testing.T) {
 			}
 		}
 	}
-	want := "instructions Do it.\nfile  thfile missing\nerror c: m\nstdout ou\n[7 bytes were not shown]\ntdenial no\x1b\n"
+	want := "instructions Do it.\nfile  thfile missing\nerror c: m\nstdout ou\n[7 bytes were not " +
+		"shown]\ntdenial no\x1b\n"
 	if got.String() != want {
 		t.Errorf("Replay gave %q, want %q", got.String(), want)
 	}

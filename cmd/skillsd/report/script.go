@@ -45,9 +45,6 @@ type factRow struct {
 	Text string `json:"text"`
 }
 
-// maxScript is the longest script that is shown, in bytes.
-const maxScript = 1 << 20
-
 // FactsOf reads a script of a skill.
 func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, error) {
 	index, err := sk.Index(ctx)
@@ -69,7 +66,7 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		return nil, &exit.Error{Code: exit.Failure,
 			Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
 	}
-	content, err := sk.Read(ctx, path, maxScript)
+	content, err := sk.Read(ctx, path, 1<<20)
 	if errors.Is(err, skills.ErrTooLarge) {
 		return nil, &exit.Error{Code: exit.Failure,
 			Err:  fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size),
@@ -87,23 +84,26 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
 		Network: networkCalls(content.Data), Signals: []Diagnostic{}, Text: string(content.Data),
 	}
-	if in := r.Script.Runtime.Interpreter(); in != nil && in.Shell {
+	if isShell(f.Runtime) {
 		f.Includes = shellIncludes(content.Data)
 	}
+	var signals []skills.Diagnostic
 	if !r.Text {
-		f.Signals = Diagnostics([]skills.Diagnostic{{
-			Severity: skills.Warning,
-			Code:     skills.CodeInvisibleText,
-			Path:     path,
-			Detail:   "NUL, or bytes that are not UTF-8",
-		}})
+		signals = append(signals, skills.Diagnostic{Severity: skills.Warning, Code: skills.CodeInvisibleText,
+			Path: path, Detail: "NUL, or bytes that are not UTF-8"})
 	}
 	for _, d := range index.Diagnostics {
 		if d.Path == path {
-			f.Signals = append(f.Signals, Diagnostics([]skills.Diagnostic{d})...)
+			signals = append(signals, d)
 		}
 	}
+	f.Signals = Diagnostics(signals)
 	return f, nil
+}
+
+func isShell(runtime string) bool {
+	in := sh.Runtime(runtime).Interpreter()
+	return in != nil && in.Shell
 }
 
 var networkCall = regexp.MustCompile(`(?i)https?://|` +
@@ -124,9 +124,10 @@ func networkCalls(text []byte) []factRow {
 	number := 0
 	for line := range bytes.Lines(text) {
 		number++
-		if len(found) < maxFacts && networkCall.Match(line[:min(len(line), 4096)]) {
+		line = line[:min(len(line), 4096)]
+		if len(found) < maxFacts && networkCall.Match(line) {
 			found = append(found, factRow{number,
-				Shorten(Visible(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r\n")), 60)})
+				Shorten(Visible(strings.TrimRight(string(line), "\r\n")), 60)})
 		}
 	}
 	return found
@@ -137,21 +138,21 @@ const maxParsed = 64 << 10
 
 // shellIncludes returns the files that a shell script reads as part of itself.
 func shellIncludes(text []byte) (found []factRow) {
-	found = []factRow{}
 	if len(text) > maxParsed {
-		return append(found, factRow{0, fmt.Sprintf(
-			"it is longer than %d bytes, so includes are not looked for", maxParsed)})
+		return []factRow{{0, fmt.Sprintf("it is longer than %d bytes, so includes are not looked for",
+			maxParsed)}}
 	}
+	found = []factRow{}
+	unknown := factRow{0, "it cannot be parsed as a shell script, so includes are not known"}
 	// The script is foreign text: if the parser panics on it, the other facts must still be shown.
 	defer func() {
-		if reason := recover(); reason != nil {
-			found = append(found, factRow{0, "it cannot be parsed as a shell script, so includes " +
-				"are not known"})
+		if recover() != nil {
+			found = append(found, unknown)
 		}
 	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(bytes.NewReader(text), "")
 	if err != nil {
-		return append(found, factRow{0, "it cannot be parsed as a shell script, so includes are not known"})
+		return append(found, unknown)
 	}
 	syntax.Walk(file, func(node syntax.Node) bool {
 		call, ok := node.(*syntax.CallExpr)
@@ -180,11 +181,7 @@ func shellIncludes(text []byte) (found []factRow) {
 // Errors: the error of writing, if not everything was written.
 func (f *ScriptFacts) Print(to io.Writer) error {
 	w := &bytes.Buffer{}
-	fact := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%-9s %s\n", name, Printable(value))
-		}
-	}
+	fact := func(name, value string) { printFact(w, "", 9, name, value) }
 	fact("script", f.Skill+":"+f.Script)
 	fact("tier", f.Tier)
 	fact("runtime", strings.Join(append([]string{f.Runtime}, f.Flags...), " "))
@@ -204,7 +201,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 			fact(name, text)
 		}
 	}
-	if in := sh.Runtime(f.Runtime).Interpreter(); in != nil && in.Shell {
+	if isShell(f.Runtime) {
 		lines("includes", f.Includes)
 	}
 	lines("network", f.Network)

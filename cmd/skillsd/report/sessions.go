@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,22 +15,11 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// The columns of the table of sessions; skills, principal and client share the rest of the line.
-const (
-	shortSession = len("ses_019aa6f0-7c00")
-	minSkills    = len("SKILLS")
-	minPrincipal = len("PRINCIPAL")
-	minClient    = 9
-)
-
 // A SessionRow is a session with the skills it loaded.
 type SessionRow struct {
 	provenance.Session
 	Skills []string // each once, in the order they were loaded
 }
-
-// maxActivations is how much of a view of activations is read, in bytes.
-const maxActivations = 4 << 20
 
 // SessionRows adds to sessions the skills they loaded, as far as their records say.
 func SessionRows(ctx context.Context, records provenance.Reader, sessions []provenance.Session) []SessionRow {
@@ -41,7 +31,7 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 		if err != nil {
 			continue
 		}
-		text, err := fsys.ReadAll(view, maxActivations)
+		text, err := fsys.ReadAll(view, 4<<20)
 		view.Close()
 		if err != nil {
 			continue
@@ -70,102 +60,82 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 // need; otherwise each takes at most one row, ids are cut to what distinguishes them, and principals are
 // shown only if one is not local, the principal of this machine's user.
 func WriteSessions(w io.Writer, sessions []SessionRow, columns int, local string, now time.Time) error {
-	for _, line := range sessionLines(sessions, columns, local, now) {
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := fmt.Fprintln(w, strings.Join(sessionLines(sessions, columns, local, now), "\n"))
+	return err
 }
 
 func sessionLines(sessions []SessionRow, columns int, local string, now time.Time) []string {
-	ids, wide, skill, who, client := shortIDs(sessions, columns == 0), len("SESSION"), minSkills, 0, minClient
+	ids := make([]string, len(sessions))
 	for i, s := range sessions {
-		wide = max(wide, Cells(ids[i]))
-		skill = max(skill, Cells(strings.Join(s.Skills, ", ")))
-		client = max(client, Cells(OneLine(s.Client)))
-		if columns == 0 || s.Principal != local {
-			who = max(who, minPrincipal, Cells(OneLine(s.Principal)))
-		}
+		ids[i] = s.ID
 	}
+	// Skills, principal and client share what the other columns leave, the first one first.
+	skill, who, client := math.MaxInt, math.MaxInt, math.MaxInt
+	principals := columns == 0 ||
+		slices.ContainsFunc(sessions, func(s SessionRow) bool { return s.Principal != local })
 	if columns > 0 {
-		const others = 11 + 3 + 4 + 7 + 5*2
-		skill, who, client = shareColumns(columns-wide-others, skill, who, client)
-	}
-	row := func(id, start, skills, runs, denials, state, principal, client string) string {
-		line := fmt.Sprintf("%s  %s  %s  %s  %s  %s  ",
-			Pad(id, wide), Pad(start, 11), Pad(skills, skill), Pad(runs, 3), Pad(denials, 4), Pad(state, 7))
-		if who > 0 {
-			line += Pad(principal, who) + "  "
+		ids = shortIDs(ids)
+		skill, who, client = len("SKILLS"), len("PRINCIPAL"), len("claude-code")
+		left := columns - len("01-02 15:04  RUN  DENY  damaged") - 3*len(Gap) - skill - client
+		if principals {
+			client -= len(Gap) // the gap before the principals
+			left -= who
 		}
-		return strings.TrimRight(line+client, " ")
-	}
-	lines := []string{row("SESSION", "START", "SKILLS", "RUN", "DENY", "STATE", "PRINCIPAL", "CLIENT")}
-	for i, s := range sessions {
-		program := OneLine(s.Client)
-		if name, _, _ := strings.Cut(program, " "); Cells(program) > client {
-			program = name
-		}
-		lines = append(lines, row(ids[i], startOf(s.CreatedAt.Local(), now), fewSkills(s.Skills, skill),
-			fmt.Sprint(s.Counts.Runs), fmt.Sprint(s.Counts.Denials), string(s.State),
-			Shorten(s.Principal, max(who, 1)), Shorten(program, client)))
-	}
-	return lines
-}
-
-// shareColumns divides columns between skills, principal and client, which would like more: the skills come
-// first, then the principal.
-func shareColumns(columns, skill, who, client int) (int, int, int) {
-	columns -= 2 + minSkills + minClient
-	if who > 0 {
-		columns -= 2 + minPrincipal
-	}
-	more := func(least, wanted int) int {
-		n := max(0, min(columns, wanted-least))
-		columns -= n
-		return least + n
-	}
-	if who == 0 {
-		// Without principals there is space for a client's usual name as well as the skills.
-		client = more(minClient, min(client, minClient+2))
-		return more(minSkills, skill), 0, client + max(0, columns)
-	}
-	skill, who = more(minSkills, min(skill, minSkills+6)), more(minPrincipal, who)
-	return skill, who, more(minClient, client)
-}
-
-// fewSkills names skills within a number of columns, and counts those that do not fit.
-func fewSkills(names []string, columns int) string {
-	text := strings.Join(names, ", ")
-	if Cells(text) <= columns || len(names) < 2 {
-		return Shorten(text, columns)
-	}
-	others := fmt.Sprintf(" +%d", len(names)-1)
-	return Shorten(names[0], max(columns-len(others), 1)) + others
-}
-
-// startOf returns a time of this year without the year, and another one as a day.
-func startOf(at, now time.Time) string {
-	if at.Year() == now.Year() {
-		return at.Format("01-02 15:04")
-	}
-	return at.Format(time.DateOnly)
-}
-
-// shortIDs returns the whole ids, or beginnings of one length that distinguish them.
-func shortIDs(sessions []SessionRow, whole bool) []string {
-	for size := shortSession; ; size++ {
-		ids, seen, all := make([]string, len(sessions)), make(map[string]bool), true
+		wide, needSkill, needWho := len("SESSION"), 0, 0
 		for i, s := range sessions {
-			ids[i] = s.ID
-			if !whole {
-				ids[i] = s.ID[:min(len(s.ID), size)]
-			}
-			all = all && len(s.ID) <= size
-			seen[ids[i]] = true
+			wide = max(wide, Cells(ids[i]))
+			needSkill = max(needSkill, Cells(strings.Join(s.Skills, ", ")))
+			needWho = max(needWho, Cells(OneLine(s.Principal)))
 		}
-		if whole || all || len(seen) == len(sessions) {
-			return ids
+		left -= wide
+		share := func(least, need int) int {
+			more := max(0, min(left, need-least))
+			left -= more
+			return least + more
+		}
+		skill = share(skill, needSkill)
+		if principals {
+			who = share(who, needWho)
+		}
+		client += max(0, left)
+	}
+	rows := [][]string{{"SESSION", "START", "SKILLS", "RUN", "DENY", "STATE", "PRINCIPAL", "CLIENT"}}
+	for i, s := range sessions {
+		start := s.CreatedAt.Local().Format(time.DateOnly)
+		if s.CreatedAt.Local().Year() == now.Year() {
+			start = s.CreatedAt.Local().Format("01-02 15:04")
+		}
+		names := strings.Join(s.Skills, ", ")
+		if others := fmt.Sprintf(" +%d", len(s.Skills)-1); Cells(names) > skill && len(s.Skills) > 1 {
+			names = Shorten(s.Skills[0], max(skill-len(others), 1)) + others
+		}
+		program := OneLine(s.Client)
+		if Cells(program) > client {
+			program, _, _ = strings.Cut(program, " ")
+		}
+		rows = append(rows, []string{ids[i], start, Shorten(names, skill), fmt.Sprint(s.Counts.Runs),
+			fmt.Sprint(s.Counts.Denials), string(s.State), Shorten(s.Principal, who),
+			Shorten(program, client)})
+	}
+	if !principals {
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 6, 7)
+		}
+	}
+	return padded(rows)
+}
+
+// shortIDs returns beginnings of one length that distinguish ids.
+func shortIDs(ids []string) []string {
+	for size := len("ses_019aa6f0-7c00"); ; size++ {
+		short, seen, whole := make([]string, len(ids)), map[string]bool{}, true
+		for i, id := range ids {
+			short[i] = id[:min(len(id), size)]
+			seen[short[i]] = true
+			whole = whole && len(id) <= size
+		}
+		if whole || len(seen) == len(ids) {
+			return short
 		}
 	}
 }
@@ -190,7 +160,7 @@ func VerifyNotes(found *provenance.Report) []string {
 		say("%d outputs were removed to make room, as the record says", found.Removed)
 	}
 	if found.Torn > 0 {
-		say("a torn last line of %s is no part of the record", Plural(int(found.Torn), "byte"))
+		say("a torn last line of %s is not part of the record", Plural(int(found.Torn), "byte"))
 	}
 	return notes
 }

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -54,7 +54,7 @@ type SkillRow struct {
 	Skill *skills.Skill `json:"-"` // nil if it cannot be loaded
 }
 
-// VerdictRow says which rules a skill keeps.
+// VerdictRow is a [skills.Verdict] with the names of JSON.
 type VerdictRow struct {
 	Strict      bool `json:"strict"`
 	Publishable bool `json:"publishable"`
@@ -107,17 +107,13 @@ func NewSkillRows(
 ) ([]SkillRow, error) {
 	all := slices.Concat(snapshot.Skills, snapshot.Withheld)
 	slices.SortFunc(all, func(a, b *skills.Skill) int { return cmp.Compare(a.Path, b.Path) })
-	shadows := map[string][]ShadowRow{}
-	for _, sk := range snapshot.Shadowed {
-		shadows[sk.Path] = append(shadows[sk.Path], ShadowRow{sk.Root.Dir, sk.Root.Tier.String()})
-	}
 	rows := make([]SkillRow, len(all))
-	bar := NewProgress(stderr, "skills read", len(all))
-	defer bar.Clear()
+	line := NewStatusLine(stderr)
+	defer line.Clear()
+	var done atomic.Int64
 	err := Each(ctx, len(all), func(i int) {
-		defer bar.Step()
 		rows[i] = NewSkillRow(ctx, snapshot, all[i], allow)
-		rows[i].Shadows = append(rows[i].Shadows, shadows[all[i].Path]...)
+		line.Count("skills read", int(done.Add(1)), len(all))
 	})
 	return rows, err
 }
@@ -126,16 +122,15 @@ func NewSkillRows(
 //
 // Errors: the error of ctx.
 func Each(ctx context.Context, n int, work func(i int)) error {
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				work(i)
-			}
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		group.Go(func() error {
+			work(i)
+			return nil
 		})
 	}
-	group.Wait()
+	_ = group.Wait() // no work fails
 	return ctx.Err()
 }
 
@@ -152,45 +147,35 @@ func EmptyRow(path, name, state string) SkillRow {
 func NewSkillRow(
 	ctx context.Context, snapshot *skills.Snapshot, sk *skills.Skill, allow policy.Allowlist,
 ) SkillRow {
-	status := snapshot.Status(sk)
-	front := &sk.Frontmatter
+	status, front := snapshot.Status(sk), &sk.Frontmatter
 	row := SkillRow{
-		Path:          sk.Path,
-		Name:          sk.Name(),
-		Description:   sk.Description(),
-		Tier:          sk.Root.Tier.String(),
-		Root:          sk.Root.Dir,
-		Origin:        sk.Root.Origin,
-		File:          SkillFile(sk),
-		State:         string(status.State),
-		Reasons:       append([]string{}, status.Reasons...),
-		Pinned:        status.Pinned,
-		NameOnly:      status.NameOnly,
-		Verdict:       VerdictRow{sk.Verdict.Strict, sk.Verdict.Publishable, sk.Verdict.Repaired},
-		Digest:        sk.Digest,
-		LastModified:  sk.LastModified.UTC().Format(time.RFC3339),
-		License:       front.License,
-		Compatibility: front.Compatibility,
-		Author:        front.Author,
-		Version:       front.Version,
-		Tags:          append([]string{}, front.Tags...),
-		Triggers:      front.Value("triggers"),
-		Toolsets:      front.Value("toolsets"),
-		Resources:     []ResourceRow{},
-		Scripts:       []ScriptRow{},
-		Shadows:       []ShadowRow{},
-		Diagnostics:   Diagnostics(sk.Diagnostics),
-		Violations:    []Problem{},
-		Skill:         sk,
+		Path: sk.Path, Name: sk.Name(), Description: sk.Description(),
+		Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, Origin: sk.Root.Origin, File: SkillFile(sk),
+		State: string(status.State), Reasons: append([]string{}, status.Reasons...),
+		Pinned: status.Pinned, NameOnly: status.NameOnly,
+		Verdict: VerdictRow(sk.Verdict), Digest: sk.Digest,
+		LastModified: sk.LastModified.UTC().Format(time.RFC3339),
+		License:      front.License, Compatibility: front.Compatibility, Author: front.Author,
+		Version: front.Version, Tags: append([]string{}, front.Tags...), AllowedTools: front.AllowedTools,
+		Triggers: front.Value("triggers"), Toolsets: front.Value("toolsets"),
+		Resources: []ResourceRow{}, Scripts: []ScriptRow{}, Shadows: []ShadowRow{},
+		Diagnostics: Diagnostics(sk.Diagnostics), Violations: []Problem{}, Skill: sk,
 	}
-	row.AllowedTools = front.AllowedTools
 	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
 		row.Requires = &requiresRow{append([]string{}, r.Commands...), append([]string{}, r.Env...)}
+	}
+	for _, loser := range snapshot.Shadowed {
+		if loser.Path == sk.Path {
+			row.Shadows = append(row.Shadows, ShadowRow{loser.Root.Dir, loser.Root.Tier.String()})
+		}
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
 		row.Verdict.Publishable = false
-		row.Diagnostics = append(row.Diagnostics, Diagnostics([]skills.Diagnostic{unreadable(err)})...)
+		row.Diagnostics = append(row.Diagnostics, Diagnostics([]skills.Diagnostic{{
+			Severity: skills.Error, Code: skills.CodeUnreadableDir,
+			Detail: fmt.Sprintf("the files of the skill cannot be read: %v", err),
+		}})...)
 		return row
 	}
 	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
@@ -198,11 +183,33 @@ func NewSkillRow(
 	for i := range index.Resources {
 		r := &index.Resources[i]
 		row.Resources = append(row.Resources, ResourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
-		if r.Script != nil {
-			row.Scripts = append(row.Scripts, newScriptRow(sk, r, index.TreeDigest, allow))
+		if r.Script == nil {
+			continue
 		}
+		script := ScriptRow{Path: r.Path, Runtime: string(r.Script.Runtime), Reason: r.Script.Problem}
+		if r.Script.Runtime != "" {
+			script.Allowed, script.Reason = allowedAs(allow.Find(sk.Path, r.Path), r.Digest, index.TreeDigest)
+		}
+		row.Scripts = append(row.Scripts, script)
 	}
 	return row
+}
+
+// allowedAs reports whether one of the entries of a script allows it as it is, and if not, why.
+func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, reason string) {
+	if len(entries) == 0 {
+		return false, "not allowlisted"
+	}
+	reason = "allowlisted with another digest"
+	for i := range entries {
+		switch entries[i].Changed(file, tree) {
+		case policy.Unchanged:
+			return true, ""
+		case policy.TreeChanged:
+			reason = "other files of its skill changed since it was allowlisted"
+		}
+	}
+	return false, reason
 }
 
 // AddViolations adds the violations of skills that are not strictly valid. It reads their files again.
@@ -214,46 +221,7 @@ func AddViolations(ctx context.Context, rows []SkillRow) error {
 	})
 }
 
-// unreadable returns the diagnostic for a skill whose files cannot be listed.
-func unreadable(err error) skills.Diagnostic {
-	return skills.Diagnostic{
-		Severity: skills.Error,
-		Code:     skills.CodeUnreadableDir,
-		Detail:   fmt.Sprintf("the files of the skill cannot be read: %v", err),
-	}
-}
-
 // SkillFile returns the path of the skill's file.
 func SkillFile(sk *skills.Skill) string {
 	return filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir), sk.File)
-}
-
-func newScriptRow(
-	sk *skills.Skill, r *skills.Resource, tree digest.Digest, allow policy.Allowlist,
-) ScriptRow {
-	row := ScriptRow{Path: r.Path, Runtime: string(r.Script.Runtime)}
-	entries := allow.Find(sk.Path, r.Path)
-	switch {
-	case r.Script.Runtime == "":
-		row.Reason = r.Script.Problem
-	case len(entries) == 0:
-		row.Reason = "not allowlisted"
-	default:
-		row.Allowed, row.Reason = allowedAs(entries, r.Digest, tree)
-	}
-	return row
-}
-
-// allowedAs reports whether one of the entries of a script allows it as it is, and if not, why.
-func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, reason string) {
-	reason = "allowlisted with another digest"
-	for i := range entries {
-		switch entries[i].Changed(file, tree) {
-		case policy.Unchanged:
-			return true, ""
-		case policy.TreeChanged:
-			reason = "other files of its skill changed since it was allowlisted"
-		}
-	}
-	return false, reason
 }

@@ -17,11 +17,31 @@ const (
 	Gap            = "  "
 )
 
+// padded pads the cells of rows to the widths of their columns, except for the last one of a row.
+func padded(rows [][]string) []string {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], Cells(cell))
+		}
+	}
+	lines := make([]string, len(rows))
+	for n, row := range rows {
+		for i, cell := range row {
+			lines[n] += Pad(cell, widths[i]) + Gap
+		}
+		lines[n] = strings.TrimRight(lines[n], " ")
+	}
+	return lines
+}
+
 // PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone
 // is longer: these are never cut.
 func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
-	facts := make([][4]string, 0, len(rows)+1)
-	facts = append(facts, [4]string{"TIER", "VERDICT", "FILES", "RUN"})
+	facts := [][]string{{"TIER", "VERDICT", "FILES", "RUN"}}
 	paths := len("SKILL")
 	for i := range rows {
 		facts = append(facts, rows[i].facts())
@@ -29,42 +49,29 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 	}
 	// A long path has a line of its own, so that it does not take the columns of all descriptions.
 	paths = min(paths, max(MinPathColumn, most/3))
-	var widths [4]int
-	left := most - 2 - paths
-	for column := range widths {
-		for _, row := range facts {
-			widths[column] = max(widths[column], Cells(row[column]))
-		}
-		left -= len(Gap) + widths[column]
+	lines := padded(facts)
+	width := 0
+	for _, line := range lines {
+		width = max(width, Cells(line))
 	}
-	left = max(MinDescription, left-len(Gap))
-	line := func(mark, path string, facts [4]string, description string) error {
-		text := mark + " " + Pad(path, paths)
+	left := max(MinDescription, most-2-paths-width-2*len(Gap))
+	var out strings.Builder
+	line := func(mark, path, facts, description string) {
 		if Cells(path) > paths {
-			text = mark + " " + path + "\n" + Pad("", paths+2)
+			path += "\n" + Pad("", paths+2)
 		}
-		for column, fact := range facts {
-			text += Gap + Pad(fact, widths[column])
-		}
-		_, err := fmt.Fprintln(w, text+Gap+description)
-		return err
+		fmt.Fprintln(&out, mark+" "+Pad(path, paths)+Gap+Pad(facts, width)+Gap+Shorten(description, left))
 	}
-	if err := line(" ", "SKILL", facts[0], "DESCRIPTION"); err != nil {
-		return err
-	}
+	line(" ", "SKILL", lines[0], "DESCRIPTION")
 	for i := range rows {
 		row := &rows[i]
-		if err := line(row.mark(), Printable(row.Path), facts[i+1],
-			Shorten(row.Description, left)); err != nil {
-			return err
-		}
+		line(row.mark(), Printable(row.Path), lines[i+1], row.Description)
 		for _, reason := range row.Reasons {
-			if _, err := fmt.Fprintf(w, "    %s: %s\n", row.State, Printable(reason)); err != nil {
-				return err
-			}
+			fmt.Fprintf(&out, "    %s: %s\n", row.State, Printable(reason))
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, out.String())
+	return err
 }
 
 // mark returns the state as one character.
@@ -79,10 +86,13 @@ func (r *SkillRow) mark() string {
 }
 
 // facts returns the narrow cells of a table.
-func (r *SkillRow) facts() [4]string {
+func (r *SkillRow) facts() []string {
 	files := "?"
 	if r.TreeDigest != "" {
 		files = fmt.Sprint(len(r.Resources) + 1)
+	}
+	if r.State == string(skills.StateDisabled) && r.Skill == nil {
+		return []string{r.Tier, "-", files, "-"} // the row is from the lock file, which has neither
 	}
 	allowed := 0
 	for _, script := range r.Scripts {
@@ -90,19 +100,12 @@ func (r *SkillRow) facts() [4]string {
 			allowed++
 		}
 	}
-	if r.State == string(skills.StateDisabled) && r.Skill == nil {
-		return [4]string{r.Tier, "-", files, "-"} // the row is from the lock file, which has neither
-	}
-	return [4]string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
+	return []string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }
 
 // PrintSkill prints all that is known of a skill.
 func PrintSkill(w io.Writer, row *SkillRow) error {
-	fact := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%-14s %s\n", name, Printable(value))
-		}
-	}
+	fact := func(name, value string) { printFact(w, "", 14, name, value) }
 	fact("skill", row.Path)
 	fact("name", row.Name)
 	fact("description", OneLine(row.Description))
@@ -123,16 +126,28 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("tags", strings.Join(row.Tags, ", "))
 	fact("allowed tools", strings.Join(row.AllowedTools, ", "))
 	if r := row.Requires; r != nil {
-		fact("requires", strings.Join(append(slices.Clone(r.Commands), r.Env...), ", "))
+		fact("requires", strings.Join(slices.Concat(r.Commands, r.Env), ", "))
 	}
 	fact("modified", row.LastModified)
 	fact("digest", row.Digest.String())
 	fact("tree", row.TreeDigest.String())
-	printFiles(w, row)
-	diagnostics := make([]Diagnostic, len(row.Diagnostics))
-	for i, d := range row.Diagnostics {
-		d.Path = row.Path + "/" + d.Path
-		diagnostics[i] = d
+	var files, scripts [][]string
+	for _, r := range row.Resources {
+		files = append(files, []string{Gap + Printable(r.Path), r.Kind, fmt.Sprintf("%8d", r.Size),
+			r.Digest.String()})
+	}
+	for _, script := range row.Scripts {
+		verdict := "may run"
+		if !script.Allowed {
+			verdict = "may not run: " + Printable(script.Reason)
+		}
+		scripts = append(scripts, []string{Gap + Printable(script.Path), script.Runtime, verdict})
+	}
+	printList(w, "files", padded(files))
+	printList(w, "scripts", padded(scripts))
+	diagnostics := slices.Clone(row.Diagnostics)
+	for i := range diagnostics {
+		diagnostics[i].Path = row.Path + "/" + diagnostics[i].Path
 	}
 	if err := WriteDiagnostics(w, diagnostics, math.MaxInt); err != nil {
 		return err
@@ -144,36 +159,22 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	return nil
 }
 
-func printFiles(w io.Writer, row *SkillRow) {
-	const most = 60
-	paths := 0
-	for _, r := range row.Resources {
-		paths = max(paths, min(Cells(Printable(r.Path)), most))
-	}
-	if len(row.Resources) > 0 {
-		fmt.Fprintln(w, "files")
-	}
-	for _, r := range row.Resources {
-		fmt.Fprintf(w, "  %s  %-9s %8d  %s\n", Pad(Printable(r.Path), paths), r.Kind, r.Size, r.Digest)
-	}
-	if len(row.Scripts) > 0 {
-		fmt.Fprintln(w, "scripts")
-	}
-	for _, script := range row.Scripts {
-		verdict := "may run"
-		if !script.Allowed {
-			verdict = "may not run: " + Printable(script.Reason)
-		}
-		fmt.Fprintf(w, "  %s  %-9s %s\n", Pad(Printable(script.Path), paths), script.Runtime, verdict)
+// printList prints lines below a heading, nothing without lines.
+func printList(w io.Writer, heading string, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(w, "%s\n%s\n", heading, strings.Join(lines, "\n"))
 	}
 }
 
-// PrintFact prints a line of a name and a value, if there is one.
-func PrintFact(w io.Writer, name, value string) {
+// printFact prints a line of a name and a value, if there is one.
+func printFact(w io.Writer, indent string, width int, name, value string) {
 	if value != "" {
-		fmt.Fprintf(w, "  %-13s %s\n", name, Printable(value))
+		fmt.Fprintf(w, "%s%-*s %s\n", indent, width, name, Printable(value))
 	}
 }
+
+// PrintFact prints a line of a name and a value, if there is one, below the line of a skill.
+func PrintFact(w io.Writer, name, value string) { printFact(w, "  ", 13, name, value) }
 
 // PrintFacts prints what a skill is.
 func (r *SkillRow) PrintFacts(w io.Writer) {
@@ -186,17 +187,15 @@ func (r *SkillRow) PrintFacts(w io.Writer) {
 	PrintFact(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
 	PrintFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
 	PrintFact(w, "tree", r.TreeDigest.String())
-	if len(r.Scripts) > 0 {
-		fmt.Fprintln(w, "  scripts")
-	}
+	var scripts []string
 	for _, script := range r.Scripts {
 		runtime := script.Runtime
 		if runtime == "" {
 			runtime = "cannot run: " + script.Reason
 		}
-		fmt.Fprintf(w, "    %s  %s\n", Pad(Printable(script.Path), 30),
-			Printable(runtime))
+		scripts = append(scripts, "    "+Pad(Printable(script.Path), 30)+Gap+Printable(runtime))
 	}
+	printList(w, "  scripts", scripts)
 }
 
 // Powers returns what a skill asks for, in one line; empty for nothing.

@@ -23,26 +23,19 @@ func CopyOutput(w io.Writer, r io.Reader, terminal bool) error {
 		_, err := io.Copy(w, r)
 		return err
 	}
-	in := bufio.NewReader(r)
+	in, out := bufio.NewReader(r), bufio.NewWriter(w)
 	for {
-		line, err := in.ReadString('\n')
-		text, ended := strings.CutSuffix(line, "\n")
-		words := strings.Split(text, "\t")
-		for i := range words {
-			words[i] = Printable(words[i])
-		}
-		if text = strings.Join(words, "\t"); ended {
-			text += "\n"
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			return err
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
+		c, _, err := in.ReadRune()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return errors.Join(out.Flush(), err)
 		}
 		if err != nil {
-			return err
+			return out.Flush()
 		}
+		if c != '\n' && c != '\t' {
+			c = printable(c)
+		}
+		out.WriteRune(c)
 	}
 }
 
@@ -61,15 +54,12 @@ func Columns(env func(name string) (string, bool), w io.Writer) int {
 	return 0
 }
 
-// minFold is the narrowest text that is folded, in columns.
-const minFold = 20
-
 // Wrap breaks a line of a result that is wider than columns; the lines that follow are indented. With
 // columns 0 the line is returned as it is. Do not wrap commands, so that they can be copied.
 func Wrap(line string, columns int) string {
-	const indent = "  "
+	const indent, narrowest = "  ", 20
 	if columns == 0 || Cells(line) <= columns {
 		return line
 	}
-	return strings.Join(Fold(line, max(columns-len(indent), minFold)), "\n"+indent)
+	return strings.Join(Fold(line, max(columns-len(indent), narrowest)), "\n"+indent)
 }

@@ -16,18 +16,18 @@ import (
 // Printable returns foreign text that cannot move the cursor, forge a line or change the direction of text:
 // control characters become spaces, and invisible ones a replacement character. It keeps the two joiners,
 // which some writing systems need.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r < ' ' || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029':
-			return ' '
-		case r == '\u200c' || r == '\u200d':
-			return r
-		case unicode.Is(unicode.Cf, r):
-			return unicode.ReplacementChar
-		}
+func Printable(s string) string { return strings.Map(printable, s) }
+
+func printable(r rune) rune {
+	switch {
+	case r < ' ' || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029':
+		return ' '
+	case r == '\u200c' || r == '\u200d':
 		return r
-	}, s)
+	case unicode.Is(unicode.Cf, r):
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 // Visible returns a line of foreign text for a reader who decides whether to trust it: characters that a
@@ -147,19 +147,14 @@ func Plural(n int, what string) string {
 
 // ShellLine returns a command line for a POSIX shell.
 func ShellLine(words ...string) string {
-	quoted := make([]string, len(words))
+	// A shell could take any other character for more than a part of a word.
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-./:=@_,%"
+	line := make([]string, len(words))
 	for i, word := range words {
-		quoted[i] = word
-		if word == "" || strings.ContainsFunc(word, needsQuotes) {
-			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		line[i] = word
+		if word == "" || strings.Trim(word, plain) != "" {
+			line[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}
 	}
-	return strings.Join(quoted, " ")
-}
-
-// needsQuotes reports whether a shell could take a character for more than a part of a word.
-func needsQuotes(r rune) bool {
-	isPlain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
-		strings.ContainsRune("+-./:=@_,%", r)
-	return !isPlain
+	return strings.Join(line, " ")
 }

@@ -52,13 +52,15 @@ func TestShorten(t *testing.T) {
 
 // Whatever a skill says takes one line, moves nothing and hides nothing.
 func FuzzPrintable(f *testing.F) {
-	for _, seed := range []string{"plain", "a\x1b]0;t\a", "\u202e\u2066\u2028", "\xff\xc0", "e\u0301技\u200d", "\U000e0041"} {
+	for _, seed := range []string{"plain", "a\x1b]0;t\a", "\u202e\u2066\u2028", "\xff\xc0", "e\u0301技\u200d",
+		"\U000e0041"} {
 		f.Add(seed, 20)
 	}
 	f.Fuzz(func(t *testing.T, text string, most int) {
 		got := Printable(text)
 		for _, r := range got {
-			if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) || unicode.Is(unicode.Cf, r) && r != '\u200c' && r != '\u200d' {
+			if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) || unicode.Is(unicode.Cf, r) &&
+				r != '\u200c' && r != '\u200d' {
 				t.Fatalf("Printable(%q) = %q holds %U", text, got, r)
 			}
 		}

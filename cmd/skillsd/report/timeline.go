@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,27 +28,21 @@ func WriteTimeline(
 	w io.Writer, session string, events iter.Seq2[*provenance.Event, error], columns int,
 ) error {
 	var day string
-	first := true
 	for e, err := range events {
 		if err != nil {
 			return err
 		}
-		if first {
-			who := e.Principal
-			if e.Client != "" {
-				who += ", " + e.Client
-			}
+		if day == "" {
+			who := strings.TrimSuffix(e.Principal+", "+e.Client, ", ")
 			fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
-			first = false
 		}
 		if d := e.Time.Local().Format(time.DateOnly); d != day {
 			day = d
 			fmt.Fprintln(w, day)
 		}
-		for _, line := range append([]string{eventLine(e, columns)}, eventDetails(e, columns)...) {
-			if _, err := fmt.Fprintln(w, line); err != nil {
-				return err
-			}
+		lines := append([]string{eventLine(e, columns)}, eventDetails(e, columns)...)
+		if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -77,18 +72,23 @@ func subjectOf(skill, path string) string {
 	return skill + ":" + path
 }
 
-// eventDetails returns the lines below the line of a script: its inputs, then its digest, what showed that a
+// eventDetails returns the lines below the line of a script: its inputs, then its digest, the evidence that a
 // user wants it and the id of its output. Each is cut to the width of a line; --json has all of it.
 func eventDetails(e *provenance.Event, columns int) []string {
 	var given, facts []string
+	var sum digest.Digest
+	var id string
 	switch e.Kind {
 	case provenance.KindApprovalAsked:
 		row, err := rowOf[cfharness.ScriptRequest](e)
 		if err != nil || row == nil {
 			return nil
 		}
-		given = inputs(row.Args, row.CWD)
-		facts = []string{shortDigest(row.Digest), row.Target, shortOutput(e, row.OutputID)}
+		given, sum, id = quoted(row.Args), row.Digest, row.OutputID
+		facts = []string{row.Target}
+		if row.CWD != "" {
+			given = append(given, "in "+strconv.QuoteToASCII(row.CWD))
+		}
 		if row.Stdin != nil {
 			stdin := fmt.Sprintf("stdin %d bytes %s", row.Stdin.Bytes, shortDigest(row.Stdin.Digest))
 			given = append(given, stdin)
@@ -98,60 +98,37 @@ func eventDetails(e *provenance.Event, columns int) []string {
 		if err != nil || row == nil {
 			return nil
 		}
-		given = inputs(row.Args, "")
-		facts = []string{shortDigest(row.ObservedDigest), evidenceOf(e), shortOutput(e, row.OutputID)}
+		given, sum, id = quoted(row.Args), row.ObservedDigest, row.OutputID
+		var decision cfharness.PolicyDecision
+		if json.Unmarshal(e.Decision, &decision) == nil && decision.Skillsd != nil {
+			facts = []string{decision.Skillsd.Evidence}
+		}
 	}
-	left := cmp.Or(columns, 80) - len(detailIndent)
+	// session show --output takes an id without the session as well.
+	facts = slices.Concat([]string{shortDigest(sum)}, facts, []string{strings.TrimPrefix(id, e.Session+":")})
+	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
+	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
 	var lines []string
-	for _, words := range []string{strings.Join(given, " "), joinWords(facts)} {
+	for _, words := range []string{strings.Join(given, " "), strings.Join(facts, ", ")} {
 		if words != "" {
-			lines = append(lines, detailIndent+Shorten(words, max(left, 20)))
+			lines = append(lines, detailIndent+Shorten(words, left))
 		}
 	}
 	return lines
 }
 
-// inputs quotes arguments, so that none can pass for another.
-func inputs(args []string, dir string) []string {
-	words := make([]string, 0, len(args)+1)
-	for _, arg := range args {
-		words = append(words, strconv.QuoteToASCII(arg))
-	}
-	if dir != "" {
-		words = append(words, "in "+strconv.QuoteToASCII(dir))
+// quoted quotes arguments, so that none can pass for another.
+func quoted(args []string) []string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = strconv.QuoteToASCII(arg)
 	}
 	return words
 }
 
-// evidenceOf returns what showed that a user wants the run: prompt-slot, approval or operator.
-func evidenceOf(e *provenance.Event) string {
-	var row cfharness.PolicyDecision
-	if len(e.Decision) == 0 || json.Unmarshal(e.Decision, &row) != nil || row.Skillsd == nil {
-		return ""
-	}
-	return row.Skillsd.Evidence
-}
-
-// shortOutput returns an output id without the session it begins with; session show --output accepts that.
-func shortOutput(e *provenance.Event, id string) string {
-	return strings.TrimPrefix(id, e.Session+":")
-}
-
 func shortDigest(d digest.Digest) string {
-	const digits = 12
 	text := d.String()
-	return text[:min(len(text), len("sha256:")+digits)]
-}
-
-// joinWords joins the words that are not empty.
-func joinWords(words []string) string {
-	var full []string
-	for _, word := range words {
-		if word != "" {
-			full = append(full, word)
-		}
-	}
-	return strings.Join(full, ", ")
+	return text[:min(len(text), len("sha256:")+12)]
 }
 
 // rowOf decodes the row of an event; it is nil for an event without one.

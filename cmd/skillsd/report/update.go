@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/skillsd/skillsd/skills"
@@ -74,9 +76,7 @@ func Updates(ctx context.Context, plan *install.Plan) ([]Update, error) {
 	return rows, ctx.Err()
 }
 
-func newVersion(e *install.Entry) *Version {
-	return &Version{e.Origin.Commit, e.Tree.String()}
-}
+func newVersion(e *install.Entry) *Version { return &Version{e.Origin.Commit, e.Tree.String()} }
 
 // Print prints what changes of the skill: nothing if it does not change.
 func (r *Update) Print(out, stderr io.Writer) {
@@ -128,7 +128,7 @@ func (f *FactChanges) print(w io.Writer, indent string) {
 	}
 }
 
-// side is a skill before or after an update. Without a skill it has no files.
+// side is a skill before or after an update: the zero skill, without files, if there is none.
 type side struct {
 	sk    *skills.Skill
 	index *skills.Index
@@ -138,7 +138,7 @@ type side struct {
 func sideOf(ctx context.Context, snapshot *skills.Snapshot, at string) (side, error) {
 	sk := snapshot.Skill(at)
 	if sk == nil {
-		return side{index: &skills.Index{}}, nil
+		return side{&skills.Skill{}, &skills.Index{}}, nil
 	}
 	index, err := sk.Index(ctx)
 	return side{sk, index}, err
@@ -151,19 +151,16 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 		return row, nil
 	}
 	row.State, row.After, row.Left = "changed", newVersion(c.After), Diagnostics(c.Left)
-	var paths []string
-	for _, snapshot := range []*skills.Snapshot{plan.Old, plan.New} {
-		for _, sk := range snapshot.Skills {
-			if sk.Path == c.Name || strings.HasPrefix(sk.Path, c.Name+"/") {
-				paths = append(paths, sk.Path)
-			}
+	paths := map[string]bool{c.Name: true}
+	for _, sk := range slices.Concat(plan.Old.Skills, plan.New.Skills) {
+		if strings.HasPrefix(sk.Path, c.Name+"/") {
+			paths[sk.Path] = true
 		}
 	}
-	slices.Sort(paths)
-	// Scripts and instructions of nested skills are only files of the skill that is updated.
-	scripts, instructions := map[string]bool{}, map[string]bool{}
+	// Instructions (false) and scripts (true) by path: the ones of nested skills are files of the skill too.
+	texts := map[string]bool{}
 	var was, is side
-	for _, at := range slices.Compact(paths) {
+	for _, at := range slices.Sorted(maps.Keys(paths)) {
 		from, err := sideOf(ctx, plan.Old, at)
 		if err != nil {
 			return row, err
@@ -174,84 +171,68 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 		}
 		below := strings.TrimPrefix(strings.TrimPrefix(at, c.Name), "/")
 		for _, v := range []side{from, to} {
-			if v.sk == nil {
-				continue
-			}
-			instructions[path.Join(below, v.sk.File)] = true
+			texts[path.Join(below, v.sk.File)] = false
 			for _, r := range v.index.Resources {
 				if r.Script != nil {
-					scripts[path.Join(below, r.Path)] = true
+					texts[path.Join(below, r.Path)] = true
 				}
 			}
 		}
-		facts := compareFacts(from, to)
-		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: facts}
+		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: compareFacts(from, to)}
 		switch {
 		case below == "":
-			row.FactChanges, was, is = facts, from, to
+			row.FactChanges, was, is = nested.FactChanges, from, to
 			continue
-		case from.sk == nil:
+		case from.sk.Path == "":
 			nested.Change = "added"
-		case to.sk == nil:
+		case to.sk.Path == "":
 			nested.Change = "removed"
 		case from.index.TreeDigest == to.index.TreeDigest:
 			continue
 		}
 		row.Nested = append(row.Nested, nested)
 	}
-	row.Files = compareFiles(ctx, was, is, scripts, instructions)
-	return row, nil
-}
-
-// compareFiles returns the files that differ, with a diff of scripts and instructions.
-func compareFiles(ctx context.Context, was, is side, scripts, instructions map[string]bool) []FileChange {
-	var changes []FileChange
-	add := func(path, change string) {
-		row := FileChange{Path: path, Change: change, Script: scripts[path]}
-		if row.Script || instructions[path] {
-			from, one := was.text(ctx, path)
-			to, other := is.text(ctx, path)
-			if one && other {
-				row.Diff = string(diff.Diff("before/"+path, from, "after/"+path, to))
+	sums := [2]map[string]digest.Digest{{}, {}}
+	for i, v := range []side{was, is} {
+		for _, f := range v.index.Files {
+			sums[i][f.Path] = f.Digest
+		}
+	}
+	all := maps.Clone(sums[0])
+	maps.Copy(all, sums[1])
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		script, isText := texts[file]
+		change := FileChange{Path: file, Change: "changed", Script: script}
+		switch before, after := sums[0][file], sums[1][file]; {
+		case before == after:
+			continue
+		case before == "":
+			change.Change = "added"
+		case after == "":
+			change.Change = "removed"
+		}
+		if isText {
+			from, ok := was.text(ctx, file)
+			to, also := is.text(ctx, file)
+			if ok && also {
+				change.Diff = string(diff.Diff("before/"+file, from, "after/"+file, to))
 			}
 		}
-		changes = append(changes, row)
+		row.Files = append(row.Files, change)
 	}
-	old := map[string]string{}
-	for _, f := range was.index.Files {
-		old[f.Path] = f.Digest.String()
-	}
-	for _, f := range is.index.Files {
-		switch sum, known := old[f.Path]; {
-		case !known:
-			add(f.Path, "added")
-		case sum != f.Digest.String():
-			add(f.Path, "changed")
-		}
-		delete(old, f.Path)
-	}
-	for path := range old {
-		add(path, "removed")
-	}
-	slices.SortFunc(changes, func(a, b FileChange) int { return strings.Compare(a.Path, b.Path) })
-	return changes
+	return row, nil
 }
-
-// maxDiff is the longest file of which a diff is shown, in bytes.
-const maxDiff = 256 << 10
 
 // text returns the content of a file for a diff, nothing if there is no such file. It reports whether a
 // diff can show the file.
 func (v side) text(ctx context.Context, path string) (data []byte, ok bool) {
-	if v.sk == nil {
-		return nil, true
-	}
+	const longest = 256 << 10
 	if r := v.index.Resource(path); r == nil && path != v.sk.File {
 		return nil, true
 	} else if r != nil && !r.Text {
 		return nil, false
 	}
-	content, err := v.sk.Read(ctx, path, maxDiff)
+	content, err := v.sk.Read(ctx, path, longest)
 	if err != nil {
 		return nil, false
 	}
@@ -259,31 +240,21 @@ func (v side) text(ctx context.Context, path string) (data []byte, ok bool) {
 }
 
 // compareFacts finds the tools that differ and the signals that are new.
-func compareFacts(was, is side) (changes FactChanges) {
-	var oldTools, newTools []string
-	known := map[skills.Diagnostic]bool{}
+func compareFacts(was, is side) FactChanges {
 	// The place of a diagnostic in its file may differ between versions.
 	bare := func(d skills.Diagnostic) skills.Diagnostic {
 		return skills.Diagnostic{Code: d.Code, Path: d.Path, Detail: d.Detail}
 	}
-	if was.sk != nil {
-		oldTools = was.sk.Frontmatter.AllowedTools
-		for _, d := range slices.Concat(was.sk.Diagnostics, was.index.Diagnostics) {
-			known[bare(d)] = true
-		}
+	known := map[skills.Diagnostic]bool{}
+	for _, d := range slices.Concat(was.sk.Diagnostics, was.index.Diagnostics) {
+		known[bare(d)] = true
 	}
-	if is.sk != nil {
-		newTools = is.sk.Frontmatter.AllowedTools
-		for _, d := range slices.Concat(is.sk.Diagnostics, is.index.Diagnostics) {
-			if !known[bare(d)] {
-				changes.Signals = append(changes.Signals, Diagnostics([]skills.Diagnostic{d})...)
-			}
-		}
-	}
+	signals := slices.DeleteFunc(slices.Concat(is.sk.Diagnostics, is.index.Diagnostics),
+		func(d skills.Diagnostic) bool { return known[bare(d)] })
 	missing := func(in, from []string) []string {
 		return slices.DeleteFunc(slices.Clone(from),
 			func(tool string) bool { return slices.Contains(in, tool) })
 	}
-	changes.ToolsAdded, changes.ToolsGone = missing(oldTools, newTools), missing(newTools, oldTools)
-	return changes
+	before, after := was.sk.Frontmatter.AllowedTools, is.sk.Frontmatter.AllowedTools
+	return FactChanges{missing(before, after), missing(after, before), Diagnostics(signals)}
 }
