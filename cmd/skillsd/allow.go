@@ -248,7 +248,10 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		}
 		row := serve.AllowState(ctx, snapshot, entry)
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
-			row.State, row.Detail = serve.StateUnreleased, serve.Unreleased(entry)+"; "+serve.HintUnreleased
+			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry), serve.HintUnreleased
+		}
+		if row.Hint != "" {
+			row.Detail += "; " + row.Hint
 		}
 		rows = append(rows, row)
 	}

@@ -46,9 +46,7 @@ func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		if err := report.WriteJSON(a.out, checks); err != nil {
-			return err
-		}
+		err = report.WriteJSON(a.out, checks)
 	}
 	failed := false
 	for _, c := range checks {
@@ -62,8 +60,8 @@ func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON bool) error {
 			fmt.Fprintf(a.out, "hint: %s\n", report.Printable(c.Hint))
 		}
 	}
-	if failed {
+	if err == nil && failed {
 		return &exit.Error{Code: exit.Problems}
 	}
-	return nil
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +50,16 @@ const (
 	Warn = "warn"
 	Fail = "fail"
 )
+
+func ok(area, fact string) Check { return Check{Verdict: OK, Area: area, Fact: fact} }
+
+func warn(area, fact, hint string) Check {
+	return Check{Verdict: Warn, Area: area, Fact: fact, Hint: hint}
+}
+
+func fail(area, fact, hint string) Check {
+	return Check{Verdict: Fail, Area: area, Fact: fact, Hint: hint}
+}
 
 // Checks makes all checks. Nothing is changed.
 //
@@ -136,12 +145,12 @@ func (o *Doctor) checkDirectories() []Check {
 		if err == nil {
 			err = writable(path)
 		}
-		if err != nil {
-			checks = append(checks, Check{Verdict: Fail, Area: dir.area, Fact: err.Error(),
-				Hint: "give " + dir.flag + " a directory of your own that can be written"})
-			continue
+		if err == nil {
+			checks = append(checks, ok(dir.area, path+" can be written"))
+		} else {
+			checks = append(checks, fail(dir.area, err.Error(),
+				"give "+dir.flag+" a directory of your own that can be written"))
 		}
-		checks = append(checks, Check{Verdict: OK, Area: dir.area, Fact: path + " can be written", Hint: ""})
 	}
 	return checks
 }
@@ -164,40 +173,37 @@ func writable(dir string) error {
 // checkConfiguration says which file was read, and which of the variables and secrets that its entries give
 // to scripts are missing or cannot be read. usable is set if serve accepts the file.
 func (o *Doctor) checkConfiguration(usable bool) []Check {
+	const area = "configuration"
 	cfg := &o.Process.Cfg
 	if cfg.File == "" {
 		fact := "no file"
 		if place, err := o.Process.ConfigPlace(); err == nil && place != "" {
 			fact = "no file at " + place
 		}
-		return []Check{{Verdict: OK, Area: "configuration", Fact: fact}}
+		return []Check{ok(area, fact)}
 	}
 	fact := cfg.File + " is read"
 	if usable {
 		fact = cfg.File + " can be used"
 	}
-	checks := []Check{{Verdict: OK, Area: "configuration", Fact: fact}}
-	secrets, variables := map[string]bool{}, map[string]bool{}
+	checks := []Check{ok(area, fact)}
+	var secrets, variables []string
 	for _, entry := range cfg.Keys.Allow {
-		for _, name := range entry.Secrets {
-			secrets[name] = true
-		}
-		for _, name := range entry.Env {
-			variables[name] = true
-		}
+		secrets, variables = append(secrets, entry.Secrets...), append(variables, entry.Env...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(variables)) {
+	slices.Sort(variables)
+	for _, name := range slices.Compact(variables) {
 		if _, set := o.Process.Env(name); !set {
-			checks = append(checks, Check{Verdict: Warn, Area: "configuration",
-				Fact: "scripts are to get the variable " + name + ", which is not set here",
-				Hint: "set it where the server is started, or remove it from allow"})
+			checks = append(checks, warn(area,
+				"scripts are to get the variable "+name+", which is not set here",
+				"set it where the server is started, or remove it from allow"))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+	slices.Sort(secrets)
+	for _, name := range slices.Compact(secrets) {
 		if _, err := o.Process.Secret(name); err != nil {
-			checks = append(checks, Check{Verdict: Warn, Area: "configuration",
-				Fact: "the secret " + name + " cannot be had: " + err.Error(),
-				Hint: "mend its source in secrets; scripts that are to get it do not run"})
+			checks = append(checks, warn(area, "the secret "+name+" cannot be had: "+err.Error(),
+				"mend its source in secrets; scripts that are to get it do not run"))
 		}
 	}
 	return checks

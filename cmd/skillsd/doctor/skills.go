@@ -30,37 +30,35 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		return nil, nil, usage
 	}
 	if err != nil {
-		return nil, []Check{{Verdict: Fail, Area: "roots", Fact: err.Error(),
-			Hint: "give --skills-root DIR"}}, nil
+		return nil, []Check{fail("roots", err.Error(), config.HintRoots)}, nil
 	}
 	snapshot, err := skills.Scan(ctx, roots, options)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if err != nil {
-		return nil, []Check{{Verdict: Fail, Area: "roots", Fact: err.Error(),
-			Hint: "mend or leave out the root"}}, nil
+		return nil, []Check{fail("roots", err.Error(), "mend or leave out the root")}, nil
 	}
 	if len(roots) == 0 {
-		return snapshot, []Check{{Verdict: Warn, Area: "roots", Fact: config.ErrNoRoots().Error(),
-			Hint: "run: skillsd install SOURCE, or give --skills-root DIR"}}, nil
+		return snapshot, []Check{warn("roots", config.ErrNoRoots().Error(),
+			"run: skillsd install SOURCE, or give --skills-root DIR")}, nil
 	}
 	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.Err)
 	if err != nil {
 		return nil, nil, err
 	}
-	checks := append(checkRoots(snapshot), checkScan(snapshot)...)
+	checks := checkRoots(snapshot)
 	for i := range rows {
 		row := &rows[i]
 		if row.State == string(skills.StateDisabled) {
-			checks = append(checks, Check{Verdict: OK, Area: "skill",
-				Fact: row.Path + " is not served: " + strings.Join(row.Reasons, ", ")})
+			checks = append(checks, ok("skill", row.Path+" is not served: "+strings.Join(row.Reasons, ", ")))
 		}
 		checks = append(checks, diagnosticChecks(report.Notable(row.Path+"/", row.Diagnostics))...)
 	}
 	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
 
+// checkRoots says of every root whether it is read, and then what the scan found wrong in them.
 func checkRoots(snapshot *skills.Snapshot) []Check {
 	served, withheld := map[*skills.Root]int{}, map[*skills.Root]int{}
 	for _, sk := range snapshot.Skills {
@@ -69,46 +67,38 @@ func checkRoots(snapshot *skills.Snapshot) []Check {
 	for _, sk := range snapshot.Withheld {
 		withheld[sk.Root]++
 	}
+	unreadable := map[string]skills.Diagnostic{}
+	for _, d := range snapshot.Diagnostics {
+		if d.Code == skills.CodeUnreadableRoot {
+			unreadable[d.Path] = d
+		}
+	}
 	var checks []Check
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
+		failure, failed := unreadable[root.Dir]
 		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
-			checks = append(checks, Check{Verdict: Warn, Area: "roots",
-				Fact: root.Dir + " is missing or not a directory",
-				Hint: "make it, or leave it out: " + report.ShellLine("mkdir", "-p", root.Dir)})
+			checks = append(checks, warn("roots", root.Dir+" is missing or not a directory",
+				"make it, or leave it out: "+report.ShellLine("mkdir", "-p", root.Dir)))
 			continue
 		}
-		if unreadable := unreadableRoot(snapshot, root.Dir); unreadable != nil {
-			checks = append(checks, Check{Verdict: Warn, Area: "roots",
-				Fact: root.Dir + ": " + unreadable.Detail, Hint: unreadable.Code.Fix()})
+		if failed {
+			checks = append(checks, warn("roots", root.Dir+": "+failure.Detail, failure.Code.Fix()))
 			continue
 		}
 		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, report.Plural(served[root], "skill"))
 		if n := withheld[root]; n > 0 {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}
-		checks = append(checks, Check{Verdict: OK, Area: "roots", Fact: fact})
+		checks = append(checks, ok("roots", fact))
 	}
-	return checks
-}
-
-// unreadableRoot is the diagnostic of a root that could not be read, or nil.
-func unreadableRoot(snapshot *skills.Snapshot, dir string) *skills.Diagnostic {
-	for i := range snapshot.Diagnostics {
-		if d := &snapshot.Diagnostics[i]; d.Code == skills.CodeUnreadableRoot && d.Path == dir {
-			return d
+	for _, d := range snapshot.Diagnostics {
+		isRoot := func(root skills.Root) bool { return root.Dir == d.Path }
+		if d.Code != skills.CodeUnreadableRoot || !slices.ContainsFunc(snapshot.Roots, isRoot) {
+			checks = append(checks, diagnosticChecks(report.Diagnostics([]skills.Diagnostic{d}))...)
 		}
 	}
-	return nil
-}
-
-// checkScan returns what the scan found wrong, except for roots that cannot be read.
-func checkScan(snapshot *skills.Snapshot) []Check {
-	left := slices.DeleteFunc(slices.Clone(snapshot.Diagnostics), func(d skills.Diagnostic) bool {
-		return d.Code == skills.CodeUnreadableRoot &&
-			slices.ContainsFunc(snapshot.Roots, func(root skills.Root) bool { return root.Dir == d.Path })
-	})
-	return diagnosticChecks(report.Diagnostics(left))
+	return checks
 }
 
 // diagnosticChecks returns the warnings and errors among diagnostics.
@@ -116,9 +106,9 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 	var checks []Check
 	for _, row := range rows {
 		if row.Severity != skills.Info {
-			checks = append(checks, Check{Verdict: Warn, Area: "skill",
-				Fact: report.ProblemLine(report.PlaceAt(row.Path, row.Line), string(row.Code), row.Detail,
-					""), Hint: row.Fix})
+			place := report.PlaceAt(row.Path, row.Line)
+			checks = append(checks, warn("skill", report.ProblemLine(place, string(row.Code), row.Detail, ""),
+				row.Fix))
 		}
 	}
 	return checks
@@ -131,73 +121,37 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 	finder.Keep(o.Process.OwnPaths()...)
 	var checks []Check
 	for _, entry := range verdicts.Allow.Entries() {
-		name := entry.Skill + ":" + entry.Path
-		problem, hint := allowProblem(ctx, snapshot, entry, finder)
-		if problem == "" && verdicts.Unreleased(entry) {
-			problem, hint = serve.Unreleased(entry), serve.HintUnreleased
-		}
-		if denial := verdicts.Refuses(ctx, snapshot, entry); problem == "" && denial != nil {
-			problem, hint = serve.RefusalText(denial), denial.Remedy
-			if denial.Code == policy.CodeToolNotAllowed {
-				problem, hint = "the tool that runs scripts is not offered",
-					"run: skillsd allow --offer-tool "+report.ShellLine(name)
+		state := serve.AllowState(ctx, snapshot, entry)
+		name, problem, hint := state.Script, state.Detail, state.Hint
+		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
+			problem, hint = "", ""
+			found, err := finder.Find(ctx, string(state.Runtime))
+			denial := verdicts.Refuses(ctx, snapshot, entry)
+			switch {
+			case found == nil || err != nil:
+				problem = "there is no usable " + string(state.Runtime)
+				hint = "install " + string(state.Runtime) + " from your distribution"
+			case verdicts.Unreleased(entry):
+				problem, hint = serve.Unreleased(entry), serve.HintUnreleased
+			case denial != nil && denial.Code == policy.CodeToolNotAllowed:
+				problem = "the tool that runs scripts is not offered"
+				hint = "run: skillsd allow --offer-tool " + serve.ShellName(entry)
+			case denial != nil:
+				problem, hint = serve.RefusalText(denial), denial.Remedy
 			}
 		}
-		if problem == "" {
-			c := Check{Verdict: OK, Area: "allowlist", Fact: name + " may run"}
-			if loose := serve.Looseness(entry); loose != "" &&
-				o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile {
-				c.Fact, c.Hint = c.Fact+"; "+loose,
-					"pin what is there now, after reading it: skillsd allow "+report.ShellLine(name)
-			}
+		switch loose := serve.Looseness(entry); {
+		case problem != "":
+			checks = append(checks, warn("allowlist", name+" cannot run: "+problem, hint))
+		case loose != "" && o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile:
+			c := ok("allowlist", name+" may run; "+loose)
+			c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(entry)
 			checks = append(checks, c)
-			continue
+		default:
+			checks = append(checks, ok("allowlist", name+" may run"))
 		}
-		checks = append(checks, Check{Verdict: Warn, Area: "allowlist",
-			Fact: name + " cannot run: " + problem, Hint: hint})
 	}
 	return checks
-}
-
-func allowProblem(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry,
-	finder *detect.Finder) (problem, hint string) {
-	sk := snapshot.Skill(entry.Skill)
-	if sk == nil {
-		for _, withheld := range snapshot.Withheld {
-			if withheld.Path == entry.Skill {
-				return "the skill is not served: " + strings.Join(snapshot.Status(withheld).Reasons, ", "), ""
-			}
-		}
-		hint := "use a path that `skillsd list` prints"
-		if suggestion := snapshot.NotFound(entry.Skill).Suggestion; suggestion != "" {
-			hint = "did you mean " + suggestion + "?"
-		}
-		return "there is no such skill", hint
-	}
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return err.Error(), skills.CodeUnreadableDir.Fix()
-	}
-	r := index.Resource(entry.Path)
-	switch {
-	case r == nil || r.Script == nil:
-		return "the skill has no such script",
-			"`skillsd show " + report.ShellLine(sk.Path) + "` lists its scripts"
-	case entry.Changed(r.Digest, index.TreeDigest) == policy.TreeChanged:
-		return "other files of its skill changed since it was allowed: the digest of its tree is " +
-				index.TreeDigest.String(),
-			"review the skill and allow the script again: skillsd allow " + serve.ShellName(entry)
-	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
-		return "it changed since it was allowed: its digest is " + r.Digest.String(),
-			"read the script and allow it again: skillsd allow " + serve.ShellName(entry)
-	case r.Script.Runtime == "":
-		return r.Script.Problem, serve.HintRuntime
-	}
-	if found, err := finder.Find(ctx, string(r.Script.Runtime)); found == nil || err != nil {
-		return "there is no usable " + string(r.Script.Runtime),
-			"install " + string(r.Script.Runtime) + " from your distribution"
-	}
-	return "", ""
 }
 
 // checkSandbox tries every backend and finds the interpreters.
@@ -209,11 +163,10 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	case !slices.Contains(detect.Names(), o.Serve.Sandbox):
 		// The checks of serve already report the unknown word.
 	case err != nil:
-		checks = append(checks, Check{Verdict: Fail, Area: "sandbox",
-			Fact: "scripts cannot run: " + err.Error(),
-			Hint: "mend one of the backends above; everything else works"})
+		checks = append(checks, fail("sandbox", "scripts cannot run: "+err.Error(),
+			"mend one of the backends above; everything else works"))
 	default:
-		checks = append(checks, Check{Verdict: OK, Area: "sandbox", Fact: "scripts run in " + runner.Name()})
+		checks = append(checks, ok("sandbox", "scripts run in "+runner.Name()))
 	}
 	// The file exists on Linux only; without it the pattern is empty and nothing is checked.
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
@@ -221,7 +174,22 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	finder := detect.Interpreters(path)
 	finder.Keep(o.Process.OwnPaths()...)
 	for _, in := range sh.Interpreters() {
-		checks = append(checks, interpreterCheck(ctx, finder, string(in.Runtime)))
+		name := string(in.Runtime)
+		switch found, err := finder.Find(ctx, name); {
+		case err != nil:
+			checks = append(checks, warn("interpreter", name+": "+err.Error(),
+				"install "+name+" from your distribution"))
+		case found == nil:
+			checks = append(checks, warn("interpreter", name+": not found",
+				"install "+name+" if skills need it"))
+		default:
+			fact := strings.Join(strings.Fields(
+				fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
+			if len(found.Mounts) > 0 {
+				fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
+			}
+			checks = append(checks, ok("interpreter", fact))
+		}
 	}
 	return checks
 }
@@ -232,28 +200,22 @@ func coreChecks(pattern string) []Check {
 	if !strings.HasPrefix(pattern, "@") {
 		return nil
 	}
-	return []Check{{
-		Verdict: Warn, Area: "sandbox",
-		Fact: "the host's crash handler is told of every script that crashes: its memory is left out, its " +
-			"registers and the start of its command line are not",
-		Hint: "have core files written or piped: sysctl kernel.core_pattern=core",
-	}}
+	return []Check{warn("sandbox", "the host's crash handler is told of every script that crashes: "+
+		"its memory is "+
+		"left out, its registers and the start of its command line are not",
+		"have core files written or piped: sysctl kernel.core_pattern=core")}
 }
 
 // backendChecks has a line for each backend. One that cannot be used is a warning only where nothing
 // else that want allows can.
 func backendChecks(reports []detect.Report, want string) []Check {
 	var checks []Check
-	usable := map[string]bool{}
+	usable := slices.ContainsFunc(reports, func(r detect.Report) bool { return r.OK && r.Automatic })
 	for _, r := range reports {
-		usable[r.Name] = r.OK
-		usable[detect.Auto] = usable[detect.Auto] || r.OK && r.Automatic
-	}
-	for _, r := range reports {
-		c := Check{Verdict: OK, Area: "sandbox", Fact: r.Name + ": " + r.Fact, Hint: r.Hint, Backend: r.Name,
-			Enforces: r.Enforces}
+		c := ok("sandbox", r.Name+": "+r.Fact)
+		c.Hint, c.Backend, c.Enforces = r.Hint, r.Name, r.Enforces
 		switch {
-		case !r.OK && (want == r.Name || want == detect.Auto && !usable[detect.Auto]):
+		case !r.OK && (want == r.Name || want == detect.Auto && !usable):
 			c.Verdict = Warn
 		case !r.OK:
 			c.Fact = r.Name + " is not usable and not needed: " + r.Fact
@@ -265,23 +227,4 @@ func backendChecks(reports []detect.Report, want string) []Check {
 		checks = append(checks, c)
 	}
 	return checks
-}
-
-func interpreterCheck(ctx context.Context, finder *detect.Finder, name string) Check {
-	found, err := finder.Find(ctx, name)
-	c := Check{Area: "interpreter"}
-	switch {
-	case err != nil:
-		c.Verdict, c.Fact, c.Hint = Warn, name+": "+err.Error(), "install "+name+" from your distribution"
-	case found == nil:
-		c.Verdict, c.Fact, c.Hint = Warn, name+": not found", "install "+name+" if skills need it"
-	default:
-		c.Verdict = OK
-		c.Fact = strings.Join(strings.Fields(
-			fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
-		if len(found.Mounts) > 0 {
-			c.Fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
-		}
-	}
-	return c
 }

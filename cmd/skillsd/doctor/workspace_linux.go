@@ -33,15 +33,15 @@ func checkWorkspace(plan *serve.Plan) []Check {
 	case st.Gid == native.DefaultUID:
 		may >>= 3
 	}
-	const mend = "run the server as the user whose workspace it is, or let user 65534 in"
+	fact := ""
 	switch {
 	case may&read != read:
-		return []Check{{Verdict: Warn, Area: "workspace",
-			Fact: "scripts of a server of root run as user 65534, who cannot look into " + path, Hint: mend}}
+		fact = "scripts of a server of root run as user 65534, who cannot look into " + path
 	case ws.Mode != sandbox.WorkspaceRO && may&write == 0:
-		return []Check{{Verdict: Warn, Area: "workspace",
-			Fact: "scripts of a server of root run as user 65534, who can change nothing in " + path,
-			Hint: mend}}
+		fact = "scripts of a server of root run as user 65534, who can change nothing in " + path
+	default:
+		return nil
 	}
-	return nil
+	return []Check{warn("workspace", fact,
+		"run the server as the user whose workspace it is, or let user 65534 in")}
 }

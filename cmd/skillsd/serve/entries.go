@@ -3,10 +3,12 @@ package serve
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // HintRuntime mends a script without a runtime.
@@ -19,11 +21,15 @@ type AllowRow struct {
 	Detail string `json:"detail,omitempty"`
 	// Changed says what is no longer what was allowed.
 	Changed policy.Change `json:"changed,omitempty"`
+
+	Hint    string         `json:"-"` // what mends it
+	Runtime script.Runtime `json:"-"` // of a script that is there
 }
 
 // The states of entries that a program looks for.
 const (
 	StateAllowed    = "allowed"
+	StateUnpinned   = "unpinned"
 	stateChanged    = "changed"
 	StateUnreleased = "unreleased" // no run of it is let through
 )
@@ -34,36 +40,50 @@ func ScriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Pa
 // ShellName is how a command line names the script of an entry: its author chose that name.
 func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(entry)) }
 
-// AllowState says whether an entry still holds, and if not what to do.
+// AllowState says whether an entry still holds, and if not why and what to do.
 func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
-	name := ScriptName(entry)
-	row := AllowRow{Script: name, State: "missing"}
+	name := ShellName(entry)
+	row := AllowRow{Script: ScriptName(entry), State: "missing",
+		Hint: "to take it back: skillsd disallow " + name}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
-		row.Detail = "no skill of that path is served; to take it back: skillsd disallow " + ShellName(entry)
+		row.Detail = "no skill of that path is served"
+		for _, withheld := range snapshot.Withheld {
+			if withheld.Path == entry.Skill {
+				row.Detail += ": " + strings.Join(snapshot.Status(withheld).Reasons, ", ")
+				return row
+			}
+		}
+		if suggestion := snapshot.NotFound(entry.Skill).Suggestion; suggestion != "" {
+			row.Hint = "did you mean " + suggestion + "? " + row.Hint
+		}
 		return row
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
-		row.Detail = "the files of the skill cannot be read"
+		row.Detail, row.Hint = "the files of the skill cannot be read: "+err.Error(),
+			skills.CodeUnreadableDir.Fix()
 		return row
 	}
 	r := index.Resource(entry.Path)
+	if r == nil || r.Script == nil {
+		row.Detail = "the skill has no such script"
+		return row
+	}
+	row.Runtime = r.Script.Runtime
+	row.Changed = entry.Changed(r.Digest, index.TreeDigest)
 	switch {
-	case r == nil || r.Script == nil:
-		row.Detail = "the skill has no such script; to take it back: skillsd disallow " + ShellName(entry)
-	case r.Script.Runtime == "":
-		row.State, row.Detail = "unsupported", r.Script.Problem+"; "+HintRuntime
+	case row.Runtime == "":
+		row.State, row.Detail, row.Hint, row.Changed = "unsupported", r.Script.Problem, HintRuntime, ""
+	case row.Changed != policy.Unchanged:
+		row.State, row.Hint = stateChanged, "read that and `skillsd allow "+name+"`"
+		row.Detail = string(row.Changed) + " changed since it was allowed"
 	case entry.Pin == "":
-		row.State, row.Detail = "unpinned", Looseness(entry)+"; `skillsd allow "+ShellName(entry)+"` pins it"
-	case entry.Changed(r.Digest, index.TreeDigest) != policy.Unchanged:
-		row.State, row.Changed = stateChanged, entry.Changed(r.Digest, index.TreeDigest)
-		row.Detail = string(row.Changed) + " changed, so that it does not run; read that and " +
-			"`skillsd allow " + ShellName(entry) + "`"
+		row.State, row.Detail, row.Hint = StateUnpinned, Looseness(entry), "`skillsd allow "+name+"` pins it"
 	default:
-		row.State = StateAllowed
-		if entry.Tree == "" {
-			row.Detail = Looseness(entry) + "; `skillsd allow " + ShellName(entry) + "` pins them"
+		row.State, row.Detail, row.Hint = StateAllowed, Looseness(entry), ""
+		if row.Detail != "" {
+			row.Hint = "`skillsd allow " + name + "` pins them"
 		}
 	}
 	return row
