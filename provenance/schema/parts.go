@@ -3,7 +3,6 @@ package schema
 import (
 	"fmt"
 	"reflect"
-	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -51,9 +50,9 @@ func set(pairs ...any) func(*builder, *jsonschema.Schema) {
 	}
 }
 
-// versioned refines a file of a type, version 1.
-func versioned(typ string) func(*builder, *jsonschema.Schema) {
-	return set("type", fixed(typ), "version", fixed(1))
+// versioned refines a file of a type, version 1, and more of its properties.
+func versioned(typ string, pairs ...any) func(*builder, *jsonschema.Schema) {
+	return set(append(pairs, "type", fixed(typ), "version", fixed(1))...)
 }
 
 // property returns the schema of an object that has a property, of the form value.
@@ -64,20 +63,10 @@ func property(key string, value *jsonschema.Schema) *jsonschema.Schema {
 // required returns the schema of an object that has some properties.
 func required(keys ...string) *jsonschema.Schema { return &jsonschema.Schema{Required: keys} }
 
-// without returns the schema of an object that lacks a property.
-func without(key string) *jsonschema.Schema { return &jsonschema.Schema{Not: required(key)} }
-
-// byConst orders conditions by the constant that a property has in them.
-func byConst(key string) func(a, b *jsonschema.Schema) int {
-	text := func(s *jsonschema.Schema) string { return (*s.If.Properties[key].Const).(string) }
-	return func(a, b *jsonschema.Schema) int { return strings.Compare(text(a), text(b)) }
-}
-
 func opaqueHandle() *jsonschema.Schema {
 	return closed(map[string]*jsonschema.Schema{
 		"type": fixed(cfharness.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`),
-		"scope":     fixed("run"),
-		"createdAt": pattern(timePattern), "passThrough": fixed(true),
+		"scope": fixed("run"), "createdAt": pattern(timePattern), "passThrough": fixed(true),
 	}, "type", "handleId", "scope", "createdAt", "passThrough")
 }
 
@@ -156,14 +145,9 @@ func runManifest(*builder) *jsonschema.Schema {
 // event returns the schema of a line of the record. The form of its row depends on its kind.
 func event(b *builder) *jsonschema.Schema {
 	s := b.plain(reflect.TypeFor[provenance.Event]())
-	set(
-		"session", pattern(idPattern),
-		"prev", pattern(hashPattern),
-		"hash", pattern(hashPattern),
-		"row", object(),
-		"decision", of[cfharness.PolicyDecision](b),
-		"invocation", of[cfharness.InvocationContext](b),
-	)(b, s)
+	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern),
+		"row", object(), "decision", of[cfharness.PolicyDecision](b),
+		"invocation", of[cfharness.InvocationContext](b))(b, s)
 	s.Properties["seq"].Minimum = new(1.0)
 	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: " +
 		"skill-registry.json has what a scan found."

@@ -94,20 +94,11 @@ type builder struct {
 func newBuilder() *builder {
 	b := &builder{types: scalars()}
 	for _, r := range refinements() {
-		b.types[r.typ] = b.refined(r)
+		s := b.plain(r.typ)
+		r.refine(b, s)
+		b.types[r.typ] = s
 	}
 	return b
-}
-
-func (b *builder) refined(r refinement) *jsonschema.Schema {
-	s := b.plain(r.typ)
-	if r.open {
-		s.AdditionalProperties = nil
-	}
-	if r.refine != nil {
-		r.refine(b, s)
-	}
-	return s
 }
 
 // of returns the schema of T.
@@ -127,12 +118,13 @@ func (b *builder) plain(t reflect.Type) *jsonschema.Schema {
 	if err != nil {
 		panic(fmt.Sprintf("schema: %v: %v", t, err))
 	}
-	withoutNull(s)
+	adjust(s, false)
 	return s
 }
 
-// withoutNull removes null from the types of a schema and of the schemas below it.
-func withoutNull(s *jsonschema.Schema) {
+// adjust removes null from the types of a schema and of the schemas below it. Open ones, which are those of
+// a skillsd key and below, may have more keys.
+func adjust(s *jsonschema.Schema, open bool) {
 	if s == nil {
 		return
 	}
@@ -142,9 +134,12 @@ func withoutNull(s *jsonschema.Schema) {
 	if len(s.Types) == 0 {
 		s.Types = nil
 	}
-	withoutNull(s.Items)
-	withoutNull(s.AdditionalProperties)
-	for _, property := range s.Properties {
-		withoutNull(property)
+	if open && s.Type == "object" && s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
+	adjust(s.Items, open)
+	adjust(s.AdditionalProperties, open)
+	for key, property := range s.Properties {
+		adjust(property, open || key == "skillsd")
 	}
 }
