@@ -32,7 +32,7 @@ func (r *Redactor) Text(s string) string {
 		}
 		at += i
 		from := max(at-maxCut, 0)
-		for _, s := range r.endOf(b[from:at], minCut) {
+		for _, s := range r.cutAt(b[from:at], minCut, true) {
 			spans = append(spans, span{from: from + s.from, to: at})
 		}
 		at += len(cutMark)

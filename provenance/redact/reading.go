@@ -3,8 +3,8 @@ package redact
 import (
 	"bytes"
 	"html"
-	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -39,22 +39,34 @@ func (v *view) put(of *view, i, j int, c byte) {
 	v.upTo = append(v.upTo, int32(of.end(j-1)))
 }
 
+// escapes are the ways to escape a character: what begins one, how often it may be nested, and a step, which
+// returns the number of bytes that it read of b and their meaning.
+var escapes = []struct {
+	mark  byte
+	times int
+	step  func(b []byte) (int, []byte)
+}{{'\\', 2, backslash}, {'%', 2, percent}, {'&', 1, reference}, {'\'', 1, quote}}
+
 // decodings returns the readings of a text: as it is, and with its escapes decoded.
 func decodings(text []byte) []view {
-	raw := view{text: text}
-	views := []view{raw}
-	for _, way := range []struct {
-		mark   string
-		times  int
-		decode func(view) view
-	}{{"\\", 2, view.unescaped}, {"%", 2, view.unquoted}, {"&", 1, view.dereferenced},
-		{"'", 1, view.requoted}} {
-		v := raw
-		for range way.times {
-			if !bytes.Contains(v.text, []byte(way.mark)) {
+	views := []view{{text: text}}
+	for _, e := range escapes {
+		v := views[0]
+		for range e.times {
+			if bytes.IndexByte(v.text, e.mark) < 0 {
 				break
 			}
-			next := way.decode(v)
+			next := newView(len(v.text))
+			for i := 0; i < len(v.text); {
+				n, what := 1, v.text[i:i+1]
+				if v.text[i] == e.mark {
+					n, what = e.step(v.text[i:])
+				}
+				for _, c := range what {
+					next.put(&v, i, i+n, c)
+				}
+				i += n
+			}
 			if len(next.text) == len(v.text) {
 				break
 			}
@@ -65,45 +77,17 @@ func decodings(text []byte) []view {
 	return views
 }
 
-// decode decodes what begins with mark by step, which returns the number of bytes it read and their meaning.
-func (v view) decode(mark byte, step func(b []byte) (int, []byte)) view {
-	out := newView(len(v.text))
-	for i := 0; i < len(v.text); {
-		if v.text[i] != mark {
-			out.put(&v, i, i+1, v.text[i])
-			i++
-			continue
-		}
-		n, what := step(v.text[i:])
-		for _, c := range what {
-			out.put(&v, i, i+n, c)
-		}
-		i += n
-	}
-	return out
-}
-
-// unescaped decodes backslash escapes.
-func (v view) unescaped() view { return v.decode('\\', backslash) }
-
-// unquoted decodes %XX.
-func (v view) unquoted() view { return v.decode('%', percent) }
-
-// dereferenced decodes character references of HTML.
-func (v view) dereferenced() view { return v.decode('&', reference) }
-
-// requoted decodes the ways to write a single quote within single quotes in a shell.
-func (v view) requoted() view { return v.decode('\'', quote) }
-
+// quote decodes the ways to write a single quote within single quotes in a shell.
 func quote(b []byte) (int, []byte) {
 	for _, q := range []string{`'\''`, `'"'"'`} {
-		if len(b) >= len(q) && string(b[:len(q)]) == q {
+		if bytes.HasPrefix(b, []byte(q)) {
 			return len(q), b[:1]
 		}
 	}
 	return 1, b[:1]
 }
 
+// percent decodes %XX.
 func percent(b []byte) (int, []byte) {
 	if n, ok := hexNumber(b, 1, 2); ok {
 		return 3, []byte{byte(n)}
@@ -113,18 +97,8 @@ func percent(b []byte) (int, []byte) {
 
 // hexNumber reads exactly n hexadecimal digits.
 func hexNumber(b []byte, at, n int) (uint32, bool) {
-	if at+n > len(b) {
-		return 0, false
-	}
-	var value uint32
-	for _, c := range b[at : at+n] {
-		d := hexDigit(c)
-		if d < 0 {
-			return 0, false
-		}
-		value = value<<4 | uint32(d)
-	}
-	return value, true
+	value, err := strconv.ParseUint(string(b[min(at, len(b)):min(at+n, len(b))]), 16, 32)
+	return uint32(value), err == nil && at+n <= len(b)
 }
 
 func hexDigit(c byte) int {
@@ -200,31 +174,25 @@ func unicodeEscape(b []byte) (int, []byte) {
 	return 6, utf8.AppendRune(nil, rune(n))
 }
 
-// reference decodes the character reference that b begins with.
+// reference decodes a character reference of HTML.
 func reference(b []byte) (int, []byte) {
 	const longest = 12
-	end := bytes.IndexByte(b[:min(len(b), longest)], ';') + 1
-	if end == 0 {
-		return 1, b[:1]
+	token := string(b[:bytes.IndexByte(b[:min(len(b), longest)], ';')+1])
+	if text := html.UnescapeString(token); text != token {
+		return len(token), []byte(text)
 	}
-	token := string(b[:end])
-	text := html.UnescapeString(token)
-	if text == token {
-		return 1, b[:1]
-	}
-	return end, []byte(text)
+	return 1, b[:1]
 }
 
 // packed returns v without white space and NUL bytes, which wrap and space texts.
 func (v view) packed() view {
-	if !bytes.ContainsAny(v.text, " \t\n\v\f\r\x00") {
+	const blank = " \t\n\v\f\r\x00"
+	if !bytes.ContainsAny(v.text, blank) {
 		return v
 	}
 	out := newView(len(v.text))
 	for i, c := range v.text {
-		switch c {
-		case ' ', '\t', '\n', '\v', '\f', '\r', 0:
-		default:
+		if strings.IndexByte(blank, c) < 0 {
 			out.put(&v, i, i+1, c)
 		}
 	}
@@ -233,17 +201,9 @@ func (v view) packed() view {
 
 // standard returns v with the URL alphabet of base64 written as the standard one.
 func (v view) standard() view {
-	if !bytes.ContainsAny(v.text, "-_") {
-		return v
-	}
-	v.text = slices.Clone(v.text)
-	for i, c := range v.text {
-		switch c {
-		case '-':
-			v.text[i] = '+'
-		case '_':
-			v.text[i] = '/'
-		}
+	if bytes.ContainsAny(v.text, "-_") {
+		v.text = bytes.ReplaceAll(bytes.ReplaceAll(v.text, []byte("-"), []byte("+")), []byte("_"),
+			[]byte("/"))
 	}
 	return v
 }

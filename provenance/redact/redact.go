@@ -4,6 +4,7 @@ package redact
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -83,12 +84,8 @@ func (r *Redactor) add(name, value string) {
 	if plus := strings.ReplaceAll(value, " ", "+"); plus != value {
 		r.plain.add(pattern{name: name, text: plus})
 	}
-	packed := strings.Map(func(c rune) rune {
-		if unicode.IsSpace(c) && c < 0x80 {
-			return -1
-		}
-		return c
-	}, value)
+	packed := strings.Join(strings.FieldsFunc(value,
+		func(c rune) bool { return c < 0x80 && unicode.IsSpace(c) }), "")
 	if len(packed) >= MinBytes {
 		r.dense.add(pattern{name: name, text: packed})
 	}
@@ -151,29 +148,19 @@ func (m *matcher) find(text []byte, hit func(from, to int, p *pattern)) {
 	}
 }
 
-// cutEnd calls hit for every pattern whose beginning is the end of text.
-func (m *matcher) cutEnd(text []byte, hit func(from, to int, p *pattern)) {
+// cut calls hit for every pattern of which at least least characters are where text was cut: its beginning at
+// the end of text, or its end at the start.
+func (m *matcher) cut(text []byte, least int, atEnd bool, hit func(from, to int, p *pattern)) {
 	for _, list := range m.begins {
 		for j := range list {
 			p := &list[j]
-			for from := max(len(text)-len(p.text)+1, 0); from < len(text); from++ {
-				if text[from] == p.text[0] && p.text[:len(text)-from] == string(text[from:]) {
-					hit(from, len(text), p)
-					break
+			for n := min(len(text), len(p.text)-1); n >= least; n-- {
+				from, part := 0, p.text[len(p.text)-n:]
+				if atEnd {
+					from, part = len(text)-n, p.text[:n]
 				}
-			}
-		}
-	}
-}
-
-// cutStart calls hit for every pattern whose end is the beginning of text.
-func (m *matcher) cutStart(text []byte, hit func(from, to int, p *pattern)) {
-	for _, list := range m.begins {
-		for j := range list {
-			p := &list[j]
-			for to := min(len(text), len(p.text)-1); to > 0; to-- {
-				if text[to-1] == p.text[len(p.text)-1] && p.text[len(p.text)-to:] == string(text[:to]) {
-					hit(0, to, p)
+				if text[from] == part[0] && string(text[from:from+n]) == part {
+					hit(from, from+n, p)
 					break
 				}
 			}
@@ -200,7 +187,14 @@ func (r *Redactor) spans(text []byte, find finder) []span {
 			if p.right && to < len(v.text) && inBase64(v.text[to]) {
 				to++
 			}
-			found = merge(found, span{from: v.start(from), to: v.end(to - 1), name: p.name})
+			s := span{from: v.start(from), to: v.end(to - 1), name: p.name}
+			// A pass finds spans in order, so those that touch are joined at once.
+			if n := len(found) - 1; n >= 0 && found[n].name == s.name && s.from >= found[n].from &&
+				s.from <= found[n].to {
+				found[n].to = max(found[n].to, s.to)
+				return
+			}
+			found = append(found, s)
 		})
 	}
 	for _, v := range decodings(text) {
@@ -211,16 +205,6 @@ func (r *Redactor) spans(text []byte, find finder) []span {
 		each(v.hexDigits(), &r.hex)
 	}
 	return found
-}
-
-// merge appends s, or joins it with the last span when they touch; a pass finds spans in order.
-func merge(spans []span, s span) []span {
-	if n := len(spans) - 1; n >= 0 && spans[n].name == s.name && s.from >= spans[n].from &&
-		s.from <= spans[n].to {
-		spans[n].to = max(spans[n].to, s.to)
-		return spans
-	}
-	return append(spans, s)
 }
 
 func inBase64(c byte) bool {
@@ -270,12 +254,7 @@ func replace(b []byte, spans []span) []byte {
 	if len(spans) == 0 {
 		return b
 	}
-	slices.SortFunc(spans, func(a, b span) int {
-		if a.from != b.from {
-			return a.from - b.from
-		}
-		return b.to - a.to
-	})
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(a.from-b.from, b.to-a.to) })
 	var out bytes.Buffer
 	at := 0
 	for i := 0; i < len(spans); {

@@ -42,11 +42,11 @@ func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool
 	for i, s := range []*Stream{stdout, stderr} {
 		if s.Truncated {
 			last[i]++
-			spans[first[i]] = append(spans[first[i]], r.endOf(s.Head, least)...)
-			spans[last[i]] = append(spans[last[i]], r.startOf(s.Tail, least)...)
+			spans[first[i]] = append(spans[first[i]], r.cutAt(s.Head, least, true)...)
+			spans[last[i]] = append(spans[last[i]], r.cutAt(s.Tail, least, false)...)
 		}
 		if ended {
-			spans[last[i]] = append(spans[last[i]], r.endOf(*parts[last[i]], least)...)
+			spans[last[i]] = append(spans[last[i]], r.cutAt(*parts[last[i]], least, true)...)
 		}
 	}
 	for i := range 2 {
@@ -67,45 +67,35 @@ func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool
 	return anew
 }
 
-// atLeast returns find without what is shorter than least bytes.
-func atLeast(least int, find finder) finder {
-	return func(m *matcher, text []byte, hit func(from, to int, p *pattern)) {
-		find(m, text, func(from, to int, p *pattern) {
-			if to-from >= least {
-				hit(from, to, p)
-			}
-		})
+// cutAt returns the end of b that could be the beginning of a secret, or its start that could be the end
+// of one,
+// of at least least characters.
+func (r *Redactor) cutAt(b []byte, least int, atEnd bool) []span {
+	part, base := b[:min(len(b), r.window)], 0
+	if atEnd {
+		base = max(len(b)-r.window, 0)
+		part = b[base:]
 	}
-}
-
-// endOf returns the end of b that could be the beginning of a secret, of at least least characters.
-func (r *Redactor) endOf(b []byte, least int) []span {
-	base := max(len(b)-r.window, 0)
-	from := len(b)
-	for missing := range min(longestEscape, len(b)-base) + 1 {
-		for _, s := range r.spans(b[base:len(b)-missing], atLeast(least, (*matcher).cutEnd)) {
-			from = min(from, base+s.from)
-		}
+	find := func(m *matcher, text []byte, hit func(from, to int, p *pattern)) {
+		m.cut(text, least, atEnd,
+			hit)
 	}
-	if from == len(b) {
-		return nil
-	}
-	return []span{{from: from, to: len(b)}}
-}
-
-// startOf returns the start of b that could be the end of a secret, of at least least characters.
-func (r *Redactor) startOf(b []byte, least int) []span {
-	part := b[:min(len(b), r.window)]
-	to := 0
+	cut := span{from: len(b)}
 	for missing := range min(longestEscape, len(part)) + 1 {
-		for _, s := range r.spans(part[missing:], atLeast(least, (*matcher).cutStart)) {
-			to = max(to, missing+s.to)
+		if atEnd {
+			for _, s := range r.spans(part[:len(part)-missing], find) {
+				cut.from, cut.to = min(cut.from, base+s.from), len(b)
+			}
+			continue
+		}
+		for _, s := range r.spans(part[missing:], find) {
+			cut.from, cut.to = 0, max(cut.to, missing+s.to)
 		}
 	}
-	if to == 0 {
+	if cut.to == 0 {
 		return nil
 	}
-	return []span{{to: to}}
+	return []span{cut}
 }
 
 // across finds the secrets that begin in a and end in b.
