@@ -2,9 +2,8 @@ package storetest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +13,115 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
+
+func collect(t *testing.T, st provenance.Store, q provenance.Query) []*provenance.Event {
+	t.Helper()
+	var events []*provenance.Event
+	for e, err := range st.Events(t.Context(), q) {
+		if err != nil {
+			t.Fatalf("Events(%+v) = %v", q, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+func testQuery(t *testing.T, st provenance.Store) {
+	Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSkillActivated,
+		provenance.KindResourceRead, provenance.KindSkillActivated)
+	for _, tc := range []struct {
+		name string
+		q    provenance.Query
+		want []uint64
+	}{
+		{"all", provenance.Query{Session: "s"}, []uint64{1, 2, 3, 4}},
+		{"from", provenance.Query{Session: "s", From: 3}, []uint64{3, 4}},
+		{"kinds", provenance.Query{Session: "s", Kinds: []provenance.Kind{provenance.KindSkillActivated}},
+			[]uint64{2, 4}},
+		{"both", provenance.Query{Session: "s", From: 3,
+			Kinds: []provenance.Kind{provenance.KindSkillActivated}}, []uint64{4}},
+	} {
+		var got []uint64
+		for _, e := range collect(t, st, tc.q) {
+			got = append(got, e.Seq)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(tc.want) {
+			t.Errorf("%s: Events gave %v, want %v", tc.name, got, tc.want)
+		}
+	}
+	for _, err := range st.Events(t.Context(), provenance.Query{Session: "other"}) {
+		wantError(t, "Events of an unknown session", err, provenance.ErrNotFound)
+	}
+	for e := range st.Events(t.Context(), provenance.Query{Session: "s"}) {
+		if e.Seq != 1 {
+			t.Errorf("first event has seq %d", e.Seq)
+		}
+		break
+	}
+}
+
+// View returns a view of events.
+func View(t *testing.T, name string, events []*provenance.Event) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	all := func(yield func(*provenance.Event, error) bool) {
+		for _, e := range events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+	err := cfharness.WriteView(&out, name, func() iter.Seq2[*provenance.Event, error] { return all })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func testViews(t *testing.T, st provenance.Store) {
+	sent := Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSkillActivated)
+	_, err := st.Artifact(t.Context(), "s", provenance.ScriptExecutionsFile)
+	wantError(t, "Artifact of a view without rows", err, provenance.ErrNotFound)
+	sent = append(sent, Append(t, st, "s", provenance.KindResourceRead, provenance.KindScriptExecuted,
+		provenance.KindPolicyDenied)...)
+	for _, name := range provenance.ViewNames() {
+		want := View(t, name, sent)
+		if got := Read(t, st, "s", name); !bytes.Equal(got, want) {
+			t.Errorf("%s is\n%s, want\n%s", name, got, want)
+		}
+	}
+	last := sent[len(sent)-1]
+	want := provenance.Session{
+		ID: "s", CreatedAt: provenance.Stamp(sent[0].Time), Principal: "local",
+		Server: provenance.Server{Version: "v1", Protocol: "2025-11-25"},
+		Head:   provenance.Head{Seq: last.Seq, Hash: last.Hash},
+		Counts: provenance.Counts{Activations: 1, Reads: 1, Runs: 1, Denials: 1}, State: provenance.StateOpen,
+	}
+	if s := readSession(t, st); s != want {
+		t.Errorf("session.json is %+v, want %+v", s, want)
+	}
+}
+
+// Invocation contexts are a list of their own next to the decisions.
+func testInvocations(t *testing.T, st provenance.Store) {
+	var sent []*provenance.Event
+	calls := 0
+	for i, k := range []provenance.Kind{provenance.KindSessionStarted, provenance.KindScriptRequested,
+		provenance.KindResourceRead, provenance.KindScriptRequested, provenance.KindPolicyDenied} {
+		e := Event("s", k, i)
+		if k == provenance.KindScriptRequested {
+			e.Invocation = encode(map[string]any{"sequence": i, "text": "]\n  ["})
+		}
+		sent = append(sent, appendEvent(t, st, e))
+		if calls += len(e.Decision) + len(e.Invocation); calls == 0 {
+			continue
+		}
+		want := View(t, provenance.PolicyTraceFile, sent)
+		if got := Read(t, st, "s", provenance.PolicyTraceFile); !bytes.Equal(got, want) {
+			t.Errorf("after %d events policy-trace.json is\n%s\nwant\n%s", i+1, got, want)
+		}
+	}
+}
 
 // testReader checks that the Reader half finds what the Writer half recorded.
 func testReader(t *testing.T, st provenance.Store) {
@@ -30,9 +138,7 @@ func testReader(t *testing.T, st provenance.Store) {
 	}
 	ran := Event("s", provenance.KindScriptExecuted, 3)
 	ran.Files = []provenance.File{kept}
-	if err := st.Append(ctx, ran); err != nil {
-		t.Fatal(err)
-	}
+	appendEvent(t, st, ran)
 	Append(t, st, "s", provenance.KindSessionEnded)
 	Append(t, st, "open", provenance.KindSessionStarted)
 
@@ -58,35 +164,64 @@ func testReader(t *testing.T, st provenance.Store) {
 		t.Errorf("Files = %q, with the record", names)
 	}
 	for name, want := range map[string][]byte{kept.Name: output, provenance.ShownName(shown): text} {
-		if got := stored(t, st, "s", name); !bytes.Equal(got, want) {
+		file, err := st.Stored(ctx, "s", name)
+		if got := readAll(t, name, file, err); !bytes.Equal(got, want) {
 			t.Errorf("Stored(%s) = %q, want %q", name, got, want)
 		}
 	}
 	for _, name := range names {
-		if _, err := st.Stored(ctx, "other", name); !errors.Is(err, provenance.ErrNotFound) {
-			t.Errorf("Stored(%s) of an unknown session = %v, want ErrNotFound", name, err)
-		}
+		_, err := st.Stored(ctx, "other", name)
+		wantError(t, "Stored of an unknown session", err, provenance.ErrNotFound)
 	}
 	for _, err := range st.Files(ctx, "other") {
-		if !errors.Is(err, provenance.ErrNotFound) {
-			t.Errorf("Files of an unknown session = %v, want ErrNotFound", err)
-		}
+		wantError(t, "Files of an unknown session", err, provenance.ErrNotFound)
 	}
-
 	for id, events := range map[string]int{"s": 4, "open": 1} {
 		found, err := st.Verify(ctx, id)
 		if err != nil || found.Events != events || found.Session.ID != id {
 			t.Errorf("Verify(%s) = %+v, %v, want %d events", id, found, err, events)
 		}
 	}
-	if _, err := st.Verify(ctx, "other"); !errors.Is(err, provenance.ErrNotFound) {
-		t.Errorf("Verify of an unknown session = %v, want ErrNotFound", err)
-	}
-
+	_, err = st.Verify(ctx, "other")
+	wantError(t, "Verify of an unknown session", err, provenance.ErrNotFound)
 	unknown := digest.FromString("named nowhere")
 	left := map[digest.Digest]bool{kept.Digest: true, unknown: true}
 	if err := st.DropNamed(ctx, left); err != nil || len(left) != 1 || !left[unknown] {
 		t.Errorf("DropNamed left %v, %v, want the digest that no session names", left, err)
+	}
+}
+
+func testSessions(t *testing.T, st provenance.Store) {
+	for _, err := range st.Sessions(t.Context(), time.Time{}) {
+		t.Errorf("Sessions of an empty store gave %v", err)
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		Append(t, st, id, provenance.KindSessionStarted, provenance.KindSkillActivated)
+	}
+	Append(t, st, "b", provenance.KindSessionEnded)
+	Append(t, st, "a", provenance.KindResourceRead)
+	var ids []string
+	for s, err := range st.Sessions(t.Context(), time.Time{}) {
+		if err != nil {
+			t.Fatalf("Sessions = %v", err)
+		}
+		ids = append(ids, s.ID)
+		want := provenance.StateOpen
+		if s.ID == "b" {
+			want = provenance.StateEnded
+		}
+		if s.State != want || s.Counts.Activations != 1 || s.Principal != "local" {
+			t.Errorf("Sessions gave %+v, want state %s, 1 activation", s, want)
+		}
+	}
+	if len(ids) != 3 {
+		t.Errorf("Sessions gave %q, want each of 3 once", ids)
+	}
+	for s := range st.Sessions(t.Context(), time.Now().Add(time.Hour)) {
+		t.Errorf("Sessions since an hour from now gave %s", s.ID)
+	}
+	for range st.Sessions(t.Context(), time.Time{}) {
+		break // an iteration may be left early
 	}
 }
 
@@ -105,11 +240,11 @@ func testCollect(t *testing.T, st provenance.Store) {
 		}
 		for _, c := range all {
 			switch {
-			case c.ID == "open" && !errors.Is(c.Err, provenance.ErrHeld):
-				t.Errorf("Collect of an open session: %v, want ErrHeld", c.Err)
-			case c.ID != "open" && c.Err != nil:
+			case c.ID == "open":
+				wantError(t, "Collect of an open session", c.Err, provenance.ErrHeld)
+			case c.Err != nil:
 				t.Errorf("Collect of %s: %v", c.ID, c.Err)
-			case c.Err == nil:
+			default:
 				deleted++
 			}
 		}
@@ -129,22 +264,36 @@ func testCollect(t *testing.T, st provenance.Store) {
 	if list, err := provenance.ListSessions(ctx, st); err != nil || len(list) != 1 || list[0].ID != "open" {
 		t.Errorf("after Collect there are %+v, %v", list, err)
 	}
-	if _, err := cfharness.Recall(ctx, st, "ended0"); !errors.Is(err, provenance.ErrNotFound) {
-		t.Errorf("a deleted session can be read: %v", err)
-	}
+	_, err := cfharness.Recall(ctx, st, "ended0")
+	wantError(t, "Recall of a deleted session", err, provenance.ErrNotFound)
 }
 
-// stored returns a file of a session as it was last written.
-func stored(t *testing.T, st provenance.Reader, session, name string) []byte {
-	t.Helper()
-	r, err := st.Stored(t.Context(), session, name)
+func testRecall(t *testing.T, st provenance.Store) {
+	start := Event("s", provenance.KindSessionStarted, 1)
+	start.Row = encode(provenance.SessionInfo{ClientSession: "theirs", Profile: "browser"})
+	appendEvent(t, st, start)
+	for i, path := range []string{"pdf", "xlsx", "pdf"} {
+		e := Event("s", provenance.KindSkillActivated, i+2)
+		e.Skill = path
+		e.Row = encode(cfharness.Activation{Name: path, Source: cfharness.SourceModel,
+			Skillsd: &cfharness.ActivationExtension{
+				Path: path, TreeDigest: digest.FromString(string(rune('a' + i))),
+				HandleDigest: digest.FromString("handle"),
+			}})
+		appendEvent(t, st, e)
+	}
+	appendEvent(t, st, Event("s", provenance.KindResourceRead, 9))
+	got, err := cfharness.Recall(t.Context(), st, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
+	if got.Principal != "local" || got.ClientSession != "theirs" || got.Profile != "browser" {
+		t.Errorf("Recall = %+v", got)
 	}
-	return data
+	if len(got.Activations) != 2 || got.Activations[0].Skillsd.TreeDigest != digest.FromString("c") ||
+		got.Activations[1].Name != "xlsx" {
+		t.Errorf("Recall gave activations %+v, want the last of each skill", got.Activations)
+	}
+	_, err = cfharness.Recall(t.Context(), st, "other")
+	wantError(t, "Recall of an unknown session", err, provenance.ErrNotFound)
 }

@@ -11,15 +11,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // Run checks stores made by open, which must be empty and independent of each other. Run closes
@@ -62,21 +62,30 @@ func Append(t *testing.T, st provenance.Store, session string, kinds ...provenan
 	t.Helper()
 	var events []*provenance.Event
 	for i, k := range kinds {
-		e := Event(session, k, i+1)
-		if err := st.Append(t.Context(), e); err != nil {
-			t.Fatalf("Append(%s) = %v", k, err)
-		}
-		events = append(events, e)
+		events = append(events, appendEvent(t, st, Event(session, k, i+1)))
 	}
 	return events
+}
+
+func appendEvent(t *testing.T, st provenance.Store, e *provenance.Event) *provenance.Event {
+	t.Helper()
+	if err := st.Append(t.Context(), e); err != nil {
+		t.Fatalf("Append(%s) = %v", e.Kind, err)
+	}
+	return e
 }
 
 // Read returns a file of a session and fails the test if it cannot be read.
 func Read(t *testing.T, st provenance.Store, session, name string) []byte {
 	t.Helper()
 	r, err := st.Artifact(t.Context(), session, name)
+	return readAll(t, name, r, err)
+}
+
+func readAll(t *testing.T, name string, r io.ReadCloser, err error) []byte {
+	t.Helper()
 	if err != nil {
-		t.Fatalf("Artifact(%s) = %v", name, err)
+		t.Fatalf("open %s: %v", name, err)
 	}
 	defer r.Close()
 	data, err := io.ReadAll(r)
@@ -86,16 +95,21 @@ func Read(t *testing.T, st provenance.Store, session, name string) []byte {
 	return data
 }
 
-func collect(t *testing.T, st provenance.Store, q provenance.Query) []*provenance.Event {
+// readSession returns what session.json says.
+func readSession(t *testing.T, st provenance.Store) (s provenance.Session) {
 	t.Helper()
-	var events []*provenance.Event
-	for e, err := range st.Events(t.Context(), q) {
-		if err != nil {
-			t.Fatalf("Events(%+v) = %v", q, err)
-		}
-		events = append(events, e)
+	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil {
+		t.Fatal(err)
 	}
-	return events
+	return s
+}
+
+// wantError checks that doing something failed as it should.
+func wantError(t *testing.T, doing string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: %v, want the error %q", doing, got, want)
+	}
 }
 
 func testChain(t *testing.T, st provenance.Store) {
@@ -129,89 +143,95 @@ func testChain(t *testing.T, st provenance.Store) {
 	}
 }
 
-func testQuery(t *testing.T, st provenance.Store) {
-	Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSkillActivated,
-		provenance.KindResourceRead, provenance.KindSkillActivated)
-	for _, tc := range []struct {
-		name string
-		q    provenance.Query
-		want []uint64
-	}{
-		{"all", provenance.Query{Session: "s"}, []uint64{1, 2, 3, 4}},
-		{"from", provenance.Query{Session: "s", From: 3}, []uint64{3, 4}},
-		{"kinds", provenance.Query{Session: "s", Kinds: []provenance.Kind{provenance.KindSkillActivated}},
-			[]uint64{2, 4}},
-		{"both", provenance.Query{Session: "s", From: 3,
-			Kinds: []provenance.Kind{provenance.KindSkillActivated}}, []uint64{4}},
-	} {
-		var got []uint64
-		for _, e := range collect(t, st, tc.q) {
-			got = append(got, e.Seq)
-		}
-		if fmt.Sprint(got) != fmt.Sprint(tc.want) {
-			t.Errorf("%s: Events gave %v, want %v", tc.name, got, tc.want)
-		}
+// hammer calls do from many workers at once, each time with another number.
+func hammer(workers, each int, do func(worker, i int)) {
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				do(w, i)
+			}
+		})
 	}
-	for _, err := range st.Events(t.Context(), provenance.Query{Session: "other"}) {
-		if !errors.Is(err, provenance.ErrNotFound) {
-			t.Errorf("Events of an unknown session = %v, want ErrNotFound", err)
-		}
-	}
-	for e := range st.Events(t.Context(), provenance.Query{Session: "s"}) {
-		if e.Seq != 1 {
-			t.Errorf("first event has seq %d", e.Seq)
-		}
-		break
-	}
+	wg.Wait()
 }
 
-// View returns a view of events.
-func View(t *testing.T, name string, events []*provenance.Event) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	err := cfharness.WriteView(&out, name, func() iter.Seq2[*provenance.Event, error] {
-		return func(yield func(*provenance.Event, error) bool) {
-			for _, e := range events {
-				if !yield(e, nil) {
-					return
-				}
-			}
+func testConcurrent(t *testing.T, st provenance.Store) {
+	const workers, each, sessions = 50, 20, 3
+	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptRequested,
+		provenance.KindSkillActivated}
+	var last [workers]uint64
+	hammer(workers, each, func(w, i int) {
+		session := fmt.Sprintf("s%d", w%sessions)
+		e := Event(session, kinds[(w+i)%len(kinds)], i)
+		if err := st.Append(t.Context(), e); err != nil || e.Seq <= last[w] {
+			t.Errorf("Append = %v, seq %d after %d", err, e.Seq, last[w])
+		}
+		last[w] = e.Seq
+		if i == each/2 {
+			Read(t, st, session, provenance.SessionFile)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func testViews(t *testing.T, st provenance.Store) {
-	sent := Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSkillActivated)
-	if _, err := st.Artifact(t.Context(), "s", provenance.ScriptExecutionsFile); !errors.Is(err,
-		provenance.ErrNotFound) {
-		t.Errorf("Artifact of a view without rows = %v, want ErrNotFound", err)
-	}
-	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptExecuted,
-		provenance.KindPolicyDenied}
-	sent = append(sent, Append(t, st, "s", kinds...)...)
-	for _, name := range provenance.ViewNames() {
-		want := View(t, name, sent)
-		if got := Read(t, st, "s", name); !bytes.Equal(got, want) {
-			t.Errorf("%s is\n%s, want\n%s", name, got, want)
+	total := 0
+	for i := range sessions {
+		session := fmt.Sprintf("s%d", i)
+		sc := provenance.NewScanner(bytes.NewReader(Read(t, st, session, provenance.EventsFile)))
+		for _, err := range sc.All() {
+			if err != nil {
+				t.Fatalf("%s:%d: %v", session, sc.Line, err)
+			}
+			total++
 		}
 	}
-	var s provenance.Session
-	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil {
-		t.Fatal(err)
+	if total != workers*each {
+		t.Errorf("recorded %d events, want %d", total, workers*each)
 	}
-	last := sent[len(sent)-1]
-	want := provenance.Session{
-		ID: "s", CreatedAt: provenance.Stamp(sent[0].Time), Principal: "local",
-		Server: provenance.Server{Version: "v1", Protocol: "2025-11-25"},
-		Head:   provenance.Head{Seq: last.Seq, Hash: last.Hash},
-		Counts: provenance.Counts{Activations: 1, Reads: 1, Runs: 1, Denials: 1}, State: provenance.StateOpen,
+}
+
+// Sessions end and are resumed while others append to them.
+func testEnding(t *testing.T, st provenance.Store) {
+	const workers, each = 16, 12
+	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindSessionEnded,
+		provenance.KindScriptRequested, provenance.KindSessionResumed}
+	hammer(workers, each, func(w, i int) {
+		if err := st.Append(t.Context(), Event("s", kinds[(w+i)%len(kinds)], i)); err != nil {
+			t.Errorf("Append = %v", err)
+		}
+		if _, err := st.Put(t.Context(), "s", fmt.Sprintf("outputs/%d.%d", w, i), nil); err != nil {
+			t.Errorf("Put = %v", err)
+		}
+		if i%4 == 0 {
+			Read(t, st, "s", provenance.SessionFile)
+		}
+	})
+	if got := collect(t, st, provenance.Query{Session: "s"}); len(got) != workers*each {
+		t.Errorf("recorded %d events, want %d", len(got), workers*each)
 	}
-	if s != want {
-		t.Errorf("session.json is %+v, want %+v", s, want)
+}
+
+// testClaims checks that a store gives an id to one caller only, and that no session begins twice.
+func testClaims(t *testing.T, st provenance.Store) {
+	var got atomic.Int64
+	hammer(20, 1, func(int, int) {
+		if err := st.Claim(t.Context(), "job"); err == nil {
+			got.Add(1)
+		} else {
+			wantError(t, "claim", err, provenance.ErrTaken)
+		}
+	})
+	if got.Load() != 1 {
+		t.Errorf("an id was claimed %d times", got.Load())
+	}
+	Append(t, st, "job", provenance.KindSessionStarted)
+	wantError(t, "claim of a session", st.Claim(t.Context(), "job"), provenance.ErrTaken)
+	wantError(t, "claim of an impossible id", st.Claim(t.Context(), "../job"), provenance.ErrInvalid)
+	if err := st.Append(t.Context(), Event("job", provenance.KindSessionStarted, 2)); err == nil {
+		t.Error("a session started twice")
+	}
+	other := Event("job", provenance.KindSkillActivated, 3)
+	other.Principal = "mallory"
+	if err := st.Append(t.Context(), other); err == nil {
+		t.Error("another principal wrote into a session")
 	}
 }
 
@@ -231,12 +251,9 @@ func testPut(t *testing.T, st provenance.Store) {
 	}
 	e := Event("s", provenance.KindScriptExecuted, 1)
 	e.Files = []provenance.File{f}
-	if err := st.Append(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Put(t.Context(), "s", name, []byte("other")); !errors.Is(err, provenance.ErrInvalid) {
-		t.Errorf("Put of a recorded output = %v, want ErrInvalid", err)
-	}
+	appendEvent(t, st, e)
+	_, err = st.Put(t.Context(), "s", name, []byte("other"))
+	wantError(t, "Put of a recorded output", err, provenance.ErrInvalid)
 	for range 2 {
 		if _, err := st.Put(t.Context(), "s", provenance.RegistryFile, data); err != nil {
 			t.Errorf("Put of a snapshot = %v", err)
@@ -244,19 +261,63 @@ func testPut(t *testing.T, st provenance.Store) {
 	}
 	for _, name := range []string{
 		"", ".", "..", "../x", "/etc/passwd", "a/b", "outputs/", "outputs/../x", "outputs/a/b", ".hidden",
-		`a\b`,
-		"outputs/.tmp-1", "events.jsonl", "session.json", "lock", "policy-trace.json", "outputs", "a\x00b",
-		strings.Repeat("a", 300),
+		`a\b`, "outputs/.tmp-1", "events.jsonl", "session.json", "lock", "policy-trace.json", "outputs",
+		"a\x00b",
+		provenance.ShownName(f.Digest), strings.Repeat("a", 300),
 	} {
-		if _, err := st.Put(t.Context(), "s", name, data); !errors.Is(err, provenance.ErrInvalid) {
-			t.Errorf("Put(%q) = %v, want ErrInvalid", name, err)
-		}
+		_, err := st.Put(t.Context(), "s", name, data)
+		wantError(t, "Put of "+name, err, provenance.ErrInvalid)
 	}
-	for _, name := range []string{"../s/events.jsonl", "/etc/passwd", "outputs/../../x"} {
+	for _, name := range []string{"../s/events.jsonl", "/etc/passwd", "outputs/../../x",
+		provenance.ShownDir + "/../events.jsonl"} {
 		if r, err := st.Artifact(t.Context(), "s", name); err == nil {
 			t.Errorf("Artifact(%q) was opened", name)
 			r.Close()
 		}
+	}
+}
+
+// testEqualContent puts the same content in several sessions, concurrently and repeatedly: each has it, and
+// replacing it in one does not change the others.
+func testEqualContent(t *testing.T, st provenance.Store) {
+	for _, size := range []int{0, 100, 100_000} {
+		data := bytes.Repeat([]byte{'x'}, size)
+		other := append(bytes.Clone(data), '!')
+		id := func(i int) string { return fmt.Sprintf("s%d-%d", size, i) }
+		put := func(i int, data []byte) {
+			f, err := st.Put(t.Context(), id(i), provenance.RegistryFile, data)
+			want := provenance.File{Name: provenance.RegistryFile, Size: int64(len(data)),
+				Digest: digest.FromBytes(data)}
+			if err != nil || f != want {
+				t.Errorf("Put of %d bytes in session %d = %+v, %v, want %+v", len(data), i, f, err, want)
+			}
+		}
+		wantFiles := func(changed int) {
+			t.Helper()
+			for i := range 4 {
+				want := data
+				if i == changed {
+					want = other
+				}
+				if got := Read(t, st, id(i), provenance.RegistryFile); !bytes.Equal(got, want) {
+					t.Errorf("session %d has %d bytes, want %d", i, len(got), len(want))
+				}
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() { put(i, data) })
+		}
+		wg.Wait()
+		wantFiles(-1)
+		put(2, data)
+		wantFiles(-1)
+		for i := range 4 {
+			put(i, other)
+			wantFiles(i)
+			put(i, data)
+		}
+		wantFiles(-1)
 	}
 }
 
@@ -270,8 +331,7 @@ func testRefused(t *testing.T, st provenance.Store) {
 		"utf-8":    func(e *provenance.Event) { e.Row = json.RawMessage("{\"a\":\"\xff\"}") },
 		"decision": func(e *provenance.Event) { e.Decision = json.RawMessage(`{"decision":"maybe"}`) },
 		"file": func(e *provenance.Event) {
-			e.Files = []provenance.File{{Name: "../x",
-				Digest: digest.FromString("")}}
+			e.Files = []provenance.File{{Name: "../x", Digest: digest.FromString("")}}
 		},
 		"digest": func(e *provenance.Event) { e.Files = []provenance.File{{Name: "x", Digest: "sha256:x"}} },
 		"size":   func(e *provenance.Event) { e.Detail = strings.Repeat("x", provenance.MaxLine) },
@@ -284,9 +344,8 @@ func testRefused(t *testing.T, st provenance.Store) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := st.Append(ctx, Event("s", provenance.KindResourceRead, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Append with a cancelled context = %v", err)
-	}
+	err := st.Append(ctx, Event("s", provenance.KindResourceRead, 1))
+	wantError(t, "Append with a cancelled context", err, context.Canceled)
 	if got := collect(t, st, provenance.Query{Session: "s"}); len(got) != 1 {
 		t.Errorf("refused events left %d events, want 1", len(got))
 	}
@@ -294,19 +353,14 @@ func testRefused(t *testing.T, st provenance.Store) {
 
 func testResumed(t *testing.T, st provenance.Store) {
 	Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSessionEnded)
-	var s provenance.Session
-	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil ||
-		s.State != provenance.StateEnded || s.EndedAt == nil {
-		t.Errorf("session.json after the end is %+v, %v", s, err)
+	if s := readSession(t, st); s.State != provenance.StateEnded || s.EndedAt == nil {
+		t.Errorf("session.json after the end is %+v", s)
 	}
-	e := Append(t, st, "s", provenance.KindSessionResumed)[0]
-	if e.Seq != 3 {
+	if e := Append(t, st, "s", provenance.KindSessionResumed)[0]; e.Seq != 3 {
 		t.Errorf("session.resumed has seq %d, want 3", e.Seq)
 	}
-	s = provenance.Session{}
-	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil ||
-		s.State != provenance.StateOpen || s.EndedAt != nil {
-		t.Errorf("session.json after resuming is %+v, %v", s, err)
+	if s := readSession(t, st); s.State != provenance.StateOpen || s.EndedAt != nil {
+		t.Errorf("session.json after resuming is %+v", s)
 	}
 }
 
@@ -317,13 +371,10 @@ func testClosed(t *testing.T, st provenance.Store) {
 			t.Fatal(err)
 		}
 	}
-	if err := st.Append(t.Context(), Event("s", provenance.KindResourceRead, 1)); !errors.Is(err,
-		provenance.ErrClosed) {
-		t.Errorf("Append after Close = %v, want ErrClosed", err)
-	}
-	if _, err := st.Put(t.Context(), "s", "x", nil); !errors.Is(err, provenance.ErrClosed) {
-		t.Errorf("Put after Close = %v, want ErrClosed", err)
-	}
+	err := st.Append(t.Context(), Event("s", provenance.KindResourceRead, 1))
+	wantError(t, "Append after Close", err, provenance.ErrClosed)
+	_, err = st.Put(t.Context(), "s", "x", nil)
+	wantError(t, "Put after Close", err, provenance.ErrClosed)
 }
 
 // Text of a client that is not UTF-8 must not make a record that cannot be read back.
@@ -332,9 +383,7 @@ func testForeignText(t *testing.T, st provenance.Store) {
 	e := Event("s", provenance.KindSessionStarted, 1)
 	e.Parent, e.Principal, e.Client, e.Skill, e.Path, e.Want, e.Got, e.Detail = bad, bad, bad, bad, bad, bad,
 		bad, bad
-	if err := st.Append(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
+	appendEvent(t, st, e)
 	got := collect(t, st, provenance.Query{Session: "s"})
 	if len(got) != 1 || got[0].Client != e.Client || got[0].Detail != "\ufffd\u2028\x00\x1b\ufffd<\ufffd" {
 		t.Errorf("read back %+v", got)
@@ -350,4 +399,20 @@ func testForeignText(t *testing.T, st provenance.Store) {
 	if got := Read(t, st, "s", provenance.SessionFile); !bytes.Equal(got, want) {
 		t.Errorf("session.json is %s, want %s", got, want)
 	}
+}
+
+func testKeep(t *testing.T, st provenance.Store) {
+	Append(t, st, "s", provenance.KindSessionStarted)
+	text := []byte("instructions\n")
+	for _, id := range []string{"s", "s", "other"} {
+		d, err := st.Keep(t.Context(), id, text)
+		if err != nil || d != digest.FromBytes(text) {
+			t.Fatalf("Keep = %s, %v", d, err)
+		}
+		if got := Read(t, st, id, provenance.ShownName(d)); !bytes.Equal(got, text) {
+			t.Errorf("kept %q, want %q", got, text)
+		}
+	}
+	_, err := st.Keep(t.Context(), "../s", text)
+	wantError(t, "Keep in session ../s", err, provenance.ErrInvalid)
 }
