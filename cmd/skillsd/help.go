@@ -6,10 +6,9 @@ import (
 	"embed"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,20 +86,12 @@ var topicFiles embed.FS
 type topic struct{ name, title, text string }
 
 // topics returns all topics, sorted by name.
-func topics() []topic {
-	names, err := fs.Glob(topicFiles, "topics/*.md")
-	if err != nil {
-		panic(err) // the pattern is not valid
-	}
-	var found []topic
-	for _, name := range names {
-		text, err := topicFiles.ReadFile(name)
-		if err != nil {
-			panic(err) // an embedded file can be read
-		}
+func topics() (found []topic) {
+	files, _ := topicFiles.ReadDir("topics") // what is embedded can be read
+	for _, file := range files {
+		text, _ := topicFiles.ReadFile("topics/" + file.Name())
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		name = strings.TrimSuffix(strings.TrimPrefix(name, "topics/"), ".md")
-		found = append(found, topic{name: name, title: title, text: string(text)})
+		found = append(found, topic{strings.TrimSuffix(file.Name(), ".md"), title, string(text)})
 	}
 	return found
 }
@@ -155,43 +146,31 @@ type flagSection struct {
 
 // flagSections returns the flags of a command in groups. The last group has the flags of every command.
 func flagSections(cmd *cobra.Command) []flagSection {
-	var sections []flagSection
+	const few, others, everywhere = "Flags", "Other flags", "Flags of every command"
+	titles, sets := []string{few}, map[string]*pflag.FlagSet{}
 	add := func(title string, flag *pflag.Flag) {
-		if flag.Hidden {
-			return
-		}
-		at := slices.IndexFunc(sections, func(s flagSection) bool { return s.title == title })
-		if at < 0 {
-			at = len(sections)
-			sections = append(sections, flagSection{title, pflag.NewFlagSet("", pflag.ContinueOnError)})
+		if sets[title] == nil {
+			sets[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
 		}
 		shown := *flag
 		if shown.DefValue == "-1" {
 			shown.DefValue = "0" // which is not shown: the text of the flag says what happens without it
 		}
-		sections[at].flags.AddFlag(&shown)
+		sets[title].AddFlag(&shown)
 	}
+	count, heading := 0, map[string]string{}
 	own := cmd.LocalNonPersistentFlags()
-	count := 0
 	own.VisitAll(func(*pflag.Flag) { count++ })
-	if count < manyFlags {
-		own.VisitAll(func(flag *pflag.Flag) { add("Flags", flag) })
-	} else {
-		heading := headings()
-		for _, title := range config.Sections() {
-			own.VisitAll(func(flag *pflag.Flag) {
-				if heading[flag.Name] == title {
-					add(string(title), flag)
-				}
-			})
-		}
-		own.VisitAll(func(flag *pflag.Flag) {
-			if heading[flag.Name] == "" {
-				add("Other flags", flag)
-			}
-		})
+	for _, option := range config.Table() {
+		heading[option.Flag] = string(option.Section)
 	}
-	const everywhere = "Flags of every command"
+	own.VisitAll(func(flag *pflag.Flag) {
+		if count < manyFlags {
+			add(few, flag)
+		} else {
+			add(cmp.Or(heading[flag.Name], others), flag)
+		}
+	})
 	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { add(everywhere, flag) })
 	cmd.InheritedFlags().VisitAll(func(flag *pflag.Flag) {
 		// A command's own flag may have the name of one that it would inherit.
@@ -199,23 +178,23 @@ func flagSections(cmd *cobra.Command) []flagSection {
 			add(everywhere, flag)
 		}
 	})
-	return sections
-}
-
-// headings returns the heading of each flag that is an option of the configuration.
-func headings() map[string]config.Section {
-	headed := map[string]config.Section{}
-	for _, option := range config.Table() {
-		headed[option.Flag] = option.Section
+	for _, section := range config.Sections() {
+		titles = append(titles, string(section))
 	}
-	return headed
+	var sections []flagSection
+	for _, title := range append(titles, others, everywhere) {
+		if sets[title] != nil {
+			sections = append(sections, flagSection{title, sets[title]})
+		}
+	}
+	return sections
 }
 
 // reflow breaks the paragraphs of a text. Paragraphs with indented lines stay as they are.
 func reflow(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, paragraph := range paragraphs {
-		if !strings.HasPrefix(paragraph, " ") && !strings.Contains(paragraph, "\n ") {
+		if !hasIndent(paragraph) {
 			paragraphs[i] = strings.Join(report.Fold(paragraph, helpWidth), "\n")
 		}
 	}
@@ -228,7 +207,7 @@ func newManCmd(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages of all commands into a directory",
-		Long: "Write the manual pages of all commands into a directory, which is made if it does not\n" +
+		Long: "Write the manual pages of all commands into a directory, which is made if it does not " +
 			"exist: skillsd.1 and one page for each command below it. `man -l DIR/skillsd.1` shows one.",
 		Hidden:      true,
 		Args:        cobra.ExactArgs(1),
@@ -242,26 +221,11 @@ func newManCmd(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// writeMan writes the pages of a command and of its subcommands.
-func writeMan(cmd *cobra.Command, dir string) error {
-	file := filepath.Join(dir, manName(cmd)+".1")
-	if err := os.WriteFile(file, []byte(manPage(cmd)), 0o644); err != nil {
-		return err
-	}
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			if err := writeMan(sub, dir); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage returns the page of a command. It has no date, so that the same commands have the same page.
-func manPage(cmd *cobra.Command) string {
+// writeMan writes the pages of a command and of its subcommands. A page has no date, so that the same
+// commands have the same page.
+func writeMan(cmd *cobra.Command, dir string) error {
 	var b strings.Builder
 	name, version := manName(cmd), readBuild().Version
 	fmt.Fprintf(&b, ".TH %q 1 \"\" %q \"Skillsd Manual\"\n", strings.ToUpper(name), "skillsd "+version)
@@ -284,7 +248,7 @@ func manPage(cmd *cobra.Command) string {
 	}
 	var others []string
 	if cmd.HasParent() {
-		others = append(others, manName(cmd.Parent()))
+		others = append(others, roff(manName(cmd.Parent())))
 	} else {
 		for _, topic := range topics() {
 			if topic.name == "exit-codes" {
@@ -294,51 +258,38 @@ func manPage(cmd *cobra.Command) string {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			others = append(others, manName(sub))
+		if !sub.IsAvailableCommand() {
+			continue
+		}
+		others = append(others, roff(manName(sub)))
+		if err := writeMan(sub, dir); err != nil {
+			return err
 		}
 	}
-	b.WriteString(".SH SEE ALSO\n")
-	for i, other := range others {
-		end := ","
-		if i == len(others)-1 {
-			end = ""
-		}
-		fmt.Fprintf(&b, ".BR %s (1)%s\n", roff(other), end)
-	}
-	return b.String()
+	fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", strings.Join(others, " (1),\n.BR "))
+	return os.WriteFile(filepath.Join(dir, name+".1"), []byte(b.String()), 0o644)
 }
 
 // manText writes paragraphs. Lists and paragraphs with indented lines keep their lines.
 func manText(b *strings.Builder, text string) {
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		if strings.HasPrefix(paragraph, "- ") || strings.HasPrefix(paragraph, " ") ||
-			strings.Contains(paragraph, "\n ") {
-			fmt.Fprintf(b, ".PP\n.nf\n%s\n.fi\n", roff(paragraph))
-			continue
+		form := ".PP\n%s\n"
+		if strings.HasPrefix(paragraph, "- ") || hasIndent(paragraph) {
+			form = ".PP\n.nf\n%s\n.fi\n"
 		}
-		fmt.Fprintf(b, ".PP\n%s\n", roff(paragraph))
+		fmt.Fprintf(b, form, roff(paragraph))
 	}
+}
+
+// hasIndent reports whether a paragraph has lines that must not be filled.
+func hasIndent(paragraph string) bool {
+	return strings.HasPrefix(paragraph, " ") || strings.Contains(paragraph, "\n ")
 }
 
 // roff returns a text in ASCII in which nothing is an instruction to the formatter.
 func roff(text string) string {
-	var b strings.Builder
-	begins := true
-	for _, r := range text {
-		switch {
-		case begins && (r == '.' || r == '\''):
-			b.WriteString(`\&` + string(r))
-		case r == '\\':
-			b.WriteString(`\e`)
-		case r == '-':
-			b.WriteString(`\-`)
-		case r >= 0x80:
-			fmt.Fprintf(&b, `\[u%04X]`, r)
-		default:
-			b.WriteRune(r)
-		}
-		begins = r == '\n'
-	}
-	return b.String()
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace("\n" + text)
+	return regexp.MustCompile(`[^\x00-\x7f]`).ReplaceAllStringFunc(text[1:], func(c string) string {
+		return fmt.Sprintf(`\[u%04X]`, []rune(c)[0])
+	})
 }

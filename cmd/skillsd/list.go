@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -108,19 +107,26 @@ func (o *listOptions) run(ctx context.Context) error {
 	if o.Only != "" {
 		rows = slices.DeleteFunc(rows, func(row report.SkillRow) bool { return row.State != o.Only })
 	}
+	found := report.Diagnostics(snapshot.Diagnostics)
 	if o.JSON {
-		if err = report.AddViolations(ctx, rows); err == nil {
-			err = report.WriteJSON(o.app.out, o.withBroken(rows, snapshot))
+		if err := report.AddViolations(ctx, rows); err != nil {
+			return err
 		}
-	} else {
-		err = o.print(rows)
+		if err := report.WriteJSON(o.app.out, o.withBroken(rows, snapshot)); err != nil {
+			return err
+		}
+		return report.WriteDiagnostics(o.app.err, found, len(found))
+	}
+	switch {
+	case len(rows) > 0:
+		err = report.PrintSkills(o.app.out, rows, o.app.columns(o.app.out))
+	case o.Only != "":
+		o.app.printf("no skill is %s\n", o.Only)
+	default:
+		o.app.printf("no skills\n")
 	}
 	if err != nil {
 		return err
-	}
-	found := report.Diagnostics(snapshot.Diagnostics)
-	if o.JSON {
-		return report.WriteDiagnostics(o.app.err, found, len(found))
 	}
 	for i := range rows {
 		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
@@ -143,41 +149,12 @@ func (o *listOptions) withBroken(rows []report.SkillRow, snapshot *skills.Snapsh
 		}
 		dir := path.Dir(d.Path)
 		d.Path = file
-		rows = append(rows, report.SkillRow{
-			Path:        dir,
-			Name:        path.Base(dir),
-			State:       stateBroken,
-			Reasons:     []string{d.Detail},
-			Tags:        []string{},
-			Resources:   []report.ResourceRow{},
-			Scripts:     []report.ScriptRow{},
-			Shadows:     []report.ShadowRow{},
-			Diagnostics: report.Diagnostics([]skills.Diagnostic{d}),
-			Violations:  []report.Problem{},
-		})
+		row := report.EmptyRow(dir, path.Base(dir), stateBroken)
+		row.Reasons, row.Diagnostics = []string{d.Detail}, report.Diagnostics([]skills.Diagnostic{d})
+		rows = append(rows, row)
 	}
 	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
 	return rows
-}
-
-func (o *listOptions) print(rows []report.SkillRow) error {
-	if len(rows) > 0 {
-		return report.PrintSkills(o.app.out, rows, o.app.columns(o.app.out))
-	}
-	text := "no skills"
-	if o.Only != "" {
-		text = "no skill is " + o.Only
-	}
-	_, err := fmt.Fprintln(o.app.out, text)
-	return err
-}
-
-// searchOptions are the flags of search.
-type searchOptions struct {
-	app    *app
-	Reader config.ReaderOptions
-	Limit  int
-	JSON   bool
 }
 
 // hitRow is a found skill as search --json prints it.
@@ -198,66 +175,69 @@ type searchResult struct {
 }
 
 func newSearchCmd(a *app) *cobra.Command {
-	opts := &searchOptions{app: a}
+	var reader config.ReaderOptions
+	limit, asJSON := 0, false
 	cmd := &cobra.Command{
 		Use:   "search QUERY",
 		Short: "Search the skills a model may see, as the tool search_skills does",
-		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best\n" +
+		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
 			"first, as the tool search_skills does. Several words need no quotes.",
 		Args: cobra.MinimumNArgs(1),
-		RunE: runE(func(ctx context.Context, args []string) error {
-			return opts.run(ctx, strings.Join(args, " "))
+		RunE: runE(func(ctx context.Context, words []string) error {
+			if limit < 0 {
+				return exit.Usagef("give a number from 0", "--limit: %d is negative", limit)
+			}
+			snapshot, err := reader.Scan(ctx, &a.Process)
+			if err != nil {
+				return err
+			}
+			result, err := searchSkills(snapshot, strings.Join(words, " "), limit)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return report.WriteJSON(a.out, result)
+			}
+			a.printHits(result)
+			return nil
 		}),
 	}
-	opts.Reader.Register(cmd.Flags())
-	cmd.Flags().IntVar(&opts.Limit, "limit", 20, "most skills to print; 0 for all")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	reader.Register(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 20, "most skills to print; 0 for all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *searchOptions) run(ctx context.Context, query string) error {
-	if o.Limit < 0 {
-		return exit.Usagef("give a number from 0", "--limit: %d is negative", o.Limit)
-	}
-	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
-	if err != nil {
-		return err
-	}
+// searchSkills returns at most limit of the skills that a query finds; 0 for all.
+func searchSkills(snapshot *skills.Snapshot, query string, limit int) (*searchResult, error) {
 	offered, _ := catalog.Offered(snapshot)
 	index := search.New(offered)
-	result := searchResult{Query: query, Hits: []hitRow{}}
-	page := search.Page{Size: search.MaxPage}
-	for {
+	result := &searchResult{Query: query, Hits: []hitRow{}}
+	for page := (search.Page{Size: search.MaxPage}); ; {
 		found, err := index.Search(query, page)
 		if err != nil {
-			return exit.Usagef("use fewer words", "search: %v", err)
+			return nil, exit.Usagef("use fewer words", "search: %v", err)
 		}
 		result.Total, result.Suggestion = found.Total, found.Suggestion
 		for _, hit := range found.Hits {
+			if limit > 0 && len(result.Hits) == limit {
+				return result, nil
+			}
 			sk := hit.Skill
 			row := hitRow{sk.Path, sk.Name(), sk.Description(), sk.Root.Tier.String(), hit.Score}
 			result.Hits = append(result.Hits, row)
 		}
-		enough := o.Limit > 0 && len(result.Hits) >= o.Limit
-		if enough {
-			result.Hits = result.Hits[:o.Limit]
-		}
-		if page.Cursor = found.Next; page.Cursor == "" || enough {
-			break
+		if page.Cursor = found.Next; page.Cursor == "" {
+			return result, nil
 		}
 	}
-	if o.JSON {
-		return report.WriteJSON(o.app.out, result)
-	}
-	return o.print(&result)
 }
 
-func (o *searchOptions) print(result *searchResult) error {
+func (a *app) printHits(result *searchResult) {
 	if len(result.Hits) == 0 {
-		fmt.Fprintln(o.app.out, "nothing found")
+		a.printf("nothing found\n")
 	}
-	most := o.app.columns(o.app.out)
-	paths := 0
+	most, paths := a.columns(a.out), 0
 	for _, hit := range result.Hits {
 		paths = max(paths, report.Cells(report.Printable(hit.Path)))
 	}
@@ -267,16 +247,13 @@ func (o *searchOptions) print(result *searchResult) error {
 		if report.Cells(path) > paths {
 			path += "\n" + report.Pad("", paths)
 		}
-		description := report.Shorten(hit.Description, max(report.MinDescription, most-paths-len(report.Gap)))
-		if _, err := fmt.Fprintln(o.app.out, path+report.Gap+description); err != nil {
-			return err
-		}
+		left := max(report.MinDescription, most-paths-len(report.Gap))
+		a.printf("%s%s%s\n", path, report.Gap, report.Shorten(hit.Description, left))
 	}
 	if rest := result.Total - len(result.Hits); rest > 0 {
-		fmt.Fprintf(o.app.err, "%d more; --limit 0 prints all\n", rest)
+		a.notef("%d more; --limit 0 prints all", rest)
 	}
 	if result.Suggestion != "" {
-		fmt.Fprintf(o.app.err, "did you mean: %s\n", report.Printable(result.Suggestion))
+		a.notef("did you mean: %s", report.Printable(result.Suggestion))
 	}
-	return nil
 }

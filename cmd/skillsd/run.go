@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,19 +58,24 @@ func newRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SKILL scripts/PATH [-- ARG...]",
 		Short: "Run a script of a skill as the tool run_skill_script would",
-		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run it:\n" +
-			"with the same configuration, rules, sandbox and record.\n\n" +
+		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run " +
+			"it: with the " +
+			"same configuration, rules, sandbox and record.\n\n" +
 			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
-			"The words after -- go to the script as they are, without a shell. When the script has ended,\n" +
-			"its stdout is printed on stdout and its stderr on stderr: byte for byte in a pipe, on a\n" +
-			"terminal without what would control it. Of a long stream the beginning and the end are\n" +
-			"printed, as the tool returns them; the record has the rest. The last line on stderr says how\n" +
-			"the run ended and how to look at its record.\n\n" +
-			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is refused.\n" +
-			"Nothing in a command line shows who wants a run: --prompt-slot-role direct-command, or the\n" +
-			"same in the configuration, says that you do.\n\n" +
-			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a\n" +
-			"limit; 1 it was refused, canceled or could not be run; 2 usage.",
+			"The words after -- go to the script as they are, without a shell. When the script has " +
+			"ended, its " +
+			"stdout is printed on stdout and its stderr on stderr: byte for byte in a pipe, on a terminal " +
+			"without what would control it. Of a long stream the beginning and the end are printed, as the " +
+			"tool returns them; the record has the rest. The last line on stderr says how the " +
+			"run ended and " +
+			"how to look at its record.\n\n" +
+			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is refused. " +
+			"Nothing in a command line shows who wants a run: --prompt-slot-role direct-command, " +
+			"or the same " +
+			"in the configuration, says that you do.\n\n" +
+			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or " +
+			"at a limit; " +
+			"1 it was refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,
 		RunE: runE(opts.run),
 	}
@@ -91,41 +97,35 @@ func newRunCmd(a *app) *cobra.Command {
 
 // runArgs checks that the words before -- are a skill and a script.
 func runArgs(cmd *cobra.Command, args []string) error {
-	own := len(args)
-	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
-		own = dash
-	}
 	const form = "skillsd run SKILL scripts/PATH -- ARG..."
-	lists := func() string {
-		return "`" + report.ShellLine("skillsd", "show", config.Clip(args[0])) + "` lists the scripts"
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		args = args[:dash]
 	}
+	if len(args) == 0 {
+		return exit.Usagef(form, "run takes a skill and a script")
+	}
+	lists := "`" + report.ShellLine("skillsd", "show", config.Clip(args[0])) + "` lists the scripts"
+	skill, path, _ := strings.Cut(args[0], ":")
 	switch {
-	case own == 2 && strings.Trim(args[1], " ") != args[1]:
-		// A call of the tool ignores blanks around a path; here they would be part of what the user quoted.
-		return exit.Usagef(lists(), "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
-	case own == 2:
-		return nil
-	case own > 2:
+	case len(args) > 2:
 		return exit.Usagef("arguments of the script come after --: "+form,
 			"run takes a skill and a script, but there is also %q", config.Clip(args[2]))
-	case own == 1:
-		if skill, path, ok := strings.Cut(args[0], ":"); ok && path != "" {
-			return exit.Usagef(report.ShellLine("skillsd", "run", skill, path),
-				"run takes the skill and the script as two words")
-		}
-		return exit.Usagef(form+"; "+lists(), "run takes a skill and a script")
+	case len(args) == 1 && path != "":
+		return exit.Usagef(report.ShellLine("skillsd", "run", skill, path),
+			"run takes the skill and the script as two words")
+	case len(args) == 1:
+		return exit.Usagef(form+"; "+lists, "run takes a skill and a script")
+	case strings.Trim(args[1], " ") != args[1]:
+		// A call of the tool ignores blanks around a path; here they would be part of what the user quoted.
+		return exit.Usagef(lists, "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
 	}
-	return exit.Usagef(form, "run takes a skill and a script")
+	return nil
 }
 
 // run does what a client does: it opens a session, loads the skill and calls the tool.
 func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	request := session.RunRequest{
-		Skill:   args[0],
-		Path:    args[1],
-		Args:    args[2:],
-		Cwd:     o.Cwd,
-		Timeout: o.Timeout,
+		Skill: args[0], Path: args[1], Args: args[2:], Cwd: o.Cwd, Timeout: o.Timeout,
 	}
 	const most = mcpserver.MaxTimeoutMs * time.Millisecond
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
@@ -145,7 +145,14 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	if o.Stdin {
-		if request.Stdin, err = o.input(ctx); err != nil {
+		request.Stdin, err = o.app.await(ctx, func(in io.Reader) ([]byte, error) {
+			return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
+		})
+		if err == nil && len(request.Stdin) > mcpserver.MaxStdinBytes {
+			err = exit.Usagef("pass less, or let the script read a file of the workspace",
+				"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -167,30 +174,14 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		p.Detection.Start(ctx, logger)
 		defer p.Detection.End()
 	}
-	return o.call(ctx, sessions, request, o.Serve.Version)
-}
-
-// input reads the script's standard input.
-func (o *runOptions) input(ctx context.Context) ([]byte, error) {
-	text, err := o.app.await(ctx, func(in io.Reader) ([]byte, error) {
-		return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
-	})
-	if err == nil && len(text) > mcpserver.MaxStdinBytes {
-		err = exit.Usagef("pass less, or let the script read a file of the workspace",
-			"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
-	}
-	return text, err
+	return o.call(ctx, sessions, request)
 }
 
 // call loads the skill and runs the script in one session.
-func (o *runOptions) call(
-	ctx context.Context, sessions *session.Sessions, request session.RunRequest, version string,
-) error {
+func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, request session.RunRequest) error {
 	load := session.Call{
-		Method:     mcpserver.ToolLoad,
-		ToolCallID: "load",
-		Principal:  mcpserver.LocalPrincipal(),
-		Client:     "skillsd-run " + version,
+		Method: mcpserver.ToolLoad, ToolCallID: "load",
+		Principal: mcpserver.LocalPrincipal(), Client: "skillsd-run " + o.Serve.Version,
 	}
 	if o.Serve.FromClient {
 		dir, err := os.Getwd()
@@ -203,9 +194,15 @@ func (o *runOptions) call(
 	if err != nil {
 		return o.refused("", err)
 	}
+	fail := func(err error) error {
+		if _, denied := errors.AsType[*session.Denied](err); ctx.Err() != nil && !denied {
+			err = errCanceled // err is only a consequence of it
+		}
+		return o.refused(ses.ID(), err)
+	}
 	activate := session.ActivateRequest{Call: load, Skill: request.Skill, Source: cfharness.SourceUser}
 	if _, err := ses.Activate(ctx, activate); err != nil {
-		return o.refused(ses.ID(), o.canceled(ctx, err))
+		return fail(err)
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
@@ -220,21 +217,13 @@ func (o *runOptions) call(
 	}
 	status.Clear()
 	if err != nil {
-		return o.refused(ses.ID(), o.canceled(ctx, err))
+		return fail(err)
 	}
 	return o.ended(context.WithoutCancel(ctx), ses.ID(), result)
 }
 
 // errCanceled means that a signal ended the command.
 var errCanceled = errors.New("canceled")
-
-// canceled returns errCanceled if err is only a consequence of ctx being done, else err.
-func (o *runOptions) canceled(ctx context.Context, err error) error {
-	if _, denied := errors.AsType[*session.Denied](err); ctx.Err() != nil && !denied {
-		return errCanceled
-	}
-	return err
-}
 
 // runReport is the output of run --json: what the tool answers, and where the record is.
 type runReport struct {
@@ -255,14 +244,12 @@ type runError struct {
 // ended prints the output of a script and returns its outcome as an exit code.
 func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult) error {
 	result := &runReport{Session: id, Result: &r.Output}
-	show := func(name string, s *session.Stream) {
+	for name, s := range streamsOf(r) {
 		if s.Truncated || s.Withheld != "" {
 			output := strings.TrimPrefix(r.Output.OutputID, id+":") + ":" + name
 			result.Whole = append(result.Whole, o.sessionCommand("show", id, "--output", output))
 		}
 	}
-	show("stdout", &r.Stdout)
-	show("stderr", &r.Stderr)
 	if o.JSON {
 		if err := report.WriteJSON(o.app.out, result); err != nil {
 			return err
@@ -368,6 +355,13 @@ func (o *runOptions) sessionCommand(words ...string) string {
 	return report.ShellLine(words...)
 }
 
+// streamsOf yields the streams of a run by name.
+func streamsOf(r *session.RunResult) iter.Seq2[string, *session.Stream] {
+	return func(yield func(string, *session.Stream) bool) {
+		_ = yield("stdout", &r.Stdout) && yield("stderr", &r.Stderr)
+	}
+}
+
 // printStreams prints the output of the script, each stream on the stream on which the script printed it.
 func (o *runOptions) printStreams(ctx context.Context, id string, r *session.RunResult) error {
 	records, _, err := o.app.records()
@@ -375,18 +369,20 @@ func (o *runOptions) printStreams(ctx context.Context, id string, r *session.Run
 		return err
 	}
 	defer records.Close()
-	for _, one := range []struct {
-		name string
-		s    *session.Stream
-		w    io.Writer
-	}{{"stdout", &r.Stdout, o.app.out}, {"stderr", &r.Stderr, o.app.err}} {
-		if one.s.Total == 0 || one.s.Withheld != "" {
+	for name, s := range streamsOf(r) {
+		if s.Total == 0 || s.Withheld != "" {
 			continue
 		}
-		text := io.NopCloser(strings.NewReader(mcpserver.RenderStream(one.s)))
-		if !one.s.Truncated {
+		w, last := o.app.out, s.Head
+		if name == "stderr" {
+			w = o.app.err
+		}
+		text := io.NopCloser(strings.NewReader(mcpserver.RenderStream(s)))
+		if s.Truncated {
+			last = "\n"
+		} else {
 			// The bytes that were kept need not be text.
-			text, err = records.Stored(ctx, id, provenance.OutputName(r.Output.OutputID, one.name))
+			text, err = records.Stored(ctx, id, provenance.OutputName(r.Output.OutputID, name))
 			if errors.Is(err, provenance.ErrNotFound) {
 				continue
 			}
@@ -394,30 +390,15 @@ func (o *runOptions) printStreams(ctx context.Context, id string, r *session.Run
 				return err
 			}
 		}
-		last := &lastByte{w: one.w}
-		err := report.CopyOutput(last, text, report.IsTerminal(one.w))
+		err := report.CopyOutput(w, text, report.IsTerminal(w))
+		if !strings.HasSuffix(last, "\n") && (name == "stderr" || report.IsTerminal(w)) {
+			// The next line there is one of this command's.
+			_, ended := io.WriteString(w, "\n")
+			err = errors.Join(err, ended)
+		}
 		if err := errors.Join(err, text.Close()); err != nil {
 			return err
 		}
-		if last.b != '\n' && (one.name == "stderr" || report.IsTerminal(one.w)) {
-			// The next line there is one of this command's.
-			if _, err := io.WriteString(one.w, "\n"); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
-}
-
-// lastByte is a writer that remembers the last byte.
-type lastByte struct {
-	w io.Writer
-	b byte
-}
-
-func (l *lastByte) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		l.b = p[len(p)-1]
-	}
-	return l.w.Write(p)
 }

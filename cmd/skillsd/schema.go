@@ -23,44 +23,44 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// schemaOptions are the arguments of schema.
-type schemaOptions struct{ app *app }
-
 func newSchemaCmd(a *app) *cobra.Command {
-	opts := &schemaOptions{app: a}
 	return &cobra.Command{
 		Use:   "schema [NAME]",
 		Short: "Print the JSON Schema of a file of a record, an object in results, or a --json",
-		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects\n" +
-			"in results, of a denial, or of what a command prints with --json: `skillsd schema\n" +
+		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects " +
+			"in results, of a denial, or of what a command prints with --json: `skillsd schema " +
 			"list-json`. Without a name the names are listed.",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgs:         schemaNames(),
-		Annotations:       map[string]string{withoutConfig: "true"},
-		DisableAutoGenTag: true,
-		RunE:              runE(func(_ context.Context, args []string) error { return opts.run(args) }),
+		Args:        cobra.MaximumNArgs(1),
+		ValidArgs:   schemaNames(),
+		Annotations: map[string]string{withoutConfig: "true"},
+		RunE: runE(func(_ context.Context, args []string) error {
+			if len(args) == 0 {
+				a.printf("%s\n", strings.Join(schemaNames(), "\n"))
+				return nil
+			}
+			s, err := outputSchema(args[0])
+			if err != nil {
+				return err
+			}
+			if s == nil {
+				if s, err = schema.Of(args[0]); err != nil {
+					return exit.Usagef("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q",
+						args[0])
+				}
+			}
+			return report.WriteJSON(a.out, s)
+		}),
 	}
 }
 
-func (o *schemaOptions) run(args []string) error {
-	if len(args) == 0 {
-		_, err := fmt.Fprintln(o.app.out, strings.Join(schemaNames(), "\n"))
-		return err
+// schemaNames returns the names of all schemas.
+func schemaNames() []string {
+	names := slices.Clone(schema.Names())
+	for _, o := range outputs() {
+		names = append(names, o.name())
 	}
-	s, err := outputSchema(args[0])
-	if err != nil {
-		return err
-	}
-	if s == nil {
-		if s, err = schema.Of(args[0]); err != nil {
-			return exit.Usagef("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q", args[0])
-		}
-	}
-	return report.WriteJSON(o.app.out, s)
+	return names
 }
-
-// schemaNames are the names of all schemas.
-func schemaNames() []string { return slices.Concat(schema.Names(), outputNames()) }
 
 // output is what a command prints with --json.
 type output struct {
@@ -80,7 +80,7 @@ func outputs() []output {
 		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[searchResult]()},
-		{command: "session list", typ: reflect.TypeFor[[]provenance.Session](), record: "session"},
+		{command: "session list", record: "session"},
 		{command: "session replay", typ: reflect.TypeFor[report.Shown](), lines: true},
 		{command: "session show", record: "event", lines: true},
 		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
@@ -98,15 +98,6 @@ func (o *output) name() string {
 	return strings.NewReplacer(" --", "-", " ", "-").Replace(o.command) + "-json"
 }
 
-// outputNames returns the names of the schemas of what --json prints.
-func outputNames() []string {
-	var names []string
-	for _, o := range outputs() {
-		names = append(names, o.name())
-	}
-	return names
-}
-
 // outputSchema returns the schema of that name, nil if no output has the name.
 func outputSchema(name string) (*jsonschema.Schema, error) {
 	all := outputs()
@@ -117,14 +108,11 @@ func outputSchema(name string) (*jsonschema.Schema, error) {
 	o := all[i]
 	var s *jsonschema.Schema
 	var err error
-	switch {
-	case o.record == "":
+	if o.record == "" {
 		s, err = jsonschema.ForType(o.typ, &jsonschema.ForOptions{TypeSchemas: outputTypes()})
-	default:
-		if s, err = schema.Of(o.record); err == nil && !o.lines {
-			s.Schema = ""
-			s = &jsonschema.Schema{Type: "array", Items: s}
-		}
+	} else if s, err = schema.Of(o.record); err == nil && !o.lines {
+		s.Schema = ""
+		s = &jsonschema.Schema{Type: "array", Items: s}
 	}
 	if err != nil {
 		return nil, err

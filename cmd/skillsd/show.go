@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -101,20 +100,18 @@ func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {
 
 // lookupFailure adds to the error of a lookup which skills there are.
 func lookupFailure(err error) error {
-	failed := &exit.Error{Code: exit.Failure, Err: err}
 	switch e := err.(type) {
 	case *skills.NotFoundError:
-		failed.Err = fmt.Errorf("no skill %q", e.Name)
+		hint := "`skillsd list` says what is served, and what could not be read"
 		if e.Suggestion != "" {
-			failed.Hint = "did you mean " + report.Printable(e.Suggestion) + "?"
+			hint = "did you mean " + report.Printable(e.Suggestion) + "?"
 		} else if len(e.Nearest) > 0 {
-			failed.Hint = "skills are: " + report.Printable(strings.Join(e.Nearest, ", "))
-		} else {
-			failed.Hint = "`skillsd list` says what is served, and what could not be read"
+			hint = "skills are: " + report.Printable(strings.Join(e.Nearest, ", "))
 		}
+		return exit.Errorf(exit.Failure, hint, "no skill %q", e.Name)
 	case *skills.AmbiguousError:
-		failed.Err = fmt.Errorf("%q names more than one skill", e.Name)
-		failed.Hint = "use one of: " + report.Printable(strings.Join(e.Paths, ", "))
+		return exit.Errorf(exit.Failure, "use one of: "+report.Printable(strings.Join(e.Paths, ", ")),
+			"%q names more than one skill", e.Name)
 	}
-	return failed
+	return err
 }

@@ -19,15 +19,13 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
-	"github.com/skillsd/skillsd/skills/source"
 )
 
 // validateOptions are the flags of validate.
 type validateOptions struct {
-	app     *app
-	Roots   config.RootOptions
-	Lenient bool
-	JSON    bool
+	app           *app
+	Roots         config.RootOptions
+	Lenient, JSON bool
 }
 
 func newValidateCmd(a *app) *cobra.Command {
@@ -35,11 +33,11 @@ func newValidateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [DIR...]",
 		Short: "Check skills by the strict rules and say what to mend",
-		Long: "Check every skill in the given directories, or in the roots that would be served, by the\n" +
-			"rules of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder\n" +
+		Long: "Check every skill in the given directories, or in the roots that would be served, by the " +
+			"rules of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder " +
 			"with skills below.\n\n" +
-			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the\n" +
-			"rules are those of loading: what would not be served, and what is repaired or odd. The exit\n" +
+			"Each problem is one line, DIR/SKILL.md:LINE: RULE: message (fix: ...). With --lenient the " +
+			"rules are those of loading: what would not be served, and what is repaired or odd. The exit " +
 			"code is 3 when a skill is invalid, with --lenient when one would not load.",
 		RunE: runE(opts.run),
 	}
@@ -50,14 +48,17 @@ func newValidateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// verdict is what was found of one skill, as validate --json prints it.
+// verdict is what was found of one skill, as validate --json prints it, or of a place that may hide some.
 type verdict struct {
-	Dir    string           `json:"dir"`
+	Dir    string           `json:"dir"`            // as the user named it
 	File   string           `json:"file,omitempty"` // SKILL.md or skill.md; empty for what has none
 	Valid  bool             `json:"valid"`
 	Errors []report.Problem `json:"errors"`
 
-	place bool // not a skill, but a place that may hide some
+	skill       *skills.Skill // nil for a place, and for a file that was not read
+	at          string        // of what is not a skill, on this machine; empty if it is in an archive
+	diagnostics []skills.Diagnostic
+	place       bool // not a skill: the diagnostics are the verdict
 }
 
 func (o *validateOptions) run(ctx context.Context, dirs []string) error {
@@ -65,109 +66,55 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	if err != nil {
 		return err
 	}
-	result := &validateReport{all: []verdict{}, options: o}
-	line := report.NewStatusLine(o.app.err)
-	defer line.Clear()
-	var checked atomic.Int64
 	if len(found) == 0 {
-		fmt.Fprintln(o.app.err, "note: the roots hold no skills")
+		o.app.notef("note: the roots hold no skills")
 	}
-	// Thousands of skills are checked at the same time and printed in order, a part at a time.
-	const part = 512
-	for done := 0; done < len(found); done += part {
-		verdicts := make([]verdict, min(part, len(found)-done))
-		err := report.Each(ctx, len(verdicts), func(i int) {
-			verdicts[i] = found[done+i].check(ctx, o.Lenient)
-			line.Count("skills checked", int(checked.Add(1)), len(found))
-		})
-		if err != nil {
-			return err
-		}
-		if report.IsTerminal(o.app.out) {
-			line.Clear()
-		}
-		if err := result.add(verdicts); err != nil {
-			return err
-		}
-	}
+	line := report.NewStatusLine(o.app.err)
+	var checked atomic.Int64
+	err = report.Each(ctx, len(found), func(i int) {
+		found[i].check(ctx, o.Lenient)
+		line.Count("skills checked", int(checked.Add(1)), len(found))
+	})
 	line.Clear()
-	return result.end()
-}
-
-// validateReport prints verdicts and counts them.
-type validateReport struct {
-	options          *validateOptions
-	all              []verdict // for JSON
-	skills, valid    int
-	errors, warnings int
-}
-
-func (r *validateReport) add(verdicts []verdict) error {
-	for i := range verdicts {
-		v := &verdicts[i]
-		r.count(v)
-		if r.options.JSON {
-			r.all = append(r.all, *v)
-			continue
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		if err := report.WriteJSON(o.app.out, append([]verdict{}, found...)); err != nil {
+			return err
+		}
+	}
+	all, valid, errors, warnings := 0, 0, 0, 0
+	for _, v := range found {
+		if !v.place {
+			all++
+		}
+		if !v.place && v.Valid {
+			valid++
 		}
 		for _, p := range v.Errors {
-			place := report.JoinPath(v.Dir, v.File)
-			if p.File != "" {
-				place = report.JoinPath(v.Dir, p.File)
+			if p.Severity == skills.Warning.String() {
+				warnings++
+			} else {
+				errors++
 			}
-			line := report.ProblemLine(report.PlaceAt(place, p.Line), p.Rule, p.Message, p.Fix)
-			if _, err := fmt.Fprintln(r.options.app.out, line); err != nil {
-				return err
+			if !o.JSON {
+				place := report.PlaceAt(report.JoinPath(v.Dir, cmp.Or(p.File, v.File)), p.Line)
+				o.app.printf("%s\n", report.ProblemLine(place, p.Rule, p.Message, p.Fix))
 			}
 		}
 	}
-	return nil
-}
-
-func (r *validateReport) count(v *verdict) {
-	if !v.place {
-		r.skills++
-		if v.Valid {
-			r.valid++
-		}
+	of := fmt.Sprintf("%d of %s", valid, report.Plural(all, "skill"))
+	if o.Lenient {
+		o.app.notef("%s loadable; %s, %s", of, report.Plural(errors, "error"),
+			report.Plural(warnings, "warning"))
+	} else {
+		o.app.notef("%s strictly valid; %s", of, report.Plural(errors, "problem"))
 	}
-	for _, p := range v.Errors {
-		if p.Severity == skills.Warning.String() {
-			r.warnings++
-		} else {
-			r.errors++
-		}
-	}
-}
-
-// end prints the counts and chooses the exit code.
-func (r *validateReport) end() error {
-	if r.options.JSON {
-		if err := report.WriteJSON(r.options.app.out, r.all); err != nil {
-			return err
-		}
-	}
-	all := report.Plural(r.skills, "skill")
-	text := fmt.Sprintf("%d of %s strictly valid; %s", r.valid, all, report.Plural(r.errors, "problem"))
-	if r.options.Lenient {
-		text = fmt.Sprintf("%d of %s loadable; %s, %s", r.valid, all,
-			report.Plural(r.errors, "error"), report.Plural(r.warnings, "warning"))
-	}
-	fmt.Fprintln(r.options.app.err, text)
-	if r.errors > 0 {
+	if errors > 0 {
 		return &exit.Error{Code: exit.Problems}
 	}
 	return nil
-}
-
-// candidate is something that validate gives a verdict on: a skill, or a place that may hide some.
-type candidate struct {
-	shown       string        // its directory as the user named it
-	file        string        // SKILL.md, skill.md, or empty if there is none
-	skill       *skills.Skill // nil for a place, and for a file that was not read
-	dir         string        // of what is not a skill, on this machine; empty if it is in an archive
-	diagnostics []skills.Diagnostic
-	place       bool // not a skill: the diagnostics are the verdict
 }
 
 // Limits that no collection reaches, but that still stop a loop.
@@ -177,7 +124,7 @@ const (
 )
 
 // find returns what is to be checked, by path. Skills are those that a scan of the directories finds.
-func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate, error) {
+func (o *validateOptions) find(ctx context.Context, dirs []string) ([]verdict, error) {
 	roots, err := o.validateRoots(dirs)
 	if err != nil {
 		return nil, err
@@ -186,30 +133,29 @@ func (o *validateOptions) find(ctx context.Context, dirs []string) ([]candidate,
 	options.MaxDepth = cmp.Or(options.MaxDepth, unlimitedDepth)
 	options.MaxDirs = cmp.Or(options.MaxDirs, unlimitedDirs)
 	options.MaxFiles = cmp.Or(options.MaxFiles, unlimitedDirs)
-	var found []candidate
+	var found []verdict
 	for _, root := range roots {
-		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
-			found = append(found, candidate{shown: root.Origin, dir: root.Dir})
-			continue
-		}
 		shown := root.Origin
 		root.Origin, root.Prefix = "", ""
+		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
+			found = append(found, verdict{Dir: shown, at: root.Dir})
+			continue
+		}
 		snapshot, err := skills.Scan(ctx, []skills.Root{root}, options)
 		if err != nil {
 			return nil, err
 		}
 		below := o.candidates(snapshot, shown)
 		if len(below) == 0 && len(dirs) > 0 {
-			empty := candidate{shown: shown}
+			below = []verdict{{Dir: shown}}
 			if root.FS == nil {
-				empty.dir = root.Dir
+				below[0].at = root.Dir
 			}
-			below = []candidate{empty}
 		}
 		found = append(found, below...)
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return strings.Compare(a.shown, b.shown) })
-	same := func(a, b candidate) bool { return a.shown == b.shown && !a.place && !b.place }
+	slices.SortStableFunc(found, func(a, b verdict) int { return strings.Compare(a.Dir, b.Dir) })
+	same := func(a, b verdict) bool { return a.Dir == b.Dir && !a.place && !b.place }
 	return slices.CompactFunc(found, same), nil
 }
 
@@ -234,34 +180,25 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 		if dir == "" {
 			return nil, exit.Usagef("give a directory", "the name of a directory is empty")
 		}
-		shown := filepath.ToSlash(dir)
-		if name := filepath.Base(dir); strings.EqualFold(name, "SKILL.md") {
+		if strings.EqualFold(filepath.Base(dir), "SKILL.md") {
 			if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
 				dir = filepath.Dir(dir)
-				shown = filepath.ToSlash(dir)
 			}
 		}
-		absolute, err := filepath.Abs(dir)
+		given := config.RootOptions{Specs: []string{skills.TierUser.String() + "=" + dir}}
+		root, err := given.Given(&o.app.Process)
 		if err != nil {
 			return nil, err
 		}
-		if shown = strings.TrimRight(shown, "/"); shown == "" {
-			shown = "/"
-		}
-		root := skills.Root{Dir: absolute, Tier: skills.TierUser, Origin: shown}
-		if config.IsArchive(absolute) {
-			root.FS = source.NewZip(absolute)
-			root.Name = strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
-		}
-		roots = append(roots, root)
+		root[0].Origin = cmp.Or(strings.TrimRight(filepath.ToSlash(dir), "/"), "/")
+		roots = append(roots, root...)
 	}
 	return roots, nil
 }
 
 // candidates returns the skills of a scan, those that could not be loaded, and the places that it
 // could not look into.
-func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []candidate {
-	root := &snapshot.Roots[0]
+func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []verdict {
 	at := func(dir string) string {
 		switch {
 		case dir == "" || dir == ".":
@@ -271,116 +208,82 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 		}
 		return report.JoinPath(shown, dir)
 	}
-	var found []candidate
-	broken := map[string]*skills.Skill{}
+	var found []verdict
 	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Shadowed, snapshot.Withheld) {
-		c := candidate{shown: at(sk.Dir), file: sk.File, skill: sk, diagnostics: sk.Diagnostics}
-		found = append(found, c)
+		found = append(found, verdict{Dir: at(sk.Dir), File: sk.File, skill: sk, diagnostics: sk.Diagnostics})
 	}
+	broken := map[string]*skills.Skill{}
 	for _, sk := range snapshot.Broken() {
 		broken[report.JoinPath(sk.Path, sk.File)] = sk
 	}
-	places := []skills.Code{
+	root := &snapshot.Roots[0]
+	isLink := func(name string) bool {
+		info, err := os.Lstat(filepath.Join(root.Dir, filepath.FromSlash(name)))
+		return root.FS == nil && err == nil && info.Mode()&fs.ModeSymlink != 0
+	}
+	unread := []skills.Code{
 		skills.CodeUnreadableDir, skills.CodeScanLimit, skills.CodeMaxDepth, skills.CodeInvalidPath,
 	}
 	for _, d := range snapshot.Diagnostics {
-		dir, file := path.Split(d.Path)
-		c := candidate{shown: at(strings.TrimSuffix(dir, "/")), file: file, skill: broken[d.Path]}
+		name := d.Path
+		dir, file := path.Split(name)
+		add := func(v verdict) {
+			d.Path = v.File
+			v.diagnostics = []skills.Diagnostic{d}
+			found = append(found, v)
+		}
+		note := func(place string) {
+			o.app.notef("note: %s", report.ProblemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
+		}
 		switch {
 		case d.Severity == skills.Error && (file == "SKILL.md" || file == "skill.md"):
-			if c.skill != nil {
-				c.shown = at(c.skill.Dir)
+			if sk := broken[name]; sk != nil {
+				dir = sk.Dir
 			}
-			d.Path = file
-			c.diagnostics = []skills.Diagnostic{d}
-			found = append(found, c)
-		case slices.Contains(places, d.Code) && isLink(root, d.Path):
-			// A link that leads nowhere is not a fault of a skill.
-			o.note(at(d.Path), d)
-		case slices.Contains(places, d.Code):
-			c = candidate{shown: at(d.Path), place: true}
-			d.Path = ""
-			c.diagnostics = []skills.Diagnostic{d}
-			found = append(found, c)
+			add(verdict{Dir: at(strings.TrimSuffix(dir, "/")), File: file, skill: broken[name]})
 		case d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error:
-			d.Path = ""
-			found = append(found, candidate{shown: shown, place: true, diagnostics: []skills.Diagnostic{d}})
+			add(verdict{Dir: shown, place: true})
 		case d.Code == skills.CodeUnreadableRoot:
-			o.note(d.Path, d)
-		case d.Code == skills.CodeOutsideRoot:
-			o.note(at(d.Path), d)
+			note(name)
+		case d.Code == skills.CodeOutsideRoot || slices.Contains(unread, d.Code) && isLink(name):
+			// A link that leads nowhere, or out, is not a fault of a skill.
+			note(at(name))
+		case slices.Contains(unread, d.Code):
+			add(verdict{Dir: at(name), place: true})
 		}
 	}
 	return found
 }
 
-// isLink reports whether a path below a root is a symbolic link.
-func isLink(root *skills.Root, name string) bool {
-	if root.FS != nil {
-		return false
-	}
-	info, err := os.Lstat(filepath.Join(root.Dir, filepath.FromSlash(name)))
-	return err == nil && info.Mode()&fs.ModeSymlink != 0
-}
-
-// note prints what was not read and is not a fault of a skill: links that lead nowhere, or out.
-func (o *validateOptions) note(place string, d skills.Diagnostic) {
-	fmt.Fprintf(o.app.err, "note: %s\n", report.ProblemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
-}
-
-// check returns the verdict on a candidate.
-func (c *candidate) check(ctx context.Context, lenient bool) verdict {
-	v := verdict{Dir: c.shown, File: c.file, place: c.place, Errors: []report.Problem{}}
-	if c.place || lenient && c.file != "" {
-		v.Errors = lenientProblems(c.diagnostics, c.file)
-		if c.place && !lenient {
-			// A place that could not be read may have skills that are not valid.
-			for i := range v.Errors {
-				v.Errors[i].Severity = ""
-			}
-		}
-		fault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }
-		v.Valid = !slices.ContainsFunc(v.Errors, fault)
-		return v
-	}
-	v.Errors = append(v.Errors, report.StrictProblems(c.violations(ctx))...)
-	v.Valid = len(v.Errors) == 0
-	return v
-}
-
-// violations applies the strict rules.
-func (c *candidate) violations(ctx context.Context) []frontmatter.Violation {
+// check completes the verdict.
+func (v *verdict) check(ctx context.Context, lenient bool) {
+	v.Errors = []report.Problem{}
 	switch {
-	case c.skill != nil:
-		return c.skill.Violations(ctx)
-	case c.dir != "":
-		return skills.ValidateDir(ctx, c.dir)
-	case c.file == "":
-		return frontmatter.MissingFile()
+	case v.place || lenient && v.File != "":
+		for _, d := range v.diagnostics {
+			if d.Severity == skills.Info {
+				continue
+			}
+			p := report.Problem{Rule: string(d.Code), Line: d.Line, Message: d.Detail, Fix: d.Code.Fix()}
+			if lenient || !v.place {
+				p.Severity = d.Severity.String() // else a fault: it may hide skills that are not valid
+			}
+			if d.Path != v.File {
+				p.File = d.Path
+			}
+			v.Errors = append(v.Errors, p)
+		}
+	case v.skill != nil:
+		v.Errors = report.StrictProblems(v.skill.Violations(ctx))
+	case v.at != "":
+		v.Errors = report.StrictProblems(skills.ValidateDir(ctx, v.at))
+	case v.File == "":
+		v.Errors = report.StrictProblems(frontmatter.MissingFile())
+	default:
+		d := v.diagnostics[0]
+		v.Errors = append(v.Errors, report.Problem{Rule: "V3", Fix: d.Code.Fix(),
+			Message: fmt.Sprintf("%s cannot be read: %s", v.File, d.Detail)})
 	}
-	d := c.diagnostics[0]
-	message := fmt.Sprintf("%s cannot be read: %s", c.file, d.Detail)
-	return []frontmatter.Violation{{Rule: "V3", Message: message, Fix: d.Code.Fix()}}
-}
-
-// lenientProblems returns the warnings and errors of loading a skill as problems.
-func lenientProblems(diagnostics []skills.Diagnostic, file string) []report.Problem {
-	problems := []report.Problem{}
-	for _, d := range diagnostics {
-		if d.Severity == skills.Info {
-			continue
-		}
-		p := report.Problem{
-			Rule:     string(d.Code),
-			Severity: d.Severity.String(),
-			Line:     d.Line,
-			Message:  d.Detail,
-			Fix:      d.Code.Fix(),
-		}
-		if d.Path != file {
-			p.File = d.Path
-		}
-		problems = append(problems, p)
-	}
-	return problems
+	isFault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }
+	v.Valid = !slices.ContainsFunc(v.Errors, isFault)
 }
