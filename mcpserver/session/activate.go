@@ -70,10 +70,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk.File))
 	}
 	fresh, index := loaded.Skill, loaded.Index
-	a, given := s.activate(fresh, index)
-	loaded.Handle, loaded.Until, loaded.renewed = given.handle, given.until, given.renewed
-	loaded.Known = given.shown && !in.Force
-	if loaded.Known {
+	a, sent := s.activate(loaded)
+	if loaded.Known = sent && !in.Force; loaded.Known {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
 		return nil, err
@@ -93,7 +91,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
 		SandboxSkillDir:  snapshot.SandboxPath(fresh, ""),
 		Digest:           fresh.Digest, TreeDigest: index.TreeDigest,
-		Activation: given.handle, ExpiresAt: provenance.Stamp(given.until),
+		Activation: loaded.Handle, ExpiresAt: provenance.Stamp(loaded.Until),
 	}
 	return loaded, nil
 }
@@ -196,8 +194,8 @@ func (s *Session) reactivate(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, rule string, source cfharness.Source,
 ) error {
 	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
-	_, given := s.activate(sk, index)
-	loaded := &Loaded{Skill: sk, Index: index, Handle: given.handle, Until: given.until}
+	loaded := &Loaded{Skill: sk, Index: index}
+	s.activate(loaded)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: rule}
 	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
 }

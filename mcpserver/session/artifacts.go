@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,22 +163,18 @@ func parseArtifact(uri string) (name artifactName, ok bool) {
 	if !ok || !asks {
 		return name, ok
 	}
-	given := map[string]bool{}
-	for pair := range strings.SplitSeq(query, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		again := given[key]
-		given[key] = true
+	given, err := url.ParseQuery(query)
+	if err != nil || len(given) != strings.Count(query, "&")+1 {
+		return name, false
+	}
+	for key, values := range given {
 		switch {
-		case again:
-			return name, false
-		case key == "offset" && value != "":
-			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || n < 0 {
+		case key == "activation" && values[0] != "":
+			name.handle = values[0]
+		case key == "offset":
+			if name.offset, err = strconv.ParseInt(values[0], 10, 64); err != nil || name.offset < 0 {
 				return name, false
 			}
-			name.offset = n
-		case key == "activation" && value != "":
-			name.handle = value
 		default:
 			return name, false
 		}
@@ -189,7 +186,7 @@ func parseArtifact(uri string) (name artifactName, ok bool) {
 func (n artifactName) from(offset int64) string {
 	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, n.file, offset)
 	if n.handle != "" {
-		uri += "&activation=" + n.handle
+		uri += "&activation=" + url.QueryEscape(n.handle)
 	}
 	return uri
 }

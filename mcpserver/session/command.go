@@ -73,8 +73,6 @@ func (c *command) close() {
 
 // command turns the script of a run into a command: runtime, interpreter, variables and secrets, then what
 // the target of the run needs.
-//
-// Errors: *Error.
 func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	info := *r.script.file.Script
 	if info.Runtime == "" {
@@ -99,8 +97,16 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		c.secrets, err = s.redactorWith(secrets)
 	}
 	if err != nil {
-		return nil, envDenied.because(err, "{what}", firstWords(err))
+		what, _, _ := strings.Cut(err.Error(), ": ") // the cause may hold a path
+		return nil, envDenied.because(err, "{what}", what)
 	}
+	if err := s.grantWorkspace(r, c); err != nil {
+		return nil, err
+	}
+	if c.Tree, err = r.tree.Open(); err != nil {
+		return nil, Internal(err)
+	}
+	c.Stdin = r.in.Stdin
 	if c.target == policy.TargetHost {
 		err = s.onHost(r, c, info, secrets)
 	} else {
@@ -125,8 +131,6 @@ func (s *Session) environ(skill *skills.Skill, dir, file, home string, target po
 }
 
 // inSandbox completes the command of a script that runs in the sandbox.
-//
-// Errors: *Error.
 func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
 	allow, err := targets(r.grant.Entry)
 	if err != nil {
@@ -144,7 +148,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		}
 		info.Flags = append(slices.Clone(info.Flags), script.NetFlags(info, granted)...)
 	}
-	c.Argv, c.Stdin = script.Argv(info, c.Interpreter.Path, file, r.grant.Args), r.in.Stdin
+	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	if r.grant.Entry.Execution == policy.ExecutionStdin {
 		if r.in.Stdin != nil {
 			return stdinTaken.because(nil)
@@ -159,12 +163,6 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		}
 		c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
 	}
-	if err := s.grantWorkspace(r, c); err != nil {
-		return err
-	}
-	if c.Tree, err = r.tree.Open(); err != nil {
-		return Internal(err)
-	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
 	c.cwd = shownCwd(r.in.Cwd, c.Workspace.Mode, sandbox.TmpDir)
@@ -173,16 +171,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 
 // onHost completes the command of a script that runs on the host, from the stored tree and with the paths
 // of this machine.
-//
-// Errors: *Error.
 func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[string]string) error {
-	if err := s.grantWorkspace(r, c); err != nil {
-		return err
-	}
-	var err error
-	if c.Tree, err = r.tree.Open(); err != nil {
-		return Internal(err)
-	}
 	dir, err := filepath.Abs(c.Tree.Name())
 	if err == nil {
 		c.home, err = os.MkdirTemp("", "skillsd-home-")
@@ -194,7 +183,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 		return err
 	}
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
-	c.Argv, c.Stdin = script.Argv(info, c.Interpreter.Path, file, r.grant.Args), r.in.Stdin
+	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
 	c.Env = append(s.environ(r.script.skill, dir, file, c.home, c.target), "PYTHONDONTWRITEBYTECODE=1")
 	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
@@ -221,8 +210,6 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 
 // hostCwd returns where the runner starts a command on the host: in the workspace, or without a workspace
 // in the command's own home. cwd may be a sandbox path.
-//
-// Errors: *Error.
 func hostCwd(cwd string, c *command) (string, error) {
 	switch {
 	case rank(c.Workspace.Mode) > 0:
@@ -302,8 +289,6 @@ func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.Workspa
 }
 
 // grantWorkspace sets what a command sees at /workspace.
-//
-// Errors: *Error.
 func (s *Session) grantWorkspace(r *run, c *command) error {
 	if r.grant.Entry.Workspace == string(sandbox.WorkspaceNone) {
 		return nil

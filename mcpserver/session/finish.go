@@ -80,27 +80,28 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	answer.Stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
 	e := s.runEvent(r, &output)
 	e.Files = files
-	withheld := func() {
-		// The answer is withheld whole: nothing of it was shown.
-		x.Stdout.Shown, x.Stderr.Shown = nil, nil
-		e.Row = s.executionRow(r, &output)
-	}
+	var err error
 	if keepErr != nil {
 		s.broken.Store(true)
-		withheld()
-		return nil, s.pend(keepErr, pendingRecord{event: e, keep: func(ctx context.Context) error {
-			files, err := s.keep(ctx, r.output, o)
-			if err != nil {
-				return err
-			}
-			x.Out = o.out
-			e.Files, e.Row = files, s.executionRow(r, &output)
-			return nil
-		}})
+		err = keepErr
+	} else {
+		err = s.record(ctx, r.request, e)
 	}
-	if err := s.record(ctx, r.request, e); err != nil {
-		withheld()
-		return nil, s.pend(err, pendingRecord{event: e})
+	if err != nil {
+		// The answer is withheld whole: nothing of it was shown.
+		x.Stdout.Shown, x.Stderr.Shown = nil, nil
+		return nil, s.pend(err, func(ctx context.Context) (err error) {
+			if keepErr != nil {
+				if e.Files, err = s.keep(ctx, r.output, o); err != nil {
+					return recordError(err)
+				}
+				x.Out = o.out
+			}
+			e.Row = s.executionRow(r, &output)
+			// The store fills these in, and has done so for the attempt that failed.
+			e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
+			return s.write(ctx, e)
+		})
 	}
 	s.makeCache(r, result)
 	if !s.release(r, answer, o.Mediation != nil) {
@@ -110,18 +111,12 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	return answer, nil
 }
 
-// pendingRecord is the record of a run that could not be written yet.
-type pendingRecord struct {
-	event *provenance.Event
-	keep  func(ctx context.Context) error // of output that could not be kept; nil if it was
-}
-
 // pend keeps a record that could not be written because of err, and returns the error for the caller.
 // Until the record is written, nothing runs.
-func (s *Session) pend(err error, p pendingRecord) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pending = append(s.pending, p)
+func (s *Session) pend(err error, write func(ctx context.Context) error) error {
+	s.sequence.Lock()
+	defer s.sequence.Unlock()
+	s.pending = append(s.pending, write)
 	return outcomeUnrecorded.because(err)
 }
 
@@ -130,35 +125,13 @@ func (s *Session) pend(err error, p pendingRecord) error {
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) flushPending(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	next := func() (p pendingRecord, ok bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.pending) == 0 {
-			return p, false
-		}
-		return s.pending[0], true
-	}
-	// Nearly always nothing is pending: such calls need not wait for those that write.
-	if _, ok := next(); !ok {
-		return nil
-	}
 	s.sequence.Lock()
 	defer s.sequence.Unlock()
-	for p, ok := next(); ok; p, ok = next() {
-		if p.keep != nil {
-			if err := p.keep(ctx); err != nil {
-				return recordError(err)
-			}
-		}
-		// The store fills these in, and has done so for the attempt that failed.
-		p.event.Seq, p.event.Time, p.event.Prev, p.event.Hash = 0, time.Time{}, "", ""
-		if err := s.write(ctx, p.event); err != nil {
+	for len(s.pending) > 0 {
+		if err := s.pending[0](ctx); err != nil {
 			return err
 		}
-		// A record leaves the list only when it is written: the next call repeats a failed attempt.
-		s.mu.Lock()
 		s.pending = s.pending[1:]
-		s.mu.Unlock()
 	}
 	return nil
 }

@@ -329,7 +329,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	if err != nil {
 		return err
 	}
-	if err := s.startLocked(ctx); err != nil {
+	if err := s.start(ctx); err != nil {
 		return recordError(err)
 	}
 	x := *row.Skillsd

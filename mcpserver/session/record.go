@@ -38,7 +38,10 @@ func (s *Session) recording(ctx context.Context, f func(ctx context.Context) err
 	if s.ended.Load() {
 		return recordError(errEnded)
 	}
-	if err := s.start(ctx); err != nil {
+	s.sequence.Lock()
+	err := s.start(ctx)
+	s.sequence.Unlock()
+	if err != nil {
 		return recordError(err)
 	}
 	return f(ctx)

@@ -144,8 +144,6 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 
 // requested returns the run that a call asks for, once the request is recorded. As long as the outcome of
 // an earlier run could not be recorded, nothing runs.
-//
-// Errors: *Error.
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
@@ -264,8 +262,6 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 
 // check makes sure that the path is an indexed script. It comes after the policy: a caller that may not run
 // a script does not learn which scripts exist.
-//
-// Errors: *Error.
 func (f *scriptFile) check() error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {
@@ -386,8 +382,6 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 }
 
 // execute runs the command of a run.
-//
-// Errors: *Error.
 func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) {
 	onHost, backend := r.cmd.target == policy.TargetHost, "none"
 	var err error

@@ -108,11 +108,14 @@ func (s *Sessions) secret(name string) (string, error) {
 	return value, err
 }
 
-// redaction returns the redactor of all secrets that any entry declares, as they are now, and their
-// values: a script can find what was meant for another one, and a model can pass on what it was shown
-// elsewhere. A secret that cannot be read at the moment keeps its last value. Secrets that never could be
-// read, or that the redactor cannot find, are left out; no script gets them.
-func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
+// Secrets returns a redactor of the declared secrets with their present values; nil without secrets. Callers
+// apply it to the names, paths, arguments and ids that a client or a model chose, before they repeat them in
+// an answer, a record or a log line. The contents of skills' files are shown as they are.
+//
+// It has the secrets of all entries: a script can find what was meant for another one, and a model can pass on
+// what it was shown elsewhere. A secret that cannot be read at the moment keeps its last value. Secrets that
+// never could be read, or that the redactor cannot find, are left out; no script gets them.
+func (s *Sessions) Secrets() *redact.Redactor {
 	values, gone := map[string]string{}, map[string]bool{}
 	for _, entry := range s.cfg.Policy.Entries() {
 		for _, name := range entry.Secrets {
@@ -139,7 +142,7 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 		k.values = values
 		k.redactor, _ = redact.New(values) // refuses sizes only
 	}
-	return k.redactor, k.values
+	return k.redactor
 }
 
 // redactorWith returns a redactor of all declared secrets and of those in more, by name.
@@ -147,25 +150,13 @@ func (s *Sessions) redaction() (*redact.Redactor, map[string]string) {
 // Errors: redact.ErrSize.
 func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error) {
 	// The secrets may have changed since the run was requested.
-	_, known := s.redaction()
+	s.Secrets()
+	s.known.mu.Lock()
 	all := map[string]string{}
-	maps.Copy(all, known)
+	maps.Copy(all, s.known.values)
+	s.known.mu.Unlock()
 	maps.Copy(all, more)
 	return redact.New(all)
-}
-
-// firstWords returns the text of an error without its cause, which may hold a path.
-func firstWords(err error) string {
-	text, _, _ := strings.Cut(err.Error(), ": ")
-	return text
-}
-
-// Secrets returns a redactor of the declared secrets with their present values; nil without secrets. Callers
-// apply it to the names, paths, arguments and ids that a client or a model chose, before they repeat them in
-// an answer, a record or a log line. The contents of skills' files are shown as they are.
-func (s *Sessions) Secrets() *redact.Redactor {
-	r, _ := s.redaction()
-	return r
 }
 
 // Logger returns a logger that passes on to l what is logged, without the declared secrets.

@@ -212,10 +212,11 @@ type Session struct {
 	// sequence is held while events are written that belong together: the first events, the events that
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
-	began      bool            // session.started is written
-	preloads   int             // how many of the skills to preload have been
-	parent     string          // id of the session this one continues or belongs to; empty for none
-	restored   map[string]bool // ids of earlier sessions
+	began      bool                          // session.started is written
+	preloads   int                           // how many of the skills to preload have been
+	parent     string                        // id of the session this one continues or belongs to; empty for none
+	restored   map[string]bool               // ids of earlier sessions
+	pending    []func(context.Context) error // write the outcomes of runs that could not be recorded
 	background sync.WaitGroup
 	stop       context.CancelFunc       // ends background work; nil before it began
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
@@ -227,7 +228,6 @@ type Session struct {
 	outputs     uint64 // last number of each
 	decisions   uint64
 	invocations uint64
-	pending     []pendingRecord         // runs whose outcome could not be recorded
 	secrets     map[handleSum]time.Time // when each handle given out expires
 	handle      string                  // the one that is given out; the record holds its hash only
 	expires     time.Time               // of handle
@@ -249,14 +249,6 @@ type activation struct {
 	handle string // the last that was recorded with it
 }
 
-// given is what goes out with an activation.
-type given struct {
-	handle  string
-	until   time.Time
-	shown   bool // the instructions were sent before
-	renewed bool // the handle is another than before
-}
-
 // Open returns the session a call belongs to. On stdio that is the session of the process, unless the call
 // narrows itself, names a parent or has the handle of such a session. Other calls belong to the session of
 // their handle; without a handle, to the session of the id the client gives itself; without that id, to the
@@ -265,13 +257,8 @@ type given struct {
 // counts only for the principal it was given to. A keyed session stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
-func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error) {
-	known := true
-	if call.keyed() {
-		ses, known, err = s.find(ctx, call)
-	} else {
-		ses, err = s.forProcess(call)
-	}
+func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
+	ses, known, err := s.find(ctx, call)
 	switch {
 	case errors.Is(err, errTooMany):
 		return nil, sessionsInUse.because(err)
@@ -282,14 +269,6 @@ func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error
 	if len(s.preload) > 0 {
 		if err := ses.recording(ctx, func(context.Context) error { return nil }); err != nil {
 			return nil, err
-		}
-	}
-	if !call.keyed() && call.Handle != "" {
-		if known = ses.ownsSum(sha256.Sum256([]byte(call.Handle))); !known {
-			// The handle may belong to a child session, or to one with a profile, which have keys.
-			if child := s.opened(ctx, func() *Session { return s.byHandle(call) }); child != nil {
-				return child, nil
-			}
 		}
 	}
 	if known {
@@ -304,16 +283,6 @@ func (s *Sessions) Open(ctx context.Context, call Call) (ses *Session, err error
 
 // keyed reports whether a call belongs to a session that is found by a key.
 func (c *Call) keyed() bool { return c.Remote || c.Profile != "" || c.Parent != "" }
-
-// forProcess returns the session of the process, new on the first call.
-func (s *Sessions) forProcess(call Call) (ses *Session, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		s.process, err = s.newSession(call)
-	}
-	return s.process, err
-}
 
 // newSession returns a session of which nothing is recorded yet.
 func (s *Sessions) newSession(call Call) (*Session, error) {
@@ -352,9 +321,10 @@ func (s *Session) ownsSum(sum handleSum) bool {
 	return given && s.cfg.Now().Before(until)
 }
 
-// activate adds sk to the session and returns its pinned state and what goes out with it. A skill that is
-// active with the same tree keeps its state; another tree takes its place.
-func (s *Session) activate(sk *skills.Skill, index *skills.Index) (*activation, given) {
+// activate adds a skill to the session, and returns its pinned state and whether its instructions were sent
+// before. It sets what goes out with the activation. A skill that is active with the same tree keeps its state;
+// another tree takes its place.
+func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
@@ -363,14 +333,14 @@ func (s *Session) activate(sk *skills.Skill, index *skills.Index) (*activation, 
 		s.expires = now.Add(HandleLife)
 		s.secrets[sha256.Sum256([]byte(s.handle))] = s.expires
 	}
-	a := s.active[sk.Path]
-	if a == nil || a.index.TreeDigest != index.TreeDigest {
-		a = &activation{skill: sk, index: index, at: now}
-		s.active[sk.Path] = a
+	a = s.active[l.Skill.Path]
+	if a == nil || a.index.TreeDigest != l.Index.TreeDigest {
+		a = &activation{skill: l.Skill, index: l.Index, at: now}
+		s.active[l.Skill.Path] = a
 	}
-	g := given{handle: s.handle, until: s.expires, shown: a.shown, renewed: a.handle != s.handle}
+	l.Handle, l.Until, l.renewed = s.handle, s.expires, a.handle != s.handle
 	a.handle = s.handle
-	return a, g
+	return a, a.shown
 }
 
 // activated returns the session's pinned state of a skill, or nil.

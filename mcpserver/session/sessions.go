@@ -70,6 +70,13 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, known boo
 	known = call.Handle == ""
 	kind, id := call.ownKey()
 	switch {
+	case !call.keyed():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.process == nil {
+			s.process, err = s.newSession(call)
+		}
+		return s.process, known, err
 	case kind != "":
 	case call.Opens && known:
 		kind, id = "handle", rand.Text()
@@ -135,6 +142,9 @@ func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Sess
 // countIn keeps a session open until ctx ends, at least; a context that never ends keeps no session open.
 // Sessions.mu is held.
 func (s *Sessions) countIn(ctx context.Context, ses *Session) {
+	if ses.keyed == nil {
+		return // the session of the process, which stays open
+	}
 	ses.keyed.busy++
 	if ctx.Done() == nil {
 		s.leave(ses)
@@ -171,6 +181,9 @@ func (s *Sessions) leave(ses *Session) {
 func (s *Sessions) byHandle(call Call) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
+	if s.process != nil && !call.keyed() && s.process.ownsSum(sum) {
+		return s.process
+	}
 	for _, ses := range s.keyed {
 		if ses.principal.Name == call.Principal.Name && ses.ownsSum(sum) {
 			return ses

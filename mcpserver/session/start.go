@@ -79,15 +79,8 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
 // start writes the first events of the session, each once: that it started, under which policy, and what
 // was preloaded. If writing fails, the next call tries again. The snapshots of the registry and of the
-// machine follow as soon as they are known.
+// machine follow as soon as they are known. s.sequence is held.
 func (s *Session) start(ctx context.Context) error {
-	s.sequence.Lock()
-	defer s.sequence.Unlock()
-	return s.startLocked(ctx)
-}
-
-// startLocked is start with sequence held.
-func (s *Session) startLocked(ctx context.Context) error {
 	if s.stop != nil {
 		return nil
 	}
