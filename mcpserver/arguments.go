@@ -2,11 +2,12 @@ package mcpserver
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -65,19 +66,29 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 		return invalidArguments("arguments: "+err.Error(),
 			"send each argument once, spelt as in the input schema")
 	}
-	fields := reflect.TypeOf(dst).Elem()
-	known := make(map[string]json.RawMessage, fields.NumField())
+	fields := reflect.VisibleFields(reflect.TypeOf(dst).Elem())
+	known := make(map[string]json.RawMessage, len(fields))
 	for _, m := range members {
-		field := fieldOf(fields, m.Key)
+		at := slices.IndexFunc(fields, func(field reflect.StructField) bool {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			return name == m.Key
+		})
 		switch {
-		case field == nil && strict:
+		case at < 0 && strict:
 			return invalidArguments(fmt.Sprintf("unknown argument %q", clip(m.Key)),
 				"leave it out; the input schema lists the arguments there are")
-		case field == nil:
+		case at < 0:
 			continue
-		case field.Type.Kind() == reflect.Slice:
-			if err := checkItems(m); err != nil {
-				return err
+		case fields[at].Type.Kind() == reflect.Slice:
+			var items []json.RawMessage
+			if json.Unmarshal(m.Value, &items) != nil {
+				break // not a list, which decoding finds out
+			}
+			// Decoding would make an empty string of a null.
+			i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
+			if i >= 0 {
+				return invalidArguments(fmt.Sprintf("argument %q must be a list of strings, but item %d is %s",
+					m.Key, i+1, clip(string(items[i]))), "send every item as a string, or leave it out")
 			}
 		}
 		known[m.Key] = m.Value
@@ -106,37 +117,6 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 		"send the argument with that type")
 }
 
-// fieldOf returns the field of a struct type that has exactly the name of an argument, or nil.
-func fieldOf(fields reflect.Type, name string) *reflect.StructField {
-	for i := range fields.NumField() {
-		field := fields.Field(i)
-		if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
-			return &field
-		}
-	}
-	return nil
-}
-
-// checkItems refuses a list of strings that holds something else: decoding would make an empty string of a
-// null. Values that are not lists are left to json.Unmarshal.
-func checkItems(m wire.Member) error {
-	var items []json.RawMessage
-	if json.Unmarshal(m.Value, &items) != nil {
-		return nil
-	}
-	kinds := map[byte]string{'{': "object", '[': "array", 't': "bool", 'f': "bool", 'n': "null"}
-	for i, item := range items {
-		if item[0] == '"' {
-			continue
-		}
-		what := article(cmp.Or(kinds[item[0]], "number"))
-		return invalidArguments(
-			fmt.Sprintf("argument %q must be a list of strings, but item %d is %s", m.Key, i+1, what),
-			"send every item as a string, or leave it out")
-	}
-	return nil
-}
-
 // required refuses a missing or empty argument.
 func required(name, value string) error {
 	if strings.TrimSpace(value) != "" {
@@ -149,51 +129,17 @@ func invalidArguments(message, remedy string) error {
 	return &session.Error{Code: session.CodeInvalidArguments, Message: message, Remedy: remedy}
 }
 
+// Escaped backslashes and pairs of surrogates, and half of a pair.
+var (
+	pairedEscape = regexp.MustCompile(
+		`\\\\|\\u[dD][89abAB][[:xdigit:]]{2}\\u[dD][c-fC-F][[:xdigit:]]{2}`)
+	surrogateEscape = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
+)
+
 // hasLoneSurrogate reports whether a JSON text escapes half of a surrogate pair, which decoding
 // would silently turn into U+FFFD.
 func hasLoneSurrogate(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		unit, ok := escapedUnit(raw[i:])
-		if !ok {
-			i++
-			continue
-		}
-		switch {
-		case unit >= 0xDC00 && unit <= 0xDFFF:
-			return true
-		case unit >= 0xD800 && unit <= 0xDBFF:
-			low, ok := escapedUnit(raw[i+6:])
-			if !ok || low < 0xDC00 || low > 0xDFFF {
-				return true
-			}
-			i += 6
-		}
-		i += 5
-	}
-	return false
-}
-
-// escapedUnit reads a \uXXXX escape at the start of b.
-func escapedUnit(b []byte) (unit uint32, ok bool) {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return 0, false
-	}
-	for _, c := range b[2:6] {
-		switch {
-		case c >= '0' && c <= '9':
-			unit = unit<<4 | uint32(c-'0')
-		case c >= 'a' && c <= 'f':
-			unit = unit<<4 | uint32(c-'a'+10)
-		case c >= 'A' && c <= 'F':
-			unit = unit<<4 | uint32(c-'A'+10)
-		default:
-			return 0, false
-		}
-	}
-	return unit, true
+	return surrogateEscape.Match(raw) && surrogateEscape.Match(pairedEscape.ReplaceAll(raw, nil))
 }
 
 func kindName(kind reflect.Kind) string {
@@ -209,10 +155,10 @@ func kindName(kind reflect.Kind) string {
 }
 
 func article(value string) string {
-	if value == "null" {
+	switch value {
+	case "null":
 		return value
-	}
-	if value == "array" || value == "object" {
+	case "array", "object":
 		return "an " + value
 	}
 	return "a " + value

@@ -55,7 +55,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Handle:        firstText(meta[metaActivation]),
 		Parent:        firstText(meta[metaParent]),
 	}
-	call.Records, _ = ctx.Value(recorderKey{}).(*recorder)
+	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
 	var err error
 	if call.Profile, err = s.profileOf(meta); err != nil {
 		return call, err

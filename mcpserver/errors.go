@@ -86,6 +86,9 @@ type resourceText struct {
 // methodError is the error table of JSON-RPC methods outside of tool calls. An error that is meant for the
 // wire stays as it is.
 func (s *Server) methodError(ctx context.Context, r *wire.Request, err error) error {
+	if err == nil {
+		return nil
+	}
 	if public, ok := errors.AsType[*wire.Error](err); ok {
 		return public
 	}

@@ -88,50 +88,37 @@ func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.permit(ctx, r.Method, q.Meta, session.PermitRequest{}); err != nil {
 		return nil, err
 	}
-	var next string
-	result := new(listSkillsResult)
-	if result.Skills, next, err = s.skillPage(ctx, s.visible(q.scope), q.after); err != nil {
+	var batch []*listedSkill
+	rest, next := following(s.visible(q.scope).entries(), q.after, uriOf), ""
+	for i := range rest {
+		if unlisted(rest[i].skill) != "" {
+			continue
+		}
+		if len(batch) == pageSize {
+			next = batch[pageSize-1].uri
+			break
+		}
+		batch = append(batch, &rest[i])
+	}
+	entries, err := s.entries(ctx, batch)
+	if err != nil {
 		return nil, err
+	}
+	result := &listSkillsResult{Skills: [][]byte{}}
+	size := 0
+	for i, made := range entries {
+		// Only making an entry shows whether its files let it be listed, so a page may be short.
+		if made == nil || made.unlisted != "" {
+			continue
+		}
+		if size += len(made.json); size > maxPageBytes && len(result.Skills) > 0 {
+			next = batch[i-1].uri
+			break
+		}
+		result.Skills = append(result.Skills, made.json)
 	}
 	result.NextCursor = encodeCursor(next)
 	return result, nil
-}
-
-// skillPage returns the listed entries whose URI follows after, at most one page, and the URI to
-// continue after if there may be more.
-func (s *Server) skillPage(
-	ctx context.Context, v *visible, after string,
-) (page [][]byte, next string, err error) {
-	rest := following(v.entries(), after, uriOf)
-	page = [][]byte{}
-	for size, last := 0, after; ; {
-		batch := make([]*listedSkill, 0, pageSize-len(page))
-		for ; len(rest) > 0 && len(batch) < cap(batch); rest = rest[1:] {
-			if unlisted(rest[0].skill) == "" {
-				batch = append(batch, &rest[0])
-			}
-		}
-		if len(batch) == 0 {
-			return page, "", nil
-		}
-		// Only making an entry shows whether its files let it be listed, so a page may take several batches.
-		entries, err := s.entries(ctx, batch)
-		if err != nil {
-			return nil, "", err
-		}
-		for i, made := range entries {
-			if made != nil && made.unlisted == "" {
-				if size += len(made.json); size > maxPageBytes && len(page) > 0 {
-					return page, last, nil
-				}
-				page = append(page, made.json)
-			}
-			last = batch[i].uri
-		}
-		if len(page) == pageSize && len(rest) > 0 {
-			return page, last, nil
-		}
-	}
 }
 
 // entries returns the entries of some skills, made in parallel. A skill that is too large for the list
@@ -151,12 +138,11 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 			if big, err := b.skill.Oversized(ctx); err == nil && big {
 				return nil
 			}
-			made, err := s.entry(ctx, b)
-			if err != nil && ctx.Err() == nil {
+			var err error
+			if entries[i], err = s.entry(ctx, b); err != nil && ctx.Err() == nil {
 				path := slog.String("skill", b.skill.Path)
 				s.cfg.Logger.WarnContext(ctx, "skill not listed", path, tint.Err(err))
 			}
-			entries[i] = made
 			return ctx.Err()
 		})
 	}

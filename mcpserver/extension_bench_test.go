@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"fmt"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"testing"
 )
 
@@ -27,8 +28,8 @@ func BenchmarkFirstPage(b *testing.B) {
 		b.StopTimer()
 		p.rescan()
 		b.StartTimer()
-		if page, _, err := p.server.skillPage(b.Context(), p.server.visible(scope{principal: localPrincipal}), ""); err != nil || len(page) != pageSize {
-			b.Fatalf("%d skills: %v", len(page), err)
+		if page, err := p.server.listSkills(b.Context(), &wire.Request{}); err != nil || len(page.(*listSkillsResult).Skills) != pageSize {
+			b.Fatalf("%v: %v", page, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ type toolHandler func(context.Context, mcp.CallToolRequest) (answer, error)
 // result that shows no file: the bytes of a file must be those that its digest names.
 func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ctx, recorder := asksRecords(ctx, fieldsOf(request.Params.Meta))
+		ctx, recorded := s.recording(ctx, fieldsOf(request.Params.Meta))
 		traceTool(ctx, request.Params.Name)
 		made, err := handle(ctx, request)
 		result := made.asks
@@ -52,7 +52,7 @@ func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 			}
 		}
 		// Records come before the removal of secrets, because they may repeat what the call said.
-		if records := s.recordsOf(ctx, recorder); records != nil {
+		if records := recorded(); records != nil {
 			result.EnsureResultMeta().SetMetaField(metaRecords, records)
 		}
 		showsFile := request.Params.Name == ToolLoad || request.Params.Name == ToolRead
@@ -74,10 +74,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	}
 	if args.FilePath != "" {
 		return s.readFile(ctx, request, ReadArgs{
-			Skill:      args.Name,
-			Path:       args.FilePath,
-			MaxBytes:   new(int64(MaxReadBytes)),
-			Activation: args.Activation,
+			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)), Activation: args.Activation,
 		})
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
@@ -105,49 +102,36 @@ func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer,
 }
 
 func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args ReadArgs) (answer, error) {
-	most, err := checkRead(args)
-	if err != nil {
+	if err := required("skill", args.Skill); err != nil {
 		return answer{}, err
+	}
+	most := int64(DefaultReadBytes)
+	if args.MaxBytes != nil {
+		most = *args.MaxBytes
+	}
+	switch {
+	case args.Path == "":
+		return answer{}, invalidArguments(`argument "path" is missing or empty`,
+			"send the path of a file, relative to the skill")
+	case most < 0 || most > MaxReadBytes:
+		return answer{}, invalidArguments(
+			fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, MaxReadBytes),
+			"send a number in that range, or leave it out")
+	case args.Offset < 0:
+		return answer{}, invalidArguments(`argument "offset" must not be negative`,
+			"send the offset that the end of a cut text names")
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{
-		Call:     call,
-		Skill:    args.Skill,
-		Path:     args.Path,
-		MaxBytes: most,
-		MaxChars: maxRead,
-		Offset:   args.Offset,
+		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead, Offset: args.Offset,
 	})
 	if err != nil {
 		return answer{}, err
 	}
 	return answer{text: renderRead(read), output: read.Output}, nil
-}
-
-func checkRead(args ReadArgs) (most int64, err error) {
-	if err := required("skill", args.Skill); err != nil {
-		return 0, err
-	}
-	if args.Path == "" {
-		return 0, invalidArguments(`argument "path" is missing or empty`,
-			"send the path of a file, relative to the skill")
-	}
-	most = DefaultReadBytes
-	if args.MaxBytes != nil {
-		most = *args.MaxBytes
-	}
-	if most < 0 || most > MaxReadBytes {
-		return 0, invalidArguments(fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, MaxReadBytes),
-			"send a number in that range, or leave it out")
-	}
-	if args.Offset < 0 {
-		return 0, invalidArguments(`argument "offset" must not be negative`,
-			"send the offset that the end of a cut text names")
-	}
-	return most, nil
 }
 
 // run is run_skill_script.
@@ -254,17 +238,9 @@ func (s *Server) reportProgress(
 ) (stop func()) {
 	messages := make(chan string, 4)
 	call.Progress = func(message string) {
-		for {
-			select {
-			case messages <- message:
-				return
-			default:
-			}
-			// A client that reads slowly gets the newest message.
-			select {
-			case <-messages:
-			default:
-			}
+		select {
+		case messages <- message:
+		default: // the client reads slowly
 		}
 	}
 	done, finished := make(chan struct{}), make(chan struct{})

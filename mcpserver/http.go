@@ -69,21 +69,19 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go s.endIdleSessions(ctx)
-	return handler.Serve(ctx, listener)
-}
-
-func (s *Server) endIdleSessions(ctx context.Context) {
-	ticker := time.NewTicker(endIdleEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			s.cfg.Sessions.EndIdle()
-		case <-ctx.Done():
-			return
+	go func() {
+		ticker := time.NewTicker(endIdleEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.cfg.Sessions.EndIdle()
+			case <-ctx.Done():
+				return
+			}
 		}
-	}
+	}()
+	return handler.Serve(ctx, listener)
 }
 
 // isReady reports whether the first scan is published.

@@ -45,21 +45,21 @@ func (s *Server) overrides() wire.Methods {
 func (s *Server) edge(methods wire.Methods) wire.Methods {
 	for name, handle := range methods {
 		methods[name] = func(ctx context.Context, r *wire.Request) (any, error) {
-			var recorder *recorder
-			if name == methodReadResource || name == methodGetPrompt {
-				// The other methods record nothing.
-				var params struct {
-					Meta map[string]any `json:"_meta"`
-				}
-				if len(r.Params) > 0 && json.Unmarshal(r.Params, &params) == nil {
-					ctx, recorder = asksRecords(ctx, params.Meta)
-				}
+			// The other methods record nothing.
+			if name != methodReadResource && name != methodGetPrompt {
+				result, err := handle(ctx, r)
+				return result, s.methodError(ctx, r, err)
 			}
+			var params struct {
+				Meta map[string]any `json:"_meta"`
+			}
+			if len(r.Params) > 0 && json.Unmarshal(r.Params, &params) != nil {
+				params.Meta = nil
+			}
+			ctx, recorded := s.recording(ctx, params.Meta)
 			result, err := handle(ctx, r)
-			if err != nil {
-				err = s.methodError(ctx, r, err)
-			}
-			if records := s.recordsOf(ctx, recorder); records != nil {
+			err = s.methodError(ctx, r, err)
+			if records := recorded(); records != nil {
 				return s.withRecords(ctx, result, err, records)
 			}
 			return result, err

@@ -29,6 +29,17 @@ type prompt struct {
 	skill *skills.Skill
 }
 
+func promptName(p prompt) string { return p.name }
+
+// prompt returns the prompt of a name, or nil.
+func (v *visible) prompt(name string) *prompt {
+	at, found := position(v.prompts(), name, promptName)
+	if !found {
+		return nil
+	}
+	return &v.prompts()[at]
+}
+
 // promptsOf returns a prompt for every skill that users may invoke, in byte order of name. Names
 // are unique: the skill's name if no other skill has it as a name or a path, else the path
 // with ":" for "/", or the path itself if a ":" in a directory's own name makes that ambiguous.
@@ -69,7 +80,7 @@ func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) 
 		return nil, err
 	}
 	s.awaitScan(ctx)
-	all := following(s.visible(q.scope).prompts(), q.after, func(p prompt) string { return p.name })
+	all := following(s.visible(q.scope).prompts(), q.after, promptName)
 	result := &mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
 	for i := range result.Prompts {
 		result.Prompts[i] = mcp.Prompt{
@@ -101,58 +112,44 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	if err := s.scanned(ctx); err != nil {
 		return nil, err
 	}
-	loaded, runnable, err := s.openPrompt(ctx, r.Method, params.Name, params.Meta)
+	call, err := s.callOf(ctx, r.Method, params.Meta)
 	if err != nil {
 		return nil, err
+	}
+	ses, err := s.cfg.Sessions.Open(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	p := s.visible(scope{call.Principal, call.Profile}).prompt(params.Name)
+	if p == nil {
+		// A caller that may not read gets the same answer for every name.
+		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
+			return nil, err
+		}
+		return nil, &session.Error{
+			Code:    session.CodeSkillNotFound,
+			Message: fmt.Sprintf("no prompt %q", clip(params.Name)),
+			Remedy:  "prompts/list has the names",
+		}
+	}
+	loaded, err := ses.Activate(ctx, session.ActivateRequest{
+		Call: call, Skill: p.skill.Path, Force: true, Source: cfharness.SourceUser,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if loaded.Rescanned {
+		s.Publish()
 	}
 	result := &mcp.GetPromptResult{Description: shorten(loaded.Skill.Description())}
 	say := func(text string) {
 		message := mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(text))
 		result.Messages = append(result.Messages, message)
 	}
-	say(renderLoaded(loaded, runnable))
+	say(renderLoaded(loaded, whyNotRunnable(ctx, ses, call, loaded.Skill)))
 	if request := params.Arguments[argumentRequest]; request != "" {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}
 	result.Meta = resultMeta(loaded.Output)
 	return result, nil
-}
-
-// openPrompt loads the skill of a prompt for the user, and returns [whyNotRunnable] for its scripts as well.
-func (s *Server) openPrompt(
-	ctx context.Context, method, name string, meta map[string]any,
-) (*session.Loaded, func(script string) string, error) {
-	call, err := s.callOf(ctx, method, meta)
-	if err != nil {
-		return nil, nil, err
-	}
-	ses, err := s.cfg.Sessions.Open(ctx, call)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := s.visible(scope{call.Principal, call.Profile}).byPrompt()[name]
-	if p == nil {
-		// A caller that may not read gets the same answer for every name.
-		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
-			return nil, nil, err
-		}
-		return nil, nil, &session.Error{
-			Code:    session.CodeSkillNotFound,
-			Message: fmt.Sprintf("no prompt %q", clip(name)),
-			Remedy:  "prompts/list has the names",
-		}
-	}
-	loaded, err := ses.Activate(ctx, session.ActivateRequest{
-		Call:   call,
-		Skill:  p.skill.Path,
-		Force:  true,
-		Source: cfharness.SourceUser,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if loaded.Rescanned {
-		s.Publish()
-	}
-	return loaded, whyNotRunnable(ctx, ses, call, loaded.Skill), nil
 }

@@ -21,28 +21,22 @@ const (
 
 type recorderKey struct{}
 
-// recorder collects the records of one request.
-type recorder = session.Recorder
-
-// asksRecords returns a recorder, and ctx with it, if a request asks for its records.
-func asksRecords(ctx context.Context, meta map[string]any) (context.Context, *recorder) {
+// recording returns ctx with a recorder, if a request asks for its records, and what returns them: nil if it
+// does not ask.
+func (s *Server) recording(
+	ctx context.Context, meta map[string]any,
+) (context.Context, func() *cfharness.CallRecords) {
 	if asked, _ := meta[metaRecords].(bool); !asked {
-		return ctx, nil
+		return ctx, func() *cfharness.CallRecords { return nil }
 	}
-	r := &recorder{}
-	return context.WithValue(ctx, recorderKey{}, r), r
-}
-
-// recordsOf returns what was collected, nil if nobody asked.
-func (s *Server) recordsOf(ctx context.Context, r *recorder) *cfharness.CallRecords {
-	if r == nil {
-		return nil
+	recorder := new(session.Recorder)
+	return context.WithValue(ctx, recorderKey{}, recorder), func() *cfharness.CallRecords {
+		_, remote := principalOf(ctx)
+		records, err := recorder.Records(remote)
+		if err != nil {
+			s.cfg.Logger.ErrorContext(ctx, "records of a call not sent", tint.Err(err))
+			return nil
+		}
+		return records
 	}
-	_, remote := principalOf(ctx)
-	records, err := r.Records(remote)
-	if err != nil {
-		s.cfg.Logger.ErrorContext(ctx, "records of a call not sent", tint.Err(err))
-		return nil
-	}
-	return records
 }

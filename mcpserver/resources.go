@@ -26,6 +26,13 @@ const (
 // skillMeta prefixes the _meta keys of a SKILL.md resource, after the Skills extension.
 const skillMeta = "io.modelcontextprotocol.skills/"
 
+// Keys of the _meta of an artifact's contents.
+const (
+	metaDigest = "skillsd/digest" // of the whole artifact
+	metaSize   = "skillsd/size"   // of the whole artifact, in bytes
+	metaNext   = "skillsd/next"   // URI of the part that follows
+)
+
 // listResources is resources/list: every file of every skill in byte order of its URI, paged by
 // URI so that no name can hide another.
 func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error) {
@@ -34,45 +41,31 @@ func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error
 		return nil, err
 	}
 	s.awaitScan(ctx)
-	var next string
-	result := new(mcp.ListResourcesResult)
-	if result.Resources, next, err = s.resourcePage(ctx, s.visible(q.scope), q.after); err != nil {
-		return nil, err
-	}
-	result.NextCursor = encodeCursor(next)
-	return result, nil
-}
-
-// resourcePage returns the resources whose URI follows after, at most one page, and the URI to
-// continue after if there are more. Files are indexed only as far as the page needs them.
-//
-// Errors: ctx.
-func (s *Server) resourcePage(
-	ctx context.Context, v *visible, after string,
-) (page []mcp.Resource, next string, err error) {
-	page = []mcp.Resource{}
-	all := v.groups()
-	// The first group that may hold a URI behind after is the last one that starts before it.
-	from, found := position(all, after, func(group []*skills.Skill) string { return baseURI(group[0]) })
+	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
+	all := s.visible(q.scope).groups()
+	// The first group that may hold a URI behind q.after is the last one that starts before it.
+	from, found := position(all, q.after, func(group []*skills.Skill) string { return baseURI(group[0]) })
 	if !found && from > 0 {
 		from--
 	}
+	// Files are indexed only as far as the page needs them.
 	for _, group := range all[from:] {
 		resources, err := s.resourcesOf(ctx, group)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		for _, resource := range resources {
-			if resource.URI <= after {
+			if resource.URI <= q.after {
 				continue
 			}
-			if len(page) == pageSize {
-				return page, page[pageSize-1].URI, nil
+			if len(result.Resources) == pageSize {
+				result.NextCursor = encodeCursor(result.Resources[pageSize-1].URI)
+				return result, nil
 			}
-			page = append(page, resource)
+			result.Resources = append(result.Resources, resource)
 		}
 	}
-	return page, "", nil
+	return result, nil
 }
 
 // indexOf returns a skill as it is on disk, with its index: all that a list says of one skill is of one
@@ -194,7 +187,20 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 		return nil, err
 	}
 	if session.IsArtifact(params.URI) {
-		return s.readArtifact(ctx, call, params.URI, r.Modern)
+		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, params.URI)
+		if err != nil {
+			return nil, &resourceError{err, params.URI}
+		}
+		meta := map[string]any{metaDigest: artifact.Digest, metaSize: artifact.Size}
+		if artifact.Next != "" {
+			meta[metaNext] = artifact.Next
+		}
+		result := resourceResult(params.URI, artifact.MIMEType, artifact.Data, artifact.Text, meta)
+		if r.Modern {
+			// Each call can change an artifact. Older revisions know no such hint.
+			result.SetCacheHints(0, mcp.CacheScopePrivate)
+		}
+		return result, nil
 	}
 	ses, err := s.cfg.Sessions.Open(ctx, call)
 	if err != nil {

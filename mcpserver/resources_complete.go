@@ -7,6 +7,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -22,12 +23,24 @@ const (
 	templateVariable = "path"
 )
 
+// The template of a session's own artifacts, and its variable: the name of a file of the session.
+const (
+	artifactTemplateURI = session.ArtifactBase + "{+name}"
+	artifactVariable    = "name"
+)
+
 // listTemplates is resources/templates/list.
 func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
 	template := mcp.NewResourceTemplate(templateURI, "Skill file", mcp.WithTemplateDescription(
 		"A file of a skill: the skill's path, then the file's path in the skill, "+
 			"each segment percent-encoded."))
-	all := []mcp.ResourceTemplate{template, artifactTemplate()}
+	// No list holds the artifacts: a list must not change because of calls, and each session has its own.
+	artifacts := mcp.NewResourceTemplate(artifactTemplateURI, "Session artifact", mcp.WithTemplateDescription(
+		"A file of this session's record, such as skill-activations.json or "+
+			"events.jsonl, or a released output of a script. "+
+			"Over HTTP add ?activation=HANDLE, the handle that load_skill returned. "+
+			"Long ones come in parts: _meta[\""+metaNext+"\"] is the URI of the part that follows."))
+	all := []mcp.ResourceTemplate{template, artifacts}
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: all}, nil
 }
 
@@ -68,13 +81,19 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 		case [2]string{templateURI, templateVariable}:
 			values = s.completePath(ctx, s.visible(sc), params.Argument.Value)
 		case [2]string{artifactTemplateURI, artifactVariable}:
-			values = s.completeArtifact(ctx, r.Method, params.Meta, params.Argument.Value)
+			if call, err := s.callOf(ctx, r.Method, params.Meta); err == nil {
+				for _, name := range s.cfg.Sessions.ArtifactNames(ctx, call) {
+					if strings.HasPrefix(name, params.Argument.Value) {
+						values = append(values, name)
+					}
+				}
+			}
 		default:
 			return nil, unknown("there is nothing to complete there; " +
 				"resources/templates/list has the templates")
 		}
 	case "ref/prompt":
-		p := s.visible(sc).byPrompt()[params.Ref.Name]
+		p := s.visible(sc).prompt(params.Ref.Name)
 		if p == nil || params.Argument.Name != argumentRequest {
 			return nil, unknown("there is no such prompt or argument; prompts/list has them")
 		}

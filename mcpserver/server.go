@@ -17,7 +17,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,31 +83,32 @@ type Server struct {
 	changes *changes    // of all that the process shows
 
 	logging sync.Mutex
-	logged  map[skills.Diagnostic]bool // guarded by logging
+	logged  []skills.Diagnostic // of roots and directories; guarded by logging
 }
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
 	s := &Server{
-		cfg:    cfg,
-		ready:  make(chan struct{}),
-		logged: map[skills.Diagnostic]bool{},
-		waits:  time.Now().Add(scanPatience),
+		cfg:   cfg,
+		ready: make(chan struct{}),
+		waits: time.Now().Add(scanPatience),
 	}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
 	s.changes = s.changesOf(scope{principal: localPrincipal})
+	instructions := func(ctx context.Context) string {
+		s.awaitScan(ctx)
+		return s.instructions(s.scopeOf(ctx))
+	}
 	hooks := &server.Hooks{}
 	// The library has no setter for instructions that depend on the client.
 	hooks.AddAfterInitialize(
 		func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
-			s.awaitScan(ctx)
-			result.Instructions = s.instructions(s.scopeOf(ctx))
+			result.Instructions = instructions(ctx)
 		})
 	hooks.AddAfterDiscover(
 		func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
-			s.awaitScan(ctx)
-			result.Instructions = s.instructions(s.scopeOf(ctx))
+			result.Instructions = instructions(ctx)
 		})
 	var experimental map[string]any
 	if cfg.AskWorkspace {
@@ -167,47 +167,29 @@ func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
 	return s.cfg.Sessions.Resume(ctx, id, s.cfg.Version, localPrincipal, reload)
 }
 
-// maxLogged bounds the diagnostics that are remembered as logged.
-const maxLogged = 10_000
-
-// logDiagnostics logs, once each, the diagnostics of roots and directories and of the skills at the given
-// paths.
+// logDiagnostics logs the diagnostics of roots and directories that are new, and those of the skills at the
+// given paths.
 func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
-	s.logging.Lock()
-	defer s.logging.Unlock()
-	warn := func(path string, diagnostics []skills.Diagnostic) {
-		for _, d := range diagnostics {
-			key := d
-			key.Path = path + "/" + d.Path
-			if d.Severity == skills.Info || s.logged[key] {
-				continue
-			}
-			if len(s.logged) < maxLogged {
-				s.logged[key] = true
-			}
+	warn := func(path string, d skills.Diagnostic) {
+		if d.Severity != skills.Info {
 			s.cfg.Logger.WarnContext(ctx, "skill diagnostic",
 				slog.String("code", string(d.Code)), slog.String("skill", path),
 				slog.String("path", d.Path), slog.String("err", d.Detail))
 		}
 	}
-	s.forget(snapshot.Diagnostics)
-	warn("", snapshot.Diagnostics)
-	for _, path := range paths {
-		if sk := snapshot.Skill(path); sk != nil {
-			warn(path, sk.Diagnostics)
+	s.logging.Lock()
+	before := s.logged
+	s.logged = snapshot.Diagnostics
+	s.logging.Unlock()
+	for _, d := range snapshot.Diagnostics {
+		if !slices.Contains(before, d) {
+			warn("", d)
 		}
 	}
-}
-
-// forget forgets the diagnostics of roots and directories that are over, so that they are logged if they
-// come back.
-func (s *Server) forget(now []skills.Diagnostic) {
-	for key := range s.logged {
-		if of, found := strings.CutPrefix(key.Path, "/"); found {
-			key.Path = of
-			if !slices.Contains(now, key) {
-				key.Path = "/" + of
-				delete(s.logged, key)
+	for _, path := range paths {
+		if sk := snapshot.Skill(path); sk != nil {
+			for _, d := range sk.Diagnostics {
+				warn(path, d)
 			}
 		}
 	}
@@ -241,18 +223,10 @@ func (s *Server) Publish() {
 // awaitScan waits for the first scan, but not longer than a client would, and reports whether it
 // is done.
 func (s *Server) awaitScan(ctx context.Context) bool {
-	select {
-	case <-s.ready:
+	ctx, cancel := context.WithDeadline(ctx, s.waits)
+	defer cancel()
+	if s.isReady() || s.scanned(ctx) == nil {
 		return true
-	default:
-	}
-	timer := time.NewTimer(time.Until(s.waits))
-	defer timer.Stop()
-	select {
-	case <-s.ready:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 	// The answer was incomplete, so its list changes when the scan is done.
 	s.early.Store(true)

@@ -109,10 +109,8 @@ func loadTool(description string, names []string) mcp.Tool {
 		"activation": "Activation handle of an earlier load_skill, to add the skill to the same session; " +
 			"good for 24 hours",
 	})
-	if len(names) > 0 && len(names) <= maxEnum {
-		for _, name := range names {
-			schema.Properties["name"].Enum = append(schema.Properties["name"].Enum, name)
-		}
+	for _, name := range names {
+		schema.Properties["name"].Enum = append(schema.Properties["name"].Enum, name)
 	}
 	tool := newTool(ToolLoad, "Load skill", description, schema)
 	// The catalogue is of use only where the model sees it, so this one tool is never deferred.

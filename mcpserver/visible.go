@@ -63,7 +63,6 @@ type visible struct {
 	entries    func() []listedSkill     // in byte order of URI
 	groups     func() [][]*skills.Skill // see groups
 	prompts    func() []prompt          // in byte order of name
-	byPrompt   func() map[string]*prompt
 	tools      func() *toolList
 }
 
@@ -83,28 +82,15 @@ func (s *Server) visible(sc scope) *visible {
 	}
 	v := c.parts[key]
 	if v == nil {
-		v = s.newVisible(key)
+		v = &visible{
+			visibleKey: key,
+			entries:    sync.OnceValue(func() []listedSkill { return listedSkills(key.snapshot.Skills) }),
+			groups:     sync.OnceValue(func() [][]*skills.Skill { return groups(key.snapshot.Skills) }),
+			prompts:    sync.OnceValue(func() []prompt { return promptsOf(key.snapshot.Skills) }),
+			tools:      sync.OnceValue(func() *toolList { return s.describe(key) }),
+		}
 		c.parts[key] = v
 	}
-	return v
-}
-
-func (s *Server) newVisible(key visibleKey) *visible {
-	all := key.snapshot.Skills
-	v := &visible{
-		visibleKey: key,
-		entries:    sync.OnceValue(func() []listedSkill { return listedSkills(all) }),
-		groups:     sync.OnceValue(func() [][]*skills.Skill { return groups(all) }),
-		prompts:    sync.OnceValue(func() []prompt { return promptsOf(all) }),
-	}
-	v.tools = sync.OnceValue(func() *toolList { return s.describe(key) })
-	v.byPrompt = sync.OnceValue(func() map[string]*prompt {
-		named := make(map[string]*prompt, len(v.prompts()))
-		for i := range v.prompts() {
-			named[v.prompts()[i].name] = &v.prompts()[i]
-		}
-		return named
-	})
 	return v
 }
 
