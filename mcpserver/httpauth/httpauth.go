@@ -15,6 +15,7 @@
 package httpauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,12 +57,10 @@ type Config struct {
 
 // Authenticator lets requests in. Its methods are safe for concurrent use.
 type Authenticator struct {
-	cfg        Config
-	tokens     *tokenFile
-	jwt        *verifier
-	principals map[string]policy.Principal
-	resource   *url.URL
-	logger     *slog.Logger
+	cfg      Config
+	tokens   *file[tokenSet] // nil without a token file
+	jwt      *verifier       // nil without an issuer
+	resource *url.URL        // nil if it depends on the request
 }
 
 var (
@@ -77,17 +76,18 @@ var (
 // Errors: a file that cannot be read or parsed, an incomplete JWTConfig, a Resource that is not an
 // absolute http or https URL, neither a token file nor an issuer.
 func New(cfg Config) (*Authenticator, error) {
-	a := &Authenticator{cfg: cfg, principals: maps.Clone(cfg.Principals), logger: cfg.Logger}
-	if a.logger == nil {
-		a.logger = slog.New(slog.DiscardHandler)
-	}
+	a := &Authenticator{cfg: cfg}
+	a.cfg.Principals = maps.Clone(cfg.Principals)
+	a.cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.TokenFile == "" && cfg.JWT == nil {
 		return nil, errors.New("neither a token file nor an issuer of tokens")
 	}
 	if cfg.TokenFile != "" {
-		a.tokens = &tokenFile{file: file{path: cfg.TokenFile, most: maxTokenFile, trust: cfg.Trust}}
+		a.tokens = &file[tokenSet]{
+			path: cfg.TokenFile, most: maxTokenFile, parse: parseTokens, trust: cfg.Trust,
+		}
 		if _, err := a.tokens.current(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("token file: %w", err)
 		}
 	}
 	if cfg.JWT != nil {
@@ -111,7 +111,7 @@ func New(cfg Config) (*Authenticator, error) {
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
 	name, err := a.identify(r)
 	if err == nil {
-		principal := a.principals[name]
+		principal := a.cfg.Principals[name]
 		principal.Name = name
 		return principal, true
 	}
@@ -127,7 +127,7 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 	if a.tokens != nil {
 		set, err := a.tokens.current()
 		if err != nil {
-			return "", fmt.Errorf("%w: %w", errUnavailable, err)
+			return "", fmt.Errorf("%w: token file: %w", errUnavailable, err)
 		}
 		// An unknown token may be a JWT; a known one is never given to the parser.
 		if name, ok := set.principal(token); ok {
@@ -154,19 +154,11 @@ func bearer(headers []string) (string, error) {
 		return "", errMalformed
 	}
 	token = strings.Trim(token, " ")
-	if token == "" || len(token) > maxToken || strings.IndexFunc(token, outsideToken) >= 0 {
+	const plain = letters + "0123456789-._~+/=" // RFC 6750, section 2.1
+	if token == "" || len(token) > maxToken || strings.Trim(token, plain) != "" {
 		return "", errMalformed
 	}
 	return token, nil
-}
-
-// outsideToken reports whether no bearer token holds a character (RFC 6750, section 2.1).
-func outsideToken(c rune) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		return false
-	}
-	return !strings.ContainsRune("-._~+/=", c)
 }
 
 // refuse answers a request that is not let in.
@@ -175,7 +167,7 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 	status := http.StatusUnauthorized
 	switch {
 	case errors.Is(err, errUnavailable):
-		a.logger.ErrorContext(r.Context(), "nobody can be authenticated", tint.Err(err))
+		a.cfg.Logger.ErrorContext(r.Context(), "nobody can be authenticated", tint.Err(err))
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "authentication is unavailable", http.StatusServiceUnavailable)
 		return
@@ -197,7 +189,7 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 	}
 	if !errors.Is(err, errNoToken) {
 		ctx := context.WithoutCancel(r.Context())
-		a.logger.InfoContext(ctx, "not let in", slog.Int("status", status), tint.Err(err))
+		a.cfg.Logger.InfoContext(ctx, "not let in", slog.Int("status", status), tint.Err(err))
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
 	http.Error(w, strings.ToLower(http.StatusText(status)), status)

@@ -1,6 +1,7 @@
 package httpauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,12 +62,8 @@ func newVerifier(cfg JWTConfig) (*verifier, error) {
 	if len(cfg.Algorithms) == 0 {
 		cfg.Algorithms = []string{string(jose.RS256), string(jose.ES256), string(jose.EdDSA)}
 	}
-	if cfg.Leeway == 0 {
-		cfg.Leeway = time.Minute
-	}
-	if cfg.Claim == "" {
-		cfg.Claim = "sub"
-	}
+	cfg.Leeway = cmp.Or(cfg.Leeway, time.Minute)
+	cfg.Claim = cmp.Or(cfg.Claim, "sub")
 	if cfg.now == nil {
 		cfg.now = time.Now
 	}
@@ -118,7 +115,8 @@ func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error
 		return "", fmt.Errorf("%w: %w", errUnknownToken, err)
 	}
 	name, _ := all[v.cfg.Claim].(string)
-	plain := utf8.ValidString(name) && !strings.ContainsFunc(name, notPlain)
+	odd := func(c rune) bool { return !unicode.IsPrint(c) }
+	plain := utf8.ValidString(name) && !strings.ContainsFunc(name, odd)
 	if name == "" || len(name) > maxPrincipal || !plain {
 		return "", fmt.Errorf("%w: claim %s names no principal", errUnknownToken, v.cfg.Claim)
 	}
@@ -130,8 +128,6 @@ func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error
 	}
 	return jwtPrefix + name, nil
 }
-
-func notPlain(c rune) bool { return !unicode.IsPrint(c) }
 
 // scopes returns the scopes that a token grants: the words of scope (RFC 8693), or of scp, which some issuers
 // write as a list.

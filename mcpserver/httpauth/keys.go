@@ -5,17 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 // keySource holds the public keys of an issuer. Safe for concurrent use.
 type keySource struct {
 	url    string
-	file   *file // instead of url
+	file   *file[[]jose.JSONWebKey] // instead of url
 	client *http.Client
 	now    func() time.Time
 
@@ -48,8 +48,9 @@ type keySource struct {
 func newKeySource(place string, now func() time.Time) (*keySource, error) {
 	s := &keySource{now: now}
 	if !strings.Contains(place, "://") {
-		s.file = &file{path: place, most: maxKeySet}
-		return s, s.readFile()
+		s.file = &file[[]jose.JSONWebKey]{path: place, most: maxKeySet, parse: parseKeys}
+		_, err := s.file.current()
+		return s, err
 	}
 	u, err := url.Parse(place)
 	if err != nil || !safeKeyURL(u) {
@@ -82,15 +83,16 @@ func safeKeyURL(u *url.URL) bool {
 // algorithm. If an id is not known the keys are fetched again, as the issuer may have changed them, but
 // not more often than keysWait allows.
 func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.file != nil {
-		if err := s.readFile(); err != nil {
+		keys, err := s.file.current()
+		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 		}
-		return s.match(id, algorithm), nil
+		return match(keys, id, algorithm), nil
 	}
-	found, age := s.match(id, algorithm), s.now().Sub(s.fetched)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, age := match(s.keys, id, algorithm), s.now().Sub(s.fetched)
 	if len(found) == 0 || age > keysFresh {
 		// The fetch is everyone's and does not end with the request that began it.
 		fetched := s.flight.DoChan("", func() (any, error) {
@@ -110,13 +112,12 @@ func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSON
 	if s.fetched.IsZero() || s.now().Sub(s.fetched) > keysExpire {
 		return nil, fmt.Errorf("%w: keys of the issuer: %w", errUnavailable, errors.Join(s.last, ctx.Err()))
 	}
-	return s.match(id, algorithm), nil
+	return match(s.keys, id, algorithm), nil
 }
 
-// match returns the keys of an id and an algorithm. mu is held.
-func (s *keySource) match(id, algorithm string) []jose.JSONWebKey {
-	var found []jose.JSONWebKey
-	for _, key := range s.keys {
+// match returns the keys of an id and an algorithm.
+func match(keys []jose.JSONWebKey, id, algorithm string) (found []jose.JSONWebKey) {
+	for _, key := range keys {
 		if (id == "" || key.KeyID == id) && (key.Algorithm == "" || key.Algorithm == algorithm) {
 			found = append(found, key)
 		}
@@ -127,17 +128,14 @@ func (s *keySource) match(id, algorithm string) []jose.JSONWebKey {
 // fetch fetches the keys unless that was tried a short time ago.
 func (s *keySource) fetch(ctx context.Context) {
 	s.mu.Lock()
-	soon := s.now().Sub(s.tried) <= keysWait
-	if !soon {
-		s.tried = s.now()
-	}
-	s.mu.Unlock()
-	if soon {
+	defer s.mu.Unlock()
+	if s.now().Sub(s.tried) <= keysWait {
 		return
 	}
+	s.tried = s.now()
+	s.mu.Unlock()
 	keys, err := s.download(ctx)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.last = err
 	if err == nil {
 		s.keys, s.fetched = keys, s.now()
@@ -158,31 +156,16 @@ func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s answered %s", s.url, response.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxKeySet+1))
+	data, err := fsys.ReadAll(response.Body, maxKeySet)
 	if err != nil {
 		return nil, err
 	}
 	return parseKeys(data)
 }
 
-// readFile reads the file if it changed. mu is held, or s is not shared yet.
-func (s *keySource) readFile() error {
-	data, fresh, err := s.file.read()
-	if fresh {
-		s.keys, s.last = nil, err
-		if err == nil {
-			s.keys, s.last = parseKeys(data)
-		}
-	}
-	return s.last
-}
-
 // parseKeys returns the public signature keys of a JWK set. It leaves out keys of other kinds and keys it
 // cannot read, because a set may hold kinds that this version does not know.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
-	if len(data) > maxKeySet {
-		return nil, fmt.Errorf("key set longer than %d bytes", maxKeySet)
-	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -205,5 +188,5 @@ func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("key set without a public signature key")
 	}
-	return slices.Clip(keys), nil
+	return keys, nil
 }
