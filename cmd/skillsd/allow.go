@@ -22,12 +22,9 @@ import (
 
 // allowOptions are the flags of allow.
 type allowOptions struct {
-	app    *app
-	Reader config.ReaderOptions
-	List   bool
-	DryRun bool
-	JSON   bool
-	Offer  bool
+	app                       *app
+	Reader                    config.ReaderOptions
+	List, DryRun, JSON, Offer bool
 }
 
 func newAllowCmd(a *app) *cobra.Command {
@@ -35,17 +32,17 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow SKILL:scripts/PATH",
 		Short: "Show a script and allow exactly it, in the configuration",
-		Long: "Show a script of a skill with what can be known of it without running it, and write an\n" +
-			"entry into the configuration that allows it to run: this path, with these bytes, in a skill\n" +
-			"whose other files are what they are now, since a script may load them. If the script or one\n" +
-			"of these files changes later, it does not run before it is allowed again. Comments in the\n" +
-			"configuration stay. Models run scripts with the tool run_skill_script, which is not offered\n" +
-			"until the configuration says so: with --offer-tool that is written too, and without it you\n" +
-			"are asked on a terminal.\n\n" +
+		Long: "Show a script of a skill with what can be known of it without running it, and write an " +
+			"entry into the configuration that allows it to run: this path, with these bytes, in a " +
+			"skill whose other files are what they are now, since a script may load them. If the " +
+			"script or one of these files changes later, it does not run before it is allowed again. " +
+			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
+			"which is not offered until the configuration says so: with --offer-tool that is written " +
+			"too, and without it you are asked on a terminal.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
-			"The list of network-looking calls is a help for reading: a script can hide what it does.\n" +
-			"What it can reach is decided by the sandbox, which has no network unless an entry names\n" +
+			"The list of network-looking calls is a help for reading: a script can hide what it does. " +
+			"What it can reach is decided by the sandbox, which has no network unless an entry names " +
 			"hosts.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: runE(opts.run),
@@ -93,62 +90,53 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return err
 	}
 	if entry.Pin != "" && entry.Pin != facts.Digest {
-		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf(
-			"the script has the digest %s, not the one given", facts.Digest),
-			Hint: "read it again before it is allowed: skillsd allow --dry-run " + serve.ShellName(entry)}
+		return exit.Errorf(exit.Failure,
+			"read it again before it is allowed: skillsd allow --dry-run "+serve.ShellName(entry),
+			"the script has the digest %s, not the one given", facts.Digest)
 	}
 	if facts.Runtime == "" {
-		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("%s cannot run: %s", spec,
-			report.Printable(facts.Problem)),
-			Hint: "allowing it would have no effect; " + serve.HintRuntime}
+		return exit.Errorf(exit.Failure, "allowing it would have no effect; "+serve.HintRuntime,
+			"%s cannot run: %s", spec, report.Printable(facts.Problem))
 	}
 	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
-	if facts.Unreleased, err = o.unreleased(entry); err != nil {
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
+	if err != nil {
 		return err
 	}
-	if err := o.show(facts); err != nil {
-		return err
+	known := entry
+	for _, key := range o.app.Cfg.Keys.Allow {
+		// An entry that the script already has keeps its other settings.
+		if e, err := key.Entry(); err == nil && serve.ScriptName(e) == serve.ScriptName(entry) {
+			known = e
+			break
+		}
 	}
-	if o.DryRun {
-		return nil
+	if verdicts.Unreleased(known) {
+		facts.Unreleased = serve.Unreleased(known)
 	}
-	offered, err := o.write(ctx, &entry, facts)
-	if err != nil || o.JSON {
-		return err
-	}
-	fmt.Fprintf(o.app.out, "allowed %s in the tree %s\n", facts.Entry, facts.Tree)
-	fmt.Fprintf(o.app.err, "skillsd: note: written to %s\nskillsd: note: a server that runs takes it at "+
-		"its next start\n", facts.Config)
-	if facts.Unreleased != "" {
-		fmt.Fprintf(o.app.err, "skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s\n",
-			facts.Unreleased, serve.HintUnreleased)
-	}
-	o.app.noteAllow(offered, serve.ScriptName(entry))
-	return nil
-}
-
-// show shows what is allowed next. What nobody was shown is not allowed, so it comes before.
-func (o *allowOptions) show(facts *report.ScriptFacts) (err error) {
+	// What nobody was shown is not allowed, so it is printed first.
 	if !o.JSON {
-		return facts.Print(o.app.out)
+		err = facts.Print(o.app.out)
+	} else {
+		if !o.DryRun {
+			facts.Config, err = o.app.AllowPlace()
+		}
+		if err == nil {
+			err = report.WriteJSON(o.app.out, facts)
+		}
 	}
-	if !o.DryRun {
-		if facts.Config, err = o.app.AllowPlace(); err != nil {
+	if err != nil || o.DryRun {
+		return err
+	}
+	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
+	offer := !offered && o.Offer
+	if !offered && !offer && !o.JSON && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
+		offer, err = o.app.confirm(ctx, "The tool that runs scripts, "+mcpserver.ToolRun+
+			", is not offered, so that none runs.\nOffer it as well, with allow_tools in the configuration?")
+		if err != nil {
 			return err
 		}
 	}
-	return report.WriteJSON(o.app.out, facts)
-}
-
-// write writes the entry into the configuration, and reports whether the tool that runs scripts is offered
-// then.
-func (o *allowOptions) write(ctx context.Context, entry *policy.Entry,
-	facts *report.ScriptFacts) (offered bool, err error) {
-	offer, err := o.offer(ctx)
-	if err != nil {
-		return false, err
-	}
-	offered = offer || o.app.offersTool()
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		if offer {
 			if err := edit.Offer(); err != nil {
@@ -157,53 +145,31 @@ func (o *allowOptions) write(ctx context.Context, entry *policy.Entry,
 		}
 		return edit.Set(entry.Skill, entry.Path, facts.Entry, facts.Tree.String())
 	})
-	return offered, err
+	if err != nil || o.JSON {
+		return err
+	}
+	o.app.printf("allowed %s in the tree %s\n", facts.Entry, facts.Tree)
+	o.app.notef("skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start",
+		facts.Config)
+	if facts.Unreleased != "" {
+		o.app.notef("skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s", facts.Unreleased,
+			serve.HintUnreleased)
+	}
+	if o.app.isSet("allow-skill-script") {
+		o.app.notef("skillsd: warning: %s is set and takes the place of the configuration's list",
+			config.EnvOf("allow-skill-script"))
+	}
+	if !offered && !offer {
+		o.app.notef("skillsd: warning: no script runs: the tool %s is not offered\n"+
+			"skillsd: hint: skillsd allow --offer-tool %s", mcpserver.ToolRun, serve.ShellName(entry))
+	}
+	return nil
 }
 
-// offer reports whether the tool that runs scripts is to be offered as well, which it is not yet.
-func (o *allowOptions) offer(ctx context.Context) (bool, error) {
-	switch {
-	case o.app.offersTool():
-		return false, nil
-	case o.Offer:
-		return true, nil
-	case o.JSON || !report.IsTerminal(o.app.err) || !report.IsTerminal(o.app.in):
-		return false, nil
-	}
-	if _, err := fmt.Fprintf(o.app.err, "The tool that runs scripts, %s, is not offered, so that "+
-		"none runs.\n", mcpserver.ToolRun); err != nil {
-		return false, fmt.Errorf("ask on the terminal: %w", err)
-	}
-	return o.app.confirm(ctx, "Offer it as well, with allow_tools in the configuration?")
-}
-
-// offersTool reports whether a server of this configuration offers the tool that runs scripts.
-func (a *app) offersTool() bool {
-	if value, ok := a.Env(config.EnvOf("allow-tool")); ok && value != "" {
-		return true
-	}
-	return slices.Contains(a.Cfg.Keys.AllowTools, mcpserver.ToolRun)
-}
-
-// unreleased says why no run of a script would be let through once it is allowed; it is empty if runs
-// would be let through. If the script already has an entry, the settings of that entry count.
-func (o *allowOptions) unreleased(entry policy.Entry) (string, error) {
-	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
-	if err != nil {
-		return "", err
-	}
-	keys := o.app.Cfg.Keys.Allow
-	for i := range keys {
-		if known, err := keys[i].Entry(); err == nil && known.Skill == entry.Skill &&
-			known.Path == entry.Path {
-			entry = known
-			break
-		}
-	}
-	if verdicts.Unreleased(entry) {
-		return serve.Unreleased(entry), nil
-	}
-	return "", nil
+// isSet reports whether the environment has a value for a flag.
+func (a *app) isSet(flag string) bool {
+	value, _ := a.Env(config.EnvOf(flag))
+	return value != ""
 }
 
 // parseScript reads SKILL:scripts/PATH.
@@ -221,19 +187,6 @@ func parseScript(spec string) (policy.Entry, error) {
 	return entry, nil
 }
 
-// noteAllow says what else keeps the entry of a script from having an effect.
-func (a *app) noteAllow(offered bool, script string) {
-	name := config.EnvOf("allow-skill-script")
-	if value, ok := a.Env(name); ok && value != "" {
-		fmt.Fprintf(a.err, "skillsd: warning: %s is set and takes the place of the configuration's list\n",
-			name)
-	}
-	if !offered {
-		fmt.Fprintf(a.err, "skillsd: warning: no script runs: the tool %s is not offered\n"+
-			"skillsd: hint: skillsd allow --offer-tool %s\n", mcpserver.ToolRun, report.ShellLine(script))
-	}
-}
-
 func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) error {
 	rows := []serve.AllowRow{}
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
@@ -248,7 +201,8 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		}
 		row := serve.AllowState(ctx, snapshot, entry)
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
-			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry), serve.HintUnreleased
+			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
+				serve.HintUnreleased
 		}
 		if row.Hint != "" {
 			row.Detail += "; " + row.Hint
@@ -259,54 +213,42 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		return report.WriteJSON(o.app.out, rows)
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(o.app.out, "no script is allowed")
-		return err
+		o.app.printf("no script is allowed\n")
 	}
 	for _, row := range rows {
-		if _, err := fmt.Fprintf(o.app.out, "%s %s\n", report.Pad(row.State, 11),
-			report.Printable(row.Script)); err != nil {
-			return err
-		}
+		o.app.printf("%s %s\n", report.Pad(row.State, 11), report.Printable(row.Script))
 		if row.Detail != "" {
-			fmt.Fprintf(o.app.out, "%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
+			o.app.printf("%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
 		}
 	}
 	return nil
 }
 
-// disallowOptions are the options of disallow, which has no flags.
-type disallowOptions struct{ app *app }
-
 func newDisallowCmd(a *app) *cobra.Command {
-	opts := &disallowOptions{app: a}
 	return &cobra.Command{
 		Use:   "disallow SKILL:scripts/PATH",
 		Short: "Remove a script from the allowlist of the configuration",
 		Args:  cobra.ExactArgs(1),
-		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
+		RunE: runE(func(ctx context.Context, args []string) error {
+			entry, err := parseScript(args[0])
+			if err != nil {
+				return err
+			}
+			name := serve.ScriptName(entry)
+			file, err := a.EditAllow(ctx, func(edit *config.AllowEdit) error {
+				return edit.Remove(entry.Skill, entry.Path)
+			})
+			if errors.Is(err, config.ErrNotAllowed) {
+				return exit.Errorf(exit.Failure, "`skillsd allow --list` shows what it allows", "%s: %w",
+					name, err)
+			} else if err != nil {
+				return err
+			}
+			a.printf("disallowed %s\n", name)
+			a.notef("skillsd: note: written to %s; a server that runs takes it at its next start", file)
+			return nil
+		}),
 	}
-}
-
-func (o *disallowOptions) run(ctx context.Context, spec string) error {
-	entry, err := parseScript(spec)
-	if err != nil {
-		return err
-	}
-	name := serve.ScriptName(entry)
-	file, err := o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
-		return edit.Remove(entry.Skill,
-			entry.Path)
-	})
-	if errors.Is(err, config.ErrNotAllowed) {
-		return &exit.Error{Code: exit.Failure, Err: fmt.Errorf("%s: %w", name, err),
-			Hint: "`skillsd allow --list` shows what it allows"}
-	} else if err != nil {
-		return err
-	}
-	fmt.Fprintf(o.app.out, "disallowed %s\n", name)
-	fmt.Fprintf(o.app.err, "skillsd: note: written to %s; a server that runs takes it at its next start\n",
-		file)
-	return nil
 }
 
 // notePins says which entries of the configuration no longer fit skills that a plan changes.

@@ -42,9 +42,8 @@ func newEnableCmd(a *app) *cobra.Command {
 func newDisableCmd(a *app) *cobra.Command {
 	return newChangeCmd(&cobra.Command{
 		Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
-		Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves\n" +
-			"them again. For skills that are not installed there is `skillsd serve\n" +
-			"--disable-skill`.",
+		Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
+			"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
 	}, &changeOptions{app: a, verb: "disabled", change: (*install.Installer).Disable})
 }
 

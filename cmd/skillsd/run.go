@@ -59,23 +59,18 @@ func newRunCmd(a *app) *cobra.Command {
 		Use:   "run SKILL scripts/PATH [-- ARG...]",
 		Short: "Run a script of a skill as the tool run_skill_script would",
 		Long: "Run one script of a skill as a client's call of the tool run_skill_script would run " +
-			"it: with the " +
-			"same configuration, rules, sandbox and record.\n\n" +
+			"it: with the same configuration, rules, sandbox and record.\n\n" +
 			"  skillsd run pdf scripts/extract.py -- --pages 1-3 report.pdf\n\n" +
 			"The words after -- go to the script as they are, without a shell. When the script has " +
-			"ended, its " +
-			"stdout is printed on stdout and its stderr on stderr: byte for byte in a pipe, on a terminal " +
-			"without what would control it. Of a long stream the beginning and the end are printed, as the " +
-			"tool returns them; the record has the rest. The last line on stderr says how the " +
-			"run ended and " +
-			"how to look at its record.\n\n" +
-			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is refused. " +
-			"Nothing in a command line shows who wants a run: --prompt-slot-role direct-command, " +
-			"or the same " +
-			"in the configuration, says that you do.\n\n" +
-			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or " +
-			"at a limit; " +
-			"1 it was refused, canceled or could not be run; 2 usage.",
+			"ended, its stdout is printed on stdout and its stderr on stderr: byte for byte in a " +
+			"pipe, on a terminal without what would control it. Of a long stream the beginning and " +
+			"the end are printed, as the tool returns them; the record has the rest. The last line on " +
+			"stderr says how the run ended and how to look at its record.\n\n" +
+			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is " +
+			"refused. Nothing in a command line shows who wants a run: --prompt-slot-role " +
+			"direct-command, or the same in the configuration, says that you do.\n\n" +
+			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a " +
+			"limit; 1 it was refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,
 		RunE: runE(opts.run),
 	}
