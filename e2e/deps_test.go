@@ -85,7 +85,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/serve":     {"*"},
 	"cmd/skillsd/doctor":    {"*"},
 	"cmd/skillsd/report":    {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "skills", "skills/frontmatter", "skills/install", "skills/policy"},
-	"cmd/skillsd/clients":   {"cmd/skillsd/report", "skills/store/fsys"},
+	"cmd/skillsd/clients":   {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                   {"*"},
 	"e2e/conformance":       {"*"},
 	"e2e/demo":              {"*"},

@@ -110,20 +110,11 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case o.Write:
-		err = setup.Write(ctx)
+		return setup.Write(ctx)
 	case o.Remove:
-		err = setup.Remove(ctx)
-	default:
-		err = setup.Print()
+		return setup.Remove(ctx)
 	}
-	if failed, ok := errors.AsType[*clients.Error](err); ok {
-		code := exit.Failure
-		if errors.Is(err, clients.ErrNoHome) {
-			code = exit.Usage
-		}
-		return &exit.Error{Code: code, Err: failed, Hint: failed.Hint}
-	}
-	return err
+	return setup.Print()
 }
 
 // entry returns the entry that the flags describe.
@@ -195,19 +186,14 @@ func (o *setupOptions) command() (string, error) {
 		return "skillsd", nil
 	}
 	self, err := os.Executable()
-	if err != nil {
-		return "", err
+	if found, missing := exec.LookPath("skillsd"); missing == nil && err == nil {
+		a, errA := os.Stat(self)
+		b, errB := os.Stat(found)
+		if errA == nil && errB == nil && os.SameFile(a, b) {
+			return found, nil
+		}
 	}
-	found, err := exec.LookPath("skillsd")
-	if err != nil || !filepath.IsAbs(found) {
-		return self, nil
-	}
-	a, errA := os.Stat(self)
-	b, errB := os.Stat(found)
-	if errA == nil && errB == nil && os.SameFile(a, b) {
-		return found, nil
-	}
-	return self, nil
+	return self, err
 }
 
 // serveArgs returns the arguments after the command: serve with the flags that were given, each checked.
@@ -215,9 +201,7 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	given := *o.app // --config and its like may be on both sides of --
 	serve, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	serve.Register(flags)
-	flags.StringVar(&given.File, "config", "", "")
-	flags.StringVar(&given.State, "state", "", "")
-	flags.StringVar(&given.Artifacts, "artifact-root", "", "")
+	given.Register(flags)
 	outside := [][2]string{{"artifact-root", o.app.Artifacts}, {"state", o.app.State}, {"config", o.app.File}}
 	for _, outer := range outside {
 		if outer[1] != "" {

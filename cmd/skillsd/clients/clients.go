@@ -5,7 +5,7 @@
 // configuration. Files are read by the libraries for their formats, and before a file is changed a
 // copy is kept as FILE.skillsd-backup. Everything else is printed, to be pasted.
 //
-//	setup := &clients.Setup{Client: clients.Find("claude"), Entry: entry, …}
+//	setup := &clients.Setup{Client: clients.All()[0], Entry: entry, …}
 //	err := setup.Write(ctx)
 //
 // An entry of the same name that does not lead to skillsd is never changed or removed.
@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
 // Entry is what a client needs to know about the server: a command to start, or a URL.
@@ -60,7 +62,8 @@ type Client struct {
 	Expands bool
 
 	program string // its command; empty: the client has none for this
-	format  format
+	servers string // the key of its file that holds all servers
+	http    string // its word for the type of a server at a URL; empty: the file is TOML
 	path    func(env environment, project string) (string, error)
 	add     func(e *Entry, project bool) []string // a command line to show, also without program
 	remove  func(e *Entry, project bool) []string
@@ -81,7 +84,7 @@ func claude() *Client {
 	}
 	return &Client{
 		Name: "claude", Title: "Claude Code", Project: true, TokenEnv: true, Expands: true,
-		program: "claude", format: jsonFormat{http: "http"},
+		program: "claude", servers: "mcpServers", http: "http",
 		path: func(env environment, project string) (string, error) {
 			if project != "" {
 				return filepath.Abs(filepath.Join(project, ".mcp.json"))
@@ -117,7 +120,8 @@ func claude() *Client {
 
 func codex() *Client {
 	return &Client{
-		Name: "codex", Title: "Codex", Approve: true, TokenEnv: true, program: "codex", format: tomlFormat{},
+		Name: "codex", Title: "Codex", Approve: true, TokenEnv: true, program: "codex",
+		servers: "mcp_servers",
 		path: func(env environment, _ string) (string, error) {
 			dir, err := home(env, "CODEX_HOME", ".codex")
 			return filepath.Join(dir, "config.toml"), err
@@ -140,7 +144,7 @@ func codex() *Client {
 // inspector has no command that changes its catalog; the one shown uses the server without an entry.
 func inspector() *Client {
 	return &Client{
-		Name: "inspector", Title: "MCP Inspector", format: jsonFormat{http: "streamable-http"},
+		Name: "inspector", Title: "MCP Inspector", servers: "mcpServers", http: "streamable-http",
 		path: func(env environment, _ string) (string, error) {
 			if path, ok := env("MCP_CATALOG_PATH"); ok && path != "" {
 				return filepath.Abs(path)
@@ -167,7 +171,7 @@ func home(env environment, variable string, below ...string) (string, error) {
 	if !ok || !filepath.IsAbs(dir) {
 		var err error
 		if dir, err = os.UserHomeDir(); err != nil {
-			return "", &Error{Err: ErrNoHome, Hint: "set HOME"}
+			return "", exit.Usagef("set HOME", "no home directory to find the client's file in")
 		}
 	}
 	return filepath.Join(append([]string{dir}, below...)...), nil

@@ -142,7 +142,7 @@ func TestChange(t *testing.T) {
 
 func decode(t *testing.T, text string) map[string]any {
 	t.Helper()
-	file, err := jsonFormat{}.decode([]byte(text))
+	file, err := inspector().decode([]byte(text))
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
@@ -193,7 +193,7 @@ func TestRefusals(t *testing.T) {
 			if tt.text == "null" && name == "remove" {
 				continue // which names no server
 			}
-			if err == nil || errors.Is(err, ErrForeign) != tt.foreign {
+			if err == nil || errors.Is(err, errForeign) != tt.foreign {
 				t.Errorf("%s(%q): %v, want an error, foreign: %v", name, tt.text, err, tt.foreign)
 			}
 			if got := read(t, path); got != tt.text {
@@ -272,14 +272,14 @@ func TestAtOnce(t *testing.T) {
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	odd := &Entry{Name: "skills", Command: `C:\a "b"`, Args: []string{"serve", "--skills-root", "ü€😀 \x01\t'", strings.Repeat("x", 200)}}
-	for _, f := range []format{jsonFormat{http: "http"}, tomlFormat{}} {
+	for _, f := range []*Client{claude(), codex()} {
 		for _, e := range []*Entry{stdio, remote, bare, odd} {
 			text, err := f.block(e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			there, err := server(f, text, e.Name)
-			want, errWant := plain(f.settings(e))
+			there, err := f.server(text, e.Name)
+			want, errWant := f.settings(e).plain()
 			if err != nil || errWant != nil || !reflect.DeepEqual(there, want) {
 				t.Errorf("%s\nholds %v, %v, want %v", text, there, err, want)
 			}
@@ -297,12 +297,12 @@ func FuzzPut(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		format := jsonFormat{http: "http"}
-		before, err := server(format, text, "skills")
+		format := claude()
+		before, err := format.server(text, "skills")
 		if err != nil {
 			return
 		}
-		want, err := plain(format.settings(remote))
+		want, err := format.settings(remote).plain()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,11 +343,11 @@ func FuzzTOML(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		before, err := tomlFormat{}.decode(text)
+		before, err := codex().decode(text)
 		if err != nil {
 			return
 		}
-		entry, err := server(tomlFormat{}, tomlFormat{}.appendApproval(text, stdio), stdio.Name)
+		entry, err := codex().server(codex().appendApproval(text, stdio), stdio.Name)
 		if err != nil {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -25,24 +26,11 @@ const (
 	maxWait = 2 * time.Minute
 )
 
-// Error is an error with a hint for the user.
-type Error struct {
-	Err  error
-	Hint string
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// ErrNoHome means that the client's file cannot be found.
-var ErrNoHome = errors.New("no home directory to find the client's file in")
-
 // errNotInstalled means that the client's command is not in PATH.
 var errNotInstalled = errors.New("not in PATH")
 
-// ErrForeign means that there is an entry of the same name that does not lead to skillsd.
-var ErrForeign = errors.New("exists and is not skillsd's")
+// errForeign means that there is an entry of the same name that does not lead to skillsd.
+var errForeign = errors.New("exists and is not skillsd's")
 
 // Setup is one client to connect, and the entry that it gets.
 type Setup struct {
@@ -84,7 +72,7 @@ func (s *Setup) Print() error {
 }
 
 func (s *Setup) printBlock() error {
-	block, err := s.Client.format.block(&s.Entry)
+	block, err := s.Client.block(&s.Entry)
 	if err == nil {
 		_, err = s.Out.Write(block)
 	}
@@ -93,15 +81,15 @@ func (s *Setup) printBlock() error {
 
 // Write adds the entry to the client, or changes the one that skillsd added before.
 //
-// Errors: ErrForeign; *Error if the client's command is missing or fails, or if its file cannot be
-// read, locked or changed. If the entry has to be pasted, it was printed.
+// Errors: *exit.Error if the entry is somebody else's, if the client's command is missing or fails, or if its
+// file cannot be read, locked or changed. If the entry has to be pasted, it was printed.
 func (s *Setup) Write(ctx context.Context) error {
 	f, unlock, err := s.open(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	want, err := plain(s.Client.format.settings(&s.Entry))
+	want, err := s.Client.settings(&s.Entry).plain()
 	if err != nil {
 		return err
 	}
@@ -136,9 +124,8 @@ func (s *Setup) Write(ctx context.Context) error {
 // add makes the client's file name the server.
 func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 	// In place an entry keeps the settings that the user added to it; a client's command would drop them.
-	inPlace, ok := s.Client.format.(jsonFormat)
-	if ok && (f.entry != nil || s.Client.program == "") {
-		text, err := inPlace.put(f.text, &s.Entry, merge(f.entry, want))
+	if s.Client.http != "" && (f.entry != nil || s.Client.program == "") {
+		text, err := s.Client.put(f.text, &s.Entry, merge(f.entry, want))
 		if err != nil {
 			return s.paste(f, err)
 		}
@@ -156,7 +143,7 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 }
 
 // key returns the name of the entry in the client's file.
-func (s *Setup) key() string { return s.Client.format.servers() + "." + s.Entry.Name }
+func (s *Setup) key() string { return s.Client.servers + "." + s.Entry.Name }
 
 // addCommand returns the client's own command that adds the entry.
 func (s *Setup) addCommand() []string { return s.Client.add(&s.Entry, s.Project != "") }
@@ -167,13 +154,9 @@ func (s *Setup) approve(f *file) error {
 	if err := s.read(f); err != nil || isApproved(f.entry) {
 		return err
 	}
-	format, ok := s.Client.format.(tomlFormat)
-	if !ok {
-		return nil
-	}
-	text := format.appendApproval(f.text, &s.Entry)
+	text := s.Client.appendApproval(f.text, &s.Entry)
 	// The table may exist in another notation; then the file with a second one is not valid.
-	entry, err := server(format, text, s.Entry.Name)
+	entry, err := s.Client.server(text, s.Entry.Name)
 	if err == nil && !isApproved(entry) {
 		err = errors.New("the approval of scripts has no effect there")
 	}
@@ -196,8 +179,8 @@ func (s *Setup) Remove(ctx context.Context) error {
 		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
 		return nil
 	}
-	if inPlace, ok := s.Client.format.(jsonFormat); ok && s.Client.program == "" {
-		text, err := inPlace.put(f.text, &s.Entry, nil)
+	if s.Client.program == "" {
+		text, err := s.Client.put(f.text, &s.Entry, nil)
 		if err != nil {
 			return s.unreadable(f, err)
 		}
@@ -208,11 +191,8 @@ func (s *Setup) Remove(ctx context.Context) error {
 		words := s.Client.remove(&s.Entry, s.Project != "")
 		err := s.command(ctx, f, words)
 		if errors.Is(err, errNotInstalled) {
-			return &Error{
-				Err: fmt.Errorf("%s was not changed: %w", f.path, err),
-				Hint: "remove " + s.key() + " by hand, or run where the client is: " +
-					report.ShellLine(words...),
-			}
+			return exit.Errorf(exit.Failure, "remove "+s.key()+" by hand, or run where the client is: "+
+				report.ShellLine(words...), "%s was not changed: %w", f.path, err)
 		}
 		if err != nil {
 			return err
@@ -222,10 +202,8 @@ func (s *Setup) Remove(ctx context.Context) error {
 	if err := s.read(f); err != nil || f.entry == nil {
 		return err
 	}
-	return &Error{
-		Err:  fmt.Errorf("%s still has the server %q", f.path, s.Entry.Name),
-		Hint: "remove " + s.key() + " by hand",
-	}
+	return exit.Errorf(exit.Failure, "remove "+s.key()+" by hand",
+		"%s still has the server %q", f.path, s.Entry.Name)
 }
 
 // open reads and locks the client's file and refuses an entry of somebody else. If the file is to be written,
@@ -241,7 +219,7 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 		f.mode = 0o644
 	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		// The lock would be a file in the directory that is missing, so nothing is locked.
-		if !write || !s.installed() {
+		if _, err := exec.LookPath(s.Client.program); !write || err != nil && s.Client.program != "" {
 			return f, func() {}, nil
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -254,10 +232,9 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	}
 	err = s.read(f)
 	if err == nil && f.entry != nil && !s.Entry.leadsToUs(f.entry) {
-		err = &Error{
-			Err:  fmt.Errorf("%s: %s %w; nothing was changed", f.path, s.key(), ErrForeign),
-			Hint: "choose another --name; to change or remove an entry with a URL give its --http",
-		}
+		err = exit.Errorf(exit.Failure,
+			"choose another --name; to change or remove an entry with a URL give its --http",
+			"%s: %s %w; nothing was changed", f.path, s.key(), errForeign)
 	}
 	if err != nil {
 		unlock()
@@ -287,7 +264,7 @@ func (s *Setup) read(f *file) error {
 		})
 	}
 	if err == nil {
-		f.entry, err = server(s.Client.format, f.text, s.Entry.Name)
+		f.entry, err = s.Client.server(f.text, s.Entry.Name)
 	}
 	if err != nil {
 		return s.unreadable(f, err)
@@ -300,16 +277,9 @@ func (s *Setup) unreadable(f *file, err error) error {
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
 		err = cause.Err // which names the file once more
 	}
-	return &Error{
-		Err:  fmt.Errorf("%s: %w; nothing was changed", f.path, err),
-		Hint: "repair the file, or paste by hand what `skillsd setup " + s.Client.Name + "` prints",
-	}
-}
-
-// installed reports whether the client's command can be run, if the client has one.
-func (s *Setup) installed() bool {
-	_, err := exec.LookPath(s.Client.program)
-	return err == nil || s.Client.program == ""
+	return exit.Errorf(exit.Failure, "repair the file, or paste by hand what `skillsd setup "+s.Client.Name+
+		"` prints",
+		"%s: %w; nothing was changed", f.path, err)
 }
 
 // command runs the client's own command and shows what it prints.
@@ -334,10 +304,9 @@ func (s *Setup) command(ctx context.Context, f *file, words []string) error {
 		fmt.Fprintln(s.Out, report.Printable(strings.TrimRight(text, "\r\n")))
 	}
 	if err != nil {
-		return &Error{
-			Err:  fmt.Errorf("%s: %w", line, err),
-			Hint: "see what it printed; or paste by hand what `skillsd setup " + s.Client.Name + "` prints",
-		}
+		return exit.Errorf(exit.Failure, "see what it printed; or paste by hand what `skillsd setup "+
+			s.Client.Name+
+			"` prints", "%s: %w", line, err)
 	}
 	return nil
 }
@@ -356,11 +325,9 @@ func (s *Setup) replace(f *file, text []byte) error {
 
 // keep copies the file as it was before the first change.
 func (s *Setup) keep(f *file) error {
-	if f.kept {
-		return nil
-	}
+	first := !f.kept
 	f.kept = true
-	if f.text == nil {
+	if !first || f.text == nil {
 		return nil
 	}
 	copied := f.path + ".skillsd-backup"
@@ -376,9 +343,6 @@ func (s *Setup) paste(f *file, cause error) error {
 	if err := s.printBlock(); err != nil {
 		return err
 	}
-	return &Error{
-		Err: fmt.Errorf("%s was not changed: %w", f.path, cause),
-		Hint: "paste the block above into the file, or run where the client is: " +
-			report.ShellLine(s.addCommand()...),
-	}
+	return exit.Errorf(exit.Failure, "paste the block above into the file, or run where the client is: "+
+		report.ShellLine(s.addCommand()...), "%s was not changed: %w", f.path, cause)
 }
