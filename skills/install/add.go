@@ -58,7 +58,7 @@ func (e *SeveralError) Error() string {
 //
 // Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; errors of ctx;
 // system errors. Nothing remains then.
-func (i *Installer) Add(ctx context.Context, req Request) (p *Plan, err error) {
+func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
 	if err != nil {
 		return nil, err
@@ -75,36 +75,29 @@ func (i *Installer) Add(ctx context.Context, req Request) (p *Plan, err error) {
 			return nil, &SourceError{Reason: "--name: " + err.Error()}
 		}
 	}
-	if p, err = i.newPlan(); err != nil {
-		return nil, err
-	}
-	defer func() {
+	return i.newPlan(func(p *Plan) (err error) {
+		from, err := p.fetch(ctx, origin, req.Insecure)
 		if err != nil {
-			err = errors.Join(err, p.Close())
-			p = nil
+			return err
 		}
-	}()
-	from, err := p.stage.fetch(ctx, origin, req.Insecure)
-	if err != nil {
-		return p, err
-	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	p.Notes = from.notes
-	chosen, err := p.choose(from, req)
-	if err != nil {
-		return p, err
-	}
-	// check can refuse more skills, but a refusal that is known already makes storing needless.
-	if err := p.refused(req, len(chosen)); err != nil {
-		return p, err
-	}
-	if err := p.add(ctx, from, chosen, req.Tier); err != nil {
-		return p, err
-	}
-	if err := p.check(ctx); err != nil {
-		return p, err
-	}
-	return p, p.refused(req, len(p.Changes))
+		defer func() { err = errors.Join(err, from.Close()) }()
+		p.Notes = from.notes
+		chosen, err := p.choose(from, req)
+		if err == nil {
+			// check can refuse more skills, but a refusal that is known already makes storing needless.
+			err = p.refused(req, len(chosen))
+		}
+		if err == nil {
+			err = p.add(ctx, from, chosen, req.Tier)
+		}
+		if err == nil {
+			err = p.check(ctx)
+		}
+		if err == nil {
+			err = p.refused(req, len(p.Changes))
+		}
+		return err
+	})
 }
 
 // refused returns the error of a plan that installs nothing because of what it refuses.
@@ -188,28 +181,21 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 	return i.taken(context.Background(), nil, []string{c.name})
 }
 
-// add stores the skills and puts them into the stage.
+// add makes the skills ready.
 func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, tier skills.Tier) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
 	var mu sync.Mutex
 	for _, c := range chosen {
 		group.Go(func() error {
-			version, left, err := p.stage.add(ctx, c.skill, c.name)
+			version, left, err := p.ready(ctx, c.skill, c.name)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
 			origin := from.origin
 			origin.Path = c.path
-			entry := &Entry{
-				Name:        c.name,
-				Tier:        tier,
-				Enabled:     true,
-				Origin:      origin,
-				Tree:        version.Tree,
-				InstalledAt: version.InstalledAt,
-				Files:       version.Files,
-			}
+			entry := &Entry{Name: c.name, Tier: tier, Enabled: true, Origin: origin,
+				Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
 			mu.Lock()
 			defer mu.Unlock()
 			p.Changes = append(p.Changes, Change{Name: c.name, After: entry, Left: left})

@@ -24,32 +24,33 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{i: i}
-	for _, before := range entries {
-		after, err := change(before)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", before.Name, err)
-		}
-		if after != before {
-			p.Changes = append(p.Changes, Change{Name: before.Name, Before: before, After: after})
-		}
-	}
-	p.prepare = func(ctx context.Context) error {
-		for _, c := range p.Changes {
-			if c.After == nil || !c.After.Enabled {
-				continue
-			}
-			tree, err := i.cfg.Trees.Tree(ctx, c.After.Tree)
-			if err == nil {
-				err = p.stage.place(ctx, c.Name, tree)
-			}
+	return i.newPlan(func(p *Plan) error {
+		for _, before := range entries {
+			after, err := change(before)
 			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
+				return fmt.Errorf("%s: %w", before.Name, err)
 			}
+			if after != before {
+				p.Changes = append(p.Changes, Change{Name: before.Name, Before: before, After: after})
+			}
+		}
+		p.prepare = func(ctx context.Context) error {
+			for _, c := range p.Changes {
+				if c.After == nil || !c.After.Enabled {
+					continue
+				}
+				tree, err := i.cfg.Trees.Tree(ctx, c.After.Tree)
+				if err == nil {
+					err = p.place(ctx, c.Name, tree)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", c.Name, err)
+				}
+			}
+			return nil
 		}
 		return nil
-	}
-	return p, nil
+	})
 }
 
 // Remove takes skills out of the directories that are served and out of the lock file. Their trees stay

@@ -212,22 +212,23 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	if entry == nil || !entry.Enabled {
 		return nil
 	}
-	stage, err := i.newStage()
+	p, err := i.newPlan(func(p *Plan) error {
+		tree, err := i.cfg.Trees.Tree(ctx, entry.Tree)
+		if err != nil {
+			return err
+		}
+		if err := p.place(ctx, entry.Name, tree); err != nil {
+			return err
+		}
+		if err := i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700); err != nil {
+			return err
+		}
+		return i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
+	})
 	if err != nil {
 		return err
 	}
-	defer i.root.RemoveAll(stage.dir)
-	tree, err := i.cfg.Trees.Tree(ctx, entry.Tree)
-	if err == nil {
-		err = stage.place(ctx, entry.Name, tree)
-	}
-	if err != nil {
-		return err
-	}
-	if err := i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700); err != nil {
-		return err
-	}
-	return i.root.Rename(stage.placed(entry.Name), placeOf(entry.Tier, entry.Name))
+	return p.Close()
 }
 
 // placeOf returns where a skill is served from, below the state directory.

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/opencontainers/go-digest"
+	"gopkg.in/yaml.v3"
 )
 
 // lockVersion is the version of the form of the lock file.

@@ -2,15 +2,18 @@ package install
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -30,11 +33,13 @@ type Plan struct {
 	Old, New *skills.Snapshot
 	Notes    []string // on the sources
 
-	i     *Installer
-	stage *stage
-	// prepare makes the skills ready in the stage if that was not done to compute the plan.
+	i *Installer
+	// prepare makes the skills ready if that was not done to compute the plan; may be nil.
 	prepare func(ctx context.Context) error
-	done    bool
+	dir     string // of its work, relative to the state directory; empty when it ended
+
+	mu     sync.Mutex
+	stored []digest.Digest // trees that were not in the store before
 }
 
 // Change is one skill before and after a plan. `skillsd sync --json` prints it.
@@ -73,13 +78,20 @@ type Refusal struct {
 
 func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) }
 
-// newPlan returns a plan with a stage, which the caller fills.
-func (i *Installer) newPlan() (*Plan, error) {
-	s, err := i.newStage()
-	if err != nil {
-		return nil, err
+// newPlan returns a plan that compute fills.
+func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
+	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text()}
+	err := error(nil)
+	for _, dir := range []string{"place", "old", "before"} {
+		err = errors.Join(err, i.root.MkdirAll(p.dir+"/"+dir, 0o700))
 	}
-	return &Plan{i: i, stage: s}, nil
+	if err == nil {
+		err = compute(p)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
 }
 
 // Apply puts the skills in place and writes the lock file. If it fails, nothing is changed.
@@ -87,45 +99,31 @@ func (i *Installer) newPlan() (*Plan, error) {
 // Errors: of preparing the skills, as the method that computed the plan lists them; errors of ctx;
 // system errors.
 func (p *Plan) Apply(ctx context.Context) (err error) {
-	if len(p.Changes) == 0 {
-		return p.Close()
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, p.Close()) }()
 	if p.prepare != nil {
-		if p.stage, err = p.i.newStage(); err != nil {
-			return err
-		}
 		if err := p.prepare(ctx); err != nil {
 			return err
 		}
 	}
 	// Trees that were stored again are kept by the commit, also if no skill moves.
-	idle := len(p.stage.new) == 0
+	idle := len(p.stored) == 0
 	for _, c := range p.Changes {
 		idle = idle && c.lockOnly && c.After == c.Before
 	}
 	if idle {
-		return p.Close()
+		return nil
 	}
-	if err := p.stage.commit(ctx, p.Changes); err != nil {
-		return err
-	}
-	p.done = true
-	return nil
+	return p.commit(ctx)
 }
 
 // Close drops a plan that was not applied, with the trees that were stored for it.
 func (p *Plan) Close() error {
-	if p.done || p.stage == nil {
+	if p.dir == "" {
 		return nil
 	}
-	p.done = true
-	err := p.i.root.RemoveAll(p.stage.dir)
-	for _, tree := range p.stage.new {
+	err := p.i.root.RemoveAll(p.dir)
+	p.dir = ""
+	for _, tree := range p.stored {
 		err = errors.Join(err, p.i.cfg.Trees.Remove(tree))
 	}
 	return err
@@ -134,10 +132,10 @@ func (p *Plan) Close() error {
 // parallel is how many skills are stored at the same time: most of it is waiting for the disk.
 func parallel() int { return 4 * runtime.GOMAXPROCS(0) }
 
-// check scans what lies in the stage as it will be served: a skill must load, have the files that were
-// stored and take no path of another skill. One that does not load or takes a path becomes a refusal.
+// check scans what was made ready as it will be served: a skill that does not load or takes a path of
+// another one becomes a refusal.
 func (p *Plan) check(ctx context.Context) (err error) {
-	if p.New, err = p.stage.scan(ctx, "place"); err != nil {
+	if p.New, err = p.scan(ctx, "place"); err != nil {
 		return err
 	}
 	paths := pathsByName(p.New)
@@ -155,36 +153,19 @@ func (p *Plan) check(ctx context.Context) (err error) {
 			continue
 		}
 		p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
-		if err := p.i.root.RemoveAll(p.stage.placed(c.Name)); err != nil {
+		if err := p.i.root.RemoveAll(p.placed(c.Name)); err != nil {
 			return err
 		}
 	}
 	slices.SortStableFunc(p.Refused, compareRefusals)
-	// The first scan still has the skills that were removed from the stage.
+	// The first scan still has the skills that were removed since.
 	removed := len(staged) < len(p.Changes)
 	if p.Changes = staged; removed {
-		if p.New, err = p.stage.scan(ctx, "place"); err != nil {
+		if p.New, err = p.scan(ctx, "place"); err != nil {
 			return err
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel())
-	for _, c := range p.Changes {
-		if c.lockOnly {
-			continue
-		}
-		group.Go(func() error {
-			index, err := p.New.Skill(c.Name).Index(ctx)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			if index.TreeDigest != c.After.Tree {
-				return fmt.Errorf("%s: is not what was stored", c.Name)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
+	return nil
 }
 
 // pathsByName returns the paths of skills by the name of the installed skill that they lie in, or are.
@@ -222,28 +203,27 @@ func (i *Installer) serves(ctx context.Context, e *Entry, at string) bool {
 		func(sk *skills.Skill) bool { return path.Join(e.Name, sk.Dir) == at })
 }
 
-// commit makes all changes: the skills of the stage take their places, then the lock file is replaced.
+// commit makes all changes: the skills that are ready take their places, then the lock file is replaced.
 // The names are in the journal meanwhile. If it fails, everything is as it was.
-func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
+func (p *Plan) commit(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var names []string
 	entries := map[string]*Entry{}
-	for _, c := range changes {
+	for _, c := range p.Changes {
 		if c.Before != nil { // its name may differ by case
-			names, entries[c.Before.Name] = append(names, c.Before.Name), nil
+			entries[c.Before.Name] = nil
 		}
 		if c.After != nil {
-			names, entries[c.After.Name] = append(names, c.After.Name), c.After
+			entries[c.After.Name] = c.After
 		}
 	}
-	if err := s.i.before("journal"); err != nil {
+	if err := p.i.before("journal"); err != nil {
 		return err
 	}
 	const journal = workDir + "/" + journalName
-	text := strings.Join(slices.Compact(names), "\n") + "\n"
-	if err := fsys.WriteFileIn(s.i.root, journal, []byte(text), 0o600); err != nil {
+	text := strings.Join(slices.Sorted(maps.Keys(entries)), "\n") + "\n"
+	if err := fsys.WriteFileIn(p.i.root, journal, []byte(text), 0o600); err != nil {
 		return err
 	}
 	var undo []func() error
@@ -258,60 +238,60 @@ func (s *stage) commit(ctx context.Context, changes []Change) (err error) {
 				return // the journal stays, for the next command
 			}
 		}
-		err = errors.Join(err, s.i.root.Remove(journal))
+		err = errors.Join(err, p.i.root.Remove(journal))
 	}()
-	if err := fsys.SyncDir(s.i.root, workDir); err != nil {
+	if err := fsys.SyncDir(p.i.root, workDir); err != nil {
 		return err
 	}
-	for _, c := range changes {
+	for _, c := range p.Changes {
 		if c.lockOnly {
 			continue
 		}
-		if err := s.i.before("rename " + c.Name); err != nil {
+		if err := p.i.before("rename " + c.Name); err != nil {
 			return err
 		}
-		if err := s.move(c, &undo); err != nil {
+		if err := p.move(c, &undo); err != nil {
 			return err
 		}
 	}
 	// The lock file must not survive a power failure that undoes the renames, so they are synced first.
 	for _, tier := range skills.Tiers() {
-		err := fsys.SyncDir(s.i.root, installedDir+"/"+tier.String())
+		err := fsys.SyncDir(p.i.root, installedDir+"/"+tier.String())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := s.i.before("lock file"); err != nil {
+	if err := p.i.before("lock file"); err != nil {
 		return err
 	}
-	lock := s.i.lock.with(entries)
+	lock := p.i.lock.with(entries)
 	// Written in workDir, where the next command removes what a crash leaves.
 	const written = workDir + "/" + lockName
-	err = fsys.WriteFileIn(s.i.root, written, lock.encode(), 0o600)
+	err = fsys.WriteFileIn(p.i.root, written, lock.encode(), 0o600)
 	if err == nil {
-		err = s.i.root.Rename(written, lockName)
+		err = p.i.root.Rename(written, lockName)
 	}
 	if err != nil {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
-	s.i.lock = lock
+	p.i.lock = lock
 	// From here on the change is made. What is left behind is for the next command to remove, which
 	// also undoes the change should the lock file of before come back after a power failure.
-	if fsys.SyncDir(s.i.root, ".") != nil {
-		return nil
+	p.stored = nil
+	if fsys.SyncDir(p.i.root, ".") == nil {
+		_ = p.i.root.Remove(journal)
+		_ = p.i.root.RemoveAll(p.dir)
 	}
-	_ = s.i.root.Remove(journal)
-	_ = s.i.root.RemoveAll(s.dir)
-	s.new = nil
+	p.dir = ""
 	return nil
 }
 
 // move takes a skill from its place and puts the staged one in its own.
-func (s *stage) move(c Change, undo *[]func() error) error {
+func (p *Plan) move(c Change, undo *[]func() error) error {
 	rename := func(from, to string) error {
-		err := s.i.root.Rename(from, to)
+		err := p.i.root.Rename(from, to)
 		if err == nil {
-			*undo = append(*undo, func() error { return s.i.root.Rename(to, from) })
+			*undo = append(*undo, func() error { return p.i.root.Rename(to, from) })
 		}
 		return err
 	}
@@ -321,13 +301,13 @@ func (s *stage) move(c Change, undo *[]func() error) error {
 	}
 	if c.After != nil && c.After.Enabled {
 		is = placeOf(c.After.Tier, c.After.Name)
-		if err := s.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
+		if err := p.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
 			return err
 		}
 	}
 	if was != "" && was == is {
 		// A server that is reading sees the one or the other, and never neither.
-		swap := func() error { return exchange(s.i.path(s.placed(c.Name)), s.i.path(is)) }
+		swap := func() error { return exchange(p.i.path(p.placed(c.Name)), p.i.path(is)) }
 		if swap() == nil {
 			*undo = append(*undo, swap)
 			return nil
@@ -335,7 +315,7 @@ func (s *stage) move(c Change, undo *[]func() error) error {
 	}
 	// A disabled skill is not in its place, and a damaged one may be missing.
 	if was != "" {
-		if err := rename(was, s.dir+"/old/"+c.Before.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := rename(was, p.dir+"/old/"+c.Before.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -343,8 +323,8 @@ func (s *stage) move(c Change, undo *[]func() error) error {
 		return nil
 	}
 	// The installer replaces nothing that is not in the lock file.
-	if _, err := s.i.root.Lstat(is); err == nil {
+	if _, err := p.i.root.Lstat(is); err == nil {
 		return fmt.Errorf("%s is in the way", is)
 	}
-	return rename(s.placed(c.Name), is)
+	return rename(p.placed(c.Name), is)
 }

@@ -45,8 +45,8 @@ var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skil
 // commit is fetched instead of the ref if the origin has one.
 //
 // Errors: *SourceError, *FetchError, *source.ArchiveError; system errors.
-func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetched, err error) {
-	if err := s.i.before("fetch"); err != nil {
+func (p *Plan) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetched, err error) {
+	if err := p.i.before("fetch"); err != nil {
 		return nil, err
 	}
 	f := &fetched{origin: origin}
@@ -58,7 +58,7 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 	var root skills.Root
 	switch origin.Kind {
 	case KindGit:
-		root, err = s.fetchGit(ctx, f, insecure)
+		root, err = p.fetchGit(ctx, f, insecure)
 	case KindZip:
 		root, err = f.zipRoot()
 	case KindDirectory:
@@ -68,7 +68,7 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 	if err != nil {
 		return nil, err
 	}
-	s.i.progress("skills looked for", 0, 0)
+	p.i.progress("skills looked for", 0, 0)
 	root.Tier = skills.LeastTrusted()
 	f.snapshot, err = skills.Scan(ctx, []skills.Root{root},
 		&skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
@@ -90,17 +90,17 @@ func (s *stage) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fet
 	return f, nil
 }
 
-func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root skills.Root, err error) {
-	s.i.progress("fetching from git", 0, 0)
-	name := "git-" + rand.Text() // a stage may fetch from several repositories
-	dir := s.dir + "/" + name
-	f.close = func() error { return s.i.root.RemoveAll(dir) }
+func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root skills.Root, err error) {
+	p.i.progress("fetching from git", 0, 0)
+	name := "git-" + rand.Text() // a plan may fetch from several repositories
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
 	for _, made := range []string{"/repository", "/files"} {
-		if err := s.i.root.MkdirAll(dir+made, 0o700); err != nil {
+		if err := p.i.root.MkdirAll(dir+made, 0o700); err != nil {
 			return root, err
 		}
 	}
-	repo, commit, err := fetch(ctx, s.i.cfg.Git, s.path(name+"/repository"), f.origin.Source,
+	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
 		cmp.Or(f.origin.Commit, f.origin.Ref), insecure)
 	if err != nil {
 		if _, refused := errors.AsType[*SourceError](err); refused {
@@ -109,21 +109,21 @@ func (s *stage) fetchGit(ctx context.Context, f *fetched, insecure bool) (root s
 		return root, &FetchError{f.origin.Source, err}
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
-	if err := s.i.before("checkout"); err != nil {
+	if err := p.i.before("checkout"); err != nil {
 		return root, err
 	}
-	into, err := s.i.root.OpenRoot(dir + "/files")
+	into, err := p.i.root.OpenRoot(dir + "/files")
 	if err != nil {
 		return root, err
 	}
 	defer into.Close()
 	f.notes, err = repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) {
-		s.i.progress("files checked out", done, total)
+		p.i.progress("files checked out", done, total)
 	})
 	if err != nil {
 		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
 	}
-	return f.directoryRoot(s.path(name + "/files"))
+	return f.directoryRoot(p.path(name + "/files"))
 }
 
 // directoryRoot returns the root of the part of a directory that was requested. The files of git are

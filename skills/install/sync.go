@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"slices"
 	"sync"
 
@@ -38,37 +37,35 @@ type Sync struct {
 // Errors: errors of ctx; system errors; of Apply, also *SourceError, *FetchError and other errors of
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
-	p := &Plan{i: i}
 	want := s.Lock
 	if want == nil {
 		want = i.lock
 	}
-	for _, e := range want.Skills {
-		c := Change{Name: e.Name, Before: i.lock.clash(e.Name), After: e}
-		if err := i.compare(ctx, &c); err != nil {
-			return nil, err
+	return i.newPlan(func(p *Plan) error {
+		for _, e := range want.Skills {
+			c := Change{Name: e.Name, Before: i.lock.clash(e.Name), After: e}
+			if err := i.compare(ctx, &c); err != nil {
+				return err
+			}
+			switch {
+			case c.What == "":
+				continue
+			case c.Earlier:
+				c.After = c.Before
+			case s.Lock != nil && c.Before != nil:
+				c.After = c.After.keepingEarlier(c.Before)
+			}
+			p.Changes = append(p.Changes, c)
 		}
-		if c.What == "" {
-			continue
-		}
-		switch {
-		case c.Earlier:
-			c.After = c.Before
-		case s.Lock != nil && c.Before != nil:
-			c.After = c.After.keepingEarlier(c.Before)
-		}
-		p.Changes = append(p.Changes, c)
-	}
-	if s.Exact {
 		for _, e := range i.lock.Skills {
-			if want.clash(e.Name) == nil {
-				p.Changes = append(p.Changes,
-					Change{Name: e.Name, Before: e, What: "is installed and not in the lock file"})
+			if s.Exact && want.clash(e.Name) == nil {
+				const what = "is installed and not in the lock file"
+				p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, What: what})
 			}
 		}
-	}
-	p.prepare = func(ctx context.Context) error { return p.obtainAll(ctx, s) }
-	return p, nil
+		p.prepare = func(ctx context.Context) error { return p.obtainAll(ctx, s) }
+		return nil
+	})
 }
 
 // compare says how an installed skill differs from the entry that is wanted, if it does.
@@ -110,7 +107,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 
 // obtainAll makes the trees of a Sync ready.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
-	at := &sources{stage: p.stage, insecure: s.Insecure, fetched: map[Origin]func() (*fetched, error){}}
+	at := &sources{plan: p, insecure: s.Insecure, fetched: map[Origin]func() (*fetched, error){}}
 	defer func() { err = errors.Join(err, at.Close()) }()
 	for n := range p.Changes {
 		c := &p.Changes[n]
@@ -126,7 +123,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			}
 			tree, err := at.tree(ctx, c.After.Tree, origins...)
 			if err == nil {
-				err = p.stage.place(ctx, c.Name, tree)
+				err = p.place(ctx, c.Name, tree)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
@@ -150,7 +147,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			c.After = &changed
 		}
 	}
-	snapshot, err := p.stage.scan(ctx, "place")
+	snapshot, err := p.scan(ctx, "place")
 	if err != nil {
 		return err
 	}
@@ -168,7 +165,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 
 // sources are those that a Sync has fetched. Close releases them.
 type sources struct {
-	stage    *stage
+	plan     *Plan
 	insecure bool
 	fetched  map[Origin]func() (*fetched, error) // a source that cannot be had is asked once
 }
@@ -185,7 +182,7 @@ func (a *sources) Close() (err error) {
 // tree returns a stored tree. If the store has lost it, it is stored again from the first origin that has
 // it still, at the recorded commit.
 func (a *sources) tree(ctx context.Context, want digest.Digest, origins ...Origin) (*store.Tree, error) {
-	tree, err := a.stage.i.cfg.Trees.Tree(ctx, want)
+	tree, err := a.plan.i.cfg.Trees.Tree(ctx, want)
 	for _, origin := range origins {
 		if err == nil || ctx.Err() != nil {
 			break
@@ -199,10 +196,7 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	at := origin
 	at.Path = cmp.Or(origin.Subdir, ".")
 	if a.fetched[at] == nil {
-		a.fetched[at] = sync.OnceValues(func() (*fetched,
-			error) {
-			return a.stage.fetch(ctx, at, a.insecure)
-		})
+		a.fetched[at] = sync.OnceValues(func() (*fetched, error) { return a.plan.fetch(ctx, at, a.insecure) })
 	}
 	from, err := a.fetched[at]()
 	if err != nil {
@@ -224,5 +218,5 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 			Hint: "bring the source back, or `skillsd remove` and install it anew",
 		}
 	}
-	return a.stage.store(ctx, sk, index)
+	return a.plan.store(ctx, sk, index)
 }

@@ -12,22 +12,14 @@ import (
 // changed ready. A skill that cannot be updated is refused and stays as it is.
 //
 // Errors: *MissingError; errors of ctx; system errors.
-func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (p *Plan, err error) {
-	entries := i.lock.Skills
-	if len(names) > 0 {
-		if entries, err = i.named(names); err != nil {
-			return nil, err
-		}
-	}
-	if p, err = i.newPlan(); err != nil {
+func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (*Plan, error) {
+	entries, err := i.named(names)
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.Close())
-			p = nil
-		}
-	}()
+	if len(names) == 0 {
+		entries = i.lock.Skills
+	}
 	// One fetch serves all skills that are in the same part of a source.
 	groups := map[Origin][]*Entry{}
 	var order []Origin
@@ -39,21 +31,23 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 		}
 		groups[part] = append(groups[part], e)
 	}
-	for _, part := range order {
-		if err := p.updateFrom(ctx, part, groups[part], insecure); err != nil {
-			return p, err
+	return i.newPlan(func(p *Plan) error {
+		for _, part := range order {
+			if err := p.updateFrom(ctx, part, groups[part], insecure); err != nil {
+				return err
+			}
 		}
-	}
-	slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
-	if err := p.check(ctx); err != nil {
-		return p, err
-	}
-	return p, p.scanOld(ctx)
+		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+		if err := p.check(ctx); err != nil {
+			return err
+		}
+		return p.scanOld(ctx)
+	})
 }
 
 // updateFrom fetches one source and makes its skills ready.
 func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, insecure bool) (err error) {
-	from, err := p.stage.fetch(ctx, part, insecure)
+	from, err := p.fetch(ctx, part, insecure)
 	if err == nil {
 		defer func() { err = errors.Join(err, from.Close()) }()
 		p.Notes = append(p.Notes, from.notes...)
@@ -94,32 +88,27 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, err
 		}
 		return c, nil
 	}
-	version, left, err := p.stage.add(ctx, sk, e.Name)
+	version, left, err := p.ready(ctx, sk, e.Name)
 	if err != nil {
-		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.stage.placed(e.Name)))
+		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
 	}
 	version.Commit = from.origin.Commit
 	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
 }
 
 // scanOld reads the skills that change as they were installed, whoever changed them in place since.
-func (p *Plan) scanOld(ctx context.Context) error {
-	const before = "before"
-	if err := p.i.root.Mkdir(p.stage.dir+"/"+before, 0o700); err != nil {
-		return err
-	}
+func (p *Plan) scanOld(ctx context.Context) (err error) {
 	for _, c := range p.Changes {
 		if c.lockOnly {
 			continue
 		}
 		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
-			if err := tree.Copy(ctx, p.i.root, p.stage.dir+"/"+before+"/"+c.Name); err != nil {
+			if err := tree.Copy(ctx, p.i.root, p.dir+"/before/"+c.Name); err != nil {
 				return err
 			}
 		}
 	}
-	var err error
-	p.Old, err = p.stage.scan(ctx, before)
+	p.Old, err = p.scan(ctx, "before")
 	return err
 }
 
