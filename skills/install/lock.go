@@ -52,14 +52,8 @@ type Version struct {
 	Files       LockFiles     `json:"files" yaml:"files"`
 }
 
-// LockFiles are the files of a skill, in byte order of Path.
-type LockFiles []LockFileRow
-
-// LockFileRow is a file of a skill.
-type LockFileRow struct {
-	Path   string        `json:"path"`
-	Digest digest.Digest `json:"digest"`
-}
+// LockFiles are the files of a skill, in byte order of Path. Only paths and digests are known of them.
+type LockFiles []store.File
 
 // Entry is an installed skill.
 type Entry struct {
@@ -173,19 +167,14 @@ func (e *LockError) Error() string { return e.File + e.Place + ": " + e.What }
 // maxLock is the longest lock file, in bytes.
 const maxLock = 256 << 20
 
-// maxName is the longest name of an installed skill, in bytes.
-const maxName = 128
-
-var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_-])?$`)
+var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?$`)
 
 // checkName returns why an installed skill cannot have a name. A name is used for a directory on every
 // system: letters, digits, ".", "_" and "-".
 func checkName(name string) error {
-	switch {
-	case len(name) > maxName:
-		return fmt.Errorf("the name is longer than %d characters", maxName)
-	case !validName.MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name):
-		return fmt.Errorf("%q is not a name of letters, digits, dots, underscores and hyphens", clip(name))
+	if !validName.MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name) {
+		return fmt.Errorf("%q is not a name of letters, digits, dots, underscores and hyphens, at most 128",
+			clip(name))
 	}
 	return nil
 }
@@ -235,25 +224,12 @@ func Import(file string) (*Lock, error) {
 
 // check returns why an entry cannot be used.
 func (e *Entry) check() error {
-	if err := checkName(e.Name); err != nil {
+	err := cmp.Or(checkName(e.Name), e.Origin.check(), e.version().check())
+	if err != nil || e.Previous == nil {
 		return err
 	}
-	if err := e.Origin.check(); err != nil {
-		return err
-	}
-	if err := e.version().check(); err != nil {
-		return err
-	}
-	if e.Previous != nil {
-		if err := e.Previous.check(); err != nil {
-			return fmt.Errorf("previous: %w", err)
-		}
-		if (e.Previous.Commit == "") != (e.previousOrigin().Kind != KindGit) {
-			return errors.New("previous: commit: is missing, or not of a repository")
-		}
-		if err := e.previousOrigin().check(); err != nil {
-			return fmt.Errorf("previous: %w", err)
-		}
+	if err := cmp.Or(e.Previous.check(), e.previousOrigin().check()); err != nil {
+		return fmt.Errorf("previous: %w", err)
 	}
 	return nil
 }
@@ -289,7 +265,7 @@ func (o Origin) check() error {
 		}
 	case KindZip, KindDirectory:
 		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" {
-			return errors.New("source: is not an absolute path, or has a ref")
+			return errors.New("source: is not an absolute path, or has a ref or a commit")
 		}
 	default:
 		return errors.New("kind: is not git, zip or directory")
@@ -299,9 +275,6 @@ func (o Origin) check() error {
 
 // check compares the files with the digest of their tree.
 func (v *Version) check() error {
-	if v.Commit != "" && !commitID.MatchString(v.Commit) {
-		return errors.New("commit: is not a commit")
-	}
 	for i, f := range v.Files {
 		_, err := filepath.Localize(f.Path)
 		if err != nil || f.Path == "." || i > 0 && f.Path <= v.Files[i-1].Path {
@@ -311,26 +284,17 @@ func (v *Version) check() error {
 			return fmt.Errorf("files: %q has no digest", clip(f.Path))
 		}
 	}
-	if v.Tree.Validate() != nil || store.TreeDigest(v.Files.stored()) != v.Tree {
+	if v.Tree.Validate() != nil || store.TreeDigest(v.Files) != v.Tree {
 		return errors.New("tree: is not the digest of the files")
 	}
 	return nil
 }
 
-// stored returns the files as the store has them, without sizes.
-func (files LockFiles) stored() []store.File {
-	stored := make([]store.File, len(files))
-	for i, f := range files {
-		stored[i] = store.File{Path: f.Path, Digest: f.Digest}
-	}
-	return stored
-}
-
-// lockRows returns the files of a stored tree, which are sorted, as the lock file has them.
-func lockRows(files []store.File) LockFiles {
+// lockFiles returns the files of a stored tree as the lock file has them.
+func lockFiles(files []store.File) LockFiles {
 	rows := make(LockFiles, len(files))
 	for i, f := range files {
-		rows[i] = LockFileRow{f.Path, f.Digest}
+		rows[i] = store.File{Path: f.Path, Digest: f.Digest}
 	}
 	return rows
 }

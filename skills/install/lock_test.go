@@ -25,7 +25,7 @@ func sample() *Lock {
 		for _, path := range paths {
 			files = append(files, store.File{Path: path, Digest: digest.FromString(path)})
 		}
-		v.Files, v.Tree = lockRows(files), store.TreeDigest(files)
+		v.Files, v.Tree = files, store.TreeDigest(files)
 		return v
 	}
 	one, two := content("SKILL.md", "a \"quoted\" name.md", "ünï/ \u2028.md"), content("SKILL.md")

@@ -13,6 +13,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // lockVersion is the version of the form of the lock file.
@@ -82,7 +84,7 @@ func (files LockFiles) MarshalYAML() (any, error) {
 // used: it takes hours to find that no key of a million is a duplicate.
 func (files *LockFiles) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		*files = append(*files, LockFileRow{n.Content[i].Value, digest.Digest(n.Content[i+1].Value)})
+		*files = append(*files, store.File{Path: n.Content[i].Value, Digest: digest.Digest(n.Content[i+1].Value)})
 	}
 	return nil
 }

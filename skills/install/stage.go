@@ -48,7 +48,7 @@ func (p *Plan) ready(
 		return nil, nil, err
 	}
 	installedAt := p.i.cfg.Now().UTC().Truncate(time.Second)
-	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockRows(tree.Files)}, left, nil
+	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockFiles(tree.Files)}, left, nil
 }
 
 // scan reads the skills of a directory of the plan as they will be served.

@@ -133,7 +133,7 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	for _, f := range e.Files {
 		want[f.Path] = f.Digest
 	}
-	dirs := store.Dirs(e.Files.stored())
+	dirs := store.Dirs(e.Files)
 	var problems []Problem
 	add := func(path, what string) {
 		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})

@@ -3,11 +3,10 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -18,14 +17,11 @@ import (
 // modes, and with more, content by path; a nil base has none. No path of more may be one of base, or a
 // directory in it.
 //
-// Errors: errors of Put; *PathError; *ContentError or *CorruptError if base changed.
+// Errors: errors of Put; *PathError; *ContentError if base changed.
 func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) (*Tree, error) {
 	var files []File
 	if base != nil {
-		var err error
-		if files, err = base.withModes(); err != nil {
-			return nil, err
-		}
+		files = slices.Clone(base.Files)
 	}
 	taken := Dirs(files)
 	for _, f := range files {
@@ -53,28 +49,7 @@ func (t *Tree) open(name string) (*os.File, error) {
 // Copy writes the tree into a directory below root that does not exist yet, durable and with every digest
 // checked. Files have the modes of stored ones.
 //
-// Errors: *ContentError or *CorruptError if the tree changed; errors of ctx; system errors.
+// Errors: *ContentError if the tree changed; errors of ctx; system errors.
 func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {
-	files, err := t.withModes()
-	if err != nil {
-		return err
-	}
-	return write(ctx, root, dir, 0o755, files, func(name string) (io.ReadCloser, error) { return t.open(name) })
-}
-
-// withModes returns the files of the tree with what is stored of their modes.
-func (t *Tree) withModes() ([]File, error) {
-	files := make([]File, 0, len(t.Files))
-	for _, f := range t.Files {
-		info, err := t.store.root.Lstat(path.Join(treeDir(t.Digest), f.Path))
-		if errors.Is(err, fs.ErrNotExist) {
-			err = &CorruptError{Tree: t.Digest, Path: f.Path, What: "it is gone"}
-		}
-		if err != nil {
-			return nil, err
-		}
-		f.Executable = info.Mode()&0o111 != 0
-		files = append(files, f)
-	}
-	return files, nil
+	return write(ctx, root, dir, 0o755, t.Files, func(name string) (io.ReadCloser, error) { return t.open(name) })
 }

@@ -21,6 +21,7 @@
 package store
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -283,9 +284,11 @@ func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	sum := sha256.New()
-	head := &prefix{}
 	// One byte more than the size shows that the file has grown.
-	size, err := io.Copy(io.MultiWriter(to, sum, head), io.LimitReader(from, file.Size+1))
+	content := bufio.NewReader(io.LimitReader(from, file.Size+1))
+	head, _ := content.Peek(4) // of a shorter file all
+	isProgram := bytes.HasPrefix(head, []byte("#!")) || string(head) == "\x7fELF"
+	size, err := io.Copy(io.MultiWriter(to, sum), content)
 	if err != nil {
 		return err
 	}
@@ -293,24 +296,13 @@ func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
 	mode := fs.FileMode(0o444)
-	if file.Executable || bytes.HasPrefix(head.bytes[:head.n], []byte("#!")) || string(head.bytes[:]) == "\x7fELF" {
+	if file.Executable || isProgram {
 		mode = 0o555
 	}
 	if err := to.Chmod(mode); err != nil {
 		return err
 	}
 	return to.Sync()
-}
-
-// prefix keeps the first bytes that are written to it.
-type prefix struct {
-	bytes [4]byte
-	n     int
-}
-
-func (p *prefix) Write(b []byte) (int, error) {
-	p.n += copy(p.bytes[p.n:], b)
-	return len(b), nil
 }
 
 // sortFiles returns files in byte order of their paths.

@@ -22,10 +22,10 @@ import (
 
 // File is one file of a tree.
 type File struct {
-	Path       string // slash-separated, relative, fs.ValidPath
-	Size       int64
-	Digest     digest.Digest
-	Executable bool // at its source; not part of a digest, and kept only by the first Put of a tree
+	Path       string        `json:"path"` // slash-separated, relative, fs.ValidPath
+	Size       int64         `json:"-"`
+	Digest     digest.Digest `json:"digest"`
+	Executable bool          `json:"-"` // not part of a digest, and kept only by the first Put of a tree
 }
 
 // PathError is a path that no stored tree can have.
@@ -76,7 +76,7 @@ func TreeDigest(files []File) digest.Digest {
 // Tree is a stored tree that was checked when it was returned. It is immutable.
 type Tree struct {
 	Digest digest.Digest
-	Files  []File // sorted by Path; Executable is not set
+	Files  []File // sorted by Path
 
 	store   *Store
 	members []member // a directory before what is in it, the tree's own first
@@ -188,7 +188,8 @@ func (t *Tree) visit(name, at string) error {
 	if size != info.Size() || !os.SameFile(info, opened) {
 		return t.corrupt(at, "it changed while it was read")
 	}
-	t.Files = append(t.Files, File{Path: at, Size: size, Digest: digest.NewDigest(digest.SHA256, sum)})
+	t.Files = append(t.Files, File{Path: at, Size: size, Digest: digest.NewDigest(digest.SHA256, sum),
+		Executable: info.Mode()&0o111 != 0})
 	return nil
 }
 
