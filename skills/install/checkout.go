@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/skillsd/skillsd/skills"
@@ -43,7 +42,6 @@ type object struct {
 type checkout struct {
 	repo *repository
 	into *os.Root
-	made map[string]bool     // directories
 	left map[string][]string // paths that were left out, by reason
 }
 
@@ -52,12 +50,29 @@ type checkout struct {
 func (r *repository) checkout(
 	ctx context.Context, commit, subdir string, into *os.Root, progress func(done, total int),
 ) (notes []string, err error) {
-	c := &checkout{repo: r, into: into, made: map[string]bool{".": true}, left: map[string][]string{}}
+	c := &checkout{repo: r, into: into, left: map[string][]string{}}
 	files, err := c.list(ctx, commit, subdir)
 	if err != nil {
 		return nil, err
 	}
-	err = c.contents(ctx, files, progress)
+	// One answer of git comes after the other, with the bytes of the repository: no filter and no attribute
+	// changes them.
+	var ids strings.Builder
+	for _, o := range files {
+		ids.WriteString(o.id + "\n")
+	}
+	cmd := r.command(ctx, "cat-file", "--batch", "--buffer")
+	cmd.Stdin = strings.NewReader(ids.String())
+	err = r.run(ctx, cmd, func(pipe io.Reader) error {
+		out := bufio.NewReaderSize(pipe, 1<<16)
+		for n, o := range files {
+			if err := c.content(out, o); err != nil {
+				return err
+			}
+			progress(n+1, len(files))
+		}
+		return nil
+	})
 	for _, reason := range []string{reasonSubmodule, reasonName, reasonLink, reasonLarge, reasonLFS} {
 		if paths := c.left[reason]; len(paths) > 0 {
 			first := fmt.Sprintf("%q", clip(paths[0]))
@@ -102,29 +117,18 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 	// A segment .git, which no repository may have, would make the directory a repository of git.
 	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
 	var files []object
-	count, total := 0, int64(0)
+	total := int64(0)
 	for row := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		facts, name, ok := strings.Cut(row, "\t")
-		fields := strings.Fields(facts) // mode, type, id, size
-		if !ok || len(fields) != 4 {
-			return nil, errors.New("git ls-tree: a row that cannot be read")
-		}
-		if count++; count > maxGitFiles {
-			return nil, &SourceError{
-				Reason: fmt.Sprintf("the repository has more than %d files", maxGitFiles),
-				Hint:   "name a part of it with --subdir",
-			}
-		}
-		o := object{mode: fields[0], id: fields[2], path: name}
-		if o.mode == modeSubmodule { // has no size
-			c.leave(reasonSubmodule, name)
-			continue
-		}
-		if o.size, err = strconv.ParseInt(fields[3], 10, 64); err != nil || o.size < 0 {
-			return nil, errors.New("git ls-tree: a size that cannot be read")
-		}
+		o := object{path: name}
+		n, _ := fmt.Sscanf(facts, "%s %s %s %d", &o.mode, new(string), &o.id, &o.size)
 		clean, err := skills.CleanPath(name)
 		switch {
+		case !ok || n < 3 || n == 3 && o.mode != modeSubmodule || o.size < 0:
+			return nil, errors.New("git ls-tree: a row that cannot be read")
+		case o.mode == modeSubmodule: // has no size
+			c.leave(reasonSubmodule, name)
+			continue
 		case err != nil || clean != name || len(name) > maxGitPath,
 			slices.ContainsFunc(strings.Split(name, "/"), isGit):
 			c.leave(reasonName, name)
@@ -135,36 +139,16 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 		case o.mode != modeFile && o.mode != modeGroup && o.mode != modeProgram && o.mode != modeLink:
 			return nil, fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
 		}
-		if total += o.size; total > maxGitTotal {
+		files = append(files, o)
+		if total += o.size; total > maxGitTotal || len(files) > maxGitFiles {
 			return nil, &SourceError{
-				Reason: fmt.Sprintf("the files have more than %d bytes", int64(maxGitTotal)),
-				Hint:   "name a part of the repository with --subdir",
+				Reason: fmt.Sprintf("the repository has more than %d files or %d bytes of them", maxGitFiles,
+					int64(maxGitTotal)),
+				Hint: "name a part of it with --subdir",
 			}
 		}
-		files = append(files, o)
 	}
 	return files, nil
-}
-
-// contents writes the objects, one after the other, with the bytes of the repository: no filter and no
-// attribute changes them.
-func (c *checkout) contents(ctx context.Context, objects []object, progress func(done, total int)) error {
-	var ids strings.Builder
-	for _, o := range objects {
-		ids.WriteString(o.id + "\n")
-	}
-	cmd := c.repo.command(ctx, "cat-file", "--batch", "--buffer")
-	cmd.Stdin = strings.NewReader(ids.String())
-	return c.repo.run(ctx, cmd, func(pipe io.Reader) error {
-		out := bufio.NewReaderSize(pipe, 1<<16)
-		for n, o := range objects {
-			if err := c.content(out, o); err != nil {
-				return err
-			}
-			progress(n+1, len(objects))
-		}
-		return nil
-	})
 }
 
 // content writes one answer of cat-file: "ID blob SIZE", the bytes, a line end.
@@ -196,11 +180,8 @@ func (c *checkout) content(out *bufio.Reader, o object) error {
 
 // write writes a file or a link.
 func (c *checkout) write(o object, content io.Reader) error {
-	if dir := path.Dir(o.path); !c.made[dir] {
-		if err := c.into.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-		c.made[dir] = true
+	if err := c.into.MkdirAll(path.Dir(o.path), 0o700); err != nil {
+		return err
 	}
 	if o.mode == modeLink {
 		target, err := io.ReadAll(content)

@@ -103,9 +103,6 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root sk
 	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
 		cmp.Or(f.origin.Commit, f.origin.Ref), insecure)
 	if err != nil {
-		if _, refused := errors.AsType[*SourceError](err); refused {
-			return root, fmt.Errorf("fetch %s: %w", f.origin.Source, err)
-		}
 		return root, &FetchError{f.origin.Source, err}
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)

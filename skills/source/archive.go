@@ -22,8 +22,8 @@ type archive struct {
 	info   fs.FileInfo // of file when it was read
 	reader *zip.Reader
 
-	suspect atomic.Bool            // a read failed, so that the version is checked again
-	sum     atomic.Pointer[string] // nil until the first call of digest
+	suspect atomic.Bool // a read failed, so that the version is checked again
+	digest  func() (string, error)
 }
 
 // is reports whether a file that info describes is the one that was read.
@@ -76,21 +76,15 @@ func (a *archive) doubt(err error) {
 	}
 }
 
-// digest returns the digest of the whole file.
-func (a *archive) digest() (string, error) {
-	if known := a.sum.Load(); known != nil {
-		return *known, nil
-	}
+// hash returns the digest of the whole file.
+func (a *archive) hash() (string, error) {
 	sum := sha256.New()
-	if _, err := io.Copy(sum, io.NewSectionReader(a.file, 0, a.info.Size())); err != nil {
-		return "", bare(err)
+	_, err := io.Copy(sum, io.NewSectionReader(a.file, 0, a.info.Size()))
+	if err == nil {
+		err = a.unchanged()
 	}
-	if err := a.unchanged(); err != nil {
-		return "", err
-	}
-	text := fmt.Sprintf("sha256:%x", sum.Sum(nil))
-	a.sum.Store(&text)
-	return text, nil
+	a.doubt(err)
+	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), bare(err)
 }
 
 // file is a file of an archive that is being read. Package archive/zip compares its size and checksum

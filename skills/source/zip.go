@@ -5,9 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"sync/atomic"
-
-	"golang.org/x/sync/singleflight"
+	"sync"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -21,11 +19,11 @@ import (
 // place: its bytes never come from two. On systems where a file that is open cannot be replaced, such
 // as Windows, the archive can be replaced only after Close.
 type Zip struct {
-	path   string
-	now    atomic.Pointer[archive] // nil until the first call
-	closed atomic.Bool
+	path string
 
-	opening singleflight.Group // however many calls find the archive replaced, one reads it
+	mu     sync.Mutex // however many calls find the archive replaced, one reads it
+	now    *archive   // nil until the first call
+	closed bool
 }
 
 var _ skills.Source = (*Zip)(nil)
@@ -70,66 +68,44 @@ func (z *Zip) Version(context.Context) (string, error) {
 
 // Close closes the archive. Reads that are under way fail, and so does every later call.
 func (z *Zip) Close() error {
-	if z.closed.Swap(true) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.closed || z.now == nil {
+		z.closed = true
 		return nil
 	}
-	if a := z.now.Swap(nil); a != nil {
-		return a.file.Close()
-	}
-	return nil
+	z.closed = true
+	return z.now.file.Close()
 }
 
 // current returns the archive that is at the path now.
 func (z *Zip) current() (*archive, error) {
-	const attempts = 3 // for an archive that is replaced all the time
-	for attempt := 1; ; attempt++ {
-		if z.closed.Load() {
-			return nil, fs.ErrClosed
-		}
-		info, err := os.Stat(z.path)
-		if err != nil {
-			return nil, bare(err)
-		}
-		if a := z.now.Load(); a != nil && a.is(info) && !a.suspect.Load() {
-			return a, nil
-		}
-		fresh, err, _ := z.opening.Do("", z.open)
-		if err != nil {
-			return nil, bare(err)
-		}
-		// The version that another call began to read may have been replaced before this call.
-		if a := fresh.(*archive); a.is(info) || attempt == attempts {
-			return a, nil
-		}
-	}
-}
-
-// open reads and checks the archive, and remembers it.
-//
-// Errors: system errors; *ArchiveError.
-func (z *Zip) open() (_ any, err error) {
-	file, info, err := fsys.Open(z.path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, file.Close())
-		}
-	}()
-	a := &archive{file: file, info: info}
-	if a.reader, err = check(file, info.Size()); err != nil {
-		return nil, err
-	}
-	if err := a.unchanged(); err != nil {
-		return nil, err
-	}
-	z.now.Store(a)
-	if z.closed.Load() {
-		z.now.Store(nil)
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.closed {
 		return nil, fs.ErrClosed
 	}
-	return a, nil
+	info, err := os.Stat(z.path)
+	if err != nil {
+		return nil, bare(err)
+	}
+	if z.now != nil && z.now.is(info) && !z.now.suspect.Load() {
+		return z.now, nil
+	}
+	file, info, err := fsys.Open(z.path)
+	if err != nil {
+		return nil, bare(err)
+	}
+	fresh := &archive{file: file, info: info}
+	fresh.digest = sync.OnceValues(fresh.hash)
+	if fresh.reader, err = check(file, info.Size()); err == nil {
+		err = fresh.unchanged()
+	}
+	if err != nil {
+		return nil, errors.Join(bare(err), file.Close())
+	}
+	z.now = fresh
+	return fresh, nil
 }
 
 // bare removes the path of this machine from an error.
