@@ -2,8 +2,8 @@ package filestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -83,15 +83,13 @@ func (r *reader) one(id string) (*provenance.Session, error) {
 // read returns a session as its events say, or what the events before the first broken one say. It does
 // not read the events if session.json names the last of them.
 func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
-	s, err := readSessionFile(dir)
-	if err == nil && s.ID == id && s.Head.Seq > 0 && endsWith(dir, s.Head.Hash) {
-		return s, nil
-	}
 	var named uint64
-	if err == nil && s.ID == id {
-		named = s.Head.Seq
+	if s, err := readSessionFile(dir); err == nil && s.ID == id {
+		if named = s.Head.Seq; named > 0 && endsWith(dir, s.Head.Hash) {
+			return s, nil
+		}
 	}
-	s, err = r.foldSession(id)
+	s, err := r.foldSession(id)
 	if err == nil && s.Head.Seq < named {
 		err = fmt.Errorf("session %s: %w: ends at event %d, %s names event %d",
 			id, provenance.ErrCorrupt, s.Head.Seq, provenance.SessionFile, named)
@@ -100,25 +98,20 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 }
 
 // foldSession counts the events of a session.
-func (r *reader) foldSession(id string) (*provenance.Session, error) {
+func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
 	var tally provenance.Tally
-	var failed error
-	for e, err := range r.events(id, -1) {
-		if err == nil {
+	for e, failed := range r.events(id, -1) {
+		if err = failed; err == nil {
 			err = tally.Add(e)
 		}
 		if err != nil {
-			failed = err
 			break
 		}
 	}
-	if tally.Session.Head.Seq == 0 {
-		if failed == nil {
-			failed = fmt.Errorf("session %s: %w: no event", id, provenance.ErrNotFound)
-		}
-		return nil, failed
+	if tally.Session.Head.Seq > 0 {
+		return &tally.Session, err
 	}
-	return &tally.Session, failed
+	return nil, cmp.Or(err, fmt.Errorf("session %s: %w: no event", id, provenance.ErrNotFound))
 }
 
 // endsWith reports whether the last line of the record has this hash.
@@ -129,14 +122,12 @@ func endsWith(dir *os.Root, hash string) bool {
 	}
 	defer f.Close()
 	want := []byte(`,"hash":"` + hash + "\"}\n")
-	info, err := f.Stat()
-	if err != nil || info.Size() < int64(len(want)) {
+	// The hash covers the whole chain, so the last line is enough to recognize the record.
+	if _, err := f.Seek(-int64(len(want)), io.SeekEnd); err != nil {
 		return false
 	}
-	// The hash covers the whole chain, so the last line is enough to recognize the record.
-	tail := make([]byte, len(want))
-	_, err = f.ReadAt(tail, info.Size()-int64(len(want)))
-	return (err == nil || errors.Is(err, io.EOF)) && bytes.Equal(tail, want)
+	tail, err := io.ReadAll(f)
+	return err == nil && bytes.Equal(tail, want)
 }
 
 // isHeld reports whether a process has the session open for writing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -60,11 +61,11 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	before, err := dir.Lstat(f.Name)
 	if err == nil {
 		// A Put whose event was not written may be repeated; what an event names is evidence.
-		named, err := s.names(f.Name)
+		kept, err := s.keptOutputs()
 		if err != nil {
 			return err
 		}
-		if named {
+		if slices.ContainsFunc(kept, func(k provenance.File) bool { return k.Name == f.Name }) {
 			return fmt.Errorf("put %s: %w: an event names this output", f.Name, provenance.ErrInvalid)
 		}
 	}
@@ -87,21 +88,6 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	return nil
 }
 
-// names reports whether an event names a file.
-func (s *session) names(name string) (bool, error) {
-	for e, err := range s.recorded() {
-		if err != nil {
-			return false, err
-		}
-		for _, f := range e.Files {
-			if f.Name == name {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
 // removeOutputs deletes the oldest outputs that events name until need bytes are free, and at least a quarter
 // of the files if there are too many. It records an event that names them first.
 func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) error {
@@ -109,8 +95,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 	if err != nil {
 		return err
 	}
-	var gone provenance.OutputsRemoved
-	gone.Type = provenance.TypeOutputsRemoved
+	gone := provenance.OutputsRemoved{Type: provenance.TypeOutputsRemoved}
 	left, files := s.outputs.bytes, s.outputs.files
 	for _, f := range old {
 		if left+need <= s.opts.Outputs && files < maxOutputFiles*3/4 {
@@ -132,11 +117,8 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 		return err
 	}
 	e := &provenance.Event{
-		Kind:      provenance.KindOutputsRemoved,
-		Session:   s.id,
-		Principal: m.tally.Session.Principal,
-		Client:    m.tally.Session.Client,
-		Row:       row,
+		Kind: provenance.KindOutputsRemoved, Session: s.id, Principal: m.tally.Session.Principal,
+		Client: m.tally.Session.Client, Row: row,
 		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones",
 			len(gone.Files), s.outputs.bytes-left),
 	}
@@ -155,9 +137,8 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 }
 
 // keptOutputs returns the outputs that events name and no later event removed, the oldest first.
-func (s *session) keptOutputs() ([]provenance.File, error) {
-	at := make(map[string]int)
-	var all []provenance.File
+func (s *session) keptOutputs() (kept []provenance.File, err error) {
+	named := make(map[string]bool)
 	for e, err := range s.recorded() {
 		if err != nil {
 			return nil, err
@@ -167,35 +148,17 @@ func (s *session) keptOutputs() ([]provenance.File, error) {
 			return nil, err
 		}
 		for _, f := range removed {
-			if i, ok := at[f.Name]; ok {
-				all[i].Name = ""
-				delete(at, f.Name)
-			}
+			delete(named, f.Name)
+		}
+		if len(removed) > 0 {
+			kept = slices.DeleteFunc(kept, func(f provenance.File) bool { return !named[f.Name] })
 		}
 		for _, f := range e.Files {
-			if _, ok := at[f.Name]; !ok && strings.HasPrefix(f.Name, provenance.OutputsDir+"/") {
-				at[f.Name] = len(all)
-				all = append(all, f)
+			if !named[f.Name] && strings.HasPrefix(f.Name, provenance.OutputsDir+"/") {
+				named[f.Name] = true
+				kept = append(kept, f)
 			}
-		}
-	}
-	kept := all[:0]
-	for _, f := range all {
-		if f.Name != "" {
-			kept = append(kept, f)
 		}
 	}
 	return kept, nil
-}
-
-// noteRemoved tracks which outputs an event removed and no later event named again.
-func noteRemoved(removed map[string]bool, e *provenance.Event) error {
-	gone, err := e.Removed()
-	for _, f := range gone {
-		removed[f.Name] = true
-	}
-	for _, f := range e.Files {
-		delete(removed, f.Name)
-	}
-	return err
 }

@@ -61,8 +61,8 @@ type session struct {
 
 	outputs, shown usedSpace
 
-	viewing chan struct{} // holds one token while the views are free to be written
-	views   viewFiles     // owned by the holder of the token
+	viewing sync.Mutex // held while the views are written
+	views   viewFiles  // guarded by viewing
 }
 
 type appendRequest struct {
@@ -94,9 +94,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 		id: id, store: st, opts: &st.opts, lock: lock,
 		appends: make(chan *appendRequest), marks: make(chan *markRequest),
 		stop: make(chan struct{}), done: make(chan struct{}), released: make(chan struct{}),
-		viewing: make(chan struct{}, 1),
 	}
-	s.viewing <- struct{}{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.closeFiles())
@@ -145,11 +143,8 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 
 // load reads the record and drops a torn last line, whose length it returns.
 func (s *session) load(dir *os.Root) (torn int64, err error) {
-	switch err := checkRegular(dir, provenance.EventsFile); {
-	case errors.Is(err, fsys.ErrNotRegular):
+	if err := checkRegular(dir, provenance.EventsFile); errors.Is(err, fsys.ErrNotRegular) {
 		return 0, fmt.Errorf("%w: %s: %v", provenance.ErrCorrupt, provenance.EventsFile, err)
-	case err != nil:
-		return 0, unavailable("open record", err)
 	}
 	f, err := dir.OpenFile(provenance.EventsFile, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
@@ -166,11 +161,18 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		if err == nil && e.Session != s.id {
 			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
 		}
+		var gone []provenance.File
 		if err == nil {
-			err = noteRemoved(removed, e)
+			gone, err = e.Removed()
 		}
 		if err != nil {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
+		}
+		for _, f := range gone {
+			removed[f.Name] = true
+		}
+		for _, f := range e.Files {
+			delete(removed, f.Name)
 		}
 	}
 	// A crash may have come between the event that removes outputs and their removal.
@@ -212,8 +214,6 @@ func (s *session) checkHead(dir *os.Root) error {
 func (s *session) run() {
 	defer close(s.done)
 	commit, quiet := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	defer commit.Stop()
-	defer quiet.Stop()
 	commit.Stop()
 	quiet.Stop()
 	armed := false
@@ -229,17 +229,24 @@ func (s *session) run() {
 			// The log remembers a failure, and returns it for the next event.
 			_ = s.log.sync()
 		case <-quiet.C:
-			if left := s.pauseLeft(); left > 0 {
+			s.mu.Lock()
+			left := time.Until(s.paused)
+			s.mu.Unlock()
+			if left > 0 {
 				quiet.Reset(left)
-			} else {
-				s.flushLater()
+			} else if s.enter() == nil {
+				go func() {
+					defer s.wg.Done()
+					// If an error persists, the next reader and closing the session return it.
+					_ = s.writeViews()
+				}()
 			}
 		case <-s.stop:
 			_ = s.log.sync()
 			return
 		}
 		// A timer that each event reset would never fire while events keep coming.
-		if pending := len(s.log.unsynced) > 0; pending && !armed {
+		if len(s.log.unsynced) > 0 && !armed {
 			commit.Reset(s.opts.Commit)
 			armed = true
 		}
@@ -262,9 +269,9 @@ func (s *session) gather(r *appendRequest) []*appendRequest {
 
 // commit records a batch and answers each request. The first event of a session is durable.
 func (s *session) commit(batch []*appendRequest) {
-	events := make([]*provenance.Event, len(batch))
-	for i, r := range batch {
-		events[i] = r.e
+	var events []*provenance.Event
+	for _, r := range batch {
+		events = append(events, r.e)
 	}
 	var errs []error
 	// Checked once for the batch: each check costs two system calls.

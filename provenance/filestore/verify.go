@@ -43,6 +43,7 @@ func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*p
 	}
 	defer dir.Close()
 	v := &verifier{reader: r, dir: dir, id: id, recorded: make(map[string]provenance.File)}
+	v.shown.named = make(map[digest.Digest]shownText)
 	if err := v.run(keys); err != nil {
 		return nil, err
 	}

@@ -33,63 +33,60 @@ type shownText struct {
 // maxInstructions bounds instructions, whose size their event does not have, in bytes.
 const maxInstructions = 1 << 20
 
-func (c *shownCheck) add(e *provenance.Event) {
-	if len(e.Row) == 0 {
-		return
-	}
+// shownBy returns the texts that an event says were shown.
+func shownBy(e *provenance.Event) []cfharness.ShownText {
 	switch e.Kind {
-	case provenance.KindSessionStarted, provenance.KindSessionResumed:
-		var info provenance.SessionInfo
-		if json.Unmarshal(e.Row, &info) == nil {
-			c.limit = info.KeepsShown
-		}
 	case provenance.KindSkillActivated:
 		var row cfharness.Activation
 		if json.Unmarshal(e.Row, &row) == nil && row.SentBy(e) {
-			c.note(e.Seq, row.Digest, maxInstructions)
+			return []cfharness.ShownText{{Digest: row.Digest, Bytes: maxInstructions}}
 		}
 	case provenance.KindResourceRead:
 		var row cfharness.ResourceRead
 		x := &row.Skillsd
-		if json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil ||
-			*(*x).Bytes == 0 {
-			return
-		}
-		if (*x).Shown != "" {
-			c.note(e.Seq, (*x).Shown, *(*x).Bytes)
-		} else if row.ObservedSizeBytes != nil {
-			c.note(e.Seq, row.ObservedDigest, *row.ObservedSizeBytes)
+		switch {
+		case json.Unmarshal(e.Row, &row) != nil || row.Error != nil || *x == nil || (*x).Bytes == nil ||
+			*(*x).Bytes == 0:
+		case (*x).Shown != "":
+			return []cfharness.ShownText{{Digest: (*x).Shown, Bytes: *(*x).Bytes}}
+		case row.ObservedSizeBytes != nil:
+			return []cfharness.ShownText{{Digest: row.ObservedDigest, Bytes: *row.ObservedSizeBytes}}
 		}
 	case provenance.KindScriptExecuted:
 		var row cfharness.ScriptExecution
 		if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
-			return
+			return nil
 		}
+		var texts []cfharness.ShownText
 		for _, text := range []*cfharness.ShownText{row.Skillsd.Stdout.Shown, row.Skillsd.Stderr.Shown} {
 			if text != nil {
-				c.note(e.Seq, text.Digest, text.Bytes)
+				texts = append(texts, *text)
 			}
 		}
+		return texts
 	}
+	return nil
 }
 
-func (c *shownCheck) note(seq uint64, d digest.Digest, bytes int64) {
-	if d.Validate() != nil || d.Algorithm() != digest.SHA256 || bytes <= 0 {
-		return
+func (c *shownCheck) add(e *provenance.Event) {
+	if info, _ := e.SessionInfo(); info != nil {
+		c.limit = info.KeepsShown
 	}
-	known, ok := c.named[d]
-	if !ok && len(c.named) >= maxShownFiles {
-		c.over = true
-		return
+	for _, text := range shownBy(e) {
+		if text.Digest.Validate() != nil || text.Digest.Algorithm() != digest.SHA256 || text.Bytes <= 0 {
+			continue
+		}
+		known, ok := c.named[text.Digest]
+		if !ok && len(c.named) >= maxShownFiles {
+			c.over = true
+			continue
+		}
+		known.bytes = text.Bytes
+		if known.seq == 0 && c.limit > 0 {
+			known.seq, known.limit = e.Seq, c.limit
+		}
+		c.named[text.Digest] = known
 	}
-	known.bytes = bytes
-	if known.seq == 0 && c.limit > 0 {
-		known.seq, known.limit = seq, c.limit
-	}
-	if c.named == nil {
-		c.named = make(map[digest.Digest]shownText)
-	}
-	c.named[d] = known
 }
 
 // checkShown compares the kept texts with the digests in their names, and finds the ones that are missing: if
@@ -102,10 +99,10 @@ func (v *verifier) checkShown() error {
 	kept := make(map[digest.Digest]bool, len(entries))
 	for _, en := range entries {
 		f := provenance.File{Name: path.Join(provenance.ShownDir, en.Name()), Size: -1}
-		switch {
-		case strings.HasPrefix(en.Name(), fsys.TempPrefix):
+		if strings.HasPrefix(en.Name(), fsys.TempPrefix) {
 			continue
-		case !provenance.IsShown(f.Name):
+		}
+		if !provenance.IsShown(f.Name) {
 			v.report.Unrecorded = append(v.report.Unrecorded, f.Name)
 			continue
 		}
@@ -114,41 +111,28 @@ func (v *verifier) checkShown() error {
 			return err
 		}
 		kept[f.Digest] = true
-		v.shown.count(en, f.Digest)
+		// A file takes space even if no event names it.
+		if info, err := en.Info(); err == nil {
+			text := v.shown.named[f.Digest]
+			text.bytes = info.Size()
+			v.shown.named[f.Digest] = text
+		}
 	}
-	return v.shown.missing(kept, &v.report)
-}
-
-// count notes the size of a kept file, even of one that no event names, because it took space.
-func (c *shownCheck) count(en fs.DirEntry, d digest.Digest) {
-	info, err := en.Info()
-	if err != nil {
-		return
-	}
-	if c.named == nil {
-		c.named = make(map[digest.Digest]shownText)
-	}
-	text := c.named[d]
-	text.bytes = info.Size()
-	c.named[d] = text
-}
-
-// missing counts the texts that are not kept, and returns a difference for the first that had to be.
-func (c *shownCheck) missing(kept map[digest.Digest]bool, report *provenance.Report) error {
 	var all int64
-	for _, text := range c.named {
+	for _, text := range v.shown.named {
 		all += text.bytes
 	}
 	var first digest.Digest
-	for d, text := range c.named {
+	for d, text := range v.shown.named {
 		if kept[d] {
 			continue
 		}
-		report.NotKept++
-		if text.seq == 0 || c.over || all > text.limit {
+		v.report.NotKept++
+		if text.seq == 0 || v.shown.over || all > text.limit {
 			continue
 		}
-		if was := c.named[first]; first == "" || text.seq < was.seq || text.seq == was.seq && d < first {
+		if was := v.shown.named[first]; first == "" || text.seq < was.seq || text.seq == was.seq &&
+			d < first {
 			first = d
 		}
 	}
@@ -156,5 +140,5 @@ func (c *shownCheck) missing(kept map[digest.Digest]bool, report *provenance.Rep
 		return nil
 	}
 	return difference(provenance.ShownName(first), 1,
-		fmt.Sprintf("missing: event %d showed it", c.named[first].seq))
+		fmt.Sprintf("missing: event %d showed it", v.shown.named[first].seq))
 }

@@ -16,25 +16,6 @@ const maxWriting = 8
 // viewPatience is how long a session that is being released waits for file descriptors.
 const viewPatience = 5 * time.Second
 
-// flushLater writes the views in the background. If an error persists, the next reader and closing the
-// session return it.
-func (s *session) flushLater() {
-	if s.enter() != nil {
-		return
-	}
-	go func() {
-		defer s.wg.Done()
-		_ = s.writeViews()
-	}()
-}
-
-// pauseLeft returns how long a quiet session still waits before it writes its views.
-func (s *session) pauseLeft() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Until(s.paused)
-}
-
 // flush brings the files derived from the record up to date.
 func (s *session) flush() error {
 	if err := s.enter(); err != nil {
@@ -48,8 +29,8 @@ func (s *session) flush() error {
 // writeViews writes the views that have rows which their files lack, and session.json after them, so that no
 // view is older than the head that session.json names.
 func (s *session) writeViews() error {
-	<-s.viewing
-	defer func() { s.viewing <- struct{}{} }()
+	s.viewing.Lock()
+	defer s.viewing.Unlock()
 	m, err := s.mark(true)
 	if err != nil {
 		return unavailable("write views", err)
