@@ -261,11 +261,7 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id,
 		SkillName: o.Skill, Path: o.Path, Status: o.Status, ExecutedAt: provenance.Stamp(r.at),
 		ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
-		SandboxResourcePath: o.SandboxResourcePath,
-		RegistryDigest:      o.RegistryDigest, ObservedDigest: o.ObservedDigest,
-		DigestMatchesRegistry: o.DigestMatchesRegistry,
-		RegistrySizeBytes:     o.RegistrySizeBytes, ObservedSizeBytes: o.ObservedSizeBytes,
-		ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
+		FileFacts: o.FileFacts, ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
 	}
 	if o.Error == nil {
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)

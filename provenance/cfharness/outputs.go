@@ -8,58 +8,48 @@ import (
 
 // ReadOutput is the output object of a read. Pointers are nil where the key is absent.
 type ReadOutput struct {
-	Type                  string                   `json:"type"`
-	OutputID              string                   `json:"outputId"`
-	Skill                 string                   `json:"skill"`
-	Path                  string                   `json:"path"`
-	Status                Status                   `json:"status"`
-	CFCPromptRole         string                   `json:"cfcPromptRole"`
-	Kind                  string                   `json:"kind,omitempty"`
-	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
-	ContentKind           string                   `json:"contentKind,omitempty"`
-	MaxBytes              *int64                   `json:"maxBytes,omitempty"`
-	Truncated             *bool                    `json:"truncated,omitempty"`
-	Content               *string                  `json:"content,omitempty"`
-	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError             `json:"error,omitempty"`
-	Skillsd               *ReadExtension           `json:"skillsd,omitempty"`
+	Type          string `json:"type"`
+	OutputID      string `json:"outputId"`
+	Skill         string `json:"skill"`
+	Path          string `json:"path"`
+	Status        Status `json:"status"`
+	CFCPromptRole string `json:"cfcPromptRole"`
+	Kind          string `json:"kind,omitempty"`
+	FileFacts
+	ContentKind string                   `json:"contentKind,omitempty"`
+	MaxBytes    *int64                   `json:"maxBytes,omitempty"`
+	Truncated   *bool                    `json:"truncated,omitempty"`
+	Content     *string                  `json:"content,omitempty"`
+	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
+	Error       *RecordError             `json:"error,omitempty"`
+	Skillsd     *ReadExtension           `json:"skillsd,omitempty"`
 }
 
 // RunOutput is the output object of a run. Stdout and Stderr are the released text, nil if
 // nothing is released; other pointers and slices are nil where the key is absent.
 type RunOutput struct {
-	Type                  string                   `json:"type"`
-	OutputID              string                   `json:"outputId"`
-	Skill                 string                   `json:"skill"`
-	Path                  string                   `json:"path"`
-	Status                Status                   `json:"status"`
-	ExecutionTarget       string                   `json:"executionTarget,omitempty"`
-	Runtime               string                   `json:"runtime,omitempty"`
-	Argv                  []string                 `json:"argv,omitzero"`
-	Args                  []string                 `json:"args,omitzero"`
-	CWD                   string                   `json:"cwd,omitempty"`
-	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
-	Stdout                *string                  `json:"stdout,omitempty"`
-	Stderr                *string                  `json:"stderr,omitempty"`
-	ExitCode              *int                     `json:"exitCode,omitempty"`
-	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError             `json:"error,omitempty"`
-	CFC                   json.RawMessage          `json:"cfc,omitempty"`
-	StdoutTruncated       *bool                    `json:"stdoutTruncated,omitempty"`
-	StdoutOriginalLength  *int64                   `json:"stdoutOriginalLength,omitempty"`
-	StderrTruncated       *bool                    `json:"stderrTruncated,omitempty"`
-	StderrOriginalLength  *int64                   `json:"stderrOriginalLength,omitempty"`
-	Skillsd               *RunExtension            `json:"skillsd,omitempty"`
+	Type            string   `json:"type"`
+	OutputID        string   `json:"outputId"`
+	Skill           string   `json:"skill"`
+	Path            string   `json:"path"`
+	Status          Status   `json:"status"`
+	ExecutionTarget string   `json:"executionTarget,omitempty"`
+	Runtime         string   `json:"runtime,omitempty"`
+	Argv            []string `json:"argv,omitzero"`
+	Args            []string `json:"args,omitzero"`
+	CWD             string   `json:"cwd,omitempty"`
+	FileFacts
+	Stdout               *string                  `json:"stdout,omitempty"`
+	Stderr               *string                  `json:"stderr,omitempty"`
+	ExitCode             *int                     `json:"exitCode,omitempty"`
+	Diagnostics          List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                *RecordError             `json:"error,omitempty"`
+	CFC                  json.RawMessage          `json:"cfc,omitempty"`
+	StdoutTruncated      *bool                    `json:"stdoutTruncated,omitempty"`
+	StdoutOriginalLength *int64                   `json:"stdoutOriginalLength,omitempty"`
+	StderrTruncated      *bool                    `json:"stderrTruncated,omitempty"`
+	StderrOriginalLength *int64                   `json:"stderrOriginalLength,omitempty"`
+	Skillsd              *RunExtension            `json:"skillsd,omitempty"`
 }
 
 // LoadOutput is the output object of an activation. The reference has no such tool; the keys are taken from

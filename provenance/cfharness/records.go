@@ -93,6 +93,17 @@ type ActivationExtension struct {
 	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
 }
 
+// FileFacts is how the file of a read or a run compares with the registry. Pointers are nil where the key is
+// absent.
+type FileFacts struct {
+	SandboxResourcePath   string        `json:"sandboxResourcePath,omitempty"`
+	RegistryDigest        digest.Digest `json:"registryDigest,omitempty"`
+	ObservedDigest        digest.Digest `json:"observedDigest,omitempty"`
+	DigestMatchesRegistry *bool         `json:"digestMatchesRegistry,omitempty"`
+	RegistrySizeBytes     *int64        `json:"registrySizeBytes,omitempty"`
+	ObservedSizeBytes     *int64        `json:"observedSizeBytes,omitempty"`
+}
+
 // ResourceReads is the content of skill-resource-reads.json; its rows are [ResourceRead].
 type ResourceReads struct {
 	Type        string                `json:"type"`
@@ -103,28 +114,23 @@ type ResourceReads struct {
 
 // ResourceRead is the row of a skill.resource_read event. Pointers are nil where the key is absent.
 type ResourceRead struct {
-	Type                  string                   `json:"type"`
-	OutputID              string                   `json:"outputId"`
-	RunID                 string                   `json:"runId"`
-	SkillName             string                   `json:"skillName"`
-	Path                  string                   `json:"path"`
-	Status                Status                   `json:"status"`
-	ReadAt                Timestamp                `json:"readAt"`
-	CFCPromptRole         string                   `json:"cfcPromptRole"`
-	Kind                  string                   `json:"kind,omitempty"`
-	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path, not on errors
-	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
-	ContentKind           string                   `json:"contentKind,omitempty"` // text or binary
-	MaxBytes              *int64                   `json:"maxBytes,omitempty"`    // status read only
-	Truncated             *bool                    `json:"truncated,omitempty"`
-	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError             `json:"error,omitempty"`
-	Skillsd               *ReadExtension           `json:"skillsd,omitempty"`
+	Type          string    `json:"type"`
+	OutputID      string    `json:"outputId"`
+	RunID         string    `json:"runId"`
+	SkillName     string    `json:"skillName"`
+	Path          string    `json:"path"`
+	Status        Status    `json:"status"`
+	ReadAt        Timestamp `json:"readAt"`
+	CFCPromptRole string    `json:"cfcPromptRole"`
+	Kind          string    `json:"kind,omitempty"`
+	ResourcePath  string    `json:"resourcePath,omitempty"` // host path, not on errors
+	FileFacts
+	ContentKind string                   `json:"contentKind,omitempty"` // text or binary
+	MaxBytes    *int64                   `json:"maxBytes,omitempty"`    // status read only
+	Truncated   *bool                    `json:"truncated,omitempty"`
+	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
+	Error       *RecordError             `json:"error,omitempty"`
+	Skillsd     *ReadExtension           `json:"skillsd,omitempty"`
 }
 
 // ReadExtension is the skillsd key of a ResourceRead and a ReadOutput.
@@ -149,29 +155,24 @@ type ScriptExecutions struct {
 // ScriptExecution is the row of a skill.script_executed event. Pointers and slices are nil where
 // the key is absent; an empty non-nil slice is written as [].
 type ScriptExecution struct {
-	Type                  string                   `json:"type"`
-	OutputID              string                   `json:"outputId"`
-	RunID                 string                   `json:"runId"`
-	SkillName             string                   `json:"skillName"`
-	Path                  string                   `json:"path"`
-	Status                Status                   `json:"status"`
-	ExecutedAt            Timestamp                `json:"executedAt"`                // start of the call
-	ExecutionTarget       string                   `json:"executionTarget,omitempty"` // sandbox or host
-	Runtime               string                   `json:"runtime,omitempty"`
-	Argv                  []string                 `json:"argv,omitzero"`
-	Args                  []string                 `json:"args,omitzero"` // declared secrets redacted
-	CWD                   string                   `json:"cwd,omitempty"`
-	ResourcePath          string                   `json:"resourcePath,omitempty"` // host path
-	SandboxResourcePath   string                   `json:"sandboxResourcePath,omitempty"`
-	RegistryDigest        digest.Digest            `json:"registryDigest,omitempty"`
-	ObservedDigest        digest.Digest            `json:"observedDigest,omitempty"`
-	DigestMatchesRegistry *bool                    `json:"digestMatchesRegistry,omitempty"`
-	RegistrySizeBytes     *int64                   `json:"registrySizeBytes,omitempty"`
-	ObservedSizeBytes     *int64                   `json:"observedSizeBytes,omitempty"`
-	ExitCode              *int                     `json:"exitCode,omitempty"`
-	Diagnostics           List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                 *RecordError             `json:"error,omitempty"`
-	Skillsd               *RunExtension            `json:"skillsd,omitempty"`
+	Type            string    `json:"type"`
+	OutputID        string    `json:"outputId"`
+	RunID           string    `json:"runId"`
+	SkillName       string    `json:"skillName"`
+	Path            string    `json:"path"`
+	Status          Status    `json:"status"`
+	ExecutedAt      Timestamp `json:"executedAt"`                // start of the call
+	ExecutionTarget string    `json:"executionTarget,omitempty"` // sandbox or host
+	Runtime         string    `json:"runtime,omitempty"`
+	Argv            []string  `json:"argv,omitzero"`
+	Args            []string  `json:"args,omitzero"` // declared secrets redacted
+	CWD             string    `json:"cwd,omitempty"`
+	ResourcePath    string    `json:"resourcePath,omitempty"` // host path
+	FileFacts
+	ExitCode    *int                     `json:"exitCode,omitempty"`
+	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
+	Error       *RecordError             `json:"error,omitempty"`
+	Skillsd     *RunExtension            `json:"skillsd,omitempty"`
 }
 
 // Outcome is how a script that started ended.

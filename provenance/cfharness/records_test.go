@@ -90,17 +90,13 @@ func rowRecords() []record {
 		{"read-min", cfharness.ResourceRead{Type: cfharness.TypeResourceRead, Status: cfharness.StatusError, ReadAt: at, Error: &cfharness.RecordError{Code: "unknown", Message: "m"}}},
 		{"read-max", cfharness.ResourceRead{
 			Type: cfharness.TypeResourceRead, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusRead, ReadAt: at,
-			CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum,
-			DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size, ContentKind: "text", MaxBytes: &size,
-			Truncated: &matches, Diagnostics: diag, Skillsd: &cfharness.ReadExtension{Via: "load_skill"},
-		}},
+			CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", ContentKind: "text", MaxBytes: &size,
+			Truncated: &matches, Diagnostics: diag, Skillsd: &cfharness.ReadExtension{Via: "load_skill"}, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}},
 		{"execution-min", cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, Status: cfharness.StatusError, ExecutedAt: at}},
 		{"execution-max", cfharness.ScriptExecution{
 			Type: cfharness.TypeScriptExecution, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusExecuted,
 			ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "bash", Argv: []string{"bash", "<"}, Args: []string{}, CWD: "/w",
-			ResourcePath: "/h", SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches,
-			RegistrySizeBytes: &size, ObservedSizeBytes: &size, ExitCode: &code, Diagnostics: diag, Skillsd: run,
-		}},
+			ResourcePath: "/h", ExitCode: &code, Diagnostics: diag, Skillsd: run, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}},
 		{"read-output", cfharness.ReadOutput{Type: cfharness.TypeReadOutput, Status: cfharness.StatusRead, CFCPromptRole: "context", Content: &text}},
 		{"run-output", cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Stdout: &text, Stderr: &text, ExitCode: &code, StdoutTruncated: &matches, StdoutOriginalLength: &size, Skillsd: run}},
 	}

@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,56 +8,11 @@ import (
 	"path"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 const fileMode = 0o600
-
-// put writes a file of the session durably.
-func (s *session) put(ctx context.Context, name string, data []byte) (provenance.File, error) {
-	if err := s.enter(); err != nil {
-		return provenance.File{}, err
-	}
-	defer s.wg.Done()
-	f := provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}
-	dir, err := s.openDir()
-	if err != nil {
-		return provenance.File{}, unavailable("put "+name, err)
-	}
-	defer dir.Close()
-	switch {
-	case strings.HasPrefix(name, provenance.OutputsDir+"/"):
-		err = s.putOutput(ctx, dir, f, data)
-	case f.Size >= minShared:
-		if err = s.share(dir, name, f.Digest, data); err == nil {
-			err = fsys.SyncDir(dir, ".")
-		}
-	default:
-		err = writeFile(dir, name, data, fileMode)
-	}
-	switch {
-	case errors.Is(err, provenance.ErrInvalid), errors.Is(err, provenance.ErrUnavailable):
-		return provenance.File{}, err
-	case err != nil:
-		return provenance.File{}, unavailable("put "+name, err)
-	}
-	return f, nil
-}
-
-// makeSession opens the directory of a session, creating it if needed.
-func makeSession(root *os.Root, id string) (*os.Root, error) {
-	if err := makeDir(root, id); err != nil {
-		return nil, unavailable("create session directory", err)
-	}
-	dir, err := root.OpenRoot(id)
-	if err != nil {
-		return nil, unavailable("open session directory", err)
-	}
-	return dir, nil
-}
 
 // openSession opens the directory of an existing session.
 func openSession(root *os.Root, id string) (*os.Root, error) {

@@ -52,12 +52,15 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 var _ provenance.Store = (*Store)(nil)
@@ -169,11 +172,25 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f prove
 	if err := provenance.CheckFileName(name); err != nil {
 		return f, fmt.Errorf("put: %w", err)
 	}
-	err = st.with(ctx, id, func(s *session) (err error) {
-		f, err = s.put(ctx, name, data)
-		return err
+	f = provenance.File{Name: name, Size: int64(len(data)), Digest: digest.FromBytes(data)}
+	err = st.with(ctx, id, func(s *session) error {
+		return s.use("put "+name, func(dir *os.Root) error {
+			switch {
+			case strings.HasPrefix(name, provenance.OutputsDir+"/"):
+				return s.putOutput(ctx, dir, f, data)
+			case f.Size < minShared:
+				return writeFile(dir, name, data, fileMode)
+			}
+			if err := s.share(dir, name, f.Digest, data); err != nil {
+				return err
+			}
+			return fsys.SyncDir(dir, ".")
+		})
 	})
-	return f, err
+	if err != nil {
+		return provenance.File{}, err
+	}
+	return f, nil
 }
 
 // with calls do with the open session id. If the session is released first, it is opened again.

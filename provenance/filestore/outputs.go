@@ -56,7 +56,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	s.outputs.mu.Lock()
 	defer s.outputs.mu.Unlock()
 	if err := s.outputs.count(dir, provenance.OutputsDir); err != nil {
-		return unavailable("count outputs", err)
+		return err
 	}
 	before, err := dir.Lstat(f.Name)
 	if err == nil {
@@ -77,7 +77,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 		}
 	}
 	if err := writeFile(dir, f.Name, data, fileMode); err != nil {
-		return unavailable("put "+f.Name, err)
+		return err
 	}
 	if before == nil {
 		s.outputs.files++
@@ -139,7 +139,11 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 // keptOutputs returns the outputs that events name and no later event removed, the oldest first.
 func (s *session) keptOutputs() (kept []provenance.File, err error) {
 	named := make(map[string]bool)
-	for e, err := range s.recorded() {
+	m, err := s.mark(false)
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range s.store.events(s.id, m.offset) {
 		if err != nil {
 			return nil, err
 		}

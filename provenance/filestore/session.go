@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -84,9 +83,12 @@ type mark struct {
 
 // openWriter opens or creates the directory of session id and starts its goroutine.
 func openWriter(st *Store, id string) (_ *session, err error) {
-	dir, err := makeSession(st.root, id)
+	if err := makeDir(st.root, id); err != nil {
+		return nil, unavailable("create session directory", err)
+	}
+	dir, err := st.root.OpenRoot(id)
 	if err != nil {
-		return nil, err
+		return nil, unavailable("open session directory", err)
 	}
 	defer dir.Close()
 	lock := flock.New(filepath.Join(st.dir, id, provenance.LockFile), flock.SetPermissions(fileMode))
@@ -326,22 +328,6 @@ func (s *session) point(synced bool) mark {
 	return m
 }
 
-// recorded yields the events acknowledged by now.
-func (s *session) recorded() iter.Seq2[*provenance.Event, error] {
-	return func(yield func(*provenance.Event, error) bool) {
-		m, err := s.mark(false)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for e, err := range s.store.events(s.id, m.offset) {
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
 // enter registers a user of the directory other than run. It fails if the session is stopping.
 func (s *session) enter() error {
 	s.mu.Lock()
@@ -351,6 +337,24 @@ func (s *session) enter() error {
 	}
 	s.wg.Add(1)
 	return nil
+}
+
+// use calls do with the directory of the session, for users other than run.
+//
+// Errors: errReleased, provenance.ErrInvalid, provenance.ErrUnavailable.
+func (s *session) use(doing string, do func(dir *os.Root) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.wg.Done()
+	dir, err := s.openDir()
+	if err == nil {
+		err = errors.Join(do(dir), dir.Close())
+	}
+	if err == nil || errors.Is(err, provenance.ErrInvalid) || errors.Is(err, provenance.ErrUnavailable) {
+		return err
+	}
+	return unavailable(doing, err)
 }
 
 // openDir opens the directory of the session. The directory is not kept open, because each session would hold

@@ -52,41 +52,29 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 		if st.opts.ForgetShown {
 			return nil
 		}
-		return s.keep(d, data)
+		return s.use("keep what is shown", func(dir *os.Root) error {
+			s.shown.mu.Lock()
+			defer s.shown.mu.Unlock()
+			name, size := provenance.ShownName(d), int64(len(data))
+			// Verify checks the bytes.
+			if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() && info.Size() == size {
+				return nil
+			}
+			if err := s.shown.count(dir, provenance.ShownDir); err != nil {
+				return err
+			}
+			if s.shown.bytes+size > s.opts.Shown || s.shown.files >= maxShownFiles {
+				return nil
+			}
+			if err := s.share(dir, name, d, data); err != nil {
+				return err
+			}
+			s.shown.files++
+			s.shown.bytes += size
+			return nil
+		})
 	})
 	return d, err
-}
-
-func (s *session) keep(d digest.Digest, data []byte) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.wg.Done()
-	dir, err := s.openDir()
-	if err != nil {
-		return unavailable("keep what is shown", err)
-	}
-	defer dir.Close()
-	name := provenance.ShownName(d)
-	s.shown.mu.Lock()
-	defer s.shown.mu.Unlock()
-	// Verify checks the bytes.
-	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() &&
-		info.Size() == int64(len(data)) {
-		return nil
-	}
-	if err := s.shown.count(dir, provenance.ShownDir); err != nil {
-		return unavailable("count what was shown", err)
-	}
-	if s.shown.bytes+int64(len(data)) > s.opts.Shown || s.shown.files >= maxShownFiles {
-		return nil
-	}
-	if err := s.share(dir, name, d, data); err != nil {
-		return unavailable("keep what is shown", err)
-	}
-	s.shown.files++
-	s.shown.bytes += int64(len(data))
-	return nil
 }
 
 // share makes name a link to the pool's file of these bytes. If there is none, or the file system has no

@@ -40,10 +40,8 @@ func TestVerifyMissesWhatWasShown(t *testing.T) {
 			keep(t, st, "s", text)
 		}
 		appendRow(t, st, provenance.KindSkillActivated, string(cfharness.SourceModel), cfharness.Activation{Name: "notes", Source: cfharness.SourceModel, Digest: sum("instructions")})
-		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "a.md", Status: cfharness.StatusRead, ObservedDigest: sum("whole file"),
-			ObservedSizeBytes: size("whole file"), Skillsd: &cfharness.ReadExtension{Bytes: size("whole file")}})
-		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "b.md", Status: cfharness.StatusRead, ObservedDigest: digest.FromString("large"),
-			ObservedSizeBytes: new(int64(2 << 20)), Skillsd: &cfharness.ReadExtension{Bytes: size("part of a file"), Shown: sum("part of a file")}})
+		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "a.md", Status: cfharness.StatusRead, Skillsd: &cfharness.ReadExtension{Bytes: size("whole file")}, FileFacts: cfharness.FileFacts{ObservedDigest: sum("whole file"), ObservedSizeBytes: size("whole file")}})
+		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "b.md", Status: cfharness.StatusRead, Skillsd: &cfharness.ReadExtension{Bytes: size("part of a file"), Shown: sum("part of a file")}, FileFacts: cfharness.FileFacts{ObservedDigest: digest.FromString("large"), ObservedSizeBytes: new(int64(2 << 20))}})
 		appendRow(t, st, provenance.KindScriptExecuted, "ok", cfharness.ScriptExecution{Path: "x.sh", Status: cfharness.StatusExecuted,
 			Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{Shown: &cfharness.ShownText{Digest: sum("output"), Bytes: *size("output")}}}})
 		// Sent with none of these: they were sent before, or not yet.

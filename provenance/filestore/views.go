@@ -18,7 +18,7 @@ const viewPatience = 5 * time.Second
 
 // flush brings the files derived from the record up to date.
 func (s *session) flush() error {
-	if err := s.enter(); err != nil {
+	if s.enter() != nil {
 		<-s.released
 		return nil
 	}

@@ -21,14 +21,13 @@ func TestNewStatement(t *testing.T) {
 	row := cfharness.ScriptExecution{
 		Type: cfharness.TypeScriptExecution, OutputID: "s:run_skill_script:3", RunID: "s", SkillName: "a/pdf", Path: "scripts/x.sh",
 		Status: cfharness.StatusExecuted, ExecutedAt: provenance.Stamp(at), ExecutionTarget: "sandbox", Runtime: "shebang",
-		Argv: []string{"/bin/sh", "/skill/scripts/x.sh", "<arg>"}, Args: []string{"<arg>"}, ObservedDigest: digest.FromString("script"), ExitCode: new(3),
+		Argv: []string{"/bin/sh", "/skill/scripts/x.sh", "<arg>"}, Args: []string{"<arg>"}, ExitCode: new(3),
 		Skillsd: &cfharness.RunExtension{
 			Outcome: cfharness.OutcomeExited, DurationMS: 12, Backend: "native", Network: "none", Workspace: "ro", TreeDigest: digest.FromString("tree"),
 			Limits: cfharness.RunLimits{TimeoutMS: 1, MemoryBytes: 2, PIDs: 3, FileBytes: 4, OutputBytes: 5},
 			Stdout: cfharness.StreamSummary{Bytes: 3, Digest: digest.FromString("out")}, Stderr: cfharness.StreamSummary{Digest: digest.FromString("")},
 			Out: []cfharness.OutFile{{Name: "a.csv", Digest: digest.FromString("csv")}, {Name: "withheld.csv"}},
-		},
-	}
+		}, FileFacts: cfharness.FileFacts{ObservedDigest: digest.FromString("script")}}
 	raw, err := provenance.Encode(row)
 	if err != nil {
 		t.Fatal(err)

@@ -152,9 +152,6 @@ func event(b *builder) *jsonschema.Schema {
 	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: " +
 		"skill-registry.json has what a scan found."
 	for _, row := range cfharness.EventRows() {
-		if row.Type == nil {
-			continue
-		}
 		then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"row": b.of(row.Type)}}
 		if row.Required {
 			then.Required = []string{"row"}

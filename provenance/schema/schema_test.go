@@ -89,14 +89,12 @@ func samples(t *testing.T) map[string]any {
 	}
 	matches, size, code, text, count := true, int64(1), 0, "", 1
 	read := cfharness.ResourceRead{Type: cfharness.TypeResourceRead, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusRead, ReadAt: at,
-		CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches,
-		RegistrySizeBytes: &size, ObservedSizeBytes: &size, ContentKind: "text", MaxBytes: &size, Truncated: &matches,
-		Diagnostics: []cfharness.RegistryDiagnostic{{Severity: "warning", Code: "c", Detail: "d"}}, Skillsd: &cfharness.ReadExtension{Via: "load_skill"}}
+		CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", ContentKind: "text", MaxBytes: &size, Truncated: &matches,
+		Diagnostics: []cfharness.RegistryDiagnostic{{Severity: "warning", Code: "c", Detail: "d"}}, Skillsd: &cfharness.ReadExtension{Via: "load_skill"}, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}
 	ran := &cfharness.RunExtension{Outcome: cfharness.OutcomeExited, Backend: "native", Network: "none", Workspace: "none", TreeDigest: sum, CacheDigest: sum,
 		Stdout: cfharness.StreamSummary{Digest: sum}, Stderr: cfharness.StreamSummary{Digest: sum}}
 	execution := cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusExecuted,
-		ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "deno", Argv: []string{"a"}, Args: []string{}, CWD: "/w", ResourcePath: "/h", SandboxResourcePath: "/s",
-		RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size, ExitCode: &code, Skillsd: ran}
+		ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "deno", Argv: []string{"a"}, Args: []string{}, CWD: "/w", ResourcePath: "/h", ExitCode: &code, Skillsd: ran, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}
 	activation := cfharness.Activation{Name: "n", Source: cfharness.SourceModel, RunID: "r", Digest: sum, ActivatedAt: at, CFCPromptRole: "context",
 		Skillsd: &cfharness.ActivationExtension{TreeDigest: sum}}
 	summary := &cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: "t", Skill: &text, ArgsCount: &count}
@@ -134,7 +132,7 @@ func samples(t *testing.T) map[string]any {
 			Decision: encode(t, decision), Invocation: encode(t, invocation), Files: []provenance.File{{Name: "n", Digest: sum}}, Prev: provenance.FirstPrev}),
 		"observation-denied":         denied,
 		"load-skill-output":          cfharness.LoadOutput{Type: cfharness.TypeLoadOutput, Status: "loaded", CFCPromptRole: "context", Digest: sum, TreeDigest: sum, ExpiresAt: at},
-		"read-skill-resource-output": cfharness.ReadOutput{Type: cfharness.TypeReadOutput, Status: cfharness.StatusRead, CFCPromptRole: "context", SandboxResourcePath: "/s", ObservedDigest: sum, Content: &text},
+		"read-skill-resource-output": cfharness.ReadOutput{Type: cfharness.TypeReadOutput, Status: cfharness.StatusRead, CFCPromptRole: "context", Content: &text, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", ObservedDigest: sum}},
 		"run-skill-script-output":    cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Argv: []string{"a"}, ExecutionTarget: "sandbox", Stdout: &text, Skillsd: ran},
 		"failed-output":              cfharness.FailedOutput{Status: cfharness.StatusError, Error: cfharness.RecordError{Code: "internal", Message: "m"}},
 		"records": cfharness.CallRecords{Type: cfharness.TypeCallRecords, Version: 1, RunID: "r", File: provenance.ResourceReadsFile, Record: encode(t, read), Decision: encode(t, decision),

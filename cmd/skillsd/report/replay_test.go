@@ -35,8 +35,8 @@ func TestReplay(t *testing.T) {
 	}
 	read := func(whole string, bytes int64) cfharness.ResourceRead {
 		return cfharness.ResourceRead{Status: cfharness.StatusRead, Path: "a.txt",
-			ObservedDigest: digest.FromString(whole),
-			Skillsd:        &cfharness.ReadExtension{Offset: &offset, Bytes: &bytes}}
+			Skillsd:   &cfharness.ReadExtension{Offset: &offset, Bytes: &bytes},
+			FileFacts: cfharness.FileFacts{ObservedDigest: digest.FromString(whole)}}
 	}
 	run := cfharness.ScriptExecution{Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{
 		Bytes: 10, Shown: &cfharness.ShownText{Digest: keep("out"), Bytes: 3, Head: &offset}}}}

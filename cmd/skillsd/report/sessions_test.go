@@ -62,7 +62,8 @@ func TestSessionLines(t *testing.T) {
 	if !strings.HasPrefix(same[1], "ses_019aa6f0-7c00  ") {
 		t.Errorf("the id is not cut in %q", same[1])
 	}
-	if ids := shortIDs([]string{sessions[0].ID, sessions[1].ID, sessions[2].ID}); ids[0] == ids[1] || ids[2] != "run-7" {
+	if ids := shortIDs([]string{sessions[0].ID, sessions[1].ID, sessions[2].ID}); ids[0] == ids[1] ||
+		ids[2] != "run-7" {
 		t.Errorf("ids %q do not tell sessions apart", ids)
 	}
 }
@@ -90,7 +91,7 @@ func TestTimelineDetails(t *testing.T) {
 			[]string{detailIndent + `"a b" "\n\x1b" in "d"`, head + "host, run_skill_script:3"}},
 		{"ran", provenance.Event{Kind: provenance.KindScriptExecuted, Decision: decision,
 			Row: encode(cfharness.ScriptExecution{OutputID: "ses_a:run_skill_script:3", Args: []string{"x"},
-				ObservedDigest: sum})},
+				FileFacts: cfharness.FileFacts{ObservedDigest: sum}})},
 			[]string{detailIndent + `"x"`, head + "approval, run_skill_script:3"}},
 		{"without arguments", provenance.Event{Kind: provenance.KindScriptExecuted,
 			Row: encode(cfharness.ScriptExecution{OutputID: "other:1"})}, []string{detailIndent + "other:1"}},
