@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -54,15 +55,7 @@ type record struct {
 	MIME    string         `json:"mime,omitempty"`
 	Script  bool           `json:"script,omitempty"`
 	Shebang string         `json:"shebang,omitempty"`
-	Signals []recordSignal `json:"signals,omitempty"`
-}
-
-// recordSignal is a diagnostic of the file, so without a path.
-type recordSignal struct {
-	Severity Severity `json:"severity"`
-	Code     Code     `json:"code"`
-	Detail   string   `json:"detail"`
-	Line     int      `json:"line"`
+	Signals []Diagnostic  `json:"signals,omitempty"` // without a path
 }
 
 // key identifies the state of a file.
@@ -102,19 +95,14 @@ func extension(name string) string { return strings.ToLower(path.Ext(name)) }
 
 // load reads the file once. c.mu is held.
 func (c *Cache) load() {
-	if c.loaded {
-		return
+	if !c.loaded {
+		c.loaded, c.known = true, splitRecords(c.read())
 	}
-	c.loaded = true
-	c.known = splitRecords(c.read())
 }
 
 // read returns the bytes of the file, none if it cannot be read.
 func (c *Cache) read() []byte {
-	data, err := fsys.ReadFile(c.file, maxCacheFile, nil)
-	if err != nil {
-		return nil
-	}
+	data, _ := fsys.ReadFile(c.file, maxCacheFile, nil)
 	return data
 }
 
@@ -206,15 +194,14 @@ func addRecords(known map[string][]byte, self string, index *Index) {
 			if info := resource.Script; info != nil {
 				r.Shebang = info.Shebang
 				// A first line that is cut or has more than its shebang says is looked at again.
-				again := script.Inspect(file.Path, r.head(), info.Executable)
-				if again.Shebang != info.Shebang || again.Runtime != info.Runtime ||
-					again.Problem != info.Problem || !slices.Equal(again.Flags, info.Flags) {
+				if !reflect.DeepEqual(script.Inspect(file.Path, r.head(), info.Executable), *info) {
 					continue
 				}
 			}
 		}
 		for _, d := range index.signalsOf(file.Path) {
-			r.Signals = append(r.Signals, recordSignal{d.Severity, d.Code, d.Detail, d.Line})
+			d.Path = ""
+			r.Signals = append(r.Signals, d)
 		}
 		if line, err := json.Marshal(r); err == nil {
 			known[key] = append(line, '\n')
@@ -247,13 +234,11 @@ func (r *record) head() []byte {
 	return []byte("#!" + r.Shebang + "\n")
 }
 
-func (r *record) signals(name string) (found []Diagnostic) {
-	for _, s := range r.Signals {
-		d := diagnose(s.Severity, s.Code, name, "%s", s.Detail)
-		d.Line = s.Line
-		found = append(found, d)
+func (r *record) signals(name string) []Diagnostic {
+	for i := range r.Signals {
+		r.Signals[i].Path = name
 	}
-	return found
+	return r.Signals
 }
 
 // reuse adds a file to the index without opening it, if the skill's earlier index or the cache knows its
@@ -271,24 +256,31 @@ func (in *indexer) reuse(name string) bool {
 	if info.Size() > int64(in.unseen) && in.unseen < signal.MaxFile {
 		return false
 	}
-	known, ok := in.lookUp(name, info)
-	if !ok {
-		return false
+	now := markOf(info)
+	if hint := in.hint; hint != nil {
+		if at := hint.at(name); at >= 0 && hint.marks[at].vouches(now) {
+			in.take(*hint.Resource(name), info, hint.marks[at], hint.signalsOf(name))
+			return true
+		}
 	}
-	x, r := in.index, known.resource
-	x.Resources = append(x.Resources, r)
-	x.Files = append(x.Files, store.File{
-		Path:       r.Path,
-		Size:       r.Size,
-		Digest:     r.Digest,
-		Executable: info.Mode()&0o111 != 0,
-	})
-	x.marks = append(x.marks, known.mark)
+	known, ok := s.opts.Cache.find(now, name, false)
+	if ok {
+		now.settled = true // only such marks are stored
+		in.take(known.resource(name, info), info, now, known.signals(name))
+	}
+	return ok
+}
+
+// take adds a file to the index.
+func (in *indexer) take(r Resource, info fs.FileInfo, m mark, found []Diagnostic) {
+	x := in.index
+	x.Resources, x.marks = append(x.Resources, r), append(x.marks, m)
+	executable := info.Mode()&0o111 != 0
+	x.Files = append(x.Files, store.File{Path: r.Path, Size: r.Size, Digest: r.Digest, Executable: executable})
 	in.budget -= r.Size
 	if r.Text {
-		in.sawSignals(r.Size, known.signals)
+		in.sawSignals(r.Size, found)
 	}
-	return true
 }
 
 // reuseSelf is reuse for the skill file, whose digest the scan has.
@@ -315,28 +307,6 @@ func (in *indexer) reuseSelf() bool {
 func (in *indexer) sawSignals(size int64, found []Diagnostic) {
 	in.unseen -= int(min(size, int64(in.unseen), signal.MaxFile))
 	in.found = append(in.found, found...)
-}
-
-// reused is what is known of a file.
-type reused struct {
-	resource Resource
-	mark     mark
-	signals  []Diagnostic
-}
-
-func (in *indexer) lookUp(name string, info fs.FileInfo) (reused, bool) {
-	now := markOf(info)
-	if hint := in.hint; hint != nil {
-		if at := hint.at(name); at >= 0 && hint.marks[at].vouches(now) {
-			return reused{*hint.Resource(name), hint.marks[at], hint.signalsOf(name)}, true
-		}
-	}
-	known, ok := in.skill.opts.Cache.find(now, name, false)
-	if !ok {
-		return reused{}, false
-	}
-	now.settled = true // only such marks are stored
-	return reused{known.resource(name, info), now, known.signals(name)}, true
 }
 
 // at returns the place of a path in Files, or -1.

@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"bytes"
 	"io"
 	"io/fs"
 	"path"
@@ -166,25 +167,15 @@ func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
 	if size > limit {
 		return nil, ErrTooLarge
 	}
-	data := buf[:0]
-	if int64(cap(data)) <= size {
-		data = make([]byte, 0, size+1)
+	data := bytes.NewBuffer(buf[:0])
+	data.Grow(int(max(size, 0)) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
+		return nil, cause(err)
 	}
-	for {
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
-		}
-		n, err := r.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case int64(len(data)) > limit:
-			return nil, ErrTooLarge
-		case err == io.EOF:
-			return data, nil
-		case err != nil:
-			return nil, cause(err)
-		}
+	if int64(data.Len()) > limit {
+		return nil, ErrTooLarge
 	}
+	return data.Bytes(), nil
 }
 
 // mark shows whether a file was touched since it was read, without reading it.

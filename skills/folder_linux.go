@@ -91,43 +91,38 @@ func component(name string) error {
 }
 
 func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
+	err = f.entries(func(name []byte, kind byte) bool {
+		mode := f.mode(name, kind)
+		if !relevant(string(name), mode) {
+			return true
+		}
+		if more = len(entries) == limit; !more {
+			entries = append(entries, entry{string(name), mode})
+		}
+		return !more
+	})
+	return entries, more, err
+}
+
+// entries calls yield with the name and the type of each entry, until it returns false.
+func (f fdFolder) entries(yield func(name []byte, kind byte) bool) error {
 	var buf [8192]byte
 	for {
 		n, err := retry(func() (int, error) { return unix.Getdents(f.fd, buf[:]) })
-		if err != nil {
-			return entries, false, err
-		}
-		if n == 0 {
-			return entries, false, nil
+		if n <= 0 || err != nil {
+			return err
 		}
 		for rest := buf[:n]; len(rest) > 0; {
-			name, kind, size := parseDirent(rest)
+			// A struct linux_dirent64: inode and offset (8 bytes each), length (2), type (1), and the name up
+			// to a NUL.
+			size := binary.NativeEndian.Uint16(rest[16:18])
+			name, _, _ := bytes.Cut(rest[8+8+2+1:size], []byte{0})
+			if n := string(name); n != "." && n != ".." && !yield(name, rest[18]) {
+				return nil
+			}
 			rest = rest[size:]
-			if n := string(name); n == "." || n == ".." {
-				continue
-			}
-			mode := f.mode(name, kind)
-			if !relevant(string(name), mode) {
-				continue
-			}
-			if len(entries) == limit {
-				return entries, true, nil
-			}
-			entries = append(entries, entry{string(name), mode})
 		}
 	}
-}
-
-// parseDirent returns the parts of a struct linux_dirent64: inode and offset (8 bytes each), length (2),
-// type (1), and the name up to a NUL.
-func parseDirent(raw []byte) (name []byte, kind byte, size int) {
-	const header = 8 + 8 + 2 + 1
-	size = int(binary.NativeEndian.Uint16(raw[16:18]))
-	name = raw[header:size]
-	if end := bytes.IndexByte(name, 0); end >= 0 {
-		name = name[:end]
-	}
-	return name, raw[18], size
 }
 
 // mode returns the type of an entry, which some file systems leave out of the listing.
@@ -190,10 +185,7 @@ func (f fdFolder) mark(name string) (mark, error) {
 		return mark{}, err
 	}
 	var stat unix.Stat_t
-	_, err := retry(func() (int, error) {
-		return 0, unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW)
-	})
-	if err != nil {
+	if err := unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return mark{}, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -262,29 +254,15 @@ func (l *lookOver) over(ctx context.Context, dir fdFolder, depth int) bool {
 	if l.directories--; l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
 		return false
 	}
-	var buf [8192]byte
-	for {
-		n, err := retry(func() (int, error) { return unix.Getdents(dir.fd, buf[:]) })
-		if err != nil {
-			return false
-		}
-		if n == 0 {
-			return true
-		}
-		for rest := buf[:n]; len(rest) > 0; {
-			name, kind, size := parseDirent(rest)
-			rest = rest[size:]
-			if !l.entry(ctx, dir, string(name), kind, depth) {
-				return false
-			}
-		}
-	}
+	same := true
+	err := dir.entries(func(name []byte, kind byte) bool {
+		same = skipped(string(name)) || l.entry(ctx, dir, string(name), kind, depth)
+		return same
+	})
+	return same && err == nil
 }
 
 func (l *lookOver) entry(ctx context.Context, dir fdFolder, name string, kind byte, depth int) bool {
-	if name == "." || name == ".." || skipped(name) {
-		return true
-	}
 	above := len(l.path)
 	defer func() { l.path = l.path[:above] }()
 	l.path = append(l.path, name...)

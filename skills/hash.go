@@ -41,21 +41,28 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 		return hashed{}, ErrTooLarge
 	}
 	sum := sha256.New()
-	scan := textScan{text: true}
-	var h hashed
+	h := hashed{text: true}
+	cut := 0 // bytes at the start of buf, of a character that the last read did not reach the end of
 	for {
-		n, err := file.Read(buf)
-		chunk := buf[:n]
+		n, err := file.Read(buf[cut:])
+		chunk, whole := buf[cut:cut+n], buf[:cut+n]
 		if len(h.head) < 4096 {
 			h.head = append(h.head, chunk[:min(n, 4096-len(h.head))]...)
 		}
 		sum.Write(chunk)
-		if scan.add(chunk); scan.text {
-			search.Add(chunk)
-		}
 		if h.size += int64(n); h.size > limit {
 			return hashed{}, ErrTooLarge
 		}
+		for cut = min(utf8.UTFMax-1, len(whole)); cut > 0; cut-- {
+			if last := whole[len(whole)-cut:]; utf8.RuneStart(last[0]) && !utf8.FullRune(last) {
+				break
+			}
+		}
+		h.text = h.text && utf8.Valid(whole[:len(whole)-cut]) && bytes.IndexByte(chunk, 0) < 0
+		if h.text {
+			search.Add(chunk)
+		}
+		copy(buf, whole[len(whole)-cut:])
 		if err == io.EOF {
 			break
 		}
@@ -63,38 +70,6 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 			return hashed{}, cause(err)
 		}
 	}
-	h.digest, h.text = digest.NewDigest(digest.SHA256, sum), scan.end()
+	h.digest, h.text = digest.NewDigest(digest.SHA256, sum), h.text && cut == 0
 	return h, nil
 }
-
-// textScan decides whether bytes that come in pieces are UTF-8 without NUL.
-type textScan struct {
-	text bool
-	rest []byte // the start of a character that the last piece cut
-}
-
-func (t *textScan) add(piece []byte) {
-	if !t.text {
-		return
-	}
-	for len(t.rest) > 0 && len(piece) > 0 && !utf8.FullRune(t.rest) {
-		t.rest, piece = append(t.rest, piece[0]), piece[1:]
-	}
-	if len(t.rest) > 0 && utf8.FullRune(t.rest) {
-		t.text = utf8.Valid(t.rest)
-		t.rest = t.rest[:0]
-	}
-	cut := len(piece)
-	for back := 1; back <= min(utf8.UTFMax-1, len(piece)); back++ {
-		if utf8.RuneStart(piece[len(piece)-back]) {
-			if !utf8.FullRune(piece[len(piece)-back:]) {
-				cut = len(piece) - back
-			}
-			break
-		}
-	}
-	t.rest = append(t.rest, piece[cut:]...)
-	t.text = t.text && utf8.Valid(piece[:cut]) && bytes.IndexByte(piece, 0) < 0
-}
-
-func (t *textScan) end() bool { return t.text && len(t.rest) == 0 }

@@ -293,7 +293,6 @@ func isInvisible(d Diagnostic) bool { return d.Code == CodeInvisibleText }
 
 // add hashes a file and adds it to the index.
 func (in *indexer) add(name string) error {
-	x := in.index
 	file, info, err := openFile(in.tree, name)
 	if err != nil {
 		return err
@@ -307,11 +306,6 @@ func (in *indexer) add(name string) error {
 	if err != nil {
 		return err
 	}
-	in.budget -= read.size
-	if read.text {
-		in.unseen -= int(min(read.size, int64(in.unseen), signal.MaxFile))
-		in.found = append(in.found, diagnostics(name, in.signals.End())...)
-	}
 	r := Resource{
 		Path:     name,
 		Kind:     kindOf(name),
@@ -320,14 +314,15 @@ func (in *indexer) add(name string) error {
 		Text:     read.text,
 		MIMEType: mimeType(name, read.head, read.text),
 	}
-	executable := info.Mode()&0o111 != 0
 	if r.Kind == KindScript {
-		facts := script.Inspect(name, read.head, executable)
+		facts := script.Inspect(name, read.head, info.Mode()&0o111 != 0)
 		r.Script = &facts
 	}
-	x.Resources = append(x.Resources, r)
-	x.Files = append(x.Files, store.File{Path: name, Size: r.Size, Digest: r.Digest, Executable: executable})
-	x.marks = append(x.marks, markOf(info).readAt(in.skill.opts.Now()))
+	var found []Diagnostic
+	if r.Text {
+		found = diagnostics(name, in.signals.End())
+	}
+	in.take(r, info, markOf(info).readAt(in.skill.opts.Now()), found)
 	return nil
 }
 

@@ -1,8 +1,12 @@
 package skills
 
 import (
+	"io/fs"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 )
 
 func TestMarkVouches(t *testing.T) {
@@ -35,15 +39,24 @@ func TestTextScan(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{"": true, "abc": true, "aé€😀z": true, "\x00": false, "a\x00": false, "\xff": false, "é\xc3": false, "\xe2\x82": false, "\xe2\x82a": false, "\xed\xa0\x80": false, "😀\xf0": false} {
 		for size := 1; size <= 5; size++ {
-			scan := textScan{text: true}
-			for rest := []byte(text); len(rest) > 0; {
-				n := min(size, len(rest))
-				scan.add(rest[:n])
-				rest = rest[n:]
+			file := pieces{strings.NewReader(text), size}
+			read, err := digestFile(file, nopInfo{}, 100, make([]byte, 16))
+			if err != nil || read.digest != digest.FromString(text) {
+				t.Errorf("%q in pieces of %d: %+v, %v", text, size, read, err)
 			}
-			if got := scan.end(); got != want {
+			if got := read.text; got != want {
 				t.Errorf("%q in pieces of %d: text %v, want %v", text, size, got, want)
 			}
 		}
 	}
 }
+
+// pieces is a file that gives a few bytes at a time.
+type pieces struct {
+	*strings.Reader
+	size int
+}
+
+func (p pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(p.size, len(b))]) }
+func (pieces) Stat() (fs.FileInfo, error)   { return nopInfo{}, nil }
+func (pieces) Close() error                 { return nil }

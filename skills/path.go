@@ -1,6 +1,8 @@
 package skills
 
 import (
+	"fmt"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -126,7 +128,6 @@ func (s *Skill) URI(path string) string {
 
 // escape writes all but the unreserved characters of RFC 3986 and "/" as %XX.
 func escape(b *strings.Builder, path string) {
-	const hex = "0123456789ABCDEF"
 	for i := range len(path) {
 		c := path[i]
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
@@ -134,9 +135,7 @@ func escape(b *strings.Builder, path string) {
 			b.WriteByte(c)
 			continue
 		}
-		b.WriteByte('%')
-		b.WriteByte(hex[c>>4])
-		b.WriteByte(hex[c&15])
+		fmt.Fprintf(b, "%%%02X", c)
 	}
 }
 
@@ -156,28 +155,12 @@ func ParseURI(uri string) (path string, err error) {
 		return refuse("is too long")
 	case strings.ContainsAny(rest, "?#"):
 		return refuse("must not have a query or a fragment")
+	case strings.Contains(strings.ToLower(rest), "%2f"):
+		return refuse("must not have an encoded separator")
 	}
-	rest = strings.TrimSuffix(rest, "/")
-	var b strings.Builder
-	b.Grow(len(rest))
-	for i := 0; i < len(rest); i++ {
-		c := rest[i]
-		if c == '%' {
-			if i+2 >= len(rest) {
-				return refuse("has an invalid escape")
-			}
-			high, low := unhex(rest[i+1]), unhex(rest[i+2])
-			if high < 0 || low < 0 {
-				return refuse("has an invalid escape")
-			}
-			i += 2
-			if c = byte(high<<4 | low); c == '/' {
-				return refuse("must not have an encoded separator")
-			}
-		}
-		b.WriteByte(c)
+	if path, err = url.PathUnescape(strings.TrimSuffix(rest, "/")); err != nil {
+		return refuse("has an invalid escape")
 	}
-	path = b.String()
 	switch {
 	case len(path) > maxURIPath:
 		return refuse("is too long")
@@ -191,14 +174,4 @@ func ParseURI(uri string) (path string, err error) {
 		return refuse("must use / between names")
 	}
 	return path, nil
-}
-
-func unhex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c|0x20 && c|0x20 <= 'f':
-		return int(c|0x20-'a') + 10
-	}
-	return -1
 }

@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
 
 	"github.com/opencontainers/go-digest"
 
@@ -103,8 +99,6 @@ func (s *Skill) Verify(ctx context.Context) error {
 		}
 		return driftOf(err, &DriftError{Want: s.Digest, Path: s.File})
 	}
-	near := nearby{tree: t}
-	defer near.leave()
 	rest, marks := index.Files, index.marks
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
@@ -123,7 +117,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 			}
 			return s.unknown(t, file)
 		}
-		if err := compare(&near, marks[0], rest[0], file); err != nil {
+		if err := compare(t, marks[0], rest[0], file); err != nil {
 			return err
 		}
 		rest, marks = rest[1:], marks[1:]
@@ -149,7 +143,7 @@ func (s *Skill) unknown(t tree, file candidate) error {
 }
 
 // compare returns the drift of one file, or nil.
-func compare(t *nearby, known mark, want store.File, file candidate) error {
+func compare(t tree, known mark, want store.File, file candidate) error {
 	drift := &DriftError{Want: want.Digest, Path: want.Path}
 	if file.err != nil {
 		return drift
@@ -161,7 +155,7 @@ func compare(t *nearby, known mark, want store.File, file candidate) error {
 	if known.vouches(markOf(info)) {
 		return nil
 	}
-	f, info, err := openFile(t.tree, file.path)
+	f, info, err := openFile(t, file.path)
 	if err != nil {
 		return driftOf(err, drift)
 	}
@@ -184,42 +178,6 @@ func driftOf(err error, drift *DriftError) error {
 		return err
 	}
 	return drift
-}
-
-// nearby reads the facts of many files of a tree, one directory after the other. It keeps the directory
-// of the last file open, because resolving a path from the top costs a call for each of its parts.
-type nearby struct {
-	tree
-	dir string
-	at  *os.Root // nil when dir is not open
-}
-
-func (n *nearby) stat(name string) (fs.FileInfo, error) {
-	top, ok := n.tree.(osTree)
-	if !ok {
-		return n.tree.stat(name)
-	}
-	dir, base := path.Split(name)
-	if n.at == nil || dir != n.dir {
-		n.leave()
-		at, err := top.root.OpenRoot(filepath.FromSlash("./" + dir))
-		if err != nil {
-			return n.tree.stat(name)
-		}
-		n.dir, n.at = dir, at
-	}
-	// A link is resolved from the top, since it may lead anywhere in the tree.
-	if info, err := n.at.Lstat(base); err == nil && info.Mode().IsRegular() {
-		return info, nil
-	}
-	return n.tree.stat(name)
-}
-
-func (n *nearby) leave() {
-	if n.at != nil {
-		n.at.Close()
-		n.at = nil
-	}
 }
 
 // Stage copies the files of the index into a store. The store checks every digest on the way, so the
