@@ -47,14 +47,14 @@ type Cache struct {
 
 // record is what is known of a file, without its name.
 type record struct {
-	Mark    string         `json:"mark"` // see mark.key; it must come first
-	Digest  digest.Digest  `json:"digest"`
-	Ext     string         `json:"ext,omitempty"`  // of the name, in lower case
-	Self    bool           `json:"self,omitempty"` // it is a skill file
-	Text    bool           `json:"text,omitempty"`
-	MIME    string         `json:"mime,omitempty"`
-	Script  bool           `json:"script,omitempty"`
-	Shebang string         `json:"shebang,omitempty"`
+	Mark    string        `json:"mark"` // see mark.key; it must come first
+	Digest  digest.Digest `json:"digest"`
+	Ext     string        `json:"ext,omitempty"`  // of the name, in lower case
+	Self    bool          `json:"self,omitempty"` // it is a skill file
+	Text    bool          `json:"text,omitempty"`
+	MIME    string        `json:"mime,omitempty"`
+	Script  bool          `json:"script,omitempty"`
+	Shebang string        `json:"shebang,omitempty"`
 	Signals []Diagnostic  `json:"signals,omitempty"` // without a path
 }
 

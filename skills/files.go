@@ -144,43 +144,32 @@ func leftOut(c candidate) Diagnostic {
 // foldPath returns the same text for all paths that some file system takes for one name: it ignores
 // case, and whether a letter with an accent is one character or two.
 func foldPath(path string) string {
-	if isPlain(path) {
-		return path
-	}
 	return norm.NFC.String(strings.ToLower(strings.ToUpper(norm.NFKD.String(path))))
 }
 
 // isPlain reports whether a path folds to itself, as most do.
 func isPlain(path string) bool {
-	for i := range len(path) {
-		if c := path[i]; c >= 0x80 || 'A' <= c && c <= 'Z' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(path, func(r rune) bool { return r >= 0x80 || 'A' <= r && r <= 'Z' })
 }
 
-// collisions calls report for every path that folds to the same text as one before it, with the first
-// of these. The paths are unique.
-func collisions(n int, path func(int) string, report func(path, first string)) {
-	odd := 0 // plain paths alone cannot collide
-	for i := range n {
-		if !isPlain(path(i)) {
-			odd++
-		}
-	}
-	if odd == 0 || n < 2 {
+// collisions calls report for each of some unique paths that folds to the same text as one before it, with
+// the first of these.
+func collisions(paths []string, report func(path, first string)) {
+	// Plain paths alone cannot collide.
+	if !slices.ContainsFunc(paths, func(path string) bool { return !isPlain(path) }) {
 		return
 	}
-	first := make(map[string]string, n)
-	for i := range n {
-		at := path(i)
-		f := foldPath(at)
-		if other, ok := first[f]; ok {
-			report(at, other)
-			continue
+	first := make(map[string]string, len(paths))
+	for _, path := range paths {
+		folded := path
+		if !isPlain(path) {
+			folded = foldPath(path)
 		}
-		first[f] = at
+		if other, taken := first[folded]; taken {
+			report(path, other)
+		} else {
+			first[folded] = path
+		}
 	}
 }
 
@@ -190,40 +179,23 @@ const maxNameNotes = 20
 // fileNames returns the diagnostics about names of files that are one name to another system, or that it
 // cannot have.
 func fileNames(files []store.File) (notes []Diagnostic) {
-	at := func(i int) string { return files[i].Path }
-	collisions(len(files), at, func(path, first string) {
+	paths := make([]string, len(files))
+	for i := range files {
+		paths[i] = files[i].Path
+	}
+	collisions(paths, func(path, first string) {
 		if len(notes) < maxNameNotes {
 			notes = append(notes, diagnose(Warning, CodeNameCollision, path,
 				"%q differs only by case or by the form of a letter; some systems keep one of the two",
 				first))
 		}
 	})
-	for i := range files {
-		if len(notes) < maxNameNotes && anyReserved(files[i].Path) {
-			notes = append(notes, diagnose(Info, CodeUnportableName, files[i].Path,
-				"Windows has no file of this name"))
+	for _, path := range paths {
+		if len(notes) < maxNameNotes && slices.ContainsFunc(strings.Split(path, "/"), reserved) {
+			notes = append(notes, diagnose(Info, CodeUnportableName, path, "Windows has no file of this name"))
 		}
 	}
 	return notes
-}
-
-// skillNames returns the diagnostics about paths of skills that look alike.
-func skillNames(all []*Skill) (notes []Diagnostic) {
-	at := func(i int) string { return all[i].Path }
-	collisions(len(all), at, func(path, first string) {
-		notes = append(notes, diagnose(Warning, CodeNameCollision, path,
-			"%q differs only by case or by the form of a letter; both are served", first))
-	})
-	return notes
-}
-
-func anyReserved(path string) bool {
-	for name := range strings.SplitSeq(path, "/") {
-		if reserved(name) {
-			return true
-		}
-	}
-	return false
 }
 
 // reserved reports whether Windows gives a name to a device or cannot have it.

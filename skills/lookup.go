@@ -19,10 +19,11 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
+	text := fmt.Sprintf("no skill %q", frontmatter.Clip(e.Name, 64))
 	if e.Suggestion != "" {
-		return fmt.Sprintf("no skill %q, did you mean %q", frontmatter.Clip(e.Name, 64), e.Suggestion)
+		text += fmt.Sprintf(", did you mean %q", e.Suggestion)
 	}
-	return fmt.Sprintf("no skill %q", frontmatter.Clip(e.Name, 64))
+	return text
 }
 
 // AmbiguousError is a name that several skills of one tier have.
@@ -108,7 +109,7 @@ func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
 
 const (
 	maxNearest = 20
-	maxCompare = 128 // bytes of a name that are compared
+	maxCompare = 128 // characters of a name that are compared
 )
 
 // NotFound returns the error of a name that no skill has, or that is to look as if no skill had it.
@@ -125,8 +126,8 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 			continue
 		}
 		// A path is what is suggested, since it always works; but a name may have been mistyped.
-		byPath := distance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare)))
-		byName := distance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare)))
+		byPath := nameDistance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare)))
+		byName := nameDistance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare)))
 		candidates = append(candidates, candidate{sk.Path, min(byPath, byName)})
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
@@ -142,30 +143,41 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 	return e
 }
 
-// distance returns the number of bytes to insert, delete or replace between two names, and 1 if one
-// begins or ends with the other.
-func distance(a, b string) int {
-	if a == b {
-		return 0
-	}
-	if len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a)) {
+// nameDistance returns the edit distance of two names, and 1 if one begins or ends with the other.
+func nameDistance(a, b string) int {
+	if a != b && len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a)) {
 		return 1
 	}
-	var rows [2][maxCompare*utf8.UTFMax + 1]int
-	previous, current := rows[0][:len(b)+1], rows[1][:len(b)+1]
-	for j := range previous {
+	return EditDistance([]rune(a), []rune(b), maxCompare)
+}
+
+// EditDistance returns the number of characters to insert, delete, replace or swap with the next to get from
+// a to b; some number above limit if there are more. Both have at most 128.
+func EditDistance(a, b []rune, limit int) int {
+	var rows [3][maxCompare + 1]int
+	older, previous, current := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
 		previous[j] = j
 	}
-	for i := range len(a) {
+	for i := range a {
 		current[0] = i + 1
-		for j := range len(b) {
+		least := i + 1
+		for j := range b {
 			cost := 1
 			if a[i] == b[j] {
 				cost = 0
 			}
-			current[j+1] = min(previous[j]+cost, previous[j+1]+1, current[j]+1)
+			n := min(previous[j]+cost, previous[j+1]+1, current[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				n = min(n, older[j-1]+1)
+			}
+			current[j+1] = n
+			least = min(least, n)
 		}
-		previous, current = current, previous
+		if least > limit {
+			return least // no later row has less
+		}
+		older, previous, current = previous, current, older
 	}
 	return previous[len(b)]
 }

@@ -36,7 +36,12 @@ func ParseRoot(spec string) (Root, error) {
 			return Root{}, fmt.Errorf("root %q: %w", spec, err)
 		}
 		if err == nil && prefixed {
-			if root.Prefix, err = cleanPrefix(prefix); err != nil {
+			// Only the canonical form is accepted: a prefix is written by an operator, once.
+			clean, err := CleanPath(prefix)
+			if err == nil && clean != prefix {
+				err = &PathError{Path: prefix, Reason: fmt.Sprintf("must be written %q", clean)}
+			}
+			if err != nil {
 				return Root{}, fmt.Errorf("root %q: prefix: %w", spec, err)
 			}
 		}
@@ -45,15 +50,6 @@ func ParseRoot(spec string) (Root, error) {
 		return Root{}, fmt.Errorf("root %q names no directory", spec)
 	}
 	return root, nil
-}
-
-// cleanPrefix accepts only the canonical form: a prefix is written by an operator, once.
-func cleanPrefix(prefix string) (string, error) {
-	clean, err := CleanPath(prefix)
-	if err == nil && clean != prefix {
-		err = &PathError{Path: prefix, Reason: fmt.Sprintf("must be written %q", clean)}
-	}
-	return clean, err
 }
 
 // Source is a tree of skills that is not a directory of this machine: an archive, a part of a program,

@@ -90,7 +90,14 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	s.withhold()
 	slices.SortStableFunc(s.Shadowed, byPath)
 	s.label()
-	s.Diagnostics = append(s.Diagnostics, skillNames(s.Skills)...)
+	paths := make([]string, len(s.Skills))
+	for i, sk := range s.Skills {
+		paths[i] = sk.Path
+	}
+	collisions(paths, func(path, first string) {
+		s.note(Warning, CodeNameCollision, path,
+			"%q differs only by case or by the form of a letter; both are served", first)
+	})
 	return s
 }
 

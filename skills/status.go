@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
@@ -29,9 +28,6 @@ type Status struct {
 	Reasons []string
 }
 
-// served reports whether the skill is in the snapshot's Skills.
-func (s *Status) served() bool { return s.State == StateEnabled || s.State == StateHidden }
-
 // Status returns the status of a skill of the snapshot, withheld ones included.
 func (s *Snapshot) Status(sk *Skill) Status {
 	if status, ok := s.statuses[sk]; ok {
@@ -49,7 +45,7 @@ func (s *Snapshot) withhold() {
 		if status.State != StateEnabled || status.Reasons != nil {
 			s.statuses[sk] = status
 		}
-		if !status.served() {
+		if status.State == StateUnavailable || status.State == StateDisabled {
 			delete(s.byPath, sk.Path)
 			s.Withheld = append(s.Withheld, sk)
 		}
@@ -59,9 +55,7 @@ func (s *Snapshot) withhold() {
 			}
 		}
 	}
-	if len(s.Withheld) > 0 {
-		s.Skills = slices.DeleteFunc(s.Skills, func(sk *Skill) bool { return s.byPath[sk.Path] != sk })
-	}
+	s.Skills = slices.DeleteFunc(s.Skills, func(sk *Skill) bool { return s.byPath[sk.Path] != sk })
 	for _, name := range slices.Concat(s.opts.Disabled, s.opts.Pinned, s.opts.NameOnly) {
 		if !named[name] && s.scanned != nil {
 			named[name] = true
@@ -133,9 +127,7 @@ func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
 // isName reports whether a text can be the name of a command or a variable. Real skills also list
 // sentences, which no host can satisfy.
 func isName(name string) bool {
-	odd := func(r rune) bool {
-		return r <= ' ' || r >= utf8.RuneSelf || strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
-	}
+	odd := func(r rune) bool { return r <= ' ' || r >= 0x80 || strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r) }
 	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, odd)
 }
 

@@ -95,28 +95,32 @@ func codeOf(kind frontmatter.Kind) Code {
 	return CodeInvalidFrontmatter
 }
 
+// violated returns one violation of a strict rule.
+func violated(rule, fix, format string, args ...any) []frontmatter.Violation {
+	return []frontmatter.Violation{{Rule: rule, Message: fmt.Sprintf(format, args...), Fix: fix}}
+}
+
 // ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
 // path. Only a regular file of at most MaxSkillFile bytes is read, or a file of the directory that a
 // link names; anything else breaks V3, as does the end of ctx.
 func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
-	broken := func(rule, message, fix string) []frontmatter.Violation {
-		return []frontmatter.Violation{{Rule: rule, Message: message, Fix: fix}}
-	}
+	shown := frontmatter.Shown(dir)
 	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return broken("V1", "Path does not exist: "+frontmatter.Shown(dir), "name an existing directory")
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(absolute)
 	}
-	switch info, err := os.Stat(absolute); {
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return broken("V1", "Path does not exist: "+frontmatter.Shown(dir), "name an existing directory")
+		return violated("V1", "name an existing directory", "Path does not exist: %s", shown)
 	case err != nil:
-		return broken("V1", "Path cannot be read: "+frontmatter.Shown(dir), "allow this user to read it")
+		return violated("V1", "allow this user to read it", "Path cannot be read: %s", shown)
 	case !info.IsDir():
-		return broken("V2", "Not a directory: "+frontmatter.Shown(dir), "name the directory of a skill")
+		return violated("V2", "name the directory of a skill", "Not a directory: %s", shown)
 	}
 	root, err := os.OpenRoot(absolute)
 	if err != nil {
-		return broken("V3", "The directory cannot be read", "allow this user to read it")
+		return violated("V3", "allow this user to read it", "The directory cannot be read")
 	}
 	t := osTree{root}
 	defer t.close()
@@ -127,11 +131,7 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 func (s *Skill) Violations(ctx context.Context) []frontmatter.Violation {
 	t, err := s.place.open()
 	if err != nil {
-		return []frontmatter.Violation{{
-			Rule:    "V3",
-			Message: fmt.Sprintf("The directory cannot be read: %v", err),
-			Fix:     "allow this user to read it",
-		}}
+		return violated("V3", "allow this user to read it", "The directory cannot be read: %v", err)
 	}
 	defer t.close()
 	return validateTree(ctx, t, s.dirName())
@@ -139,24 +139,20 @@ func (s *Skill) Violations(ctx context.Context) []frontmatter.Violation {
 
 // validateTree applies the strict rules to the skill file of a directory.
 func validateTree(ctx context.Context, t tree, dirName string) []frontmatter.Violation {
-	broken := func(fix, format string, args ...any) []frontmatter.Violation {
-		return []frontmatter.Violation{{Rule: "V3", Message: fmt.Sprintf(format, args...), Fix: fix}}
-	}
 	for _, name := range []string{upperFile, lowerFile} {
 		if err := ctx.Err(); err != nil {
-			return broken("try again", "%s was not read: %v", name, err)
+			return violated("V3", "try again", "%s was not read: %v", name, err)
 		}
 		data, _, err := readTree(t, name, MaxSkillFile, nil)
 		switch {
-		case errors.Is(err, ErrNotFound):
-			continue
+		case err == nil:
+			return frontmatter.Validate(dirName, name, data)
 		case errors.Is(err, ErrTooLarge):
-			return broken("move parts of it into files it refers to",
+			return violated("V3", "move parts of it into files it refers to",
 				"%s has more than %d bytes", name, MaxSkillFile)
-		case err != nil:
-			return broken("make it a regular file of this directory", "%s cannot be read: %v", name, err)
+		case !errors.Is(err, ErrNotFound):
+			return violated("V3", "make it a regular file of this directory", "%s cannot be read: %v", name, err)
 		}
-		return frontmatter.Validate(dirName, name, data)
 	}
 	return frontmatter.MissingFile()
 }

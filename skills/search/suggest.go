@@ -3,6 +3,8 @@ package search
 import (
 	"math/bits"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills"
 )
 
 // maxUnknown is how many words of a query are corrected.
@@ -50,7 +52,7 @@ func (x *Index) nearest(term string) string {
 		if len(other) < 3 || len(other) < len(want)-limit || len(other) > len(want)+limit {
 			continue
 		}
-		n := distance(want, other, limit)
+		n := skills.EditDistance(want, other, limit)
 		if n > limit || n > 1 && other[0] != want[0] {
 			continue
 		}
@@ -67,35 +69,4 @@ func letters(s string) (set uint64) {
 		set |= 1 << (r & 63)
 	}
 	return set
-}
-
-// distance returns the number of characters to insert, delete, replace or swap with the next to get from
-// a to b; some number above limit if there are more.
-func distance(a, b []rune, limit int) int {
-	var rows [3][maxTerm + 1]int
-	older, previous, current := &rows[0], &rows[1], &rows[2]
-	for j := range len(b) + 1 {
-		previous[j] = j
-	}
-	for i := range a {
-		current[0] = i + 1
-		least := i + 1
-		for j := range b {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			n := min(previous[j]+cost, previous[j+1]+1, current[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				n = min(n, older[j-1]+1)
-			}
-			current[j+1] = n
-			least = min(least, n)
-		}
-		if least > limit {
-			return least // no later row has less
-		}
-		older, previous, current = previous, current, older
-	}
-	return previous[len(b)]
 }
