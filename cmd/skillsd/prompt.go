@@ -46,9 +46,9 @@ func newPromptCmd(a *app) *cobra.Command {
 }
 
 func (o *promptOptions) run(ctx context.Context) error {
-	var format catalog.Format
+	format := catalog.Format(o.Format)
 	switch {
-	case format.UnmarshalText([]byte(o.Format)) != nil:
+	case format != catalog.FormatXML && format != catalog.FormatText:
 		return exit.Usagef("use xml or text", "--format: unknown format %q", o.Format)
 	case o.Budget < 0:
 		return exit.Usagef("give a number from 0", "--budget: %d is negative", o.Budget)

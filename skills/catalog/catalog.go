@@ -6,11 +6,11 @@
 // alike, then left out; only then the names that do not fit are counted. A name or a description never
 // passes for more than it is, whatever characters it has, and invisible text is not repeated.
 //
-// It does not judge what a description says: the text of the skill's author reaches the model. [Render],
-// [Line] and [XML] leave skills out only if they do not fit: the caller chooses which skills may be
+// It does not judge what a description says: the text of the skill's author reaches the model. [Render]
+// and [Line] leave skills out only if they do not fit: the caller chooses which skills may be
 // seen, usually with [Offered].
 //
-//	text, err := catalog.LoadAndRender(ctx, roots, catalog.LoadOptions{Format: catalog.FormatXML})
+//	text, err := catalog.LoadAndRender(ctx, roots, nil, catalog.Options{Format: catalog.FormatXML})
 package catalog
 
 import (
@@ -75,12 +75,13 @@ func (o *Options) tail(n int) string {
 // paths, without a final newline. It is empty if not even the frame and the tail fit.
 //
 // FormatText is one line `path: description` for each skill. A path with characters that could be
-// taken for something else is in quotes. FormatXML is the format of [XML]; an element <more> has the
-// number of skills left out, and a skill whose description does not fit has no element for it.
+// taken for something else is in quotes. In [FormatXML] an element <more> has the number of skills left
+// out, and a skill whose description does not fit has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
 	c := newCatalog(all, &opts)
 	if !c.fits(0, c.room(0)) {
-		c.dropLongNames()
+		kept := slices.DeleteFunc(c.others, func(e entry) bool { return e.isLong() })
+		c.left, c.others = len(c.others)-len(kept), kept
 	}
 	tail := opts.tail(c.left)
 	room := c.room(width(tail))
@@ -88,7 +89,15 @@ func Render(all []*skills.Skill, opts Options) string {
 	case room < 0:
 		return ""
 	case !c.fits(0, room):
-		return c.renderNames()
+		// Not all names fit: pinned skills first, then as many names as fit, then how many are missing.
+		total := c.left + len(c.pinned) + len(c.others)
+		if room = c.room(width(opts.tail(total))); room < 0 {
+			return ""
+		}
+		at := largestCut(c.pinned, room/2)
+		c.pinned = fitting(c.pinned, at, room)
+		c.others = fitting(c.others, 0, room-cost(c.pinned, at, room))
+		return c.join(at, 0, opts.tail(total-len(c.pinned)-len(c.others)))
 	}
 	// Pinned skills take what they need of half of the room, and whatever the other names leave.
 	atPinned, atOthers := full, full
@@ -149,25 +158,6 @@ func (c *catalog) room(tail int) int {
 // fits reports whether all skills fit room with descriptions of up to at characters.
 func (c *catalog) fits(at, room int) bool {
 	return cost(c.pinned, at, room)+cost(c.others, at, room) <= room
-}
-
-func (c *catalog) dropLongNames() {
-	kept := slices.DeleteFunc(c.others, func(e entry) bool { return e.isLong() })
-	c.left, c.others = len(c.others)-len(kept), kept
-}
-
-// renderNames returns the text if not all names fit: pinned skills first, then as many names as fit, in
-// order, then how many are missing.
-func (c *catalog) renderNames() string {
-	total := c.left + len(c.pinned) + len(c.others)
-	room := c.room(width(c.opts.tail(total)))
-	if room < 0 {
-		return ""
-	}
-	at := largestCut(c.pinned, room/2)
-	c.pinned = fitting(c.pinned, at, room)
-	c.others = fitting(c.others, 0, room-cost(c.pinned, at, room))
-	return c.join(at, 0, c.opts.tail(total-len(c.pinned)-len(c.others)))
 }
 
 // join returns the skills with descriptions of up to some characters, and the tail.
@@ -262,10 +252,8 @@ func Line(all []*skills.Skill, opts Options) string {
 // byPath returns skills sorted by path, then by their other texts.
 func byPath(all []*skills.Skill) []*skills.Skill {
 	compare := func(a, b *skills.Skill) int {
-		if order := strings.Compare(a.Path, b.Path); order != 0 {
-			return order
-		}
-		return cmp.Or(strings.Compare(a.Description(), b.Description()), strings.Compare(a.Name(), b.Name()))
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Description(), b.Description()),
+			strings.Compare(a.Name(), b.Name()))
 	}
 	if slices.IsSortedFunc(all, compare) {
 		return all

@@ -17,14 +17,14 @@ func ExampleLoadAndRender() {
 	}
 	roots := []skills.Root{{Dir: "embedded", FS: tree, Tier: skills.TierBuiltin}}
 
-	text, err := catalog.LoadAndRender(context.Background(), roots, catalog.LoadOptions{Pinned: []string{"pdf"}})
+	text, err := catalog.LoadAndRender(context.Background(), roots, nil, catalog.Options{Pinned: []string{"pdf"}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(text)
 
-	text, err = catalog.LoadAndRender(context.Background(), roots, catalog.LoadOptions{Format: catalog.FormatXML, NameOnly: []string{"csv"}})
+	text, err = catalog.LoadAndRender(context.Background(), roots, nil, catalog.Options{Format: catalog.FormatXML, NameOnly: []string{"csv"}})
 	if err != nil {
 		fmt.Println(err)
 		return

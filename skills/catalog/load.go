@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -11,33 +12,23 @@ import (
 // the description of a tool.
 const DefaultBudget = 4_096
 
-// LoadOptions are the options of LoadAndRender. The zero value is fine.
-type LoadOptions struct {
-	Format Format
-	Budget int // see Options.Budget; 0: DefaultBudget
-	// Pinned and NameOnly are paths as in Options. The skills that Scan pins or shortens are added.
-	Pinned, NameOnly []string
-	Tail             func(n int) string            // see Options.Tail
-	Location         func(sk *skills.Skill) string // see Options.Location
-	Scan             *skills.ScanOptions           // nil: defaults
-}
-
 // LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only
-// shows a model its skills needs nothing else. Skills that the scan skips are left out silently; a
+// shows a model its skills needs nothing else. The skills that the scan pins or shortens are added to the
+// options. Skills that the scan skips are left out silently; a
 // program that reports them calls [skills.Scan], [Offered] and [Render] itself.
 //
 // Errors: as for [skills.Scan].
-func LoadAndRender(ctx context.Context, roots []skills.Root, opts LoadOptions) (string, error) {
-	snapshot, err := skills.Scan(ctx, roots, opts.Scan)
+func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOptions, opts Options) (
+	string, error) {
+	snapshot, err := skills.Scan(ctx, roots, scan)
 	if err != nil {
 		return "", err
 	}
-	all, render := Offered(snapshot)
-	render.Format, render.Budget = opts.Format, cmp.Or(opts.Budget, DefaultBudget)
-	render.Pinned = append(render.Pinned, opts.Pinned...)
-	render.NameOnly = append(render.NameOnly, opts.NameOnly...)
-	render.Tail, render.Location = opts.Tail, opts.Location
-	return Render(all, render), nil
+	all, chosen := Offered(snapshot)
+	opts.Budget = cmp.Or(opts.Budget, DefaultBudget)
+	opts.Pinned = slices.Concat(chosen.Pinned, opts.Pinned)
+	opts.NameOnly = slices.Concat(chosen.NameOnly, opts.NameOnly)
+	return Render(all, opts), nil
 }
 
 // Offered returns the skills of a snapshot that may be offered to a model, and options without a

@@ -35,20 +35,20 @@ func TestLoadAndRender(t *testing.T) {
 	scan := &skills.ScanOptions{Disabled: []string{"off"}, Pinned: []string{"notes"}, NameOnly: []string{"csv"}, HasCommand: func(string) bool { return false }}
 	tests := []struct {
 		name string
-		opts catalog.LoadOptions
+		opts catalog.Options
 		want string
 	}{
-		{"choices of the scan", catalog.LoadOptions{Scan: scan}, "notes: What notes is for.\ncsv\npdf: What pdf is for."},
-		{"own choices", catalog.LoadOptions{Scan: scan, Pinned: []string{"pdf"}, NameOnly: []string{"notes"}}, "notes\npdf: What pdf is for.\ncsv"},
-		{"budget", catalog.LoadOptions{Scan: scan, Budget: 35, Tail: catalog.SearchTail}, "notes\ncsv\npdf: What pdf is for."},
-		{"xml", catalog.LoadOptions{
-			Scan: scan, Format: catalog.FormatXML, Budget: 170, Location: func(sk *skills.Skill) string { return "/at/" + sk.Dir },
+		{"choices of the scan", catalog.Options{}, "notes: What notes is for.\ncsv\npdf: What pdf is for."},
+		{"own choices", catalog.Options{Pinned: []string{"pdf"}, NameOnly: []string{"notes"}}, "notes\npdf: What pdf is for.\ncsv"},
+		{"budget", catalog.Options{Budget: 35, Tail: catalog.SearchTail}, "notes\ncsv\npdf: What pdf is for."},
+		{"xml", catalog.Options{
+			Format: catalog.FormatXML, Budget: 170, Location: func(sk *skills.Skill) string { return "/at/" + sk.Dir },
 			NameOnly: []string{"notes", "pdf"}, Tail: catalog.SearchTail,
 		}, "<available_skills>\n<skill>\n<name>\nnotes\n</name>\n<location>\n/at/notes\n</location>\n</skill>\n<more>2 more: use search_skills</more>\n</available_skills>"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := catalog.LoadAndRender(t.Context(), []skills.Root{{Dir: dir, Tier: skills.TierUser}}, tt.opts)
+			got, err := catalog.LoadAndRender(t.Context(), []skills.Root{{Dir: dir, Tier: skills.TierUser}}, scan, tt.opts)
 			if err != nil || got != tt.want {
 				t.Errorf("LoadAndRender = %q, %v, want %q", got, err, tt.want)
 			}
@@ -59,15 +59,15 @@ func TestLoadAndRender(t *testing.T) {
 func TestLoadAndRenderErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if text, err := catalog.LoadAndRender(ctx, []skills.Root{{Dir: writeSkills(t)}}, catalog.LoadOptions{}); !errors.Is(err, context.Canceled) || text != "" {
+	if text, err := catalog.LoadAndRender(ctx, []skills.Root{{Dir: writeSkills(t)}}, nil, catalog.Options{}); !errors.Is(err, context.Canceled) || text != "" {
 		t.Errorf("LoadAndRender of a cancelled context = %q, %v", text, err)
 	}
 	missing := []skills.Root{{Dir: filepath.Join(t.TempDir(), "missing")}}
-	if text, err := catalog.LoadAndRender(t.Context(), missing, catalog.LoadOptions{}); err != nil || text != "" {
+	if text, err := catalog.LoadAndRender(t.Context(), missing, nil, catalog.Options{}); err != nil || text != "" {
 		t.Errorf("LoadAndRender of a missing root = %q, %v", text, err)
 	}
-	strict := catalog.LoadOptions{Scan: &skills.ScanOptions{StrictRoots: true}}
-	if _, err := catalog.LoadAndRender(t.Context(), missing, strict); err == nil {
+	strict := &skills.ScanOptions{StrictRoots: true}
+	if _, err := catalog.LoadAndRender(t.Context(), missing, strict, catalog.Options{}); err == nil {
 		t.Error("LoadAndRender of a missing root succeeds with StrictRoots")
 	}
 }
@@ -79,7 +79,7 @@ func TestDefaultBudget(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, err := catalog.LoadAndRender(t.Context(), []skills.Root{{Dir: dir}}, catalog.LoadOptions{})
+	got, err := catalog.LoadAndRender(t.Context(), []skills.Root{{Dir: dir}}, nil, catalog.Options{})
 	if n := length(got); err != nil || n > catalog.DefaultBudget || n < catalog.DefaultBudget-20 {
 		t.Errorf("LoadAndRender has %d characters, %v, want about %d", n, err, catalog.DefaultBudget)
 	}

@@ -102,7 +102,7 @@ func TestProperties(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 150 {
 		all := arbitrary(random)
-		opts := catalog.Options{Budget: random.IntN(3_000), Format: catalog.Format(random.IntN(2))}
+		opts := catalog.Options{Budget: random.IntN(3_000), Format: []catalog.Format{catalog.FormatText, catalog.FormatXML}[random.IntN(2)]}
 		for _, sk := range all {
 			if random.IntN(6) == 0 {
 				opts.Pinned = append(opts.Pinned, sk.Path)

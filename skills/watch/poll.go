@@ -34,19 +34,15 @@ func (w *watcher) interval() time.Duration {
 // above up to the top of the tree.
 func (w *watcher) poll() {
 	snapshot := w.registry.Snapshot()
-	tops := map[string]bool{}
 	next := make(map[string]stamp, len(w.polled))
 	for _, dir := range snapshot.Dirs() {
-		tops[dir] = true
 		next[dir] = stampOf(dir)
 	}
-	for _, file := range snapshot.SkillFiles() {
-		next[file] = stampOf(file)
-		for dir := filepath.Dir(file); !tops[dir] && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-			if _, done := next[dir]; done {
-				break
-			}
-			next[dir] = stampOf(dir)
+	for _, path := range snapshot.SkillFiles() {
+		// The tops of the trees end it.
+		for _, done := next[path]; !done; _, done = next[path] {
+			next[path] = stampOf(path)
+			path = filepath.Dir(path)
 		}
 	}
 	for path, now := range next {

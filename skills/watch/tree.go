@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,10 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 )
+
+// maxDirs is the most directories that are watched. One costs about a kibibyte in the kernel of Linux, and
+// elsewhere up to 64 KiB or a descriptor for each of its files.
+var maxDirs = map[bool]int{true: 200_000, false: 1_000}[runtime.GOOS == "linux"]
 
 const (
 	maxDepth = 40              // of directories below the top of a tree
@@ -127,15 +132,10 @@ func (w *watcher) drop(top string, wanted map[string]bool) {
 
 // kept reports whether a directory is part of a tree that is wanted.
 func kept(dir string, wanted map[string]bool) bool {
-	for at := dir; len(wanted) > 0; at = filepath.Dir(at) {
-		if wanted[at] {
-			return true
-		}
-		if at == filepath.Dir(at) {
-			break
-		}
+	for above := filepath.Dir(dir); !wanted[dir] && dir != above; above = filepath.Dir(dir) {
+		dir = above
 	}
-	return false
+	return wanted[dir]
 }
 
 func exists(path string) bool {

@@ -15,6 +15,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,20 +53,6 @@ const (
 	maxChanged      = 4096 // paths that are remembered; with more, everything is scanned
 )
 
-func (o *Options) debounce() time.Duration {
-	if o.Debounce <= 0 {
-		return defaultDebounce
-	}
-	return o.Debounce
-}
-
-func (o *Options) logger() *slog.Logger {
-	if o.Logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return o.Logger
-}
-
 // Run keeps registry, which has been scanned, up to date until ctx is done, then releases everything and
 // returns nil. It also finds changes that were made between the scan and the call. Several Runs of one
 // registry do no harm, but each does the work.
@@ -73,10 +60,14 @@ func (o *Options) logger() *slog.Logger {
 // Errors: none; faults are logged, and Run polls or tries again.
 func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 	w := &watcher{
-		registry: registry, opts: opts, log: opts.logger(), debounce: opts.debounce(),
-		changed: map[string]bool{}, dirs: map[string]bool{}, areas: map[string]bool{},
+		registry: registry, opts: opts, log: opts.Logger,
+		debounce: cmp.Or(max(opts.Debounce, 0), defaultDebounce),
+		changed:  map[string]bool{}, dirs: map[string]bool{}, areas: map[string]bool{},
+		diagnostics: registry.Snapshot().Diagnostics,
 	}
-	w.diagnostics = registry.Snapshot().Diagnostics
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
 	w.start(ctx)
 	defer w.close()
 	w.loop(ctx)
