@@ -164,7 +164,7 @@ func (s *Server) Load(ctx context.Context) error {
 // Resume continues a recorded session of this machine's user, on stdio; see
 // [session.Sessions.Resume]. Call it after Load and before the server answers.
 func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
-	return s.cfg.Sessions.Resume(ctx, id, s.cfg.Version, localPrincipal, reload)
+	return s.cfg.Sessions.Resume(ctx, id, localPrincipal, reload)
 }
 
 // logDiagnostics logs the diagnostics of roots and directories that are new, and those of the skills at the

@@ -189,7 +189,8 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	}
 }
 
-// reactivate makes a skill active that no call asked for, and records it; its instructions have not been sent.
+// reactivate makes a skill active that no call asked for, and records it; its instructions have not been
+// sent.
 func (s *Session) reactivate(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, rule string, source cfharness.Source,
 ) error {

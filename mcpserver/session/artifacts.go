@@ -274,10 +274,12 @@ func noArtifact(name artifactName, err error) *Error {
 	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+clip(name.file)))
 }
 
-// part returns what one read of an artifact returns, at most a number of bytes; text is cut between characters.
+// part returns what one read of an artifact returns, at most a number of bytes; text is cut between
+// characters.
 func (n artifactName) part(data []byte, most int64) *Artifact {
-	a := &Artifact{Size: int64(len(data)), Digest: digest.FromBytes(data), MIMEType: "application/octet-stream",
-		Text: utf8.Valid(data) && bytes.IndexByte(data, 0) < 0}
+	a := &Artifact{Size: int64(len(data)), Digest: digest.FromBytes(data),
+		MIMEType: "application/octet-stream",
+		Text:     utf8.Valid(data) && bytes.IndexByte(data, 0) < 0}
 	switch {
 	case n.file == provenance.EventsFile:
 		a.MIMEType = "application/jsonl"

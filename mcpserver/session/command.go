@@ -200,7 +200,8 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	// same in the endpoint's other schemes.
 	hidden := map[string]string{}
 	maps.Copy(hidden, secrets)
-	hidden["AGENT_BROWSER_CDP"], hidden["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"), endpoint.Host
+	hidden["AGENT_BROWSER_CDP"], hidden["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"),
+		endpoint.Host
 	if c.secrets, err = s.redactorWith(hidden); err != nil {
 		return Internal(err)
 	}
@@ -319,7 +320,8 @@ func targets(entry policy.Entry) ([]egress.Target, error) {
 	return list, nil
 }
 
-// sameTree makes sure that a run on the host starts from the tree that was checked: other processes of the host
+// sameTree makes sure that a run on the host starts from the tree that was checked: other processes of the
+// host
 // can write to the store at any time.
 func (s *Session) sameTree(ctx context.Context, r *run) error {
 	if _, err := s.cfg.Trees.Tree(ctx, r.script.index.TreeDigest); err != nil {

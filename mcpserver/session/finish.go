@@ -20,14 +20,6 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// outcome is what a run brought back, without secrets.
-type outcome struct {
-	*sandbox.Result
-	withheld  []int               // files of /out that cannot be shown, by position
-	recounted bool                // the streams were counted anew without secrets
-	out       []cfharness.OutFile // as they are kept
-}
-
 // finish keeps the output, releases or withholds it as decided before the run, and records what
 // happened. A run that was canceled is recorded too, although nobody waits for its answer.
 func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*RunResult, error) {
@@ -36,21 +28,19 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	case <-s.awaited[provenance.CapabilitiesFile]:
 	case <-time.After(capabilitiesPatience):
 	}
-	o := &outcome{Result: result}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
-	o.withheld, o.recounted = redactResult(r.cmd.secrets, result, r.cmd.given)
-	files, keepErr := s.keep(ctx, r.output, o)
+	withheld, recounted := redactResult(r.cmd.secrets, result, r.cmd.given)
+	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
 	answer := &RunResult{
-		Outcome: string(o.Outcome), ExitCode: o.ExitCode, Signal: o.Signal,
-		Duration: o.Duration, Backend: o.Backend,
-		Stdout: stream(&o.Stdout), Stderr: stream(&o.Stderr), Out: o.out, OutSkips: o.OutSkips,
-		Writes: o.Writes,
+		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
+		Duration: result.Duration, Backend: result.Backend, Stdout: stream(&result.Stdout),
+		Stderr: stream(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
-	for _, name := range o.Skipped { // which may be any bytes
+	for _, name := range result.Skipped { // which may be any bytes
 		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
 	}
 	// The record describes the whole streams, the answer only what is shown of them.
-	x := r.extension(o, answer)
+	x := r.extension(result, answer, recounted)
 	if r.grant.Release == policy.ReleaseOpaque {
 		for name, s := range map[string]*Stream{"stdout": &answer.Stdout, "stderr": &answer.Stderr} {
 			s.Head, s.Tail, s.Withheld = "", "", r.output+":"+name
@@ -72,9 +62,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 
 	output := s.runOutput(r)
-	output.CFC, output.Skillsd = o.Mediation, x
-	if o.Outcome == sandbox.Exited {
-		output.ExitCode = &o.ExitCode
+	output.CFC, output.Skillsd = result.Mediation, x
+	if result.Outcome == sandbox.Exited {
+		output.ExitCode = &result.ExitCode
 	}
 	answer.Stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
 	answer.Stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
@@ -90,37 +80,31 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if err != nil {
 		// The answer is withheld whole: nothing of it was shown.
 		x.Stdout.Shown, x.Stderr.Shown = nil, nil
-		return nil, s.pend(err, func(ctx context.Context) (err error) {
+		s.sequence.Lock()
+		defer s.sequence.Unlock()
+		s.pending = append(s.pending, func(ctx context.Context) (err error) {
 			if keepErr != nil {
-				if e.Files, err = s.keep(ctx, r.output, o); err != nil {
+				if e.Files, x.Out, err = s.keep(ctx, r.output, result, withheld); err != nil {
 					return recordError(err)
 				}
-				x.Out = o.out
 			}
 			e.Row = s.executionRow(r, &output)
 			// The store fills these in, and has done so for the attempt that failed.
 			e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
 			return s.write(ctx, e)
 		})
+		return nil, outcomeUnrecorded.because(err)
 	}
 	s.makeCache(r, result)
-	if !s.release(r, answer, o.Mediation != nil) {
+	if !s.release(r, answer, result.Mediation != nil) {
 		output.Skillsd = cfharness.Sealed(x)
 	}
 	answer.Output = output
 	return answer, nil
 }
 
-// pend keeps a record that could not be written because of err, and returns the error for the caller.
-// Until the record is written, nothing runs.
-func (s *Session) pend(err error, write func(ctx context.Context) error) error {
-	s.sequence.Lock()
-	defer s.sequence.Unlock()
-	s.pending = append(s.pending, write)
-	return outcomeUnrecorded.because(err)
-}
-
-// flushPending writes the records that could not be written before.
+// flushPending writes the records of runs that could not be written before. Until they are written, nothing
+// runs.
 //
 // Errors: *Error with code provenance_unavailable.
 func (s *Session) flushPending(ctx context.Context) error {
@@ -136,48 +120,45 @@ func (s *Session) flushPending(ctx context.Context) error {
 	return nil
 }
 
-// keep writes the streams and the files left in /out into the session's records, and sets o.out.
-func (s *Session) keep(ctx context.Context, output string, o *outcome) (files []provenance.File, err error) {
-	o.out = nil
+// keep writes the streams and the files left in /out into the session's records.
+func (s *Session) keep(
+	ctx context.Context, output string, result *sandbox.Result, withheld []int,
+) (files []provenance.File, out []cfharness.OutFile, err error) {
 	put := func(name string, data []byte) {
-		if err != nil || len(data) == 0 {
-			return
+		if err == nil && len(data) > 0 {
+			var file provenance.File
+			file, err = s.cfg.Records.Put(ctx, s.id, name, data)
+			files = append(files, file)
 		}
-		var file provenance.File
-		file, err = s.cfg.Records.Put(ctx, s.id, name, data)
-		files = append(files, file)
 	}
-	put(provenance.OutputName(output, "stdout"), slices.Concat(o.Stdout.Head, o.Stdout.Tail))
-	put(provenance.OutputName(output, "stderr"), slices.Concat(o.Stderr.Head, o.Stderr.Tail))
-	for i, left := range o.Out {
-		if slices.Contains(o.withheld, i) {
-			o.out = append(o.out, cfharness.OutFile{Name: left.Name,
+	put(provenance.OutputName(output, "stdout"), slices.Concat(result.Stdout.Head, result.Stdout.Tail))
+	put(provenance.OutputName(output, "stderr"), slices.Concat(result.Stderr.Head, result.Stderr.Tail))
+	for i, left := range result.Out {
+		if slices.Contains(withheld, i) {
+			out = append(out, cfharness.OutFile{Name: left.Name,
 				Withheld: string(policy.NeedsSanitizingWorker)})
 			continue
 		}
 		name := provenance.OutputName(output, "out-"+strconv.Itoa(i))
 		put(name, left.Data)
-		o.out = append(o.out, cfharness.OutFile{
-			Name: left.Name, Bytes: int64(len(left.Data)), Digest: digest.FromBytes(left.Data),
-			URI: ArtifactBase + name,
-		})
+		out = append(out, cfharness.OutFile{Name: left.Name, Bytes: int64(len(left.Data)),
+			Digest: digest.FromBytes(left.Data), URI: ArtifactBase + name})
 	}
 	if err != nil {
-		o.out = nil
-		return nil, err
+		return nil, nil, err
 	}
-	return files, nil
+	return files, out, nil
 }
 
 // extension returns the part of a run's record that the reference's shapes have no place for.
-func (r *run) extension(o *outcome, answer *RunResult) *cfharness.RunExtension {
+func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharness.RunExtension {
 	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
 	x := &cfharness.RunExtension{
 		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
 		Backend: o.Backend, Limits: snapshot.Limits(o.Limits), Network: "none", Workspace: workspace,
 		TreeDigest: r.script.index.TreeDigest, CacheDigest: r.cmd.cached,
-		Stdout: summary(&answer.Stdout, o.recounted), Stderr: summary(&answer.Stderr, o.recounted),
-		Out: o.out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
+		Stdout: summary(&answer.Stdout, anew), Stderr: summary(&answer.Stderr, anew),
+		Out: answer.Out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
 	}
 	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
@@ -286,14 +267,13 @@ func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
 	return e
 }
 
-// stream returns what a run printed, as text.
+// stream returns what a run printed, as text: what is not UTF-8 is replaced, so that the rest stays readable in
+// JSON.
 func stream(s *sandbox.Stream) Stream {
+	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
 		Digest: digest.Digest(s.SHA256)}
 }
-
-// text replaces what is not UTF-8, so that the rest stays readable in JSON.
-func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
 // describe fills the reference's fields for a stream: the released text and nothing more.
 func (s *Stream) describe(released **string, truncated **bool, length **int64) {
@@ -381,7 +361,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	c := cfharness.InvocationContext{
 		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.next(&s.invocations)), RunID: s.id,
 		CreatedAt: provenance.Stamp(r.at), ToolID: r.call.Method, ToolOutputID: r.output,
-		Operation: cfharness.OperationCommand, Mode: r.mode.String(), CWD: o.CWD, PromptSlot: r.promptSlot(),
+		Operation: cfharness.OperationCommand, Mode: r.mode.String(), CWD: o.CWD, PromptSlot: r.slot,
 		Inputs: cfharness.InvocationInputs{
 			Argv: cfharness.SummarizeSequence(o.Argv), Args: cfharness.SummarizeSequence(o.Args),
 			Env: cfharness.SummarizeEnv(r.cmd.Env),
@@ -390,7 +370,8 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	}
 	if m := s.cfg.Facts.Manifest; m != nil {
 		c.RunManifest = cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile,
-			Source: cfharness.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass, Mode: m.Mode,
+			Source: cfharness.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass,
+			Mode:              m.Mode,
 			PromptSlotPresent: new(m.PromptSlot != nil)}
 	}
 	if r.in.Stdin != nil {
@@ -411,7 +392,7 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 			}
 		}
 	}
-	atom := cfharness.Influence(r.promptSlot(), s.cfg.Facts.Manifest)
+	atom := cfharness.Influence(r.slot, s.cfg.Facts.Manifest)
 	for _, input := range cfharness.LabelledInputs() {
 		if atom == nil || !has(input) {
 			continue

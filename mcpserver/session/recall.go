@@ -358,7 +358,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	// The handle stays good without its skill too, so that the answer is that the skill is not loaded.
 	s.secrets[sum] = x.ExpiresAt.Time
 	if same {
-		s.active[x.Path] = &activation{skill: sk, index: index, at: s.cfg.Now()}
+		s.active[x.Path] = &activation{skill: sk, index: index}
 	}
 	return nil
 }

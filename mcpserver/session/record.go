@@ -85,7 +85,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	row := encode(cfharness.PolicyEvent{
 		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied, Mode: r.mode.String(),
 		ToolID: r.call.Method, Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID,
-		PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary, ObservationDenied: &object,
+		PromptSlot: r.slot, ToolInputSummary: &r.summary, ObservationDenied: &object,
 	})
 	e := &provenance.Event{
 		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path,
@@ -116,7 +116,7 @@ func (s *Session) decision(
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(),
 		Mode:     r.mode.String(),
 		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail,
-		PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary,
+		PromptSlot: r.slot, ToolInputSummary: &r.summary,
 		SubagentProfile: cmp.Or(
 			r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile),
 		Skillsd: x,
@@ -141,7 +141,7 @@ func (s *Session) warn(ctx context.Context, r *request, skill, path string, gran
 	row := encode(cfharness.PolicyEvent{
 		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityWarning, Mode: r.mode.String(),
 		ToolID: r.call.Method, Detail: grant.Warning, At: provenance.Stamp(s.cfg.Now()),
-		ToolCallID: r.call.ToolCallID, PromptSlot: r.promptSlot(), ToolInputSummary: &r.summary,
+		ToolCallID: r.call.ToolCallID, PromptSlot: r.slot, ToolInputSummary: &r.summary,
 	})
 	return s.record(ctx, r, &provenance.Event{
 		Kind: provenance.KindPolicyWarned, Skill: skill, Path: path,
@@ -155,13 +155,17 @@ type request struct {
 	class   policy.Class
 	mode    policy.Mode
 	summary cfharness.ToolInputSummary
-	binding json.RawMessage // of all calls of the process
+	slot    json.RawMessage // the binding that counted: the call's own, else the one of the process
 	output  string          // output id; empty when the call has none
 }
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
-	return &request{call: call, class: class, mode: s.raise(call.Mode), binding: s.snapshots.binding,
+	r := &request{call: call, class: class, mode: s.raise(call.Mode), slot: s.snapshots.binding,
 		summary: cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: call.Method}}
+	if call.Slot != nil {
+		r.slot = call.Slot.Raw
+	}
+	return r
 }
 
 // raise returns the mode of a call. A client that raises it raises it for the rest of the session, unless
@@ -171,14 +175,6 @@ func (s *Session) raise(mode policy.Mode) policy.Mode {
 		return s.cfg.Policy.Mode(mode)
 	}
 	return s.cfg.Policy.Mode(s.raised.raise(mode))
-}
-
-// promptSlot returns the binding that counted: the call's own, else the one of the process.
-func (r *request) promptSlot() json.RawMessage {
-	if r.call.Slot == nil {
-		return r.binding
-	}
-	return r.call.Slot.Raw
 }
 
 // encode marshals a record, whose types always marshal.

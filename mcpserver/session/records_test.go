@@ -344,7 +344,7 @@ func TestResumedRecords(t *testing.T) {
 	}
 	before.Close()
 	described(b)
-	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+	if err := b.Resume(t.Context(), id, local, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {

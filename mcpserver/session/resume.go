@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -35,10 +36,7 @@ type Drift struct {
 }
 
 func (d Drift) String() string {
-	if d.File == "" {
-		return d.Code + ": " + d.Skill
-	}
-	return d.Code + ": " + d.Skill + ": " + d.File
+	return strings.TrimSuffix(d.Code+": "+d.Skill+": "+d.File, ": ")
 }
 
 // DriftedError means that a session was not resumed because skills have changed.
@@ -66,9 +64,7 @@ var errNotLocal = errors.New("the session belongs to another principal")
 //
 // Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable if another process has
 // the session.
-func (s *Sessions) Resume(
-	ctx context.Context, id, version string, principal policy.Principal, reload bool,
-) error {
+func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Principal, reload bool) error {
 	was, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
@@ -87,18 +83,7 @@ func (s *Sessions) Resume(
 	ses.raised.raise(strictest(was.Modes))
 	// The client's earlier session is this one: the first call has no other to restore.
 	ses.first.Do(func() {})
-	mode := s.cfg.Policy.Mode(ses.raised.raise(0))
-	info := provenance.SessionInfo{
-		Server: provenance.Server{Version: version}, Mode: mode.String(), ClientSession: was.ClientSession,
-		Profile: was.Profile, KeepsShown: s.cfg.Facts.KeepsShown,
-	}
-	files, err := ses.putSnapshots(ctx, mode, &info)
-	if err == nil {
-		err = ses.write(ctx, &provenance.Event{
-			Kind: provenance.KindSessionResumed, Detail: "mode " + mode.String(), Row: encode(info),
-			Files: files})
-	}
-	if err != nil {
+	if err := ses.begin(ctx, provenance.KindSessionResumed); err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	drifts, err := ses.resumeActivations(ctx, was, reload)
@@ -131,31 +116,26 @@ func (s *Sessions) Resume(
 func (s *Session) resumeActivations(
 	ctx context.Context, was *cfharness.Recollection, reload bool,
 ) ([]Drift, error) {
-	latest := map[string]cfharness.Activation{}
-	var order []string
-	for _, row := range was.Activations {
+	var drifts []Drift
+	for i, row := range was.Activations {
 		if row.Skillsd == nil {
 			continue
 		}
 		path := row.Skillsd.Path
-		if _, known := latest[path]; !known {
-			order = append(order, path)
-		}
-		latest[path] = row
 		// A skill that was loaded again has more than one handle, and the client may use any of them.
 		if sum, ok := sumOf(row, s.cfg.Now()); ok {
 			s.secrets[sum] = row.Skillsd.ExpiresAt.Time
 		}
-	}
-	var drifts []Drift
-	for _, path := range order {
-		row := latest[path]
+		again := func(other cfharness.Activation) bool { return other.Skillsd != nil && other.Skillsd.Path == path }
+		if slices.ContainsFunc(was.Activations[i+1:], again) {
+			continue
+		}
 		sk, index, err := s.served(ctx, row)
 		if err != nil {
 			sk = nil // as good as gone
 		}
 		if sk != nil && index.TreeDigest == row.Skillsd.TreeDigest {
-			s.active[path] = &activation{skill: sk, index: index, at: s.cfg.Now(), shown: was.Sent[path]}
+			s.active[path] = &activation{skill: sk, index: index, shown: was.Sent[path]}
 			continue
 		}
 		drift := s.drift(ctx, row, sk, index)

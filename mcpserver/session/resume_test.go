@@ -38,7 +38,7 @@ func ended(t *testing.T, o benchOptions, change func(b *bench)) (b *bench, id, h
 func TestResume(t *testing.T) {
 	b, id, handle := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, nil)
 	before := len(events(t, b, id))
-	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+	if err := b.Resume(t.Context(), id, local, false); err != nil {
 		t.Fatal(err)
 	}
 	ses := b.Current()
@@ -100,7 +100,7 @@ func TestResumeDrift(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, tt.change)
-			err := b.Resume(t.Context(), id, "test", local, false)
+			err := b.Resume(t.Context(), id, local, false)
 			var drifted *DriftedError
 			if !errors.As(err, &drifted) || len(drifted.Drifts) != 1 || drifted.Drifts[0].String() != tt.drift {
 				t.Fatalf("Resume: %v", err)
@@ -124,7 +124,7 @@ func TestResumeReload(t *testing.T) {
 			b.t.Fatal(err)
 		}
 	})
-	if err := b.Resume(t.Context(), id, "test", local, true); err != nil {
+	if err := b.Resume(t.Context(), id, local, true); err != nil {
 		t.Fatal(err)
 	}
 	if a := b.Current().activated("demo"); a == nil || a.skill != b.cfg.Registry.Snapshot().Skill("demo") {
@@ -148,14 +148,14 @@ func TestResumeMode(t *testing.T) {
 		t.Errorf("the mode was not raised for the session: %v", err)
 	}
 	b = b.restart()
-	if err := b.Resume(t.Context(), id, "test", local, false); err != nil || b.Current().raise(0) != policy.EnforceExplicit {
+	if err := b.Resume(t.Context(), id, local, false); err != nil || b.Current().raise(0) != policy.EnforceExplicit {
 		t.Errorf("resumed in another mode: %v", err)
 	}
 	b = b.restart()
-	if err := b.Resume(t.Context(), id, "test", alice, false); !errors.Is(err, errNotLocal) {
+	if err := b.Resume(t.Context(), id, alice, false); !errors.Is(err, errNotLocal) {
 		t.Errorf("another principal: %v", err)
 	}
-	if err := b.Resume(t.Context(), "ses_none", "test", local, false); !errors.Is(err, provenance.ErrNotFound) {
+	if err := b.Resume(t.Context(), "ses_none", local, false); !errors.Is(err, provenance.ErrNotFound) {
 		t.Errorf("no such session: %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestResumeNumbersDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = b.restart()
-	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+	if err := b.Resume(t.Context(), id, local, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
@@ -215,11 +215,11 @@ func TestResumeAfterReload(t *testing.T) {
 		}
 	})
 	for i, known := range []bool{false, true} {
-		if err := b.Resume(t.Context(), id, "test", local, i == 0); err != nil {
+		if err := b.Resume(t.Context(), id, local, i == 0); err != nil {
 			t.Fatal(err)
 		}
 		b = b.restart()
-		if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+		if err := b.Resume(t.Context(), id, local, false); err != nil {
 			t.Fatal(err)
 		}
 		if loaded := b.load("demo"); loaded.Known != known {
@@ -236,7 +236,7 @@ func TestResumePreloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(events(t, b, id))
-	if err := b.Resume(t.Context(), id, "test", local, false); err != nil {
+	if err := b.Resume(t.Context(), id, local, false); err != nil {
 		t.Fatal(err)
 	}
 	b.call("read_skill_resource")

@@ -112,7 +112,8 @@ func (s *Sessions) secret(name string) (string, error) {
 // apply it to the names, paths, arguments and ids that a client or a model chose, before they repeat them in
 // an answer, a record or a log line. The contents of skills' files are shown as they are.
 //
-// It has the secrets of all entries: a script can find what was meant for another one, and a model can pass on
+// It has the secrets of all entries: a script can find what was meant for another one, and a model can
+// pass on
 // what it was shown elsewhere. A secret that cannot be read at the moment keeps its last value. Secrets that
 // never could be read, or that the redactor cannot find, are left out; no script gets them.
 func (s *Sessions) Secrets() *redact.Redactor {
@@ -123,7 +124,8 @@ func (s *Sessions) Secrets() *redact.Redactor {
 				continue
 			}
 			value, err := s.secret(name)
-			if n := len(strings.TrimSpace(value)); err != nil || n < redact.MinBytes || len(value) > redact.MaxBytes {
+			if n := len(strings.TrimSpace(value)); err != nil || n < redact.MinBytes ||
+				len(value) > redact.MaxBytes {
 				gone[name] = true
 			} else {
 				values[name] = value

@@ -243,7 +243,6 @@ type handleSum [sha256.Size]byte
 type activation struct {
 	skill *skills.Skill
 	index *skills.Index
-	at    time.Time
 	shown bool // whether the instructions were sent, not merely preloaded
 
 	handle string // the last that was recorded with it
@@ -322,7 +321,8 @@ func (s *Session) ownsSum(sum handleSum) bool {
 }
 
 // activate adds a skill to the session, and returns its pinned state and whether its instructions were sent
-// before. It sets what goes out with the activation. A skill that is active with the same tree keeps its state;
+// before. It sets what goes out with the activation. A skill that is active with the same tree keeps its
+// state;
 // another tree takes its place.
 func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
 	s.mu.Lock()
@@ -335,7 +335,7 @@ func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
 	}
 	a = s.active[l.Skill.Path]
 	if a == nil || a.index.TreeDigest != l.Index.TreeDigest {
-		a = &activation{skill: l.Skill, index: l.Index, at: now}
+		a = &activation{skill: l.Skill, index: l.Index}
 		s.active[l.Skill.Path] = a
 	}
 	l.Handle, l.Until, l.renewed = s.handle, s.expires, a.handle != s.handle
@@ -394,7 +394,8 @@ func (s *Sessions) runID(call Call) (string, error) {
 	}
 	// File systems may ignore the case of names.
 	taken := func(ses *Session) bool { return strings.EqualFold(ses.id, id) }
-	// On a command line, "latest" is the newest session, an id that starts with a hyphen would be an option, and
+	// On a command line, "latest" is the newest session, an id that starts with a hyphen would be an
+	// option, and
 	// with a dot a hidden file.
 	if !provenance.ValidSessionID(id) || strings.ContainsRune("-._", rune(id[0])) ||
 		strings.EqualFold(id, "latest") || s.Secrets().Text(id) != id || slices.ContainsFunc(open, taken) ||

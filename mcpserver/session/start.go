@@ -65,11 +65,10 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
 			slog.String("path", entry.Path))
 	}
-	if _, done := s.pins[sk.Path]; done {
-		return nil
+	if _, done := s.pins[sk.Path]; !done {
+		s.pins[sk.Path] = index.TreeDigest
+		_, err = sk.Stage(ctx, s.cfg.Trees)
 	}
-	s.pins[sk.Path] = index.TreeDigest
-	_, err = sk.Stage(ctx, s.cfg.Trees)
 	return err
 }
 
@@ -85,10 +84,9 @@ func (s *Session) start(ctx context.Context) error {
 		return nil
 	}
 	if !s.began {
-		if err := s.begin(ctx); err != nil {
+		if err := s.begin(ctx, provenance.KindSessionStarted); err != nil {
 			return err
 		}
-		s.began = true
 	}
 	visible := s.Visible(s.principal, s.profile)
 	for ; s.preloads < len(s.preload); s.preloads++ {
@@ -104,22 +102,38 @@ func (s *Session) start(ctx context.Context) error {
 	return nil
 }
 
-// begin writes that the session started.
-func (s *Session) begin(ctx context.Context) error {
-	mode := s.cfg.Policy.Mode(s.raised.raise(0))
-	detail := "mode " + mode.String()
-	if s.clientID != "" {
-		detail += ", session of the client: " + strconv.Quote(s.clientID)
-	}
+// begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
+// this event names.
+func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
+	mode, c := s.cfg.Policy.Mode(s.raised.raise(0)), s.describe(ctx)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
-		KeepsShown: s.cfg.Facts.KeepsShown}
-	files, err := s.putSnapshots(ctx, mode, &info)
-	if err != nil {
+		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
+	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
+		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
+	}))
+	var err error
+	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
 		return err
 	}
-	return s.write(ctx, &provenance.Event{Kind: provenance.KindSessionStarted, Detail: detail,
-		Row: encode(info), Files: files})
+	e := &provenance.Event{Kind: kind, Detail: "mode " + info.Mode, Row: encode(info)}
+	if kind == provenance.KindSessionStarted && s.clientID != "" {
+		e.Detail += ", session of the client: " + strconv.Quote(s.clientID)
+	}
+	put := func(name string, data []byte) {
+		if err == nil && data != nil {
+			var file provenance.File
+			file, err = s.cfg.Records.Put(ctx, s.id, name, data)
+			e.Files = append(e.Files, file)
+		}
+	}
+	put(provenance.PolicySnapshotFile, pretty(compact))
+	put(provenance.RunManifestFile, c.manifest)
+	if err == nil {
+		err = s.write(ctx, e)
+	}
+	s.began = s.began || err == nil
+	return err
 }
 
 // recordInBackground records the snapshots of the registry and of the machine while the session serves
@@ -209,33 +223,6 @@ func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 		}
 	})
 	return c
-}
-
-// putSnapshots writes the policy snapshot, and the run manifest if there is one, before the event that names
-// them. It completes info for that event.
-func (s *Session) putSnapshots(
-	ctx context.Context, mode policy.Mode, info *provenance.SessionInfo,
-) (files []provenance.File, err error) {
-	c := s.describe(ctx)
-	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
-		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
-	}))
-	info.PolicySnapshotPath = provenance.PolicySnapshotFile
-	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
-		return nil, err
-	}
-	file, err := s.cfg.Records.Put(ctx, s.id, provenance.PolicySnapshotFile, pretty(compact))
-	if err != nil {
-		return nil, err
-	}
-	files = append(files, file)
-	if manifest := c.manifest; manifest != nil {
-		if file, err = s.cfg.Records.Put(ctx, s.id, provenance.RunManifestFile, manifest); err != nil {
-			return nil, err
-		}
-		files = append(files, file)
-	}
-	return files, nil
 }
 
 // describeMachine returns capabilities.json, which is the same for all sessions of a server, with the time of

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -34,7 +32,8 @@ func (s *Source) Policy(ctx context.Context) *cfharness.PolicySnapshot {
 	}
 	p.PromptSlot.BindingSource = "absent"
 	if facts.Slot != nil {
-		p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options", Binding: facts.Slot}
+		p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options",
+			Binding: facts.Slot}
 		// The form that its digest is computed from.
 		if binding, err := cfharness.Stringify(facts.Slot); err == nil {
 			p.PromptSlot.Binding = binding
@@ -74,26 +73,20 @@ func (s *Source) PolicyOf(common *cfharness.PolicySnapshot, of Start) *cfharness
 	if of.Mode != s.Policies.Mode(0) {
 		p.CFC.ModeSource = ModeOverride
 	}
-	p.ParentTools = s.parentTools(of)
+	p.ParentTools.Allowance = "restricted"
+	tools := s.Policies.Config().Tools
+	for _, tool := range tools {
+		if s.Policies.OffersTo(tool, of.Principal, []string{of.Profile}) {
+			p.ParentTools.AllowedToolIDs = append(p.ParentTools.AllowedToolIDs, tool)
+		}
+	}
+	if len(tools) == len(p.ParentTools.AllowedToolIDs) && slices.Contains(tools, ToolRun) {
+		p.ParentTools.Allowance = "all-builtins"
+	}
 	x := *p.Skillsd
 	x.Principal, x.PrincipalProfile, x.SessionProfile = of.Principal.Name, of.Principal.Profile, of.Profile
 	p.Skillsd = &x
 	return &p
-}
-
-// parentTools returns the tools and methods that a session may use.
-func (s *Source) parentTools(of Start) cfharness.SnapshotTools {
-	tools := cfharness.SnapshotTools{Allowance: "restricted"}
-	for _, tool := range s.Policies.Config().Tools {
-		if s.Policies.OffersTo(tool, of.Principal, []string{of.Profile}) {
-			tools.AllowedToolIDs = append(tools.AllowedToolIDs, tool)
-		}
-	}
-	if all := s.Policies.Config().Tools; len(all) == len(tools.AllowedToolIDs) &&
-		slices.Contains(all, ToolRun) {
-		tools.Allowance = "all-builtins"
-	}
-	return tools
 }
 
 // subagents returns the profiles that sessions may narrow themselves to.
@@ -147,24 +140,21 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 		x.LoadedSkills = append(x.LoadedSkills, loaded)
 	}
 	for _, entry := range cfg.Allowlist.Entries() {
-		x.Allowlist = append(x.Allowlist, allowlistEntry(entry, cfg, s.Pins[entry.Skill]))
+		x.Allowlist = append(x.Allowlist, cfharness.AllowlistEntry{
+			Skill: entry.Skill, Path: entry.Path, Pin: entry.Pin, Tree: entry.Tree,
+			StartTree: s.Pins[entry.Skill], Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
+			Release:   string(cmp.Or(entry.Release, cfg.Release)),
+			Approve:   string(cmp.Or(entry.Approve, policy.ApproveTier)),
+			Target:    string(cmp.Or(entry.Target, policy.TargetSandbox)),
+			Execution: string(entry.Execution), Workspace: entry.Workspace,
+			TimeoutMS: entry.Timeout.Milliseconds(), MemoryBytes: entry.Memory,
+		})
 		if sk := snapshot.Skill(entry.Skill); sk != nil && !slices.Contains(about, sk) {
 			about = append(about, sk)
 		}
 	}
 	x.TrustDiagnostics = trustDiagnostics(ctx, snapshot, about)
 	return x
-}
-
-func allowlistEntry(e policy.Entry, cfg policy.Config, tree digest.Digest) cfharness.AllowlistEntry {
-	return cfharness.AllowlistEntry{
-		Skill: e.Skill, Path: e.Path, Pin: e.Pin, Tree: e.Tree, StartTree: tree, Network: e.Network,
-		Env: e.Env, Secrets: e.Secrets,
-		Release: string(cmp.Or(e.Release, cfg.Release)),
-		Approve: string(cmp.Or(e.Approve, policy.ApproveTier)),
-		Target:  string(cmp.Or(e.Target, policy.TargetSandbox)), Execution: string(e.Execution),
-		Workspace: e.Workspace, TimeoutMS: e.Timeout.Milliseconds(), MemoryBytes: e.Memory,
-	}
 }
 
 // rootsOf returns the configured roots.

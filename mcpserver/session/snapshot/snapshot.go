@@ -176,7 +176,15 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 		return nil, err
 	}
 	out.CFC.Sandbox = *description
-	needed := s.neededRuntimes(ctx)
+	needed := map[string]bool{} // the runtimes of the scripts that may run
+	snapshot := s.Registry.Snapshot()
+	for _, entry := range s.Policies.Entries() {
+		if sk := snapshot.Skill(entry.Skill); sk != nil && s.Policies.Offers(ToolRun) {
+			if file := sk.Resource(ctx, entry.Path); file != nil && file.Script != nil {
+				needed[string(file.Script.Runtime)] = true
+			}
+		}
+	}
 	// The reference's commands, in its order, then the interpreters that it does not know.
 	names := []string{"bash", "sh", "node", "deno", "python", "python3", "git"}
 	for _, in := range script.Interpreters() {
@@ -261,25 +269,6 @@ func (s *Source) probe(
 		return cfharness.CapabilityCommand{Present: true, Path: path}, nil
 	}
 	return absent, nil
-}
-
-// neededRuntimes returns the runtimes of the scripts that may run.
-func (s *Source) neededRuntimes(ctx context.Context) map[string]bool {
-	needed := map[string]bool{}
-	if !s.Policies.Offers(ToolRun) {
-		return needed
-	}
-	snapshot := s.Registry.Snapshot()
-	for _, entry := range s.Policies.Entries() {
-		sk := snapshot.Skill(entry.Skill)
-		if sk == nil {
-			continue
-		}
-		if file := sk.Resource(ctx, entry.Path); file != nil && file.Script != nil {
-			needed[string(file.Script.Runtime)] = true
-		}
-	}
-	return needed
 }
 
 // Limits returns limits as records have them.
