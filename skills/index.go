@@ -373,14 +373,14 @@ const (
 
 // Resource is a file of a skill other than its SKILL.md. It is immutable.
 type Resource struct {
-	Path        string // relative to the skill, as [CleanPath] returns it
-	Kind        Kind
-	Size        int64 // in bytes
-	Digest      digest.Digest
-	Text        bool   // valid UTF-8 without NUL, to the last byte
-	MIMEType    string // by the name, or else by the first bytes
-	Script      *script.Info
-	Diagnostics []Diagnostic
+	Path        string        `json:"path"` // relative to the skill, as [CleanPath] returns it
+	Kind        Kind          `json:"kind"`
+	Size        int64         `json:"size"` // in bytes
+	Digest      digest.Digest `json:"digest"`
+	Text        bool          `json:"text"` // valid UTF-8 without NUL, to the last byte
+	MIMEType    string        `json:"-"`    // by the name, or else by the first bytes
+	Script      *script.Info  `json:"-"`
+	Diagnostics []Diagnostic  `json:"-"`
 }
 
 // Index is what is known of all files of a skill. It is immutable.

@@ -18,12 +18,12 @@ import (
 // Verdict is what a SKILL.md is good for. Every skill of a snapshot can be loaded.
 type Verdict struct {
 	// Strict: the reference validator (skills-ref) accepts the skill, see [frontmatter.Validate].
-	Strict bool
+	Strict bool `json:"strict"`
 	// Publishable: SKILL.md may be shown by the skills extension. The limits on a skill's files are
 	// not part of it, see [Index].
-	Publishable bool
+	Publishable bool `json:"publishable"`
 	// Repaired: the frontmatter did not parse, or lacked the description, as it is.
-	Repaired bool
+	Repaired bool `json:"repaired"`
 }
 
 // setVerdict sets the verdict of a skill and adds the diagnostics that explain it. It is called before

@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -62,7 +63,7 @@ func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow
 		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
 		for _, f := range e.Files {
 			if f.Path != "SKILL.md" && f.Path != "skill.md" {
-				row.Resources = append(row.Resources, report.ResourceRow{Path: f.Path, Digest: f.Digest})
+				row.Resources = append(row.Resources, skills.Resource{Path: f.Path, Digest: f.Digest})
 			}
 		}
 		rows = append(rows, row)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -135,7 +136,7 @@ func TestListAgreesWithValidate(t *testing.T) {
 	_, stdout, _ := run(t, "list", "--json", "--skills-root", dir)
 	var rows []struct {
 		Path       string
-		Verdict    report.VerdictRow
+		Verdict    skills.Verdict
 		Violations []report.Problem
 	}
 	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {

@@ -43,6 +43,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -272,4 +274,26 @@ func bounded(known map[string]bool, value string, most int) string {
 	value = strings.Clone(value) // the event that it is part of must not stay in memory
 	known[value] = true
 	return value
+}
+
+// Rescans produces the metric skillsd.rescan from a function that returns how many scans of the roots
+// were done and how long they took together. A registry keeps these totals and not the single times, so
+// the histogram has one bucket.
+type Rescans func() (n int, took time.Duration)
+
+// Produce implements Producer of the metrics of the SDK.
+func (r Rescans) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	n, took := r()
+	count := uint64(max(n, 0))
+	scans := metricdata.Metrics{
+		Name: "skillsd.rescan", Description: "Scans of the skill roots, the first one included.", Unit: "s",
+		Data: metricdata.Histogram[float64]{
+			Temporality: metricdata.CumulativeTemporality,
+			DataPoints: []metricdata.HistogramDataPoint[float64]{{
+				Time: time.Now(), Count: count, Sum: took.Seconds(), BucketCounts: []uint64{count},
+			}},
+		},
+	}
+	scope := instrumentation.Scope{Name: Scope}
+	return []metricdata.ScopeMetrics{{Scope: scope, Metrics: []metricdata.Metrics{scans}}}, nil
 }

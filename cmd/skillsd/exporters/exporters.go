@@ -43,22 +43,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-const (
-	maxAttribute = 256 // bytes of an attribute of a span
-	closeAfter   = 2 * time.Second
-)
+const maxAttribute = 256 // bytes of an attribute of a span
 
-// Options say what to open. All fields but Prometheus and Producer are required.
+// Options say what to open.
 type Options struct {
 	// Env looks a variable of the environment up, to decide what to send.
-	Env func(name string) (value string, ok bool)
-	// Version is the service.version of the resource.
-	Version string
-	// Prometheus asks for the page.
-	Prometheus bool
-	// Producer adds metrics that no instrument measures; optional.
-	Producer sdkmetric.Producer
-	Logger   *slog.Logger
+	Env        func(name string) (value string, ok bool)
+	Version    string             // the service.version of the resource
+	Prometheus bool               // asks for the page
+	Producer   sdkmetric.Producer // adds metrics that no instrument measures
+	Logger     *slog.Logger
 }
 
 // Exporters send metrics and spans. They are safe for concurrent use; make them with Open.
@@ -89,24 +83,53 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 	}))
 	about, err := resource.New(ctx,
 		resource.WithAttributes(
-			attribute.String("service.name", "skillsd"),
-			attribute.String("service.version", opts.Version),
-		),
-		resource.WithFromEnv(),
-		resource.WithTelemetrySDK(),
+			attribute.String("service.name", "skillsd"), attribute.String("service.version", opts.Version)),
+		resource.WithFromEnv(), resource.WithTelemetrySDK(),
 	)
 	if err != nil {
 		opts.Logger.WarnContext(ctx, "some attributes of OTEL_RESOURCE_ATTRIBUTES are not sent",
 			slog.String("hint", "write name=value,name=value"))
 	}
 	if sendTraces {
-		if err := x.openTraces(ctx, about, opts.Logger); err != nil {
+		exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxy))
+		if err != nil {
 			opts.Logger.WarnContext(ctx, "no traces are sent", tint.Err(withoutURLs(err)))
+		} else {
+			limits := sdktrace.NewSpanLimits()
+			limits.AttributeValueLengthLimit = maxAttribute
+			provider := sdktrace.NewTracerProvider(
+				sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits),
+				sdktrace.WithoutPanicRecording(),
+				sdktrace.WithBatcher(&spanExporter{exporter,
+					deliveries{what: "traces", logger: opts.Logger}}),
+			)
+			x.Traces, x.shutdown = provider, append(x.shutdown, provider.Shutdown)
 		}
 	}
-	if err := x.openMetrics(ctx, about, sendMetrics, opts); err != nil {
-		x.Close(ctx)
-		return nil, err
+	var readers []sdkmetric.Option
+	if sendMetrics {
+		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
+		if err != nil {
+			opts.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(withoutURLs(err)))
+		} else {
+			reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: opts.Logger}}
+			readers = append(readers, sdkmetric.WithReader(
+				sdkmetric.NewPeriodicReader(reporting, sdkmetric.WithProducer(opts.Producer))))
+		}
+	}
+	if opts.Prometheus {
+		page, reader, err := prometheusPage(opts)
+		if err != nil {
+			x.Close(ctx)
+			return nil, fmt.Errorf("open the page of metrics: %w", err)
+		}
+		x.Page, readers = page, append(readers, sdkmetric.WithReader(reader))
+	}
+	if len(readers) > 0 {
+		// Labels are bounded where they are made, so that the most used ones keep series of their own.
+		all := append(readers, sdkmetric.WithResource(about), sdkmetric.WithCardinalityLimit(0))
+		provider := sdkmetric.NewMeterProvider(all...)
+		x.Meters, x.shutdown = provider, append(x.shutdown, provider.Shutdown)
 	}
 	return x, nil
 }
@@ -138,94 +161,31 @@ func (o *Options) sends(ctx context.Context, signal string) bool {
 	return err == nil
 }
 
-func (x *Exporters) openTraces(ctx context.Context, about *resource.Resource, logger *slog.Logger) error {
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithProxy(proxy))
-	if err != nil {
-		return err
-	}
-	limits := sdktrace.NewSpanLimits()
-	limits.AttributeValueLengthLimit = maxAttribute
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithResource(about),
-		sdktrace.WithRawSpanLimits(limits),
-		sdktrace.WithoutPanicRecording(),
-		sdktrace.WithBatcher(&spanExporter{exporter, deliveries{what: "traces", logger: logger}}),
-	)
-	x.Traces = provider
-	x.shutdown = append(x.shutdown, provider.Shutdown)
-	return nil
-}
-
-func (x *Exporters) openMetrics(
-	ctx context.Context, about *resource.Resource, send bool, opts Options,
-) error {
-	var readers []sdkmetric.Option
-	if send {
-		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithProxy(proxy))
-		if err != nil {
-			opts.Logger.WarnContext(ctx, "no metrics are sent", tint.Err(withoutURLs(err)))
-		} else {
-			var produced []sdkmetric.PeriodicReaderOption
-			if opts.Producer != nil {
-				produced = append(produced, sdkmetric.WithProducer(opts.Producer))
-			}
-			reporting := &metricExporter{exporter, deliveries{what: "metrics", logger: opts.Logger}}
-			reader := sdkmetric.NewPeriodicReader(reporting, produced...)
-			readers = append(readers, sdkmetric.WithReader(reader))
-		}
-	}
-	if opts.Prometheus {
-		page, reader, err := prometheusPage(opts)
-		if err != nil {
-			return err
-		}
-		x.Page = page
-		readers = append(readers, sdkmetric.WithReader(reader))
-	}
-	if len(readers) == 0 {
-		return nil
-	}
-	// Labels are bounded where they are made, so that the most used ones keep series of their own.
-	all := append(readers, sdkmetric.WithResource(about), sdkmetric.WithCardinalityLimit(0))
-	provider := sdkmetric.NewMeterProvider(all...)
-	x.Meters = provider
-	x.shutdown = append(x.shutdown, provider.Shutdown)
-	return nil
-}
-
 // prometheusPage returns a page with the metrics of the reader, of the Go runtime and of the process.
 func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
 	// The default registry is not used: packages that are linked may have registered anything there.
 	registry := prometheus.NewRegistry()
-	exporting := []otelprometheus.Option{
-		otelprometheus.WithRegisterer(registry),
-		otelprometheus.WithoutScopeInfo(),
-		otelprometheus.WithoutTargetInfo(),
-	}
-	if opts.Producer != nil {
-		exporting = append(exporting, otelprometheus.WithProducer(opts.Producer))
-	}
-	reader, err := otelprometheus.New(exporting...)
+	reader, err := otelprometheus.New(
+		otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithoutTargetInfo(), otelprometheus.WithProducer(opts.Producer),
+	)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the page of metrics: %w", err)
+		return nil, nil, err
 	}
 	err = errors.Join(
 		registry.Register(collectors.NewGoCollector()),
 		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 	)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open the page of metrics: %w", err)
-	}
 	page := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:      slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		ErrorHandling: promhttp.ContinueOnError,
 	})
-	return page, reader, nil
+	return page, reader, err
 }
 
 // Close sends the spans and metrics that wait, for two seconds at most. Those that come later are dropped.
 func (x *Exporters) Close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, closeAfter)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for _, shutdown := range x.shutdown {
 		// All that can go wrong is that telemetry is lost, which is logged where it happens.
@@ -249,7 +209,6 @@ type spanExporter struct {
 	deliveries deliveries
 }
 
-// ExportSpans implements sdktrace.SpanExporter.
 func (x *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	x.deliveries.report(ctx, x.SpanExporter.ExportSpans(ctx, spans))
 	return nil
@@ -261,7 +220,6 @@ type metricExporter struct {
 	deliveries deliveries
 }
 
-// Export implements sdkmetric.Exporter.
 func (x *metricExporter) Export(ctx context.Context, metrics *metricdata.ResourceMetrics) error {
 	x.deliveries.report(ctx, x.Exporter.Export(ctx, metrics))
 	return nil
@@ -300,17 +258,11 @@ func withoutURLs(err error) error {
 // variables.
 type problems struct{ logger *slog.Logger }
 
-// Enabled implements slog.Handler.
 func (problems) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (p problems) WithAttrs([]slog.Attr) slog.Handler             { return p }
+func (p problems) WithGroup(string) slog.Handler                  { return p }
 
-// Handle implements slog.Handler.
 func (p problems) Handle(ctx context.Context, r slog.Record) error {
 	p.logger.WarnContext(ctx, "an OTEL_* variable is not used", slog.String("problem", r.Message))
 	return nil
 }
-
-// WithAttrs implements slog.Handler.
-func (p problems) WithAttrs([]slog.Attr) slog.Handler { return p }
-
-// WithGroup implements slog.Handler.
-func (p problems) WithGroup(string) slog.Handler { return p }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -24,6 +25,11 @@ import (
 	spanpb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
+
+// none produces no metrics.
+type none struct{}
+
+func (none) Produce(context.Context) ([]metricdata.ScopeMetrics, error) { return nil, nil }
 
 // lookup is an environment. The SDK reads that of the process, so each variable is set there too.
 func lookup(t *testing.T, env map[string]string) func(string) (string, bool) {
@@ -113,7 +119,7 @@ func TestSends(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var log bytes.Buffer
 			logger := slog.New(slog.NewTextHandler(&log, nil))
-			x, err := Open(t.Context(), Options{Env: lookup(t, test.env), Logger: logger})
+			x, err := Open(t.Context(), Options{Producer: none{}, Env: lookup(t, test.env), Logger: logger})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +171,7 @@ func attributesOf(list []*commonpb.KeyValue) map[string]string {
 // environment names.
 func TestSend(t *testing.T) {
 	c := newCollector(t, http.StatusOK)
-	x, err := Open(t.Context(), Options{Version: "v2", Logger: slog.New(slog.DiscardHandler), Env: lookup(t, map[string]string{
+	x, err := Open(t.Context(), Options{Producer: none{}, Version: "v2", Logger: slog.New(slog.DiscardHandler), Env: lookup(t, map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL + "/otel/",
 		"OTEL_EXPORTER_OTLP_HEADERS":  "Authorization=Bearer%20a",
 		"OTEL_RESOURCE_ATTRIBUTES":    "deployment=test",
@@ -218,7 +224,7 @@ func TestNotDelivered(t *testing.T) {
 			c.Close()
 		}
 		var log bytes.Buffer
-		x, err := Open(t.Context(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Env: lookup(t, map[string]string{
+		x, err := Open(t.Context(), Options{Producer: none{}, Logger: slog.New(slog.NewTextHandler(&log, nil)), Env: lookup(t, map[string]string{
 			"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=hunter2",
 		})})
 		if err != nil {
@@ -250,7 +256,7 @@ func TestDeliveredAgain(t *testing.T) {
 
 // TestPage checks the page with the parser of Prometheus: what is counted, and what the process is.
 func TestPage(t *testing.T) {
-	x, err := Open(t.Context(), Options{Env: lookup(t, nil), Prometheus: true, Logger: slog.New(slog.DiscardHandler)})
+	x, err := Open(t.Context(), Options{Producer: none{}, Env: lookup(t, nil), Prometheus: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

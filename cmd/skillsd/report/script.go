@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
-	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
@@ -63,14 +62,12 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		if len(there) > 0 {
 			hint = "it has: " + Printable(strings.Join(there[:min(len(there), 10)], ", "))
 		}
-		return nil, &exit.Error{Code: exit.Failure,
-			Err: fmt.Errorf("the skill %s has no script %s", sk.Path, path), Hint: hint}
+		return nil, exit.Errorf(exit.Failure, hint, "the skill %s has no script %s", sk.Path, path)
 	}
 	content, err := sk.Read(ctx, path, 1<<20)
 	if errors.Is(err, skills.ErrTooLarge) {
-		return nil, &exit.Error{Code: exit.Failure,
-			Err:  fmt.Errorf("the script has %d bytes: too long to be read before it is allowed", r.Size),
-			Hint: "write the entry into the configuration by hand"}
+		return nil, exit.Errorf(exit.Failure, "write the entry into the configuration by hand",
+			"the script has %d bytes: too long to be read before it is allowed", r.Size)
 	} else if err != nil {
 		return nil, err
 	}
@@ -82,10 +79,10 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime),
 		Problem: r.Script.Problem, Shebang: r.Script.Shebang,
 		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
-		Network: networkCalls(content.Data), Signals: []Diagnostic{}, Text: string(content.Data),
+		Network: linesOf(content.Data, networkIn), Signals: []Diagnostic{}, Text: string(content.Data),
 	}
 	if isShell(f.Runtime) {
-		f.Includes = shellIncludes(content.Data)
+		f.Includes = linesOf(content.Data, includeIn)
 	}
 	var signals []skills.Diagnostic
 	if !r.Text {
@@ -115,64 +112,47 @@ var networkCall = regexp.MustCompile(`(?i)https?://|` +
 	`from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|` +
 	`Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
 
-// maxFacts is the number of lines that are reported of each kind.
-const maxFacts = 20
+// shellInclude finds source, "." and eval in the place of a command, with their first word. A text that looks
+// like one counts.
+var shellInclude = regexp.MustCompile("(?:^|[;&|(){!`]|" +
+	`\b(?:then|do|else|elif|if|while|until|time|builtin|command)[ \t])[ \t]*(?:\w+=\S*[ \t]+)*` +
+	`(source|\.|eval)[ \t]+([^\s;&|()<>]+)`)
 
-// networkCalls returns the lines of a script that look as if they used the network.
-func networkCalls(text []byte) []factRow {
-	found := []factRow{}
-	number := 0
-	for line := range bytes.Lines(text) {
-		number++
-		line = line[:min(len(line), 4096)]
-		if len(found) < maxFacts && networkCall.Match(line) {
-			found = append(found, factRow{number,
-				Shorten(Visible(strings.TrimRight(string(line), "\r\n")), 60)})
+// includeIn returns the files that a line of a shell script reads as part of it, empty for none.
+func includeIn(line string) string {
+	var files []string
+	for _, found := range shellInclude.FindAllStringSubmatch(line, -1) {
+		if found[1] == "eval" || strings.ContainsAny(found[2], "$`'\"\\") {
+			found[2] = "something that is known only when it runs"
 		}
+		files = append(files, found[1]+" "+found[2])
 	}
-	return found
+	return strings.Join(files, "; ")
 }
 
-// maxParsed is the longest shell script that is parsed, in bytes: a parser goes as deep as a script does.
-const maxParsed = 64 << 10
+// networkIn returns a line that looks as if it used the network, empty for any other.
+func networkIn(line string) string {
+	if networkCall.MatchString(line) {
+		return line
+	}
+	return ""
+}
 
-// shellIncludes returns the files that a shell script reads as part of itself.
-func shellIncludes(text []byte) (found []factRow) {
-	if len(text) > maxParsed {
-		return []factRow{{0, fmt.Sprintf("it is longer than %d bytes, so includes are not looked for",
-			maxParsed)}}
+// linesOf returns the first lines of a script of which fact returns a text.
+func linesOf(script []byte, fact func(line string) string) []factRow {
+	const most, longest, columns = 20, 4096, 60
+	found := []factRow{}
+	number := 0
+	for line := range bytes.Lines(script) {
+		number++
+		if len(found) == most {
+			break
+		}
+		text := fact(strings.TrimRight(string(line[:min(len(line), longest)]), "\r\n"))
+		if text != "" {
+			found = append(found, factRow{number, Shorten(Visible(text), columns)})
+		}
 	}
-	found = []factRow{}
-	unknown := factRow{0, "it cannot be parsed as a shell script, so includes are not known"}
-	// The script is foreign text: if the parser panics on it, the other facts must still be shown.
-	defer func() {
-		if recover() != nil {
-			found = append(found, unknown)
-		}
-	}()
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(bytes.NewReader(text), "")
-	if err != nil {
-		return append(found, unknown)
-	}
-	syntax.Walk(file, func(node syntax.Node) bool {
-		call, ok := node.(*syntax.CallExpr)
-		if !ok || len(call.Args) < 2 || len(found) == maxFacts {
-			return true
-		}
-		words := call.Args
-		// `builtin source FILE` and `command . FILE` read a file too.
-		for len(words) > 2 && (words[0].Lit() == "builtin" || words[0].Lit() == "command") {
-			words = words[1:]
-		}
-		if name := words[0].Lit(); name == "source" || name == "." || name == "eval" {
-			what := words[1].Lit()
-			if what == "" || name == "eval" {
-				what = "something that is known only when it runs"
-			}
-			found = append(found, factRow{int(call.Pos().Line()), name + " " + what})
-		}
-		return true
-	})
 	return found
 }
 
@@ -194,11 +174,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 			fact(name, "none seen")
 		}
 		for _, row := range rows {
-			text := row.Text
-			if row.Line > 0 {
-				text = fmt.Sprintf("line %d: %s", row.Line, text)
-			}
-			fact(name, text)
+			fact(name, fmt.Sprintf("line %d: %s", row.Line, row.Text))
 		}
 	}
 	if isShell(f.Runtime) {

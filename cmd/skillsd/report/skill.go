@@ -21,69 +21,42 @@ import (
 
 // SkillRow is a skill as list --json and show --json print it.
 type SkillRow struct {
-	Path          string          `json:"path"`
-	Name          string          `json:"name"`
-	Description   string          `json:"description"`
-	Tier          string          `json:"tier"`
-	Root          string          `json:"root"`
-	Origin        string          `json:"origin,omitempty"`
-	File          string          `json:"file"` // on this machine; below Root if Root is not a directory
-	State         string          `json:"state"`
-	Reasons       []string        `json:"reasons"`
-	Pinned        bool            `json:"pinned"`
-	NameOnly      bool            `json:"nameOnly"`
-	Verdict       VerdictRow      `json:"verdict"`
-	Digest        digest.Digest   `json:"digest"`
-	TreeDigest    digest.Digest   `json:"treeDigest"` // empty if the files cannot be read
-	LastModified  string          `json:"lastModified"`
-	License       string          `json:"license,omitempty"`
-	Compatibility string          `json:"compatibility,omitempty"`
-	Author        string          `json:"author,omitempty"`
-	Version       string          `json:"version,omitempty"`
-	Tags          []string        `json:"tags"`
-	AllowedTools  []string        `json:"allowedTools,omitempty"`
-	Requires      *requiresRow    `json:"requires,omitempty"`
-	Triggers      json.RawMessage `json:"triggers,omitempty"`
-	Toolsets      json.RawMessage `json:"toolsets,omitempty"`
-	Resources     []ResourceRow   `json:"resources"`
-	Scripts       []ScriptRow     `json:"scripts"`
-	Shadows       []ShadowRow     `json:"shadows"` // skills whose path this one has
-	Diagnostics   []Diagnostic    `json:"diagnostics"`
-	Violations    []Problem       `json:"violations"` // of the strict rules
+	Path          string            `json:"path"`
+	Name          string            `json:"name"`
+	Description   string            `json:"description"`
+	Tier          string            `json:"tier"`
+	Root          string            `json:"root"`
+	Origin        string            `json:"origin,omitempty"`
+	File          string            `json:"file"` // on this machine; below Root if Root is not a directory
+	State         string            `json:"state"`
+	Reasons       []string          `json:"reasons"`
+	Pinned        bool              `json:"pinned"`
+	NameOnly      bool              `json:"nameOnly"`
+	Verdict       skills.Verdict    `json:"verdict"`
+	Digest        digest.Digest     `json:"digest"`
+	TreeDigest    digest.Digest     `json:"treeDigest"` // empty if the files cannot be read
+	LastModified  string            `json:"lastModified"`
+	License       string            `json:"license,omitempty"`
+	Compatibility string            `json:"compatibility,omitempty"`
+	Author        string            `json:"author,omitempty"`
+	Version       string            `json:"version,omitempty"`
+	Tags          []string          `json:"tags"`
+	AllowedTools  []string          `json:"allowedTools,omitempty"`
+	Requires      *requiresRow      `json:"requires,omitempty"`
+	Triggers      json.RawMessage   `json:"triggers,omitempty"`
+	Toolsets      json.RawMessage   `json:"toolsets,omitempty"`
+	Resources     []skills.Resource `json:"resources"`
+	Scripts       []ScriptRow       `json:"scripts"`
+	Shadows       []ShadowRow       `json:"shadows"` // skills whose path this one has
+	Diagnostics   []Diagnostic      `json:"diagnostics"`
+	Violations    []Problem         `json:"violations"` // of the strict rules
 
 	Skill *skills.Skill `json:"-"` // nil if it cannot be loaded
-}
-
-// VerdictRow is a [skills.Verdict] with the names of JSON.
-type VerdictRow struct {
-	Strict      bool `json:"strict"`
-	Publishable bool `json:"publishable"`
-	Repaired    bool `json:"repaired"`
-}
-
-// word returns the verdict for a table.
-func (v VerdictRow) word() string {
-	switch {
-	case v.Strict:
-		return "strict"
-	case v.Repaired:
-		return "repaired"
-	}
-	return "lenient"
 }
 
 type requiresRow struct {
 	Commands []string `json:"commands"`
 	Env      []string `json:"env"`
-}
-
-// ResourceRow is a file of a skill.
-type ResourceRow struct {
-	Path   string        `json:"path"`
-	Kind   string        `json:"kind"`
-	Size   int64         `json:"size"`
-	Digest digest.Digest `json:"digest"`
-	Text   bool          `json:"text"`
 }
 
 // ScriptRow is a script of a skill and whether it may run.
@@ -138,7 +111,7 @@ func Each(ctx context.Context, n int, work func(i int)) error {
 func EmptyRow(path, name, state string) SkillRow {
 	return SkillRow{
 		Path: path, Name: name, State: state,
-		Reasons: []string{}, Tags: []string{}, Resources: []ResourceRow{}, Scripts: []ScriptRow{},
+		Reasons: []string{}, Tags: []string{}, Resources: []skills.Resource{}, Scripts: []ScriptRow{},
 		Shadows: []ShadowRow{}, Diagnostics: []Diagnostic{}, Violations: []Problem{},
 	}
 }
@@ -153,12 +126,12 @@ func NewSkillRow(
 		Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, Origin: sk.Root.Origin, File: SkillFile(sk),
 		State: string(status.State), Reasons: append([]string{}, status.Reasons...),
 		Pinned: status.Pinned, NameOnly: status.NameOnly,
-		Verdict: VerdictRow(sk.Verdict), Digest: sk.Digest,
+		Verdict: sk.Verdict, Digest: sk.Digest,
 		LastModified: sk.LastModified.UTC().Format(time.RFC3339),
 		License:      front.License, Compatibility: front.Compatibility, Author: front.Author,
 		Version: front.Version, Tags: append([]string{}, front.Tags...), AllowedTools: front.AllowedTools,
 		Triggers: front.Value("triggers"), Toolsets: front.Value("toolsets"),
-		Resources: []ResourceRow{}, Scripts: []ScriptRow{}, Shadows: []ShadowRow{},
+		Resources: []skills.Resource{}, Scripts: []ScriptRow{}, Shadows: []ShadowRow{},
 		Diagnostics: Diagnostics(sk.Diagnostics), Violations: []Problem{}, Skill: sk,
 	}
 	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
@@ -180,9 +153,8 @@ func NewSkillRow(
 	}
 	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
 	row.Diagnostics = append(row.Diagnostics, Diagnostics(index.Diagnostics)...)
-	for i := range index.Resources {
-		r := &index.Resources[i]
-		row.Resources = append(row.Resources, ResourceRow{r.Path, string(r.Kind), r.Size, r.Digest, r.Text})
+	row.Resources = append(row.Resources, index.Resources...)
+	for _, r := range index.Resources {
 		if r.Script == nil {
 			continue
 		}

@@ -85,6 +85,17 @@ func (r *SkillRow) mark() string {
 	return "○"
 }
 
+// verdict returns the verdict as one word.
+func (r *SkillRow) verdict() string {
+	switch {
+	case r.Verdict.Strict:
+		return "strict"
+	case r.Verdict.Repaired:
+		return "repaired"
+	}
+	return "lenient"
+}
+
 // facts returns the narrow cells of a table.
 func (r *SkillRow) facts() []string {
 	files := "?"
@@ -100,7 +111,7 @@ func (r *SkillRow) facts() []string {
 			allowed++
 		}
 	}
-	return []string{r.Tier, r.Verdict.word(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
+	return []string{r.Tier, r.verdict(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }
 
 // PrintSkill prints all that is known of a skill.
@@ -117,7 +128,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
 	}
 	fact("state", row.mark()+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
-	fact("verdict", row.Verdict.word())
+	fact("verdict", row.verdict())
 	fact("publishable", fmt.Sprint(row.Verdict.Publishable))
 	fact("license", row.License)
 	fact("compatibility", row.Compatibility)
@@ -133,7 +144,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("tree", row.TreeDigest.String())
 	var files, scripts [][]string
 	for _, r := range row.Resources {
-		files = append(files, []string{Gap + Printable(r.Path), r.Kind, fmt.Sprintf("%8d", r.Size),
+		files = append(files, []string{Gap + Printable(r.Path), string(r.Kind), fmt.Sprintf("%8d", r.Size),
 			r.Digest.String()})
 	}
 	for _, script := range row.Scripts {
@@ -183,7 +194,7 @@ func (r *SkillRow) PrintFacts(w io.Writer) {
 		size += file.Size
 	}
 	PrintFact(w, "description", Shorten(r.Description, 62))
-	PrintFact(w, "verdict", r.Verdict.word())
+	PrintFact(w, "verdict", r.verdict())
 	PrintFact(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
 	PrintFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
 	PrintFact(w, "tree", r.TreeDigest.String())

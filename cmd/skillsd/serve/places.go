@@ -117,8 +117,8 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 			"--workspace: there is no directory %s", dir)
 	}
 	if err != nil {
-		return ws, "", &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--workspace: %s: %w", dir, err),
-			Hint: cmp.Or(exit.SystemHint(err), "name another directory")}
+		hint := cmp.Or(exit.SystemHint(err), "name another directory")
+		return ws, "", exit.Usagef(hint, "--workspace: %s: %w", dir, err)
 	}
 	handle, err := os.OpenFile(real, os.O_RDONLY|fsys.NonBlock, 0)
 	if err != nil {

@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -86,10 +85,9 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
 		// Members of a group may have to read the key, so this is a warning and not an error.
 		if info, err := os.Stat(key[1]); key[1] != "" && err == nil && config.OthersRead(info) {
-			p.Problems = append(p.Problems, Problem{skills.Warning, &exit.Error{
-				Err:  fmt.Errorf("others can read the key %s of %s", key[1], key[0]),
-				Hint: "run: chmod go-r " + report.ShellLine(key[1]),
-			}})
+			p.Problems = append(p.Problems, Problem{skills.Warning, exit.Usagef(
+				"run: chmod go-r "+report.ShellLine(key[1]), "others can read the key %s of %s", key[1],
+				key[0])})
 		}
 	}
 	return p

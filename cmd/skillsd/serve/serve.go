@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
@@ -209,20 +212,41 @@ func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 		for _, d := range drifted.Drifts {
 			lines.WriteString("\n  " + d.String())
 		}
-		return &exit.Error{Code: exit.Failure,
-			Err:  fmt.Errorf("--resume %s: skills are not those that the session loaded:%s", id, &lines),
-			Hint: "review the change and add --resume-drift reload, or start without --resume"}
+		return exit.Errorf(exit.Failure,
+			"review the change and add --resume-drift reload, or start without --resume",
+			"--resume %s: skills are not those that the session loaded:%s", id, &lines)
 	}
 	if errors.Is(err, provenance.ErrUnavailable) {
 		// The steps before the cause name the session again and again.
 		cause := err.Error()
 		cause = strings.TrimSpace(cause[strings.LastIndexByte(cause, ':')+1:])
-		return &exit.Error{Code: exit.Failure,
-			Err:  fmt.Errorf("--resume %s: the session cannot be written to: %s", id, cause),
-			Hint: "if another server has the session, end it first"}
+		return exit.Errorf(exit.Failure, "if another server has the session, end it first",
+			"--resume %s: the session cannot be written to: %s", id, cause)
 	}
 	if err != nil {
 		return fmt.Errorf("--resume: %w", err)
 	}
 	return nil
+}
+
+// NewLogger builds the server's logger. It writes to stderr only: stdout is the protocol.
+func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
+		return nil, exit.Usagef("use debug, info, warn or error", "--log-level: unknown level %q", level)
+	}
+	terminal := report.IsTerminal(w)
+	switch {
+	case format == "text", format == "auto" && terminal:
+		return TextLogger(w, l, noColor || !terminal), nil
+	case format == "json", format == "auto":
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+	}
+	return nil, exit.Usagef("use auto, text or json", "--log-format: unknown format %q", format)
+}
+
+// TextLogger returns a logger for a reader.
+func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor,
+		TimeFormat: time.TimeOnly}))
 }
