@@ -43,12 +43,6 @@ func elicitation(q *session.Question) mcp.ElicitationParams {
 	}
 }
 
-// inputRequired is the result that asks a client of 2026-07-28 for an approval (SEP-2322). It comes back
-// with the same call.
-func inputRequired(q *session.Question) *mcp.CallToolResult {
-	return server.NewInputRequestBuilder(q.State).Elicit(askApproval, elicitation(q)).ToolResult()
-}
-
 // answerOf reads the answer to a question that a call comes back with; nil when it brings none.
 func answerOf(request mcp.CallToolRequest) *session.Answer {
 	if len(request.Params.InputResponses) == 0 {

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,7 +88,8 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 			// Decoding would make an empty string of a null.
 			i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
 			if i >= 0 {
-				return invalidArguments(fmt.Sprintf("argument %q must be a list of strings, but item %d is %s",
+				return invalidArguments(fmt.Sprintf(
+					"argument %q must be a list of strings, but item %d is %s",
 					m.Key, i+1, clip(string(items[i]))), "send every item as a string, or leave it out")
 			}
 		}
@@ -111,7 +113,10 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 		return invalidArguments("arguments must be a JSON object, not "+article(wrong.Value),
 			"send an object with the fields of the input schema")
 	}
-	wanted := kindName(wrong.Type.Kind())
+	kind := wrong.Type.Kind()
+	wanted := cmp.Or(map[reflect.Kind]string{
+		reflect.Slice: "a list of strings", reflect.Bool: "true or false", reflect.Int64: "a whole number",
+	}[kind], "a "+kind.String())
 	return invalidArguments(
 		fmt.Sprintf("argument %q must be %s, not %s", wrong.Field, wanted, article(wrong.Value)),
 		"send the argument with that type")
@@ -140,18 +145,6 @@ var (
 // would silently turn into U+FFFD.
 func hasLoneSurrogate(raw []byte) bool {
 	return surrogateEscape.Match(raw) && surrogateEscape.Match(pairedEscape.ReplaceAll(raw, nil))
-}
-
-func kindName(kind reflect.Kind) string {
-	switch kind {
-	case reflect.Slice:
-		return "a list of strings"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int64:
-		return "a whole number"
-	}
-	return "a " + kind.String()
 }
 
 func article(value string) string {

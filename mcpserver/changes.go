@@ -10,44 +10,6 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// changes reports whether lists differ for clients that see a part of the catalogue. Such a client must not
-// even learn that something changed that is hidden from it. It is safe for concurrent use.
-type changes struct {
-	server *Server
-	scope  scope
-
-	mu   sync.Mutex
-	last map[string]listing // by method of the notification
-}
-
-// listing is what the lists of a client are made of.
-type listing struct {
-	ready  bool // the first scan is done
-	skills []*skills.Skill
-}
-
-func (l listing) equal(other listing) bool {
-	return l.ready == other.ready && slices.EqualFunc(l.skills, other.skills, func(a, b *skills.Skill) bool {
-		return a.Path == b.Path && !a.Differs(b)
-	})
-}
-
-// changesFor begins to watch what lists show to the client of a request. The function that it returns reports
-// whether the lists changed since its last call with the same method. For a client that sees all of the
-// catalogue it does not look: such a client may learn of every change.
-func (s *Server) changesFor(ctx context.Context) func(method string) bool {
-	return s.changesOf(s.scopeOf(ctx)).since
-}
-
-func (s *Server) changesOf(sc scope) *changes {
-	c := &changes{server: s, scope: sc, last: map[string]listing{}}
-	now, _ := c.listing()
-	for _, method := range listMethods() {
-		c.last[method] = now
-	}
-	return c
-}
-
 // listMethods are the notifications of changed lists.
 func listMethods() []string {
 	return []string{
@@ -57,19 +19,44 @@ func listMethods() []string {
 	}
 }
 
-func (c *changes) listing() (now listing, whole bool) {
-	snapshot := c.server.cfg.Sessions.Visible(c.scope.principal, c.scope.profile)
-	if snapshot == c.server.cfg.Registry.Snapshot() {
-		return listing{ready: c.server.isReady()}, true
-	}
-	return listing{c.server.isReady(), snapshot.Skills}, false
+// changesFor begins to watch what lists show to the client of a request.
+func (s *Server) changesFor(ctx context.Context) func(method string) bool {
+	return s.changesOf(s.scopeOf(ctx))
 }
 
-func (c *changes) since(method string) bool {
-	now, whole := c.listing()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.last[method]
-	c.last[method] = now
-	return whole || !before.equal(now)
+// changesOf begins to watch what lists show in a scope. The function that it returns reports whether the
+// lists
+// changed since its last call with the same method: a client must not even learn that something changed
+// that is
+// hidden from it. For a client that sees all of the catalogue it does not look: such a client may learn of
+// every
+// change. It is safe for concurrent use.
+func (s *Server) changesOf(sc scope) func(method string) bool {
+	// shown is what the lists are made of.
+	type shown struct {
+		ready  bool
+		skills []*skills.Skill
+	}
+	look := func() (now shown, whole bool) {
+		snapshot := s.cfg.Sessions.Visible(sc.principal, sc.profile)
+		if snapshot == s.cfg.Registry.Snapshot() {
+			return shown{ready: s.isReady()}, true
+		}
+		return shown{s.isReady(), snapshot.Skills}, false
+	}
+	same := func(a, b *skills.Skill) bool { return a.Path == b.Path && !a.Differs(b) }
+	first, _ := look()
+	var mu sync.Mutex
+	last := map[string]shown{}
+	for _, method := range listMethods() {
+		last[method] = first
+	}
+	return func(method string) bool {
+		now, whole := look()
+		mu.Lock()
+		defer mu.Unlock()
+		before := last[method]
+		last[method] = now
+		return whole || before.ready != now.ready || !slices.EqualFunc(before.skills, now.skills, same)
+	}
 }

@@ -22,6 +22,7 @@ type plainText struct {
 	Code    session.Code `json:"code"`
 	Message string       `json:"message"`
 	Remedy  string       `json:"remedy"`
+	URI     string       `json:"uri,omitempty"` // of the resource that a call other than a tool's names
 }
 
 // toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
@@ -30,7 +31,14 @@ type plainText struct {
 func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
-		return deniedResult(denial), nil
+		// The same object as text and as structured content: clients show only one of the two.
+		text, err := provenance.Encode(denial.Object)
+		if err != nil {
+			return nil, err
+		}
+		answer := textResult(string(text), nil)
+		answer.IsError, answer.StructuredContent = true, text
+		return answer, nil
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -46,26 +54,13 @@ func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult,
 			Error:  cfharness.RecordError{Code: string(plain.Code), Message: plain.Message},
 		}
 	}
-	text, err := provenance.Encode(plainText{plain.Code, plain.Message, plain.Remedy})
+	text, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy})
 	if err != nil {
 		return nil, err
 	}
 	answer := textResult(string(text), output)
 	answer.IsError = true
 	return answer, nil
-}
-
-// deniedResult is a refusal by policy: the same object as text and as structured content, since
-// clients show only one of the two.
-func deniedResult(denial *session.Denied) *mcp.CallToolResult {
-	text, err := provenance.Encode(denial.Object)
-	if err != nil {
-		panic("mcpserver: denial does not marshal: " + err.Error())
-	}
-	answer := textResult(string(text), nil)
-	answer.IsError = true
-	answer.StructuredContent = text
-	return answer
 }
 
 // resourceError is the error of a call that names a resource.
@@ -76,12 +71,6 @@ type resourceError struct {
 
 // Unwrap returns the cause.
 func (e *resourceError) Unwrap() error { return e.error }
-
-// resourceText is a plain error of a call that names a resource.
-type resourceText struct {
-	plainText
-	URI string `json:"uri"`
-}
 
 // methodError is the error table of JSON-RPC methods outside of tool calls. An error that is meant for the
 // wire stays as it is.
@@ -111,11 +100,11 @@ func (s *Server) methodError(ctx context.Context, r *wire.Request, err error) er
 	case session.CodeResourcePathInvalid, session.CodeInvalidArguments, session.CodePromptSlotInvalid:
 		failure.Code = mcp.INVALID_PARAMS
 	}
-	text := plainText{plain.Code, plain.Message, plain.Remedy}
-	failure.Data = text
+	text := plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy}
 	if resource, ok := errors.AsType[*resourceError](err); ok {
-		failure.Data = resourceText{text, resource.uri}
+		text.URI = resource.uri
 	}
+	failure.Data = text
 	return failure
 }
 

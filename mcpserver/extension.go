@@ -33,11 +33,6 @@ const metaUnlisted = "skillsd/unlisted"
 // hold 64 KiB of frontmatter and hundreds of files.
 const maxPageBytes = 1 << 20
 
-// extensions declares the Skills extension, in both eras alike. A client need not declare it.
-func extensions() map[string]any {
-	return map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
-}
-
 // permit asks the policy about a call that reads the catalogue.
 func (s *Server) permit(
 	ctx context.Context, method string, meta map[string]any, about session.PermitRequest,

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,7 +109,7 @@ func (p *probe) ask(era, method string, params any) (json.RawMessage, *wire.Erro
 	}
 	var out bytes.Buffer
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, raw)
-	opts := &wire.StdioOptions{In: strings.NewReader(line), Out: &out, Drain: time.Hour, SessionID: rand.Text()}
+	opts := &wire.StdioOptions{In: strings.NewReader(line), Out: &out, Drain: time.Hour}
 	if err := wire.ServeStdio(p.t.Context(), p.wire, opts); err != nil {
 		p.t.Fatal(err)
 	}

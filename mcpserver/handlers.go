@@ -74,7 +74,8 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	}
 	if args.FilePath != "" {
 		return s.readFile(ctx, request, ReadArgs{
-			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)), Activation: args.Activation,
+			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)),
+			Activation: args.Activation,
 		})
 	}
 	ses, call, err := s.open(ctx, request, args.Activation)
@@ -126,7 +127,8 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 		return answer{}, err
 	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{
-		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead, Offset: args.Offset,
+		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead,
+		Offset: args.Offset,
 	})
 	if err != nil {
 		return answer{}, err
@@ -179,9 +181,10 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		result, err = ses.RunScript(ctx, run)
 	}
 	stop()
-	// Without an answer the question itself is the result.
+	// Without an answer the question itself is the result (SEP-2322), and the client calls again.
 	if asks && run.Answer == nil {
-		return answer{asks: inputRequired(question)}, nil
+		form := server.NewInputRequestBuilder(question.State).Elicit(askApproval, elicitation(question))
+		return answer{asks: form.ToolResult()}, nil
 	}
 	if err != nil {
 		return answer{}, err

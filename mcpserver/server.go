@@ -77,10 +77,10 @@ type Server struct {
 	mcp     *server.MCPServer
 	ready   chan struct{} // closed once the first scan is published
 	seen    visibleCache
-	early   atomic.Bool // a list was answered before the first scan was done
-	waits   time.Time   // until when requests wait for the first scan
-	trace   *tracer     // nil if nothing is measured
-	changes *changes    // of all that the process shows
+	early   atomic.Bool              // a list was answered before the first scan was done
+	waits   time.Time                // until when requests wait for the first scan
+	trace   *tracer                  // nil if nothing is measured
+	changed func(method string) bool // of all that the process shows, see changesOf
 
 	logging sync.Mutex
 	logged  []skills.Diagnostic // of roots and directories; guarded by logging
@@ -95,7 +95,7 @@ func New(cfg Config) *Server {
 	}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
-	s.changes = s.changesOf(scope{principal: localPrincipal})
+	s.changed = s.changesOf(scope{principal: localPrincipal})
 	instructions := func(ctx context.Context) string {
 		s.awaitScan(ctx)
 		return s.instructions(s.scopeOf(ctx))
@@ -121,7 +121,10 @@ func New(cfg Config) *Server {
 		server.WithResourceCapabilities(false, true),
 		server.WithPromptCapabilities(true),
 		server.WithCompletions(),
-		server.WithExtensions(extensions()),
+		// Declared in both eras alike. A client need not declare it.
+		server.WithExtensions(map[string]any{
+			"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true},
+		}),
 		server.WithTitle("skillsd: Agent Skills, guarded and recorded"),
 		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
@@ -214,7 +217,7 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 // the registry's current snapshot with or without it.
 func (s *Server) Publish() {
 	for _, method := range listMethods() {
-		if s.changes.since(method) {
+		if s.changed(method) {
 			s.mcp.SendNotificationToAllClients(method, nil)
 		}
 	}

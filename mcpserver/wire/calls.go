@@ -32,13 +32,13 @@ type callTable struct {
 	listens int
 	bytes   int
 	closing bool
-	idle    chan struct{} // closed when closing and nothing is left
+	running sync.WaitGroup
 }
 
 func newCallTable(maxCalls, maxListens, maxBytes int) *callTable {
 	return &callTable{
 		maxCalls: maxCalls, maxListens: maxListens, maxBytes: maxBytes,
-		byKey: make(map[string]*call), idle: make(chan struct{}),
+		byKey: make(map[string]*call),
 	}
 }
 
@@ -60,6 +60,7 @@ func (t *callTable) add(c *call) (bool, *Error) {
 	case !c.listen && t.calls >= t.maxCalls, t.bytes > 0 && t.bytes+len(c.msg.raw) > t.maxBytes:
 		return false, &Error{Code: CodeBusy, Message: "too many requests in flight"}
 	}
+	t.running.Add(1)
 	t.byKey[c.key] = c
 	t.bytes += len(c.msg.raw)
 	if c.listen {
@@ -121,7 +122,7 @@ func (t *callTable) leave(c *call) {
 	} else {
 		t.calls--
 	}
-	t.signal()
+	t.running.Done()
 }
 
 // close lets no call in any more, ends the open subscriptions and returns a
@@ -136,8 +137,12 @@ func (t *callTable) close() <-chan struct{} {
 			c.cancel(ErrDisconnected)
 		}
 	}
-	t.signal()
-	return t.idle
+	idle := make(chan struct{})
+	go func() {
+		t.running.Wait()
+		close(idle)
+	}()
+	return idle
 }
 
 // abort ends all calls.
@@ -146,16 +151,5 @@ func (t *callTable) abort() {
 	defer t.mu.Unlock()
 	for _, c := range t.byKey {
 		c.cancel(ErrDisconnected)
-	}
-}
-
-func (t *callTable) signal() {
-	if !t.closing || t.calls+t.listens > 0 {
-		return
-	}
-	select {
-	case <-t.idle:
-	default:
-		close(t.idle)
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-const aliasPrefix = "skillsd/answered-here/"
-
 // Dispatcher answers single JSON-RPC messages with an MCPServer and the methods
 // it lacks. Server is required; the fields must not change once it is in use.
 // All methods are safe for concurrent use.
@@ -45,10 +43,9 @@ type Dispatcher struct {
 	Withhold func(json.RawMessage) json.RawMessage
 }
 
-// Alias returns the name under which an override's request is shown to mcp-go,
-// which must not know it. A transport that carries the method in a header as
-// well must send this name there.
-func Alias(method string) string { return aliasPrefix + method }
+// alias returns the name under which an override's request is shown to mcp-go,
+// which must not know it.
+func alias(method string) string { return "skillsd/answered-here/" + method }
 
 func (d *Dispatcher) lookup(name string) Method {
 	if method, ok := d.Overrides[name]; ok {
@@ -95,7 +92,7 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	raw := m.raw
 	if _, ok := d.Overrides[m.method]; ok {
 		// Under its own name the library would answer it.
-		raw = rewritten(m, Alias(m.method))
+		raw = rewritten(m, alias(m.method))
 	}
 	slot := new(errorSlot)
 	reply := d.Server.HandleMessage(context.WithValue(ctx, errorSlotKey{}, slot), raw)
@@ -165,7 +162,7 @@ func rewritten(m *message, method string) []byte {
 // declared version alone decides the revision.
 func (d *Dispatcher) own(ctx context.Context, m *message) (any, *Error) {
 	info := protocolOf(m.params)
-	r := &Request{Method: m.method, Params: m.params, ID: m.id, Modern: info.Modern, Protocol: info}
+	r := &Request{Method: m.method, Params: m.params, Modern: info.Modern}
 	result, err := d.lookup(m.method)(server.WithRequestProtocolInfo(ctx, info), r)
 	if err != nil {
 		if failure, public := errors.AsType[*Error](err); public {

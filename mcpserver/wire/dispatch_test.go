@@ -37,7 +37,7 @@ func TestDispatch(t *testing.T) {
 		{"private error", `{"jsonrpc":"2.0","id":1,"method":"skills/leak"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "/home/secret"},
 		{"panic", `{"jsonrpc":"2.0","id":1,"method":"skills/panic"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "/home/secret"},
 		{"long method", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 300) + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}`, ""},
-		{"alias from outside", `{"jsonrpc":"2.0","id":1,"method":"` + Alias("resources/list") + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method ` + Alias("resources/list") + ` not found"}}`, ""},
+		{"alias from outside", `{"jsonrpc":"2.0","id":1,"method":"` + alias("resources/list") + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method ` + alias("resources/list") + ` not found"}}`, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -62,16 +62,6 @@ type HTTPOptions struct {
 	Drain time.Duration
 }
 
-func (o *HTTPOptions) path() string                { return cmp.Or(o.Path, "/mcp") }
-func (o *HTTPOptions) maxBody() int64              { return cmp.Or(o.MaxBody, 4<<20) }
-func (o *HTTPOptions) maxInFlight() int            { return cmp.Or(o.MaxInFlight, 256) }
-func (o *HTTPOptions) maxStreams() int             { return cmp.Or(o.MaxStreams, 1024) }
-func (o *HTTPOptions) maxSessions() int            { return cmp.Or(o.MaxSessions, 2048) }
-func (o *HTTPOptions) sessionIdle() time.Duration  { return cmp.Or(o.SessionIdle, time.Hour) }
-func (o *HTTPOptions) keepAlive() time.Duration    { return cmp.Or(o.KeepAlive, 15*time.Second) }
-func (o *HTTPOptions) writeTimeout() time.Duration { return cmp.Or(o.WriteTimeout, 30*time.Second) }
-func (o *HTTPOptions) drain() time.Duration        { return cmp.Or(o.Drain, 2*time.Second) }
-
 // Check reports what NewHTTP would refuse: a host or origin of the wrong form.
 func (o *HTTPOptions) Check() error {
 	_, err := newGuard(o.Hosts, o.Origins)
@@ -134,6 +124,15 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	if err != nil {
 		return nil, err
 	}
+	opts.Path = cmp.Or(opts.Path, "/mcp")
+	opts.MaxBody = cmp.Or(opts.MaxBody, 4<<20)
+	opts.MaxInFlight = cmp.Or(opts.MaxInFlight, 256)
+	opts.MaxStreams = cmp.Or(opts.MaxStreams, 1024)
+	opts.MaxSessions = cmp.Or(opts.MaxSessions, 2048)
+	opts.SessionIdle = cmp.Or(opts.SessionIdle, time.Hour)
+	opts.KeepAlive = cmp.Or(opts.KeepAlive, 15*time.Second)
+	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, 30*time.Second)
+	opts.Drain = cmp.Or(opts.Drain, 2*time.Second)
 	share := 1
 	if opts.Shared {
 		share = 2 // so that one principal cannot keep all others out
@@ -143,19 +142,25 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		guard:      guard,
 		dispatcher: d,
 		rates:      newRates(opts.Rate, opts.Burst),
-		bodies:     newQuota(opts.maxInFlight(), share),
+		bodies:     newQuota(opts.MaxInFlight, share),
 		waiting:    newQuota(maxWaiting, 2),
-		calls:      newQuota(opts.maxInFlight(), share),
-		streams:    newQuota(opts.maxStreams(), share),
+		calls:      newQuota(opts.MaxInFlight, share),
+		streams:    newQuota(opts.MaxStreams, share),
 		audience:   newAudience(),
 	}
-	h.sessions = newSessionTable(newQuota(opts.maxSessions(), share), h.sessionEnded)
+	h.sessions = newSessionTable(newQuota(opts.MaxSessions, share), h.sessionEnded)
 	h.base, h.abort = context.WithCancelCause(context.Background())
 	h.hangUp, h.endInput = context.WithCancel(h.base)
 	// mcp-go checks and answers each message, but sessions and streams stay here.
 	h.library = server.NewStreamableHTTPServer(d.Server,
 		server.WithSessionIdManagerResolver(sessionResolver{}),
-		server.WithHTTPContextFunc(h.withOwnSession),
+		// Handlers see this package's session in the place of mcp-go's.
+		server.WithHTTPContextFunc(func(ctx context.Context, _ *http.Request) context.Context {
+			if ex, ok := ctx.Value(exchangeKey{}).(*exchange); ok && ex.session != nil {
+				return d.Server.WithContext(ctx, ex.session)
+			}
+			return ctx
+		}),
 		server.WithStreamableHTTPLogger(h.dispatcher.logger()),
 	)
 	h.broadcast = &session{id: "http", broadcast: newNotifications(h.hangUp, h.audience.post)}
@@ -179,7 +184,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(w, r, true)
 	case "/readyz":
 		status(w, r, h.hangUp.Err() == nil && (h.opts.Ready == nil || h.opts.Ready()))
-	case h.opts.path():
+	case h.opts.Path:
 		h.endpoint(w, r)
 	default:
 		if h.opts.Public == nil {

@@ -59,7 +59,7 @@ func (ex *exchange) request() {
 	opening := method == string(mcp.MethodInitialize) && !ex.modern
 	switch {
 	case opening:
-		ex.owner = h.newSession(ex.principal, int(8*h.opts.maxBody()), h.watchFor(r.Context()))
+		ex.owner = h.newSession(ex.principal, int(8*h.opts.MaxBody), h.watchFor(r.Context()))
 		defer func() {
 			if ex.owner.id == "" { // no session came of it
 				ex.owner.end(ErrDisconnected)
@@ -72,7 +72,7 @@ func (ex *exchange) request() {
 	default:
 		ex.owner = ex.protocol
 	}
-	ex.stream = newHTTPStream(ex.w, r, h.opts.writeTimeout())
+	ex.stream = newHTTPStream(ex.w, r, h.opts.WriteTimeout)
 	ex.out = newLineWriter(ex.stream)
 	// The context of the request ends without a cause, and a handler must learn why its call ended.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
@@ -129,7 +129,7 @@ func (ex *exchange) request() {
 func (ex *exchange) run(opening bool) {
 	d := ex.h.dispatcher
 	if !opening { // a stream could not carry the id of the session
-		defer keepAlive(ex.out, ex.h.opts.keepAlive()).Stop()
+		defer keepAlive(ex.out, ex.h.opts.KeepAlive).Stop()
 	}
 	rec := newRecorder()
 	ctx := ex.call.ctx
@@ -196,9 +196,9 @@ func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
 	d, raw, header := ex.h.dispatcher, ex.msg.raw, ex.r.Header
 	_, override := d.Overrides[ex.msg.method]
 	if override {
-		raw = rewritten(ex.msg, Alias(ex.msg.method))
+		raw = rewritten(ex.msg, alias(ex.msg.method))
 		header = header.Clone()
-		header.Set(mcp.HeaderMethod, Alias(ex.msg.method))
+		header.Set(mcp.HeaderMethod, alias(ex.msg.method))
 	}
 	ex.handle(ctx, rec, header, raw)
 	reply, ok := rec.message()

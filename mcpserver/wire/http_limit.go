@@ -2,6 +2,7 @@ package wire
 
 import (
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -35,7 +36,16 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	limiter := r.each[principal]
 	if limiter == nil {
-		r.makeRoom()
+		if len(r.each) >= maxRates {
+			// Whoever has the whole burst left loses nothing.
+			maps.DeleteFunc(r.each, func(_ string,
+				l *rate.Limiter) bool {
+				return l.Tokens() >= float64(r.burst)
+			})
+		}
+		if len(r.each) >= maxRates {
+			clear(r.each)
+		}
 		limiter = rate.NewLimiter(r.limit, r.burst)
 		r.each[principal] = limiter
 	}
@@ -46,25 +56,6 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 		return wait, false
 	}
 	return 0, true
-}
-
-// makeRoom removes principals from a full table: first all that have their whole burst left, which loses
-// nothing, and if the table is still full, any others.
-func (r *rates) makeRoom() {
-	if len(r.each) < maxRates {
-		return
-	}
-	for name, limiter := range r.each {
-		if limiter.Tokens() >= float64(r.burst) {
-			delete(r.each, name)
-		}
-	}
-	for name := range r.each {
-		if len(r.each) < maxRates {
-			return
-		}
-		delete(r.each, name)
-	}
 }
 
 // quota counts what is taken of something scarce, in all and by each principal.

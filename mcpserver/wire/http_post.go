@@ -21,15 +21,6 @@ import (
 // busyWait is after how long a client that was refused for lack of room may try again.
 const busyWait = time.Second
 
-// withOwnSession gives handlers this package's session in the place of mcp-go's.
-func (h *HTTP) withOwnSession(ctx context.Context, _ *http.Request) context.Context {
-	ex, ok := ctx.Value(exchangeKey{}).(*exchange)
-	if !ok || ex.session == nil {
-		return ctx
-	}
-	return h.dispatcher.Server.WithContext(ctx, ex.session)
-}
-
 // post answers one POST on the endpoint.
 func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	if form := unsupportedForm(r.Header); form != "" {
@@ -97,11 +88,11 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
 		return nil
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
 	// Only reading is counted here, since a slow sender holds memory before it holds a slot.
 	h.bodies.leave(principal, 1)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		failure := invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.maxBody()))
+		failure := invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.MaxBody))
 		h.writeRefusal(w, http.StatusRequestEntityTooLarge, nil, failure)
 		return nil
 	}
@@ -139,7 +130,7 @@ func (ex *exchange) notification() {
 	raw := ex.msg.raw
 	canceled := ex.msg.method == string(mcp.MethodNotificationCancelled)
 	if canceled {
-		raw = rewritten(ex.msg, Alias(ex.msg.method))
+		raw = rewritten(ex.msg, alias(ex.msg.method))
 	}
 	rec := newRecorder()
 	ctx, cancel := context.WithCancel(context.WithValue(ex.r.Context(), exchangeKey{}, ex))

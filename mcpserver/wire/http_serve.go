@@ -30,21 +30,21 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      h.opts.writeTimeout(),
+		WriteTimeout:      h.opts.WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(h.dispatcher.logger().Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(listener) }()
-	sweep := time.NewTicker(min(sweepEvery, h.opts.sessionIdle()))
+	sweep := time.NewTicker(min(sweepEvery, h.opts.SessionIdle))
 	defer sweep.Stop()
 	for {
 		select {
 		case err := <-failed:
 			return fmt.Errorf("serve: %w", errors.Join(err, s.Close()))
 		case <-sweep.C:
-			before := time.Now().Add(-h.opts.sessionIdle())
+			before := time.Now().Add(-h.opts.SessionIdle)
 			h.sessions.end(func(s *httpSession) bool { return s.unused(before) })
 		case <-ctx.Done():
 			h.shutdown(s)
@@ -58,13 +58,13 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 func (h *HTTP) shutdown(s *http.Server) {
 	// Streams never finish by themselves, and scripts must not outlive their clients.
 	h.endInput()
-	limit, cancel := context.WithTimeout(context.Background(), h.opts.drain())
+	limit, cancel := context.WithTimeout(context.Background(), h.opts.Drain)
 	defer cancel()
 	if s.Shutdown(limit) == nil {
 		return
 	}
 	h.abort(ErrDisconnected)
-	grace, cancel := context.WithTimeout(context.Background(), h.opts.drain()/graceFraction)
+	grace, cancel := context.WithTimeout(context.Background(), h.opts.Drain/graceFraction)
 	defer cancel()
 	if s.Shutdown(grace) != nil {
 		s.Close()
@@ -102,16 +102,12 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 		defer context.AfterFunc(end, cancel)()
 	}
 	defer s.takeStream(cancel)()
-	out := newLineWriter(newHTTPStream(w, r, h.opts.writeTimeout()))
+	out := newLineWriter(newHTTPStream(w, r, h.opts.WriteTimeout))
 	defer retire(out)
 	out.write([]byte(": open"))
-	defer keepAlive(out, h.opts.keepAlive()).Stop()
+	defer keepAlive(out, h.opts.KeepAlive).Stop()
 	s.announcer.open() // what was kept since the last stream comes first
-	s.announcer.run(ctx.Done(), out, func(n mcp.JSONRPCNotification) {
-		if line, err := marshalLine(n); err == nil {
-			out.write(line)
-		}
-	})
+	s.announcer.run(ctx.Done(), out, out.notify)
 }
 
 // delete ends a session of the older revisions.

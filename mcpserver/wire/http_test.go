@@ -41,7 +41,7 @@ func TestHTTPBothEras(t *testing.T) {
 		{"modern method header missing", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `-32020`},
 		{"modern override, method header missing", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `-32020`},
 		{"modern override, method header wrong", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders("tools/list"), 400, `-32020`},
-		{"modern override, alias in the header", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders(Alias("resources/list")), 400, `-32020`},
+		{"modern override, alias in the header", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders(alias("resources/list")), 400, `-32020`},
 		{"modern override, name header missing", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{` + modernMeta + `,"name":"x"}}`, modernHeaders("prompts/get"), 400, `-32020`},
 		{"modern override, name header right", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{` + modernMeta + `,"name":"x"}}`, modernHeaders("prompts/get", "x"), 200, `"items":["p"]`},
 		{"modern version header missing", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, nil, 400, `-32020`},

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
 )
 
 var errLineTooLong = errors.New("line too long")
@@ -112,6 +114,12 @@ func (w *lineWriter) writeIf(line []byte, wanted func() bool) {
 	if _, err := w.out.Write(line); err != nil {
 		w.err = err
 		close(w.failed)
+	}
+}
+
+func (w *lineWriter) notify(n mcp.JSONRPCNotification) {
+	if line, err := marshalLine(n); err == nil {
+		w.write(line)
 	}
 }
 

@@ -87,8 +87,8 @@ func fixture(srv *server.MCPServer) *Dispatcher {
 			"skills/leak": func(context.Context, *Request) (any, error) { return nil, fmt.Errorf("open /home/secret") },
 		},
 		Overrides: Methods{
-			"resources/list": func(_ context.Context, r *Request) (any, error) {
-				return &page{Items: []string{r.Method, string(r.ID)}}, nil
+			"resources/list": func(ctx context.Context, r *Request) (any, error) {
+				return &page{Items: []string{r.Method, string(RequestID(ctx))}}, nil
 			},
 		},
 	}

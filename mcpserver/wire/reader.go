@@ -99,9 +99,8 @@ func (c *conn) request(m *message) {
 	}
 }
 
-// worker runs calls until the connection ends: the library needs a deep stack, and growing it costs as
-// much as
-// a small call.
+// worker runs calls until the connection ends: the library needs a deep stack, and growing one costs as much
+// as a small call.
 func (c *conn) worker() {
 	for {
 		select {

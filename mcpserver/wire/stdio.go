@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 )
 
@@ -36,21 +35,10 @@ type StdioOptions struct {
 	// wait or run may hold eight times as much together.
 	MaxLine int
 	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times
-	// as many may wait or have yielded their slot; further ones are refused with
-	// CodeBusy.
+	// as many may wait or have yielded their slot; further ones are refused with CodeBusy.
 	// Pings and open subscriptions (at most 256) do not count.
 	MaxInFlight int
-	// SessionID is the id of the connection's session; "" means "stdio".
-	SessionID string
-	// Context adds values, such as the principal, to the context of each request
-	// and notification. The context already holds mcp-go's session. Nil adds none.
-	Context func(context.Context) context.Context
 }
-
-func (o *StdioOptions) drain() time.Duration { return cmp.Or(o.Drain, 2*time.Second) }
-func (o *StdioOptions) maxLine() int         { return cmp.Or(o.MaxLine, 8<<20) }
-func (o *StdioOptions) maxInFlight() int     { return cmp.Or(o.MaxInFlight, 64) }
-func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio") }
 
 // ServeStdio serves d to one client, one JSON-RPC message a line, until the
 // input ends, ctx ends or the output cannot be written.
@@ -83,7 +71,7 @@ func (o *StdioOptions) sessionID() string    { return cmp.Or(o.SessionID, "stdio
 // at once, other calls may continue for Drain; then all end with cause
 // [ErrDisconnected] and get another tenth of Drain to notice. The result is nil
 // then, and also when the client closed its end of Out; it is an error when In
-// or Out fail in another way, or when d's server already has a session of that id. (A Go
+// or Out fail in another way, or when d is served on stdio already. (A Go
 // program that writes to a closed standard output is ended by SIGPIPE before it
 // sees an error, unless it ignores or handles that signal.)
 // ServeStdio does not wait for a blocked Read of In, a blocked Write to Out or a
@@ -94,8 +82,9 @@ func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 		return fmt.Errorf("register session: %w", err)
 	}
 	defer d.Server.UnregisterSession(context.WithoutCancel(ctx), c.session.id)
-	defer c.close(opts.drain() / graceFraction)
-	c.workers.Go(func() { c.legacy.run(c.base.Done(), c.out, c.write) })
+	drain := cmp.Or(opts.Drain, 2*time.Second)
+	defer c.close(drain / graceFraction)
+	c.workers.Go(func() { c.legacy.run(c.base.Done(), c.out, c.out.notify) })
 	c.workers.Go(c.handleNotifications)
 	for range workers {
 		go c.worker()
@@ -110,7 +99,7 @@ func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	case <-c.out.failed:
 		err = writeError(c.out.err)
 	}
-	c.drain(opts.drain())
+	c.drain(drain)
 	return err
 }
 
@@ -124,7 +113,6 @@ type conn struct {
 	hangUp     context.Context // ends with the input
 	endInput   context.CancelFunc
 	workers    sync.WaitGroup
-	context    func(context.Context) context.Context
 	session    *session
 	audience   *audience
 	legacy     *announcer // to the client itself, if it is of the older revisions
@@ -136,13 +124,13 @@ type conn struct {
 }
 
 func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
+	maxLine, maxInFlight := cmp.Or(o.MaxLine, 8<<20), cmp.Or(o.MaxInFlight, 64)
 	c := &conn{
 		dispatcher: d,
-		lines:      newLineReader(o.In, o.maxLine()),
+		lines:      newLineReader(o.In, maxLine),
 		out:        newLineWriter(o.Out),
-		context:    o.Context,
-		calls:      newCallTable(waitingPerSlot*o.maxInFlight(), maxListens, 8*o.maxLine()),
-		slots:      make(chan struct{}, o.maxInFlight()),
+		calls:      newCallTable(waitingPerSlot*maxInFlight, maxListens, 8*maxLine),
+		slots:      make(chan struct{}, maxInFlight),
 		work:       make(chan *call),
 		notices:    make(chan *message, maxNotifications),
 		audience:   newAudience(),
@@ -150,18 +138,14 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	}
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
-	c.session = &session{id: o.sessionID(), broadcast: newNotifications(c.hangUp, c.audience.post)}
+	c.session = &session{id: "stdio", broadcast: newNotifications(c.hangUp, c.audience.post)}
 	return c
 }
 
 // requestContext is ctx with what handlers find in it; s is the session they see.
 func (c *conn) requestContext(ctx context.Context, s server.ClientSession) context.Context {
 	ctx = context.WithValue(ctx, hangUpKey{}, c.hangUp)
-	ctx = c.dispatcher.Server.WithContext(ctx, s)
-	if c.context != nil {
-		ctx = c.context(ctx)
-	}
-	return ctx
+	return c.dispatcher.Server.WithContext(ctx, s)
 }
 
 // drain lets calls finish and ends those that do not.
@@ -232,10 +216,4 @@ func (c *conn) handleNotifications() {
 // refuse answers a message that starts no call.
 func (c *conn) refuse(id json.RawMessage, failure *Error) {
 	c.out.write(c.dispatcher.refusal(id, failure))
-}
-
-func (c *conn) write(n mcp.JSONRPCNotification) {
-	if line, err := marshalLine(n); err == nil {
-		c.out.write(line)
-	}
 }

@@ -34,7 +34,6 @@ import (
 	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // CodeBusy is the JSON-RPC error code of a request that was refused because too
@@ -63,12 +62,8 @@ type Request struct {
 	Method string
 	// Params is the params value as it came, nil when there was none.
 	Params json.RawMessage
-	// ID is the request id as it came: a JSON string or number.
-	ID json.RawMessage
 	// Modern reports whether the request uses the revision 2026-07-28 or later.
 	Modern bool
-	// Protocol is what the request's _meta declared; never nil.
-	Protocol *server.RequestProtocolInfo
 }
 
 // Error is a JSON-RPC error as the client gets it. All of it is public: Message
