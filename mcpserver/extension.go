@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -37,15 +36,11 @@ const maxPageBytes = 1 << 20
 func (s *Server) permit(
 	ctx context.Context, method string, meta map[string]any, about session.PermitRequest,
 ) error {
-	call, err := s.callOf(ctx, method, meta)
+	ses, call, err := s.open(ctx, method, meta, "")
 	if err != nil {
 		return err
 	}
 	about.Call = call
-	ses, err := s.cfg.Sessions.Open(ctx, call)
-	if err != nil {
-		return err
-	}
 	return ses.Permit(ctx, about)
 }
 
@@ -72,19 +67,12 @@ func (r *listSkillsResult) MarshalJSON() ([]byte, error) {
 // hide itself from models, in byte order of URI and paged by URI, so that a walk during a reload
 // neither loses nor repeats a skill that stays. Hosts show models what this list holds, and not all
 // of them know disable-model-invocation.
-func (s *Server) listSkills(ctx context.Context, r *wire.Request) (any, error) {
-	q, err := s.listRequestOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.permit(ctx, r.Method, q.Meta, session.PermitRequest{}); err != nil {
+func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
+	if err := s.permit(ctx, r.Method, r.Meta, session.PermitRequest{}); err != nil {
 		return nil, err
 	}
 	var batch []*listedSkill
-	rest, next := following(s.visible(q.scope).entries(), q.after, uriOf), ""
+	rest, next := following(s.visible(r.scope).entries(), r.after, uriOf), ""
 	for i := range rest {
 		if unlisted(rest[i].skill) != "" {
 			continue
@@ -152,27 +140,20 @@ type getSkillResult struct {
 
 // getSkill is skills/get: the entry of any skill that is served, listed or not. If it is not, the _meta of
 // the result says why.
-func (s *Server) getSkill(ctx context.Context, r *wire.Request) (any, error) {
-	q, err := s.listRequestOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return nil, err
-	}
-	asked := s.visible(q.scope).at(q.URI)
+func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
+	asked := s.visible(r.scope).at(r.URI)
 	about := session.PermitRequest{}
 	if asked != nil {
 		about.Skill, about.Path = asked.skill, asked.skill.File
 	}
 	// Policy comes first: a caller that may not read must not learn which skills exist.
-	if err := s.permit(ctx, r.Method, q.Meta, about); err != nil {
+	if err := s.permit(ctx, r.Method, r.Meta, about); err != nil {
 		return nil, err
 	}
 	if asked == nil {
 		return nil, &session.Error{
 			Code:    session.CodeSkillNotFound,
-			Message: fmt.Sprintf("no skill is served at %q", clip(q.URI)),
+			Message: fmt.Sprintf("no skill is served at %q", clip(r.URI)),
 			Remedy:  "send the URI of a skill's SKILL.md; skills/list has them",
 		}
 	}

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"fmt"
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"testing"
 )
 
@@ -28,7 +27,7 @@ func BenchmarkFirstPage(b *testing.B) {
 		b.StopTimer()
 		p.rescan()
 		b.StartTimer()
-		if page, err := p.server.listSkills(b.Context(), &wire.Request{}); err != nil || len(page.(*listSkillsResult).Skills) != pageSize {
+		if page, err := p.server.listSkills(b.Context(), &request{scope: scope{principal: localPrincipal}}); err != nil || len(page.(*listSkillsResult).Skills) != pageSize {
 			b.Fatalf("%v: %v", page, err)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -18,26 +17,19 @@ const mimeDirectory = "inode/directory"
 // readDirectory is resources/directory/read: the files and directories directly below a skill's
 // directory, one of its directories, or one that skills lie in. Files are as resources/list has
 // them. A directory without a file is not served and does not exist here.
-func (s *Server) readDirectory(ctx context.Context, r *wire.Request) (any, error) {
-	q, err := s.listRequestOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return nil, err
-	}
-	snapshot := s.cfg.Sessions.Visible(q.scope.principal, q.scope.profile)
+func (s *Server) readDirectory(ctx context.Context, r *request) (any, error) {
+	snapshot := s.cfg.Sessions.Visible(r.scope.principal, r.scope.profile)
 	// Policy comes first: a caller that may not read must not learn which files exist.
 	var about session.PermitRequest
-	about.Skill, about.Path = locate(snapshot, q.URI)
-	if err := s.permit(ctx, r.Method, q.Meta, about); err != nil {
+	about.Skill, about.Path = locate(snapshot, r.URI)
+	if err := s.permit(ctx, r.Method, r.Meta, about); err != nil {
 		return nil, err
 	}
-	children, err := s.directory(ctx, snapshot, q.URI)
+	children, err := s.directory(ctx, snapshot, r.URI)
 	if err != nil {
 		return nil, err
 	}
-	children = following(children, q.after, func(child mcp.Resource) string { return child.URI })
+	children = following(children, r.after, func(child mcp.Resource) string { return child.URI })
 	result := new(mcp.ListResourcesResult)
 	result.Resources = children[:min(len(children), pageSize)]
 	if len(children) > pageSize {

@@ -78,7 +78,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 			Activation: args.Activation,
 		})
 	}
-	ses, call, err := s.open(ctx, request, args.Activation)
+	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
@@ -122,7 +122,7 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 		return answer{}, invalidArguments(`argument "offset" must not be negative`,
 			"send the offset that the end of a cut text names")
 	}
-	ses, call, err := s.open(ctx, request, args.Activation)
+	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
@@ -148,7 +148,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	// A script must not outlive the client that asked for it.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
-	ses, call, err := s.open(ctx, request, args.Activation)
+	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
@@ -210,15 +210,17 @@ func checkRun(args RunArgs) error {
 	return nil
 }
 
-// open waits for the first scan and returns the session of a tool call with what is known of it.
+// open waits for the first scan and returns the session of a call with what is known of it. A handle among
+// the
+// arguments comes before one in _meta.
 func (s *Server) open(
-	ctx context.Context, request mcp.CallToolRequest, handle string,
+	ctx context.Context, method string, meta map[string]any, handle string,
 ) (*session.Session, session.Call, error) {
 	// A skill that is not found before the scan is done may exist.
 	if err := s.scanned(ctx); err != nil {
 		return nil, session.Call{}, err
 	}
-	call, err := s.callOf(ctx, request.Params.Name, fieldsOf(request.Params.Meta))
+	call, err := s.callOf(ctx, method, meta)
 	if err != nil {
 		return nil, call, err
 	}

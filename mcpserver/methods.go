@@ -16,9 +16,35 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
+// request is a request for a method that is answered here, with the parameters of all methods.
+type request struct {
+	*wire.Request `json:"-"`
+
+	URI       string            `json:"uri"`
+	Cursor    string            `json:"cursor"`
+	Name      string            `json:"name"`
+	Arguments map[string]string `json:"arguments"`
+	Ref       struct {
+		Type string `json:"type"`
+		Name string `json:"name"`
+		URI  string `json:"uri"`
+	} `json:"ref"`
+	Argument struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"argument"`
+	Meta map[string]any `json:"_meta"`
+
+	scope scope
+	after string // the URI or name that the page starts after
+}
+
+// method answers requests.
+type method func(ctx context.Context, r *request) (any, error)
+
 // methods are the JSON-RPC methods that the library lacks.
 func (s *Server) methods() wire.Methods {
-	return s.edge(wire.Methods{
+	return s.edge(map[string]method{
 		methodListSkills:    s.listSkills,
 		methodGetSkill:      s.getSkill,
 		methodReadDirectory: s.readDirectory,
@@ -29,7 +55,7 @@ func (s *Server) methods() wire.Methods {
 // names and hold all files in memory, and its tools cannot be replaced without a notification to every
 // client, as at each start.
 func (s *Server) overrides() wire.Methods {
-	return s.edge(wire.Methods{
+	return s.edge(map[string]method{
 		methodListTools:     s.listTools,
 		methodListResources: s.listResources,
 		methodReadResource:  s.readResource,
@@ -40,32 +66,55 @@ func (s *Server) overrides() wire.Methods {
 	})
 }
 
-// edge puts around each method what all of them have: its span, the records of the call if the client
-// asks for them, and the error table. It changes methods.
-func (s *Server) edge(methods wire.Methods) wire.Methods {
+// edge puts around each method what all of them have: its parameters, the records of the call if the client
+// asks for them, and the error table.
+func (s *Server) edge(methods map[string]method) wire.Methods {
+	all := make(wire.Methods, len(methods))
 	for name, handle := range methods {
-		methods[name] = func(ctx context.Context, r *wire.Request) (any, error) {
-			// The other methods record nothing.
-			if name != methodReadResource && name != methodGetPrompt {
-				result, err := handle(ctx, r)
-				return result, s.methodError(ctx, r, err)
+		all[name] = func(ctx context.Context, in *wire.Request) (any, error) {
+			recorded := func() *cfharness.CallRecords { return nil }
+			r, err := s.requestOf(ctx, in)
+			if err == nil && (name == methodReadResource || name == methodGetPrompt) {
+				ctx, recorded = s.recording(ctx, r.Meta) // the other methods record nothing
 			}
-			var params struct {
-				Meta map[string]any `json:"_meta"`
+			var result any
+			if err == nil {
+				result, err = handle(ctx, r)
 			}
-			if len(r.Params) > 0 && json.Unmarshal(r.Params, &params) != nil {
-				params.Meta = nil
-			}
-			ctx, recorded := s.recording(ctx, params.Meta)
-			result, err := handle(ctx, r)
-			err = s.methodError(ctx, r, err)
+			err = s.methodError(ctx, in, err)
 			if records := recorded(); records != nil {
 				return s.withRecords(ctx, result, err, records)
 			}
 			return result, err
 		}
 	}
-	return methods
+	return all
+}
+
+// requestOf reads the parameters of a request, and waits for the first scan: lists not longer than a client
+// would.
+func (s *Server) requestOf(ctx context.Context, in *wire.Request) (*request, error) {
+	r := &request{Request: in}
+	if len(in.Params) > 0 && json.Unmarshal(in.Params, r) != nil {
+		const text = "params do not have the form this method takes"
+		return nil, &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
+	}
+	after, err := base64.RawURLEncoding.DecodeString(r.Cursor)
+	if err != nil {
+		return nil, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
+	}
+	r.after = string(after)
+	if r.scope, err = s.scoped(ctx, r.Meta); err != nil {
+		return nil, err
+	}
+	switch in.Method {
+	case methodListTemplates:
+	case methodListTools, methodListResources, methodListPrompts:
+		s.awaitScan(ctx)
+	default:
+		err = s.scanned(ctx)
+	}
+	return r, err
 }
 
 // withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other
@@ -100,30 +149,6 @@ func (s *Server) withRecords(
 // pageSize is how many entries a page of a list holds.
 const pageSize = 100
 
-// listRequest is a request for a page of a list.
-type listRequest struct {
-	URI    string         `json:"uri"`
-	Cursor string         `json:"cursor"`
-	Meta   map[string]any `json:"_meta"`
-
-	scope scope
-	after string // the URI or name that the page starts after
-}
-
-// listRequestOf reads the params of a list.
-func (s *Server) listRequestOf(ctx context.Context, r *wire.Request) (q listRequest, err error) {
-	if err := unmarshalParams(r.Params, &q); err != nil {
-		return q, err
-	}
-	after, err := base64.RawURLEncoding.DecodeString(q.Cursor)
-	if err != nil {
-		return q, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
-	}
-	q.after = string(after)
-	q.scope, err = s.scoped(ctx, q.Meta)
-	return q, err
-}
-
 func encodeCursor(last string) mcp.Cursor {
 	return mcp.Cursor(base64.RawURLEncoding.EncodeToString([]byte(last)))
 }
@@ -142,14 +167,4 @@ func following[T any](all []T, key string, of func(T) string) []T {
 		at++
 	}
 	return all[at:]
-}
-
-func unmarshalParams(raw json.RawMessage, dst any) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(raw, dst); err != nil {
-		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "params do not have the form this method takes"}
-	}
-	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -74,13 +73,8 @@ func breaksCommand(r rune) bool {
 }
 
 // listPrompts is prompts/list, paged by name.
-func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) {
-	q, err := s.listRequestOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	s.awaitScan(ctx)
-	all := following(s.visible(q.scope).prompts(), q.after, promptName)
+func (s *Server) listPrompts(_ context.Context, r *request) (any, error) {
+	all := following(s.visible(r.scope).prompts(), r.after, promptName)
 	result := &mcp.ListPromptsResult{Prompts: make([]mcp.Prompt, min(len(all), pageSize))}
 	for i := range result.Prompts {
 		result.Prompts[i] = mcp.Prompt{
@@ -100,27 +94,12 @@ func (s *Server) listPrompts(ctx context.Context, r *wire.Request) (any, error) 
 // getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, even if it
 // hides itself from models, and stays loaded for the session. The user's request, if there is
 // one, is a separate message, so that a skill's text cannot pass for it.
-func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
-	var params struct {
-		Name      string            `json:"name"`
-		Arguments map[string]string `json:"arguments"`
-		Meta      map[string]any    `json:"_meta"`
-	}
-	if err := unmarshalParams(r.Params, &params); err != nil {
-		return nil, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return nil, err
-	}
-	call, err := s.callOf(ctx, r.Method, params.Meta)
+func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
+	ses, call, err := s.open(ctx, r.Method, r.Meta, "")
 	if err != nil {
 		return nil, err
 	}
-	ses, err := s.cfg.Sessions.Open(ctx, call)
-	if err != nil {
-		return nil, err
-	}
-	p := s.visible(scope{call.Principal, call.Profile}).prompt(params.Name)
+	p := s.visible(scope{call.Principal, call.Profile}).prompt(r.Name)
 	if p == nil {
 		// A caller that may not read gets the same answer for every name.
 		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
@@ -128,7 +107,7 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 		}
 		return nil, &session.Error{
 			Code:    session.CodeSkillNotFound,
-			Message: fmt.Sprintf("no prompt %q", clip(params.Name)),
+			Message: fmt.Sprintf("no prompt %q", clip(r.Name)),
 			Remedy:  "prompts/list has the names",
 		}
 	}
@@ -147,7 +126,7 @@ func (s *Server) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 		result.Messages = append(result.Messages, message)
 	}
 	say(renderLoaded(loaded, whyNotRunnable(ctx, ses, call, loaded.Skill)))
-	if request := params.Arguments[argumentRequest]; request != "" {
+	if request := r.Arguments[argumentRequest]; request != "" {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}
 	result.Meta = resultMeta(loaded.Output)

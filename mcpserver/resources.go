@@ -13,7 +13,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
 )
@@ -35,16 +34,11 @@ const (
 
 // listResources is resources/list: every file of every skill in byte order of its URI, paged by
 // URI so that no name can hide another.
-func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error) {
-	q, err := s.listRequestOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	s.awaitScan(ctx)
+func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
-	all := s.visible(q.scope).groups()
-	// The first group that may hold a URI behind q.after is the last one that starts before it.
-	from, found := position(all, q.after, func(group []*skills.Skill) string { return baseURI(group[0]) })
+	all := s.visible(r.scope).groups()
+	// The first group that may hold a URI behind r.after is the last one that starts before it.
+	from, found := position(all, r.after, func(group []*skills.Skill) string { return baseURI(group[0]) })
 	if !found && from > 0 {
 		from--
 	}
@@ -55,7 +49,7 @@ func (s *Server) listResources(ctx context.Context, r *wire.Request) (any, error
 			return nil, err
 		}
 		for _, resource := range resources {
-			if resource.URI <= q.after {
+			if resource.URI <= r.after {
 				continue
 			}
 			if len(result.Resources) == pageSize {
@@ -171,31 +165,21 @@ func shorten(description string) string {
 }
 
 // readResource is resources/read: one file, verified against the snapshot as it is read.
-func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error) {
-	var params struct {
-		URI  string         `json:"uri"`
-		Meta map[string]any `json:"_meta"`
-	}
-	if err := unmarshalParams(r.Params, &params); err != nil {
-		return nil, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return nil, err
-	}
-	call, err := s.callOf(ctx, r.Method, params.Meta)
+func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
+	call, err := s.callOf(ctx, r.Method, r.Meta)
 	if err != nil {
 		return nil, err
 	}
-	if session.IsArtifact(params.URI) {
-		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, params.URI)
+	if session.IsArtifact(r.URI) {
+		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, r.URI)
 		if err != nil {
-			return nil, &resourceError{err, params.URI}
+			return nil, &resourceError{err, r.URI}
 		}
 		meta := map[string]any{metaDigest: artifact.Digest, metaSize: artifact.Size}
 		if artifact.Next != "" {
 			meta[metaNext] = artifact.Next
 		}
-		result := resourceResult(params.URI, artifact.MIMEType, artifact.Data, artifact.Text, meta)
+		result := resourceResult(r.URI, artifact.MIMEType, artifact.Data, artifact.Text, meta)
 		if r.Modern {
 			// Each call can change an artifact. Older revisions know no such hint.
 			result.SetCacheHints(0, mcp.CacheScopePrivate)
@@ -206,15 +190,15 @@ func (s *Server) readResource(ctx context.Context, r *wire.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: params.URI})
+	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: r.URI})
 	if err != nil {
 		if failure, ok := errors.AsType[*session.Error](err); ok && failure.Rescanned {
 			s.Publish()
 		}
-		return nil, &resourceError{err, params.URI}
+		return nil, &resourceError{err, r.URI}
 	}
 	meta := map[string]any{skillMeta + "digest": read.Got}
-	return resourceResult(params.URI, read.MIMEType, read.Data, read.Text, meta), nil
+	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil
 }
 
 // resourceResult is the result with the bytes of one resource: text if all of it is, else base64.

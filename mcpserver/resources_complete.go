@@ -30,7 +30,7 @@ const (
 )
 
 // listTemplates is resources/templates/list.
-func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
+func (s *Server) listTemplates(context.Context, *request) (any, error) {
 	template := mcp.NewResourceTemplate(templateURI, "Skill file", mcp.WithTemplateDescription(
 		"A file of a skill: the skill's path, then the file's path in the skill, "+
 			"each segment percent-encoded."))
@@ -48,42 +48,20 @@ func (s *Server) listTemplates(context.Context, *wire.Request) (any, error) {
 const maxValues = 100
 
 // complete is completion/complete for the templates' variables and the prompts' request.
-func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
-	var params struct {
-		Ref struct {
-			Type string `json:"type"`
-			Name string `json:"name"`
-			URI  string `json:"uri"`
-		} `json:"ref"`
-		Argument struct {
-			Name  string `json:"name"`
-			Value string `json:"value"`
-		} `json:"argument"`
-		Meta map[string]any `json:"_meta"`
-	}
-	if err := unmarshalParams(r.Params, &params); err != nil {
-		return nil, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return nil, err
-	}
-	sc, err := s.scoped(ctx, params.Meta)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 	unknown := func(what string) error {
 		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: what}
 	}
 	var values []string
-	switch params.Ref.Type {
+	switch r.Ref.Type {
 	case "ref/resource":
-		switch [2]string{params.Ref.URI, params.Argument.Name} {
+		switch [2]string{r.Ref.URI, r.Argument.Name} {
 		case [2]string{templateURI, templateVariable}:
-			values = s.completePath(ctx, s.visible(sc), params.Argument.Value)
+			values = s.completePath(ctx, s.visible(r.scope), r.Argument.Value)
 		case [2]string{artifactTemplateURI, artifactVariable}:
-			if call, err := s.callOf(ctx, r.Method, params.Meta); err == nil {
+			if call, err := s.callOf(ctx, r.Method, r.Meta); err == nil {
 				for _, name := range s.cfg.Sessions.ArtifactNames(ctx, call) {
-					if strings.HasPrefix(name, params.Argument.Value) {
+					if strings.HasPrefix(name, r.Argument.Value) {
 						values = append(values, name)
 					}
 				}
@@ -93,11 +71,11 @@ func (s *Server) complete(ctx context.Context, r *wire.Request) (any, error) {
 				"resources/templates/list has the templates")
 		}
 	case "ref/prompt":
-		p := s.visible(sc).prompt(params.Ref.Name)
-		if p == nil || params.Argument.Name != argumentRequest {
+		p := s.visible(r.scope).prompt(r.Ref.Name)
+		if p == nil || r.Argument.Name != argumentRequest {
 			return nil, unknown("there is no such prompt or argument; prompts/list has them")
 		}
-		values = completeRequest(ctx, p.skill, params.Argument.Value)
+		values = completeRequest(ctx, p.skill, r.Argument.Value)
 	default:
 		return nil, unknown(`ref must have the type "ref/prompt" or "ref/resource"`)
 	}

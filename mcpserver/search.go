@@ -44,7 +44,7 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 		})
 		return answer{}, errNotOffered
 	}
-	ses, call, err := s.open(ctx, request, "")
+	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
 	if err == nil {
 		err = ses.Permit(ctx, session.PermitRequest{Call: call})
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/search"
 )
@@ -45,16 +44,12 @@ const (
 )
 
 // listTools is tools/list. The description of load_skill holds the catalogue.
-func (s *Server) listTools(ctx context.Context, r *wire.Request) (any, error) {
-	q, err := s.listRequestOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if s.awaitScan(ctx) {
-		return &mcp.ListToolsResult{Tools: s.visible(q.scope).tools().all}, nil
+func (s *Server) listTools(_ context.Context, r *request) (any, error) {
+	if s.isReady() {
+		return &mcp.ListToolsResult{Tools: s.visible(r.scope).tools().all}, nil
 	}
 	tools := []mcp.Tool{loadTool(s.loadDescription(nil, true), nil), readTool()}
-	if s.cfg.Policy.OffersTo(ToolRun, q.scope.principal, []string{q.scope.profile}) {
+	if s.cfg.Policy.OffersTo(ToolRun, r.scope.principal, []string{r.scope.profile}) {
 		tools = append(tools, s.runTool())
 	}
 	return &mcp.ListToolsResult{Tools: tools}, nil
