@@ -15,8 +15,7 @@ import (
 
 func newDoctorCmd(a *app) *cobra.Command {
 	flags, asJSON := pflag.NewFlagSet("serve", pflag.ContinueOnError), false
-	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err,
-		Installed: a.checkInstalled}
+	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",

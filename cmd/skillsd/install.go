@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -87,11 +85,14 @@ func installFailure(err error) error {
 	refused, isRefused := errors.AsType[*install.SourceError](err)
 	fetch, isFetch := errors.AsType[*install.FetchError](err)
 	archive, isArchive := errors.AsType[*source.ArchiveError](err)
+	lock, isLock := errors.AsType[*install.LockError](err)
 	_, isMissing := errors.AsType[*install.MissingError](err)
 	_, isCorrupt := errors.AsType[*store.CorruptError](err)
 	switch {
 	case isRefused:
 		fail.Code, fail.Hint = exit.Usage, refused.Hint
+	case isLock:
+		fail.Hint = report.HintLock(lock.File)
 	case isMissing:
 		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed and where it came from"
 	case errors.Is(err, install.ErrNoPrevious):
@@ -144,7 +145,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	}
 	i, err := install.Open(ctx, cfg)
 	if err != nil {
-		return nil, errors.Join(lockFailure(err), cfg.Trees.Close())
+		return nil, errors.Join(installFailure(err), cfg.Trees.Close())
 	}
 	return &installation{i, state, cfg.Trees, line}, nil
 }
@@ -152,19 +153,6 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 func (i *installation) Close() error {
 	i.line.Clear()
 	return errors.Join(i.Installer.Close(), i.trees.Close())
-}
-
-// lockFailure says what repairs a lock file that cannot be read.
-func lockFailure(err error) error {
-	if problem, ok := errors.AsType[*install.LockError](err); ok {
-		return exit.Errorf(exit.Failure, hintLock(problem.File), "%w", err)
-	}
-	return err
-}
-
-func hintLock(file string) string {
-	return "bring back the lock file from a backup, or forget what is installed: " +
-		report.ShellLine("mv", file, file+".bad")
 }
 
 // gitEnv returns the variables of the environment that git may use.
@@ -231,7 +219,11 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	if o.request.Tier, err = skills.ParseTier(o.Tier); err != nil {
 		return exit.Flag("tier", err)
 	}
-	var result *installReport
+	state, err := o.app.StateDir()
+	if err != nil {
+		return err
+	}
+	var result *report.Installation
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.DryRun,
@@ -240,19 +232,20 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			if err != nil {
 				return nil, o.failure(err)
 			}
-			result, err = o.app.newInstallReport(ctx, plan)
+			result, err = report.NewInstallation(ctx, plan, state, o.DryRun)
 			return plan, err
 		},
 		print: func(*install.Plan) error {
-			result.DryRun = o.DryRun
-			write := result.print
+			var err error
 			if o.JSON {
-				write = func(a *app) error { return report.WriteJSON(a.out, result) }
+				err = report.WriteJSON(o.app.out, result)
+			} else {
+				err = result.Print(o.app.out, o.app.err, o.app.columns(o.app.out))
 			}
-			if err := write(o.app); err != nil || len(result.Refused) == 0 {
-				return err
+			if err == nil && len(result.Refused) > 0 {
+				err = &exit.Error{Code: exit.Problems}
 			}
-			return &exit.Error{Code: exit.Problems}
+			return err
 		},
 	})
 }
@@ -269,7 +262,7 @@ func (o *installOptions) failure(err error) error {
 			"name one with --subdir, or install them with --all: "+report.ShellLine(one...),
 			"%s", report.Printable(several.Error()))
 	case isRefused && o.request.All:
-		for _, r := range refused.Refused[:min(len(refused.Refused), maxListed)] {
+		for _, r := range refused.Refused[:min(len(refused.Refused), report.MaxListed)] {
 			o.app.notef("error: %s", report.Printable(report.JoinPath(r.Path, "")+": "+r.Reason))
 		}
 		hint := ""
@@ -283,157 +276,4 @@ func (o *installOptions) failure(err error) error {
 		return exit.Errorf(exit.Failure, "", "%s", report.Printable(refused.Error()))
 	}
 	return err
-}
-
-// installReport is the result of an installation, as install --json prints it.
-type installReport struct {
-	Installed []installedRow    `json:"installed"`
-	Refused   []install.Refusal `json:"refused"` // with --keep-going
-	Notes     []string          `json:"notes"`   // on the source
-	DryRun    bool              `json:"dryRun"`
-}
-
-// installedRow is an installed skill: what the lock file says and what the skill is.
-type installedRow struct {
-	Lock  *install.Entry  `json:"lock"`
-	Skill report.SkillRow `json:"skill"`
-	// Nested are the skills that lie in it, each served by itself.
-	Nested []report.SkillRow `json:"nested"`
-	// Left are the files of the source that are not installed, and why.
-	Left []report.Diagnostic `json:"left"`
-}
-
-// newInstallReport describes the skills of a plan.
-func (a *app) newInstallReport(ctx context.Context, plan *install.Plan) (*installReport, error) {
-	state, err := a.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	all := &installReport{
-		Installed: make([]installedRow, len(plan.Changes)),
-		Refused:   append([]install.Refusal{}, plan.Refused...),
-		Notes:     append([]string{}, plan.Notes...),
-	}
-	nested := map[string][]*skills.Skill{}
-	for _, sk := range plan.New.Skills {
-		if name, _, below := strings.Cut(sk.Path, "/"); below {
-			nested[name] = append(nested[name], sk)
-		}
-	}
-	err = report.Each(ctx, len(plan.Changes), func(n int) {
-		c := &plan.Changes[n]
-		described := append([]*skills.Skill{plan.New.Skill(c.Name)}, nested[c.Name]...)
-		all.Installed[n] = newInstalledRow(ctx, state, plan.New, described, c)
-	})
-	return all, err
-}
-
-// newInstalledRow describes a skill, the first of described, as it will be served, and the skills that
-// lie in it.
-func newInstalledRow(ctx context.Context, state string, snapshot *skills.Snapshot, described []*skills.Skill,
-	c *install.Change) installedRow {
-	e := c.After
-	rows := make([]report.SkillRow, len(described))
-	for n, sk := range described {
-		rows[n] = report.NewSkillRow(ctx, snapshot, sk, policy.Allowlist{})
-	}
-	_ = report.AddViolations(ctx, rows) // it ends early only when ctx does
-	for n := range rows {
-		row := &rows[n]
-		row.Tier, row.Root, row.Origin = e.Tier.String(), install.RootDir(state, e.Tier), originText(e)
-		row.File = strings.Replace(row.File, described[n].Root.Dir, row.Root, 1)
-	}
-	return installedRow{Lock: e, Skill: rows[0], Nested: append([]report.SkillRow{}, rows[1:]...),
-		Left: report.Diagnostics(c.Left)}
-}
-
-// print prints what is installed on stdout, and what is odd about it on stderr.
-func (r *installReport) print(a *app) error {
-	a.printNotes(r.Notes)
-	for _, refused := range r.Refused {
-		a.notef("not installed: %s", report.Printable(refused.Path+": "+refused.Reason))
-	}
-	verb := "installed"
-	if r.DryRun {
-		verb = "would install"
-	}
-	single := len(r.Installed) == 1
-	var rows []report.SkillRow
-	var found []report.Diagnostic
-	for _, one := range r.Installed {
-		one.Skill.Diagnostics = slices.Concat(one.Skill.Diagnostics, one.Left)
-		rows = append(append(rows, one.Skill), one.Nested...)
-	}
-	for i := range rows {
-		for _, d := range rows[i].Diagnostics {
-			if single || d.Severity != skills.Info {
-				d.Path = rows[i].Path + "/" + d.Path
-				found = append(found, d)
-			}
-		}
-	}
-	if single {
-		a.printf("%s %s (%s)\n", verb, report.Printable(rows[0].Path), rows[0].Tier)
-		report.PrintFact(a.out, "from", rows[0].Origin)
-		rows[0].PrintFacts(a.out)
-		for _, nested := range rows[1:] {
-			a.printf("nested skill %s (%s)\n", report.Printable(nested.Path), nested.Tier)
-			nested.PrintFacts(a.out)
-		}
-	} else {
-		if err := report.PrintSkills(a.out, rows, a.columns(a.out)); err != nil {
-			return err
-		}
-		for i := range rows {
-			if text := rows[i].Powers(); text != "" {
-				a.printf("  %s: %s\n", report.Printable(rows[i].Path), report.Printable(text))
-			}
-		}
-	}
-	if err := report.WriteDiagnostics(a.err, found, maxListed); err != nil {
-		return err
-	}
-	if single {
-		for _, row := range rows {
-			for _, v := range row.Violations {
-				a.notef("strict: %s",
-					report.ProblemLine(report.PlaceAt(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message,
-						v.Fix))
-			}
-		}
-		a.hintAllow(&rows[0])
-		return nil
-	}
-	count := report.Plural(len(r.Installed), "skill")
-	if more := len(rows) - len(r.Installed); more > 0 {
-		count += fmt.Sprintf(" and %d nested in them", more)
-	}
-	a.notef("%s %s; `skillsd show NAME` has more, no script may run before `skillsd allow`", verb, count)
-	return nil
-}
-
-// hintAllow says how a script of a skill may be allowed.
-func (a *app) hintAllow(row *report.SkillRow) {
-	if _, err := policy.ParseEntry(row.Path + ":scripts/x"); err != nil && len(row.Scripts) > 0 {
-		a.notef("hint: no script can be allowed under this name; `skillsd remove` it and install it with " +
-			"--name, in lower-case letters and digits with single hyphens")
-		return
-	}
-	for _, script := range row.Scripts {
-		if script.Runtime != "" {
-			a.notef("hint: no script may run before it is allowed:\n  skillsd allow %s",
-				report.Printable(report.ShellLine(row.Path+":"+script.Path)))
-			return
-		}
-	}
-}
-
-// printNotes prints what is worth knowing about a source, at most maxListed lines.
-func (a *app) printNotes(notes []string) {
-	for _, note := range notes[:min(len(notes), maxListed)] {
-		a.notef("note: %s", report.Printable(note))
-	}
-	if more := len(notes) - maxListed; more > 0 {
-		a.notef("note: and %d more", more)
-	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,70 +15,64 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// changeOptions are what commands take that change installed skills.
-type changeOptions struct {
-	app    *app
-	verb   string // what was done, for the message
-	change func(i *install.Installer, names ...string) (*install.Plan, error)
-}
-
 func newRemoveCmd(a *app) *cobra.Command {
-	return newChangeCmd(&cobra.Command{
+	return newChangeCmd(a, "removed", (*install.Installer).Remove, &cobra.Command{
 		Use:   "remove NAME...",
 		Short: "Remove installed skills",
 		Long: "Stop serving installed skills and remove them from the lock file: all that are named,\n" +
 			"or none. Their files stay in the store of the state directory while a session that\n" +
 			"loaded them is kept or a server runs; the next command that changes what is installed\n" +
 			"collects them, and so does `skillsd session gc`.",
-	}, &changeOptions{app: a, verb: "removed", change: (*install.Installer).Remove})
+	})
 }
 
 func newEnableCmd(a *app) *cobra.Command {
-	return newChangeCmd(&cobra.Command{
+	return newChangeCmd(a, "enabled", (*install.Installer).Enable, &cobra.Command{
 		Use:   "enable NAME...",
 		Short: "Serve installed skills again that were disabled",
-	}, &changeOptions{app: a, verb: "enabled", change: (*install.Installer).Enable})
+	})
 }
 
 func newDisableCmd(a *app) *cobra.Command {
-	return newChangeCmd(&cobra.Command{
+	return newChangeCmd(a, "disabled", (*install.Installer).Disable, &cobra.Command{
 		Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
 		Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
 			"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
-	}, &changeOptions{app: a, verb: "disabled", change: (*install.Installer).Disable})
+	})
 }
 
 func newRollbackCmd(a *app) *cobra.Command {
-	return newChangeCmd(&cobra.Command{
+	return newChangeCmd(a, "rolled back", (*install.Installer).Rollback, &cobra.Command{
 		Use:   "rollback NAME...",
 		Short: "Return to the version of installed skills before their last update",
 		Long: "Return to the version of installed skills before their last update, of all that are\n" +
 			"named or of none. A second rollback undoes the first.",
-	}, &changeOptions{app: a, verb: "rolled back", change: (*install.Installer).Rollback})
-}
-
-func newChangeCmd(cmd *cobra.Command, opts *changeOptions) *cobra.Command {
-	cmd.Args = cobra.MinimumNArgs(1)
-	cmd.RunE = runE(opts.run)
-	return cmd
-}
-
-func (o *changeOptions) run(ctx context.Context, names []string) error {
-	return o.app.carryOut(ctx, planned{
-		compute: func(i *install.Installer) (*install.Plan, error) { return o.change(i, names...) },
-		print: func(plan *install.Plan) error {
-			trees := map[string]string{}
-			for _, c := range plan.Changes {
-				if o.verb == "rolled back" {
-					trees[c.Name] = " to tree " + c.After.Tree.String()
-				}
-			}
-			for _, name := range names {
-				o.app.printf("%s %s%s\n", o.verb, name, trees[name])
-			}
-			return nil
-		},
 	})
+}
+
+// newChangeCmd completes a command that changes installed skills. verb is what was done, for the message.
+func newChangeCmd(
+	a *app, verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
+) *cobra.Command {
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = runE(func(ctx context.Context, names []string) error {
+		return a.carryOut(ctx, planned{
+			compute: func(i *install.Installer) (*install.Plan, error) { return do(i, names...) },
+			print: func(plan *install.Plan) error {
+				trees := map[string]string{}
+				for _, c := range plan.Changes {
+					if verb == "rolled back" {
+						trees[c.Name] = " to tree " + c.After.Tree.String()
+					}
+				}
+				for _, name := range names {
+					a.printf("%s %s%s\n", verb, name, trees[name])
+				}
+				return nil
+			},
+		})
+	})
+	return cmd
 }
 
 // readLock reads the lock file without waiting for whoever changes it: it is replaced as a whole.
@@ -127,13 +122,11 @@ func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
 			a.printf("%s\n", report.Printable(report.JoinPath(p.Name, p.Path)+": "+p.What))
 		}
 		if p.Kind == install.ProblemStray {
-			strays = append(strays, strayPath(installed.state, p))
+			strays = append(strays, filepath.Join(installed.state, filepath.FromSlash(p.Dir)))
 		}
 	}
 	if len(problems) == 0 {
-		lock := installed.Lock()
-		a.notef("ok: %s, %s", report.Plural(len(lock.Skills), "skill"),
-			report.Plural(fileCount(lock), "file"))
+		a.notef("ok: %s", report.LockContent(installed.Lock()))
 		return nil
 	}
 	if len(strays) < len(problems) {
@@ -145,14 +138,6 @@ func (a *app) verify(ctx context.Context, asJSON bool) (err error) {
 	}
 	return exit.Errorf(exit.Problems, strings.Join(hints, "; "), "%s with what is installed",
 		report.Plural(len(problems), "problem"))
-}
-
-// fileCount returns how many files a lock file names.
-func fileCount(lock *install.Lock) (files int) {
-	for _, e := range lock.Skills {
-		files += len(e.Files)
-	}
-	return files
 }
 
 // syncOptions are the flags of sync.
@@ -320,7 +305,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 			return plan, err
 		},
 		print: func(plan *install.Plan) error {
-			o.app.printNotes(plan.Notes)
+			report.PrintNotes(o.app.err, plan.Notes)
 			return o.print(rows)
 		},
 	})

@@ -34,23 +34,6 @@ var listStates = []string{
 	string(skills.StateUnavailable), stateBroken,
 }
 
-// stateFlag is --state of list: the state directory as everywhere, or one of the states of --only.
-type stateFlag struct {
-	cmd  *cobra.Command
-	only *string
-}
-
-func (f stateFlag) Set(text string) error {
-	if slices.Contains(listStates, text) {
-		*f.only = text
-		return nil
-	}
-	return f.cmd.Root().PersistentFlags().Set("state", text)
-}
-
-func (f stateFlag) String() string { return "" }
-func (f stateFlag) Type() string   { return "string" }
-
 func newListCmd(a *app) *cobra.Command {
 	opts := &listOptions{app: a}
 	cmd := &cobra.Command{
@@ -71,13 +54,17 @@ func newListCmd(a *app) *cobra.Command {
 		"only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
 	global := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(config.Process).Register(global)
-	cmd.Flags().Var(stateFlag{cmd, &opts.Only}, "state", global.Lookup("state").Usage)
+	// --state is the state directory as everywhere, or one of the states of --only.
+	cmd.Flags().Func("state", global.Lookup("state").Usage, func(text string) error {
+		if slices.Contains(listStates, text) {
+			opts.Only = text
+			return nil
+		}
+		return cmd.Root().PersistentFlags().Set("state", text)
+	})
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
-
-// maxListed bounds the diagnostics printed with a list; a tree of thousands of skills has thousands.
-const maxListed = 50
 
 func (o *listOptions) run(ctx context.Context) error {
 	if o.Only != "" && !slices.Contains(listStates, o.Only) {
@@ -131,7 +118,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	for i := range rows {
 		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
-	return report.WriteDiagnostics(o.app.err, found, maxListed)
+	return report.WriteDiagnostics(o.app.err, found, report.MaxListed)
 }
 
 // stateBroken is the state of a skill that cannot be loaded.
@@ -155,23 +142,6 @@ func (o *listOptions) withBroken(rows []report.SkillRow, snapshot *skills.Snapsh
 	}
 	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
 	return rows
-}
-
-// hitRow is a found skill as search --json prints it.
-type hitRow struct {
-	Path        string  `json:"path"`
-	Name        string  `json:"name"`
-	Description string  `json:"description"`
-	Tier        string  `json:"tier"`
-	Score       float64 `json:"score"`
-}
-
-// searchResult is what search --json prints.
-type searchResult struct {
-	Query      string   `json:"query"`
-	Total      int      `json:"total"`
-	Suggestion string   `json:"suggestion,omitempty"`
-	Hits       []hitRow `json:"hits"`
 }
 
 func newSearchCmd(a *app) *cobra.Command {
@@ -198,8 +168,7 @@ func newSearchCmd(a *app) *cobra.Command {
 			if asJSON {
 				return report.WriteJSON(a.out, result)
 			}
-			a.printHits(result)
-			return nil
+			return result.Print(a.out, a.err, a.columns(a.out))
 		}),
 	}
 	reader.Register(cmd.Flags())
@@ -209,10 +178,10 @@ func newSearchCmd(a *app) *cobra.Command {
 }
 
 // searchSkills returns at most limit of the skills that a query finds; 0 for all.
-func searchSkills(snapshot *skills.Snapshot, query string, limit int) (*searchResult, error) {
+func searchSkills(snapshot *skills.Snapshot, query string, limit int) (*report.Found, error) {
 	offered, _ := catalog.Offered(snapshot)
 	index := search.New(offered)
-	result := &searchResult{Query: query, Hits: []hitRow{}}
+	result := &report.Found{Query: query, Hits: []report.Hit{}}
 	for page := (search.Page{Size: search.MaxPage}); ; {
 		found, err := index.Search(query, page)
 		if err != nil {
@@ -224,36 +193,12 @@ func searchSkills(snapshot *skills.Snapshot, query string, limit int) (*searchRe
 				return result, nil
 			}
 			sk := hit.Skill
-			row := hitRow{sk.Path, sk.Name(), sk.Description(), sk.Root.Tier.String(), hit.Score}
+			row := report.Hit{Path: sk.Path, Name: sk.Name(), Description: sk.Description(),
+				Tier: sk.Root.Tier.String(), Score: hit.Score}
 			result.Hits = append(result.Hits, row)
 		}
 		if page.Cursor = found.Next; page.Cursor == "" {
 			return result, nil
 		}
-	}
-}
-
-func (a *app) printHits(result *searchResult) {
-	if len(result.Hits) == 0 {
-		a.printf("nothing found\n")
-	}
-	most, paths := a.columns(a.out), 0
-	for _, hit := range result.Hits {
-		paths = max(paths, report.Cells(report.Printable(hit.Path)))
-	}
-	paths = min(paths, max(report.MinPathColumn, most/2))
-	for _, hit := range result.Hits {
-		path := report.Pad(report.Printable(hit.Path), paths)
-		if report.Cells(path) > paths {
-			path += "\n" + report.Pad("", paths)
-		}
-		left := max(report.MinDescription, most-paths-len(report.Gap))
-		a.printf("%s%s%s\n", path, report.Gap, report.Shorten(hit.Description, left))
-	}
-	if rest := result.Total - len(result.Hits); rest > 0 {
-		a.notef("%d more; --limit 0 prints all", rest)
-	}
-	if result.Suggestion != "" {
-		a.notef("did you mean: %s", report.Printable(result.Suggestion))
 	}
 }

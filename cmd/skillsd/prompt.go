@@ -82,7 +82,7 @@ func (o *promptOptions) run(ctx context.Context) error {
 	missing := slices.DeleteFunc(report.Diagnostics(snapshot.Diagnostics), func(d report.Diagnostic) bool {
 		return d.Severity != skills.Error
 	})
-	return report.WriteDiagnostics(o.app.err, missing, maxListed)
+	return report.WriteDiagnostics(o.app.err, missing, report.MaxListed)
 }
 
 // location returns the file of a skill, with links in its directory resolved, or the URI of a skill in an

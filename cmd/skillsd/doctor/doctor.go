@@ -29,8 +29,6 @@ type Doctor struct {
 	Err     io.Writer      // progress, on a terminal
 	// FlagHint says where the help of a flag is.
 	FlagHint func(flag string) string
-	// Installed checks what is installed.
-	Installed func(ctx context.Context) []Check
 }
 
 // Check is one line of the doctor.
@@ -89,7 +87,7 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 	}
 	usable := !slices.ContainsFunc(refused, func(c Check) bool { return c.Verdict == Fail })
 	return slices.Concat(
-		o.checkConfiguration(usable), refused, found, o.Installed(ctx), o.checkSandbox(ctx),
+		o.checkConfiguration(usable), refused, found, o.checkInstalled(ctx), o.checkSandbox(ctx),
 		o.checkDirectories(),
 	), nil
 }

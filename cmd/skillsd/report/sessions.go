@@ -81,9 +81,9 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 	if columns > 0 {
 		ids = shortIDs(ids)
 		skill, who, client = len("SKILLS"), len("PRINCIPAL"), len("claude-code")
-		left := columns - len("01-02 15:04  RUN  DENY  damaged") - 3*len(Gap) - skill - client
+		left := columns - len("01-02 15:04  RUN  DENY  damaged") - 3*len(gap) - skill - client
 		if principals {
-			client -= len(Gap) // the gap before the principals
+			client -= len(gap) // the gap before the principals
 			left -= who
 		}
 		wide, needSkill, needWho := len("SESSION"), 0, 0

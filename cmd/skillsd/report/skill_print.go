@@ -12,9 +12,9 @@ import (
 
 // Widths of a table, in columns.
 const (
-	MinPathColumn  = 24
-	MinDescription = 12
-	Gap            = "  "
+	minPathColumn  = 24
+	minDescription = 12
+	gap            = "  "
 )
 
 // padded pads the cells of rows to the widths of their columns, except for the last one of a row.
@@ -31,7 +31,7 @@ func padded(rows [][]string) []string {
 	lines := make([]string, len(rows))
 	for n, row := range rows {
 		for i, cell := range row {
-			lines[n] += Pad(cell, widths[i]) + Gap
+			lines[n] += Pad(cell, widths[i]) + gap
 		}
 		lines[n] = strings.TrimRight(lines[n], " ")
 	}
@@ -48,19 +48,19 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 		paths = max(paths, Cells(Printable(rows[i].Path)))
 	}
 	// A long path has a line of its own, so that it does not take the columns of all descriptions.
-	paths = min(paths, max(MinPathColumn, most/3))
+	paths = min(paths, max(minPathColumn, most/3))
 	lines := padded(facts)
 	width := 0
 	for _, line := range lines {
 		width = max(width, Cells(line))
 	}
-	left := max(MinDescription, most-2-paths-width-2*len(Gap))
+	left := max(minDescription, most-2-paths-width-2*len(gap))
 	var out strings.Builder
 	line := func(mark, path, facts, description string) {
 		if Cells(path) > paths {
 			path += "\n" + Pad("", paths+2)
 		}
-		fmt.Fprintln(&out, mark+" "+Pad(path, paths)+Gap+Pad(facts, width)+Gap+Shorten(description, left))
+		fmt.Fprintln(&out, mark+" "+Pad(path, paths)+gap+Pad(facts, width)+gap+Shorten(description, left))
 	}
 	line(" ", "SKILL", lines[0], "DESCRIPTION")
 	for i := range rows {
@@ -144,7 +144,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("tree", row.TreeDigest.String())
 	var files, scripts [][]string
 	for _, r := range row.Resources {
-		files = append(files, []string{Gap + Printable(r.Path), string(r.Kind), fmt.Sprintf("%8d", r.Size),
+		files = append(files, []string{gap + Printable(r.Path), string(r.Kind), fmt.Sprintf("%8d", r.Size),
 			r.Digest.String()})
 	}
 	for _, script := range row.Scripts {
@@ -152,7 +152,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		if !script.Allowed {
 			verdict = "may not run: " + Printable(script.Reason)
 		}
-		scripts = append(scripts, []string{Gap + Printable(script.Path), script.Runtime, verdict})
+		scripts = append(scripts, []string{gap + Printable(script.Path), script.Runtime, verdict})
 	}
 	printList(w, "files", padded(files))
 	printList(w, "scripts", padded(scripts))
@@ -184,33 +184,33 @@ func printFact(w io.Writer, indent string, width int, name, value string) {
 	}
 }
 
-// PrintFact prints a line of a name and a value, if there is one, below the line of a skill.
-func PrintFact(w io.Writer, name, value string) { printFact(w, "  ", 13, name, value) }
+// printBelow prints a line of a name and a value, if there is one, below the line of a skill.
+func printBelow(w io.Writer, name, value string) { printFact(w, "  ", 13, name, value) }
 
-// PrintFacts prints what a skill is.
-func (r *SkillRow) PrintFacts(w io.Writer) {
+// printFacts prints what a skill is.
+func (r *SkillRow) printFacts(w io.Writer) {
 	size := int64(0)
 	for _, file := range r.Resources {
 		size += file.Size
 	}
-	PrintFact(w, "description", Shorten(r.Description, 62))
-	PrintFact(w, "verdict", r.verdict())
-	PrintFact(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
-	PrintFact(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
-	PrintFact(w, "tree", r.TreeDigest.String())
+	printBelow(w, "description", Shorten(r.Description, 62))
+	printBelow(w, "verdict", r.verdict())
+	printBelow(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
+	printBelow(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
+	printBelow(w, "tree", r.TreeDigest.String())
 	var scripts []string
 	for _, script := range r.Scripts {
 		runtime := script.Runtime
 		if runtime == "" {
 			runtime = "cannot run: " + script.Reason
 		}
-		scripts = append(scripts, "    "+Pad(Printable(script.Path), 30)+Gap+Printable(runtime))
+		scripts = append(scripts, "    "+Pad(Printable(script.Path), 30)+gap+Printable(runtime))
 	}
 	printList(w, "  scripts", scripts)
 }
 
-// Powers returns what a skill asks for, in one line; empty for nothing.
-func (r *SkillRow) Powers() string {
+// powers returns what a skill asks for, in one line; empty for nothing.
+func (r *SkillRow) powers() string {
 	var parts []string
 	if len(r.AllowedTools) > 0 {
 		parts = append(parts, "allowed-tools "+strings.Join(r.AllowedTools, ", "))

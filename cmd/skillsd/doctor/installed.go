@@ -1,0 +1,92 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// inspectTime is how long the doctor verifies what is installed: some ten thousand skills on a usual
+// disk.
+const inspectTime = 10 * time.Second
+
+// maxInstalledProblems is how many problems of the installation the doctor names; `skillsd verify` names
+// all.
+const maxInstalledProblems = 10
+
+// checkInstalled compares the installed skills with the lock file.
+func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
+	add := func(verdict, fact, hint string) []Check {
+		checks = append(checks, Check{Verdict: verdict, Area: "installed", Fact: fact, Hint: hint})
+		return checks
+	}
+	state, err := o.Process.StateDir()
+	if err != nil {
+		return nil // the check of the directories reports it
+	}
+	failed := func(err error) []Check {
+		if _, unreadable := errors.AsType[*install.LockError](err); unreadable {
+			return add(Fail, err.Error(), report.HintLock(install.LockFile(state)))
+		}
+		return add(Fail, "not verified: "+err.Error(), "repair it, then run: skillsd verify")
+	}
+	lock, err := install.ReadLock(install.LockFile(state))
+	if err != nil {
+		return failed(err)
+	}
+	if len(lock.Skills) == 0 && len(o.Process.InstalledRoots()) == 0 {
+		return add(OK, "no skill is installed", "")
+	}
+	trees, err := store.Open(state)
+	if err != nil {
+		return add(Fail, "not verified: "+err.Error(),
+			"make it writable for the user that runs skillsd: "+
+				"chown -R \"$(id -un)\" "+report.ShellLine(state))
+	}
+	defer trees.Close()
+	line := report.NewStatusLine(o.Err)
+	cfg := install.Config{State: state, Trees: trees, Progress: line.Count}
+	found, err := install.Inspect(ctx, cfg, inspectTime)
+	line.Clear()
+	if err != nil {
+		return failed(err)
+	}
+	if found.Busy {
+		return add(Warn, "not verified: another skillsd is changing what is installed",
+			"when it is done run: skillsd verify")
+	}
+	if found.Interrupted {
+		add(Warn, "a command that changed what is installed was interrupted",
+			"undo it, run: skillsd verify")
+	}
+	for _, p := range found.Problems[:min(len(found.Problems), maxInstalledProblems)] {
+		fact := report.JoinPath(p.Name, p.Path) + ": " + p.What
+		switch p.Kind {
+		case install.ProblemEarlier:
+			add(Warn, fact, "run: skillsd sync, or where that cannot get it: skillsd sync "+
+				"--drop-earlier")
+		case install.ProblemStray:
+			add(Fail, fact, "nobody installed it; remove it: rm -r "+
+				report.ShellLine(filepath.Join(state, filepath.FromSlash(p.Dir))))
+		default:
+			add(Fail, fact, "run: skillsd sync")
+		}
+	}
+	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
+		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd verify")
+	}
+	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
+		add(Warn, fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),
+			"run: skillsd verify")
+	}
+	if len(checks) == 0 {
+		add(OK, report.LockContent(found.Lock)+": every byte as it was installed", "")
+	}
+	return checks
+}

@@ -1,0 +1,186 @@
+package report
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// MaxListed bounds the diagnostics printed with a list; a tree of thousands of skills has thousands.
+const MaxListed = 50
+
+// Installation is the result of an installation, as install --json prints it.
+type Installation struct {
+	Installed []installedRow    `json:"installed"`
+	Refused   []install.Refusal `json:"refused"` // with --keep-going
+	Notes     []string          `json:"notes"`   // on the source
+	DryRun    bool              `json:"dryRun"`
+}
+
+// installedRow is an installed skill: what the lock file says and what the skill is.
+type installedRow struct {
+	Lock   *install.Entry `json:"lock"`
+	Skill  SkillRow       `json:"skill"`
+	Nested []SkillRow     `json:"nested"` // the skills that lie in it, each served by itself
+	Left   []Diagnostic   `json:"left"`   // files of the source that are not installed, and why
+}
+
+// NewInstallation describes the skills of a plan as they will be served from the state directory.
+func NewInstallation(ctx context.Context, plan *install.Plan, state string, dry bool) (*Installation, error) {
+	all := &Installation{
+		Installed: make([]installedRow, len(plan.Changes)),
+		Refused:   append([]install.Refusal{}, plan.Refused...),
+		Notes:     append([]string{}, plan.Notes...), DryRun: dry,
+	}
+	err := Each(ctx, len(plan.Changes), func(n int) {
+		c := &plan.Changes[n]
+		skill, nested := SkillRow{}, []SkillRow{}
+		for _, sk := range plan.New.Skills {
+			if sk.Path != c.Name && !strings.HasPrefix(sk.Path, c.Name+"/") {
+				continue
+			}
+			rows := []SkillRow{NewSkillRow(ctx, plan.New, sk, policy.Allowlist{})}
+			_ = AddViolations(ctx, rows) // it ends early only when ctx does
+			row := rows[0]
+			row.Tier, row.Root = c.After.Tier.String(), install.RootDir(state, c.After.Tier)
+			row.Origin = OriginText(c.After)
+			row.File = strings.Replace(row.File, sk.Root.Dir, row.Root, 1)
+			if sk.Path == c.Name {
+				skill = row
+			} else {
+				nested = append(nested, row)
+			}
+		}
+		all.Installed[n] = installedRow{c.After, skill, nested, Diagnostics(c.Left)}
+	})
+	return all, err
+}
+
+// OriginText returns where an installed skill came from, in one line.
+func OriginText(e *install.Entry) string {
+	text := e.Origin.Source
+	if e.Origin.Path != "." {
+		text += " " + e.Origin.Path
+	}
+	if e.Origin.Commit != "" {
+		text += " at " + e.Origin.Commit[:12]
+	}
+	if e.Origin.Ref != "" && e.Origin.Ref != e.Origin.Commit {
+		text += " (" + e.Origin.Ref + ")"
+	}
+	return text
+}
+
+// HintLock says what to do about a lock file that cannot be read.
+func HintLock(file string) string {
+	return "bring back the lock file from a backup, or forget what is installed: " +
+		ShellLine("mv", file, file+".bad")
+}
+
+// LockContent counts what a lock file names.
+func LockContent(lock *install.Lock) string {
+	files := 0
+	for _, e := range lock.Skills {
+		files += len(e.Files)
+	}
+	return Plural(len(lock.Skills), "skill") + ", " + Plural(files, "file")
+}
+
+// Print prints what is installed on out, and what is odd about it on stderr: all that is known of one skill,
+// a table of several.
+func (r *Installation) Print(out, stderr io.Writer, columns int) error {
+	PrintNotes(stderr, r.Notes)
+	for _, refused := range r.Refused {
+		fmt.Fprintf(stderr, "not installed: %s\n", Printable(refused.Path+": "+refused.Reason))
+	}
+	verb, single := "installed", len(r.Installed) == 1
+	if r.DryRun {
+		verb = "would install"
+	}
+	var rows []SkillRow
+	var found []Diagnostic
+	for _, one := range r.Installed {
+		one.Skill.Diagnostics = slices.Concat(one.Skill.Diagnostics, one.Left)
+		rows = append(append(rows, one.Skill), one.Nested...)
+	}
+	for i := range rows {
+		for _, d := range rows[i].Diagnostics {
+			if single || d.Severity != skills.Info {
+				d.Path = rows[i].Path + "/" + d.Path
+				found = append(found, d)
+			}
+		}
+	}
+	w := bufio.NewWriter(out)
+	if single {
+		fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(rows[0].Path), rows[0].Tier)
+		printBelow(w, "from", rows[0].Origin)
+		rows[0].printFacts(w)
+		for _, nested := range rows[1:] {
+			fmt.Fprintf(w, "nested skill %s (%s)\n", Printable(nested.Path), nested.Tier)
+			nested.printFacts(w)
+		}
+	} else if err := PrintSkills(w, rows, columns); err != nil {
+		return err
+	}
+	for i := range rows {
+		if text := rows[i].powers(); text != "" && !single {
+			fmt.Fprintf(w, "  %s: %s\n", Printable(rows[i].Path), Printable(text))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := WriteDiagnostics(stderr, found, MaxListed); err != nil {
+		return err
+	}
+	if !single {
+		count := Plural(len(r.Installed), "skill")
+		if more := len(rows) - len(r.Installed); more > 0 {
+			count += fmt.Sprintf(" and %d nested in them", more)
+		}
+		const more = "`skillsd show NAME` has more, no script may run before `skillsd allow`"
+		fmt.Fprintf(stderr, "%s %s; %s\n", verb, count, more)
+		return nil
+	}
+	for _, row := range rows {
+		for _, v := range row.Violations {
+			fmt.Fprintf(stderr, "strict: %s\n",
+				ProblemLine(PlaceAt(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
+		}
+	}
+	rows[0].hintAllow(stderr)
+	return nil
+}
+
+// hintAllow says how a script of the skill may be allowed.
+func (r *SkillRow) hintAllow(w io.Writer) {
+	if _, err := policy.ParseEntry(r.Path + ":scripts/x"); err != nil && len(r.Scripts) > 0 {
+		fmt.Fprintln(w, "hint: no script can be allowed under this name; `skillsd remove` it and "+
+			"install it with "+
+			"--name, in lower-case letters and digits with single hyphens")
+		return
+	}
+	runs := func(s ScriptRow) bool { return s.Runtime != "" }
+	if at := slices.IndexFunc(r.Scripts, runs); at >= 0 {
+		fmt.Fprintf(w, "hint: no script may run before it is allowed:\n  skillsd allow %s\n",
+			Printable(ShellLine(r.Path+":"+r.Scripts[at].Path)))
+	}
+}
+
+// PrintNotes prints what is worth knowing about a source, at most MaxListed lines.
+func PrintNotes(w io.Writer, notes []string) {
+	for _, note := range notes[:min(len(notes), MaxListed)] {
+		fmt.Fprintf(w, "note: %s\n", Printable(note))
+	}
+	if more := len(notes) - MaxListed; more > 0 {
+		fmt.Fprintf(w, "note: and %d more\n", more)
+	}
+}

@@ -1,0 +1,55 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+)
+
+// Hit is a found skill as search --json prints it.
+type Hit struct {
+	Path        string  `json:"path"`
+	Name        string  `json:"name"`
+	Description string  `json:"description"`
+	Tier        string  `json:"tier"`
+	Score       float64 `json:"score"`
+}
+
+// Found is what search --json prints.
+type Found struct {
+	Query      string `json:"query"`
+	Total      int    `json:"total"`
+	Suggestion string `json:"suggestion,omitempty"`
+	Hits       []Hit  `json:"hits"`
+}
+
+// Print prints a table of the hits on out, and what else there is on stderr.
+func (f *Found) Print(out, stderr io.Writer, columns int) error {
+	w := bufio.NewWriter(out)
+	if len(f.Hits) == 0 {
+		fmt.Fprintln(w, "nothing found")
+	}
+	paths := 0
+	for _, hit := range f.Hits {
+		paths = max(paths, Cells(Printable(hit.Path)))
+	}
+	paths = min(paths, max(minPathColumn, columns/2))
+	for _, hit := range f.Hits {
+		path := Pad(Printable(hit.Path), paths)
+		if Cells(path) > paths {
+			path += "\n" + Pad("", paths)
+		}
+		left := max(minDescription, columns-paths-len(gap))
+		fmt.Fprintf(w, "%s%s%s\n", path, gap, Shorten(hit.Description, left))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if rest := f.Total - len(f.Hits); rest > 0 {
+		fmt.Fprintf(stderr, "%d more; --limit 0 prints all\n", rest)
+	}
+	if f.Suggestion != "" {
+		fmt.Fprintf(stderr, "did you mean: %s\n", Printable(f.Suggestion))
+	}
+	return nil
+}
