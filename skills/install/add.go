@@ -80,7 +80,7 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, from.Close()) }()
+		defer func() { err = errors.Join(err, from.close()) }()
 		p.Notes = from.notes
 		chosen, err := p.choose(from, req)
 		if err == nil {

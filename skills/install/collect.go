@@ -3,8 +3,6 @@ package install
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -19,24 +17,17 @@ import (
 func (i *Installer) Collect(
 	ctx context.Context, used func(trees map[digest.Digest]bool) error,
 ) (removed int, err error) {
-	removed, err = i.cfg.Trees.Sweep(ctx, func(trees []digest.Digest) ([]digest.Digest, error) {
-		left := make(map[digest.Digest]bool, len(trees))
-		for _, tree := range trees {
-			left[tree] = true
-		}
+	removed, err = i.cfg.Trees.Sweep(ctx, func(trees map[digest.Digest]bool) error {
 		for _, e := range i.lock.Skills {
-			delete(left, e.Tree)
+			delete(trees, e.Tree)
 			if e.Previous != nil {
-				delete(left, e.Previous.Tree)
+				delete(trees, e.Previous.Tree)
 			}
 		}
-		if len(left) == 0 {
-			return nil, nil
+		if len(trees) == 0 {
+			return nil // what else needs trees is costly to find out
 		}
-		if err := used(left); err != nil {
-			return nil, err
-		}
-		return slices.Collect(maps.Keys(left)), nil
+		return used(trees)
 	})
 	if errors.Is(err, store.ErrInUse) {
 		err = nil

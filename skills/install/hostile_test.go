@@ -119,7 +119,7 @@ func TestPartStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer f.close()
 	if err := errors.Join(os.Rename(filepath.Join(top, "sub"), filepath.Join(top, "gone")),
 		os.Symlink(outside, filepath.Join(top, "sub"))); err != nil {
 		t.Fatal(err)

@@ -23,20 +23,18 @@ type Inspection struct {
 }
 
 // Inspect does what Verify does without changing anything or waiting: it does not undo an interrupted
-// command, and ends after the time most. Other commands wait for it. It does not use Git, Waiting and
-// Now of cfg.
+// command, and ends after the time most. Other commands wait for it. It does not use Git and Waiting
+// of cfg.
 //
 // Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
 func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspection, err error) {
-	found = &Inspection{}
+	found = &Inspection{Lock: &Lock{}}
 	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
-	switch got, failed := guard.TryRLock(); {
-	case got:
-		defer func() { err = errors.Join(err, guard.Unlock()) }()
-	case failed == nil:
-		found.Busy, found.Lock = true, &Lock{}
+	got, failed := guard.TryRLock()
+	if found.Busy = !got && failed == nil; found.Busy {
 		return found, nil
 	}
+	defer func() { err = errors.Join(err, guard.Unlock()) }()
 	// Without a guard, because nothing was ever installed or its directory cannot be written, the lock
 	// file is complete all the same: it is only ever replaced.
 	if found.Lock, err = ReadLock(LockFile(cfg.State)); err != nil {
@@ -49,9 +47,8 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 		return found, err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	if _, err := root.Lstat(workDir + "/" + journalName); err == nil {
-		found.Interrupted = true
-	}
+	_, missing := root.Lstat(workDir + "/" + journalName)
+	found.Interrupted = missing == nil
 	within, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	i := &Installer{cfg: cfg, root: root, lock: found.Lock}

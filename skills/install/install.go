@@ -76,8 +76,6 @@ type Config struct {
 	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none; may
 	// be nil. Neither an installed skill nor one that lies in it takes such a path.
 	Taken func(path string) string
-	// Now is the clock; nil: time.Now.
-	Now func() time.Time
 }
 
 // Installer changes an installation. It holds the lock of the installation until Close. Its methods
@@ -105,9 +103,6 @@ func LockFile(state string) string { return filepath.Join(state, lockName) }
 //
 // Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
 func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	if err := os.MkdirAll(filepath.Join(cfg.State, workDir), 0o700); err != nil {
 		return nil, err
 	}

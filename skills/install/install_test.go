@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -48,8 +47,7 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) open() *Installer {
 	m.t.Helper()
-	i, err := Open(m.t.Context(), Config{State: m.state, Trees: m.trees, Git: m.git,
-		Now: func() time.Time { return time.Unix(1e9, 0) }})
+	i, err := Open(m.t.Context(), Config{State: m.state, Trees: m.trees, Git: m.git})
 	if err != nil {
 		m.t.Fatal(err)
 	}

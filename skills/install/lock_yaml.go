@@ -84,7 +84,8 @@ func (files LockFiles) MarshalYAML() (any, error) {
 // used: it takes hours to find that no key of a million is a duplicate.
 func (files *LockFiles) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		*files = append(*files, store.File{Path: n.Content[i].Value, Digest: digest.Digest(n.Content[i+1].Value)})
+		*files = append(*files, store.File{Path: n.Content[i].Value,
+			Digest: digest.Digest(n.Content[i+1].Value)})
 	}
 	return nil
 }

@@ -22,16 +22,8 @@ type fetched struct {
 	origin   Origin // Path is that of the directory that was scanned
 	snapshot *skills.Snapshot
 	notes    []string
-	base     string // the name in the source of a skill that is the whole source
-	close    func() error
-}
-
-// Close releases the source. Its skills can no longer be read.
-func (f *fetched) Close() error {
-	if f.close == nil {
-		return nil
-	}
-	return f.close()
+	base     string       // the name in the source of a skill that is the whole source
+	close    func() error // releases it; its skills can no longer be read
 }
 
 // maxSourceDirs is how many directories a source may have.
@@ -49,10 +41,10 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetc
 	if err := p.i.before("fetch"); err != nil {
 		return nil, err
 	}
-	f := &fetched{origin: origin}
+	f := &fetched{origin: origin, close: func() error { return nil }}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close())
+			err = errors.Join(err, f.close())
 		}
 	}()
 	var root skills.Root

@@ -47,7 +47,7 @@ func (p *Plan) ready(
 	if err := p.place(ctx, name, tree); err != nil {
 		return nil, nil, err
 	}
-	installedAt := p.i.cfg.Now().UTC().Truncate(time.Second)
+	installedAt := time.Now().UTC().Truncate(time.Second)
 	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockFiles(tree.Files)}, left, nil
 }
 

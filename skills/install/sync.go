@@ -173,7 +173,7 @@ type sources struct {
 func (a *sources) Close() (err error) {
 	for _, fetch := range a.fetched {
 		if from, failed := fetch(); failed == nil {
-			err = errors.Join(err, from.Close())
+			err = errors.Join(err, from.close())
 		}
 	}
 	return err

@@ -49,7 +49,7 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, insecure bool) (err error) {
 	from, err := p.fetch(ctx, part, insecure)
 	if err == nil {
-		defer func() { err = errors.Join(err, from.Close()) }()
+		defer func() { err = errors.Join(err, from.close()) }()
 		p.Notes = append(p.Notes, from.notes...)
 	}
 	for _, e := range entries {

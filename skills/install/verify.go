@@ -106,23 +106,26 @@ func (i *Installer) verifyStored(
 
 // verifyPlaced compares the directory of a skill that is served with its entry.
 func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, error) {
+	var problems []Problem
+	add := func(path, what string) {
+		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
+	}
 	place := placeOf(e.Tier, e.Name)
 	info, err := i.root.Lstat(place)
-	missing := errors.Is(err, fs.ErrNotExist)
-	whole := func(what string) []Problem {
-		return []Problem{{Name: e.Name, What: what, Kind: ProblemContent}}
-	}
 	switch {
-	case missing && !e.Enabled:
-		return nil, nil
-	case missing:
-		return whole("is not in its place"), nil
+	case errors.Is(err, fs.ErrNotExist):
+		if e.Enabled {
+			add("", "is not in its place")
+		}
+		return problems, nil
 	case err != nil:
 		return nil, err
 	case !e.Enabled:
-		return whole("is in its place although it is disabled"), nil
+		add("", "is in its place although it is disabled")
+		return problems, nil
 	case !info.IsDir():
-		return whole("is not a directory"), nil
+		add("", "is not a directory")
+		return problems, nil
 	}
 	root, err := i.root.OpenRoot(place)
 	if err != nil {
@@ -134,10 +137,6 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 		want[f.Path] = f.Digest
 	}
 	dirs := store.Dirs(e.Files)
-	var problems []Problem
-	add := func(path, what string) {
-		problems = append(problems, Problem{Name: e.Name, Path: path, What: what, Kind: ProblemContent})
-	}
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -193,12 +192,9 @@ func (i *Installer) strays() ([]Problem, error) {
 		}
 		for _, entry := range entries {
 			if e := i.lock.Find(entry.Name()); e == nil || e.Tier != tier {
-				problems = append(problems, Problem{
-					Name: strings.ToValidUTF8(entry.Name(), "�"),
+				problems = append(problems, Problem{Name: strings.ToValidUTF8(entry.Name(), "�"),
 					What: "is in " + dir + " and not in the lock file",
-					Kind: ProblemStray,
-					Dir:  dir + "/" + entry.Name(),
-				})
+					Kind: ProblemStray, Dir: dir + "/" + entry.Name()})
 			}
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	unicodeHeader = 0x7075 // an extra field with another name
 )
 
+var le = binary.LittleEndian
+
 // Flags of an entry.
 const (
 	flagEncrypted  = 1 << 0
@@ -51,17 +53,22 @@ func readDirectory(r io.ReaderAt, size int64, found *ArchiveError) ([]record, er
 		found.add("", "has more than %d bytes", maxArchive)
 		return nil, nil
 	}
-	tail := make([]byte, min(size, end64Size+endSize+maxComment))
-	if err := readAt(r, tail, size-int64(len(tail))); err != nil {
+	longest := min(size, end64Size+endSize+maxComment)
+	tail, err := readAt(r, size-longest, longest)
+	if err != nil {
 		return nil, err
 	}
-	at := findEnd(tail)
+	// The last place where an end record fits is the end, as it is for archive/zip.
+	at := len(tail) - endSize
+	for at >= 0 && (le.Uint32(tail[at:]) != endSignature ||
+		at+endSize+int(le.Uint16(tail[at+20:])) > len(tail)) {
+		at--
+	}
 	if at < 0 {
 		found.add("", "has no end record")
 		return nil, nil
 	}
 	end := tail[at:]
-	le := binary.LittleEndian
 	count, length, offset := int(le.Uint16(end[10:])), int64(le.Uint32(end[12:])), int64(le.Uint32(end[16:]))
 	start := size - int64(len(end))
 	switch {
@@ -78,29 +85,14 @@ func readDirectory(r io.ReaderAt, size int64, found *ArchiveError) ([]record, er
 	case length > maxDirectory:
 		found.add("", "has a directory of more than %d bytes", maxDirectory)
 	default:
-		directory := make([]byte, length)
-		if err := readAt(r, directory, offset); err != nil {
-			return nil, err
-		}
-		return splitDirectory(directory, count, uint64(offset), found), nil
+		directory, err := readAt(r, offset, length)
+		return splitDirectory(directory, count, uint64(offset), found), err
 	}
 	return nil, nil
 }
 
-// findEnd returns the last place where an end record fits, as archive/zip does.
-func findEnd(tail []byte) int {
-	for at := len(tail) - endSize; at >= 0; at-- {
-		le := binary.LittleEndian
-		if le.Uint32(tail[at:]) == endSignature && endSize+int(le.Uint16(tail[at+20:])) <= len(tail)-at {
-			return at
-		}
-	}
-	return -1
-}
-
 // splitDirectory returns the records of a directory, which must fill it.
 func splitDirectory(b []byte, count int, limit uint64, found *ArchiveError) []record {
-	le := binary.LittleEndian
 	records := make([]record, 0, min(count, len(b)/recordSize))
 	for len(b) >= recordSize && le.Uint32(b) == directorySignature {
 		n, extra, comment := int(le.Uint16(b[28:])), int(le.Uint16(b[30:])), int(le.Uint16(b[32:]))
@@ -126,7 +118,6 @@ func splitDirectory(b []byte, count int, limit uint64, found *ArchiveError) []re
 // differentName reports whether an extra field has a Unicode name (APPNOTE.TXT 4.6.9) that other
 // programs would use instead of the name.
 func differentName(extra []byte, name string) bool {
-	le := binary.LittleEndian
 	for len(extra) >= 4 {
 		id, n := le.Uint16(extra), int(le.Uint16(extra[2:]))
 		if extra = extra[4:]; n > len(extra) {
@@ -150,22 +141,22 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *ArchiveError) (
 		found.add(f.Name, "lies outside of the archive")
 		return at, nil
 	}
-	var header [localSize]byte
-	if err := readAt(r, header[:], int64(rec.offset)); err != nil {
+	header, err := readAt(r, int64(rec.offset), localSize)
+	if err != nil {
 		return at, err
 	}
-	le := binary.LittleEndian
-	if le.Uint32(header[:]) != localSignature {
+	if le.Uint32(header) != localSignature {
 		found.add(f.Name, "has no header before its data")
 		return at, nil
 	}
-	rest := make([]byte, int(le.Uint16(header[26:]))+int(le.Uint16(header[28:])))
-	at.end += uint64(len(rest))
+	length := int64(le.Uint16(header[26:])) + int64(le.Uint16(header[28:]))
+	at.end += uint64(length)
 	if f.CompressedSize64 > maxArchive || at.end+f.CompressedSize64 > rec.limit {
 		found.add(f.Name, "lies outside of the archive")
 		return at, nil
 	}
-	if err := readAt(r, rest, int64(rec.offset)+localSize); err != nil {
+	rest, err := readAt(r, int64(rec.offset)+localSize, length)
+	if err != nil {
 		return at, err
 	}
 	at.end += f.CompressedSize64
@@ -175,7 +166,7 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *ArchiveError) (
 		found.add(f.Name, "has another name before its data")
 	case le.Uint16(header[8:]) != f.Method, (flags^f.Flags)&comparedFlags != 0:
 		found.add(f.Name, "has another method or other flags before its data")
-	case flags&flagDescriptor == 0 && !sameSizes(header[:], f):
+	case flags&flagDescriptor == 0 && !sameSizes(header, f):
 		found.add(f.Name, "has other sizes or another checksum before its data")
 	}
 	return at, nil
@@ -183,20 +174,14 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *ArchiveError) (
 
 // sameSizes compares checksum and sizes; a size of 4 GiB less one byte says that it is in an extra field.
 func sameSizes(header []byte, f *zip.File) bool {
-	le := binary.LittleEndian
 	same := func(short uint32, size uint64) bool { return short == maxSize32 || uint64(short) == size }
 	return le.Uint32(header[14:]) == f.CRC32 &&
 		same(le.Uint32(header[18:]), f.CompressedSize64) && same(le.Uint32(header[22:]), f.UncompressedSize64)
 }
 
-// readAt fills b.
-func readAt(r io.ReaderAt, b []byte, offset int64) error {
-	n, err := r.ReadAt(b, offset)
-	if n == len(b) {
-		return nil
-	}
-	if err == io.EOF || err == nil {
-		err = io.ErrUnexpectedEOF
-	}
-	return err
+// readAt returns the n bytes at an offset.
+func readAt(r io.ReaderAt, offset, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	_, err := io.ReadFull(io.NewSectionReader(r, offset, n), b)
+	return b, err
 }

@@ -109,7 +109,8 @@ func TestOpenRefusesReplacedDirectory(t *testing.T) {
 
 func TestReadFileUnknown(t *testing.T) {
 	_, tree, _ := stored(t)
-	for _, name := range []string{"nope", "../" + tree.Digest.Encoded() + "/empty", "scripts", "/etc/passwd"} {
+	for _, name := range []string{"nope", "../" + tree.Digest.Encoded() + "/empty", "scripts",
+		"/etc/passwd"} {
 		if _, err := tree.ReadFile(name); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("ReadFile(%q) = %v, want ErrNotExist", name, err)
 		}
@@ -118,7 +119,8 @@ func TestReadFileUnknown(t *testing.T) {
 
 func TestTreeRefusesDigests(t *testing.T) {
 	s, _ := openStore(t)
-	for _, want := range []digest.Digest{"", "sha256:", "sha256:../../etc", digest.Digest("sha512:" + strings.Repeat("a", 128)), digest.FromString("x")} {
+	for _, want := range []digest.Digest{"", "sha256:", "sha256:../../etc",
+		digest.Digest("sha512:" + strings.Repeat("a", 128)), digest.FromString("x")} {
 		if _, err := s.Tree(t.Context(), want); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Tree(%q) = %v, want ErrNotFound", want, err)
 		}
@@ -137,14 +139,17 @@ func TestPutErrors(t *testing.T) {
 			_, ok := errors.AsType[*ContentError](err)
 			return ok
 		}},
-		{"unreadable", sample.files(), func(string) (io.ReadCloser, error) { return nil, changed }, func(err error) bool { return errors.Is(err, changed) }},
-		{"one path twice", append(sample.files(), sample.files()...), sample.open, func(err error) bool { return errors.Is(err, fs.ErrExist) }},
+		{"unreadable", sample.files(), func(string) (io.ReadCloser, error) { return nil, changed },
+			func(err error) bool { return errors.Is(err, changed) }},
+		{"one path twice", append(sample.files(), sample.files()...), sample.open,
+			func(err error) bool { return errors.Is(err, fs.ErrExist) }},
 		{"no digest", []File{{Path: "a"}}, sample.open, func(err error) bool { return err != nil }},
 		{"bad path", content{"a/../b": ""}.files(), content{"a/../b": ""}.open, func(err error) bool {
 			_, ok := errors.AsType[*PathError](err)
 			return ok
 		}},
-		{"file and directory", content{"a": "", "a/b": ""}.files(), content{}.open, func(err error) bool { return err != nil }},
+		{"file and directory", content{"a": "", "a/b": ""}.files(), content{}.open,
+			func(err error) bool { return err != nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, _ := openStore(t)

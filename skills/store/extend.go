@@ -51,5 +51,6 @@ func (t *Tree) open(name string) (*os.File, error) {
 //
 // Errors: *ContentError if the tree changed; errors of ctx; system errors.
 func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {
-	return write(ctx, root, dir, 0o755, t.Files, func(name string) (io.ReadCloser, error) { return t.open(name) })
+	return write(ctx, root, dir, 0o755, t.Files,
+		func(name string) (io.ReadCloser, error) { return t.open(name) })
 }

@@ -25,12 +25,14 @@ func TestExtend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := append([]File{{Path: "scripts/cache/a", Digest: digest.FromString("1")}, {Path: "b", Digest: digest.FromString("2")}}, sample.files()...)
+	want := append([]File{{Path: "scripts/cache/a", Digest: digest.FromString("1")},
+		{Path: "b", Digest: digest.FromString("2")}}, sample.files()...)
 	if tree.Digest != TreeDigest(want) || tree.Digest == base.Digest {
 		t.Errorf("Extend = %s, want %s", tree.Digest, TreeDigest(want))
 	}
 	for name, mode := range map[string]fs.FileMode{"empty": 0o555, "SKILL.md": 0o444, "b": 0o444} {
-		if info, err := os.Stat(filepath.Join(dir, treesDir, tree.Digest.Encoded(), name)); err != nil || info.Mode() != mode {
+		if info, err := os.Stat(filepath.Join(dir, treesDir, tree.Digest.Encoded(), name)); err != nil ||
+			info.Mode() != mode {
 			t.Errorf("%s: %v, %v, want %v", name, info, err, mode)
 		}
 	}
@@ -49,7 +51,8 @@ func TestExtendRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"SKILL.md", "scripts", "scripts/lib", "empty/below", "SKILL.md/a/b", "../x", "/x", "a/../b", "", ".", "a//b", "a\x00b"} {
+	for _, name := range []string{"SKILL.md", "scripts", "scripts/lib", "empty/below", "SKILL.md/a/b", "../x",
+		"/x", "a/../b", "", ".", "a//b", "a\x00b"} {
 		if tree, err := s.Extend(t.Context(), base, map[string][]byte{name: nil}); err == nil {
 			t.Errorf("%q: stored as %s", name, tree.Digest)
 		}

@@ -244,7 +244,8 @@ func (s *Store) Remove(tree digest.Digest) error {
 
 // write copies all files into dir, which it makes, then makes everything read-only but directories, which
 // get mode, and durable.
-func write(ctx context.Context, root *os.Root, dir string, mode fs.FileMode, files []File, open Opener) error {
+func write(ctx context.Context, root *os.Root, dir string, mode fs.FileMode, files []File,
+	open Opener) error {
 	if err := root.Mkdir(dir, 0o700); err != nil {
 		return err
 	}

@@ -50,12 +50,14 @@ func openStore(t *testing.T) (*Store, string) {
 	return s, dir
 }
 
-var sample = content{"SKILL.md": "# x\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n", "empty": ""}
+var sample = content{"SKILL.md": "# x\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
+	"empty": ""}
 
 // The digest is what `sha256sum` over the files prints, hashed: anyone can recompute it.
 func TestTreeDigest(t *testing.T) {
 	files := []File{
-		{Path: "b", Digest: digest.FromString("2")}, {Path: "a/z", Digest: digest.FromString("1")}, {Path: "a.txt", Digest: digest.FromString("0")},
+		{Path: "b", Digest: digest.FromString("2")}, {Path: "a/z", Digest: digest.FromString("1")},
+		{Path: "a.txt", Digest: digest.FromString("0")},
 	}
 	var lines bytes.Buffer
 	for _, file := range []File{files[2], files[1], files[0]} {
@@ -116,9 +118,12 @@ func TestPut(t *testing.T) {
 // Only bytes with the digest they are said to have get into the store.
 func TestPutRefusesOtherBytes(t *testing.T) {
 	for name, lie := range map[string]content{
-		"other":   {"SKILL.md": "# y\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n", "empty": ""},
-		"shorter": {"SKILL.md": "#", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n", "empty": ""},
-		"longer":  {"SKILL.md": "# x\n more", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n", "empty": ""},
+		"other": {"SKILL.md": "# y\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
+			"empty": ""},
+		"shorter": {"SKILL.md": "#", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
+			"empty": ""},
+		"longer": {"SKILL.md": "# x\n more", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
+			"empty": ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := openStore(t)
@@ -154,10 +159,14 @@ func TestTreeFindsChanges(t *testing.T) {
 		"content": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "scripts/run.sh"), []byte("echo ho\n"), 0o644)
 		},
-		"extra":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "scripts/new.sh"), nil, 0o644) },
+		"extra": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "scripts/new.sh"), nil,
+				0o644)
+		},
 		"missing": func(dir string) error { return os.Remove(filepath.Join(dir, "empty")) },
 		"link": func(dir string) error {
-			return errors.Join(os.Remove(filepath.Join(dir, "empty")), os.Symlink("/etc/passwd", filepath.Join(dir, "empty")))
+			return errors.Join(os.Remove(filepath.Join(dir, "empty")),
+				os.Symlink("/etc/passwd", filepath.Join(dir, "empty")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +241,8 @@ func BenchmarkTreeUnchanged(b *testing.B) {
 // A program stays one: collections lose modes, and a script may call its neighbour.
 func TestPutModes(t *testing.T) {
 	s, _ := openStore(t)
-	c := content{"tool": "#!/bin/sh\n", "elf": "\x7fELF....", "data": "#", "short": "\x7fEL", "empty": "", "marked": "text\n"}
+	c := content{"tool": "#!/bin/sh\n", "elf": "\x7fELF....", "data": "#", "short": "\x7fEL", "empty": "",
+		"marked": "text\n"}
 	files := c.files()
 	for i := range files {
 		files[i].Executable = files[i].Path == "marked"
@@ -241,7 +251,8 @@ func TestPutModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]fs.FileMode{"tool": 0o555, "elf": 0o555, "marked": 0o555, "data": 0o444, "short": 0o444, "empty": 0o444}
+	want := map[string]fs.FileMode{"tool": 0o555, "elf": 0o555, "marked": 0o555, "data": 0o444,
+		"short": 0o444, "empty": 0o444}
 	for path, mode := range want {
 		info, err := os.Lstat(filepath.Join(s.Dir(), tree.Digest.Encoded(), path))
 		if err != nil || info.Mode() != mode {

@@ -11,13 +11,13 @@ import (
 // ErrInUse is the error of a Sweep while another process has the store open, or may have it open.
 var ErrInUse = errors.New("store is in use")
 
-// Sweep removes the trees that unused chooses from all trees, and returns how many it removed. It does
-// so only while no other process has the store open; a process that opens it waits until Sweep is done.
-// The caller must not have a tree in use.
+// Sweep removes the trees that are not needed, and returns how many it removed. needed deletes the others
+// from the set of all trees. It does so only while no other process has the store open; a process that
+// opens it waits until Sweep is done. The caller must not have a tree in use.
 //
-// Errors: ErrInUse, the error of unused; errors of ctx; system errors.
+// Errors: ErrInUse, the error of needed; errors of ctx; system errors.
 func (s *Store) Sweep(
-	ctx context.Context, unused func(trees []digest.Digest) ([]digest.Digest, error),
+	ctx context.Context, needed func(trees map[digest.Digest]bool) error,
 ) (removed int, err error) {
 	// The attempt to lock it alone may have lost the shared lock, so it is shared again in any case.
 	defer shareLock(s.lock)
@@ -28,18 +28,17 @@ func (s *Store) Sweep(
 	if err != nil {
 		return 0, err
 	}
-	var trees []digest.Digest
+	trees := map[digest.Digest]bool{}
 	for _, entry := range entries {
 		tree := digest.NewDigestFromEncoded(digest.SHA256, entry.Name())
 		if entry.IsDir() && tree.Validate() == nil {
-			trees = append(trees, tree)
+			trees[tree] = true
 		}
 	}
-	chosen, err := unused(trees)
-	if err != nil {
+	if err := needed(trees); err != nil {
 		return 0, err
 	}
-	for _, tree := range chosen {
+	for tree := range trees {
 		if err := ctx.Err(); err != nil {
 			return removed, err
 		}

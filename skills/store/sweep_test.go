@@ -28,11 +28,12 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	choose := func(trees []digest.Digest) ([]digest.Digest, error) {
+	choose := func(trees map[digest.Digest]bool) error {
 		if len(trees) != 2 {
 			t.Errorf("Sweep found %v", trees)
 		}
-		return []digest.Digest{drop.Digest}, nil
+		delete(trees, keep.Digest)
+		return nil
 	}
 	if n, err := s.Sweep(t.Context(), choose); n != 0 || !errors.Is(err, ErrInUse) {
 		t.Errorf("Sweep beside another = %d, %v", n, err)
@@ -45,7 +46,8 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := errors.New("stop")
-	if n, err := s.Sweep(t.Context(), func([]digest.Digest) ([]digest.Digest, error) { return nil, stop }); n != 0 || !errors.Is(err, stop) {
+	if n, err := s.Sweep(t.Context(), func(map[digest.Digest]bool) error { return stop }); n != 0 ||
+		!errors.Is(err, stop) {
 		t.Errorf("Sweep that cannot choose = %d, %v", n, err)
 	}
 	if n, err := s.Sweep(t.Context(), choose); n != 1 || err != nil {
