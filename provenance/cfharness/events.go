@@ -35,8 +35,16 @@ func EventRows() []EventRow {
 }
 
 // Summary returns the outcome of e in a few words for a timeline, such as "exited 0",
-// "error resource_not_found" or "script_not_allowlisted". It contains no newline, argument or output.
-func Summary(e *provenance.Event) string { return oneLine(cmp.Or(outcome(e), e.Detail)) }
+// "error resource_not_found" or "script_not_allowlisted". It contains no argument or output, and is not made
+// printable.
+func Summary(e *provenance.Event) string {
+	const limit = 200
+	text := cmp.Or(outcome(e), e.Detail)
+	if r := []rune(text); len(r) > limit {
+		return string(r[:limit]) + "…"
+	}
+	return text
+}
 
 // outcome returns what the row of an event says, or "" if its Detail is enough.
 func outcome(e *provenance.Event) string {
@@ -119,17 +127,3 @@ func runOutcome(e *provenance.Event) string {
 	return string(row.Status)
 }
 
-// oneLine keeps hostile text from forging lines or terminal sequences of a timeline.
-func oneLine(s string) string {
-	const limit = 200
-	out := []rune(s)
-	for i, r := range out {
-		if !strconv.IsPrint(r) {
-			out[i] = ' '
-		}
-	}
-	if len(out) > limit {
-		return string(out[:limit]) + "…"
-	}
-	return string(out)
-}

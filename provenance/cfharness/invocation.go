@@ -3,7 +3,9 @@ package cfharness
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -220,44 +222,26 @@ func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// influence is the atom that says whose words led to an input. It taints confidentiality only: who
-// asked for a command does not vouch for its inputs.
-type influence struct {
-	Type           string             `json:"type"`
-	Version        int                `json:"version"`
-	Role           json.RawMessage    `json:"role"`
-	KernelName     json.RawMessage    `json:"kernelName"`
-	Surface        json.RawMessage    `json:"surface"`
-	Subject        json.RawMessage    `json:"subject,omitempty"`
-	EventID        json.RawMessage    `json:"eventId,omitempty"`
-	ValueDigest    json.RawMessage    `json:"valueDigest,omitempty"`
-	SlotDigest     json.RawMessage    `json:"slotDigest,omitempty"`
-	SnapshotDigest json.RawMessage    `json:"snapshotDigest,omitempty"`
-	TargetPath     json.RawMessage    `json:"targetPath,omitempty"`
-	RunManifest    *influenceManifest `json:"runManifest,omitempty"`
-}
-
-type influenceManifest struct {
-	Source        string `json:"source,omitempty"`
-	WishID        string `json:"wishId,omitempty"`
-	DispatchClass string `json:"dispatchClass,omitempty"`
-}
-
-// Influence returns the atom of a prompt slot: whose words led to an input. It is nil for no slot.
+// Influence returns the atom of a prompt slot, which says whose words led to an input, or nil for no slot. It
+// taints confidentiality only: who asked for a command does not vouch for its inputs.
 func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
 	var of map[string]json.RawMessage
 	if slot == nil || json.Unmarshal(slot, &of) != nil {
 		return nil
 	}
-	atom := influence{
-		Type: TypeInfluence, Version: 1, Role: of["role"], KernelName: of["kernelName"],
-		Surface: of["surface"], Subject: of["subject"], EventID: of["eventId"],
-		ValueDigest: of["valueDigest"], SlotDigest: of["slotDigest"],
-		SnapshotDigest: of["snapshotDigest"], TargetPath: of["targetPath"],
-	}
+	null := json.RawMessage("null")
+	atom := map[string]json.RawMessage{"role": null, "kernelName": null, "surface": null}
+	maps.Copy(atom, of)
+	atom["type"], atom["version"] = json.RawMessage(strconv.Quote(TypeInfluence)), json.RawMessage("1")
+	delete(atom, "runManifest")
 	if m := manifest; m != nil {
-		atom.RunManifest = &influenceManifest{RunManifestSource, m.WishID, m.DispatchClass}
+		atom["runManifest"], _ = provenance.Encode(struct {
+			Source        string `json:"source,omitempty"`
+			WishID        string `json:"wishId,omitempty"`
+			DispatchClass string `json:"dispatchClass,omitempty"`
+		}{RunManifestSource, m.WishID, m.DispatchClass})
 	}
-	raw, _ := provenance.Encode(atom) // its values were parsed
-	return raw
+	return object([]string{"type", "version", "role", "kernelName", "surface", "subject", "eventId",
+		"valueDigest",
+		"slotDigest", "snapshotDigest", "targetPath", "runManifest"}, atom)
 }

@@ -133,13 +133,21 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) json.RawMess
 			first, fields[f[0]] = append(first, f[0]), json.RawMessage(f[1])
 		}
 	}
+	return object(slices.Concat(first, keys), fields)
+}
+
+// object returns the JSON object of the values that are there, in the order of keys.
+func object(keys []string, values map[string]json.RawMessage) json.RawMessage {
 	out := []byte{'{'}
-	for i, key := range slices.Concat(first, keys) {
-		if i > 0 {
+	for _, key := range keys {
+		if values[key] == nil {
+			continue
+		}
+		if len(out) > 1 {
 			out = append(out, ',')
 		}
 		name, _ := provenance.Encode(key)
-		out = append(append(append(out, name...), ':'), fields[key]...)
+		out = append(append(append(out, name...), ':'), values[key]...)
 	}
 	return append(out, '}')
 }

@@ -2,9 +2,10 @@ package cfharness
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // PolicySnapshot is the content of policy-snapshot.json, the policy a session started under.
@@ -199,18 +200,13 @@ type NamedCommand struct {
 
 // MarshalJSON writes an object with a key for each command.
 func (c CapabilityCommands) MarshalJSON() ([]byte, error) {
-	out := []byte{'{'}
-	for i, command := range c {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		value, err := json.Marshal(command.CapabilityCommand)
-		if err != nil {
-			return nil, err
-		}
-		out = append(append(strconv.AppendQuote(out, command.Name), ':'), value...)
+	var names []string
+	values := make(map[string]json.RawMessage)
+	for _, command := range c {
+		names = append(names, command.Name)
+		values[command.Name], _ = provenance.Encode(command.CapabilityCommand) // texts always marshal
 	}
-	return append(out, '}'), nil
+	return object(names, values), nil
 }
 
 // CapabilityCommand is one command.

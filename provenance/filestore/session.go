@@ -347,6 +347,13 @@ func (s *session) use(doing string, do func(dir *os.Root) error) error {
 		return err
 	}
 	defer s.wg.Done()
+	return s.inDir(doing, do)
+}
+
+// inDir calls do with the directory of the session.
+//
+// Errors: provenance.ErrInvalid, provenance.ErrUnavailable.
+func (s *session) inDir(doing string, do func(dir *os.Root) error) error {
 	dir, err := s.openDir()
 	if err == nil {
 		err = errors.Join(do(dir), dir.Close())
@@ -421,4 +428,26 @@ func (s *session) intact() error {
 			provenance.EventsFile, open.Size(), s.log.offset)
 	}
 	return nil
+}
+
+// signHead writes head.note for a session that has ended. Nothing signs a session later, because whoever can
+// write to the directory would get a signature for a record of their own.
+func (s *session) signHead() error {
+	if s.opts.Signer == nil {
+		return nil
+	}
+	m, err := s.mark(true)
+	if err != nil || m.tally.Session.State != provenance.StateEnded {
+		// Events that are not on stable storage are not signed. Writing the views returns the same error.
+		return nil
+	}
+	data, err := provenance.SignHead(s.id, m.tally.Session.Head, s.opts.Signer)
+	if err != nil {
+		return err
+	}
+	return patiently(func() error {
+		return s.inDir("write "+provenance.HeadNoteFile, func(dir *os.Root) error {
+			return writeFile(dir, provenance.HeadNoteFile, data, fileMode)
+		})
+	})
 }

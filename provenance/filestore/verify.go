@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -13,9 +14,8 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -231,8 +231,11 @@ func (v *verifier) checkSession(found []byte, seq uint64, at provenance.Session)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(found, want) {
-		return differs(provenance.SessionFile, found, want)
+	c := comparer{r: bufio.NewReader(bytes.NewReader(found)), line: 1}
+	_, _ = c.Write(want)
+	_ = c.end()
+	if c.what != "" {
+		return difference(provenance.SessionFile, c.line, c.what)
 	}
 	if seq < uint64(v.report.Events) {
 		v.report.Stale = append(v.report.Stale, provenance.SessionFile)
@@ -243,20 +246,6 @@ func (v *verifier) checkSession(found []byte, seq uint64, at provenance.Session)
 // difference returns a difference between the record and a file.
 func difference(file string, line int, what string) *provenance.VerifyError {
 	return &provenance.VerifyError{File: file, Line: line, What: what}
-}
-
-// differs returns the first line of found that is not in want.
-func differs(name string, found, want []byte) *provenance.VerifyError {
-	have, need := bytes.SplitAfter(found, []byte("\n")), bytes.SplitAfter(want, []byte("\n"))
-	line := 0
-	for line < len(have) && line < len(need) && bytes.Equal(have[line], need[line]) {
-		line++
-	}
-	what := "differs from the events"
-	if line == len(have) || line == len(have)-1 && len(have[line]) == 0 {
-		what = "cut short"
-	}
-	return difference(name, line+1, what)
 }
 
 func (v *verifier) checkFile(want provenance.File) error {
@@ -321,5 +310,49 @@ func (v *verifier) listUnrecorded() error {
 			}
 		}
 	}
+	return nil
+}
+
+// maxHeadNote bounds what is read of a head.note, in bytes.
+const maxHeadNote = 64 << 10
+
+// readNote returns the head that head.note names, or the zero Head if there is no note.
+func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
+	found, err := v.read(provenance.HeadNoteFile, maxHeadNote)
+	if err != nil || found == nil {
+		return provenance.Head{}, err
+	}
+	head, err := provenance.OpenHead(v.id, found, keys...)
+	if err != nil {
+		return head, difference(provenance.HeadNoteFile, 1, err.Error())
+	}
+	v.report.Files++
+	return head, nil
+}
+
+// checkNote compares the head that was signed with the record. With a key, the note must cover the whole
+// record.
+func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) error {
+	why := "the session has not ended; sessions are signed when they end"
+	if v.report.Session.State == provenance.StateEnded {
+		why = "the session ended but is not signed: the server had no key, was killed before it signed, " +
+			"or the note was removed"
+	}
+	switch {
+	case signed.Seq == 0 && keyed:
+		return difference(provenance.HeadNoteFile, 1, "missing: "+why)
+	case signed.Seq == 0:
+		return nil
+	case signed.Seq > uint64(v.report.Events):
+		return difference(provenance.EventsFile, v.report.Events+1,
+			fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq))
+	case hash != signed.Hash:
+		return difference(provenance.EventsFile, int(signed.Seq),
+			fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile))
+	case keyed && signed.Seq < uint64(v.report.Events):
+		return difference(provenance.EventsFile, int(signed.Seq)+1,
+			fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq))
+	}
+	v.report.Signed = keyed
 	return nil
 }
