@@ -126,4 +126,3 @@ func runOutcome(e *provenance.Event) string {
 	}
 	return string(row.Status)
 }
-
