@@ -52,8 +52,7 @@ func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[proven
 func (r *reader) one(id string) (*provenance.Session, error) {
 	if held := r.writing(id); held != nil {
 		// The store knows the session without reading its files.
-		m, err := held.mark(false)
-		if err == nil && m.tally.Session.Head.Seq > 0 {
+		if m := held.point(); m.tally.Session.Head.Seq > 0 {
 			return &m.tally.Session, nil
 		}
 	}

@@ -108,17 +108,14 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 	if len(gone.Files) == 0 {
 		return nil
 	}
-	m, err := s.mark(false)
-	if err != nil {
-		return unavailable("remove outputs", err)
-	}
+	info := s.point().tally.Session
 	row, err := provenance.Encode(gone)
 	if err != nil {
 		return err
 	}
 	e := &provenance.Event{
-		Kind: provenance.KindOutputsRemoved, Session: s.id, Principal: m.tally.Session.Principal,
-		Client: m.tally.Session.Client, Row: row,
+		Kind: provenance.KindOutputsRemoved, Session: s.id, Principal: info.Principal,
+		Client: info.Client, Row: row,
 		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones",
 			len(gone.Files), s.outputs.bytes-left),
 	}
@@ -139,11 +136,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 // keptOutputs returns the outputs that events name and no later event removed, the oldest first.
 func (s *session) keptOutputs() (kept []provenance.File, err error) {
 	named := make(map[string]bool)
-	m, err := s.mark(false)
-	if err != nil {
-		return nil, err
-	}
-	for e, err := range s.store.events(s.id, m.offset) {
+	for e, err := range s.store.events(s.id, s.point().offset) {
 		if err != nil {
 			return nil, err
 		}

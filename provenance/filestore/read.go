@@ -61,9 +61,7 @@ func (r *reader) session(id string) (*os.Root, error) {
 // this process does not write it. Lines after them may be half written, or be taken back.
 func (r *reader) acknowledged(id string) int64 {
 	if s := r.writing(id); s != nil {
-		if m, err := s.mark(false); err == nil {
-			return m.offset
-		}
+		return s.point().offset
 	}
 	return -1
 }

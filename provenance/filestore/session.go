@@ -36,7 +36,7 @@ type file interface {
 	Close() error
 }
 
-// session writes one session. A single goroutine, run, owns the file and the chain.
+// session writes one session. A single goroutine, run, appends to it.
 type session struct {
 	id     string
 	store  *Store
@@ -44,10 +44,11 @@ type session struct {
 	dir    os.FileInfo // the directory that lock is in
 	lock   *flock.Flock
 	record *os.File // events.jsonl
-	log    log      // owned by run, readable by others once done is closed
+
+	logMu sync.Mutex
+	log   log // guarded by logMu
 
 	appends  chan *appendRequest
-	marks    chan *markRequest
 	stop     chan struct{}
 	done     chan struct{} // run has returned
 	released chan struct{} // the directory is free again
@@ -69,18 +70,6 @@ type appendRequest struct {
 	reply chan error
 }
 
-type markRequest struct {
-	synced bool
-	reply  chan mark
-}
-
-// mark is a point of the record.
-type mark struct {
-	offset int64
-	tally  fold
-	err    error
-}
-
 // openWriter opens or creates the directory of session id and starts its goroutine.
 func openWriter(st *Store, id string) (_ *session, err error) {
 	if err := makeDir(st.root, id); err != nil {
@@ -94,8 +83,8 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	lock := flock.New(filepath.Join(st.dir, id, provenance.LockFile), flock.SetPermissions(fileMode))
 	s := &session{
 		id: id, store: st, opts: &st.opts, lock: lock,
-		appends: make(chan *appendRequest), marks: make(chan *markRequest),
-		stop: make(chan struct{}), done: make(chan struct{}), released: make(chan struct{}),
+		appends: make(chan *appendRequest), stop: make(chan struct{}), done: make(chan struct{}),
+		released: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {
@@ -224,12 +213,9 @@ func (s *session) run() {
 		case r := <-s.appends:
 			s.commit(s.gather(r))
 			quiet.Reset(s.opts.Quiet)
-		case m := <-s.marks:
-			m.reply <- s.point(m.synced)
 		case <-commit.C:
 			armed = false
-			// The log remembers a failure, and returns it for the next event.
-			_ = s.log.sync()
+			s.sync()
 		case <-quiet.C:
 			s.mu.Lock()
 			left := time.Until(s.paused)
@@ -244,11 +230,14 @@ func (s *session) run() {
 				}()
 			}
 		case <-s.stop:
-			_ = s.log.sync()
+			s.sync()
 			return
 		}
+		s.logMu.Lock()
+		waiting := len(s.log.unsynced) > 0
+		s.logMu.Unlock()
 		// A timer that each event reset would never fire while events keep coming.
-		if len(s.log.unsynced) > 0 && !armed {
+		if waiting && !armed {
 			commit.Reset(s.opts.Commit)
 			armed = true
 		}
@@ -275,6 +264,8 @@ func (s *session) commit(batch []*appendRequest) {
 	for _, r := range batch {
 		events = append(events, r.e)
 	}
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
 	var errs []error
 	// Checked once for the batch: each check costs two system calls.
 	if err := s.intact(); err != nil {
@@ -300,32 +291,35 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	}
 }
 
-// mark returns the end of the record; synced, it is on stable storage.
-func (s *session) mark(synced bool) (mark, error) {
-	m := &markRequest{synced: synced, reply: make(chan mark, 1)}
-	select {
-	case s.marks <- m:
-		got := <-m.reply
-		return got, got.err
-	case <-s.done:
-		// The goroutine has returned, so nobody else uses the log.
-		got := s.point(synced)
-		return got, got.err
-	}
+// sync puts every acknowledged event on stable storage. The log remembers a failure, and returns it for
+// the next
+// event.
+func (s *session) sync() {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	_ = s.log.sync()
 }
 
-func (s *session) point(synced bool) mark {
-	m := mark{offset: s.log.offset, tally: s.log.tally}
-	if synced && len(s.log.unsynced) > 0 {
-		m.err = errors.New("record is not on stable storage")
-		// After run has returned, several callers can read the log at once, and none may change it.
-		select {
-		case <-s.done:
-		default:
-			m.err = s.log.sync()
-		}
+// point returns the end of the record.
+func (s *session) point() scanPoint {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	return scanPoint{tally: s.log.tally, offset: s.log.offset}
+}
+
+// syncedPoint returns the end of the record, which is on stable storage.
+func (s *session) syncedPoint() (scanPoint, error) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	var err error
+	switch {
+	case len(s.log.unsynced) == 0:
+	case s.log.file == nil:
+		err = errors.New("record is not on stable storage")
+	default:
+		err = s.log.sync()
 	}
-	return m
+	return scanPoint{tally: s.log.tally, offset: s.log.offset}, err
 }
 
 // enter registers a user of the directory other than run. It fails if the session is stopping.
@@ -391,8 +385,10 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
+	s.logMu.Lock()
 	closed := s.log.file.Close()
 	s.log.file = nil
+	s.logMu.Unlock()
 	return errors.Join(closed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }
 
@@ -436,7 +432,7 @@ func (s *session) signHead() error {
 	if s.opts.Signer == nil {
 		return nil
 	}
-	m, err := s.mark(true)
+	m, err := s.syncedPoint()
 	if err != nil || m.tally.Session.State != provenance.StateEnded {
 		// Events that are not on stable storage are not signed. Writing the views returns the same error.
 		return nil

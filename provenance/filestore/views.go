@@ -36,7 +36,7 @@ type viewFile struct {
 }
 
 // write brings the views up to m.
-func (v *viewFiles) write(dir *os.Root, m mark) (err error) {
+func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
 	var writers []*viewWriter
 	defer func() {
 		for _, w := range writers {
@@ -227,7 +227,7 @@ func (s *session) flush() error {
 func (s *session) writeViews() error {
 	s.viewing.Lock()
 	defer s.viewing.Unlock()
-	m, err := s.mark(true)
+	m, err := s.syncedPoint()
 	if err != nil {
 		return unavailable("write views", err)
 	}
@@ -245,7 +245,7 @@ func (s *session) writeViews() error {
 	if err != nil {
 		return err
 	}
-	s.views.tally, s.views.offset = m.tally, m.offset
+	s.views.scanPoint = m
 	// Without a pause in proportion to its size, a long record would be copied all the time.
 	var size int64
 	for _, f := range s.views.files {
