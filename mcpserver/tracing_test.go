@@ -125,11 +125,7 @@ func tracedServer(t testing.TB, o *observed) *Server {
 	if o != nil {
 		cfg.Traces, cfg.Metrics = o.traces, o.metrics
 		serves := func(path string) bool { return registry.Snapshot().Skill(path) != nil }
-		counters, err := telemetry.New(o.metrics, func() int { return 0 }, serves)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = telemetry.Count(records, counters)
+		records = telemetry.Count(records, telemetry.New(o.metrics, func() int { return 0 }, serves))
 	}
 	cfg.Sessions = session.New(session.Config{
 		Registry: registry, Policy: pol, Trees: trees, Records: records, NamesInErrors: true, Version: "test", Logger: logger,

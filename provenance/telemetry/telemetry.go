@@ -34,7 +34,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -81,11 +80,7 @@ type Counters struct {
 // New creates the instruments in a meter of the provider. With a nil provider nothing is counted, and events
 // are named in spans only. skills returns how many skills are served, serves reports whether a path is: both
 // must be safe for concurrent use.
-//
-// Errors: the errors of the provider.
-func New(
-	provider metric.MeterProvider, skills func() int, serves func(path string) bool,
-) (*Counters, error) {
+func New(provider metric.MeterProvider, skills func() int, serves func(path string) bool) *Counters {
 	c := &Counters{
 		serves: serves, skills: map[string]bool{}, codes: map[string]bool{}, sessions: map[string]time.Time{},
 	}
@@ -93,16 +88,14 @@ func New(
 		provider = noop.NewMeterProvider()
 	}
 	meter := provider.Meter(Scope)
-	var problems []error
+	// An error would be of the name, the unit or the bounds, which are constants.
 	counter := func(name, description string) metric.Int64Counter {
-		made, err := meter.Int64Counter(name, metric.WithDescription(description))
-		problems = append(problems, err)
+		made, _ := meter.Int64Counter(name, metric.WithDescription(description))
 		return made
 	}
 	histogram := func(name, description string, bounds ...float64) metric.Float64Histogram {
-		made, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+		made, _ := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
 			metric.WithExplicitBucketBoundaries(bounds...))
-		problems = append(problems, err)
 		return made
 	}
 	gauge := func(name, description string, value func() int) {
@@ -110,9 +103,7 @@ func New(
 			o.Observe(int64(value()))
 			return nil
 		}
-		_, err := meter.Int64ObservableGauge(name,
-			metric.WithDescription(description), metric.WithInt64Callback(read))
-		problems = append(problems, err)
+		meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithInt64Callback(read))
 	}
 	c.activations = counter("skillsd.activations", "Skills whose instructions were shown.")
 	c.activationFailures = counter("skillsd.activation_failures",
@@ -133,7 +124,7 @@ func New(
 		return len(c.sessions)
 	})
 	gauge("skillsd.snapshot_skills", "Skills that are served.", skills)
-	return c, errors.Join(problems...)
+	return c
 }
 
 // Store is a provenance.Store whose accepted events are counted.

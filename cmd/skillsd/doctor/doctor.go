@@ -104,7 +104,7 @@ func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Che
 	var checks []Check
 	for _, problem := range plan.Problems {
 		// The check of the skills says what is wrong with their roots.
-		if !problem.OfRoots() {
+		if !problem.OfRoots {
 			checks = append(checks, o.serveCheck(problem, &o.Serve.Process.Cfg))
 		}
 	}

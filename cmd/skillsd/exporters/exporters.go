@@ -172,15 +172,13 @@ func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	err = errors.Join(
-		registry.Register(collectors.NewGoCollector()),
-		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-	)
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	page := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:      slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		ErrorHandling: promhttp.ContinueOnError,
 	})
-	return page, reader, err
+	return page, reader, nil
 }
 
 // Close sends the spans and metrics that wait, for two seconds at most. Those that come later are dropped.

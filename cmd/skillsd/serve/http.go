@@ -225,7 +225,8 @@ type certificate struct {
 //
 // Errors: *exit.Error.
 func openCertificate(cert, key string, logger *slog.Logger) (*certificate, error) {
-	c := &certificate{cert: cert, key: key, logger: logger, seen: [2]fs.FileInfo{stat(cert), stat(key)}}
+	c := &certificate{cert: cert, key: key, logger: logger}
+	c.seen = c.stats()
 	var err error
 	c.pair, err = c.read()
 	return c, err
@@ -237,7 +238,7 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The states are taken before the files are read, so that the next connection sees a later write.
-	seen := [2]fs.FileInfo{stat(c.cert), stat(c.key)}
+	seen := c.stats()
 	if sameFile(seen[0], c.seen[0]) && sameFile(seen[1], c.seen[1]) {
 		return c.pair, nil
 	}
@@ -258,13 +259,11 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// stat returns the state of a file, nil if it cannot be reached.
-func stat(path string) fs.FileInfo {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil
-	}
-	return info
+// stats returns the states of both files, nil for one that cannot be reached.
+func (c *certificate) stats() (states [2]fs.FileInfo) {
+	states[0], _ = os.Stat(c.cert)
+	states[1], _ = os.Stat(c.key)
+	return states
 }
 
 // sameFile reports whether a file was neither replaced nor written to.

@@ -55,14 +55,9 @@ func (o *Options) observe(
 		return observed, nil
 	}
 	// Without a provider of metrics the events still name the spans.
-	counters, err := telemetry.New(exported.Meters,
+	observed.records = telemetry.Count(records, telemetry.New(exported.Meters,
 		func() int { return len(registry.Snapshot().Skills) },
-		func(path string) bool { return registry.Snapshot().Skill(path) != nil })
-	if err != nil {
-		exported.Close(ctx)
-		return nil, err
-	}
-	observed.records = telemetry.Count(records, counters)
+		func(path string) bool { return registry.Snapshot().Skill(path) != nil }))
 	if listener != nil {
 		observed.page = serveMetrics(ctx, listener, guardMetrics(o.Metrics.Addr, exported.Page), logger)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/host"
+	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
@@ -54,6 +55,7 @@ type Plan struct {
 type Problem struct {
 	Severity skills.Severity // a server starts with warnings
 	Err      error           // *exit.Error if it is known what mends it
+	OfRoots  bool            // the roots cannot be found, which doctor reports with the roots
 }
 
 // Plan returns the plan of a server with these options. The caller closes it.
@@ -71,7 +73,11 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.Policy = nil
 		p.fail(err)
 	}
-	p.fail(p.findPlaces())
+	if p.roots, err = o.Roots.Resolve(o.Process); err != nil {
+		p.Problems = append(p.Problems, Problem{skills.Error, err, true})
+	} else {
+		p.fail(p.findPlaces())
+	}
 	if o.Records.SignKey != "" {
 		text, err := config.ReadOperatorFile("sign-key", o.Records.SignKey, MaxKeyFile)
 		if err == nil {
@@ -85,9 +91,8 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
 		// Members of a group may have to read the key, so this is a warning and not an error.
 		if info, err := os.Stat(key[1]); key[1] != "" && err == nil && config.OthersRead(info) {
-			p.Problems = append(p.Problems, Problem{skills.Warning, exit.Usagef(
-				"run: chmod go-r "+report.ShellLine(key[1]), "others can read the key %s of %s", key[1],
-				key[0])})
+			p.warn(exit.Usagef("run: chmod go-r "+report.ShellLine(key[1]),
+				"others can read the key %s of %s", key[1], key[0]))
 		}
 	}
 	return p
@@ -99,8 +104,12 @@ const MaxKeyFile = 4 << 10
 // fail adds a problem that keeps the server from starting. Without an error there is none.
 func (p *Plan) fail(err error) {
 	if err != nil {
-		p.Problems = append(p.Problems, Problem{skills.Error, err})
+		p.Problems = append(p.Problems, Problem{Severity: skills.Error, Err: err})
 	}
+}
+
+func (p *Plan) warn(err error) {
+	p.Problems = append(p.Problems, Problem{Severity: skills.Warning, Err: err})
 }
 
 // Err returns the first problem that keeps the server from starting.
@@ -113,17 +122,6 @@ func (p *Plan) Err() error {
 	return nil
 }
 
-// errRoots marks that the roots cannot be found, which doctor reports with the roots.
-type errRoots struct{ error }
-
-func (e errRoots) Unwrap() error { return e.error }
-
-// OfRoots reports whether a problem is that the roots cannot be found.
-func (p Problem) OfRoots() bool {
-	_, ok := errors.AsType[errRoots](p.Err)
-	return ok
-}
-
 // Probe adds the problems that a start would find later: in the needs of allowlist entries, in the names of
 // skills and sessions, and in addresses. It listens on addresses and closes them immediately. snapshot has
 // the skills; it is nil if they cannot be read.
@@ -131,7 +129,7 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
 	try := func(err error) {
 		if errors.Is(err, AddressTaken) {
-			p.Problems = append(p.Problems, Problem{skills.Warning, err})
+			p.warn(err)
 			return
 		}
 		p.fail(err)
@@ -244,4 +242,73 @@ func entriesError(err error) error {
 		return nil
 	}
 	return exit.Usagef("mend the entry's network, or its secret", "%w", err)
+}
+
+// detection finds the sandbox backend while the server starts: the self-test of a backend runs a real
+// sandbox, and no client should wait for it.
+type detection struct {
+	interpreters *detect.Finder
+	want, path   string
+	stop         context.CancelFunc // nil before Start
+	done         chan struct{}
+	backend      sandbox.Runner
+	reports      []detect.Report // of the candidates
+	err          error
+}
+
+// Start begins the detection and logs a warning if scripts cannot run. It is called at most once.
+func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
+	ctx, d.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(d.done)
+		d.backend, d.reports, d.err = detect.Select(ctx, d.want, &detect.Options{Path: d.path})
+		switch {
+		case ctx.Err() != nil:
+		case d.err != nil:
+			logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
+			for _, report := range d.reports {
+				logger.WarnContext(ctx, "sandbox unusable", slog.String("backend", report.Name),
+					slog.String("err", report.Fact))
+			}
+		default:
+			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
+			for _, report := range d.reports {
+				// Sampling is weaker than what root could have, and usual for other users.
+				if e := report.Enforces; e != nil && e.Memory == native.MemorySampled && os.Geteuid() == 0 {
+					logger.WarnContext(ctx, "sandbox without memory cgroup, memory limits are sampled",
+						slog.String("backend", report.Name), slog.String("memory", string(e.Memory)),
+						slog.String("processes", e.Processes))
+				}
+			}
+		}
+	}()
+}
+
+// End stops a detection that is still running and waits until it has cleaned up.
+func (d *detection) End() {
+	if d.stop != nil {
+		d.stop()
+		<-d.done
+	}
+}
+
+// runner returns the backend, waiting for its self-test.
+func (d *detection) runner(ctx context.Context) (sandbox.Runner, error) {
+	select {
+	case <-d.done:
+		return d.backend, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// enforces returns how the backend enforces the limits of memory and of processes, empty without a backend.
+func (d *detection) enforces() (memory, processes string) {
+	<-d.done
+	for _, report := range d.reports {
+		if report.OK && report.Enforces != nil {
+			memory, processes = string(report.Enforces.Memory), report.Enforces.Processes
+		}
+	}
+	return memory, processes
 }
