@@ -33,23 +33,18 @@ type words = func(context.Context, typed) ([]string, cobra.ShellCompDirective)
 // setCompletion sets what the commands below root complete, besides commands and flags: names of skills and
 // scripts, ids of sessions, profiles, and the words that an option can have.
 func (a *app) setCompletion(root *cobra.Command) {
-	skillNames, scripts, installed := a.complete(a.skillNames), a.complete(a.scripts),
-		a.complete(a.installedNames)
-	script, session := a.complete(first(a.scripts)), a.complete(first(a.sessionIDs))
+	skillNames, scripts := a.complete(0, a.skillNames), a.complete(0, a.scripts)
 	arguments := map[string]cobra.CompletionFunc{
-		"show":           a.complete(first(a.skillNames)),
-		"run":            a.complete(a.runWords),
-		"allow":          script,
-		"disallow":       a.complete(first(a.allowedScripts)),
-		"update":         installed,
-		"remove":         installed,
-		"enable":         installed,
-		"disable":        installed,
-		"rollback":       installed,
-		"session show":   session,
-		"session verify": session,
-		"session replay": session,
-		"session export": session,
+		"show":     a.complete(1, a.skillNames),
+		"run":      a.complete(0, a.runWords),
+		"allow":    a.complete(1, a.scripts),
+		"disallow": a.complete(1, a.allowedScripts),
+	}
+	for _, name := range []string{"update", "remove", "enable", "disable", "rollback"} {
+		arguments[name] = a.complete(0, a.installedNames)
+	}
+	for _, name := range []string{"show", "verify", "replay", "export"} {
+		arguments["session "+name] = a.complete(1, a.sessionIDs)
 	}
 	flags := map[string]cobra.CompletionFunc{
 		"skill":              skillNames,
@@ -57,8 +52,8 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"name-only":          skillNames,
 		"disable-skill":      skillNames,
 		"allow-skill-script": scripts,
-		"resume":             a.complete(a.sessionIDs),
-		"profile":            a.complete(a.profileNames),
+		"resume":             a.complete(0, a.sessionIDs),
+		"profile":            a.complete(0, a.profileNames),
 		// Flags with one name that differ by command have the command in front.
 		"list --only":             fixed(listStates...),
 		"prompt --format":         fixed("xml", "text"),
@@ -107,23 +102,13 @@ func fixed(words ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, noFiles)
 }
 
-// first limits words to the first argument.
-func first(of words) words {
-	return func(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
-		if len(line.args) > 0 {
-			return nil, noFiles
-		}
-		return of(ctx, line)
-	}
-}
-
-// complete returns a completer of words that depend on the configuration. An error gives no words: a shell
-// has no place for it.
-func (a *app) complete(of words) cobra.CompletionFunc {
+// complete returns a completer of words that depend on the configuration, for the first most arguments or, if
+// that is 0, all. An error gives no words: a shell has no place for it.
+func (a *app) complete(most int, of words) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		if a.loadConfig(cmd) != nil {
+		if most > 0 && len(args) >= most || a.loadConfig(cmd) != nil {
 			return nil, noFiles
 		}
 		return of(ctx, typed{cmd, args, word})

@@ -15,64 +15,59 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-func newRemoveCmd(a *app) *cobra.Command {
-	return newChangeCmd(a, "removed", (*install.Installer).Remove, &cobra.Command{
-		Use:   "remove NAME...",
-		Short: "Remove installed skills",
-		Long: "Stop serving installed skills and remove them from the lock file: all that are named,\n" +
-			"or none. Their files stay in the store of the state directory while a session that\n" +
-			"loaded them is kept or a server runs; the next command that changes what is installed\n" +
-			"collects them, and so does `skillsd session gc`.",
-	})
-}
-
-func newEnableCmd(a *app) *cobra.Command {
-	return newChangeCmd(a, "enabled", (*install.Installer).Enable, &cobra.Command{
-		Use:   "enable NAME...",
-		Short: "Serve installed skills again that were disabled",
-	})
-}
-
-func newDisableCmd(a *app) *cobra.Command {
-	return newChangeCmd(a, "disabled", (*install.Installer).Disable, &cobra.Command{
-		Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
-		Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
-			"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
-	})
-}
-
-func newRollbackCmd(a *app) *cobra.Command {
-	return newChangeCmd(a, "rolled back", (*install.Installer).Rollback, &cobra.Command{
-		Use:   "rollback NAME...",
-		Short: "Return to the version of installed skills before their last update",
-		Long: "Return to the version of installed skills before their last update, of all that are\n" +
-			"named or of none. A second rollback undoes the first.",
-	})
-}
-
-// newChangeCmd completes a command that changes installed skills. verb is what was done, for the message.
-func newChangeCmd(
-	a *app, verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
-) *cobra.Command {
-	cmd.Args = cobra.MinimumNArgs(1)
-	cmd.RunE = runE(func(ctx context.Context, names []string) error {
-		return a.carryOut(ctx, planned{
-			compute: func(i *install.Installer) (*install.Plan, error) { return do(i, names...) },
-			print: func(plan *install.Plan) error {
-				trees := map[string]string{}
-				for _, c := range plan.Changes {
-					if verb == "rolled back" {
-						trees[c.Name] = " to tree " + c.After.Tree.String()
+// newChangeCmds returns the commands that only take the names of installed skills.
+func newChangeCmds(a *app) []*cobra.Command {
+	// verb is what was done, for the message.
+	command := func(
+		verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
+	) *cobra.Command {
+		cmd.Args = cobra.MinimumNArgs(1)
+		cmd.RunE = runE(func(ctx context.Context, names []string) error {
+			return a.carryOut(ctx, planned{
+				compute: func(i *install.Installer) (*install.Plan, error) { return do(i, names...) },
+				print: func(plan *install.Plan) error {
+					trees := map[string]string{}
+					for _, c := range plan.Changes {
+						if verb == "rolled back" {
+							trees[c.Name] = " to tree " + c.After.Tree.String()
+						}
 					}
-				}
-				for _, name := range names {
-					a.printf("%s %s%s\n", verb, name, trees[name])
-				}
-				return nil
-			},
+					for _, name := range names {
+						a.printf("%s %s%s\n", verb, name, trees[name])
+					}
+					return nil
+				},
+			})
 		})
-	})
-	return cmd
+		return cmd
+	}
+	return []*cobra.Command{
+		command("removed", (*install.Installer).Remove, &cobra.Command{
+			Use:   "remove NAME...",
+			Short: "Remove installed skills",
+			Long: "Stop serving installed skills and remove them from the lock file: all that " +
+				"are named, or " +
+				"none. Their files stay in the store of the state directory while a session that loaded " +
+				"them is kept or a server runs; the next command that changes what is installed collects " +
+				"them, and so does `skillsd session gc`.",
+		}),
+		command("enabled", (*install.Installer).Enable, &cobra.Command{
+			Use:   "enable NAME...",
+			Short: "Serve installed skills again that were disabled",
+		}),
+		command("disabled", (*install.Installer).Disable, &cobra.Command{
+			Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
+			Long: "Stop serving installed skills. They stay in the lock file; `skillsd enable` serves them " +
+				"again. For skills that are not installed there is `skillsd serve --disable-skill`.",
+		}),
+		command("rolled back", (*install.Installer).Rollback, &cobra.Command{
+			Use:   "rollback NAME...",
+			Short: "Return to the version of installed skills before their last update",
+			Long: "Return to the version of installed skills before their last update, of all " +
+				"that are named " +
+				"or of none. A second rollback undoes the first.",
+		}),
+	}
 }
 
 // readLock reads the lock file without waiting for whoever changes it: it is replaced as a whole.

@@ -122,7 +122,7 @@ func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	case flag == "":
 		return ""
 	case flags.Lookup(flag) == nil:
-		command = "skillsd serve"
+		return "see `skillsd serve --help`"
 	}
 	return "see `" + command + " --help`"
 }
@@ -169,12 +169,12 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd.AddCommand(
 		newServeCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
-		newInstallCmd(a), newUpdateCmd(a), newRemoveCmd(a), newEnableCmd(a), newDisableCmd(a),
-		newRollbackCmd(a), newVerifyCmd(a), newSyncCmd(a),
+		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a),
 		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a),
 		newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
 		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
 	)
+	cmd.AddCommand(newChangeCmds(a)...)
 	a.setCompletion(cmd)
 	documentOutputs(cmd)
 	return cmd
@@ -187,15 +187,12 @@ const withoutConfig = "without-config"
 // environment and file before it runs. The command itself does that for its other flags.
 const configures = "configures"
 
-// cobrasCommands are the commands that cobra adds; a completion reads the configuration when it needs it.
-var cobrasCommands = []string{
-	"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd,
-}
-
 // loadConfig reads the configuration and sets the flags of a command by it.
 func (a *app) loadConfig(cmd *cobra.Command) error {
+	// A completion reads the configuration when it needs it.
+	cobras := []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 	for c := cmd; c != nil; c = c.Parent() {
-		if c.Annotations[withoutConfig] != "" || slices.Contains(cobrasCommands, c.Name()) {
+		if c.Annotations[withoutConfig] != "" || slices.Contains(cobras, c.Name()) {
 			return nil
 		}
 	}
@@ -281,14 +278,12 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 
 // answer asks the user at the terminal about a run.
 func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
-	answer := &session.Answer{State: q.State, Action: "decline"}
-	for line := range strings.SplitSeq(q.Message, "\n") {
-		if _, err := fmt.Fprintln(a.err, report.Printable(line)); err != nil {
-			answer.Action = "cancel"
-			return answer
-		}
+	lines := strings.Split(q.Message, "\n")
+	for i := range lines {
+		lines[i] = report.Printable(lines[i])
 	}
-	switch yes, err := a.confirm(ctx, "Run it this once?"); {
+	answer := &session.Answer{State: q.State, Action: "decline"}
+	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it this once?"); {
 	case err != nil:
 		answer.Action = "cancel"
 	case yes:

@@ -150,10 +150,10 @@ func outputTypes() map[reflect.Type]*jsonschema.Schema {
 		}
 		return s
 	}
+	severities := word(skills.Info.String(), skills.Warning.String(), skills.Error.String())
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage](): {},
-		reflect.TypeFor[skills.Severity](): word(skills.Info.String(), skills.Warning.String(),
-			skills.Error.String()),
+		reflect.TypeFor[json.RawMessage]():      {},
+		reflect.TypeFor[skills.Severity]():      severities,
 		reflect.TypeFor[skills.Tier]():          word(skills.TierNames()...),
 		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},
 		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},
@@ -163,10 +163,7 @@ func outputTypes() map[reflect.Type]*jsonschema.Schema {
 // documentOutputs names in the help of each --json the schema of what it prints.
 func documentOutputs(root *cobra.Command) {
 	for _, o := range outputs() {
-		cmd, _, err := root.Find(strings.Fields(o.command))
-		if err != nil {
-			continue
-		}
+		cmd, _, _ := root.Find(strings.Fields(o.command))
 		if flag := cmd.Flags().Lookup("json"); flag != nil && !strings.Contains(flag.Usage, "schema") {
 			flag.Usage += fmt.Sprintf("; its form is that of skillsd schema %s", o.name())
 		}
