@@ -208,18 +208,23 @@ func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 // yamlError matches what the library says: a line, unless it is the first, and the fault.
 var yamlError = lazily(`^yaml: (?:line (\d+): )?(.*)`)
 
-// syntaxError returns an error of the library with its line. In errors of its parser the library counts
-// lines from 0, in errors of its scanner from 1.
-func syntaxError(err error) *Error {
+// ParserError separates an error of the library into its line and the fault. In errors of its parser the
+// library counts lines from 0, in errors of its scanner from 1.
+func ParserError(err error) (line int, fault string) {
 	match := yamlError().FindStringSubmatch(err.Error())
 	if match == nil {
-		return &Error{Kind: Syntax, Line: 1, Reason: Clip(err.Error(), maxShown)}
+		return 1, err.Error()
 	}
-	line, _ := strconv.Atoi(match[1])
+	line, _ = strconv.Atoi(match[1])
 	if line == 0 || strings.HasPrefix(match[2], "did not find expected") {
 		line++
 	}
-	return &Error{Kind: Syntax, Line: line, Reason: Clip(match[2], maxShown)}
+	return line, match[2]
+}
+
+func syntaxError(err error) *Error {
+	line, fault := ParserError(err)
+	return &Error{Kind: Syntax, Line: line, Reason: Clip(fault, maxShown)}
 }
 
 // walker turns nodes into values. It refuses what parsers may read in different ways, and notes what

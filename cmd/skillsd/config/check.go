@@ -38,7 +38,12 @@ func (d *decoder) check(o *Options) {
 	}
 	d.checkAllow(o)
 	for _, profile := range o.PolicyProfiles() {
-		d.checkProfile("profiles."+profile.Name, profile)
+		key := "profiles." + profile.Name
+		if !profileName.MatchString(profile.Name) {
+			d.refuse(key, "a name has letters, digits, dots, hyphens and underscores")
+		} else if err := (policy.Config{Profiles: []policy.Profile{profile}}).Check(); err != nil {
+			d.refuse(key, "%s", err)
+		}
 	}
 	for _, option := range o.runTable() {
 		if option.Part != "" {
@@ -133,27 +138,3 @@ var configName = regexp.MustCompile(`^[!-~]{1,200}$`)
 
 // profileName is the name of a profile, which clients may send.
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-
-// checkProfile reports what is wrong with the items of a profile, else what is wrong with it as a whole.
-func (d *decoder) checkProfile(key string, profile policy.Profile) {
-	before := len(d.problems)
-	for i, path := range profile.Skills {
-		if clean, err := skills.CleanPath(path); err != nil || clean != path {
-			d.refuse(fmt.Sprintf("%s.skills[%d]", key, i), "%q is not the path of a skill", Clip(path))
-		}
-	}
-	for i, script := range profile.Scripts {
-		entry, err := policy.ParseEntry(script)
-		if err != nil || entry.Spec() != script || entry.Pin != "" {
-			d.refuse(fmt.Sprintf("%s.scripts[%d]", key, i), "%q is not SKILL:scripts/PATH", Clip(script))
-		}
-	}
-	if len(d.problems) > before {
-		return
-	}
-	if !profileName.MatchString(profile.Name) {
-		d.refuse(key, "a name has letters, digits, dots, hyphens and underscores")
-	} else if err := (policy.Config{Profiles: []policy.Profile{profile}}).Check(); err != nil {
-		d.refuse(key, "%s", err)
-	}
-}

@@ -426,37 +426,17 @@ func DidYouMean(word string, words []string) string {
 
 // nearestWord returns the word that is nearest to an unknown one, empty if none is near.
 func nearestWord(word string, words []string) string {
-	// The time of the comparison grows with the product of the lengths.
-	if len(word) > 64 {
-		return ""
-	}
+	const longest = 64 // the time of a comparison grows with the product of the lengths
 	best, nearest := 1+len(word)/3, ""
 	for _, candidate := range words {
-		n := editDistance(strings.ToLower(word), strings.ToLower(candidate))
+		if max(len(word), len(candidate)) > longest {
+			continue
+		}
+		n := skills.EditDistance([]rune(strings.ToLower(word)), []rune(strings.ToLower(candidate)), best)
 		// A distance of a whole candidate would make every short candidate near.
 		if n <= best && n < len(candidate) {
 			best, nearest = n-1, candidate
 		}
 	}
 	return nearest
-}
-
-// editDistance counts the insertions, deletions and replacements between two words.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -34,8 +33,7 @@ func (p *Process) StateDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &exit.Error{Code: exit.Usage, Err: errors.New("no home directory to keep state in"),
-			Hint: "give --state DIR"}
+		return "", exit.Usagef("give --state DIR", "no home directory to keep state in")
 	}
 	return filepath.Join(home, ".local", "state", "skillsd"), nil
 }
@@ -60,9 +58,8 @@ func (p *Process) InstalledRoots() []skills.Root {
 	}
 	var roots []skills.Root
 	for _, tier := range skills.Tiers() {
-		dir := install.RootDir(state, tier)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			roots = append(roots, skills.Root{Dir: dir, Tier: tier})
+		if root := (skills.Root{Dir: install.RootDir(state, tier), Tier: tier}); isDir(root) {
+			roots = append(roots, root)
 		}
 	}
 	return roots

@@ -2,12 +2,10 @@ package config
 
 import (
 	"context"
-	"errors"
-
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -53,6 +51,5 @@ const HintRoots = "give --skills-root DIR"
 
 // ErrNoRoots returns the error of a command that has no skills to read.
 func ErrNoRoots() error {
-	return &exit.Error{Code: exit.Usage, Err: errors.New(
-		"no skills root given and none of the conventional ones exists"), Hint: HintRoots}
+	return exit.Usagef(HintRoots, "no skills root given and none of the conventional ones exists")
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -52,46 +53,36 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 		if root.Dir, err = filepath.Abs(root.Dir); err != nil {
 			return nil, err
 		}
-		if IsArchive(root.Dir) {
+		// Each scan looks again for a missing archive.
+		if extension := filepath.Ext(root.Dir); strings.EqualFold(extension, ".zip") && !isDir(root) {
 			root.FS = source.NewZip(root.Dir)
-			root.Name = strings.TrimSuffix(filepath.Base(root.Dir), filepath.Ext(root.Dir))
+			root.Name = strings.TrimSuffix(filepath.Base(root.Dir), extension)
 		}
 		roots = append(roots, root)
 	}
 	if len(o.Specs) > 0 || o.NoDefaults {
 		return roots, nil
 	}
-	for _, candidate := range o.conventional(p) {
-		if info, err := os.Stat(candidate.Dir); err == nil && info.IsDir() {
-			roots = append(roots, candidate)
-		}
-	}
-	return roots, nil
+	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool { return !isDir(root) }), nil
 }
 
-// IsArchive reports whether a given root is read as a zip archive: its path ends in .zip and is not a
-// directory. Each scan looks again for a missing archive.
-func IsArchive(path string) bool {
-	if !strings.EqualFold(filepath.Ext(path), ".zip") {
-		return false
-	}
-	info, err := os.Stat(path)
-	return err != nil || !info.IsDir()
+func isDir(root skills.Root) bool {
+	info, err := os.Stat(root.Dir)
+	return err == nil && info.IsDir()
 }
 
 func (o *RootOptions) conventional(p *Process) []skills.Root {
 	var roots []skills.Root
-	if cwd, err := os.Getwd(); err == nil {
-		for _, dir := range []string{"skills", ".agents/skills", ".claude/skills"} {
-			roots = append(roots, skills.Root{Dir: filepath.Join(cwd, filepath.FromSlash(dir)),
-				Tier: skills.TierThirdParty})
+	add := func(base string, tier skills.Tier, dirs ...string) {
+		for _, dir := range dirs {
+			roots = append(roots, skills.Root{Dir: filepath.Join(base, filepath.FromSlash(dir)), Tier: tier})
 		}
 	}
+	if cwd, err := os.Getwd(); err == nil {
+		add(cwd, skills.TierThirdParty, "skills", ".agents/skills", ".claude/skills")
+	}
 	if home, ok := p.Env("HOME"); ok && filepath.IsAbs(home) {
-		for _, dir := range []string{".agents/skills", ".claude/skills"} {
-			roots = append(roots, skills.Root{Dir: filepath.Join(home, filepath.FromSlash(dir)),
-				Tier: skills.TierUser})
-		}
+		add(home, skills.TierUser, ".agents/skills", ".claude/skills")
 	}
 	return roots
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -35,13 +36,9 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	default:
 		return exit.Usagef("use lenient or strict", "--validation: unknown value %q", o.Validation)
 	}
-	for flag, names := range map[string][]string{"disable-skill": o.Disabled, "pin-skill": o.Pinned,
-		"name-only": o.NameOnly} {
-		for _, name := range names {
-			if name == "" {
-				return exit.Usagef("give the path or the name of a skill", "--%s: the name is empty", flag)
-			}
-		}
+	if slices.Contains(slices.Concat(o.Disabled, o.Pinned, o.NameOnly), "") {
+		return exit.Usagef("give the path or the name of a skill",
+			"--disable-skill, --pin-skill or --name-only: the name is empty")
 	}
 	to.Disabled, to.Pinned, to.NameOnly = o.Disabled, o.Pinned, o.NameOnly
 	path, _ := p.Env("PATH")

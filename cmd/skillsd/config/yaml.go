@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 // parseYAML returns the root of the document, nil if the text is empty or null. It refuses a text with more
@@ -36,83 +38,50 @@ func parseYAML(text []byte) (*yaml.Node, *Problem) {
 	return nil, nil
 }
 
-// yamlAdvice has what to do about an error of the parser, by words of its text. zeroBased is set for errors
-// whose lines the parser counts from zero.
-var yamlAdvice = []struct {
-	words, advice string
-	zeroBased     bool
-}{
-	{"mapping values are not allowed", "put a value with a colon and a blank in quotes", false},
-	{"cannot start any token", "put a value that begins with @, ` or % in quotes", false},
-	{"unexpected end of stream", "close the quotes", false},
-	{"could not find expected ':'", "a key needs a colon and a blank behind it", false},
-	{"did not find expected key", "look how far the lines here are indented", true},
-	{"did not find expected '-' indicator", "look how far the lines here are indented", true},
-	{"did not find expected ',' or", "close the bracket, or put a comma between", true},
-	{"did not find expected node content", "close the bracket, or give a value", true},
-	{"did not find expected", "", true},
-	{"incompatible YAML document", "leave out %YAML", true},
-	{"found undefined tag handle", "leave out the tag", true},
-	{"unknown anchor", "anchors and aliases are not read; write the value out", false},
+// yamlAdvice has what to do about an error of the parser, by words of its text.
+var yamlAdvice = [][2]string{
+	{"mapping values are not allowed", "put a value with a colon and a blank in quotes"},
+	{"cannot start any token", "put a value that begins with @, ` or % in quotes"},
+	{"unexpected end of stream", "close the quotes"},
+	{"could not find expected ':'", "a key needs a colon and a blank behind it"},
+	{"did not find expected key", "look how far the lines here are indented"},
+	{"did not find expected '-' indicator", "look how far the lines here are indented"},
+	{"did not find expected ',' or", "close the bracket, or put a comma between"},
+	{"did not find expected node content", "close the bracket, or give a value"},
+	{"incompatible YAML document", "leave out %YAML"},
+	{"found undefined tag handle", "leave out the tag"},
+	{"unknown anchor", "anchors and aliases are not read; write the value out"},
 }
 
-// yamlProblem returns the problem for an error of the parser, which has only a text. The text has a line
-// number unless the error is in the first line.
+// yamlProblem returns the problem for an error of the parser, which has only a text.
 func yamlProblem(err error, source []byte) *Problem {
-	if at, what := badCharacter(source); what != "" {
-		return &Problem{At: at, Text: what}
-	}
-	problem := &Problem{Text: strings.TrimPrefix(err.Error(), "yaml: "), At: Place{Line: 1}}
-	numbered := false
-	if rest, ok := strings.CutPrefix(problem.Text, "line "); ok {
-		if number, what, ok := strings.Cut(rest, ": "); ok {
-			if line, err := strconv.Atoi(number); err == nil {
-				problem.At.Line, problem.Text, numbered = line, what, true
-			}
+	bad := bytes.IndexFunc(source, func(r rune) bool {
+		return r == utf8.RuneError || r == 0xfffe || r == 0xffff ||
+			unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
+	})
+	if bad >= 0 {
+		what := "a control character; remove it"
+		if r, _ := utf8.DecodeRune(source[bad:]); r == utf8.RuneError {
+			what = "a byte that is not UTF-8; save the file as UTF-8"
 		}
+		return &Problem{At: PlaceOf(source, bad), Text: what}
 	}
-	if name, ok := strings.CutPrefix(problem.Text, "unknown anchor '"); ok {
+	line, fault := frontmatter.ParserError(err)
+	// The end of the file counts as a line of its own.
+	at := Place{Line: min(line, 1+bytes.Count(bytes.TrimRight(source, "\r\n"), []byte("\n")))}
+	if name, ok := strings.CutPrefix(fault, "unknown anchor '"); ok {
 		name, _, _ = strings.Cut(name, "'")
-		problem.At = PlaceOf(source, max(0, bytes.Index(source, []byte("*"+name))))
+		at = PlaceOf(source, max(0, bytes.Index(source, []byte("*"+name))))
 	}
-	if at := tabNear(source, problem.At.Line); at.Line > 0 &&
-		strings.Contains(problem.Text, "cannot start any token") {
-		return &Problem{At: at, Text: "a tab; YAML is indented with spaces"}
+	if tab := tabNear(source, line); tab.Line > 0 && strings.Contains(fault, "cannot start any token") {
+		return &Problem{At: tab, Text: "a tab; YAML is indented with spaces"}
 	}
 	for _, known := range yamlAdvice {
-		if !strings.Contains(problem.Text, known.words) {
-			continue
+		if strings.Contains(fault, known[0]) {
+			return &Problem{At: at, Text: fault + "; " + known[1]}
 		}
-		if known.zeroBased && numbered {
-			problem.At.Line++
-		}
-		if known.advice != "" {
-			problem.Text += "; " + known.advice
-		}
-		break
 	}
-	// The end of the file counts as a line of its own.
-	problem.At.Line = min(problem.At.Line, 1+bytes.Count(bytes.TrimRight(source, "\r\n"), []byte("\n")))
-	return problem
-}
-
-// badCharacter finds the first character that YAML does not allow.
-func badCharacter(text []byte) (at Place, what string) {
-	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
-		return at, "" // UTF-16, which the parser reads
-	}
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRune(text[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			return PlaceOf(text, i), "a byte that is not UTF-8; save the file as UTF-8"
-		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe,
-			r == 0xffff:
-			return PlaceOf(text, i), "a control character; remove it"
-		}
-		i += size
-	}
-	return at, ""
+	return &Problem{At: at, Text: fault}
 }
 
 // PlaceOf returns the place of a byte of a text.
