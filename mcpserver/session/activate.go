@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -51,19 +52,13 @@ type Loaded struct {
 func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, error) {
 	r := s.newRequest(in.Call, policy.Read)
 	r.summary.Skill = new(clip(in.Skill))
-	sk, err := s.lookup(in.Call, in.Skill)
-	if err != nil && in.Source == cfharness.SourceUser {
-		sk, err = s.visible(in.Call).Lookup(in.Skill)
-	}
-	if denial := s.excludes(r, in.Skill, err); denial != nil {
-		return nil, s.deny(ctx, r, denial)
-	}
+	sk, err := s.lookup(r, in.Skill, in.Source == cfharness.SourceUser)
 	if err != nil {
-		return nil, s.notLoaded(ctx, r, clip(in.Skill), policy.Grant{}, s.lookupError(in.Call, err))
+		return nil, s.notLoaded(ctx, r, clip(in.Skill), policy.Grant{}, err)
 	}
 	grant, err := s.decide(r, sk, policy.Request{})
 	if err != nil {
-		return nil, s.deny(ctx, r, policy.DenialOf(err))
+		return nil, s.notLoaded(ctx, r, sk.Path, policy.Grant{}, err)
 	}
 	loaded, err := s.read(ctx, sk)
 	if err != nil {
@@ -96,11 +91,15 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	return loaded, nil
 }
 
-// notLoaded records an attempt to load a skill that ended in a plain error, and returns it. Nothing
-// was shown, so there is no row; the policy's decision is recorded if there was one.
+// notLoaded records why a skill was not loaded, and returns the error for the caller. Nothing was shown, so there
+// is no row; the policy's decision is recorded if there was one.
 func (s *Session) notLoaded(
-	ctx context.Context, r *request, skill string, grant policy.Grant, failure *Error,
+	ctx context.Context, r *request, skill string, grant policy.Grant, err error,
 ) error {
+	failure, ok := errors.AsType[*Error](err)
+	if !ok {
+		return s.deny(ctx, r, policy.DenialOf(err))
+	}
 	// On a full disk this short event might fit although the records of other calls do not: the answer must
 	// not depend on that.
 	if s.broken.Load() {
@@ -122,22 +121,33 @@ func loadFailure(skill string, failure *Error) *provenance.Event {
 		Detail: provenance.LoadError(string(failure.Code))}
 }
 
-// lookup finds a skill by path or unique name. A skill that hides itself from models is not found, unless
-// the session has loaded it. Sessions that loaded a skill keep it when it is gone from the catalogue. A
-// narrowed call sees only its own part of the catalogue, whatever is loaded.
-func (s *Session) lookup(call Call, name string) (*skills.Skill, error) {
-	snapshot := s.visible(call)
+// lookup finds a skill by path or unique name. A skill that hides itself from models is found for the user, and
+// if the session has loaded it. Sessions that loaded a skill keep it when it is gone from the catalogue. A
+// narrowed call sees only its own part of the catalogue, whatever is loaded; what it cannot see is refused in
+// the same words, whether or not there is such a skill.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, error) {
+	snapshot := s.visible(r.call)
 	sk, err := snapshot.Lookup(name)
-	if err != nil {
-		if a := s.activatedAs(name); a != nil && !s.narrows(call) {
-			return a.skill, nil
-		}
-		return nil, err
+	if err == nil && (user || !sk.Hidden() || s.activated(sk.Path) != nil) {
+		return sk, nil
 	}
-	if sk.Hidden() && s.activated(sk.Path) == nil {
-		return nil, snapshot.NotFound(name)
+	narrows := s.narrows(r.call)
+	if err == nil {
+		err = snapshot.NotFound(name)
+	} else if a := s.activatedAs(name); a != nil && !narrows {
+		return a.skill, nil
 	}
-	return sk, nil
+	missing, ok := errors.AsType[*skills.NotFoundError](err)
+	if !ok || !narrows {
+		return nil, s.lookupError(r.call, err)
+	}
+	nearest := ""
+	if len(missing.Nearest) > 0 && s.cfg.NamesInErrors {
+		nearest = "use one of: " + strings.Join(missing.Nearest, ", ") + "; "
+	}
+	return nil, r.denial(skillExcluded, clip(name), "", "{name}", quote(name), "{nearest}", nearest)
 }
 
 // rereads is how often a skill that changes while it is read is read again.

@@ -33,10 +33,8 @@ type command struct {
 
 	// Records show these fields, without secrets. Paths are sandbox paths, on the host too: only the
 	// operator may know the paths of this machine.
-	target     policy.Target
-	runtime    string
-	argv, args []string
-	cwd        string
+	argv []string
+	cwd  string
 
 	secrets *redact.Redactor // of every declared secret, those that the script is given included
 	given   bool             // the script is given something that must not be shown
@@ -45,14 +43,6 @@ type command struct {
 	cached  digest.Digest    // of the tree with the cache that the run got; empty without
 	home    string           // of a script on the host; empty in the sandbox
 	named   bool             // the workspace is one the client named, open for this run
-}
-
-// redactor returns the redactor for what the run brings back: of its command, once there is one.
-func (r *run) redactor() *redact.Redactor {
-	if r.cmd != nil {
-		return r.cmd.secrets
-	}
-	return r.secrets
 }
 
 // close releases what the command holds open. The command may be incomplete.
@@ -85,7 +75,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	if interpreter == nil {
 		return nil, interpreterNotFound.because(nil, "{runtime}", string(info.Runtime))
 	}
-	c := &command{target: r.grant.Target, runtime: info.ReferenceRuntime(), secrets: r.secrets}
+	c := &command{secrets: r.secrets}
 	c.Interpreter, c.Limits = interpreter, s.limits(r.in.Timeout, r.grant.Entry)
 	defer func() {
 		if err != nil {
@@ -100,14 +90,21 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		what, _, _ := strings.Cut(err.Error(), ": ") // the cause may hold a path
 		return nil, envDenied.because(err, "{what}", what)
 	}
-	if err := s.grantWorkspace(r, c); err != nil {
-		return nil, err
+	if r.grant.Entry.Workspace != string(sandbox.WorkspaceNone) {
+		c.Workspace = s.cfg.Workspace
+		if s.clientNames(r.call) {
+			if c.Workspace, err = s.cfg.ClientWorkspace(r.call.Workspace); err != nil {
+				return nil, workspaceDenied.because(err)
+			}
+			c.named = true
+		}
+		c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
 	}
 	if c.Tree, err = r.tree.Open(); err != nil {
 		return nil, Internal(err)
 	}
 	c.Stdin = r.in.Stdin
-	if c.target == policy.TargetHost {
+	if r.grant.Target == policy.TargetHost {
 		err = s.onHost(r, c, info, secrets)
 	} else {
 		err = s.inSandbox(ctx, r, c, info)
@@ -116,7 +113,17 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		return nil, err
 	}
 	c.Env = append(c.Env, env...)
-	c.args, c.argv, c.cwd = c.secrets.Texts(r.in.Args), c.secrets.Texts(c.argv), c.secrets.Text(c.cwd)
+	c.argv = c.secrets.Texts(c.argv)
+	switch {
+	case r.in.Cwd != "":
+		c.cwd = c.secrets.Text(clip(r.in.Cwd))
+	case rank(c.Workspace.Mode) > 0:
+		c.cwd = sandbox.WorkspaceDir
+	case r.grant.Target == policy.TargetHost:
+		c.cwd = "~"
+	default:
+		c.cwd = sandbox.TmpDir
+	}
 	return c, nil
 }
 
@@ -137,7 +144,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		return Internal(err) // entries were checked at the start
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
-	c.Env = s.environ(r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, c.target)
+	c.Env = s.environ(r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
 	if len(allow) > 0 {
 		c.proxy = egress.New(egress.Config{Allow: allow})
 		c.Network = sandbox.Network{Proxy: c.proxy}
@@ -165,7 +172,6 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
-	c.cwd = shownCwd(r.in.Cwd, c.Workspace.Mode, sandbox.TmpDir)
 	return nil
 }
 
@@ -185,9 +191,8 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
 	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
-	c.Env = append(s.environ(r.script.skill, dir, file, c.home, c.target), "PYTHONDONTWRITEBYTECODE=1")
+	c.Env = append(s.environ(r.script.skill, dir, file, c.home, r.grant.Target), "PYTHONDONTWRITEBYTECODE=1")
 	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
-	c.cwd = shownCwd(r.in.Cwd, c.Workspace.Mode, "~")
 	if r.grant.CDP == "" {
 		return nil
 	}
@@ -227,36 +232,19 @@ func hostCwd(cwd string, c *command) (string, error) {
 	return cwd, nil
 }
 
-// shownCwd returns the working directory of a command for records; none is the working directory without a
-// workspace.
-func shownCwd(cwd string, mode sandbox.WorkspaceMode, none string) string {
-	switch {
-	case cwd != "":
-		return clip(cwd)
-	case rank(mode) > 0:
-		return sandbox.WorkspaceDir
-	}
-	return none
-}
-
 // defaultTimeout applies if neither the call nor its entry names a timeout.
 const defaultTimeout = time.Minute
 
-// timeout returns how long a run may take: requested, or if 0 the entry's limit, or a minute; never above
-// the entry's or the server's limit.
-func (s *Session) timeout(requested time.Duration, entry policy.Entry) time.Duration {
-	most := cmp.Or(s.cfg.Limits.Timeout, policy.MaxTimeout)
-	if entry.Timeout > 0 {
-		most = min(most, entry.Timeout)
-		requested = cmp.Or(requested, most)
-	}
-	return min(cmp.Or(requested, defaultTimeout), most)
-}
-
-// limits returns the configured limits, lowered by what the entry and the call say.
+// limits returns the configured limits, lowered by what the entry and the call say. Without a timeout, a call
+// has the entry's, or a minute.
 func (s *Session) limits(timeout time.Duration, entry policy.Entry) sandbox.Limits {
 	limits := s.cfg.Limits
-	limits.Timeout = s.timeout(timeout, entry)
+	most := cmp.Or(limits.Timeout, policy.MaxTimeout)
+	if entry.Timeout > 0 {
+		most = min(most, entry.Timeout)
+		timeout = cmp.Or(timeout, most)
+	}
+	limits.Timeout = min(cmp.Or(timeout, defaultTimeout), most)
 	if entry.Memory > 0 {
 		limits.Memory = min(entry.Memory, s.cfg.Limits.WithDefaults().Memory)
 	}
@@ -289,24 +277,6 @@ func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.Workspa
 	return mode
 }
 
-// grantWorkspace sets what a command sees at /workspace.
-func (s *Session) grantWorkspace(r *run, c *command) error {
-	if r.grant.Entry.Workspace == string(sandbox.WorkspaceNone) {
-		return nil
-	}
-	ws := s.cfg.Workspace
-	if s.clientNames(r.call) {
-		var err error
-		if ws, err = s.cfg.ClientWorkspace(r.call.Workspace); err != nil {
-			return workspaceDenied.because(err)
-		}
-		c.named = true
-	}
-	ws.Mode = narrower(ws.Mode, r.grant.Entry)
-	c.Workspace = ws
-	return nil
-}
-
 // targets returns the hosts and ports an entry opens.
 func targets(entry policy.Entry) ([]egress.Target, error) {
 	var list []egress.Target
@@ -320,9 +290,8 @@ func targets(entry policy.Entry) ([]egress.Target, error) {
 	return list, nil
 }
 
-// sameTree makes sure that a run on the host starts from the tree that was checked: other processes of the
-// host
-// can write to the store at any time.
+// sameTree makes sure that a run on the host starts from the tree that was checked: other processes of this
+// machine can write to the store at any time.
 func (s *Session) sameTree(ctx context.Context, r *run) error {
 	if _, err := s.cfg.Trees.Tree(ctx, r.script.index.TreeDigest); err != nil {
 		return fmt.Errorf("check the stored tree: %w", err)

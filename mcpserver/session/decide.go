@@ -49,20 +49,10 @@ type Answer struct {
 
 // asked returns what a question about a run is bound to.
 func (s *Session) asked(r *run, f *scriptFile) approval.State {
-	call := encode(struct {
-		Args    []string      `json:"args"`
-		Cwd     string        `json:"cwd"`
-		Stdin   digest.Digest `json:"stdin"`
-		Given   bool          `json:"given"`
-		Timeout time.Duration `json:"timeout"`
-		Dir     string        `json:"dir"`
-	}{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout,
+	call := encode([]any{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout,
 		r.call.Workspace.Path})
-	return approval.State{
-		Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
-		Call:      s.approver.Digest(call),
-		Principal: r.call.Principal.Name, Session: s.id,
-	}
+	return approval.State{Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
+		Call: s.approver.Digest(call), Principal: r.call.Principal.Name, Session: s.id}
 }
 
 // approval returns what an approval of the script for the rest of the session would cover.
@@ -71,8 +61,6 @@ func (f *scriptFile) approval() approval.Key {
 }
 
 // ask records that the user is asked about a run and returns the question.
-//
-// Errors: *Question, *policy.Denial, *Error.
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
 	state := s.asked(r, f)
@@ -100,8 +88,6 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 
 // answered checks the answer to a question about a run and records it. It returns nil if the answer
 // approves the run.
-//
-// Errors: *policy.Denial, *Error.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
 	failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
@@ -233,20 +219,6 @@ func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (po
 		facts.AllowedToolsDeclared = sk.Frontmatter.AllowedToolsDeclared
 	}
 	return s.cfg.Policy.Decide(facts)
-}
-
-// excludes returns the refusal of a name that a narrowed call cannot see, whether or not there is such
-// a skill, which a refusal must not reveal; nil if err is another one.
-func (s *Session) excludes(r *request, name string, err error) *policy.Denial {
-	missing, ok := errors.AsType[*skills.NotFoundError](err)
-	if !ok || !s.narrows(r.call) {
-		return nil
-	}
-	nearest := ""
-	if len(missing.Nearest) > 0 && s.cfg.NamesInErrors {
-		nearest = "use one of: " + strings.Join(missing.Nearest, ", ") + "; "
-	}
-	return r.denial(skillExcluded, clip(name), "", "{name}", quote(name), "{nearest}", nearest)
 }
 
 // PermitRequest asks whether facts of the catalogue other than the content of files may be shown, such as

@@ -29,7 +29,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	case <-time.After(capabilitiesPatience):
 	}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
-	withheld, recounted := redactResult(r.cmd.secrets, result, r.cmd.given)
+	withheld, recounted := redactResult(r.secrets, result, r.cmd.given)
 	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
@@ -103,10 +103,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	return answer, nil
 }
 
-// flushPending writes the records of runs that could not be written before. Until they are written, nothing
-// runs.
-//
-// Errors: *Error with code provenance_unavailable.
+// flushPending writes the records of runs that could not be written before, and that nothing runs without.
 func (s *Session) flushPending(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	s.sequence.Lock()
@@ -162,7 +159,7 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 	}
 	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
-	if r.cmd.target == policy.TargetHost {
+	if r.grant.Target == policy.TargetHost {
 		x.Network = "host"
 		return x
 	}
@@ -173,7 +170,7 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 	for _, c := range r.cmd.proxy.Connections() {
 		// The script chose the name of the host, which may hold a secret.
 		row := cfharness.Connection{
-			Host: r.cmd.secrets.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
+			Host: r.secrets.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
 			Refused: string(c.Refused), Ended: string(c.Ended),
 		}
 		if c.Address.IsValid() {
@@ -217,7 +214,7 @@ func listed(writes []sandbox.Write) (list []cfharness.WorkspaceWrite) {
 func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	o := cfharness.RunOutput{
 		Type: cfharness.TypeRunOutput, OutputID: r.output, Skill: clip(r.in.Skill), Path: clip(r.in.Path),
-		Status: cfharness.StatusExecuted, Args: r.redactor().Texts(r.in.Args),
+		Status: cfharness.StatusExecuted, Args: r.secrets.Texts(r.in.Args),
 	}
 	f := r.script
 	if r.grant.Decision == "" || f.check() != nil {
@@ -230,8 +227,8 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 		o.DigestMatchesRegistry = new(true)
 	}
 	if c := r.cmd; c != nil {
-		o.ExecutionTarget, o.Runtime = string(c.target), c.runtime
-		o.Argv, o.Args, o.CWD = c.argv, c.args, c.cwd
+		o.ExecutionTarget, o.Runtime = string(r.grant.Target), f.file.Script.ReferenceRuntime()
+		o.Argv, o.CWD = c.argv, c.cwd
 	}
 	return o
 }
@@ -351,7 +348,7 @@ func Cut(text []byte, room int) []byte {
 // record of the run holds, so it reveals no more than that. It is nil for attempts that did not get so far
 // and for runs on the host.
 func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
-	if r.cmd == nil || r.cmd.Argv == nil || r.cmd.target == policy.TargetHost {
+	if r.cmd == nil || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
 		return nil
 	}
 	if failed := o.Error; failed != nil && failed.Code != string(CodeCwdDenied) &&
@@ -375,7 +372,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 			PromptSlotPresent: new(m.PromptSlot != nil)}
 	}
 	if r.in.Stdin != nil {
-		c.Inputs.Stdin = cfharness.SummarizeText(r.cmd.secrets.Bytes(r.in.Stdin))
+		c.Inputs.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
 	}
 	return encode(c)
 }

@@ -69,12 +69,9 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	r := s.newRead(in)
 	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
 	r.summary.MaxBytes = &in.MaxBytes
-	sk, err := s.lookup(in.Call, in.Skill)
-	if denial := s.excludes(r.request, in.Skill, err); denial != nil {
-		return nil, s.notRead(ctx, r, denial)
-	}
+	sk, err := s.lookup(r.request, in.Skill, false)
 	if err != nil {
-		return nil, s.notRead(ctx, r, s.lookupError(in.Call, err))
+		return nil, s.notRead(ctx, r, err)
 	}
 	if a := s.activated(sk.Path); a != nil {
 		// Drift is measured against what the model was shown, not against a later scan.
@@ -130,8 +127,6 @@ const maxKeptWhole = 1 << 20
 
 // show keeps what is shown, the whole file or a part of a large one, and records the read. The record of a
 // part has the part's own digest.
-//
-// Errors: *Error with code provenance_unavailable.
 func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult, error) {
 	out := r.file
 	if len(out.Data) > 0 {
@@ -155,8 +150,6 @@ func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult,
 }
 
 // keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
-//
-// Errors: *Error with code provenance_unavailable.
 func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, err error) {
 	err = s.recording(ctx, func(ctx context.Context) error {
 		var err error
@@ -170,8 +163,6 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 }
 
 // fetch reads a file of a skill.
-//
-// Errors: *policy.Denial where the reference has one, *Error.
 func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path string) (*ReadResult, error) {
 	content, err := sk.Read(ctx, path, skills.MaxFile)
 	switch {

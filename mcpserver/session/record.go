@@ -21,15 +21,11 @@ func (d *Denied) Error() string { return d.Object.Detail }
 
 // append records e in the session, without the secrets that a call brought with it. It is called before
 // every answer.
-//
-// Errors: *Error with code provenance_unavailable.
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	return s.recording(ctx, func(ctx context.Context) error { return s.write(ctx, e) })
 }
 
 // recording calls f, which records something, in a session that has started and does not end meanwhile.
-//
-// Errors: *Error with code provenance_unavailable, the error of f.
 func (s *Session) recording(ctx context.Context, f func(ctx context.Context) error) error {
 	// A client that disconnects must not keep the record of what it was shown from being written.
 	ctx = context.WithoutCancel(ctx)

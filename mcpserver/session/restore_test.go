@@ -283,11 +283,11 @@ func TestNarrowedCallsAreApart(t *testing.T) {
 		t.Fatal("the handle does not lead to its session")
 	}
 	// Gone from the catalogue, demo stays with the session, but not for calls that exclude it.
-	if sk, err := wide.lookup(call, "demo"); err == nil {
+	if sk, err := wide.lookup(wide.newRequest(call, policy.Read), "demo", false); err == nil {
 		t.Errorf("found %s", sk.Path)
 	}
 	call.Profile = ""
-	if _, err := wide.lookup(call, "demo"); err != nil {
+	if _, err := wide.lookup(wide.newRequest(call, policy.Read), "demo", false); err != nil {
 		t.Errorf("the session lost what it loaded: %v", err)
 	}
 }

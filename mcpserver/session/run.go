@@ -62,7 +62,8 @@ type RunResult struct {
 	Output         cfharness.RunOutput
 }
 
-// run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it.
+// run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it. A stage
+// returns *policy.Denial, *Question or *Error, which notRun records.
 type run struct {
 	*request
 	in      RunRequest
@@ -130,6 +131,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.notRun(ctx, r, err)
 	}
 	defer r.cmd.close()
+	r.secrets = r.cmd.secrets // with those that the script is given
 	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
 		return nil, err
 	}
@@ -147,7 +149,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
-	timeout, count := s.timeout(in.Timeout, policy.Entry{}).Milliseconds(), len(in.Args)
+	timeout, count := s.limits(in.Timeout, policy.Entry{}).Timeout.Milliseconds(), len(in.Args)
 	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
 	r.summary.ArgsCount, r.summary.TimeoutMS = &count, &timeout
 	if in.Cwd != "" {
@@ -178,15 +180,10 @@ func (r *run) row() json.RawMessage {
 }
 
 // scriptOf looks up the script that a run asks for.
-//
-// Errors: *policy.Denial, *Error.
 func (s *Session) scriptOf(r *run) (*scriptFile, error) {
-	sk, err := s.lookup(r.call, r.in.Skill)
-	if denial := s.excludes(r.request, r.in.Skill, err); denial != nil {
-		return nil, denial
-	}
+	sk, err := s.lookup(r.request, r.in.Skill, false)
 	if err != nil {
-		return nil, s.lookupError(r.call, err)
+		return nil, err
 	}
 	path, err := script.CleanPath(r.in.Path)
 	if err != nil {
@@ -229,8 +226,6 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 
 // authorize asks the policy about a run of a script and, if only an approval is missing, the user. An
 // approval that the run already has counts for the files that it was given for.
-//
-// Errors: *policy.Denial, *Question, *Error.
 func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
 	facts := s.runFacts(&r.in, f)
 	if f.index != nil && r.grant.approved == f.approval() {
@@ -310,8 +305,7 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 		name = interpreter.Path
 	}
 	argv := script.Argv(info, name, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
-	r.cmd = &command{target: r.grant.Target, runtime: info.ReferenceRuntime(), secrets: r.secrets,
-		argv: r.secrets.Texts(argv), args: r.secrets.Texts(r.in.Args), cwd: r.secrets.Text(clip(r.in.Cwd))}
+	r.cmd = &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(clip(r.in.Cwd))}
 	return s.finish(ctx, r, canceled("none", s.limits(r.in.Timeout, r.grant.Entry)))
 }
 
@@ -322,8 +316,6 @@ func canceled(backend string, limits sandbox.Limits) *sandbox.Result {
 
 // authorizeAgain repeats, for a run that waited, the checks from before: this is the decision that is
 // recorded.
-//
-// Errors: *policy.Denial, *Question, *Error.
 func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 	// Another run may have ended meanwhile without a record, and the client may have raised the mode.
 	if err := s.flushPending(ctx); err != nil {
@@ -353,8 +345,6 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 // openTree opens the stored tree of the activated digest. It refuses if the files on disk have changed
 // since: what was approved is then not what the skill's author published. Files that cannot be compared are
 // refused like files that differ, unless the server has only run out of file descriptors.
-//
-// Errors: *policy.Denial, *Error.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	// A call that is canceled must not be recorded as one whose files had changed.
 	ctx = context.WithoutCancel(ctx)
@@ -383,7 +373,7 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 
 // execute runs the command of a run.
 func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) {
-	onHost, backend := r.cmd.target == policy.TargetHost, "none"
+	onHost, backend := r.grant.Target == policy.TargetHost, "none"
 	var err error
 	runner := s.cfg.Host
 	switch {
@@ -423,7 +413,7 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) error {
 		// A question has a record of its own, and a record that cannot be written would fail again.
 		return err
 	}
-	failure.Message = r.redactor().Text(failure.Message)
+	failure.Message = r.secrets.Text(failure.Message)
 	output := s.runOutput(r)
 	output.Status = cfharness.StatusError
 	output.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}

@@ -112,10 +112,9 @@ func (s *Sessions) secret(name string) (string, error) {
 // apply it to the names, paths, arguments and ids that a client or a model chose, before they repeat them in
 // an answer, a record or a log line. The contents of skills' files are shown as they are.
 //
-// It has the secrets of all entries: a script can find what was meant for another one, and a model can
-// pass on
-// what it was shown elsewhere. A secret that cannot be read at the moment keeps its last value. Secrets that
-// never could be read, or that the redactor cannot find, are left out; no script gets them.
+// It has the secrets of all entries: a script can find what was meant for another one, and a model can pass
+// on what it was shown elsewhere. A secret that cannot be read at the moment keeps its last value; one that
+// never could be read, or that the redactor cannot find, is left out, and no script gets it.
 func (s *Sessions) Secrets() *redact.Redactor {
 	values, gone := map[string]string{}, map[string]bool{}
 	for _, entry := range s.cfg.Policy.Entries() {

@@ -198,7 +198,7 @@ func TestEntryNarrows(t *testing.T) {
 		{0, 2 * time.Minute, time.Second, time.Second},
 	} {
 		s.cfg.Limits.Timeout = tt.server
-		if got := s.timeout(tt.call, policy.Entry{Timeout: tt.entry}); got != tt.want {
+		if got := s.limits(tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
 			t.Errorf("timeout(server %v, entry %v, call %v) = %v, want %v", tt.server, tt.entry, tt.call, got, tt.want)
 		}
 	}

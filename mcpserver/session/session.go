@@ -322,8 +322,7 @@ func (s *Session) ownsSum(sum handleSum) bool {
 
 // activate adds a skill to the session, and returns its pinned state and whether its instructions were sent
 // before. It sets what goes out with the activation. A skill that is active with the same tree keeps its
-// state;
-// another tree takes its place.
+// state; another tree takes its place.
 func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -394,9 +393,7 @@ func (s *Sessions) runID(call Call) (string, error) {
 	}
 	// File systems may ignore the case of names.
 	taken := func(ses *Session) bool { return strings.EqualFold(ses.id, id) }
-	// On a command line, "latest" is the newest session, an id that starts with a hyphen would be an
-	// option, and
-	// with a dot a hidden file.
+	// On a command line, "latest" is the newest session, and an id that starts with a hyphen is an option.
 	if !provenance.ValidSessionID(id) || strings.ContainsRune("-._", rune(id[0])) ||
 		strings.EqualFold(id, "latest") || s.Secrets().Text(id) != id || slices.ContainsFunc(open, taken) ||
 		s.cfg.Records.Claim(context.Background(), id) != nil {

@@ -128,7 +128,15 @@ func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Sess
 		if ses, err = s.newSession(call); err != nil {
 			return nil, err
 		}
-		ses.parent = s.parentOf(call)
+		// The session that the client names as its parent, else, on stdio, the session of the process.
+		for _, other := range s.keyed {
+			if other.id == call.Parent && other.principal.Name == call.Principal.Name {
+				ses.parent = other.id
+			}
+		}
+		if ses.parent == "" && s.process != nil && !call.Remote {
+			ses.parent = s.process.id
+		}
 		ses.keyed = &keyedState{key: key, shared: kind == kindShared}
 		if kind == "protocol" {
 			ses.keyed.protocol = id
@@ -223,20 +231,6 @@ func (s *Sessions) makeRoom(principal string) bool {
 		s.drop(oldest)
 	}
 	return oldest != nil
-}
-
-// parentOf returns the id of the session that a child session belongs to: the one the client names, if it is
-// open and of the same principal, else, on stdio, the session of the process. It is only recorded.
-func (s *Sessions) parentOf(call Call) string {
-	for _, ses := range s.keyed {
-		if ses.id == call.Parent && ses.principal.Name == call.Principal.Name {
-			return ses.id
-		}
-	}
-	if s.process != nil && !call.Remote {
-		return s.process.id
-	}
-	return ""
 }
 
 // drop forgets a session and records its end in the background. Sessions.mu is held.
