@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,10 +131,7 @@ func ListSessions(ctx context.Context, r Reader) ([]Session, error) {
 		list = append(list, s)
 	}
 	slices.SortFunc(list, func(a, b Session) int {
-		if c := b.CreatedAt.Compare(a.CreatedAt.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(b.ID, a.ID)
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt.Time), strings.Compare(b.ID, a.ID))
 	})
 	return list, nil
 }
@@ -147,15 +145,7 @@ type Query struct {
 
 // Matches reports whether q selects e; the session is not compared.
 func (q Query) Matches(e *Event) bool {
-	if e.Seq < q.From {
-		return false
-	}
-	for _, k := range q.Kinds {
-		if k == e.Kind {
-			return true
-		}
-	}
-	return len(q.Kinds) == 0
+	return e.Seq >= q.From && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind))
 }
 
 // CollectOptions say which sessions Collect deletes.

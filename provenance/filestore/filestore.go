@@ -50,6 +50,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -117,15 +118,8 @@ type Store struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sessions map[string]*entry
-	failed   []error // from closing sessions
-}
-
-// entry is a session that is open or being opened; s and err are set when ready is closed.
-type entry struct {
-	ready chan struct{}
-	s     *session
-	err   error
+	sessions map[string]func() (*session, error) // open or being opened; each waits until it is
+	failed   []error                             // from closing sessions
 }
 
 // Open returns the Store of dir, which is created with mode 0700 if it does not exist. opts may
@@ -142,7 +136,7 @@ func Open(dir string, opts *Options) (*Store, error) {
 	}
 	st := &Store{
 		opts:     opts.withDefaults(),
-		sessions: make(map[string]*entry),
+		sessions: make(map[string]func() (*session, error)),
 		viewing:  make(chan struct{}, maxWriting),
 	}
 	st.reader = reader{dir: dir, root: root, writing: st.held}
@@ -215,17 +209,13 @@ func (st *Store) Close() error {
 		return nil
 	}
 	st.closed = true
-	var open []*entry
-	for _, en := range st.sessions {
-		open = append(open, en)
-	}
+	open := slices.Collect(maps.Values(st.sessions))
 	st.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, en := range open {
+	for _, opened := range open {
 		wg.Go(func() {
-			<-en.ready
-			if en.err == nil {
-				st.release(en.s)
+			if s, err := opened(); err == nil {
+				st.release(s)
 			}
 		})
 	}
@@ -247,42 +237,35 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 		st.mu.Unlock()
 		return nil, provenance.ErrClosed
 	}
-	en, ok := st.sessions[id]
-	if !ok {
-		en = &entry{ready: make(chan struct{})}
-		st.sessions[id] = en
+	opened := st.sessions[id]
+	if opened == nil {
+		opened = sync.OnceValues(func() (*session, error) {
+			s, err := openWriter(st, id)
+			if err == nil {
+				return s, nil
+			}
+			// The next request tries again: another process may have released the session by then.
+			st.mu.Lock()
+			delete(st.sessions, id)
+			st.mu.Unlock()
+			return nil, fmt.Errorf("open session %s: %w", id, err)
+		})
+		st.sessions[id] = opened
 	}
 	st.mu.Unlock()
-	if ok {
-		select {
-		case <-en.ready:
-			return en.s, en.err
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	en.s, en.err = openWriter(st, id)
-	if en.err != nil {
-		// The next request tries again: another process may have released the session by then.
-		en.err = fmt.Errorf("open session %s: %w", id, en.err)
-		st.mu.Lock()
-		delete(st.sessions, id)
-		st.mu.Unlock()
-	}
-	close(en.ready)
-	return en.s, en.err
+	return opened()
 }
 
 // held returns the session if this store has it open, else nil.
 func (st *Store) held(id string) *session {
 	st.mu.Lock()
-	en := st.sessions[id]
+	opened := st.sessions[id]
 	st.mu.Unlock()
-	if en == nil {
+	if opened == nil {
 		return nil
 	}
-	<-en.ready
-	return en.s
+	s, _ := opened()
+	return s
 }
 
 // release brings the views of s up to date and frees its directory. Once s.released is closed, the session

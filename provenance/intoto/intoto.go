@@ -118,8 +118,7 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 	if row.Status != cfharness.StatusExecuted || x == nil || row.ObservedDigest == "" {
 		return nil, nil
 	}
-	st := &Statement{Type: StatementType, PredicateType: ExecutionType, Subject: subjects(&row)}
-	st.Predicate = ScriptPredicate{
+	p := ScriptPredicate{
 		Skill:  PredicateSkill{Path: e.Skill, Tree: digestSet(x.TreeDigest)},
 		Script: PredicateScript{Path: row.Path, Digest: digestSet(row.ObservedDigest), Runtime: row.Runtime},
 		Argv:   row.Argv, Args: row.Args, CWD: row.CWD, StartedAt: row.ExecutedAt,
@@ -133,12 +132,12 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 	}
 	var given cfharness.InvocationContext
 	if len(e.Invocation) > 0 && json.Unmarshal(e.Invocation, &given) == nil {
-		st.Predicate.Stdin = given.Inputs.Stdin
+		p.Stdin = given.Inputs.Stdin
 	}
-	if len(st.Predicate.Policy) == 0 {
-		st.Predicate.Policy = json.RawMessage("null")
+	if len(p.Policy) == 0 {
+		p.Policy = json.RawMessage("null")
 	}
-	return st, nil
+	return &Statement{StatementType, subjects(&row), ExecutionType, p}, nil
 }
 
 // Approvals tracks which answers allowed scripts to run. Its size grows with the answers only. The zero
@@ -171,11 +170,8 @@ func (a *Approvals) Add(e *provenance.Event) {
 func (a *Approvals) Of(e *provenance.Event) *Approval {
 	var row cfharness.ScriptExecution
 	var decision cfharness.PolicyDecision
-	if json.Unmarshal(e.Decision, &decision) != nil || decision.Skillsd == nil ||
-		decision.Skillsd.Evidence != "approval" {
-		return nil
-	}
-	if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
+	if json.Unmarshal(e.Decision, &decision) != nil || json.Unmarshal(e.Row, &row) != nil ||
+		decision.Skillsd == nil || decision.Skillsd.Evidence != "approval" || row.Skillsd == nil {
 		return nil
 	}
 	if given, ok := a.calls[row.OutputID]; ok {
@@ -188,21 +184,18 @@ func (a *Approvals) Of(e *provenance.Event) *Approval {
 }
 
 func subjects(row *cfharness.ScriptExecution) []Subject {
-	x := row.Skillsd
-	list := []Subject{
-		{row.OutputID + ":stdout", digestSet(x.Stdout.Digest)},
-		{row.OutputID + ":stderr", digestSet(x.Stderr.Digest)},
-	}
-	for _, f := range x.Out {
-		list = append(list, Subject{row.OutputID + ":out/" + f.Name, digestSet(f.Digest)})
-	}
-	kept := list[:0]
-	for _, s := range list {
-		if len(s.Digest) > 0 {
-			kept = append(kept, s)
+	list := []Subject{} // never null
+	add := func(name string, d digest.Digest) {
+		if set := digestSet(d); len(set) > 0 {
+			list = append(list, Subject{row.OutputID + ":" + name, set})
 		}
 	}
-	return kept
+	add("stdout", row.Skillsd.Stdout.Digest)
+	add("stderr", row.Skillsd.Stderr.Digest)
+	for _, f := range row.Skillsd.Out {
+		add("out/"+f.Name, f.Digest)
+	}
+	return list
 }
 
 // digestSet returns a digest as in-toto writes it, without one that is not sha256.

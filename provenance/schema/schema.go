@@ -143,3 +143,155 @@ func adjust(s *jsonschema.Schema, open bool) {
 		adjust(property, open || key == "skillsd")
 	}
 }
+
+// pattern returns the schema of a text of a form.
+func pattern(form string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: form}
+}
+
+// words returns the schema of an enumeration.
+func words(list ...string) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, word := range list {
+		s.Enum = append(s.Enum, word)
+	}
+	return s
+}
+
+// fixed returns the schema of exactly one value.
+func fixed(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
+
+// object returns the schema of any object.
+func object() *jsonschema.Schema { return &jsonschema.Schema{Type: "object"} }
+
+// tiers returns the names of trust tiers.
+func tiers() []string { return []string{"builtin", "org", "user", "third-party"} }
+
+// put replaces the schema of a property that the type has.
+func put(s *jsonschema.Schema, key string, value *jsonschema.Schema) {
+	if s.Properties[key] == nil {
+		panic(fmt.Sprintf("schema: no property %s", key))
+	}
+	s.Properties[key] = value
+}
+
+// set replaces the schemas of properties, given as keys and schemas in turn.
+func set(pairs ...any) func(*builder, *jsonschema.Schema) {
+	return func(_ *builder, s *jsonschema.Schema) {
+		for i := 0; i < len(pairs); i += 2 {
+			put(s, pairs[i].(string), pairs[i+1].(*jsonschema.Schema).CloneSchemas())
+		}
+	}
+}
+
+// versioned refines a file of a type, version 1, and more of its properties.
+func versioned(typ string, pairs ...any) func(*builder, *jsonschema.Schema) {
+	return set(append(pairs, "type", fixed(typ), "version", fixed(1))...)
+}
+
+// property returns the schema of an object that has a property, of the form value.
+func property(key string, value *jsonschema.Schema) *jsonschema.Schema {
+	return &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{key: value}, Required: []string{key}}
+}
+
+// required returns the schema of an object that has some properties.
+func required(keys ...string) *jsonschema.Schema { return &jsonschema.Schema{Required: keys} }
+
+func opaqueHandle() *jsonschema.Schema {
+	return closed(map[string]*jsonschema.Schema{
+		"type": fixed(cfharness.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`),
+		"scope": fixed("run"), "createdAt": pattern(timePattern), "passThrough": fixed(true),
+	}, "type", "handleId", "scope", "createdAt", "passThrough")
+}
+
+// closed returns the schema of an object that has only the properties given.
+func closed(properties map[string]*jsonschema.Schema, needs ...string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs,
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+}
+
+// commands returns a schema with the keys that the reference names; more may follow.
+func commands() *jsonschema.Schema {
+	text := &jsonschema.Schema{Type: "string"}
+	return &jsonschema.Schema{
+		Type:     "object",
+		Required: []string{"bash", "sh", "node", "deno", "python", "python3", "git"},
+		AdditionalProperties: closed(map[string]*jsonschema.Schema{
+			"present": {Type: "boolean"}, "path": text, "version": text.CloneSchemas(),
+		}, "present"),
+	}
+}
+
+func inputLabels() *jsonschema.Schema {
+	list := &jsonschema.Schema{Type: "array"}
+	path := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Types: []string{"string", "integer"}},
+		PrefixItems: []*jsonschema.Schema{words(cfharness.LabelledInputs()...)}, MinItems: new(1)}
+	label := closed(map[string]*jsonschema.Schema{"confidentiality": list, "integrity": list.CloneSchemas()})
+	entry := closed(map[string]*jsonschema.Schema{"path": path, "label": label}, "path", "label")
+	return closed(map[string]*jsonschema.Schema{"version": fixed(1),
+		"entries": {Type: "array", Items: entry}}, "version", "entries")
+}
+
+// promptSlot returns the schema of a binding as it came: with the keys that the reference knows, and others.
+func promptSlot() *jsonschema.Schema {
+	filled := &jsonschema.Schema{Type: "string", MinLength: new(1)}
+	return &jsonschema.Schema{Type: "object",
+		Required: []string{"type", "source", "role", "kernelName", "surface"},
+		Properties: map[string]*jsonschema.Schema{
+			"type": fixed(cfharness.TypePromptSlot), "role": words("direct-command", "context", "quote"),
+			"kernelName": filled, "surface": filled.CloneSchemas(),
+			"source": {AnyOf: []*jsonschema.Schema{filled.CloneSchemas(),
+				{Type: "object", MinProperties: new(1)}}},
+		}}
+}
+
+// runManifest returns the schema of a manifest as a session keeps it: with absent keys filled in, and with
+// keys that are not known here.
+func runManifest(*builder) *jsonschema.Schema {
+	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
+	return &jsonschema.Schema{
+		Type: "object", Required: []string{"type", "version", "source"},
+		Description: "In the file given with --run-manifest type, version and source may be absent.",
+		Properties: map[string]*jsonschema.Schema{
+			"type": fixed(cfharness.TypeRunManifest), "version": fixed(1),
+			"source":     fixed(cfharness.RunManifestSource),
+			"instanceId": text(), "wishId": text(), "parentWishId": text(), "dispatchClass": text(),
+			"capabilityProfile": text(), "model": text(),
+			"modelProvider":   words("openai-compatible-gateway", "openai-codex"),
+			"modelAuthSource": words("api-key", "none", "owner-bound-oauth", "cf-harness-local-store"),
+			"credentialOwner": {Type: "object", Required: []string{"type", "version", "ownerKey"},
+				Properties: map[string]*jsonschema.Schema{
+					"type": fixed("cf-harness.credential-owner-ref"), "version": fixed(1), "ownerKey": text(),
+					"tenantKey": text()}},
+			"harnessHomeIdentity": pattern(sha256Pattern),
+			"workspace": {Type: "object",
+				Properties: map[string]*jsonschema.Schema{"hostPath": text(), "sandboxPath": text(),
+					"cwd": text()}},
+			"promptSlot": promptSlot(),
+			"cfc": {Type: "object", Properties: map[string]*jsonschema.Schema{
+				"enforcementMode": words(cfharness.Modes()...),
+				"labelSource":     fixed(cfharness.RunManifestLabelSource)}},
+			"extra": object(),
+		},
+	}
+}
+
+// event returns the schema of a line of the record. The form of its row depends on its kind.
+func event(b *builder) *jsonschema.Schema {
+	s := b.plain(reflect.TypeFor[provenance.Event]())
+	set("session", pattern(idPattern), "prev", pattern(hashPattern), "hash", pattern(hashPattern),
+		"row", object(), "decision", of[cfharness.PolicyDecision](b),
+		"invocation", of[cfharness.InvocationContext](b))(b, s)
+	s.Properties["seq"].Minimum = new(1.0)
+	s.Properties["kind"].Description = "Of those that are known, skill.discovered is not written: " +
+		"skill-registry.json has what a scan found."
+	for _, row := range cfharness.EventRows() {
+		then := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"row": b.of(row.Type)}}
+		if row.Required {
+			then.Required = []string{"row"}
+		}
+		s.AllOf = append(s.AllOf, &jsonschema.Schema{If: property("kind", fixed(string(row.Kind))),
+			Then: then})
+	}
+	return s
+}
