@@ -114,10 +114,8 @@ func (p *Plan) choose(from *fetched, req Request) (chosen []candidate, err error
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	switch {
 	case len(all) == 0:
-		return nil, &SourceError{
-			Reason: "the source has no skill: no SKILL.md was found",
-			Hint:   "look at it, and name the directory with --subdir",
-		}
+		return nil, refuse("look at it, and name the directory with --subdir",
+			"the source has no skill: no SKILL.md was found")
 	case len(loadable) > 1 && !req.All:
 		several := &SeveralError{}
 		for _, c := range loadable {
@@ -125,10 +123,8 @@ func (p *Plan) choose(from *fetched, req Request) (chosen []candidate, err error
 		}
 		return nil, several
 	case len(loadable) > 1 && req.Name != "":
-		return nil, &SourceError{
-			Reason: fmt.Sprintf("--name is for one skill, and the source has %d", len(loadable)),
-			Hint:   "leave it out, or name one skill with --subdir",
-		}
+		return nil, refuse("leave it out, or name one skill with --subdir",
+			"--name is for one skill, and the source has %d", len(loadable))
 	}
 	for _, c := range all {
 		switch {

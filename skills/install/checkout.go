@@ -109,10 +109,7 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, &SourceError{
-			Reason: fmt.Sprintf("the repository has no directory %q", subdir),
-			Hint:   "look at it, and name one with --subdir",
-		}
+		return nil, noDirectory(subdir)
 	}
 	// A segment .git, which no repository may have, would make the directory a repository of git.
 	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
@@ -141,11 +138,8 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 		}
 		files = append(files, o)
 		if total += o.size; total > maxGitTotal || len(files) > maxGitFiles {
-			return nil, &SourceError{
-				Reason: fmt.Sprintf("the repository has more than %d files or %d bytes of them", maxGitFiles,
-					int64(maxGitTotal)),
-				Hint: "name a part of it with --subdir",
-			}
+			return nil, refuse("name a part of it with --subdir",
+				"the repository has more than %d files or %d bytes of them", maxGitFiles, int64(maxGitTotal))
 		}
 	}
 	return files, nil

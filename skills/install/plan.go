@@ -139,33 +139,27 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		return err
 	}
 	paths := pathsByName(p.New)
-	staged := p.Changes[:0:0]
-	for _, c := range p.Changes {
-		err := error(nil)
-		if !c.lockOnly {
-			err = p.i.taken(ctx, c.Before, paths[c.Name])
-			if err == nil && p.New.Skill(c.Name) == nil {
-				err = errors.New("does not load where it is installed")
-			}
+	all, failed := len(p.Changes), error(nil)
+	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
+		if c.lockOnly {
+			return false
 		}
-		if err == nil {
-			staged = append(staged, c)
-			continue
+		err := p.i.taken(ctx, c.Before, paths[c.Name])
+		if err == nil && p.New.Skill(c.Name) == nil {
+			err = errors.New("does not load where it is installed")
 		}
-		p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
-		if err := p.i.root.RemoveAll(p.placed(c.Name)); err != nil {
-			return err
+		if err != nil {
+			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
+			failed = errors.Join(failed, p.i.root.RemoveAll(p.placed(c.Name)))
 		}
-	}
+		return err != nil
+	})
 	slices.SortStableFunc(p.Refused, compareRefusals)
 	// The first scan still has the skills that were removed since.
-	removed := len(staged) < len(p.Changes)
-	if p.Changes = staged; removed {
-		if p.New, err = p.scan(ctx, "place"); err != nil {
-			return err
-		}
+	if failed == nil && len(p.Changes) < all {
+		p.New, failed = p.scan(ctx, "place")
 	}
-	return nil
+	return failed
 }
 
 // pathsByName returns the paths of skills by the name of the installed skill that they lie in, or are.

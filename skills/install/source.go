@@ -69,10 +69,8 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetc
 	}
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Code == skills.CodeScanLimit && !isSkillFile(d.Path) {
-			return nil, &SourceError{
-				Reason: "the source is larger than a scan may be: " + d.Detail,
-				Hint:   "name a part of it with --subdir",
-			}
+			return nil, refuse("name a part of it with --subdir",
+				"the source is larger than a scan may be: %s", d.Detail)
 		}
 		if slices.Contains(missed, d.Code) {
 			at := clip(path.Join(origin.Path, d.Path))
@@ -138,10 +136,7 @@ func (f *fetched) directoryRoot(top string) (skills.Root, error) {
 }
 
 func noDirectory(dir string) error {
-	return &SourceError{
-		Reason: fmt.Sprintf("the source has no directory %q", clip(dir)),
-		Hint:   "look at it, and name one with --subdir",
-	}
+	return refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))
 }
 
 func (f *fetched) zipRoot() (skills.Root, error) {
@@ -243,7 +238,7 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 		return Origin{Kind: KindGit, Source: given, Ref: ref}, checkRef(ref)
 	}
 	if ref != "" {
-		return Origin{}, &SourceError{Reason: "--ref goes with a git URL only", Hint: "leave it out"}
+		return Origin{}, refuse("leave it out", "--ref goes with a git URL only")
 	}
 	place, err := filepath.Abs(given)
 	if err != nil {
@@ -252,10 +247,8 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	info, err := os.Stat(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Origin{}, &SourceError{
-			Reason: fmt.Sprintf("there is no %q", given),
-			Hint:   "give a directory, a zip archive, or a URL such as https://host/owner/repository",
-		}
+		return Origin{}, refuse("give a directory, a zip archive, or a URL such as "+
+			"https://host/owner/repository", "there is no %q", given)
 	case err != nil:
 		return Origin{}, err
 	case info.IsDir():
@@ -263,8 +256,6 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	case info.Mode().IsRegular() && strings.EqualFold(filepath.Ext(place), ".zip"):
 		return Origin{Kind: KindZip, Source: place}, nil
 	}
-	return Origin{}, &SourceError{
-		Reason: fmt.Sprintf("%q is neither a directory nor a zip archive", given),
-		Hint:   "give a directory, a file that ends in .zip, or a URL",
-	}
+	return Origin{}, refuse("give a directory, a file that ends in .zip, or a URL",
+		"%q is neither a directory nor a zip archive", given)
 }

@@ -154,10 +154,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	paths := pathsByName(snapshot)
 	for _, c := range p.Changes {
 		if err := p.i.taken(ctx, c.Before, paths[c.Name]); err != nil {
-			return &SourceError{
-				Reason: c.Name + ": " + err.Error(),
-				Hint:   "take it from the lock file, or move what is served there",
-			}
+			return refuse("take it from the lock file, or move what is served there", "%s: %v", c.Name, err)
 		}
 	}
 	return nil
@@ -212,11 +209,9 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	}
 	// A directory or an archive has no commit, so it may have changed since the entry was written.
 	if index.TreeDigest != want {
-		return nil, &SourceError{
-			Reason: fmt.Sprintf("%s has another version than the lock file: tree %.19s, want %.19s",
-				origin.Source, index.TreeDigest, want),
-			Hint: "bring the source back, or `skillsd remove` and install it anew",
-		}
+		return nil, refuse("bring the source back, or `skillsd remove` and install it anew",
+			"%s has another version than the lock file: tree %.19s, want %.19s",
+			origin.Source, index.TreeDigest, want)
 	}
 	return a.plan.store(ctx, sk, index)
 }

@@ -23,6 +23,10 @@ type SourceError struct{ Reason, Hint string }
 
 func (e *SourceError) Error() string { return e.Reason }
 
+func refuse(hint, format string, args ...any) error {
+	return &SourceError{Reason: fmt.Sprintf(format, args...), Hint: hint}
+}
+
 // checkRef accepts branches, tags, full names of refs and commits; an empty ref is the default branch.
 func checkRef(ref string) error {
 	valid := len(ref) <= 255 && validRef.MatchString(ref) && !strings.Contains(ref, "..") &&
@@ -43,46 +47,40 @@ func isURL(source string) bool {
 //
 // Errors: *SourceError.
 func parseURL(source string, insecure bool) (protocol string, err error) {
-	refuse := func(hint, format string, args ...any) (string, error) {
-		return "", &SourceError{Reason: fmt.Sprintf(format, args...), Hint: hint}
-	}
 	const hint = "use an https:// or ssh:// URL, a zip archive or a directory"
 	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
 	// A source that begins with a hyphen would be an option of git.
 	if strings.HasPrefix(source, "-") || len(source) > 2048 || strings.ContainsFunc(source, isOdd) {
-		return refuse(hint, "%q is not a URL", clip(source))
+		return "", refuse(hint, "%q is not a URL", clip(source))
 	}
 	if sshSource.MatchString(source) {
 		return "ssh", nil
 	}
-	if strings.Contains(source, "::") && !strings.Contains(source, "://[") {
-		return refuse(hint, "remote helpers such as ext:: are not used: %q", clip(source))
-	}
 	at, err := url.Parse(source)
-	if err != nil {
-		return refuse(hint, "%q is not a URL", clip(source))
+	switch {
+	case strings.Contains(source, "::") && !strings.Contains(source, "://["):
+		return "", refuse(hint, "remote helpers such as ext:: are not used: %q", clip(source))
+	case err != nil:
+		return "", refuse(hint, "%q is not a URL", clip(source))
+	case at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "":
+		return "", refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
-	if at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "" {
-		return refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
-	}
-	if _, secret := at.User.Password(); secret || at.User != nil && at.Scheme != "ssh" {
-		return refuse("leave them out; git asks nobody, and the lock file would keep them",
+	_, secret := at.User.Password()
+	isHere := at.Hostname() == "localhost" || net.ParseIP(at.Hostname()).IsLoopback()
+	isPlain := at.Scheme == "http" || at.Scheme == "git"
+	switch {
+	case secret || at.User != nil && at.Scheme != "ssh":
+		return "", refuse("leave them out; git asks nobody, and the lock file would keep them",
 			"the URL of %s holds credentials", at.Host)
-	}
-	if user := at.User.Username(); strings.HasPrefix(user, "-") {
-		return refuse(hint, "%q is not a user", clip(user))
-	}
-	switch at.Scheme {
-	case "https", "ssh":
-		return at.Scheme, nil
-	case "http", "git":
-		if insecure || at.Hostname() == "localhost" || net.ParseIP(at.Hostname()).IsLoopback() {
-			return at.Scheme, nil
-		}
-		return refuse("use https://, or give --insecure-transport if you trust the network",
+	case strings.HasPrefix(at.User.Username(), "-"):
+		return "", refuse(hint, "%q is not a user", clip(at.User.Username()))
+	case isPlain && !insecure && !isHere:
+		return "", refuse("use https://, or give --insecure-transport if you trust the network",
 			"anyone on the network can change what comes over %s://", at.Scheme)
+	case !isPlain && at.Scheme != "https" && at.Scheme != "ssh":
+		return "", refuse(hint, "the protocol %s: is not used", clip(at.Scheme))
 	}
-	return refuse(hint, "the protocol %s: is not used", clip(at.Scheme))
+	return at.Scheme, nil
 }
 
 // baseName returns the name of a repository by its URL.
