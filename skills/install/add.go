@@ -46,12 +46,11 @@ func (e *RefusedError) Error() string {
 type SeveralError struct{ Paths []string }
 
 func (e *SeveralError) Error() string {
-	shown := e.Paths[:min(len(e.Paths), 10)]
-	text := fmt.Sprintf("the source has %d skills: %s", len(e.Paths), strings.Join(shown, ", "))
-	if len(shown) < len(e.Paths) {
-		text += ", …"
+	shown := strings.Join(e.Paths[:min(len(e.Paths), 10)], ", ")
+	if len(e.Paths) > 10 {
+		shown += ", …"
 	}
-	return text
+	return fmt.Sprintf("the source has %d skills: %s", len(e.Paths), shown)
 }
 
 // Add fetches a source and makes its skills ready to be installed.

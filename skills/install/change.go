@@ -39,11 +39,7 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 				if c.After == nil || !c.After.Enabled {
 					continue
 				}
-				tree, err := i.cfg.Trees.Tree(ctx, c.After.Tree)
-				if err == nil {
-					err = p.place(ctx, c.Name, tree)
-				}
-				if err != nil {
+				if err := p.placeStored(ctx, c.After); err != nil {
 					return fmt.Errorf("%s: %w", c.Name, err)
 				}
 			}

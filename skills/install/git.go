@@ -160,14 +160,14 @@ func fetch(
 	ctx context.Context, git Git, dir, source, ref string, insecure bool,
 ) (*repository, string, error) {
 	protocol, err := parseURL(source, insecure)
+	if err == nil {
+		err = checkRef(ref)
+	}
+	if err == nil && git.Path == "" {
+		err = ErrNoGit
+	}
 	if err != nil {
 		return nil, "", err
-	}
-	if err := checkRef(ref); err != nil {
-		return nil, "", err
-	}
-	if git.Path == "" {
-		return nil, "", ErrNoGit
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
 	if protocol == "http" && !insecure {

@@ -208,17 +208,14 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		return nil
 	}
 	p, err := i.newPlan(func(p *Plan) error {
-		tree, err := i.cfg.Trees.Tree(ctx, entry.Tree)
-		if err != nil {
-			return err
+		err := p.placeStored(ctx, entry)
+		if err == nil {
+			err = i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700)
 		}
-		if err := p.place(ctx, entry.Name, tree); err != nil {
-			return err
+		if err == nil {
+			err = i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
 		}
-		if err := i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700); err != nil {
-			return err
-		}
-		return i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
+		return err
 	})
 	if err != nil {
 		return err

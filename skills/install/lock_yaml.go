@@ -68,9 +68,6 @@ func quote(n *yaml.Node) {
 // MarshalYAML writes files as a mapping of paths to digests.
 func (files LockFiles) MarshalYAML() (any, error) {
 	n := &yaml.Node{Kind: yaml.MappingNode}
-	if len(files) == 0 {
-		n.Style = yaml.FlowStyle
-	}
 	for _, f := range files {
 		for _, text := range []string{f.Path, f.Digest.String()} {
 			n.Content = append(n.Content,

@@ -96,9 +96,6 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root sk
 		return root, &FetchError{f.origin.Source, err}
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
-	if err := p.i.before("checkout"); err != nil {
-		return root, err
-	}
 	into, err := p.i.root.OpenRoot(dir + "/files")
 	if err != nil {
 		return root, err

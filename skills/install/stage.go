@@ -83,3 +83,14 @@ func (p *Plan) place(ctx context.Context, name string, tree *store.Tree) error {
 	}
 	return nil
 }
+
+// placeStored makes the tree of an entry ready.
+//
+// Errors: store.ErrNotFound, *store.CorruptError.
+func (p *Plan) placeStored(ctx context.Context, e *Entry) error {
+	tree, err := p.i.cfg.Trees.Tree(ctx, e.Tree)
+	if err != nil {
+		return err
+	}
+	return p.place(ctx, e.Name, tree)
+}
