@@ -182,13 +182,8 @@ func addRecords(known map[string][]byte, self string, index *Index) {
 		if !m.known || !m.settled || known[key] != nil {
 			continue
 		}
-		r := &record{
-			Mark:   key,
-			Digest: file.Digest,
-			Ext:    extension(file.Path),
-			Self:   file.Path == self,
-			Script: kindOf(file.Path) == KindScript,
-		}
+		r := &record{Mark: key, Digest: file.Digest, Ext: extension(file.Path), Self: file.Path == self,
+			Script: kindOf(file.Path) == KindScript}
 		if resource := index.Resource(file.Path); resource != nil {
 			r.Text, r.MIME = resource.Text, resource.MIMEType
 			if info := resource.Script; info != nil {
@@ -211,14 +206,8 @@ func addRecords(known map[string][]byte, self string, index *Index) {
 
 // resource returns the record as a file of a skill.
 func (r *record) resource(name string, info fs.FileInfo) Resource {
-	found := Resource{
-		Path:     name,
-		Kind:     kindOf(name),
-		Size:     info.Size(),
-		Digest:   r.Digest,
-		Text:     r.Text,
-		MIMEType: r.MIME,
-	}
+	found := Resource{Path: name, Kind: kindOf(name), Size: info.Size(), Digest: r.Digest, Text: r.Text,
+		MIMEType: r.MIME}
 	if r.Script {
 		facts := script.Inspect(name, r.head(), info.Mode()&0o111 != 0)
 		found.Script = &facts
@@ -276,7 +265,8 @@ func (in *indexer) take(r Resource, info fs.FileInfo, m mark, found []Diagnostic
 	x := in.index
 	x.Resources, x.marks = append(x.Resources, r), append(x.marks, m)
 	executable := info.Mode()&0o111 != 0
-	x.Files = append(x.Files, store.File{Path: r.Path, Size: r.Size, Digest: r.Digest, Executable: executable})
+	x.Files = append(x.Files, store.File{Path: r.Path, Size: r.Size, Digest: r.Digest,
+		Executable: executable})
 	in.budget -= r.Size
 	if r.Text {
 		in.sawSignals(r.Size, found)

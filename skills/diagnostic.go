@@ -2,6 +2,7 @@ package skills
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,28 +19,21 @@ const (
 	Error                   // a skill or a root is not served
 )
 
-func (s Severity) String() string {
-	switch s {
-	case Info:
-		return "info"
-	case Warning:
-		return "warning"
-	}
-	return "error"
-}
+var severityNames = []string{"info", "warning", "error"}
+
+func (s Severity) String() string { return severityNames[s] }
 
 // MarshalText returns the severity's name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
 func (s *Severity) UnmarshalText(text []byte) error {
-	for _, known := range []Severity{Info, Warning, Error} {
-		if known.String() == string(text) {
-			*s = known
-			return nil
-		}
+	at := slices.Index(severityNames, string(text))
+	if at < 0 {
+		return fmt.Errorf("unknown severity %q", text)
 	}
-	return fmt.Errorf("unknown severity %q", text)
+	*s = Severity(at)
+	return nil
 }
 
 // Code names what a diagnostic is about. The list is closed.

@@ -170,14 +170,8 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 }
 
 func markOfStat(stat *unix.Stat_t) mark {
-	return mark{
-		size:  stat.Size,
-		mtime: stat.Mtim.Nano(),
-		ctime: stat.Ctim.Nano(),
-		inode: stat.Ino,
-		dev:   uint64(stat.Dev),
-		known: true,
-	}
+	return mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino,
+		dev: uint64(stat.Dev), known: true}
 }
 
 func (f fdFolder) mark(name string) (mark, error) {
@@ -198,13 +192,10 @@ type fdReader int
 
 func (r fdReader) Read(p []byte) (int, error) {
 	n, err := retry(func() (int, error) { return unix.Read(int(r), p) })
-	if err != nil {
-		return 0, err
+	if n == 0 && err == nil {
+		err = io.EOF
 	}
-	if n == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
+	return max(n, 0), err
 }
 
 func markOf(info fs.FileInfo) mark {
@@ -227,62 +218,48 @@ func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	if err != nil {
 		return false
 	}
-	top := base
-	if s.place.rel != "." {
-		if top, err = descend(base, s.place.rel); err != nil {
-			base.close()
-			return false
-		}
-		base.close()
+	defer base.close()
+	top, err := descend(base, s.place.rel)
+	if err != nil {
+		return false
 	}
 	defer top.close()
 	look := lookOver{index: index, seen: make([]bool, len(index.Files)), directories: s.opts.MaxFiles}
-	at, ok := top.(fdFolder)
-	return ok && look.over(ctx, at, 0) && !slices.Contains(look.seen, false)
+	return look.over(ctx, top.(fdFolder), "", 0) && !slices.Contains(look.seen, false)
 }
 
 // lookOver compares directories with an index.
 type lookOver struct {
 	index       *Index
-	path        []byte // of the current directory, with a slash behind it
 	seen        []bool // of the index's files: a listing may name one twice during renames
 	directories int    // how many more are looked at
 }
 
-// over reports whether a directory and those below it agree with the index.
-func (l *lookOver) over(ctx context.Context, dir fdFolder, depth int) bool {
+// over reports whether a directory and those below it agree with the index. above is its path with a slash
+// behind it, empty for the top.
+func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth int) bool {
 	if l.directories--; l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
 		return false
 	}
 	same := true
-	err := dir.entries(func(name []byte, kind byte) bool {
-		same = skipped(string(name)) || l.entry(ctx, dir, string(name), kind, depth)
+	err := dir.entries(func(raw []byte, kind byte) bool {
+		name := string(raw)
+		switch {
+		case skipped(name):
+		case kind == unix.DT_DIR:
+			below, err := dir.sub(name)
+			if same = err == nil; same {
+				same = l.over(ctx, below.(fdFolder), above+name+"/", depth+1)
+				below.close()
+			}
+		default:
+			at := l.index.at(above + name)
+			now, err := dir.mark(name) // refuses what is not a regular file
+			if same = at >= 0 && err == nil && l.index.marks[at].vouches(now); same {
+				l.seen[at] = true
+			}
+		}
 		return same
 	})
 	return same && err == nil
-}
-
-func (l *lookOver) entry(ctx context.Context, dir fdFolder, name string, kind byte, depth int) bool {
-	above := len(l.path)
-	defer func() { l.path = l.path[:above] }()
-	l.path = append(l.path, name...)
-	switch kind {
-	case unix.DT_DIR:
-		below, err := dir.sub(name)
-		if err != nil {
-			return false
-		}
-		defer below.close()
-		l.path = append(l.path, '/')
-		return l.over(ctx, below.(fdFolder), depth+1)
-	case unix.DT_REG:
-		at := l.index.at(string(l.path))
-		if at < 0 {
-			return false
-		}
-		now, err := dir.mark(name)
-		l.seen[at] = true
-		return err == nil && l.index.marks[at].vouches(now)
-	}
-	return false
 }

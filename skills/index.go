@@ -98,14 +98,8 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 				"the others are left out",
 			s.opts.MaxFiles))
 	}
-	in := indexer{
-		skill:  s,
-		tree:   t,
-		index:  x,
-		budget: s.opts.MaxTree,
-		unseen: maxSignalSkill,
-		buf:    make([]byte, smallBuffer),
-	}
+	in := indexer{skill: s, tree: t, index: x, budget: s.opts.MaxTree, unseen: maxSignalSkill,
+		buf: make([]byte, smallBuffer)}
 	if hint != nil && hint.whole {
 		in.hint = hint
 	}
@@ -306,14 +300,8 @@ func (in *indexer) add(name string) error {
 	if err != nil {
 		return err
 	}
-	r := Resource{
-		Path:     name,
-		Kind:     kindOf(name),
-		Size:     read.size,
-		Digest:   read.digest,
-		Text:     read.text,
-		MIMEType: mimeType(name, read.head, read.text),
-	}
+	r := Resource{Path: name, Kind: kindOf(name), Size: read.size, Digest: read.digest, Text: read.text,
+		MIMEType: mimeType(name, read.head, read.text)}
 	if r.Kind == KindScript {
 		facts := script.Inspect(name, read.head, info.Mode()&0o111 != 0)
 		r.Script = &facts

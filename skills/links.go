@@ -95,11 +95,7 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		}
 		base = s.allowed[at]
 	}
-	rel, err := filepath.Rel(base, target)
-	if err != nil {
-		return nil, nil, err
-	}
-	rel = filepath.ToSlash(rel)
+	rel := cmp.Or(strings.Trim(filepath.ToSlash(target[len(base):]), "/"), ".")
 	top, err := openBase(base)
 	if err != nil {
 		return nil, nil, err
@@ -112,15 +108,9 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	a := &area{
-		root:   l.area.root,
-		path:   l.path,
-		dir:    l.dir,
-		place:  place{base: base, rel: rel},
+	return &area{root: l.area.root, path: l.path, dir: l.dir, place: place{base: base, rel: rel},
 		depth:  l.depth,
-		linked: true,
-	}
-	return a, below, nil
+		linked: true}, below, nil
 }
 
 // hasWalked reports whether a real directory was part of an earlier walk. A directory below a name that

@@ -155,15 +155,8 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	}
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
-	fresh := &Skill{
-		Path:  sk.Path,
-		Root:  sk.Root,
-		Dir:   sk.Dir,
-		File:  sk.File,
-		place: sk.place,
-		opts:  sk.opts,
-		state: newIndexState(sk.lastIndex()),
-	}
+	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, opts: sk.opts,
+		state: newIndexState(sk.lastIndex())}
 	data, facts, err := readLinked(sk.place, sk.File, nil)
 	if err == nil {
 		err = fresh.parse(data, facts)

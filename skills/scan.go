@@ -168,12 +168,8 @@ func (s *scanner) owners() map[string]*Root {
 
 // scanRoot walks the real directories of a root, unless they belong to another one.
 func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*Root) error {
-	a := &area{
-		root:  root,
-		path:  root.Prefix,
-		place: place{fsys: root.FS, rel: "."},
-		label: filepath.Base(root.Dir),
-	}
+	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."},
+		label: filepath.Base(root.Dir)}
 	var top folder
 	var err error
 	if root.FS != nil {

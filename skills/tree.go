@@ -202,7 +202,11 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 			continue
 		}
 		if e.Type()&fs.ModeSymlink != 0 {
-			e = t.resolve(name, e)
+			info, err := fs.Stat(t.fsys, path.Join(name, e.Name()))
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			e = fs.FileInfoToDirEntry(info)
 		}
 		entries = append(entries, e)
 	}
@@ -213,24 +217,6 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 	}
 	return once, err
 }
-
-// resolve returns the entry of a link: a regular file, or one that is not usable.
-func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
-	info, err := fs.Stat(t.fsys, path.Join(dir, link.Name()))
-	if err == nil && info.Mode().IsRegular() {
-		return linkEntry{link, 0}
-	}
-	return linkEntry{link, fs.ModeIrregular}
-}
-
-// linkEntry is a link under the type of what it names.
-type linkEntry struct {
-	fs.DirEntry
-	mode fs.FileMode
-}
-
-func (e linkEntry) Type() fs.FileMode { return e.mode }
-func (e linkEntry) IsDir() bool       { return false }
 
 // join joins slash-separated paths, "" and "." for nothing.
 func join(elements ...string) string {

@@ -3,6 +3,7 @@ package skills
 import (
 	"errors"
 	"io/fs"
+	slashpath "path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -123,13 +124,8 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 			v.note(Warning, CodeInvalidPath, v.path(rel),
 				"a directory has a name that no path can hold: %s", quoted(e.name))
 		case e.mode&fs.ModeSymlink != 0:
-			v.out.links = append(v.out.links, link{
-				area:  v.area,
-				rel:   below,
-				path:  v.path(below),
-				dir:   join(v.area.dir, below),
-				depth: depth + 1,
-			})
+			v.out.links = append(v.out.links,
+				link{v.area, below, v.path(below), join(v.area.dir, below), depth + 1})
 		default:
 			v.out.dirs = append(v.out.dirs, below)
 		}
@@ -240,14 +236,8 @@ const maxKept = 64 << 20
 
 // load reads the skill file of a directory.
 func (v *visitor) load(f folder, file *entry, rel, path string) {
-	at := place{base: v.area.place.base, fsys: v.area.place.fsys, rel: join(v.area.place.rel, rel)}
-	if at.rel == "" {
-		at.rel = "."
-	}
-	dir := join(v.area.dir, rel)
-	if dir == "" {
-		dir = "."
-	}
+	at := v.area.place
+	at.rel = slashpath.Join(at.rel, rel)
 	var last *Index
 	for _, old := range v.was {
 		if old.Path != path || old.File != file.name || old.broken {
@@ -266,15 +256,8 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 			return
 		}
 	}
-	sk := &Skill{
-		Path:  path,
-		Root:  v.area.root,
-		Dir:   dir,
-		File:  file.name,
-		place: at,
-		opts:  v.opts,
-		state: newIndexState(last),
-	}
+	sk := &Skill{Path: path, Root: v.area.root, Dir: slashpath.Join(v.area.dir, rel), File: file.name,
+		place: at, opts: v.opts, state: newIndexState(last)}
 	var data []byte
 	var facts facts
 	var err error
