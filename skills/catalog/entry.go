@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -69,24 +68,12 @@ func (e *entry) isLong() bool {
 	return e.wide-len(e.after) > maxName
 }
 
-// text returns the description cut to at characters, not escaped.
-func (e *entry) text(at int) string {
-	e.prepare(at)
-	switch {
-	case at == 0:
-		return ""
-	case e.descriptionWide > at:
-		return shorten(e.description, at)
-	}
-	return e.description
-}
-
 // prepare makes the description plain if any of it is shown.
 func (e *entry) prepare(at int) {
 	if at == 0 || e.plain {
 		return
 	}
-	clean := oneLine
+	clean := Plain
 	if e.opts.Format == FormatXML {
 		clean = lines
 	}
@@ -136,9 +123,14 @@ const (
 
 func (e *entry) write(b *strings.Builder, at int) {
 	e.frame()
+	e.prepare(at)
+	text := e.description
+	if e.descriptionWide > at {
+		text = shorten(text, at)
+	}
 	b.WriteString(e.before)
-	switch text := e.text(at); {
-	case text == "":
+	switch {
+	case at == 0 || text == "":
 	case e.opts.Format == FormatXML:
 		b.WriteString(xmlDescription)
 		b.WriteString(escape(text))
@@ -195,7 +187,10 @@ func quoteName(path string) string {
 	switch {
 	case strings.ContainsFunc(path, blank):
 		return strconv.QuoteToASCII(path)
-	case strings.ContainsFunc(path, func(r rune) bool { return !ordinary(r) }):
+	case strings.ContainsFunc(path, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && (r > '9' || r < '-') &&
+			!strings.ContainsRune("_+@", r)
+	}):
 		return strconv.QuoteToGraphic(path)
 	}
 	return path
@@ -206,17 +201,9 @@ func blank(r rune) bool {
 	return r >= 0xad && unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
-func ordinary(r rune) bool {
-	if r < utf8.RuneSelf {
-		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-		return letter || '-' <= r && r <= '9' || r == '_' || r == '+' || r == '@'
-	}
-	return unicode.IsLetter(r) || unicode.IsDigit(r)
-}
-
-// oneLine returns text as a single plain line: all space is single spaces, an ellipsis is three dots, and
-// control and invisible characters are dropped, except for the joiners that scripts and emoji need.
-func oneLine(text string) string {
+// Plain returns text as a catalogue shows it: on one line, with single spaces and three dots for an ellipsis,
+// without control and invisible characters, except for the joiners that scripts and emoji need.
+func Plain(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
 	space := false
@@ -241,7 +228,7 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// lines returns text without the characters that oneLine drops, and with all space within it.
+// lines returns text without the characters that Plain drops, and with all space within it.
 func lines(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -254,9 +241,6 @@ func lines(text string) string {
 		return r
 	}, strings.TrimSpace(text))
 }
-
-// Plain returns text as a catalogue shows it: on one line, without control and invisible characters.
-func Plain(text string) string { return oneLine(text) }
 
 // invisible reports whether a character shows nothing and can carry text or reorder what is shown:
 // format characters except the joiners, blank ones, and the variation selectors after the first 16.

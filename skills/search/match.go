@@ -41,32 +41,41 @@ func parse(query string) []word {
 // neighbours are put together if the index has them as one. unknown are the places of words without
 // any match.
 func (x *Index) resolve(words []word) (terms []string, unknown []int) {
+	add := func(all ...string) {
+		for _, term := range all {
+			if !slices.Contains(terms, term) {
+				terms = append(terms, term)
+			}
+		}
+	}
 	for i, w := range words {
 		if i > 0 && !w.pair {
 			if joined := words[i-1].text + w.text; x.find(joined) >= 0 {
-				terms = append(terms, joined)
+				add(joined)
 			}
 		}
 		parts := w.parts
 		if x.find(w.text) >= 0 {
 			parts = nil
-		} else if len(parts) == 0 && !x.matches(w.text) {
-			parts = x.divide(w.text)
-			if parts == nil && !w.pair {
+		} else if len(parts) == 0 {
+			like := false
+			for range x.variants(w.text, 1) {
+				like = true
+				break
+			}
+			if !like {
+				parts = x.divide(w.text)
+			}
+			if !like && parts == nil && !w.pair {
 				unknown = append(unknown, i)
 			}
 		}
 		if len(parts) == 0 {
 			parts = []string{w.text}
 		}
-		terms = append(terms, parts...)
+		add(parts...)
 	}
-	seen := map[string]bool{}
-	return slices.DeleteFunc(terms, func(term string) bool {
-		duplicate := seen[term]
-		seen[term] = true
-		return duplicate
-	}), unknown
+	return terms, unknown
 }
 
 // divide splits a term into two that the index has; if there are several ways, in the place where the
@@ -93,14 +102,6 @@ func (x *Index) find(text string) int {
 		return i
 	}
 	return -1
-}
-
-// matches reports whether anything matches a term.
-func (x *Index) matches(term string) bool {
-	for range x.variants(term, 1) {
-		return true
-	}
-	return false
 }
 
 // variants iterates over the terms of the index that match a term, with how much each counts: the term

@@ -142,11 +142,6 @@ type scored struct {
 	doc   int
 }
 
-// better is the order of hits.
-func better(a, b scored) int {
-	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.doc, b.doc))
-}
-
 // rank returns the best most skills that match a term, in order, and how many match.
 func (x *Index) rank(terms []string, query string, most int) (top []scored, total int) {
 	scores := make([]float64, len(x.skills))
@@ -170,7 +165,9 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 				same = len(touched)
 			}
 		}
-		rarity := idf(cmp.Or(same, len(touched)), len(x.skills))
+		// How much a term says is its idf, which is always positive.
+		n := float64(cmp.Or(same, len(touched)))
+		rarity := math.Log(1 + (float64(len(x.skills))-n+0.5)/(n+0.5))
 		all += rarity
 		for _, doc := range touched {
 			scores[doc] += rarity * float64(best[doc])
@@ -192,6 +189,9 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 			}
 		}
 	}
+	better := func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.doc, b.doc))
+	}
 	// To sort all that match would take longer than to find them.
 	bar := scored{score: -1} // what most hits are better than
 	for doc, score := range scores {
@@ -199,11 +199,10 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 			continue
 		}
 		total++
-		hit := scored{score, doc}
-		if better(hit, bar) > 0 {
-			continue
+		if hit := (scored{score, doc}); better(hit, bar) < 0 {
+			top = append(top, hit)
 		}
-		if top = append(top, hit); len(top) >= 2*most {
+		if len(top) >= 2*most {
 			slices.SortFunc(top, better)
 			top = top[:most]
 			bar = top[most-1]
@@ -217,9 +216,4 @@ func isCalled(sk *skills.Skill, name string) bool {
 	last := sk.Path[strings.LastIndexByte(sk.Path, '/')+1:]
 	return strings.EqualFold(sk.Frontmatter.Name, name) ||
 		strings.EqualFold(last, name) || strings.EqualFold(sk.Path, name)
-}
-
-// idf returns how much a term says if n of total skills have it; always positive.
-func idf(n, total int) float64 {
-	return math.Log(1 + (float64(total)-float64(n)+0.5)/(float64(n)+0.5))
 }

@@ -142,11 +142,7 @@ func clip(s string) string {
 	if len(s) <= maxTerm {
 		return s
 	}
-	end := maxTerm
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
+	return strings.ToValidUTF8(s[:maxTerm], "")
 }
 
 // emptyWords are in most descriptions and say nothing about a skill.
