@@ -27,14 +27,9 @@ type hashed struct {
 	head   []byte // the first 4 KiB
 }
 
-// digestFile reads a file to its end.
+// searchFile reads a file to its end, and searches it for signals as long as it is text.
 //
 // Errors: ErrTooLarge.
-func digestFile(file fs.File, info fs.FileInfo, limit int64, buf []byte) (hashed, error) {
-	return searchFile(file, info, limit, buf, &signal.Scanner{})
-}
-
-// searchFile is digestFile, and searches what it reads for signals as long as it is text.
 func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signal.Scanner) (
 	hashed, error) {
 	if info.Size() > limit {

@@ -91,7 +91,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{}
+	x := &Index{ignored: map[string]bool{}}
 	if more {
 		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "",
 			"the skill has more than %d files or directories, or they are nested too deeply; "+
@@ -124,9 +124,6 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 			return nil, file.err // the index would lack the file for as long as it is kept
 		}
 		if file.err != nil {
-			if x.ignored == nil {
-				x.ignored = map[string]bool{}
-			}
 			x.ignored[file.path] = true
 			x.Diagnostics = append(x.Diagnostics, leftOut(file))
 		}

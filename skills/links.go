@@ -55,22 +55,19 @@ func (s *scanner) followLinks(ctx context.Context) error {
 // followLink walks the directory that a link leads to, if it is to be walked.
 func (s *scanner) followLink(ctx context.Context, l *link) error {
 	if s.unreadable[l.area.root] {
-		for _, w := range s.known {
-			if w.area.linked && w.area.root == l.area.root && w.area.path == l.path {
-				return s.walk(ctx, w.area, nil)
-			}
+		if w := s.earlier(l.area.root, l.path, true); w != nil {
+			return s.walk(ctx, w.area, nil)
 		}
 		return nil
 	}
 	a, top, err := s.resolve(l)
-	if errors.Is(cause(err), ErrExhausted) {
+	switch {
+	case errors.Is(cause(err), ErrExhausted):
 		return fmt.Errorf("scan %s: %w", l.path, cause(err))
-	}
-	if err != nil {
+	case err != nil:
 		s.note(Warning, CodeUnreadableDir, l.path, "the link cannot be followed: %v", cause(err))
 		return nil
-	}
-	if a == nil {
+	case a == nil:
 		return nil
 	}
 	defer top.close()

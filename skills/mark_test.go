@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/signal"
 )
 
 func TestMarkVouches(t *testing.T) {
@@ -40,7 +42,7 @@ func TestTextScan(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "abc": true, "aé€😀z": true, "\x00": false, "a\x00": false, "\xff": false, "é\xc3": false, "\xe2\x82": false, "\xe2\x82a": false, "\xed\xa0\x80": false, "😀\xf0": false} {
 		for size := 1; size <= 5; size++ {
 			file := pieces{strings.NewReader(text), size}
-			read, err := digestFile(file, nopInfo{}, 100, make([]byte, 16))
+			read, err := searchFile(file, nopInfo{}, 100, make([]byte, 16), &signal.Scanner{})
 			if err != nil || read.digest != digest.FromString(text) {
 				t.Errorf("%q in pieces of %d: %+v, %v", text, size, read, err)
 			}

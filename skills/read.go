@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/signal"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -132,11 +133,8 @@ func (s *Skill) Verify(ctx context.Context) error {
 func (s *Skill) unknown(t tree, file candidate) error {
 	drift := &DriftError{Path: file.path, Got: digest.FromBytes(nil)}
 	if file.err == nil {
-		if f, info, err := openFile(t, file.path); err == nil {
-			defer f.Close()
-			if read, err := digestFile(f, info, MaxFile, make([]byte, hashBuffer)); err == nil {
-				drift.Got = read.digest
-			}
+		if got, err := digestNow(t, file.path); err == nil {
+			drift.Got = got
 		}
 	}
 	return drift
@@ -155,20 +153,26 @@ func compare(t tree, known mark, want store.File, file candidate) error {
 	if known.vouches(markOf(info)) {
 		return nil
 	}
-	f, info, err := openFile(t, file.path)
+	got, err := digestNow(t, file.path)
 	if err != nil {
 		return driftOf(err, drift)
 	}
-	defer f.Close()
-	read, err := digestFile(f, info, max(MaxFile, MaxSkillFile), make([]byte, hashBuffer))
-	if err != nil {
-		return drift
-	}
-	if read.digest == want.Digest {
+	if got == want.Digest {
 		return nil
 	}
-	drift.Got = read.digest
+	drift.Got = got
 	return drift
+}
+
+// digestNow returns the digest of a file as it is now.
+func digestNow(t tree, name string) (digest.Digest, error) {
+	file, info, err := openFile(t, name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	read, err := searchFile(file, info, MaxFile, make([]byte, hashBuffer), &signal.Scanner{})
+	return read.digest, err
 }
 
 // driftOf returns the error of a file that cannot be read: drift, unless this process cannot open any

@@ -185,13 +185,11 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if s.opts.StrictRoots || errors.Is(cause(err), ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
 		}
-		for _, w := range s.known {
-			if w.area.root == root && !w.area.linked {
-				s.unreadable[root] = true
-				s.note(Error, CodeUnreadableRoot, root.Dir,
-					"the root cannot be read: %v; its skills are served as they were", cause(err))
-				return s.walk(ctx, w.area, nil)
-			}
+		if w := s.earlier(root, root.Prefix, false); w != nil {
+			s.unreadable[root] = true
+			s.note(Error, CodeUnreadableRoot, root.Dir,
+				"the root cannot be read: %v; its skills are served as they were", cause(err))
+			return s.walk(ctx, w.area, nil)
 		}
 		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", cause(err))
 		return nil
@@ -279,15 +277,24 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 	return nil
 }
 
+// earlier returns the walk of an earlier scan that began at a path of a root, nil for none.
+func (s *scanner) earlier(root *Root, path string, linked bool) *walk {
+	for _, w := range s.known {
+		if w.area.root == root && w.area.path == path && w.area.linked == linked {
+			return w
+		}
+	}
+	return nil
+}
+
 // recall returns what an earlier scan found in an area, and the paths in it that have changed since,
 // relative to it.
 func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
-	for _, w := range s.known {
-		if w.area.root == a.root && w.area.path == a.path && w.area.linked == a.linked &&
-			w.area.place.base == a.place.base && w.area.place.rel == a.place.rel {
-			old = w.visits
-		}
+	w := s.earlier(a.root, a.path, a.linked)
+	if w == nil || w.area.place.base != a.place.base || w.area.place.rel != a.place.rel {
+		return nil, nil
 	}
+	old = w.visits
 	switch {
 	case s.unreadable[a.root]:
 		return old, nil

@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,12 +65,18 @@ func (s *Skill) setVerdict(doc *frontmatter.Document) {
 // errKept is the error of a skill whose root has too much frontmatter.
 var errKept = errors.New("there is too much frontmatter")
 
+// parseCodes are the codes of files that cannot be parsed, where they are not CodeInvalidFrontmatter.
+var parseCodes = map[frontmatter.Kind]Code{
+	frontmatter.Encoding:      CodeInvalidEncoding,
+	frontmatter.NoDescription: CodeMissingDescription,
+}
+
 // unloadable returns the diagnostic of a skill that was skipped. The caller sets its path.
 func unloadable(err error) Diagnostic {
 	var invalid *frontmatter.Error
 	switch {
 	case errors.As(err, &invalid):
-		d := diagnose(Error, codeOf(invalid.Kind), "", "%s", invalid.Reason)
+		d := diagnose(Error, cmp.Or(parseCodes[invalid.Kind], CodeInvalidFrontmatter), "", "%s", invalid.Reason)
 		d.Line = invalid.Line
 		return d
 	case errors.Is(err, errKept):
@@ -82,17 +89,6 @@ func unloadable(err error) Diagnostic {
 			"the file is a link that leads out of its directory; the files of a skill are below it")
 	}
 	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
-}
-
-// codeOf returns the code of a SKILL.md that cannot be parsed.
-func codeOf(kind frontmatter.Kind) Code {
-	switch kind {
-	case frontmatter.Encoding:
-		return CodeInvalidEncoding
-	case frontmatter.NoDescription:
-		return CodeMissingDescription
-	}
-	return CodeInvalidFrontmatter
 }
 
 // violated returns one violation of a strict rule.
