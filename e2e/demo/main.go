@@ -2,13 +2,14 @@
 // subprocess over stdio, loads a skill, reads one of its files, runs an allowlisted script in the
 // sandbox, is refused on another one, and prints the record the session left.
 //
-// It exits 1 when something did not go as it should, among it when no sandbox can isolate a script
-// on this machine; the rest is shown all the same.
+// It exits 1 when something did not go as it should, such as when no sandbox can isolate a script on this
+// machine; the rest is shown all the same.
 package main
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,7 +98,7 @@ func (d *demo) talk(ctx context.Context) error {
 	fmt.Fprintf(d.out, "%s %s, protocol %s\n", welcome.ServerInfo.Name, welcome.ServerInfo.Version,
 		welcome.ProtocolVersion)
 
-	d.step("tools/list: the catalogue stands in the description of load_skill")
+	d.step("tools/list: the catalogue is in the description of load_skill")
 	tools, err := d.client.ListTools(ctx, mcp.ListToolsRequest{})
 	if err != nil {
 		return fmt.Errorf("tools/list: %w", err)
@@ -126,7 +127,11 @@ func (d *demo) expect(ctx context.Context, tool string, args map[string]any, ref
 	text string) error {
 	var request mcp.CallToolRequest
 	request.Params.Name, request.Params.Arguments = tool, args
-	d.step(fmt.Sprintf("tools/call %s %s", tool, describe(args)))
+	shownArgs, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	d.step(fmt.Sprintf("tools/call %s %s", tool, shownArgs))
 	result, err := d.client.CallTool(ctx, request)
 	if err != nil {
 		return fmt.Errorf("%s: %w", tool, err)
@@ -170,16 +175,6 @@ func (d *demo) records(ctx context.Context) error {
 }
 
 func (d *demo) step(what string) { fmt.Fprintf(d.out, "\n== %s\n", what) }
-
-func describe(args map[string]any) string {
-	var parts []string
-	for _, key := range []string{"name", "skill", "path", "stdin"} {
-		if value, ok := args[key]; ok {
-			parts = append(parts, fmt.Sprintf("%s=%q", key, value))
-		}
-	}
-	return strings.Join(parts, " ")
-}
 
 func indent(s string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ") + "\n"

@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 )
 
 func main() {
@@ -40,13 +39,4 @@ var scenes = []scene{
 		"skillsd session show latest",
 		"skillsd session verify latest",
 	}},
-}
-
-// draw writes a scene's terminal into dir.
-func draw(dir string, s scene, shown []byte) error {
-	lines, err := terminal(shown)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
-	}
-	return os.WriteFile(filepath.Join(dir, s.name+".svg"), picture(s.title, lines), 0o644)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -35,30 +34,26 @@ func run(args []string) error {
 		if err := os.MkdirAll(args[2], 0o755); err != nil {
 			return err
 		}
-		return again("home", args, &syscall.SysProcAttr{
-			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-		})
+		return again("home", args, unix.CLONE_NEWUSER|unix.CLONE_NEWNS,
+			syscall.SysProcIDMap{HostID: os.Getuid(), Size: 1},
+			syscall.SysProcIDMap{HostID: os.Getgid(), Size: 1})
 	case "home":
 		if err := makeHome(args[0], args[1]); err != nil {
 			return err
 		}
-		return again("show", args, &syscall.SysProcAttr{
-			Cloneflags:  unix.CLONE_NEWUSER,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 0, Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 0, Size: 1}},
-		})
+		user := syscall.SysProcIDMap{ContainerID: 1000, Size: 1}
+		return again("show", args, unix.CLONE_NEWUSER, user, user)
 	}
 	return show(args[2])
 }
 
-// again runs this program's next step.
-func again(step string, args []string, attr *syscall.SysProcAttr) error {
+// again runs this program's next step in new namespaces, with one user and group.
+func again(step string, args []string, namespaces uintptr, user, group syscall.SysProcIDMap) error {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), "SCREENS_STEP="+step)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = attr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces,
+		UidMappings: []syscall.SysProcIDMap{user}, GidMappings: []syscall.SysProcIDMap{group}}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("step %s: %w", step, err)
 	}
@@ -78,11 +73,10 @@ func makeHome(binary, skills string) error {
 	if err := unix.Mount("tmpfs", "/home", "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mount a home: %w", err)
 	}
-	if err := os.MkdirAll(home+"/go/bin", 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(home+"/testdata", 0o755); err != nil {
-		return err
+	for _, dir := range []string{home + "/go/bin", home + "/testdata"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	if err := os.WriteFile(home+"/go/bin/skillsd", program, 0o755); err != nil {
 		return err
@@ -111,7 +105,12 @@ func show(dir string) error {
 				return fmt.Errorf("%s: %w: %s", command, err, shown.Bytes())
 			}
 		}
-		if err := draw(dir, s, shown.Bytes()); err != nil {
+		lines, err := terminal(shown.Bytes())
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		err = os.WriteFile(filepath.Join(dir, s.name+".svg"), picture(s.title, lines), 0o644)
+		if err != nil {
 			return err
 		}
 	}
@@ -177,7 +176,7 @@ func use() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	answers := bufio.NewReader(out)
+	answers := json.NewDecoder(out)
 	tool := func(name string, arguments any) any {
 		return map[string]any{"name": name, "arguments": arguments}
 	}
@@ -202,32 +201,19 @@ func use() error {
 		if _, err := in.Write(append(line, '\n')); err != nil {
 			return err
 		}
-		if err := answer(answers, i); err != nil {
-			return err
-		}
-	}
-	return errors.Join(in.Close(), cmd.Wait())
-}
-
-// answer waits for the answer to a request; notifications before it are skipped.
-func answer(r *bufio.Reader, id int) error {
-	for {
-		line, err := r.ReadBytes('\n')
-		if err != nil {
-			return err
-		}
+		// Notifications come before the answer.
 		var message struct {
 			ID    *int
 			Error json.RawMessage
 		}
-		if err := json.Unmarshal(line, &message); err != nil {
-			return err
-		}
-		if message.ID != nil && *message.ID == id {
-			if message.Error != nil {
-				return fmt.Errorf("answer %d: %s", id, message.Error)
+		for message.ID == nil || *message.ID != i {
+			if err := answers.Decode(&message); err != nil {
+				return err
 			}
-			return nil
+		}
+		if message.Error != nil {
+			return fmt.Errorf("answer %d: %s", i, message.Error)
 		}
 	}
+	return errors.Join(in.Close(), cmd.Wait())
 }
