@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -76,7 +75,7 @@ func formAnswer(state string, result *mcp.ElicitationResult) *session.Answer {
 
 // elicit asks a client of an older revision while its call waits. Whatever goes wrong is no approval.
 func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answer {
-	ctx, cancel := context.WithDeadlineCause(ctx, q.Until, errTooLate)
+	ctx, cancel := context.WithDeadline(ctx, q.Until)
 	defer cancel()
 	result, err := s.mcp.RequestElicitation(ctx, mcp.ElicitationRequest{
 		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)}, Params: elicitation(q),
@@ -90,5 +89,3 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 func canceled(state string) *session.Answer {
 	return &session.Answer{State: state, Action: string(mcp.ElicitationResponseActionCancel)}
 }
-
-var errTooLate = errors.New("the user did not answer in time")

@@ -25,12 +25,9 @@ func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 }
 
 // changesOf begins to watch what lists show in a scope. The function that it returns reports whether the
-// lists
-// changed since its last call with the same method: a client must not even learn that something changed
-// that is
-// hidden from it. For a client that sees all of the catalogue it does not look: such a client may learn of
-// every
-// change. It is safe for concurrent use.
+// lists changed since its last call with the same method: a client must not even learn that something changed
+// that is hidden from it. For a client that sees all of the catalogue it does not look: such a client may
+// learn of every change. It is safe for concurrent use.
 func (s *Server) changesOf(sc scope) func(method string) bool {
 	// shown is what the lists are made of.
 	type shown struct {

@@ -43,7 +43,8 @@ func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult,
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if errors.Is(err, errNotOffered) {
+	if public, ok := errors.AsType[*wire.Error](err); ok {
+		wire.SetError(ctx, public)
 		return nil, err
 	}
 	plain := s.plain(ctx, err)

@@ -24,8 +24,7 @@ const (
 	methodReadDirectory = "resources/directory/read"
 )
 
-// metaUnlisted is the key of a skills/get result's _meta that says why skills/list has no such
-// entry.
+// metaUnlisted is the key of a skills/get result's _meta that says why skills/list has no such entry.
 const metaUnlisted = "skillsd/unlisted"
 
 // maxPageBytes is where a page of entries ends early: an entry is never split, and one alone may

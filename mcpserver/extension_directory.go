@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -56,71 +57,47 @@ func (s *Server) directory(
 	if err != nil {
 		return refuse("is not the URI of a directory")
 	}
-	children := childrenOf(snapshot, path)
-	if sk, file := locate(snapshot, uri); sk != nil {
+	children := map[string]mcp.Resource{} // by name
+	add := func(name string) {
+		// The URI of a directory is written as if it were a file of a skill.
+		uri := (&skills.Skill{Path: path}).URI(name)
+		children[name] = mcp.Resource{URI: uri, Name: name, MIMEType: mimeDirectory}
+	}
+	for _, sk := range snapshot.Skills {
+		if rest, below := strings.CutPrefix(sk.Path, path+"/"); below {
+			name, _, _ := strings.Cut(rest, "/")
+			add(name)
+		}
+	}
+	if sk, dir := locate(snapshot, uri); sk != nil {
 		fresh, index, err := s.indexOf(ctx, sk)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil:
 			return nil, unreadable(sk, err)
-		case file == sk.File || index.Resource(file) != nil:
+		case dir == sk.File || index.Resource(dir) != nil:
 			return refuse("is a file, not a directory resource")
 		}
-		children = append(children, filesIn(fresh, index, file)...)
+		prefix := strings.TrimPrefix(dir+"/", "/") // empty for the skill's own directory
+		for i := range index.Files {
+			rest, below := strings.CutPrefix(index.Files[i].Path, prefix)
+			name, _, deeper := strings.Cut(rest, "/")
+			switch {
+			case !below:
+			case deeper:
+				add(name)
+			case index.Files[i].Path == fresh.File:
+				children[name] = skillFileResource(fresh, index)
+			default:
+				children[name] = fileResource(fresh, index.Resource(index.Files[i].Path))
+			}
+		}
 	}
 	if len(children) == 0 {
 		return refuse("is not a directory this server serves")
 	}
-	slices.SortFunc(children, func(a, b mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
-	return slices.CompactFunc(children, func(a, b mcp.Resource) bool { return a.URI == b.URI }), nil
-}
-
-// childrenOf returns the directories directly below one that skills lie in.
-func childrenOf(snapshot *skills.Snapshot, dir string) (children []mcp.Resource) {
-	prefix, seen := dir+"/", map[string]bool{}
-	first, _ := position(snapshot.Skills, prefix, func(sk *skills.Skill) string { return sk.Path })
-	for _, sk := range snapshot.Skills[first:] {
-		rest, below := strings.CutPrefix(sk.Path, prefix)
-		if !below {
-			break
-		}
-		if name, _, _ := strings.Cut(rest, "/"); !seen[name] {
-			seen[name] = true
-			children = append(children, directoryResource(dir, name))
-		}
-	}
-	return children
-}
-
-// filesIn returns the files, and the directories of files, directly below a directory of a skill;
-// dir is empty for the skill's own.
-func filesIn(sk *skills.Skill, index *skills.Index, dir string) (children []mcp.Resource) {
-	prefix, path := "", sk.Path
-	if dir != "" {
-		prefix, path = dir+"/", sk.Path+"/"+dir
-	}
-	seen := map[string]bool{}
-	for i := range index.Files {
-		rest, below := strings.CutPrefix(index.Files[i].Path, prefix)
-		if !below {
-			continue
-		}
-		name, _, deeper := strings.Cut(rest, "/")
-		switch {
-		case deeper && !seen[name]:
-			seen[name] = true
-			children = append(children, directoryResource(path, name))
-		case !deeper && prefix == "" && name == sk.File:
-			children = append(children, skillFileResource(sk, index))
-		case !deeper:
-			children = append(children, fileResource(sk, index.Resource(prefix+name)))
-		}
-	}
-	return children
-}
-
-func directoryResource(in, name string) mcp.Resource {
-	// The URI of a directory is written as if it were a file of a skill.
-	return mcp.Resource{URI: (&skills.Skill{Path: in}).URI(name), Name: name, MIMEType: mimeDirectory}
+	return slices.SortedFunc(maps.Values(children), func(a, b mcp.Resource) int {
+		return strings.Compare(a.URI, b.URI)
+	}), nil
 }

@@ -211,8 +211,7 @@ func checkRun(args RunArgs) error {
 }
 
 // open waits for the first scan and returns the session of a call with what is known of it. A handle among
-// the
-// arguments comes before one in _meta.
+// the arguments comes before one in _meta.
 func (s *Server) open(
 	ctx context.Context, method string, meta map[string]any, handle string,
 ) (*session.Session, session.Call, error) {

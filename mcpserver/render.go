@@ -59,7 +59,7 @@ func renderLoaded(l *session.Loaded, whyNot func(script string) string) string {
 
 // renderBody returns the body, or an outline of its headings and as much of the body as fits.
 func renderBody(l *session.Loaded, room int) string {
-	body := validText(l.Body)
+	body := l.Body
 	if utf8.RuneCount(body) <= room {
 		return withNewline(string(body))
 	}
@@ -163,16 +163,6 @@ func renderRead(r *session.ReadResult) string {
 		fmt.Fprintf(&b, "[bytes %d-%d of %d; continue with offset %d]", r.Offset, end, r.Size, end)
 	}
 	return b.String()
-}
-
-// validText drops a character that the read cut in half at the end; text was checked whole before.
-func validText(b []byte) []byte {
-	for cut := 0; cut < utf8.UTFMax && cut < len(b); cut++ {
-		if r, size := utf8.DecodeLastRune(b[:len(b)-cut]); r != utf8.RuneError || size > 1 {
-			return b[:len(b)-cut]
-		}
-	}
-	return b
 }
 
 func withNewline(s string) string {

@@ -103,9 +103,8 @@ func (s *Server) resourcesOf(ctx context.Context, group []*skills.Skill) ([]mcp.
 	return slices.CompactFunc(resources, func(a, b mcp.Resource) bool { return a.URI == b.URI }), nil
 }
 
-// groups divides skills into runs of a skill and those nested below it, in byte order of their
-// URIs: a nested skill's files are files of the enclosing one too, so only whole groups have
-// disjoint ranges of URIs.
+// groups divides skills into runs of a skill and those nested below it, in byte order of their URIs: a nested
+// skill's files are files of the enclosing one too, so only whole groups have disjoint ranges of URIs.
 func groups(all []*skills.Skill) [][]*skills.Skill {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b *skills.Skill) int { return strings.Compare(baseURI(a), baseURI(b)) })

@@ -38,11 +38,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	tools := s.visible(sc).tools()
 	if !tools.searchable {
 		// A tool that is not listed does not exist; the library only knows that it may.
-		wire.SetError(ctx, &wire.Error{
-			Code:    mcp.INVALID_PARAMS,
-			Message: "tool '" + ToolSearch + "' not found: tool not found",
-		})
-		return answer{}, errNotOffered
+		const text = "tool '" + ToolSearch + "' not found: tool not found"
+		return answer{}, &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
 	}
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
 	if err == nil {
@@ -61,8 +58,6 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	}
 	return answer{text: tools.renderFound(args.Query, &found)}, nil
 }
-
-var errNotOffered = errors.New("the tool is not offered")
 
 // renderFound is the text of a page of hits: one line each, best first, and how to continue.
 func (t *toolList) renderFound(query string, found *search.Result) string {

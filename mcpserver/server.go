@@ -62,8 +62,6 @@ type Config struct {
 	// ClientSession and ClientDir are the id of the session and the working directory of the client that
 	// started the process. Optional; they count on stdio only.
 	ClientSession, ClientDir string
-	// Workspace reports whether the operator grants a workspace to scripts.
-	Workspace bool
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
 	// Traces makes a span of each request, and Metrics measures how long it took; both are optional.
@@ -88,11 +86,7 @@ type Server struct {
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
-	s := &Server{
-		cfg:   cfg,
-		ready: make(chan struct{}),
-		waits: time.Now().Add(scanPatience),
-	}
+	s := &Server{cfg: cfg, ready: make(chan struct{}), waits: time.Now().Add(scanPatience)}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
 	s.changed = s.changesOf(scope{principal: localPrincipal})
@@ -223,8 +217,7 @@ func (s *Server) Publish() {
 	}
 }
 
-// awaitScan waits for the first scan, but not longer than a client would, and reports whether it
-// is done.
+// awaitScan waits for the first scan, but not longer than a client would, and reports whether it is done.
 func (s *Server) awaitScan(ctx context.Context) bool {
 	ctx, cancel := context.WithDeadline(ctx, s.waits)
 	defer cancel()

@@ -84,10 +84,17 @@ func (s *Server) visible(sc scope) *visible {
 	if v == nil {
 		v = &visible{
 			visibleKey: key,
-			entries:    sync.OnceValue(func() []listedSkill { return listedSkills(key.snapshot.Skills) }),
-			groups:     sync.OnceValue(func() [][]*skills.Skill { return groups(key.snapshot.Skills) }),
-			prompts:    sync.OnceValue(func() []prompt { return promptsOf(key.snapshot.Skills) }),
-			tools:      sync.OnceValue(func() *toolList { return s.describe(key) }),
+			entries: sync.OnceValue(func() []listedSkill {
+				listed := make([]listedSkill, len(key.snapshot.Skills))
+				for i, sk := range key.snapshot.Skills {
+					listed[i] = listedSkill{skill: sk, uri: sk.URI(sk.File), made: new(atomic.Pointer[entry])}
+				}
+				slices.SortFunc(listed, func(a, b listedSkill) int { return strings.Compare(a.uri, b.uri) })
+				return listed
+			}),
+			groups:  sync.OnceValue(func() [][]*skills.Skill { return groups(key.snapshot.Skills) }),
+			prompts: sync.OnceValue(func() []prompt { return promptsOf(key.snapshot.Skills) }),
+			tools:   sync.OnceValue(func() *toolList { return s.describe(key) }),
 		}
 		c.parts[key] = v
 	}
@@ -99,15 +106,6 @@ type listedSkill struct {
 	skill *skills.Skill
 	uri   string // of its SKILL.md
 	made  *atomic.Pointer[entry]
-}
-
-func listedSkills(all []*skills.Skill) []listedSkill {
-	listed, made := make([]listedSkill, len(all)), make([]atomic.Pointer[entry], len(all))
-	for i, sk := range all {
-		listed[i] = listedSkill{skill: sk, uri: sk.URI(sk.File), made: &made[i]}
-	}
-	slices.SortFunc(listed, func(a, b listedSkill) int { return strings.Compare(a.uri, b.uri) })
-	return listed
 }
 
 func uriOf(l listedSkill) string { return l.uri }

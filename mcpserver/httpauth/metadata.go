@@ -10,9 +10,8 @@ import (
 
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// ServeHTTP answers requests for the RFC 9728 metadata of the endpoint, at the well-known path with
-// and without the endpoint's own path after it, and all others with 404. Without an issuer there is no
-// metadata.
+// ServeHTTP answers requests for the RFC 9728 metadata of the endpoint, at the well-known path with and
+// without the endpoint's own path after it, and all others with 404. Without an issuer there is no metadata.
 func (a *Authenticator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := a.resourceOf(r)
 	if a.jwt == nil || r.URL.Path != wellKnown && r.URL.Path != path.Join(wellKnown, resource.Path) {

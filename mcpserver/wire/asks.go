@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,7 +47,16 @@ func (a *asks) ask(
 	out.write(line)
 	select {
 	case m := <-answer:
-		if err := m.decode(result); err != nil {
+		if m.failure != nil {
+			var failure Error
+			err = json.Unmarshal(m.failure, &failure)
+			// The text alone: an *Error in the chain would be sent back to the client.
+			return fmt.Errorf("ask %s: %w", method, cmp.Or(err, errors.New("client answered "+failure.Error())))
+		}
+		if err = Unambiguous(m.result, "action", "content"); err == nil {
+			err = json.Unmarshal(m.result, result)
+		}
+		if err != nil {
 			return fmt.Errorf("ask %s: %w", method, err)
 		}
 		return nil
@@ -76,19 +86,4 @@ func (a *asks) route(m *message) {
 	if answer := a.take(m.id); answer != nil {
 		answer <- m
 	}
-}
-
-// decode reads what a client answered. Its error does not wrap an *Error, which would be sent back to it.
-func (m *message) decode(result any) error {
-	if m.failure != nil {
-		var failure Error
-		if err := json.Unmarshal(m.failure, &failure); err != nil {
-			return err
-		}
-		return errors.New("client answered " + failure.Error())
-	}
-	if err := Unambiguous(m.result, answerNames()...); err != nil {
-		return err
-	}
-	return json.Unmarshal(m.result, result)
 }

@@ -87,8 +87,7 @@ func (t *callTable) cancel(m *message) {
 	}
 }
 
-// canceledID returns the id of the request that a cancellation names, nil if it names none or could
-// name two.
+// canceledID returns the id of the request that a cancellation names, nil if it names none or could name two.
 func canceledID(params json.RawMessage) json.RawMessage {
 	members, err := Members(params)
 	at := slices.IndexFunc(members, func(m Member) bool { return m.Key == "requestId" && validID(m.Value) })
@@ -98,8 +97,7 @@ func canceledID(params json.RawMessage) json.RawMessage {
 	return members[at].Value
 }
 
-// settle takes c off the table right before its answer is written and reports
-// whether there is to be one.
+// settle takes c off the table right before its answer is written and reports whether there is to be one.
 func (t *callTable) settle(c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,12 +19,10 @@ var ErrDisconnected = errors.New("connection closed")
 
 type hangUpKey struct{}
 
-// KillAtEOF returns a context that ends as soon as the input of ctx's connection
-// ends, or the server is asked to stop, while ctx itself has some time left to
-// finish. A handler uses it for the part of its work that must not outlive the
-// client, such as a running script; the cause is then
-// [ErrDisconnected]. Outside of ServeStdio and HTTP it ends with ctx only. The returned
-// function releases its resources and must be called.
+// KillAtEOF returns a context that ends as soon as the input of ctx's connection ends, or the server is asked
+// to stop, while ctx itself has some time left to finish. A handler uses it for the part of its work that
+// must not outlive the client, such as a running script; the cause is then [ErrDisconnected]. Outside of
+// ServeStdio and HTTP it ends with ctx only. The returned function releases its resources and must be called.
 func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 	hangUp, ok := ctx.Value(hangUpKey{}).(context.Context)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -63,8 +61,7 @@ type Client struct {
 	SessionID string
 	// Info names the software; zero when the client did not say.
 	Info mcp.Implementation
-	// Capabilities are declared by the request on 2026-07-28, and by the
-	// initialize request before.
+	// Capabilities are declared by the request on 2026-07-28, and by the initialize request before.
 	Capabilities mcp.ClientCapabilities
 	// Version is the protocol revision of the request, "" before initialize.
 	Version string

@@ -16,9 +16,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// Dispatcher answers single JSON-RPC messages with an MCPServer and the methods
-// it lacks. Server is required; the fields must not change once it is in use.
-// All methods are safe for concurrent use.
+// Dispatcher answers single JSON-RPC messages with an MCPServer and the methods it lacks. Server is required;
+// the fields must not change once it is in use. All methods are safe for concurrent use.
 type Dispatcher struct {
 	// Server gets every message first.
 	Server *server.MCPServer
@@ -35,16 +34,14 @@ type Dispatcher struct {
 	// Logger gets panics and the private text of internal errors. Nil discards.
 	Logger *slog.Logger
 	// Trace is called as each request begins. It returns the context to handle the request in, and what to
-	// call
-	// at its end with its error or nil. Nil traces nothing.
+	// call at its end with its error or nil. Nil traces nothing.
 	Trace func(context.Context, string, json.RawMessage) (context.Context, func(*Error))
 	// Withhold returns the JSON of an error as the client may see it: an error repeats what a
 	// request said. Nil leaves it as it is.
 	Withhold func(json.RawMessage) json.RawMessage
 }
 
-// alias returns the name under which an override's request is shown to mcp-go,
-// which must not know it.
+// alias returns the name under which an override's request is shown to mcp-go, which must not know it.
 func alias(method string) string { return "skillsd/answered-here/" + method }
 
 func (d *Dispatcher) lookup(name string) Method {
@@ -68,8 +65,7 @@ func (d *Dispatcher) notify(ctx context.Context, m *message) {
 	})
 }
 
-// guard makes an internal error of a panic: one handler must not end the
-// connection of all the others.
+// guard makes an internal error of a panic: one handler must not end the connection of all the others.
 func (d *Dispatcher) guard(
 	ctx context.Context, m *message, handle func(context.Context) (any, *Error),
 ) (result any, failure *Error) {

@@ -87,10 +87,9 @@ func (o *HTTPOptions) Check() error {
 //
 // # Cancellation
 //
-// A call ends with cause [ErrDisconnected] when its client closes the connection, and with
-// [ErrCanceled] when the same session cancels it. A call that its client cancelled gets an empty stream;
-// a connection that its client closed, even for sending only, is closed without an answer to calls that
-// were not done.
+// A call ends with cause [ErrDisconnected] when its client closes the connection, and with [ErrCanceled] when
+// the same session cancels it. A call that its client cancelled gets an empty stream; a connection that its
+// client closed, even for sending only, is closed without an answer to calls that were not done.
 type HTTP struct {
 	opts       HTTPOptions
 	dispatcher *Dispatcher

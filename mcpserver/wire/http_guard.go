@@ -13,9 +13,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// guard refuses requests that a web page could have made a browser send: requests whose Host
-// is not a name of the server (a name that was rebound to its address), and requests with a
-// foreign Origin.
+// guard refuses requests that a web page could have made a browser send: requests whose Host is not a name of
+// the server (a name that was rebound to its address), and requests with a foreign Origin.
 type guard struct {
 	hosts   map[string]struct{} // lower case, name or name:port
 	origins map[string]struct{} // as browsers write them
@@ -110,8 +109,7 @@ func (g *guard) origin(origin, host string) bool {
 		isLoopback(hostName(u.Host)) && isLoopback(hostName(host))
 }
 
-// cors lets pages of an accepted origin read answers, and reports whether r was only the
-// question.
+// cors lets pages of an accepted origin read answers, and reports whether r was only the question.
 func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", origin)

@@ -31,12 +31,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	if m == nil {
 		return
 	}
-	ex := &exchange{
-		h: h, w: w, r: r,
-		principal: principal,
-		msg:       m,
-		modern:    isModern(r.Header, m),
-	}
+	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m)}
 	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
 			if ex.protocol = h.sessions.enter(id, principal); ex.protocol != nil {

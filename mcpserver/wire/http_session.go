@@ -108,8 +108,7 @@ func (t *sessionTable) add(s *httpSession) bool {
 	return true
 }
 
-// enter returns the session of that id for a request or stream of principal, or nil. leave
-// must follow.
+// enter returns the session of that id for a request or stream of principal, or nil. leave must follow.
 func (t *sessionTable) enter(id, principal string) *httpSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// httpStream writes the messages of one response. It is the writer under a lineWriter,
-// which calls it for one message at a time. The response becomes an event stream with the
-// first message that is not the answer.
+// httpStream writes the messages of one response. It is the writer under a lineWriter, which calls it for one
+// message at a time. The response becomes an event stream with the first message that is not the answer.
 type httpStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -76,19 +75,9 @@ func (s *httpStream) begin() {
 
 // acceptsEvents reports whether an Accept header, when there is one, names event streams.
 func acceptsEvents(accept []string) bool {
-	if len(accept) == 0 {
-		return true
-	}
-	for _, value := range accept {
-		for part := range strings.SplitSeq(value, ",") {
-			kind, _, _ := strings.Cut(part, ";")
-			switch strings.ToLower(strings.TrimSpace(kind)) {
-			case "text/event-stream", "text/*", "*/*":
-				return true
-			}
-		}
-	}
-	return false
+	all := strings.ToLower(strings.Join(accept, ","))
+	return all == "" || strings.Contains(all, "text/event-stream") || strings.Contains(all, "text/*") ||
+		strings.Contains(all, "*/*")
 }
 
 // keepAlive writes a comment to out each time interval has passed, until out is closed. The

@@ -14,8 +14,7 @@ var errLineTooLong = errors.New("line too long")
 
 const readBuffer = 64 << 10
 
-// lineReader splits its input into lines of at most max bytes. A longer line is
-// skipped without being held.
+// lineReader splits its input into lines of at most max bytes. A longer line is skipped without being held.
 type lineReader struct {
 	in      *bufio.Reader
 	max     int

@@ -15,8 +15,7 @@ import (
 // maxMembers is the most members of an object: params and arguments have a handful.
 const maxMembers = 256
 
-// Member is one member of a JSON object: its key as decoding gives it, and its value as it was
-// written.
+// Member is one member of a JSON object: its key as decoding gives it, and its value as it was written.
 type Member struct {
 	Key   string
 	Value json.RawMessage
@@ -43,7 +42,7 @@ func Members(raw json.RawMessage) ([]Member, error) {
 		key := unquote(quoted)
 		name := fold(key)
 		if seen[name] {
-			return nil, fmt.Errorf("duplicate key %q, or one that differs only in case", clipKey(key))
+			return nil, fmt.Errorf("duplicate key %.64q, or one that differs only in case", key)
 		}
 		seen[name] = true
 		members = append(members, Member{Key: key, Value: value})
@@ -72,15 +71,6 @@ func foldRune(r rune) rune {
 	}
 }
 
-// clipKey bounds a key before it is repeated to its sender.
-func clipKey(key string) string {
-	const most = 64
-	if len(key) <= most {
-		return key
-	}
-	return strings.ToValidUTF8(key[:most], "") + "…"
-}
-
 // errParams is the answer to params that do not decode.
 const errParams = "params do not have the form this method takes"
 
@@ -103,7 +93,7 @@ func checkParams(method string, params json.RawMessage) *Error {
 	for _, m := range members {
 		name := paramNames[fold(m.Key)]
 		if name != "" && name != m.Key {
-			return invalidParams(fmt.Sprintf("params: key %q must be spelt %q", clipKey(m.Key), name))
+			return invalidParams(fmt.Sprintf("params: key %.64q must be spelt %q", m.Key, name))
 		}
 		switch name {
 		case "_meta":
@@ -114,7 +104,7 @@ func checkParams(method string, params json.RawMessage) *Error {
 				_, err = Members(m.Value)
 			}
 		case "inputResponses":
-			err = Unambiguous(m.Value, answerNames()...)
+			err = Unambiguous(m.Value, "action", "content")
 		case "argument", "capabilities", "context", "ref":
 			err = Unambiguous(m.Value)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -63,7 +64,7 @@ func unambiguous(raw json.RawMessage, names []string) error {
 		for _, m := range members {
 			for _, name := range names {
 				if name != m.Key && strings.EqualFold(name, m.Key) {
-					return fmt.Errorf("key %q must be spelt %q", clipKey(m.Key), name)
+					return fmt.Errorf("key %.64q must be spelt %q", m.Key, name)
 				}
 			}
 			if err := unambiguous(m.Value, names); err != nil {
@@ -84,19 +85,9 @@ func unambiguous(raw json.RawMessage, names []string) error {
 	return nil
 }
 
-// answerNames are the keys of the answer to a form.
-func answerNames() []string { return []string{"action", "content"} }
-
-// decides reports whether this server or mcp-go reads more than a text from a member of _meta. All other
-// members are left to their readers.
-func decides(key string) bool {
-	for _, prefix := range []string{"skillsd/", "codex/", "io.modelcontextprotocol/"} {
-		if strings.HasPrefix(key, prefix) {
-			return true
-		}
-	}
-	return key == "x-codex-turn-metadata"
-}
+// decides are the prefixes of the members of _meta from which this server or mcp-go reads more than a text. All
+// others are left to their readers.
+var decides = []string{"skillsd/", "codex/", "io.modelcontextprotocol/", "x-codex-turn-metadata"}
 
 // checkMeta refuses a _meta that is too large, and one that readers could understand differently.
 func checkMeta(raw json.RawMessage) error {
@@ -111,11 +102,11 @@ func checkMeta(raw json.RawMessage) error {
 		return err
 	}
 	for _, m := range members {
-		if !decides(m.Key) {
+		if !slices.ContainsFunc(decides, func(prefix string) bool { return strings.HasPrefix(m.Key, prefix) }) {
 			continue
 		}
 		if err := unambiguous(m.Value, nil); err != nil {
-			return fmt.Errorf("%s: %w", clipKey(m.Key), err)
+			return fmt.Errorf("%.64s: %w", m.Key, err)
 		}
 	}
 	return nil

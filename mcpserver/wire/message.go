@@ -78,8 +78,7 @@ func parse(raw []byte) (*message, *Error) {
 	answer := m.result != nil || m.failure != nil
 	switch {
 	case method == nil && answer:
-		// Never answered, whatever is wrong with it: two sides that answer each
-		// other's errors do not stop.
+		// Never answered, whatever is wrong with it: two sides that answer each other's errors do not stop.
 		m.kind = response
 		return m, nil
 	case !known:
@@ -127,8 +126,7 @@ func objectMembers(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
 	}
 }
 
-// skipValue returns the index after the JSON value that starts at i. raw must be
-// valid JSON.
+// skipValue returns the index after the JSON value that starts at i. raw must be valid JSON.
 func skipValue(raw []byte, i int) int {
 	switch raw[i] {
 	case '"':
@@ -207,8 +205,7 @@ func validID(id json.RawMessage) bool {
 	return err == nil
 }
 
-// idKey is equal for ids a client means to be equal: 1 and "1" differ, escapes
-// in a string do not matter.
+// idKey is equal for ids a client means to be equal: 1 and "1" differ, escapes in a string do not matter.
 func idKey(id json.RawMessage) string {
 	if id[0] == '"' {
 		return "s" + unquote(id)

@@ -9,10 +9,9 @@ import (
 
 const notificationRoom = 64
 
-// notifications makes a reliable queue of the channel mcp-go sends notifications
-// on. mcp-go asks for the channel before each send and drops what does not fit;
-// room therefore waits until there is space for several senders. Each
-// notification is given to deliver in order, on one goroutine.
+// notifications makes a reliable queue of the channel mcp-go sends notifications on. mcp-go asks for the
+// channel before each send and drops what does not fit; room therefore waits until there is space for several
+// senders. Each notification is given to deliver in order, on one goroutine.
 type notifications struct {
 	done    <-chan struct{} // whoever waits for room gives up
 	deliver func(mcp.JSONRPCNotification)

@@ -149,8 +149,7 @@ func (s *callSession) SetClientCapabilities(has mcp.ClientCapabilities) {
 	s.learn(func(k *known) { k.capabilities = has })
 }
 
-// RequestElicitation asks a client that declared the mode. mcp-go itself asks clients that declared
-// nothing.
+// RequestElicitation asks a client that declared the mode. mcp-go itself asks clients that declared nothing.
 func (s *callSession) RequestElicitation(
 	ctx context.Context, r mcp.ElicitationRequest,
 ) (*mcp.ElicitationResult, error) {
@@ -165,8 +164,7 @@ func (s *callSession) RequestElicitation(
 	return &result, nil
 }
 
-// SetSubscriptionFilter is called by mcp-go when a subscription opens, and with
-// the zero filter when it ends.
+// SetSubscriptionFilter is called by mcp-go when a subscription opens, and with the zero filter when it ends.
 func (s *callSession) SetSubscriptionFilter(filter mcp.SubscriptionFilter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,37 +45,31 @@ type StdioOptions struct {
 //
 // # Framing
 //
-// Blank lines are ignored; CRLF and a last line without newline are accepted. A
-// line that is too long is skipped without being held and answered -32600, as is
-// a batch; a line that is not JSON or not UTF-8 is answered -32700. No line ends
-// the connection. Nothing but messages is written to Out.
+// Blank lines are ignored; CRLF and a last line without newline are accepted. A line that is too long is
+// skipped without being held and answered -32600, as is a batch; a line that is not JSON or not UTF-8 is
+// answered -32700. No line ends the connection. Nothing but messages is written to Out.
 //
 // # Order
 //
-// Each request runs on its own goroutine; answers come in the order in which they
-// are ready. An initialize request is answered before any request behind it
-// starts. Notifications a call sends come in order and before its answer, and
-// none is lost: a call waits while the client does not read. Pings are answered
-// by the reader at once.
+// Each request runs on its own goroutine; answers come in the order in which they are ready. An initialize
+// request is answered before any request behind it starts. Notifications a call sends come in order and
+// before its answer, and none is lost: a call waits while the client does not read. Pings are answered by the
+// reader at once.
 //
 // # Cancellation
 //
-// A request is cancellable from the moment its line is read, and gets no answer
-// then. Its context ends with cause [ErrCanceled]. A request that still waited
-// for a free place does not start. An initialize request cannot be cancelled. A
-// request whose id is in use by another one is answered -32600.
+// A request is cancellable from the moment its line is read, and gets no answer then. Its context ends with
+// cause [ErrCanceled]. A request that still waited for a free place does not start. An initialize request
+// cannot be cancelled. A request whose id is in use by another one is answered -32600.
 //
 // # End
 //
-// When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end
-// at once, other calls may continue for Drain; then all end with cause
-// [ErrDisconnected] and get another tenth of Drain to notice. The result is nil
-// then, and also when the client closed its end of Out; it is an error when In
-// or Out fail in another way, or when d is served on stdio already. (A Go
-// program that writes to a closed standard output is ended by SIGPIPE before it
-// sees an error, unless it ignores or handles that signal.)
-// ServeStdio does not wait for a blocked Read of In, a blocked Write to Out or a
-// handler that ignores its context.
+// When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end at once, other calls may
+// continue for Drain; then all end with cause [ErrDisconnected] and get another tenth of Drain to notice. The
+// result is nil then, and also when the client closed its end of Out; it is an error when In or Out fail in
+// another way, or when d is served on stdio already. (A Go program that writes to a closed standard output is
+// ended by SIGPIPE before it sees an error, unless it ignores or handles that signal.) ServeStdio does not
+// wait for a blocked Read of In, a blocked Write to Out or a handler that ignores its context.
 func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	c := newConn(ctx, d, opts)
 	if err := d.Server.RegisterSession(c.base, c.session); err != nil {

@@ -3,28 +3,24 @@
 //
 // # What it guarantees
 //
-// Every message goes to mcp-go first, and only its answer -32601 (all checks of
-// protocol version, headers and _meta have passed, the method is unknown) is
-// replaced by an answer from [Methods]. A method in the override table is sent
-// under an alias name, so that it takes the same way. Whatever else mcp-go
-// answers is passed on with its code, so validation is the library's by
-// construction, in the revision 2026-07-28 and in the older ones alike.
+// Every message goes to mcp-go first, and only its answer -32601 (all checks of protocol version, headers and
+// _meta have passed, the method is unknown) is replaced by an answer from [Methods]. A method in the override
+// table is sent under an alias name, so that it takes the same way. Whatever else mcp-go answers is passed on
+// with its code, so validation is the library's by construction, in the revision 2026-07-28 and in the older
+// ones alike.
 //
 // Request ids travel byte for byte. A message is either unambiguous or refused:
 // a repeated envelope key, or one that differs from its name in case only, is
 // answered -32600, so this package and mcp-go cannot read a message differently.
 //
-// [ServeStdio] and [HTTP] state their own guarantees about framing, cancellation,
-// order and shutdown.
+// [ServeStdio] and [HTTP] state their own guarantees about framing, cancellation, order and shutdown.
 //
 // # What it does not
 //
-// It does not authenticate but asks who a request is from, does not know the
-// tools, and opens no connections.
+// It does not authenticate but asks who a request is from, does not know the tools, and opens no connections.
 //
-// It does not hide the text of errors that mcp-go itself words (-32600, -32602);
-// only -32603 is replaced by a generic text unless the handler chose another one
-// with [SetError].
+// It does not hide the text of errors that mcp-go itself words (-32600, -32602); only -32603 is replaced by a
+// generic text unless the handler chose another one with [SetError].
 package wire
 
 import (
@@ -40,23 +36,19 @@ import (
 // many others were waiting. The client may send it again.
 const CodeBusy = -32000
 
-// Method answers one JSON-RPC method. It runs on its own goroutine and must be
-// safe for concurrent use. ctx ends when the client cancels the request or
-// leaves.
+// Method answers one JSON-RPC method. It runs on its own goroutine and must be safe for concurrent use. ctx
+// ends when the client cancels the request or leaves.
 //
-// A pointer to a result that embeds mcp.Result or mcp.CacheableResult is decorated
-// for the revision 2026-07-28, so it must not be shared between calls. Any other
-// result is sent as it marshals. An error that wraps an [*Error] is sent as that
-// error, every other one as -32603 with a generic message, and its text goes to
-// the log alone.
+// A pointer to a result that embeds mcp.Result or mcp.CacheableResult is decorated for the revision
+// 2026-07-28, so it must not be shared between calls. Any other result is sent as it marshals. An error that
+// wraps an [*Error] is sent as that error, every other one as -32603 with a generic message, and its text
+// goes to the log alone.
 type Method func(ctx context.Context, r *Request) (any, error)
 
-// Methods maps method names to their implementations. It must not change while
-// it is being served.
+// Methods maps method names to their implementations. It must not change while it is being served.
 type Methods map[string]Method
 
-// Request is one JSON-RPC request that passed the library's checks. It must not
-// be changed.
+// Request is one JSON-RPC request that passed the library's checks. It must not be changed.
 type Request struct {
 	// Method is the name the client sent, also for an override.
 	Method string
@@ -81,11 +73,10 @@ type errorSlotKey struct{}
 
 type errorSlot struct{ err atomic.Pointer[Error] }
 
-// SetError chooses the JSON-RPC error that the error a handler of mcp-go is
-// about to return becomes: mcp-go makes -32603 of every handler error, and this
-// package replaces that -32603 by e. It has no effect on a request that succeeds
-// or fails with another code, nor on a context that does not come from this
-// package. The last call wins. It is safe for concurrent use.
+// SetError chooses the JSON-RPC error that the error a handler of mcp-go is about to return becomes: mcp-go
+// makes -32603 of every handler error, and this package replaces that -32603 by e. It has no effect on a
+// request that succeeds or fails with another code, nor on a context that does not come from this package.
+// The last call wins. It is safe for concurrent use.
 func SetError(ctx context.Context, e *Error) {
 	if slot, ok := ctx.Value(errorSlotKey{}).(*errorSlot); ok {
 		slot.err.Store(e)

@@ -54,7 +54,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	// sessions end before the stores that they write to are closed.
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	cfg := mcpserver.Config{
-		Workspace: p.Workspace.Dir != nil, Version: o.Version, Registry: p.Registry, Sessions: sessions,
+		Version: o.Version, Registry: p.Registry, Sessions: sessions,
 		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
 		Watching: o.watches(), AskWorkspace: o.FromClient,
