@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,35 +73,8 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 	for i, s := range sessions {
 		ids[i] = s.ID
 	}
-	// Skills, principal and client share what the other columns leave, the first one first.
-	skill, who, client := math.MaxInt, math.MaxInt, math.MaxInt
-	principals := columns == 0 ||
-		slices.ContainsFunc(sessions, func(s SessionRow) bool { return s.Principal != local })
 	if columns > 0 {
 		ids = shortIDs(ids)
-		skill, who, client = len("SKILLS"), len("PRINCIPAL"), len("claude-code")
-		left := columns - len("01-02 15:04  RUN  DENY  damaged") - 3*len(gap) - skill - client
-		if principals {
-			client -= len(gap) // the gap before the principals
-			left -= who
-		}
-		wide, needSkill, needWho := len("SESSION"), 0, 0
-		for i, s := range sessions {
-			wide = max(wide, Cells(ids[i]))
-			needSkill = max(needSkill, Cells(strings.Join(s.Skills, ", ")))
-			needWho = max(needWho, Cells(OneLine(s.Principal)))
-		}
-		left -= wide
-		share := func(least, need int) int {
-			more := max(0, min(left, need-least))
-			left -= more
-			return least + more
-		}
-		skill = share(skill, needSkill)
-		if principals {
-			who = share(who, needWho)
-		}
-		client += max(0, left)
 	}
 	rows := [][]string{{"SESSION", "START", "SKILLS", "RUN", "DENY", "STATE", "PRINCIPAL", "CLIENT"}}
 	for i, s := range sessions {
@@ -110,21 +82,26 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 		if s.CreatedAt.Local().Year() == now.Year() {
 			start = s.CreatedAt.Local().Format("01-02 15:04")
 		}
-		names := strings.Join(s.Skills, ", ")
-		if others := fmt.Sprintf(" +%d", len(s.Skills)-1); Cells(names) > skill && len(s.Skills) > 1 {
-			names = Shorten(s.Skills[0], max(skill-len(others), 1)) + others
-		}
-		program := OneLine(s.Client)
-		if Cells(program) > client {
-			program, _, _ = strings.Cut(program, " ")
-		}
-		rows = append(rows, []string{ids[i], start, Shorten(names, skill), fmt.Sprint(s.Counts.Runs),
-			fmt.Sprint(s.Counts.Denials), string(s.State), Shorten(s.Principal, who),
-			Shorten(program, client)})
+		rows = append(rows, []string{ids[i], start, strings.Join(s.Skills, ", "), fmt.Sprint(s.Counts.Runs),
+			fmt.Sprint(s.Counts.Denials), string(s.State), OneLine(s.Principal), OneLine(s.Client)})
 	}
-	if !principals {
+	if columns == 0 {
+		return padded(rows)
+	}
+	cuts := [][2]int{{2, len("SKILLS")}, {6, len("PRINCIPAL")}, {7, 9}} // columns and their least widths
+	if !slices.ContainsFunc(sessions, func(s SessionRow) bool { return s.Principal != local }) {
+		cuts = [][2]int{{2, len("SKILLS")}, {6, len("claude-code…")}}
 		for i := range rows {
 			rows[i] = slices.Delete(rows[i], 6, 7)
+		}
+	}
+	for _, cut := range cuts {
+		over, width := 0, 0
+		for i, line := range padded(rows) {
+			over, width = max(over, Cells(line)-columns), max(width, Cells(rows[i][cut[0]]))
+		}
+		for _, row := range rows {
+			row[cut[0]] = Shorten(row[cut[0]], max(cut[1], width-over))
 		}
 	}
 	return padded(rows)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"math"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -217,66 +217,38 @@ type certificate struct {
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
-	seen   [2]fs.FileInfo // of the files when they were last read, whether or not they could be used
-	logged string         // the last error of a pair
+	logged string // the last error of a pair
 }
 
 // openCertificate reads the pair, which must be usable at the start.
-//
-// Errors: *exit.Error.
 func openCertificate(cert, key string, logger *slog.Logger) (*certificate, error) {
 	c := &certificate{cert: cert, key: key, logger: logger}
-	c.seen = c.stats()
 	var err error
 	c.pair, err = c.read()
 	return c, err
 }
 
-// current returns the certificate for a new connection. It calls stat on both files to find out whether they
-// changed, which costs little compared with a handshake.
+// current returns the certificate for a new connection. It reads both files: that costs no more than the
+// handshake itself, and notices every change.
 func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	pair, err := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The states are taken before the files are read, so that the next connection sees a later write.
-	seen := c.stats()
-	if sameFile(seen[0], c.seen[0]) && sameFile(seen[1], c.seen[1]) {
-		return c.pair, nil
-	}
-	pair, err := c.read()
-	// A file that cannot be read, perhaps because descriptors are short, is read again the next time.
-	if _, unread := errors.AsType[*fs.PathError](err); !unread {
-		c.seen = seen
-	}
 	switch {
-	case err == nil:
-		c.pair, c.logged = pair, ""
-		c.logger.Info("certificate renewed")
-	case c.logged != err.Error():
+	case err != nil && c.logged != err.Error():
 		c.logged = err.Error()
 		c.logger.Warn("the certificate or its key changed and cannot be used, those before stay",
 			tint.Err(err))
+	case err == nil:
+		if !bytes.Equal(pair.Certificate[0], c.pair.Certificate[0]) {
+			c.logger.Info("certificate renewed")
+		}
+		c.pair, c.logged = pair, ""
 	}
 	return c.pair, nil
 }
 
-// stats returns the states of both files, nil for one that cannot be reached.
-func (c *certificate) stats() (states [2]fs.FileInfo) {
-	states[0], _ = os.Stat(c.cert)
-	states[1], _ = os.Stat(c.key)
-	return states
-}
-
-// sameFile reports whether a file was neither replaced nor written to.
-func sameFile(a, b fs.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
-}
-
 // read reads the certificate and its key, which only its owner may write.
-//
-// Errors: *exit.Error.
 func (c *certificate) read() (*tls.Certificate, error) {
 	const maxPEM = 1 << 20 // of a file
 	chain, err := fsys.ReadFile(c.cert, maxPEM, nil)
