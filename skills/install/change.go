@@ -1,10 +1,132 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
+
+// Update fetches the sources of skills again, of all if no names are given, and makes the skills that
+// changed ready. A skill that cannot be updated is refused and stays as it is.
+//
+// Errors: *MissingError; errors of ctx; system errors.
+func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (*Plan, error) {
+	entries, err := i.named(names)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		entries = i.lock.Skills
+	}
+	// One fetch serves all skills that are in the same part of a source.
+	groups := map[Origin][]*Entry{}
+	var order []Origin
+	for _, e := range entries {
+		part := e.Origin
+		part.Path, part.Commit = cmp.Or(part.Subdir, "."), ""
+		if groups[part] == nil {
+			order = append(order, part)
+		}
+		groups[part] = append(groups[part], e)
+	}
+	return i.newPlan(func(p *Plan) error {
+		for _, part := range order {
+			if err := p.updateFrom(ctx, part, groups[part], insecure); err != nil {
+				return err
+			}
+		}
+		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+		if err := p.check(ctx); err != nil {
+			return err
+		}
+		return p.scanOld(ctx)
+	})
+}
+
+// updateFrom fetches one source and makes its skills ready.
+func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, insecure bool) (err error) {
+	from, err := p.fetch(ctx, part, insecure)
+	if err == nil {
+		defer func() { err = errors.Join(err, from.close()) }()
+		p.Notes = append(p.Notes, from.notes...)
+	}
+	for _, e := range entries {
+		c, failed := Change{}, err
+		if failed == nil {
+			c, failed = p.update(ctx, from, e)
+		}
+		if ctx.Err() != nil {
+			return failed
+		}
+		if failed != nil {
+			p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, failed.Error()})
+			continue
+		}
+		p.Changes = append(p.Changes, c)
+	}
+	return nil
+}
+
+// update makes the skill of an entry ready if it changed.
+func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, error) {
+	sk, err := from.find(e.Origin.Path)
+	if err != nil {
+		return Change{}, err
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return Change{}, err
+	}
+	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
+	if index.TreeDigest == e.Tree {
+		if from.origin.Commit != e.Origin.Commit {
+			same := *e
+			same.Origin.Commit = from.origin.Commit
+			c.After = &same
+		}
+		return c, nil
+	}
+	version, left, err := p.ready(ctx, sk, e.Name)
+	if err != nil {
+		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
+	}
+	version.Commit = from.origin.Commit
+	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
+}
+
+// scanOld reads the skills that change as they were installed, whoever changed them in place since.
+func (p *Plan) scanOld(ctx context.Context) (err error) {
+	for _, c := range p.Changes {
+		if c.lockOnly {
+			continue
+		}
+		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
+			if err := tree.Copy(ctx, p.i.root, p.dir+"/before/"+c.Name); err != nil {
+				return err
+			}
+		}
+	}
+	p.Old, err = p.scan(ctx, "before")
+	return err
+}
+
+// named returns the entries of names, in byte order and each once.
+//
+// Errors: *MissingError.
+func (i *Installer) named(names []string) ([]*Entry, error) {
+	var entries []*Entry
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		e := i.lock.Find(name)
+		if e == nil {
+			return nil, &MissingError{name}
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
 
 // MissingError is a name that is not installed.
 type MissingError struct{ Name string }

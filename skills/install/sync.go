@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -97,10 +98,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 		c.Earlier, c.lockOnly = len(problems) > 0, len(problems) > 0
 	}
 	if len(problems) > 0 {
-		c.What = problems[0].What
-		if problems[0].Path != "" {
-			c.What = problems[0].Path + " " + c.What
-		}
+		c.What = strings.TrimSpace(problems[0].Path + " " + problems[0].What)
 	}
 	return ctx.Err()
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 
@@ -199,4 +202,78 @@ func (i *Installer) strays() ([]Problem, error) {
 		}
 	}
 	return problems, nil
+}
+
+// Inspection is the result of Inspect.
+type Inspection struct {
+	Lock     *Lock
+	Problems []Problem // as of Verify
+	Verified int       // skills that were verified to their end; fewer than there are if the time was up
+	// Busy says that another command changes the installation at this moment, so that nothing was verified.
+	Busy bool
+	// Interrupted says that a command did not end; the next one undoes it.
+	Interrupted bool
+}
+
+// Inspect does what Verify does without changing anything or waiting: it does not undo an interrupted
+// command, and ends after the time most. Other commands wait for it. It does not use Git and Waiting
+// of cfg.
+//
+// Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
+func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspection, err error) {
+	found = &Inspection{Lock: &Lock{}}
+	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
+	got, failed := guard.TryRLock()
+	if found.Busy = !got && failed == nil; found.Busy {
+		return found, nil
+	}
+	defer func() { err = errors.Join(err, guard.Unlock()) }()
+	// Without a guard, because nothing was ever installed or its directory cannot be written, the lock
+	// file is complete all the same: it is only ever replaced.
+	if found.Lock, err = ReadLock(LockFile(cfg.State)); err != nil {
+		return found, err
+	}
+	root, err := os.OpenRoot(cfg.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found, nil
+	} else if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	_, missing := root.Lstat(workDir + "/" + journalName)
+	found.Interrupted = missing == nil
+	within, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	i := &Installer{cfg: cfg, root: root, lock: found.Lock}
+	found.Problems, found.Verified, err = i.Verify(within)
+	if within.Err() != nil && ctx.Err() == nil {
+		err = nil
+	}
+	return found, err
+}
+
+// Collect removes the stored trees that neither the lock file nor anything else needs, and returns how
+// many it removed. used deletes the trees that something else needs from a set. While another process,
+// such as a server, has the store open, nothing is removed, which is not an error.
+//
+// Errors: the error of used; errors of ctx; system errors.
+func (i *Installer) Collect(
+	ctx context.Context, used func(trees map[digest.Digest]bool) error,
+) (removed int, err error) {
+	removed, err = i.cfg.Trees.Sweep(ctx, func(trees map[digest.Digest]bool) error {
+		for _, e := range i.lock.Skills {
+			delete(trees, e.Tree)
+			if e.Previous != nil {
+				delete(trees, e.Previous.Tree)
+			}
+		}
+		if len(trees) == 0 {
+			return nil // what else needs trees is costly to find out
+		}
+		return used(trees)
+	})
+	if errors.Is(err, store.ErrInUse) {
+		err = nil
+	}
+	return removed, err
 }

@@ -103,32 +103,24 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{root: root, dir: dir, trees: map[digest.Digest]*Tree{}}
-	if err := s.prepare(); err != nil {
-		root.Close()
-		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
+	temp := tempName()
+	err = root.MkdirAll(treesDir, 0o700)
+	if err == nil {
+		err = root.Chmod(treesDir, 0o700)
 	}
-	if s.lock, err = root.Open("."); err != nil {
-		return nil, errors.Join(err, root.Close())
+	if err == nil {
+		err = root.Mkdir(temp, 0o700) // proves that a tree can be stored
+	}
+	if err == nil {
+		_ = root.Remove(temp) // which another process may have done, taking it for a leftover
+		s.lock, err = root.Open(".")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
 	s.removeStale(lockAlone(s.lock))
 	shareLock(s.lock)
 	return s, nil
-}
-
-// prepare makes the directory of trees and proves that it takes a tree.
-func (s *Store) prepare() error {
-	if err := s.root.MkdirAll(treesDir, 0o700); err != nil {
-		return err
-	}
-	if err := s.root.Chmod(treesDir, 0o700); err != nil {
-		return err
-	}
-	temp := tempName()
-	if err := s.root.Mkdir(temp, 0o700); err != nil {
-		return err
-	}
-	_ = s.root.Remove(temp) // which another process may have done, taking it for a leftover
-	return nil
 }
 
 // Close releases the store's handle. Trees that are open stay usable.
@@ -233,13 +225,13 @@ func (s *Store) Remove(tree digest.Digest) error {
 	delete(s.trees, tree)
 	s.mu.Unlock()
 	trash := tempName()
-	if err := s.root.Rename(treeDir(tree), trash); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another process was faster
-		}
-		return err
+	err := s.root.Rename(treeDir(tree), trash)
+	if err == nil {
+		err = s.remove(trash)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil // another process was faster
 	}
-	return s.remove(trash)
+	return err
 }
 
 // write copies all files into dir, which it makes, then makes everything read-only but directories, which
@@ -310,4 +302,46 @@ func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
 func sortFiles(files []File) []File {
 	return slices.SortedFunc(slices.Values(files),
 		func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// ErrInUse is the error of a Sweep while another process has the store open, or may have it open.
+var ErrInUse = errors.New("store is in use")
+
+// Sweep removes the trees that are not needed, and returns how many it removed. needed deletes the others
+// from the set of all trees. It does so only while no other process has the store open; a process that
+// opens it waits until Sweep is done. The caller must not have a tree in use.
+//
+// Errors: ErrInUse, the error of needed; errors of ctx; system errors.
+func (s *Store) Sweep(
+	ctx context.Context, needed func(trees map[digest.Digest]bool) error,
+) (removed int, err error) {
+	// The attempt to lock it alone may have lost the shared lock, so it is shared again in any case.
+	defer shareLock(s.lock)
+	if !lockAlone(s.lock) {
+		return 0, ErrInUse
+	}
+	entries, err := fs.ReadDir(s.root.FS(), treesDir)
+	if err != nil {
+		return 0, err
+	}
+	trees := map[digest.Digest]bool{}
+	for _, entry := range entries {
+		tree := digest.NewDigestFromEncoded(digest.SHA256, entry.Name())
+		if entry.IsDir() && tree.Validate() == nil {
+			trees[tree] = true
+		}
+	}
+	if err := needed(trees); err != nil {
+		return 0, err
+	}
+	for tree := range trees {
+		if err := ctx.Err(); err != nil {
+			return removed, err
+		}
+		if err := s.Remove(tree); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
 }

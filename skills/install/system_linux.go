@@ -28,3 +28,8 @@ func limitFiles(pid int, most int64) error {
 	}
 	return err
 }
+
+// exchange swaps two files in one step. Not every file system can.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
