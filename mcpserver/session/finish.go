@@ -356,7 +356,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 		return nil
 	}
 	c := cfharness.InvocationContext{
-		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.next(&s.invocations)), RunID: s.id,
+		Type: cfharness.TypeInvocationContext, Version: 1, Sequence: int(s.invocations.Add(1)), RunID: s.id,
 		CreatedAt: provenance.Stamp(r.at), ToolID: r.call.Method, ToolOutputID: r.output,
 		Operation: cfharness.OperationCommand, Mode: r.mode.String(), CWD: o.CWD, PromptSlot: r.slot,
 		Inputs: cfharness.InvocationInputs{

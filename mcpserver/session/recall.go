@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -84,9 +83,13 @@ func (s *Sessions) earlierBy(ctx context.Context, key sessionKey) (latest *earli
 	ctx = context.WithoutCancel(ctx)
 	s.scan(ctx)
 	e := &s.earlier
+	var found []*earlierSession
 	e.mu.Lock()
-	found := slices.DeleteFunc(slices.Collect(maps.Values(e.known)),
-		func(p *earlierSession) bool { return !p.keys[key] })
+	for _, p := range e.known {
+		if p.keys[key] {
+			found = append(found, p)
+		}
+	}
 	e.mu.Unlock()
 	for _, known := range found {
 		// Its record may have grown since the index was made.

@@ -106,7 +106,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 func (s *Session) decision(
 	r *request, at provenance.Timestamp, outcome, rule, detail string, x *cfharness.DecisionExtension,
 ) json.RawMessage {
-	n := int(s.next(&s.decisions))
+	n := int(s.decisions.Add(1))
 	row := cfharness.PolicyDecision{
 		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(),

@@ -79,7 +79,9 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	}
 	ses.id, ses.parent, ses.began = id, was.Parent, true
 	// The numbers are parts of ids and file names, which must not occur twice in one record.
-	ses.outputs, ses.decisions, ses.invocations = was.Outputs, was.Decisions, was.Invocations
+	ses.outputs.Store(was.Outputs)
+	ses.decisions.Store(was.Decisions)
+	ses.invocations.Store(was.Invocations)
 	ses.raised.raise(strictest(was.Modes))
 	// The client's earlier session is this one: the first call has no other to restore.
 	ses.first.Do(func() {})

@@ -224,16 +224,15 @@ type Session struct {
 	broken atomic.Bool // the last append failed
 	raised *raisedMode
 
-	mu          sync.Mutex
-	outputs     uint64 // last number of each
-	decisions   uint64
-	invocations uint64
-	secrets     map[handleSum]time.Time // when each handle given out expires
-	handle      string                  // the one that is given out; the record holds its hash only
-	expires     time.Time               // of handle
-	active      map[string]*activation  // by skill path
-	approved    map[approval.Key]bool   // what the user approved for the rest of the session
-	released    map[string][]string     // files that may be seen, by output id as in file names
+	outputs, decisions, invocations atomic.Uint64 // last number of each
+
+	mu       sync.Mutex
+	secrets  map[handleSum]time.Time // when each handle given out expires
+	handle   string                  // the one that is given out; the record holds its hash only
+	expires  time.Time               // of handle
+	active   map[string]*activation  // by skill path
+	approved map[approval.Key]bool   // what the user approved for the rest of the session
+	released map[string][]string     // files that may be seen, by output id as in file names
 }
 
 // handleSum is the hash of an activation handle.
@@ -370,15 +369,7 @@ func (s *Session) activatedAs(name string) *activation {
 
 // outputID numbers an output. Numbers are unique in a session and count every tool.
 func (s *Session) outputID(method string) string {
-	return fmt.Sprintf("%s:%s:%d", s.id, method, s.next(&s.outputs))
-}
-
-// next returns the next of one of the session's numbers.
-func (s *Session) next(number *uint64) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*number++
-	return *number
+	return fmt.Sprintf("%s:%s:%d", s.id, method, s.outputs.Add(1))
 }
 
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it

@@ -171,10 +171,7 @@ func (s *Sessions) leave(ses *Session) {
 	k := ses.keyed
 	k.used = s.cfg.Now()
 	k.busy--
-	ses.mu.Lock()
-	full := k.shared && ses.decisions >= maxShared
-	ses.mu.Unlock()
-	if !full {
+	if !k.shared || ses.decisions.Load() < maxShared {
 		return
 	}
 	if s.keyed[k.key] == ses {
