@@ -28,7 +28,7 @@ type RunManifest struct {
 	// version and source if they were absent.
 	Raw json.RawMessage
 
-	InstanceID, WishID, ParentWishID, DispatchClass, CapabilityProfile string
+	WishID, ParentWishID, DispatchClass, CapabilityProfile string
 
 	PromptSlot  json.RawMessage // an object whose form is not checked; nil if absent
 	Mode        string          // cfc.enforcementMode, empty if absent
@@ -73,48 +73,30 @@ type manifestCheck struct {
 }
 
 func manifestChecks(m *RunManifest) []manifestCheck {
+	var none string
+	text := textInto(&none)
 	return []manifestCheck{
-		{"type", is(TypeRunManifest)},
-		{"version", is(1)},
-		{"source", is(RunManifestSource)},
-		{"instanceId", textInto(&m.InstanceID)},
+		{"type", is(TypeRunManifest)}, {"version", is(1)}, {"source", is(RunManifestSource)},
+		{"instanceId", text},
 		{"wishId", textInto(&m.WishID)},
 		{"parentWishId", textInto(&m.ParentWishID)},
 		{"dispatchClass", textInto(&m.DispatchClass)},
 		{"capabilityProfile", textInto(&m.CapabilityProfile)},
-		{"model", textInto(new(string))},
-		{"modelProvider", oneOf(new(string), "openai-compatible-gateway", "openai-codex")},
-		{"modelAuthSource", oneOf(new(string),
-			"api-key", "none", "owner-bound-oauth", "cf-harness-local-store")},
-		{"credentialOwner", func(raw json.RawMessage) bool {
-			var none string
-			_, required, err := parseObject(raw)
-			return err == nil &&
-				required["type"] != nil && required["version"] != nil && required["ownerKey"] != nil &&
-				acceptKeys(raw,
-					manifestCheck{"type", is("cf-harness.credential-owner-ref")},
-					manifestCheck{"version", is(1)},
-					manifestCheck{"ownerKey", textInto(&none)}, manifestCheck{"tenantKey", textInto(&none)})
-		}},
+		{"model", text}, {"modelProvider", oneOf(&none, "openai-compatible-gateway", "openai-codex")},
+		{"modelAuthSource", oneOf(&none, "api-key", "none", "owner-bound-oauth", "cf-harness-local-store")},
+		{"credentialOwner", keys(3, manifestCheck{"type", is("cf-harness.credential-owner-ref")},
+			manifestCheck{"version", is(1)}, manifestCheck{"ownerKey", text},
+			manifestCheck{"tenantKey", text})},
 		{"harnessHomeIdentity", func(raw json.RawMessage) bool {
-			var text string
-			if !textInto(&text)(raw) {
-				return false
-			}
-			d := digest.Digest(text)
-			return d.Validate() == nil && d.Algorithm() == digest.SHA256
+			var d digest.Digest
+			return textInto((*string)(&d))(raw) && d.Validate() == nil && d.Algorithm() == digest.SHA256
 		}},
-		{"workspace", func(raw json.RawMessage) bool {
-			var none string
-			return acceptKeys(raw, manifestCheck{"hostPath", textInto(&none)},
-				manifestCheck{"sandboxPath", textInto(&none)}, manifestCheck{"cwd", textInto(&none)})
-		}},
-		{"promptSlot", func(raw json.RawMessage) bool { m.PromptSlot = raw; return acceptKeys(raw) }},
-		{"cfc", func(raw json.RawMessage) bool {
-			return acceptKeys(raw, manifestCheck{"enforcementMode", oneOf(&m.Mode, Modes()...)},
-				manifestCheck{"labelSource", oneOf(&m.LabelSource, RunManifestLabelSource)})
-		}},
-		{"extra", func(raw json.RawMessage) bool { return acceptKeys(raw) }},
+		{"workspace", keys(0, manifestCheck{"hostPath", text}, manifestCheck{"sandboxPath", text},
+			manifestCheck{"cwd", text})},
+		{"promptSlot", func(raw json.RawMessage) bool { m.PromptSlot = raw; return keys(0)(raw) }},
+		{"cfc", keys(0, manifestCheck{"enforcementMode", oneOf(&m.Mode, Modes()...)},
+			manifestCheck{"labelSource", oneOf(&m.LabelSource, RunManifestLabelSource)})},
+		{"extra", keys(0)},
 	}
 }
 
@@ -182,18 +164,19 @@ func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage,
 	return keys, fields, nil
 }
 
-// acceptKeys reports whether raw is an object whose keys pass the checks. Keys without a check are ignored.
-func acceptKeys(raw json.RawMessage, checks ...manifestCheck) bool {
-	_, fields, err := parseObject(raw)
-	if err != nil {
-		return false
+// keys accepts an object whose keys pass the checks, of which the first few are required. Keys without a
+// check
+// are ignored.
+func keys(required int, checks ...manifestCheck) func(json.RawMessage) bool {
+	return func(raw json.RawMessage) bool {
+		_, fields, err := parseObject(raw)
+		return err == nil && !slices.ContainsFunc(checks, func(check manifestCheck) bool {
+			value, present := fields[check.key]
+			return present && !check.accept(value)
+		}) && !slices.ContainsFunc(checks[:required], func(check manifestCheck) bool {
+			return fields[check.key] == nil
+		})
 	}
-	for _, check := range checks {
-		if value, present := fields[check.key]; present && !check.accept(value) {
-			return false
-		}
-	}
-	return true
 }
 
 // textInto accepts a string and stores it.

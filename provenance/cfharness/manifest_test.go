@@ -33,7 +33,7 @@ func TestParseRunManifest(t *testing.T) {
 		t.Errorf("kept %s, want %s", kept, same)
 	}
 	m.Raw = nil
-	want := &cfharness.RunManifest{InstanceID: "i", WishID: "w", ParentWishID: "p", DispatchClass: "d", CapabilityProfile: "c",
+	want := &cfharness.RunManifest{WishID: "w", ParentWishID: "p", DispatchClass: "d", CapabilityProfile: "c",
 		PromptSlot: json.RawMessage(`{"role":"context"}`), Mode: "observe", LabelSource: "loom-run-manifest"}
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -2,11 +2,8 @@ package cfharness
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -17,9 +14,8 @@ import (
 )
 
 // Stringify returns a JSON text as JavaScript's JSON.stringify writes the value that JSON.parse reads
-// from it: without white space, with numbers as ECMAScript writes them, with the last value of equal
-// keys at the place of the first, and with keys that are array indexes first, in ascending order. All
-// other keys keep their order. Half of a surrogate pair becomes U+FFFD.
+// from it: without white space, with numbers as ECMAScript writes them, and with the keys in their order. It
+// does not imitate what nobody writes: numbers as keys, the same key twice, half of a surrogate pair.
 //
 // Errors: ErrInvalid if data is not JSON in UTF-8.
 func Stringify(data []byte) (json.RawMessage, error) {
@@ -48,18 +44,18 @@ func appendValue(out []byte, dec *json.Decoder) []byte {
 	token, _ := dec.Token()
 	switch t := token.(type) {
 	case json.Delim:
-		if t == '{' {
-			return appendObject(out, dec)
-		}
-		out = append(out, '[')
+		out = append(out, byte(t))
 		for first := true; dec.More(); first = false {
 			if !first {
 				out = append(out, ',')
 			}
+			if t == '{' {
+				out = append(appendValue(out, dec), ':')
+			}
 			out = appendValue(out, dec)
 		}
 		_, _ = dec.Token()
-		return append(out, ']')
+		return append(out, byte(t)+2) // the closing bracket
 	case string:
 		return appendText(out, t)
 	case json.Number:
@@ -68,54 +64,6 @@ func appendValue(out []byte, dec *json.Decoder) []byte {
 		return strconv.AppendBool(out, t)
 	}
 	return append(out, "null"...)
-}
-
-// member is a key with its value, as written.
-type member struct {
-	key   string
-	index int64 // as an array index; -1 for other keys
-	text  []byte
-}
-
-func appendObject(out []byte, dec *json.Decoder) []byte {
-	var members []member
-	at := make(map[string]int)
-	for dec.More() {
-		token, _ := dec.Token()
-		key, _ := token.(string)
-		text := appendValue(append(appendText(nil, key), ':'), dec)
-		if i, known := at[key]; known {
-			members[i].text = text
-			continue
-		}
-		at[key] = len(members)
-		members = append(members, member{key, arrayIndex(key), text})
-	}
-	_, _ = dec.Token()
-	// The order of an ECMAScript object's own keys.
-	slices.SortStableFunc(members, func(a, b member) int {
-		if a.index < 0 || b.index < 0 {
-			return cmp.Compare(min(b.index, 0), min(a.index, 0))
-		}
-		return cmp.Compare(a.index, b.index)
-	})
-	out = append(out, '{')
-	for i, m := range members {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, m.text...)
-	}
-	return append(out, '}')
-}
-
-// arrayIndex reads a key that is the canonical form of a number below 2^32-1, or returns -1.
-func arrayIndex(key string) int64 {
-	n, err := strconv.ParseUint(key, 10, 32)
-	if err != nil || n == math.MaxUint32 || strconv.FormatUint(n, 10) != key {
-		return -1
-	}
-	return int64(n)
 }
 
 // appendNumber appends a number as ECMAScript writes it, and null for one that a float64 cannot hold.

@@ -151,21 +151,20 @@ func remains(dir *os.Root, id string) *provenance.Session {
 	if err != nil || s.ID != id {
 		s = &provenance.Session{ID: id}
 	}
-	begun := s.Head.Seq > 0
-	for _, name := range []string{provenance.EventsFile, provenance.SessionFile, provenance.LockFile} {
-		if _, err := dir.Lstat(name); err == nil {
-			begun = true
-		}
-	}
+	begun := slices.ContainsFunc([]string{provenance.EventsFile, provenance.SessionFile, provenance.LockFile},
+		func(name string) bool {
+			_, err := dir.Lstat(name)
+			return err == nil
+		})
 	made, stamped := madeAt(id)
 	if !begun && !stamped {
 		return nil
 	}
-	if s.CreatedAt.IsZero() && stamped {
-		s.CreatedAt = provenance.Stamp(made)
+	if info, err := dir.Stat("."); err == nil && !stamped {
+		made = info.ModTime()
 	}
-	if info, err := fs.Stat(dir.FS(), "."); err == nil && s.CreatedAt.IsZero() {
-		s.CreatedAt = provenance.Stamp(info.ModTime())
+	if s.CreatedAt.IsZero() {
+		s.CreatedAt = provenance.Stamp(made)
 	}
 	return s
 }

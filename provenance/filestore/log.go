@@ -35,45 +35,37 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	var lines []byte
 	tally := l.tally
 	for i, e := range events {
-		var line []byte
-		// An event that is refused leaves no gap: the next one follows the last that was accepted.
-		line, errs[i] = l.encode(&tally, e)
-		lines = append(lines, line...)
-		durably = durably || errs[i] == nil && e.Kind.Durable()
-	}
-	if len(lines) == 0 {
-		return errs
-	}
-	durably = durably || len(l.unsynced)+len(lines) > maxUnsynced
-	if err := l.write(lines, durably); err != nil {
-		err = unavailable("append event", err)
-		for i, e := range events {
-			if errs[i] == nil {
-				clearChain(e)
-				errs[i] = err
-			}
+		if e.Time.IsZero() {
+			e.Time = l.now()
 		}
-		return errs
+		e.Time = provenance.Stamp(e.Time).Time
+		e.Seq, e.Prev = tally.Next()
+		line, err := provenance.EncodeLine(e)
+		if err == nil {
+			err = tally.Add(e)
+		}
+		// An event that is refused leaves no gap: the next one follows the last that was accepted.
+		if errs[i] = err; err == nil {
+			lines = append(lines, line...)
+			durably = durably || e.Kind.Durable()
+		}
 	}
-	l.tally = tally
+	var failed error
+	if len(lines) > 0 {
+		failed = l.write(lines, durably || len(l.unsynced)+len(lines) > maxUnsynced)
+	}
+	if failed == nil {
+		l.tally = tally
+	}
+	for i, e := range events {
+		if errs[i] == nil && failed != nil {
+			errs[i] = unavailable("append event", failed)
+		}
+		if errs[i] != nil {
+			e.Seq, e.Prev, e.Hash = 0, "", ""
+		}
+	}
 	return errs
-}
-
-func (l *log) encode(tally *fold, e *provenance.Event) ([]byte, error) {
-	if e.Time.IsZero() {
-		e.Time = l.now()
-	}
-	e.Time = provenance.Stamp(e.Time).Time
-	e.Seq, e.Prev = tally.Next()
-	line, err := provenance.EncodeLine(e)
-	if err == nil {
-		err = tally.Add(e)
-	}
-	if err != nil {
-		clearChain(e)
-		return nil, err
-	}
-	return line, nil
 }
 
 // write adds lines at the end of the file, or leaves the file as it was.
@@ -93,10 +85,8 @@ func (l *log) write(lines []byte, durably bool) error {
 		return err
 	}
 	l.offset += int64(len(lines))
-	if durably {
+	if l.unsynced = append(l.unsynced, lines...); durably {
 		l.clean()
-	} else {
-		l.unsynced = append(l.unsynced, lines...)
 	}
 	return nil
 }
@@ -132,22 +122,18 @@ func (l *log) repair() error {
 	}
 	// Lines whose append failed may be in the file, and acknowledged lines since the last good sync may
 	// be gone from it.
-	if err := l.file.Truncate(l.offset); err != nil {
-		return err
+	err := l.file.Truncate(l.offset)
+	if err == nil {
+		_, err = l.file.WriteAt(l.unsynced, l.synced)
 	}
-	if _, err := l.file.WriteAt(l.unsynced, l.synced); err != nil {
-		return err
+	if err == nil {
+		err = l.file.Sync()
 	}
-	if err := l.file.Sync(); err != nil {
-		return err
+	if err == nil {
+		l.clean()
+		l.suspect = false
 	}
-	l.clean()
-	l.suspect = false
-	return nil
-}
-
-func clearChain(e *provenance.Event) {
-	e.Seq, e.Prev, e.Hash = 0, "", ""
+	return err
 }
 
 // fold is the session that the events of a record make, with what its views say besides their rows.
