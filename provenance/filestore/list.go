@@ -102,7 +102,7 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 // foldSession counts the events of a session.
 func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
 	var tally provenance.Tally
-	for e, failed := range r.events(id, -1) {
+	for e, failed := range r.events(id) {
 		if err = failed; err == nil {
 			err = tally.Add(e)
 		}
@@ -191,7 +191,7 @@ func (r *reader) isSession(id string) bool {
 	if s, err := readSessionFile(dir); err == nil && s.ID == id {
 		return true
 	}
-	for e, err := range r.events(id, -1) {
+	for e, err := range r.events(id) {
 		if err == nil && e.Session == id {
 			return true
 		}

@@ -136,7 +136,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 // keptOutputs returns the outputs that events name and no later event removed, the oldest first.
 func (s *session) keptOutputs() (kept []provenance.File, err error) {
 	named := make(map[string]bool)
-	for e, err := range s.store.events(s.id, s.point().offset) {
+	for e, err := range s.store.events(s.id) {
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path"
 
@@ -57,20 +58,10 @@ func (r *reader) session(id string) (*os.Root, error) {
 	return openSession(r.root, id)
 }
 
-// acknowledged returns how many bytes of the record of a session were acknowledged, or -1 for all of it if
-// this process does not write it. Lines after them may be half written, or be taken back.
-func (r *reader) acknowledged(id string) int64 {
-	if s := r.writing(id); s != nil {
-		return s.point().offset
-	}
-	return -1
-}
-
 // Events implements provenance.Reader.
 func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
-	limit := r.acknowledged(q.Session)
 	return func(yield func(*provenance.Event, error) bool) {
-		for e, err := range r.events(q.Session, limit) {
+		for e, err := range r.events(q.Session) {
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -85,26 +76,16 @@ func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 	}
 }
 
-// events yields the events in the first limit bytes of a record, or all if limit is negative.
-func (r *reader) events(id string, limit int64) iter.Seq2[*provenance.Event, error] {
+// events yields the events of a record that were acknowledged.
+func (r *reader) events(id string) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
-		dir, err := r.session(id)
+		f, err := r.Stored(context.Background(), id, provenance.EventsFile)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		defer dir.Close()
-		f, err := openRegular(dir, provenance.EventsFile)
-		if err != nil {
-			yield(nil, fmt.Errorf("session %s: %s: %w", id, provenance.EventsFile, err))
-			return
-		}
 		defer f.Close()
-		var in io.Reader = f
-		if limit >= 0 {
-			in = io.LimitReader(f, limit)
-		}
-		sc := provenance.NewScanner(in)
+		sc := provenance.NewScanner(f)
 		for e, err := range sc.All() {
 			if err != nil {
 				err = fmt.Errorf("session %s: %s:%d: %w", id, provenance.EventsFile, sc.Line, err)
@@ -139,9 +120,10 @@ func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, erro
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
-	limit := int64(-1)
-	if name == provenance.EventsFile {
-		limit = r.acknowledged(id)
+	limit := int64(math.MaxInt64)
+	if s := r.writing(id); s != nil && name == provenance.EventsFile {
+		// Lines after the acknowledged ones may be half written, or be taken back.
+		limit = s.point().offset
 	}
 	dir, err := r.session(id)
 	if err != nil {
@@ -152,13 +134,10 @@ func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, erro
 	if err != nil {
 		return nil, fmt.Errorf("open %s of session %s: %w", name, id, err)
 	}
-	if limit >= 0 {
-		return struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(f, limit), f}, nil
-	}
-	return f, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(f, limit), f}, nil
 }
 
 // checkName reports whether a session can have a file of this name, besides its lock.
@@ -247,7 +226,7 @@ func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 		}
 	} else {
 		err = cfharness.WriteView(&buf, name, func() iter.Seq2[*provenance.Event, error] {
-			return r.events(id, -1)
+			return r.events(id)
 		})
 	}
 	if err != nil {

@@ -274,7 +274,7 @@ func (v *verifier) checkFile(want provenance.File) error {
 
 // removedSince reports whether a process removed an output after the record was read.
 func (v *verifier) removedSince(name string) bool {
-	for e, err := range v.reader.events(v.id, -1) {
+	for e, err := range v.reader.events(v.id) {
 		if err != nil {
 			return false
 		}
