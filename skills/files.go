@@ -74,7 +74,7 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 	defer func() { l.open = l.open[:len(l.open)-1] }()
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, entry := range entries {
-		if skipped(entry.Name()) || dir == "." && entry.Name() == l.self {
+		if Ignored(entry.Name()) || dir == "." && entry.Name() == l.self {
 			continue
 		}
 		if len(l.files) >= l.opts.MaxFiles {

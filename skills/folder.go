@@ -19,7 +19,7 @@ type folder interface {
 	sub(name string) (folder, error)
 	// read returns the bytes of a file that list called regular, in buf where they fit. The mark
 	// has no settled.
-	read(name string, limit int64, buf []byte) ([]byte, facts, error)
+	read(name string, limit int64, buf []byte) ([]byte, mark, error)
 	// mark returns the mark of a file that list called regular, as it is now. It has no settled.
 	mark(name string) (mark, error)
 	// barren reports whether a directory in it is known to have neither directories nor a skill file.
@@ -33,29 +33,19 @@ type entry struct {
 	mode fs.FileMode
 }
 
-// facts are the facts about a file that a scan keeps.
-type facts struct {
-	mark     mark
-	modified time.Time
-}
-
 const (
 	upperFile = "SKILL.md"
 	lowerFile = "skill.md"
 )
 
-// Ignored reports whether scans and indexes leave out files and directories of that name: version
-// control, caches, and what editors write next to a file.
-func Ignored(name string) bool { return skipped(name) }
-
 // relevant reports whether an entry matters to a scan.
 func relevant(name string, mode fs.FileMode) bool {
-	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !skipped(name))
+	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !Ignored(name))
 }
 
-// skipped reports whether a name belongs to version control, a cache or an editor. No view of a skill
-// has it.
-func skipped(name string) bool {
+// Ignored reports whether scans and indexes leave out files and directories of that name: version
+// control, caches, and what editors write next to a file.
+func Ignored(name string) bool {
 	switch name {
 	case ".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store":
 		return true
@@ -139,25 +129,22 @@ func (g genericFolder) sub(name string) (folder, error) {
 	return genericFolder{tree: g.tree, rel: rel}, nil
 }
 
-func (g genericFolder) read(name string, limit int64, buf []byte) ([]byte, facts, error) {
-	rel := path.Join(g.rel, name)
-	if info, err := g.tree.lstat(rel); err != nil {
-		return nil, facts{}, err
-	} else if !info.Mode().IsRegular() {
-		return nil, facts{}, ErrNotFile
+func (g genericFolder) read(name string, limit int64, buf []byte) ([]byte, mark, error) {
+	if _, err := g.mark(name); err != nil {
+		return nil, mark{}, err
 	}
-	return readTree(g.tree, rel, limit, buf)
+	return readTree(g.tree, path.Join(g.rel, name), limit, buf)
 }
 
 // readTree reads a regular file of a tree, links within it followed.
-func readTree(t tree, name string, limit int64, buf []byte) ([]byte, facts, error) {
+func readTree(t tree, name string, limit int64, buf []byte) ([]byte, mark, error) {
 	file, info, err := openFile(t, name)
 	if err != nil {
-		return nil, facts{}, err
+		return nil, mark{}, err
 	}
 	defer file.Close()
 	data, err := readLimited(file, info.Size(), limit, buf)
-	return data, facts{mark: markOf(info), modified: info.ModTime()}, err
+	return data, markOf(info), err
 }
 
 // readLimited reads r, which claims to have size bytes, to its end.

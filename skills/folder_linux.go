@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -145,9 +144,9 @@ func (f fdFolder) mode(name []byte, kind byte) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, error) {
+func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, mark, error) {
 	if err := component(name); err != nil {
-		return nil, facts{}, err
+		return nil, mark{}, err
 	}
 	// The listing had a regular file. If it has been replaced since, the flags keep the open from
 	// following a link or waiting for a pipe, and the descriptor shows what it is.
@@ -155,23 +154,28 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, facts, err
 		return unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
-		return nil, facts{}, cause(&fs.PathError{Op: "open", Path: name, Err: err})
+		return nil, mark{}, cause(&fs.PathError{Op: "open", Path: name, Err: err})
 	}
 	defer unix.Close(fd)
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return nil, facts{}, err
+		return nil, mark{}, err
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, facts{}, ErrNotFile
+	m, err := markOfStat(&stat)
+	if err != nil {
+		return nil, mark{}, err
 	}
 	data, err := readLimited(fdReader(fd), stat.Size, limit, buf)
-	return data, facts{mark: markOfStat(&stat), modified: time.Unix(0, stat.Mtim.Nano())}, err
+	return data, m, err
 }
 
-func markOfStat(stat *unix.Stat_t) mark {
+// markOfStat returns the mark of a regular file.
+func markOfStat(stat *unix.Stat_t) (mark, error) {
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return mark{}, ErrNotFile
+	}
 	return mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino,
-		dev: uint64(stat.Dev), known: true}
+		dev: uint64(stat.Dev), known: true}, nil
 }
 
 func (f fdFolder) mark(name string) (mark, error) {
@@ -182,10 +186,7 @@ func (f fdFolder) mark(name string) (mark, error) {
 	if err := unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return mark{}, err
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return mark{}, ErrNotFile
-	}
-	return markOfStat(&stat), nil
+	return markOfStat(&stat)
 }
 
 type fdReader int
@@ -245,7 +246,7 @@ func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth i
 	err := dir.entries(func(raw []byte, kind byte) bool {
 		name := string(raw)
 		switch {
-		case skipped(name):
+		case Ignored(name):
 		case kind == unix.DT_DIR:
 			below, err := dir.sub(name)
 			if same = err == nil; same {

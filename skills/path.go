@@ -50,11 +50,10 @@ func CleanPath(p string) (string, error) {
 	}
 	kept := make([]string, 0, 8)
 	for segment := range strings.SplitSeq(p, "/") {
-		switch segment {
-		case "", ".":
-		case "..":
+		if segment == ".." {
 			return refuse("must stay within the skill directory")
-		default:
+		}
+		if segment != "" && segment != "." {
 			kept = append(kept, segment)
 		}
 	}

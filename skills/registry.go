@@ -157,9 +157,9 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	defer r.scanning.Unlock()
 	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, opts: sk.opts,
 		state: newIndexState(sk.lastIndex())}
-	data, facts, err := readLinked(sk.place, sk.File, nil)
+	data, m, err := readLinked(sk.place, sk.File, nil)
 	if err == nil {
-		err = fresh.parse(data, facts)
+		err = fresh.parse(data, m)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)

@@ -101,10 +101,9 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	return s
 }
 
-// after returns the snapshot of a later scan of the same roots. If all it has are other readings of skills
-// that
-// are served, which makes no difference to other skills, the rules of precedence are not applied again:
-// that makes a change of one skill among thousands cheap.
+// after returns the snapshot of a later scan of the same roots. If all that differs are readings of skills
+// that are served, and other skills do not notice, the rules of precedence are not applied again: that makes
+// a change of one skill among thousands cheap.
 func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 	if len(found) != len(s.scanned) || !slices.Equal(scan, s.scan) {
 		return assemble(s.Roots, found, scan, s.opts)

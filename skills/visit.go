@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -259,18 +260,18 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	sk := &Skill{Path: path, Root: v.area.root, Dir: slashpath.Join(v.area.dir, rel), File: file.name,
 		place: at, opts: v.opts, state: newIndexState(last)}
 	var data []byte
-	var facts facts
+	var m mark
 	var err error
 	if v.kept.Load() > maxKept {
 		err = errKept
 	} else if file.mode == 0 {
-		data, facts, err = f.read(file.name, MaxSkillFile, v.buf)
+		data, m, err = f.read(file.name, MaxSkillFile, v.buf)
 	} else {
-		data, facts, err = readLinked(at, file.name, v.buf)
+		data, m, err = readLinked(at, file.name, v.buf)
 	}
 	if err == nil {
 		v.buf = data
-		err = sk.parse(data, facts)
+		err = sk.parse(data, m)
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
 	}
 	if err != nil {
@@ -284,23 +285,26 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 }
 
 // readLinked reads a skill file that may be a link to a file of the skill.
-func readLinked(at place, name string, buf []byte) ([]byte, facts, error) {
+func readLinked(at place, name string, buf []byte) ([]byte, mark, error) {
 	t, err := at.open()
 	if err != nil {
-		return nil, facts{}, err
+		return nil, mark{}, err
 	}
 	defer t.close()
 	return readTree(t, name, MaxSkillFile, buf)
 }
 
 // parse fills the skill from the bytes of its file.
-func (s *Skill) parse(data []byte, facts facts) error {
+func (s *Skill) parse(data []byte, m mark) error {
 	doc, err := frontmatter.Parse(data)
 	if err != nil {
 		return err
 	}
 	s.Frontmatter, s.Digest, s.Size = doc.Fields, digest.FromBytes(data), int64(len(data))
-	s.LastModified, s.mark = facts.modified, facts.mark.readAt(s.opts.Now())
+	// An fs.FS may know no times.
+	if s.mark = m.readAt(s.opts.Now()); m.mtime > 0 {
+		s.LastModified = time.Unix(0, m.mtime)
+	}
 	for _, r := range doc.Repairs {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,
 			Path: s.File, Detail: r.Reason, Line: r.Line})
