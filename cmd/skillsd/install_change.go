@@ -307,16 +307,16 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 }
 
 func (o *updateOptions) print(rows []report.Update) error {
+	if o.JSON {
+		if err := report.WriteJSON(o.app.out, rows); err != nil {
+			return err
+		}
+	}
 	count := map[string]int{}
 	for i := range rows {
 		count[rows[i].State]++
 		if !o.JSON {
 			rows[i].Print(o.app.out, o.app.err)
-		}
-	}
-	if o.JSON {
-		if err := report.WriteJSON(o.app.out, rows); err != nil {
-			return err
 		}
 	}
 	verb := "updated"

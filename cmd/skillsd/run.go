@@ -35,23 +35,17 @@ type runOptions struct {
 	Flags *pflag.FlagSet // its own, to ask what was given
 	all   *pflag.FlagSet // those of serve, of which run has some
 
-	Cwd     string
-	Timeout time.Duration
-	Stdin   bool
-	JSON    bool
+	Cwd         string
+	Timeout     time.Duration
+	Stdin, JSON bool
 }
 
-// runFlags returns the names of the flags of serve that run has: all that decide what may run, and how. The
-// others are about clients and how they are served; for those the configuration applies.
-func runFlags() []string {
-	return []string{
-		"skills-root", "allow-root", "scan-limit", "strict-roots", "no-default-roots", "allow-shadow",
-		"disable-skill", "validation", "allow-tool", "allow-skill-script", "cfc-enforcement-mode",
-		"prompt-slot-role", "release", "allowed-tools", "tier-scripts", "profile",
-		"skill-script-execution-target", "workspace", "workspace-from-client", "limit", "sandbox",
-		"sign-key", "keep-shown", "run-manifest",
-	}
-}
+// runFlags are the flags of serve that run has: all that decide what may run, and how. The others are about
+// clients and how they are served; for those the configuration applies.
+const runFlags = "skills-root allow-root scan-limit strict-roots no-default-roots allow-shadow " +
+	"disable-skill validation allow-tool allow-skill-script cfc-enforcement-mode prompt-slot-role release " +
+	"allowed-tools tier-scripts profile skill-script-execution-target workspace workspace-from-client " +
+	"limit sandbox sign-key keep-shown run-manifest"
 
 func newRunCmd(a *app) *cobra.Command {
 	opts := &runOptions{app: a, all: pflag.NewFlagSet("serve", pflag.ContinueOnError)}
@@ -76,7 +70,7 @@ func newRunCmd(a *app) *cobra.Command {
 	}
 	opts.Flags, opts.Serve = cmd.Flags(), a.serveOptions()
 	opts.Serve.Register(opts.all)
-	for _, name := range runFlags() {
+	for _, name := range strings.Fields(runFlags) {
 		cmd.Flags().AddFlag(opts.all.Lookup(name))
 	}
 	flags := cmd.Flags()

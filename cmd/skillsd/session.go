@@ -198,16 +198,9 @@ func writeKey(name, key string, mode fs.FileMode) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// sessionGCOptions are the flags of session gc.
-type sessionGCOptions struct {
-	app       *app
-	OlderThan string
-	Keep      int
-	DryRun    bool
-}
-
 func newSessionGCCmd(a *app) *cobra.Command {
-	opts := &sessionGCOptions{app: a}
+	var olderThan string
+	var opts provenance.CollectOptions
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Delete old sessions",
@@ -217,55 +210,55 @@ func newSessionGCCmd(a *app) *cobra.Command {
 			"that nothing names any more are deleted too. Parents and children do not depend on each " +
 			"other; a child whose parent is deleted still names it.",
 		Args: cobra.NoArgs,
-		RunE: runE(opts.run),
+		RunE: runE(func(ctx context.Context, _ []string) error { return a.sessionGC(ctx, olderThan, opts) }),
 	}
-	cmd.Flags().StringVar(&opts.OlderThan, "older-than", "", "`AGE`, such as 30d or 12h; required")
+	cmd.Flags().StringVar(&olderThan, "older-than", "", "`AGE`, such as 30d or 12h; required")
 	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions written last, however old")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted and delete nothing")
 	return cmd
 }
 
-func (o *sessionGCOptions) run(ctx context.Context, _ []string) error {
-	age, err := parseAge(o.OlderThan)
+func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.CollectOptions) error {
+	age, err := parseAge(olderThan)
 	if err != nil {
-		return exit.Usagef("give an age such as 30d or 12h", "--older-than %q is not an age", o.OlderThan)
+		return exit.Usagef("give an age such as 30d or 12h", "--older-than %q is not an age", olderThan)
 	}
-	if o.Keep < 0 {
-		return exit.Usagef("give 0 or more", "--keep %d is negative", o.Keep)
+	if opts.Keep < 0 {
+		return exit.Usagef("give 0 or more", "--keep %d is negative", opts.Keep)
 	}
-	records, _, err := o.app.records()
+	records, _, err := a.records()
 	if err != nil {
 		return err
 	}
 	defer records.Close()
-	list, err := records.Collect(ctx, provenance.CollectOptions{Before: time.Now().Add(-age), Keep: o.Keep,
-		DryRun: o.DryRun})
+	opts.Before = time.Now().Add(-age)
+	list, err := records.Collect(ctx, opts)
 	did := "deleted"
-	if o.DryRun {
+	if opts.DryRun {
 		did = "would delete"
 	}
 	bytes, count := int64(0), 0
 	for _, c := range list {
 		switch {
 		case errors.Is(c.Err, provenance.ErrHeld):
-			o.app.printf("kept %s: %v\n", c.ID, c.Err)
+			a.printf("kept %s: %v\n", c.ID, c.Err)
 		case c.Err != nil:
 			err = errors.Join(err, fmt.Errorf("session %s: %w", c.ID, c.Err))
 		default:
 			count++
 			bytes += c.Bytes
 			at := c.Written.Local().Format(time.DateTime)
-			o.app.printf("%s %s: %d bytes, last written %s\n", did, c.ID, c.Bytes, at)
+			a.printf("%s %s: %d bytes, last written %s\n", did, c.ID, c.Bytes, at)
 		}
 	}
-	o.app.printf("%s %d sessions, %d bytes\n", did, count, bytes)
-	state, errState := o.app.StateDir()
-	if err != nil || o.DryRun || errState != nil || !existing(state) {
+	a.printf("%s %d sessions, %d bytes\n", did, count, bytes)
+	state, errState := a.StateDir()
+	if err != nil || opts.DryRun || errState != nil || !existing(state) {
 		return err
 	}
 	// The sessions are deleted; trees that only they named cost space if they stay.
-	if installed, err := o.app.installation(ctx, nil); err == nil {
-		o.app.collectTrees(ctx, installed.Installer)
+	if installed, err := a.installation(ctx, nil); err == nil {
+		a.collectTrees(ctx, installed.Installer)
 		_ = installed.Close()
 	}
 	return nil
@@ -297,7 +290,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			export := map[string]func(context.Context, io.Writer, provenance.Reader, string) error{
-				"json": report.WriteExport, "intoto": exportStatements,
+				"json": report.WriteExport, "intoto": intoto.Write,
 			}[format]
 			if export == nil {
 				return exit.Usagef("use json or intoto", "--format %q is unknown", format)
@@ -310,30 +303,4 @@ func newSessionExportCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&format, "format", "json", "`FORMAT`: json or intoto")
 	return cmd
-}
-
-func exportStatements(ctx context.Context, w io.Writer, records provenance.Reader, id string) error {
-	var approvals intoto.Approvals
-	for e, err := range records.Events(ctx, provenance.Query{Session: id}) {
-		if err != nil {
-			return err
-		}
-		approvals.Add(e)
-		st, err := intoto.NewStatement(e)
-		if err != nil {
-			return err
-		}
-		if st == nil {
-			continue
-		}
-		st.Predicate.Approval = approvals.Of(e)
-		raw, err := provenance.Encode(st)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(w, "%s\n", raw); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -117,22 +117,17 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	return nil
 }
 
-// Limits that no collection reaches, but that still stop a loop.
-const (
-	unlimitedDepth = 256
-	unlimitedDirs  = 5_000_000
-)
-
 // find returns what is to be checked, by path. Skills are those that a scan of the directories finds.
-func (o *validateOptions) find(ctx context.Context, dirs []string) ([]verdict, error) {
-	roots, err := o.validateRoots(dirs)
+func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, error) {
+	roots, err := o.validateRoots(given)
 	if err != nil {
 		return nil, err
 	}
 	options := o.Roots.ScanOptions()
-	options.MaxDepth = cmp.Or(options.MaxDepth, unlimitedDepth)
-	options.MaxDirs = cmp.Or(options.MaxDirs, unlimitedDirs)
-	options.MaxFiles = cmp.Or(options.MaxFiles, unlimitedDirs)
+	// Limits that no collection reaches, but that still stop a loop.
+	const depth, dirs = 256, 5_000_000
+	options.MaxDepth = cmp.Or(options.MaxDepth, depth)
+	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, dirs), cmp.Or(options.MaxFiles, dirs)
 	var found []verdict
 	for _, root := range roots {
 		shown := root.Origin
@@ -146,7 +141,7 @@ func (o *validateOptions) find(ctx context.Context, dirs []string) ([]verdict, e
 			return nil, err
 		}
 		below := o.candidates(snapshot, shown)
-		if len(below) == 0 && len(dirs) > 0 {
+		if len(below) == 0 && len(given) > 0 {
 			below = []verdict{{Dir: shown}}
 			if root.FS == nil {
 				below[0].at = root.Dir

@@ -2,8 +2,10 @@
 package intoto
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -205,4 +207,33 @@ func digestSet(d digest.Digest) map[string]string {
 		return map[string]string{}
 	}
 	return map[string]string{"sha256": hex}
+}
+
+// Write writes the statements of a session, one a line.
+//
+// Errors: the errors of reading the session, or of writing.
+func Write(ctx context.Context, w io.Writer, records provenance.Reader, session string) error {
+	var approvals Approvals
+	for e, err := range records.Events(ctx, provenance.Query{Session: session}) {
+		if err != nil {
+			return err
+		}
+		approvals.Add(e)
+		st, err := NewStatement(e)
+		if err != nil {
+			return err
+		}
+		if st == nil {
+			continue
+		}
+		st.Predicate.Approval = approvals.Of(e)
+		raw, err := provenance.Encode(st)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%s\n", raw); err != nil {
+			return err
+		}
+	}
+	return nil
 }
