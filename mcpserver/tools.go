@@ -107,10 +107,10 @@ func loadTool(description string, names []string) mcp.Tool {
 	for _, name := range names {
 		schema.Properties["name"].Enum = append(schema.Properties["name"].Enum, name)
 	}
-	tool := newTool(ToolLoad, "Load skill", description, schema)
+	tool := newTool(ToolLoad, "Load skill", description, schema, true, false, false)
 	// The catalogue is of use only where the model sees it, so this one tool is never deferred.
 	tool.Meta = &mcp.Meta{AdditionalFields: map[string]any{"anthropic/alwaysLoad": true}}
-	return annotated(tool, true, false, false)
+	return tool
 }
 
 func readTool() mcp.Tool {
@@ -126,7 +126,7 @@ func readTool() mcp.Tool {
 	const description = "Read one file of a skill (references, templates, assets, scripts). " +
 		"Use the paths that load_skill lists. Text comes back as it is; a text that was cut names the " +
 		"offset to continue with; a binary file is described, not sent. Reads are recorded."
-	return annotated(newTool(ToolRead, "Read skill resource", description, schema), true, false, false)
+	return newTool(ToolRead, "Read skill resource", description, schema, true, false, false)
 }
 
 func searchTool() mcp.Tool {
@@ -137,7 +137,7 @@ func searchTool() mcp.Tool {
 	const description = "Find skills by words of their names, descriptions and tags, best match first. " +
 		"Use it when the list in load_skill does not show every skill in full, then call load_skill with " +
 		"the path before the colon."
-	return annotated(newTool(ToolSearch, "Search skills", description, schema), true, false, false)
+	return newTool(ToolSearch, "Search skills", description, schema, true, false, false)
 }
 
 func runTool(network bool) mcp.Tool {
@@ -160,26 +160,23 @@ func runTool(network bool) mcp.Tool {
 		"The script runs in a sandbox: its skill is read-only at /skill, " + reach + ", " +
 		"and what it leaves in /out is returned. Any exit code is a normal result. " +
 		"A refusal says who can change it; do not retry a refusal unchanged."
-	return annotated(newTool(ToolRun, "Run skill script", description, schema), false, true, network)
+	return newTool(ToolRun, "Run skill script", description, schema, false, true, network)
 }
 
-func newTool(name, title, description string, schema *jsonschema.Schema) mcp.Tool {
+// newTool states all three hints: clients assume the worst of a missing one.
+func newTool(
+	name, title, description string, schema *jsonschema.Schema, readOnly, destructive, openWorld bool,
+) mcp.Tool {
 	raw, err := json.Marshal(schema)
 	if err != nil {
 		panic(fmt.Sprintf("mcpserver: schema of %s: %v", name, err))
 	}
-	return mcp.Tool{Name: name, Title: title, Description: description, RawInputSchema: raw}
-}
-
-// annotated states all three hints: clients assume the worst of a missing one.
-func annotated(tool mcp.Tool, readOnly, destructive, openWorld bool) mcp.Tool {
-	tool.Annotations = mcp.ToolAnnotation{
-		Title:           tool.Title,
-		ReadOnlyHint:    &readOnly,
-		DestructiveHint: &destructive,
-		OpenWorldHint:   &openWorld,
+	return mcp.Tool{
+		Name: name, Title: title, Description: description, RawInputSchema: raw,
+		Annotations: mcp.ToolAnnotation{
+			Title: title, ReadOnlyHint: &readOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld,
+		},
 	}
-	return tool
 }
 
 // schemaFor infers the schema of an argument struct and describes its properties. Unknown fields are left

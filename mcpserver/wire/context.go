@@ -17,19 +17,23 @@ var ErrCanceled = errors.New("request canceled by the client")
 // because the client left or the server is stopping.
 var ErrDisconnected = errors.New("connection closed")
 
-type hangUpKey struct{}
+// callSessionOf returns the session of a request that this package serves, nil outside of one.
+func callSessionOf(ctx context.Context) *callSession {
+	s, _ := server.ClientSessionFromContext(ctx).(*callSession)
+	return s
+}
 
 // KillAtEOF returns a context that ends as soon as the input of ctx's connection ends, or the server is asked
 // to stop, while ctx itself has some time left to finish. A handler uses it for the part of its work that
 // must not outlive the client, such as a running script; the cause is then [ErrDisconnected]. Outside of
 // ServeStdio and HTTP it ends with ctx only. The returned function releases its resources and must be called.
 func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
-	hangUp, ok := ctx.Value(hangUpKey{}).(context.Context)
+	s := callSessionOf(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
-	if !ok {
+	if s == nil {
 		return ctx, func() { cancel(nil) }
 	}
-	stop := context.AfterFunc(hangUp, func() { cancel(ErrDisconnected) })
+	stop := context.AfterFunc(s.hangUp, func() { cancel(ErrDisconnected) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -42,17 +46,17 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 // the messages of requests that yielded theirs over HTTP take too much memory already: 64 MiB in all, 32 MiB
 // of one principal; the handler is then not to wait. Done again, and outside of a request, it does nothing.
 func YieldSlot(ctx context.Context) bool {
-	s, ok := server.ClientSessionFromContext(ctx).(*callSession)
-	return !ok || s.yield == nil || s.yield()
+	s := callSessionOf(ctx)
+	return s == nil || s.yield == nil || s.yield()
 }
-
-type requestIDKey struct{}
 
 // RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil
 // outside of one.
 func RequestID(ctx context.Context) json.RawMessage {
-	id, _ := ctx.Value(requestIDKey{}).(json.RawMessage)
-	return id
+	if s := callSessionOf(ctx); s != nil {
+		return s.msg.id
+	}
+	return nil
 }
 
 // Client is what a client said about itself. None of it is verified.

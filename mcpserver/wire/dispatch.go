@@ -81,7 +81,7 @@ func (d *Dispatcher) guard(
 			result, failure = nil, internalError()
 		}
 	}()
-	return handle(context.WithValue(ctx, requestIDKey{}, m.id))
+	return handle(ctx)
 }
 
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
@@ -90,8 +90,7 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 		// Under its own name the library would answer it.
 		raw = rewritten(m, alias(m.method))
 	}
-	slot := new(errorSlot)
-	reply := d.Server.HandleMessage(context.WithValue(ctx, errorSlotKey{}, slot), raw)
+	reply := d.Server.HandleMessage(ctx, raw)
 	switch reply := reply.(type) {
 	case mcp.JSONRPCResponse:
 		if listen, ok := reply.Result.(mcp.SubscriptionsListenResult); ok {
@@ -102,7 +101,7 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 		return reply.Result, nil
 	case mcp.JSONRPCError:
 		failure := &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data}
-		return d.replace(ctx, m, slot, failure)
+		return d.replace(ctx, m, failure)
 	}
 	d.logPrivate(ctx, m, fmt.Sprintf("library answered with %T", reply))
 	return nil, internalError()
@@ -111,7 +110,7 @@ func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 // replace turns an error of mcp-go into the answer to m: the answer of the tables to a method that only they
 // have, the error that the handler chose instead of an internal one, or failure itself, without the text of
 // a decoder about Go types.
-func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, failure *Error) (any, *Error) {
+func (d *Dispatcher) replace(ctx context.Context, m *message, failure *Error) (any, *Error) {
 	switch failure.Code {
 	case mcp.INVALID_REQUEST, mcp.INVALID_PARAMS, mcp.PARSE_ERROR:
 		if fromDecoder(failure.Message) {
@@ -124,8 +123,8 @@ func (d *Dispatcher) replace(ctx context.Context, m *message, slot *errorSlot, f
 			return d.own(ctx, m)
 		}
 	case mcp.INTERNAL_ERROR:
-		if chosen := slot.err.Load(); chosen != nil {
-			return nil, chosen
+		if s := callSessionOf(ctx); s != nil && s.chosen.Load() != nil {
+			return nil, s.chosen.Load()
 		}
 		d.logPrivate(ctx, m, failure.Message)
 		return nil, internalError()

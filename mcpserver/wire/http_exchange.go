@@ -23,7 +23,6 @@ type exchange struct {
 	modern    bool
 	protocol  *httpSession // nil on 2026-07-28 and if the client named none that it has
 	session   *callSession // as handlers see it; nil if there is none
-	slot      errorSlot
 
 	// Of a request only.
 	owner   *httpSession // protocol, or a new one
@@ -87,13 +86,11 @@ func (ex *exchange) request() {
 	for _, end := range ends {
 		defer context.AfterFunc(end, func() { cancel(ErrDisconnected) })()
 	}
-	ctx = context.WithValue(ctx, hangUpKey{}, h.hangUp)
 	ctx = context.WithValue(ctx, exchangeKey{}, ex)
-	ctx = context.WithValue(ctx, errorSlotKey{}, &ex.slot)
 	ex.call.ctx, ex.call.cancel = ctx, cancel
 	defer ex.retire()
 	if ex.owner != nil {
-		ex.session = newCallSession(ctx, ex.owner.session, ex.msg, ex.out, h.audience)
+		ex.session = newCallSession(ctx, h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
 		ex.session.mayAsk = !ex.modern
 		if ex.call.listen {
 			ex.session.watch = h.watchFor(ctx)
@@ -225,7 +222,7 @@ func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
 			return nil, &Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
 		}
 	}
-	return d.replace(ctx, ex.msg, &ex.slot, failure)
+	return d.replace(ctx, ex.msg, failure)
 }
 
 // handle gives a message to mcp-go's transport.

@@ -120,7 +120,8 @@ func (ex *exchange) notification() {
 	if ex.protocol != nil {
 		// A notification has no response that anything could be written to.
 		nowhere := newLineWriter(io.Discard)
-		ex.session = newCallSession(ex.r.Context(), ex.protocol.session, ex.msg, nowhere, ex.h.audience)
+		ex.session = newCallSession(
+			ex.r.Context(), ex.h.hangUp, ex.protocol.session, ex.msg, nowhere, ex.h.audience)
 	}
 	raw := ex.msg.raw
 	canceled := ex.msg.method == string(mcp.MethodNotificationCancelled)

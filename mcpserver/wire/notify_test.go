@@ -207,7 +207,7 @@ func TestChangeDuringSubscription(t *testing.T) {
 		w := newLineWriter(out)
 		a := newAudience()
 		m, _ := parse([]byte(listenLine("1", `{}`)))
-		s := newCallSession(t.Context(), &session{}, m, w, a)
+		s := newCallSession(t.Context(), t.Context(), &session{}, m, w, a)
 		s.SetSubscriptionFilter(mcp.SubscriptionFilter{ToolsListChanged: true})
 		a.post(mcp.JSONRPCNotification{Notification: mcp.Notification{Method: mcp.MethodNotificationToolsListChanged}})
 		synctest.Wait()

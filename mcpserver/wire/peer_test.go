@@ -102,7 +102,10 @@ func (d *Dispatcher) dispatch(ctx context.Context, raw []byte) []byte {
 		return d.refusal(m.id, err)
 	case m.kind == response:
 		return nil
-	case m.kind == notification:
+	}
+	s := newCallSession(ctx, ctx, &session{id: "test"}, m, newLineWriter(io.Discard), newAudience())
+	ctx = d.Server.WithContext(ctx, s)
+	if m.kind == notification {
 		d.notify(ctx, m)
 		return nil
 	}

@@ -69,8 +69,7 @@ func (c *conn) request(m *message) {
 		ping:   m.method == string(mcp.MethodPing),
 	}
 	call.ctx, call.cancel = context.WithCancelCause(c.base)
-	call.session = newCallSession(call.ctx, c.session, m, c.out, c.audience)
-	call.session.mayAsk = true
+	call.session = c.sessionOf(call.ctx, m)
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
@@ -147,7 +146,7 @@ func (c *conn) run(call *call) {
 		defer close(call.release)
 	}
 	defer c.calls.leave(call)
-	ctx := c.requestContext(call.ctx, call.session)
+	ctx := c.dispatcher.Server.WithContext(call.ctx, call.session)
 	answer := c.dispatcher.answer(ctx, call.msg)
 	call.session.finish()
 	c.out.writeIf(answer, func() bool { return c.calls.settle(call) })

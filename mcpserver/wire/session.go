@@ -95,6 +95,8 @@ type callSession struct {
 	mayAsk   bool                     // the client can be asked during the call
 	silent   atomic.Bool              // the client cancelled the call, or it is about to be answered
 	own      *notifications
+	hangUp   context.Context       // ends with the input of the connection
+	chosen   atomic.Pointer[Error] // see SetError
 
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 
@@ -105,8 +107,11 @@ type callSession struct {
 	unsubscribe func()
 }
 
-func newCallSession(ctx context.Context, s *session, m *message, out *lineWriter, a *audience) *callSession {
-	cs := &callSession{session: s, msg: m, out: out, audience: a}
+// newCallSession returns the session of m, whose context is ctx.
+func newCallSession(
+	ctx, hangUp context.Context, s *session, m *message, out *lineWriter, a *audience,
+) *callSession {
+	cs := &callSession{session: s, msg: m, out: out, audience: a, hangUp: hangUp}
 	cs.own = newNotifications(ctx, cs.emit)
 	return cs
 }

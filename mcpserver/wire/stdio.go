@@ -10,8 +10,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"github.com/mark3labs/mcp-go/server"
 )
 
 const (
@@ -136,10 +134,11 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	return c
 }
 
-// requestContext is ctx with what handlers find in it; s is the session they see.
-func (c *conn) requestContext(ctx context.Context, s server.ClientSession) context.Context {
-	ctx = context.WithValue(ctx, hangUpKey{}, c.hangUp)
-	return c.dispatcher.Server.WithContext(ctx, s)
+// sessionOf returns the session as m sees it, whose context is ctx.
+func (c *conn) sessionOf(ctx context.Context, m *message) *callSession {
+	s := newCallSession(ctx, c.hangUp, c.session, m, c.out, c.audience)
+	s.mayAsk = true
+	return s
 }
 
 // drain lets calls finish and ends those that do not.
@@ -197,9 +196,8 @@ func (c *conn) handleNotifications() {
 	for {
 		select {
 		case m := <-c.notices:
-			s := newCallSession(c.base, c.session, m, c.out, c.audience)
-			s.mayAsk = true
-			c.dispatcher.notify(c.requestContext(c.base, s), m)
+			s := c.sessionOf(c.base, m)
+			c.dispatcher.notify(c.dispatcher.Server.WithContext(c.base, s), m)
 			s.finish()
 		case <-c.base.Done():
 			return

@@ -27,7 +27,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -69,17 +68,13 @@ type Error struct {
 // Error returns the code and the message.
 func (e *Error) Error() string { return fmt.Sprintf("json-rpc %d: %s", e.Code, e.Message) }
 
-type errorSlotKey struct{}
-
-type errorSlot struct{ err atomic.Pointer[Error] }
-
 // SetError chooses the JSON-RPC error that the error a handler of mcp-go is about to return becomes: mcp-go
 // makes -32603 of every handler error, and this package replaces that -32603 by e. It has no effect on a
 // request that succeeds or fails with another code, nor on a context that does not come from this package.
 // The last call wins. It is safe for concurrent use.
 func SetError(ctx context.Context, e *Error) {
-	if slot, ok := ctx.Value(errorSlotKey{}).(*errorSlot); ok {
-		slot.err.Store(e)
+	if s := callSessionOf(ctx); s != nil {
+		s.chosen.Store(e)
 	}
 }
 
