@@ -64,18 +64,9 @@ func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult,
 	return answer, nil
 }
 
-// resourceError is the error of a call that names a resource.
-type resourceError struct {
-	error
-	uri string
-}
-
-// Unwrap returns the cause.
-func (e *resourceError) Unwrap() error { return e.error }
-
 // methodError is the error table of JSON-RPC methods outside of tool calls. An error that is meant for the
 // wire stays as it is.
-func (s *Server) methodError(ctx context.Context, r *wire.Request, err error) error {
+func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -102,8 +93,8 @@ func (s *Server) methodError(ctx context.Context, r *wire.Request, err error) er
 		failure.Code = mcp.INVALID_PARAMS
 	}
 	text := plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy}
-	if resource, ok := errors.AsType[*resourceError](err); ok {
-		text.URI = resource.uri
+	if r.Method == methodReadResource {
+		text.URI = r.URI
 	}
 	failure.Data = text
 	return failure

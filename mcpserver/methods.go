@@ -73,7 +73,8 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 	for name, handle := range methods {
 		all[name] = func(ctx context.Context, in *wire.Request) (any, error) {
 			recorded := func() *cfharness.CallRecords { return nil }
-			r, err := s.requestOf(ctx, in)
+			r := &request{Request: in}
+			err := s.decode(ctx, r)
 			if err == nil && (name == methodReadResource || name == methodGetPrompt) {
 				ctx, recorded = s.recording(ctx, r.Meta) // the other methods record nothing
 			}
@@ -81,7 +82,7 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 			if err == nil {
 				result, err = handle(ctx, r)
 			}
-			err = s.methodError(ctx, in, err)
+			err = s.methodError(ctx, r, err)
 			if records := recorded(); records != nil {
 				return s.withRecords(ctx, result, err, records)
 			}
@@ -91,30 +92,28 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 	return all
 }
 
-// requestOf reads the parameters of a request, and waits for the first scan: lists not longer than a client
-// would.
-func (s *Server) requestOf(ctx context.Context, in *wire.Request) (*request, error) {
-	r := &request{Request: in}
-	if len(in.Params) > 0 && json.Unmarshal(in.Params, r) != nil {
+// decode reads the parameters of a request, and waits for the first scan: lists not longer than a client would.
+func (s *Server) decode(ctx context.Context, r *request) error {
+	if len(r.Params) > 0 && json.Unmarshal(r.Params, r) != nil {
 		const text = "params do not have the form this method takes"
-		return nil, &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
+		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
 	}
 	after, err := base64.RawURLEncoding.DecodeString(r.Cursor)
 	if err != nil {
-		return nil, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
+		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
 	}
 	r.after = string(after)
 	if r.scope, err = s.scoped(ctx, r.Meta); err != nil {
-		return nil, err
+		return err
 	}
-	switch in.Method {
+	switch r.Method {
 	case methodListTemplates:
+		return nil
 	case methodListTools, methodListResources, methodListPrompts:
 		s.awaitScan(ctx)
-	default:
-		err = s.scanned(ctx)
+		return nil
 	}
-	return r, err
+	return s.scanned(ctx)
 }
 
 // withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other

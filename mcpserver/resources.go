@@ -172,7 +172,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	if session.IsArtifact(r.URI) {
 		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, r.URI)
 		if err != nil {
-			return nil, &resourceError{err, r.URI}
+			return nil, err
 		}
 		meta := map[string]any{metaDigest: artifact.Digest, metaSize: artifact.Size}
 		if artifact.Next != "" {
@@ -194,7 +194,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 		if failure, ok := errors.AsType[*session.Error](err); ok && failure.Rescanned {
 			s.Publish()
 		}
-		return nil, &resourceError{err, r.URI}
+		return nil, err
 	}
 	meta := map[string]any{skillMeta + "digest": read.Got}
 	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil

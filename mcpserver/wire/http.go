@@ -38,28 +38,20 @@ type HTTPOptions struct {
 	// client does not get the others. Nil lets all through. It must not block.
 	Changes func(ctx context.Context) func(method string) bool
 
-	// MaxBody is the longest accepted body in bytes; 0 means 4 MiB.
-	MaxBody int64
+	MaxBody int64 // most bytes of a body; 0 means 4 MiB
 	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
 	// are answered 503. Pings, streams and requests that yielded their slot are not counted.
 	MaxInFlight int
-	// MaxStreams is how many GET streams and subscriptions may be open; 0 means 1024.
-	MaxStreams int
+	MaxStreams  int // most GET streams and subscriptions that are open; 0 means 1024
 	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session ends the one of its
 	// principal that was idle longest.
-	MaxSessions int
-	// SessionIdle is how long an unused protocol session is kept; 0 means 1 h.
-	SessionIdle time.Duration
-	// Rate is how many requests a second each principal may send, Burst how many at once. A Rate of 0 sets
-	// no limit.
-	Rate  rate.Limit
-	Burst int
-	// KeepAlive is how often a silent stream carries a comment; 0 means 15 s.
-	KeepAlive time.Duration
-	// WriteTimeout is how long a client may fail to take what is written; 0 means 30 s.
-	WriteTimeout time.Duration
-	// Drain is how long calls may finish after the end was asked for; 0 means 2 s.
-	Drain time.Duration
+	MaxSessions  int
+	SessionIdle  time.Duration // how long an unused protocol session is kept; 0 means 1 h
+	Rate         rate.Limit    // requests a second of each principal; 0 sets no limit
+	Burst        int           // requests at once
+	KeepAlive    time.Duration // how often a silent stream carries a comment; 0 means 15 s
+	WriteTimeout time.Duration // how long a client may fail to take what is written; 0 means 30 s
+	Drain        time.Duration // how long calls may finish after the end was asked for; 0 means 2 s
 }
 
 // Check reports what NewHTTP would refuse: a host or origin of the wrong form.

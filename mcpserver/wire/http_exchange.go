@@ -25,11 +25,10 @@ type exchange struct {
 	session   *callSession // as handlers see it; nil if there is none
 
 	// Of a request only.
-	owner   *httpSession // protocol, or a new one
-	call    *call
-	stream  *httpStream
-	out     *lineWriter
-	retired bool
+	owner  *httpSession // protocol, or a new one
+	call   *call
+	stream *httpStream
+	out    *lineWriter
 }
 
 // request answers a request, if there is a slot for it.
@@ -88,7 +87,7 @@ func (ex *exchange) request() {
 	}
 	ctx = context.WithValue(ctx, exchangeKey{}, ex)
 	ex.call.ctx, ex.call.cancel = ctx, cancel
-	defer ex.retire()
+	defer ex.out.retire()
 	if ex.owner != nil {
 		ex.session = newCallSession(ctx, h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
 		ex.session.mayAsk = !ex.modern
@@ -154,7 +153,7 @@ func (ex *exchange) run(opening bool) {
 		return
 	default:
 		// mcp-go refused the request without a message.
-		ex.retire()
+		ex.out.retire()
 		if !ex.stream.begun {
 			rec.copyTo(ex.w)
 		}
@@ -164,7 +163,7 @@ func (ex *exchange) run(opening bool) {
 	if opening && failure == nil {
 		ex.h.audience.add(ex.owner.announcer)
 		if !ex.h.sessions.add(ex.owner) {
-			ex.retire()
+			ex.out.retire()
 			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many sessions")
 			return
 		}
@@ -248,7 +247,7 @@ func statusOf(code int) int {
 // request looks as if it had left and may still read. It must not take an empty stream for success, so its
 // connection is closed instead.
 func (ex *exchange) empty() {
-	ex.retire()
+	ex.out.retire()
 	switch {
 	case ex.r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
@@ -257,13 +256,5 @@ func (ex *exchange) empty() {
 		ex.stream.begin()
 	default:
 		ex.w.WriteHeader(http.StatusAccepted)
-	}
-}
-
-// retire leaves the response to the handler's own goroutine.
-func (ex *exchange) retire() {
-	if !ex.retired {
-		ex.retired = true
-		retire(ex.out)
 	}
 }

@@ -103,7 +103,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	defer s.takeStream(cancel)()
 	out := newLineWriter(newHTTPStream(w, r, h.opts.WriteTimeout))
-	defer retire(out)
+	defer out.retire()
 	out.write([]byte(": open"))
 	defer keepAlive(out, h.opts.KeepAlive).Stop()
 	s.announcer.open() // what was kept since the last stream comes first

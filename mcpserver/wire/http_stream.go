@@ -96,10 +96,3 @@ func keepAlive(out *lineWriter, interval time.Duration) *time.Timer {
 	timer.Reset(interval)
 	return timer
 }
-
-// retire ends all writing to out and waits for a write under way: the response must not be
-// touched after its handler has returned.
-func retire(out *lineWriter) {
-	out.close()
-	out.lock <- struct{}{}
-}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -77,6 +78,8 @@ type lineWriter struct {
 	failed chan struct{} // closed after err is set
 	err    error
 	closed chan struct{}
+
+	retired sync.Once
 }
 
 func newLineWriter(out io.Writer) *lineWriter {
@@ -125,3 +128,12 @@ func (w *lineWriter) notify(n mcp.JSONRPCNotification) {
 // close makes every later write a no-op. It does not wait for a Write that is
 // blocked on a client that does not read.
 func (w *lineWriter) close() { close(w.closed) }
+
+// retire ends all writing and waits for a write under way: a response must not be touched after its handler
+// has returned.
+func (w *lineWriter) retire() {
+	w.retired.Do(func() {
+		w.close()
+		w.lock <- struct{}{}
+	})
+}

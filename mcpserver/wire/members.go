@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -53,22 +52,15 @@ func Members(raw json.RawMessage) ([]Member, error) {
 // fold returns a text that is the same for all texts equal under Unicode case folding: of the
 // characters that fold together the smallest, which for ASCII letters is the capital.
 func fold(s string) string {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return strings.Map(foldRune, s)
+	return strings.Map(func(r rune) rune {
+		for {
+			next := unicode.SimpleFold(r)
+			if next <= r {
+				return next
+			}
+			r = next
 		}
-	}
-	return strings.ToUpper(s)
-}
-
-func foldRune(r rune) rune {
-	for {
-		next := unicode.SimpleFold(r)
-		if next <= r {
-			return next
-		}
-		r = next
-	}
+	}, s)
 }
 
 // errParams is the answer to params that do not decode.
