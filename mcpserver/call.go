@@ -109,11 +109,9 @@ func evidence(call *session.Call, meta map[string]any) error {
 	call.RunID = firstText(meta[metaRunID])
 	if slot := raw(metaPromptSlot); slot != nil {
 		if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
+			const remedy = "send a PromptSlotBound object in _meta, or none"
 			return &session.Error{
-				Code:    session.CodePromptSlotInvalid,
-				Message: err.Error(),
-				Remedy:  "send a PromptSlotBound object in _meta, or none",
-				Err:     err,
+				Code: session.CodePromptSlotInvalid, Message: err.Error(), Remedy: remedy, Err: err,
 			}
 		}
 	}

@@ -151,9 +151,8 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	}
 	if asked == nil {
 		return nil, &session.Error{
-			Code:    session.CodeSkillNotFound,
-			Message: fmt.Sprintf("no skill is served at %q", clip(r.URI)),
-			Remedy:  "send the URI of a skill's SKILL.md; skills/list has them",
+			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", clip(r.URI)),
+			Remedy: "send the URI of a skill's SKILL.md; skills/list has them",
 		}
 	}
 	made, err := s.entry(ctx, asked)
@@ -170,9 +169,8 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 // unreadable is the error of a skill whose files cannot be listed: it is served no longer.
 func unreadable(sk *skills.Skill, err error) error {
 	return &session.Error{
-		Code:    session.CodeResourceNotFound,
-		Message: fmt.Sprintf("the files of %q cannot be read", clip(sk.Path)),
-		Remedy:  "list the skills again",
-		Err:     err,
+		Code: session.CodeResourceNotFound, Message: fmt.Sprintf("the files of %q cannot be read",
+			clip(sk.Path)),
+		Remedy: "list the skills again", Err: err,
 	}
 }

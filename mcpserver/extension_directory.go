@@ -47,8 +47,7 @@ func (s *Server) directory(
 ) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
 		return nil, &session.Error{
-			Code:    session.CodeResourceNotFound,
-			Message: fmt.Sprintf("%q %s", clip(uri), what),
+			Code: session.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", clip(uri), what),
 			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last " +
 				"segment, or of one below it",
 		}

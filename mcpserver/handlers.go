@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -247,9 +248,10 @@ func (s *Server) reportProgress(
 		default: // the client reads slowly
 		}
 	}
-	done, finished := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(finished)
+	// The call may also end without stop: nobody calls it for a handler that panicked.
+	ctx, cancel := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
 		ticker := time.NewTicker(progressEvery)
 		defer ticker.Stop()
 		message := "requested"
@@ -261,14 +263,15 @@ func (s *Server) reportProgress(
 			select {
 			case message = <-messages:
 			case <-ticker.C:
-			case <-done:
-				return
-			case <-ctx.Done(): // nobody calls stop for a handler that panicked
+			case <-ctx.Done():
 				return
 			}
 		}
-	}()
-	return func() { close(done); <-finished }
+	})
+	return func() {
+		cancel()
+		reporting.Wait()
+	}
 }
 
 // withoutSecrets removes the declared secrets from a result.

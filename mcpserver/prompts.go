@@ -106,9 +106,8 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 		return nil, &session.Error{
-			Code:    session.CodeSkillNotFound,
-			Message: fmt.Sprintf("no prompt %q", clip(r.Name)),
-			Remedy:  "prompts/list has the names",
+			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(r.Name)),
+			Remedy: "prompts/list has the names",
 		}
 	}
 	loaded, err := ses.Activate(ctx, session.ActivateRequest{

@@ -59,13 +59,22 @@ func sandboxState(raw []byte) session.ClientDir {
 	if err != nil || json.Unmarshal(raw, &state) != nil {
 		return session.ClientDir{}
 	}
-	dir := session.ClientDir{Path: localPath(state.Dir), ReadOnly: true}
+	dir := session.ClientDir{Path: state.Dir, ReadOnly: true}
+	if u, err := url.Parse(state.Dir); err == nil && strings.EqualFold(u.Scheme, "file") &&
+		(u.Host == "" || u.Host == "localhost") && u.Path != "" {
+		dir.Path = filepath.FromSlash(u.Path)
+		if volume := dir.Path[1:]; filepath.VolumeName(volume) != "" {
+			dir.Path = volume
+		}
+	}
 	if profile := state.Profile; profile != nil {
 		longest := 0
 		for _, entry := range profile.Files.Entries {
 			// The entry closest to the directory decides.
 			n := len(entry.Path.Path)
-			if entry.Path.Type == "path" && n > longest && within(dir.Path, entry.Path.Path) {
+			rel, err := filepath.Rel(entry.Path.Path, dir.Path)
+			within := err == nil && filepath.IsLocal(rel)
+			if entry.Path.Type == "path" && n > longest && within {
 				longest, dir.ReadOnly = n, entry.Access != "write"
 			}
 		}
@@ -76,26 +85,4 @@ func sandboxState(raw []byte) session.ClientDir {
 	}
 	dir.ReadOnly = state.Legacy.Type != "workspace-write" && state.Legacy.Type != "danger-full-access"
 	return dir
-}
-
-// localPath returns the path of a file URI of this machine, and any other text as it is.
-func localPath(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || !strings.EqualFold(u.Scheme, "file") {
-		return text
-	}
-	if u.Host != "" && u.Host != "localhost" || u.Path == "" {
-		return text
-	}
-	path := u.Path
-	if volume := strings.TrimPrefix(path, "/"); filepath.VolumeName(filepath.FromSlash(volume)) != "" {
-		path = volume
-	}
-	return filepath.FromSlash(path)
-}
-
-// within reports whether path is dir or lies below it, by their names alone.
-func within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && (rel == "." || filepath.IsLocal(rel))
 }

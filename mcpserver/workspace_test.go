@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -55,10 +54,7 @@ func FuzzSandboxState(f *testing.F) {
 	f.Add(`{"sandboxCwd":"file:///w","permissionProfile":{"file_system":{"entries":[{"path":{"type":"path","path":"/w"},"access":"write"}]}}}`)
 	f.Add(`{"sandboxCwd":"file:%2f"}`)
 	f.Fuzz(func(t *testing.T, state string) {
-		dir := sandboxState([]byte(state))
-		if filepath.IsAbs(dir.Path) && !within(dir.Path, dir.Path) {
-			t.Errorf("%q does not lie in itself", dir.Path)
-		}
+		sandboxState([]byte(state)) // does not panic
 	})
 }
 

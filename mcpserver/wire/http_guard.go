@@ -16,24 +16,24 @@ import (
 // guard refuses requests that a web page could have made a browser send: requests whose Host is not a name of
 // the server (a name that was rebound to its address), and requests with a foreign Origin.
 type guard struct {
-	hosts   map[string]struct{} // lower case, name or name:port
-	origins map[string]struct{} // as browsers write them
+	hosts   []string // lower case, name or name:port
+	origins []string // lower case
 }
 
 func newGuard(hosts, origins []string) (*guard, error) {
-	g := &guard{hosts: make(map[string]struct{}), origins: make(map[string]struct{})}
+	g := new(guard)
 	for _, host := range hosts {
 		if host == "" || strings.ContainsAny(host, "/@ *") {
 			return nil, fmt.Errorf("allowed host %q is not a host name", host)
 		}
-		g.hosts[strings.ToLower(host)] = struct{}{}
+		g.hosts = append(g.hosts, strings.ToLower(host))
 	}
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || u.Scheme == "" || !strings.EqualFold(origin, u.Scheme+"://"+u.Host) {
 			return nil, fmt.Errorf("allowed origin %q is not of the form scheme://host[:port]", origin)
 		}
-		g.origins[strings.ToLower(origin)] = struct{}{}
+		g.origins = append(g.origins, strings.ToLower(origin))
 	}
 	return g, nil
 }
@@ -82,11 +82,7 @@ func (g *guard) host(r *http.Request) bool {
 	if isLoopback(name) {
 		return true
 	}
-	host := strings.ToLower(r.Host)
-	if _, ok := g.hosts[host]; ok {
-		return true
-	}
-	if _, ok := g.hosts[name]; ok && name != "" {
+	if slices.Contains(g.hosts, strings.ToLower(r.Host)) || name != "" && slices.Contains(g.hosts, name) {
 		return true
 	}
 	tcp, ok := local.(*net.TCPAddr)
@@ -101,7 +97,7 @@ func (g *guard) host(r *http.Request) bool {
 // origin reports whether a page of that origin may call. One of a loopback name may where
 // the server itself is addressed by one.
 func (g *guard) origin(origin, host string) bool {
-	if _, ok := g.origins[strings.ToLower(origin)]; ok {
+	if slices.Contains(g.origins, strings.ToLower(origin)) {
 		return true
 	}
 	u, err := url.Parse(origin)
