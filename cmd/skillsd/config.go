@@ -39,10 +39,7 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 		Short:       "Print the JSON Schema of the configuration file",
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{withoutConfig: "true"},
-		RunE: runE(func(context.Context,
-			[]string) error {
-			return report.WriteJSON(a.out, config.Schema())
-		}),
+		RunE:        runE(func(context.Context, []string) error { return report.WriteJSON(a.out, config.Schema()) }),
 	}
 }
 
@@ -72,7 +69,23 @@ func newConfigShowCmd(a *app) *cobra.Command {
 }
 
 func (o *configShowOptions) run() error {
-	if err := o.check(); err != nil {
+	// What serve would refuse before it looks at skills is refused.
+	if _, err := serve.NewLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
+		return err
+	}
+	mode, role := o.Serve.Mode, o.Serve.Role
+	if _, _, err := o.Serve.Decided(); err != nil {
+		return err
+	}
+	// The run manifest may have said these.
+	for key, changed := range map[string]bool{
+		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
+	} {
+		if changed {
+			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest, Key: key}
+		}
+	}
+	if err := o.Serve.Choice.Apply(&skills.ScanOptions{}, &o.app.Process); err != nil {
 		return err
 	}
 	rows, err := o.app.Rows(o.Serve.Options, o.Given)
@@ -83,24 +96,4 @@ func (o *configShowOptions) run() error {
 		return report.WriteJSON(o.app.out, rows)
 	}
 	return config.PrintRows(o.app.out, o.app.Cfg.File, rows)
-}
-
-// check refuses what serve would refuse before it looks at skills, and notes what the run manifest says.
-func (o *configShowOptions) check() error {
-	if _, err := serve.NewLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
-		return err
-	}
-	mode, role := o.Serve.Mode, o.Serve.Role
-	if _, _, err := o.Serve.Decided(); err != nil {
-		return err
-	}
-	for key, changed := range map[string]bool{
-		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
-	} {
-		if changed {
-			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest,
-				Key: key}
-		}
-	}
-	return o.Serve.Choice.Apply(&skills.ScanOptions{}, &o.app.Process)
 }

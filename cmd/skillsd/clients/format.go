@@ -105,8 +105,13 @@ func (c *Client) server(text []byte, name string) (map[string]any, error) {
 			return nil, fmt.Errorf("%s does not hold settings by name", key)
 		}
 	}
-	if _, ok := at["headers"].(map[string]any); !ok && at["headers"] != nil {
-		return nil, fmt.Errorf("the headers of %s are not texts by name", name)
+	headers, ok := at["headers"].(map[string]any)
+	for _, value := range headers {
+		_, isText := value.(string)
+		ok = ok && isText
+	}
+	if !ok && at["headers"] != nil {
+		return nil, fmt.Errorf("%s.%s.headers does not hold texts by name", c.servers, name)
 	}
 	return at, nil
 }

@@ -115,19 +115,18 @@ type Flags struct{ All, Own *pflag.FlagSet }
 // Lookup returns the flag of an option. It returns nil if the command does not have the flag, or if the flag
 // of that name means something else.
 func (f Flags) Lookup(option *Option) *pflag.Flag {
-	for _, flags := range []*pflag.FlagSet{f.All, f.Own} {
-		if flags == nil {
-			continue
-		}
-		if flag := flags.Lookup(option.Flag); flag != nil {
-			// A flag of the same name that means something else differs in whether it takes pairs.
-			if _, parts := flag.Value.(*partsFlag); parts == (option.Part != "") {
-				return flag
-			}
-			return nil
-		}
+	flag := f.All.Lookup(option.Flag)
+	if flag == nil {
+		flag = f.Own.Lookup(option.Flag)
 	}
-	return nil
+	if flag == nil {
+		return nil
+	}
+	// A flag of the same name that means something else differs in whether it takes pairs.
+	if _, parts := flag.Value.(*partsFlag); parts != (option.Part != "") {
+		return nil
+	}
+	return flag
 }
 
 // Configure gives flags that were not given what environment and file say.

@@ -78,10 +78,7 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 	for _, variable := range p.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		rest, ok := strings.CutPrefix(name, envPrefix)
-		if !ok || slices.Contains(known, rest) {
-			continue
-		}
-		if near := nearestWord(rest, known); near != "" {
+		if near := nearestWord(rest, known); ok && near != "" && !slices.Contains(known, rest) {
 			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n",
 				report.Printable(name), envPrefix+near)
 		}
@@ -92,27 +89,25 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 // not exist. It never looks in the working directory, which may be a cloned repository. The path is empty if
 // the process has no home directory, or if the null device is given to mean that no file is wanted.
 func (p *Process) configPath() (path string, explicit bool, err error) {
-	if p.File == os.DevNull {
-		return "", true, nil
-	}
-	if p.File != "" {
-		return p.File, true, nil
-	}
-	if path, ok := p.Env("SKILLSD_CONFIG"); ok && path != "" {
-		if path == os.DevNull {
-			return "", true, nil
-		}
-		if !filepath.IsAbs(path) {
+	path = p.File
+	if path == "" {
+		path, _ = p.Env("SKILLSD_CONFIG")
+		if path != "" && path != os.DevNull && !filepath.IsAbs(path) {
 			return "", true, exit.Usagef("give an absolute path",
 				"SKILLSD_CONFIG: %q would hang on the directory the server is started in", Clip(path))
 		}
+	}
+	switch path {
+	default:
 		return path, true, nil
+	case os.DevNull:
+		return "", true, nil
+	case "":
 	}
-	if dir, ok := p.Env("XDG_CONFIG_HOME"); ok && filepath.IsAbs(dir) {
-		return filepath.Join(dir, "skillsd", "config.yaml"), false, nil
-	}
-	if home, ok := p.Env("HOME"); ok && filepath.IsAbs(home) {
-		return filepath.Join(home, ".config", "skillsd", "config.yaml"), false, nil
+	for _, base := range [][2]string{{"XDG_CONFIG_HOME", ""}, {"HOME", ".config"}} {
+		if dir, ok := p.Env(base[0]); ok && filepath.IsAbs(dir) {
+			return filepath.Join(dir, base[1], "skillsd", "config.yaml"), false, nil
+		}
 	}
 	return "", false, nil
 }
@@ -165,19 +160,6 @@ func ReadOperatorFile(flag, path string, most int64) ([]byte, error) {
 		err = &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--%s: %w", flag, err), Hint: hint, Flag: flag}
 	}
 	return text, err
-}
-
-// CheckOperatorFile makes the check of ReadOperatorFile only, for a file that another package reads and
-// checks again.
-func CheckOperatorFile(flag, path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return exit.Flag(flag, err)
-	}
-	if hint, err := CheckOwner(path, info); err != nil {
-		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("--%s: %s: %w", flag, path, err), Hint: hint}
-	}
-	return nil
 }
 
 // maxSecret is the longest secret, in bytes.

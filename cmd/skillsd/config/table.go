@@ -149,6 +149,9 @@ type tierScripts []string
 // table returns the options that say where skills come from.
 func (r *RootOptions) table() []Option {
 	l := &r.Limits
+	limit := func(name string, value any, help string) Option {
+		return Option{Key: "scan.limits." + name, Flag: "scan-limit", Part: name, Value: value, Help: help}
+	}
 	return under(SectionSkills, []Option{
 		{Key: "roots", Flag: "skills-root", Value: &r.Specs, InFile: (*specs)(&r.Specs),
 			Help: "directory or zip archive with skills: `DIR`, tier=DIR or tier:prefix=DIR; tier is " +
@@ -162,14 +165,10 @@ func (r *RootOptions) table() []Option {
 			Help: "serve neither what is installed nor, without --skills-root, the conventional directories"},
 		{Key: "scan.allow_shadow", Flag: "allow-shadow", Value: &r.AllowShadow,
 			Help: "let a lower trust tier take the place of a higher one at the same path"},
-		{Key: "scan.limits.depth", Flag: "scan-limit", Part: "depth", Value: &l.Depth,
-			Help: "levels of directories below a root; default 8"},
-		{Key: "scan.limits.directories", Flag: "scan-limit", Part: "directories", Value: &l.Directories,
-			Help: "directories below a root; default 20000"},
-		{Key: "scan.limits.files", Flag: "scan-limit", Part: "files", Value: &l.Files,
-			Help: "files of one skill; default 2000"},
-		{Key: "scan.limits.bytes", Flag: "scan-limit", Part: "bytes", Value: &l.Bytes,
-			Help: "bytes of one skill; default 268435456"},
+		limit("depth", &l.Depth, "levels of directories below a root; default 8"),
+		limit("directories", &l.Directories, "directories below a root; default 20000"),
+		limit("files", &l.Files, "files of one skill; default 2000"),
+		limit("bytes", &l.Bytes, "bytes of one skill; default 268435456"),
 	})
 }
 

@@ -146,7 +146,7 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 		Principals: o.Process.Cfg.Keys.PolicyPrincipals(h.Evidence)}
 	if h.TokenFile != "" {
 		// The error of this check has a hint. Trust makes the same check again when the file is read.
-		if err := config.CheckOperatorFile("auth-token-file", h.TokenFile); err != nil {
+		if _, err := config.ReadOperatorFile("auth-token-file", h.TokenFile, config.MaxFile); err != nil {
 			return nil, err
 		}
 		cfg.Trust = func(info fs.FileInfo) error {

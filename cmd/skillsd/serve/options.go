@@ -44,7 +44,7 @@ type Options struct {
 func (o *Options) Configure(all *pflag.FlagSet) error {
 	own := *o.Process
 	o.Process = &own
-	return own.Cfg.Configure(config.Flags{Own: all}, own.Env)
+	return own.Cfg.Configure(config.Flags{All: all, Own: all}, own.Env)
 }
 
 // Policy builds the policy the flags describe.
