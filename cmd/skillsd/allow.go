@@ -83,7 +83,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		if _, err = snapshot.Lookup(entry.Skill); err == nil {
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
 		}
-		return lookupFailure(err)
+		return report.LookupError(exit.Failure, "", err)
 	}
 	facts, err := report.FactsOf(ctx, sk, entry.Path)
 	if err != nil {

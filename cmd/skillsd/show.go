@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -48,7 +47,7 @@ func (o *showOptions) run(ctx context.Context, name string) error {
 	}
 	sk, err := findSkill(snapshot, name)
 	if err != nil {
-		return o.app.offOr(name, lookupFailure(err))
+		return o.app.offOr(name, report.LookupError(exit.Failure, "", err))
 	}
 	rows := []report.SkillRow{report.NewSkillRow(ctx, snapshot, sk, verdicts.Allow)}
 	verdicts.Mark(ctx, snapshot, rows)
@@ -96,22 +95,4 @@ func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {
 		return named[0], nil
 	}
 	return nil, &skills.AmbiguousError{Name: name, Paths: paths}
-}
-
-// lookupFailure adds to the error of a lookup which skills there are.
-func lookupFailure(err error) error {
-	switch e := err.(type) {
-	case *skills.NotFoundError:
-		hint := "`skillsd list` says what is served, and what could not be read"
-		if e.Suggestion != "" {
-			hint = "did you mean " + report.Printable(e.Suggestion) + "?"
-		} else if len(e.Nearest) > 0 {
-			hint = "skills are: " + report.Printable(strings.Join(e.Nearest, ", "))
-		}
-		return exit.Errorf(exit.Failure, hint, "no skill %q", e.Name)
-	case *skills.AmbiguousError:
-		return exit.Errorf(exit.Failure, "use one of: "+report.Printable(strings.Join(e.Paths, ", ")),
-			"%q names more than one skill", e.Name)
-	}
-	return err
 }

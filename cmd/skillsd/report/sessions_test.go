@@ -56,7 +56,7 @@ func TestSessionLines(t *testing.T) {
 	}
 	sessions[0].Skills = []string{"a-skill-with-a-name-that-is-longer-than-half-a-line"}
 	alone = sessionLines(sessions[:1], 80, "local", now)
-	if !strings.Contains(alone[1], "  a-skill-") || Cells(alone[1]) > 80 {
+	if !strings.Contains(alone[1], "  a-skill") || Cells(alone[1]) > 80 {
 		t.Errorf("of this machine's user alone: %q", alone)
 	}
 	if !strings.HasPrefix(same[1], "ses_019aa6f0-7c00  ") {

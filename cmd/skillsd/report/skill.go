@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -409,4 +411,22 @@ func (r *SkillRow) powers() string {
 		parts = append(parts, Plural(len(r.Scripts), "script"))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// LookupError returns the error of looking a skill up with an exit code and a hint. subject begins its text.
+func LookupError(code int, subject string, err error) error {
+	if missing, ok := errors.AsType[*skills.NotFoundError](err); ok {
+		hint := "`skillsd list` says what is served, and what could not be read"
+		if missing.Suggestion != "" {
+			hint = "did you mean " + Printable(missing.Suggestion) + "?"
+		} else if len(missing.Nearest) > 0 {
+			hint = "skills are: " + Printable(strings.Join(missing.Nearest, ", "))
+		}
+		return exit.Errorf(code, hint, "%sno skill %q", subject, missing.Name)
+	}
+	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
+		hint := "use one of: " + Printable(strings.Join(ambiguous.Paths, ", "))
+		return exit.Errorf(code, hint, "%s%q names more than one skill", subject, ambiguous.Name)
+	}
+	return err
 }

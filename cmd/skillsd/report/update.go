@@ -134,16 +134,6 @@ type side struct {
 	index *skills.Index
 }
 
-// sideOf returns the side of the skill that a snapshot has at a path.
-func sideOf(ctx context.Context, snapshot *skills.Snapshot, at string) (side, error) {
-	sk := snapshot.Skill(at)
-	if sk == nil {
-		return side{&skills.Skill{}, &skills.Index{}}, nil
-	}
-	index, err := sk.Index(ctx)
-	return side{sk, index}, err
-}
-
 // newUpdate describes what an update makes of one skill, and of the skills that lie in it.
 func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Update, error) {
 	row := Update{Name: c.Name, State: "unchanged", Before: newVersion(c.Before)}
@@ -161,23 +151,26 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	texts := map[string]bool{}
 	var was, is side
 	for _, at := range slices.Sorted(maps.Keys(paths)) {
-		from, err := sideOf(ctx, plan.Old, at)
-		if err != nil {
-			return row, err
-		}
-		to, err := sideOf(ctx, plan.New, at)
-		if err != nil {
-			return row, err
-		}
 		below := strings.TrimPrefix(strings.TrimPrefix(at, c.Name), "/")
-		for _, v := range []side{from, to} {
-			texts[path.Join(below, v.sk.File)] = false
-			for _, r := range v.index.Resources {
+		sides := [2]side{{&skills.Skill{}, &skills.Index{}}, {&skills.Skill{}, &skills.Index{}}}
+		for i, snapshot := range []*skills.Snapshot{plan.Old, plan.New} {
+			sk := snapshot.Skill(at)
+			if sk == nil {
+				continue
+			}
+			index, err := sk.Index(ctx)
+			if err != nil {
+				return row, err
+			}
+			sides[i] = side{sk, index}
+			texts[path.Join(below, sk.File)] = false
+			for _, r := range index.Resources {
 				if r.Script != nil {
 					texts[path.Join(below, r.Path)] = true
 				}
 			}
 		}
+		from, to := sides[0], sides[1]
 		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: compareFacts(from, to)}
 		switch {
 		case below == "":

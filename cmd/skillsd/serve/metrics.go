@@ -58,9 +58,22 @@ func (o *Options) observe(
 	observed.records = telemetry.Count(records, telemetry.New(exported.Meters,
 		func() int { return len(registry.Snapshot().Skills) },
 		func(path string) bool { return registry.Snapshot().Skill(path) != nil }))
-	if listener != nil {
-		observed.page = serveMetrics(ctx, listener, guardMetrics(o.Metrics.Addr, exported.Page), logger)
+	if listener == nil {
+		return observed, nil
 	}
+	const timeout = 10 * time.Second
+	observed.page = &http.Server{
+		Handler:           http.MaxBytesHandler(guardMetrics(o.Metrics.Addr, exported.Page), 0),
+		ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	logger.InfoContext(ctx, "metrics", slog.String("addr", listener.Addr().String()))
+	go func() {
+		if err := observed.page.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.ErrorContext(ctx, "metrics are no longer served", tint.Err(err))
+		}
+	}()
 	return observed, nil
 }
 
@@ -98,26 +111,6 @@ func (o *Options) listenMetrics(ctx context.Context) (net.Listener, error) {
 			"--metrics %s can be reached from other machines and names skills", m.Addr), listener.Close())
 	}
 	return listener, nil
-}
-
-// serveMetrics starts to serve a page at an address of its own.
-func serveMetrics(
-	ctx context.Context, listener net.Listener, page http.Handler, logger *slog.Logger,
-) *http.Server {
-	const timeout = 10 * time.Second
-	server := &http.Server{
-		Handler:           http.MaxBytesHandler(page, 0),
-		ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 16 << 10,
-		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}
-	logger.InfoContext(ctx, "metrics", slog.String("addr", listener.Addr().String()))
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.ErrorContext(ctx, "metrics are no longer served", tint.Err(err))
-		}
-	}()
-	return server
 }
 
 // guardMetrics answers GET /metrics with page. It answers a Host header only if that is localhost, the

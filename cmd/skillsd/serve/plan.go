@@ -148,7 +148,7 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	if snapshot != nil {
 		for _, name := range o.Skills {
 			if _, err := snapshot.Lookup(name); err != nil {
-				try(loadError(err))
+				try(report.LookupError(exit.Usage, "--skill: ", err))
 				break
 			}
 		}

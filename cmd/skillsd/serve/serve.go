@@ -132,7 +132,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
 	if loaded {
-		if err := loadError(load(ctx, server)); err != nil {
+		if err := report.LookupError(exit.Usage, "--skill: ", load(ctx, server)); err != nil {
 			return err
 		}
 		if err := o.resume(ctx, server); err != nil {
@@ -179,22 +179,6 @@ func load(ctx context.Context, server *mcpserver.Server) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(often))
 	return server.Load(ctx)
-}
-
-// loadError turns an unknown preload into a usage error that lists the known names.
-func loadError(err error) error {
-	if missing, ok := errors.AsType[*skills.NotFoundError](err); ok {
-		hint := "no skills are configured"
-		if len(missing.Nearest) > 0 {
-			hint = "use one of: " + strings.Join(missing.Nearest, ", ")
-		}
-		return exit.Usagef(hint, "--skill: no skill %q", missing.Name)
-	}
-	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
-		return exit.Usagef("use one of: "+strings.Join(ambiguous.Paths, ", "),
-			"--skill: %q names more than one skill", ambiguous.Name)
-	}
-	return err
 }
 
 // resume makes the session the process's own, before anything is answered.
