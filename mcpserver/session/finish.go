@@ -239,7 +239,8 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id,
 		SkillName: o.Skill, Path: o.Path, Status: o.Status, ExecutedAt: provenance.Stamp(r.at),
 		ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
-		FileFacts: o.FileFacts, ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error, Skillsd: o.Skillsd,
+		FileFacts: o.FileFacts, ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error,
+		Skillsd: o.Skillsd,
 	}
 	if o.Error == nil {
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
@@ -264,7 +265,8 @@ func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
 	return e
 }
 
-// stream returns what a run printed, as text: what is not UTF-8 is replaced, so that the rest stays readable in
+// stream returns what a run printed, as text: what is not UTF-8 is replaced, so that the rest stays
+// readable in
 // JSON.
 func stream(s *sandbox.Stream) Stream {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

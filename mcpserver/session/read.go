@@ -249,7 +249,8 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 	row := cfharness.ResourceRead{
 		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,
 		Status: o.Status, ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind,
-		FileFacts: o.FileFacts, ContentKind: o.ContentKind, MaxBytes: o.MaxBytes, Truncated: o.Truncated, Diagnostics: o.Diagnostics, Error: o.Error,
+		FileFacts: o.FileFacts, ContentKind: o.ContentKind, MaxBytes: o.MaxBytes, Truncated: o.Truncated,
+		Diagnostics: o.Diagnostics, Error: o.Error,
 		Skillsd: &cfharness.ReadExtension{Via: r.call.Method, TaskID: r.call.Turn},
 	}
 	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path,
