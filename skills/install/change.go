@@ -114,8 +114,6 @@ func (p *Plan) scanOld(ctx context.Context) (err error) {
 }
 
 // named returns the entries of names, in byte order and each once.
-//
-// Errors: *MissingError.
 func (i *Installer) named(names []string) ([]*Entry, error) {
 	var entries []*Entry
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {

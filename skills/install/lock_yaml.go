@@ -88,8 +88,6 @@ func (files *LockFiles) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // parseLock reads what encode writes, and any YAML with the same meaning.
-//
-// Errors: *LockError without a file.
 func parseLock(data []byte) (lock *Lock, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

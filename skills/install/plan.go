@@ -399,8 +399,6 @@ func (p *Plan) place(ctx context.Context, name string, tree *store.Tree) error {
 }
 
 // placeStored makes the tree of an entry ready.
-//
-// Errors: store.ErrNotFound, *store.CorruptError.
 func (p *Plan) placeStored(ctx context.Context, e *Entry) error {
 	tree, err := p.i.cfg.Trees.Tree(ctx, e.Tree)
 	if err != nil {

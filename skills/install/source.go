@@ -224,8 +224,6 @@ func (f *fetched) name(c candidate) (string, error) {
 }
 
 // resolve finds out what kind of source was given.
-//
-// Errors: *SourceError; system errors.
 func resolve(given, ref string, insecure bool) (Origin, error) {
 	if isURL(given) {
 		if _, err := parseURL(given, insecure); err != nil {

@@ -88,19 +88,13 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 	if c.What != "" {
 		return nil
 	}
-	problems, err := i.verifyPlaced(ctx, here)
-	if err != nil {
-		return err
-	}
-	problems = append(problems, i.verifyStored(ctx, here.Name, here.Tree, ProblemContent)...)
-	if len(problems) == 0 && here.Previous != nil {
-		problems = i.verifyStored(ctx, here.Name, here.Previous.Tree, ProblemEarlier)
-		c.Earlier, c.lockOnly = len(problems) > 0, len(problems) > 0
-	}
+	problems, err := i.verifyEntry(ctx, here)
 	if len(problems) > 0 {
 		c.What = strings.TrimSpace(problems[0].Path + " " + problems[0].What)
+		c.Earlier = problems[0].Kind == ProblemEarlier
+		c.lockOnly = c.Earlier
 	}
-	return ctx.Err()
+	return err
 }
 
 // obtainAll makes the trees of a Sync ready.

@@ -44,8 +44,6 @@ func isURL(source string) bool {
 
 // parseURL returns the protocol of a git source. Plain http and git, which anyone on the network can
 // change, are for this machine only unless insecure is set.
-//
-// Errors: *SourceError.
 func parseURL(source string, insecure bool) (protocol string, err error) {
 	const hint = "use an https:// or ssh:// URL, a zip archive or a directory"
 	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }

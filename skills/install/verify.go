@@ -55,14 +55,10 @@ func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, e
 			if err := within.Err(); err != nil {
 				return err
 			}
-			found, err := i.verifyPlaced(within, e)
-			found = append(found, i.verifyStored(within, e.Name, e.Tree, ProblemContent)...)
-			if e.Previous != nil {
-				found = append(found, i.verifyStored(within, e.Name, e.Previous.Tree, ProblemEarlier)...)
-			}
+			found, err := i.verifyEntry(within, e)
 			mu.Lock()
 			defer mu.Unlock()
-			if err := errors.Join(err, within.Err()); err != nil {
+			if err != nil {
 				return err // this skill was not verified to its end
 			}
 			problems = append(problems, found...)
@@ -78,6 +74,17 @@ func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, e
 		return slices.Compare([]string{a.Name, a.Path, a.What}, []string{b.Name, b.Path, b.What})
 	})
 	return problems, done, errors.Join(err, stray)
+}
+
+// verifyEntry compares what is served and stored of a skill with its entry. Problems of the earlier
+// version come last.
+func (i *Installer) verifyEntry(ctx context.Context, e *Entry) ([]Problem, error) {
+	found, err := i.verifyPlaced(ctx, e)
+	found = append(found, i.verifyStored(ctx, e.Name, e.Tree, ProblemContent)...)
+	if e.Previous != nil {
+		found = append(found, i.verifyStored(ctx, e.Name, e.Previous.Tree, ProblemEarlier)...)
+	}
+	return found, errors.Join(err, ctx.Err())
 }
 
 // verifyStored checks a tree of a skill in the store. kind is ProblemEarlier for the earlier version.
@@ -175,10 +182,7 @@ func hashFile(root *os.Root, name string) digest.Digest {
 		return ""
 	}
 	defer file.Close()
-	sum, err := digest.FromReader(file)
-	if err != nil {
-		return ""
-	}
+	sum, _ := digest.FromReader(file)
 	return sum
 }
 

@@ -26,8 +26,6 @@ const (
 )
 
 // check reads the directory of an archive and checks it against the rules of the package.
-//
-// Errors: *ArchiveError; errors of r.
 func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	var found ArchiveError
 	records, err := readDirectory(r, size, &found)

@@ -46,8 +46,6 @@ type record struct {
 
 // readDirectory finds the directory of an archive, and where the headers of its entries are. It reads
 // at most maxDirectory bytes and the end record.
-//
-// Errors: errors of r.
 func readDirectory(r io.ReaderAt, size int64, found *ArchiveError) ([]record, error) {
 	if size > maxArchive {
 		found.add("", "has more than %d bytes", maxArchive)
@@ -133,8 +131,6 @@ func differentName(extra []byte, name string) bool {
 
 // checkHeader compares the header before a file's data with the directory, and returns where both
 // are.
-//
-// Errors: errors of r.
 func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *ArchiveError) (span, error) {
 	at := span{name: f.Name, start: rec.offset, end: rec.offset + localSize}
 	if at.end > rec.limit {
