@@ -202,11 +202,9 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 			continue
 		}
 		if e.Type()&fs.ModeSymlink != 0 {
-			info, err := fs.Stat(t.fsys, path.Join(name, e.Name()))
-			if err != nil || !info.Mode().IsRegular() {
-				continue
+			if info, err := fs.Stat(t.fsys, path.Join(name, e.Name())); err == nil && info.Mode().IsRegular() {
+				e = fs.FileInfoToDirEntry(info)
 			}
-			e = fs.FileInfoToDirEntry(info)
 		}
 		entries = append(entries, e)
 	}
