@@ -91,8 +91,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	return loaded, nil
 }
 
-// notLoaded records why a skill was not loaded, and returns the error for the caller. Nothing was shown, so there
-// is no row; the policy's decision is recorded if there was one.
+// notLoaded records why a skill was not loaded, and returns the error for the caller. Nothing was shown, so
+// there is no row; the policy's decision is recorded if there was one.
 func (s *Session) notLoaded(
 	ctx context.Context, r *request, skill string, grant policy.Grant, err error,
 ) error {
@@ -121,10 +121,10 @@ func loadFailure(skill string, failure *Error) *provenance.Event {
 		Detail: provenance.LoadError(string(failure.Code))}
 }
 
-// lookup finds a skill by path or unique name. A skill that hides itself from models is found for the user, and
-// if the session has loaded it. Sessions that loaded a skill keep it when it is gone from the catalogue. A
-// narrowed call sees only its own part of the catalogue, whatever is loaded; what it cannot see is refused in
-// the same words, whether or not there is such a skill.
+// lookup finds a skill by path or unique name. A skill that hides itself from models is found for the user,
+// and if the session has loaded it. Sessions that loaded a skill keep it when it is gone from the catalogue.
+// A narrowed call sees only its own part of the catalogue, whatever is loaded; what it cannot see is refused
+// in the same words, whether or not there is such a skill.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, error) {
@@ -218,8 +218,7 @@ func (s *Session) activationEvent(
 ) *provenance.Event {
 	e := &provenance.Event{
 		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File,
-		Got:    l.Index.TreeDigest.String(),
-		Detail: string(source), Decision: s.granted(r, grant),
+		Got: l.Index.TreeDigest.String(), Detail: string(source), Decision: s.granted(r, grant),
 	}
 	if l.Known {
 		e.Detail += ", instructions sent before"

@@ -102,11 +102,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case accepted && answer.Remember:
 		detail = cfharness.ApprovalRemembered
 	}
-	err := s.append(ctx, &provenance.Event{
-		Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path, Path: f.path,
-		Want:   f.index.TreeDigest.String(),
-		Detail: detail, Row: r.row(),
-	})
+	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path,
+		Path: f.path, Want: f.index.TreeDigest.String(), Detail: detail, Row: r.row()})
 	if err != nil {
 		return err
 	}

@@ -265,9 +265,7 @@ func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
 	return e
 }
 
-// stream returns what a run printed, as text: what is not UTF-8 is replaced, so that the rest stays
-// readable in
-// JSON.
+// stream returns what a run printed, as text. What is not UTF-8 is replaced, so that JSON can show the rest.
 func stream(s *sandbox.Stream) Stream {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,

@@ -110,8 +110,7 @@ func (s *Session) decision(
 	row := cfharness.PolicyDecision{
 		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: s.id, At: at, ToolActivitySequence: n,
 		ToolCallID: r.call.ToolCallID, ToolID: r.call.Method, EffectClass: r.class.String(),
-		Mode:     r.mode.String(),
-		Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail,
+		Mode: r.mode.String(), Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail,
 		PromptSlot: r.slot, ToolInputSummary: &r.summary,
 		SubagentProfile: cmp.Or(
 			r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile),

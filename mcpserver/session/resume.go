@@ -128,7 +128,7 @@ func (s *Session) resumeActivations(
 		if sum, ok := sumOf(row, s.cfg.Now()); ok {
 			s.secrets[sum] = row.Skillsd.ExpiresAt.Time
 		}
-		again := func(other cfharness.Activation) bool { return other.Skillsd != nil && other.Skillsd.Path == path }
+		again := func(a cfharness.Activation) bool { return a.Skillsd != nil && a.Skillsd.Path == path }
 		if slices.ContainsFunc(was.Activations[i+1:], again) {
 			continue
 		}

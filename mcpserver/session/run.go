@@ -62,8 +62,8 @@ type RunResult struct {
 	Output         cfharness.RunOutput
 }
 
-// run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it. A stage
-// returns *policy.Denial, *Question or *Error, which notRun records.
+// run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it. The
+// stages return *policy.Denial, *Question or *Error, which notRun records.
 type run struct {
 	*request
 	in      RunRequest

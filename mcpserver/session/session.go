@@ -214,7 +214,7 @@ type Session struct {
 	sequence   sync.Mutex
 	began      bool                          // session.started is written
 	preloads   int                           // how many of the skills to preload have been
-	parent     string                        // id of the session this one continues or belongs to; empty for none
+	parent     string                        // id of the session it continues or belongs to; empty for none
 	restored   map[string]bool               // ids of earlier sessions
 	pending    []func(context.Context) error // write the outcomes of runs that could not be recorded
 	background sync.WaitGroup
