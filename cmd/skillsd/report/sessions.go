@@ -205,9 +205,9 @@ func subjectOf(skill, path string) string {
 // eventDetails returns the lines below the line of a script: its inputs, then its digest, the evidence that a
 // user wants it and the id of its output. Each is cut to the width of a line; --json has all of it.
 func eventDetails(e *provenance.Event, columns int) []string {
-	var given, facts []string
+	var given, id string
+	var facts []string
 	var sum digest.Digest
-	var id string
 	switch e.Kind {
 	case provenance.KindApprovalAsked:
 		row, err := rowOf[cfharness.ScriptRequest](e)
@@ -217,11 +217,10 @@ func eventDetails(e *provenance.Event, columns int) []string {
 		given, sum, id = quoted(row.Args), row.Digest, row.OutputID
 		facts = []string{row.Target}
 		if row.CWD != "" {
-			given = append(given, "in "+strconv.QuoteToASCII(row.CWD))
+			given += " in " + strconv.QuoteToASCII(row.CWD)
 		}
 		if row.Stdin != nil {
-			stdin := fmt.Sprintf("stdin %d bytes %s", row.Stdin.Bytes, shortDigest(row.Stdin.Digest))
-			given = append(given, stdin)
+			given += fmt.Sprintf(" stdin %d bytes %s", row.Stdin.Bytes, shortDigest(row.Stdin.Digest))
 		}
 	case provenance.KindScriptExecuted:
 		row, err := rowOf[cfharness.ScriptExecution](e)
@@ -239,7 +238,7 @@ func eventDetails(e *provenance.Event, columns int) []string {
 	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
 	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
 	var lines []string
-	for _, words := range []string{strings.Join(given, " "), strings.Join(facts, ", ")} {
+	for _, words := range []string{strings.TrimSpace(given), strings.Join(facts, ", ")} {
 		if words != "" {
 			lines = append(lines, detailIndent+Shorten(words, left))
 		}
@@ -248,13 +247,7 @@ func eventDetails(e *provenance.Event, columns int) []string {
 }
 
 // quoted quotes arguments, so that none can pass for another.
-func quoted(args []string) []string {
-	words := make([]string, len(args))
-	for i, arg := range args {
-		words[i] = strconv.QuoteToASCII(arg)
-	}
-	return words
-}
+func quoted(args []string) string { return strings.Trim(fmt.Sprintf("%+q", args), "[]") }
 
 func shortDigest(d digest.Digest) string {
 	text := d.String()

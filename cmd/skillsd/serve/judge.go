@@ -105,9 +105,8 @@ func Looseness(entry policy.Entry) string {
 	return ""
 }
 
-// pinWarner warns of allowed scripts that do not run because they are no longer what was allowed: at the
-// start,
-// and when a skill changes while the server runs.
+// pinWarner warns of allowed scripts that do not run because they are no longer what was allowed: at the start
+// and when a skill changes.
 type pinWarner struct {
 	serve  *Options
 	logger *slog.Logger
@@ -152,7 +151,7 @@ type Judge struct {
 // NewJudge returns the judge for the entries of a command, which may have taken them from the configuration.
 // It sets the values of serve, which must not have any.
 //
-// Errors: *exit.Error for entries that cannot be read.
+// Errors: as for JudgeFor.
 func NewJudge(serve *Options, specs []string) (*Judge, error) {
 	process, flags := serve.Process, pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	serve.Register(flags)
@@ -198,11 +197,10 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// Refuses returns the denial with which the rules refuse every run of the script of an entry, whoever
-// requests
-// it and whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only
-// a call can have, does not count. It is also nil if the script does not exist or cannot be read, which
-// callers report themselves.
+// Refuses returns the denial with which the rules refuse every run of the script of an entry, whoever asks and
+// whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only a call
+// can have, does not count. It is also nil if the script does not exist or cannot be read, which callers
+// report themselves.
 func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil || j.policy == nil {

@@ -113,9 +113,8 @@ func (o *Options) listenMetrics(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// guardMetrics answers GET /metrics with page. It answers a Host header only if that is localhost, the
-// name in
-// addr or an IP address: a web page could rebind any other name to this address.
+// guardMetrics answers GET /metrics with page, if the Host header is localhost, the name in addr or an IP
+// address: a web page could rebind any other name to this address.
 func guardMetrics(addr string, page http.Handler) http.Handler {
 	own, _, _ := net.SplitHostPort(addr)
 	mux := http.NewServeMux()
