@@ -200,7 +200,8 @@ func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := makeDir(dir, path.Dir(name)); err != nil {
+	// Like the link, a new directory of shown texts may be lost: syncing it would delay the first text.
+	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
