@@ -105,8 +105,8 @@ func Looseness(entry policy.Entry) string {
 	return ""
 }
 
-// pinWarner warns of allowed scripts that do not run because they are no longer what was allowed: at the start
-// and when a skill changes.
+// pinWarner warns of allowed scripts that do not run because they are no longer what was allowed: at the
+// start and when a skill changes.
 type pinWarner struct {
 	serve  *Options
 	logger *slog.Logger
@@ -197,10 +197,10 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// Refuses returns the denial with which the rules refuse every run of the script of an entry, whoever asks and
-// whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only a call
-// can have, does not count. It is also nil if the script does not exist or cannot be read, which callers
-// report themselves.
+// Refuses returns the denial with which the rules refuse every run of the script of an entry, whoever asks
+// and whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only a
+// call can have, does not count. It is also nil if the script does not exist or cannot be read, which
+// callers report themselves.
 func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil || j.policy == nil {
