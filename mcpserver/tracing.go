@@ -87,10 +87,12 @@ func (t *tracer) start(
 	ctx context.Context, method string, params json.RawMessage,
 ) (_ context.Context, end func(*wire.Error)) {
 	var p struct {
-		Meta carrier `json:"_meta"`
+		Meta map[string]any `json:"_meta"`
 	}
 	if len(params) > 0 && json.Unmarshal(params, &p) == nil {
-		ctx = propagation.TraceContext{}.Extract(ctx, p.Meta)
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+			"traceparent": firstText(p.Meta["traceparent"]), "tracestate": firstText(p.Meta["tracestate"]),
+		})
 	}
 	if !slices.Contains(t.methods, mcp.MCPMethod(method)) {
 		method = "other"
@@ -106,7 +108,7 @@ func (t *tracer) start(
 	return ctx, func(failure *wire.Error) {
 		// An initialize request has its version at its end only. A client may name any, and a label needs
 		// few.
-		version := cmp.Or(p.Meta.Get(mcp.MetaKeyProtocolVersion), wire.ClientOf(ctx).Version)
+		version := cmp.Or(firstText(p.Meta[mcp.MetaKeyProtocolVersion]), wire.ClientOf(ctx).Version)
 		if slices.Contains(ProtocolVersions(), version) {
 			s.set(attrProtocol.String(version))
 		}
@@ -152,15 +154,3 @@ func (t *tracer) headerContext(r *http.Request) context.Context {
 	}
 	return propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 }
-
-// carrier is a _meta object.
-type carrier map[string]any
-
-// Get implements propagation.TextMapCarrier.
-func (c carrier) Get(key string) string { return firstText(c[key]) }
-
-// Set implements propagation.TextMapCarrier; nothing is written to a request.
-func (carrier) Set(string, string) {}
-
-// Keys implements propagation.TextMapCarrier.
-func (carrier) Keys() []string { return []string{"traceparent", "tracestate"} }

@@ -142,16 +142,13 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 
 // bearer returns the token of the Authorization header, of which there must be one.
 func bearer(headers []string) (string, error) {
-	if len(headers) == 0 {
-		return "", errNoToken
-	}
-	scheme, token, ok := strings.Cut(headers[0], " ")
-	if len(headers) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") {
-		// RFC 6750 wants a bare challenge for a request that does not try to authenticate this way.
-		if len(headers) == 1 && !strings.EqualFold(scheme, "Bearer") {
-			return "", errNoToken // another scheme, which is not offered
-		}
+	if len(headers) > 1 {
 		return "", errMalformed
+	}
+	scheme, token, _ := strings.Cut(strings.Join(headers, ""), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		// No other scheme is offered. RFC 6750 wants a bare challenge for a request that does not try this one.
+		return "", errNoToken
 	}
 	token = strings.Trim(token, " ")
 	const plain = letters + "0123456789-._~+/=" // RFC 6750, section 2.1

@@ -1,6 +1,7 @@
 package httpauth
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -23,19 +24,14 @@ func (a *Authenticator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := json.Marshal(struct {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(struct {
 		Resource      string   `json:"resource"`
 		Name          string   `json:"resource_name"`
 		Servers       []string `json:"authorization_servers"`
 		Scopes        []string `json:"scopes_supported,omitempty"`
 		BearerMethods []string `json:"bearer_methods_supported"`
 	}{resource.String(), "skillsd", []string{a.jwt.cfg.Issuer}, a.jwt.cfg.Scopes, []string{"header"}})
-	if err != nil {
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(append(body, '\n'))
 }
 
 // resourceOf returns the URL of the endpoint as the sender of r knows it. The Host header was checked before.
@@ -43,10 +39,7 @@ func (a *Authenticator) resourceOf(r *http.Request) *url.URL {
 	if a.resource != nil {
 		return a.resource
 	}
-	u := &url.URL{Scheme: "http", Host: r.Host, Path: a.cfg.Path}
-	if u.Path == "" {
-		u.Path = "/mcp"
-	}
+	u := &url.URL{Scheme: "http", Host: r.Host, Path: cmp.Or(a.cfg.Path, "/mcp")}
 	if r.TLS != nil {
 		u.Scheme = "https"
 	}

@@ -124,6 +124,9 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.KeepAlive = cmp.Or(opts.KeepAlive, 15*time.Second)
 	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, 30*time.Second)
 	opts.Drain = cmp.Or(opts.Drain, 2*time.Second)
+	if opts.Changes == nil {
+		opts.Changes = func(context.Context) func(string) bool { return nil }
+	}
 	share := 1
 	if opts.Shared {
 		share = 2 // so that one principal cannot keep all others out
@@ -132,7 +135,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		opts:       opts,
 		guard:      guard,
 		dispatcher: d,
-		rates:      newRates(opts.Rate, opts.Burst),
+		rates:      &rates{limit: opts.Rate, burst: max(opts.Burst, 1), each: make(map[string]*rate.Limiter)},
 		bodies:     newQuota(opts.MaxInFlight, share),
 		waiting:    newQuota(maxWaiting, 2),
 		calls:      newQuota(opts.MaxInFlight, share),

@@ -24,10 +24,6 @@ type rates struct {
 	each map[string]*rate.Limiter
 }
 
-func newRates(limit rate.Limit, burst int) *rates {
-	return &rates{limit: limit, burst: max(burst, 1), each: make(map[string]*rate.Limiter)}
-}
-
 // take reports whether principal may ask now, and if not, after how long.
 func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	if r.limit == 0 {

@@ -148,14 +148,6 @@ func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessag
 	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
 }
 
-// watchFor returns a new announcer's filter for the client of a request.
-func (h *HTTP) watchFor(ctx context.Context) func(method string) bool {
-	if h.opts.Changes == nil {
-		return nil
-	}
-	return h.opts.Changes(ctx)
-}
-
 // recorder is the response that mcp-go writes to. It cannot stream, so that it gets nothing but the whole
 // answer.
 type recorder struct {
