@@ -50,10 +50,10 @@ type RunArgs struct {
 	Activation string   `json:"activation,omitempty"`
 }
 
-// decodeArguments reads the arguments of a tool call into dst, a pointer to a struct. Clients check
-// neither types nor required fields, so each mistake is answered in words that the model can act on. With
-// strict set an unknown field is a mistake too, and so is a known one in another case.
-func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
+// decodeArguments reads the arguments of a tool call into dst, a pointer to a struct. Clients check neither
+// types nor required fields, so each mistake is answered in words that the model can act on. With strict set
+// an unknown field is a mistake too, and so is a known one in another case. Required strings are not empty.
+func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...string) error {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
 	}
@@ -102,6 +102,12 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 		}
 	}
 	if err = json.Unmarshal(raw, dst); err == nil {
+		for _, name := range required {
+			if text := ""; json.Unmarshal(known[name], &text) != nil || strings.TrimSpace(text) == "" {
+				return invalidArguments(fmt.Sprintf("argument %q is missing or empty", name),
+					"send a non-empty string")
+			}
+		}
 		return nil
 	}
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
@@ -120,14 +126,6 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool) error {
 	return invalidArguments(
 		fmt.Sprintf("argument %q must be %s, not %s", wrong.Field, wanted, article(wrong.Value)),
 		"send the argument with that type")
-}
-
-// required refuses a missing or empty argument.
-func required(name, value string) error {
-	if strings.TrimSpace(value) != "" {
-		return nil
-	}
-	return invalidArguments(fmt.Sprintf("argument %q is missing or empty", name), "send a non-empty string")
 }
 
 func invalidArguments(message, remedy string) error {

@@ -67,10 +67,7 @@ func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
 // load is load_skill.
 func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args LoadArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
-		return answer{}, err
-	}
-	if err := required("name", args.Name); err != nil {
+	if err := decodeArguments(request.Params.RawArguments, &args, false, "name"); err != nil {
 		return answer{}, err
 	}
 	if args.FilePath != "" {
@@ -97,16 +94,13 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 // read is read_skill_resource.
 func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args ReadArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
+	if err := decodeArguments(request.Params.RawArguments, &args, false, "skill"); err != nil {
 		return answer{}, err
 	}
 	return s.readFile(ctx, request, args)
 }
 
 func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args ReadArgs) (answer, error) {
-	if err := required("skill", args.Skill); err != nil {
-		return answer{}, err
-	}
 	most := int64(DefaultReadBytes)
 	if args.MaxBytes != nil {
 		most = *args.MaxBytes
@@ -140,7 +134,7 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 // run is run_skill_script.
 func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args RunArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, true); err != nil {
+	if err := decodeArguments(request.Params.RawArguments, &args, true, "skill"); err != nil {
 		return answer{}, err
 	}
 	if err := checkRun(args); err != nil {
@@ -194,9 +188,6 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 }
 
 func checkRun(args RunArgs) error {
-	if err := required("skill", args.Skill); err != nil {
-		return err
-	}
 	switch {
 	case args.Path == "":
 		return invalidArguments(`argument "path" is missing or empty`,

@@ -103,7 +103,8 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
 	}
 	r.after = string(after)
-	if r.scope, err = s.scoped(ctx, r.Meta); err != nil {
+	r.scope = s.scopeOf(ctx)
+	if r.scope.profile, err = s.profileOf(r.Meta); err != nil {
 		return err
 	}
 	switch r.Method {

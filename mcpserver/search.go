@@ -22,30 +22,20 @@ const maxHit = 250
 // skills may not search them; a search does not count as reading one.
 func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args SearchArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, false); err != nil {
+	if err := decodeArguments(request.Params.RawArguments, &args, false, "query"); err != nil {
 		return answer{}, err
 	}
-	if err := required("query", args.Query); err != nil {
-		return answer{}, err
-	}
-	if err := s.scanned(ctx); err != nil {
-		return answer{}, err
-	}
-	sc, err := s.scoped(ctx, fieldsOf(request.Params.Meta))
+	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
 	if err != nil {
 		return answer{}, err
 	}
-	tools := s.visible(sc).tools()
+	tools := s.visible(scope{call.Principal, call.Profile}).tools()
 	if !tools.searchable {
 		// A tool that is not listed does not exist; the library only knows that it may.
 		const text = "tool '" + ToolSearch + "' not found: tool not found"
 		return answer{}, &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
 	}
-	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
-	if err == nil {
-		err = ses.Permit(ctx, session.PermitRequest{Call: call})
-	}
-	if err != nil {
+	if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 		return answer{}, err
 	}
 	found, err := tools.search().Search(args.Query, search.Page{Cursor: args.Cursor})

@@ -31,14 +31,6 @@ func (s *Server) scopeOf(ctx context.Context) scope {
 	return scope{principal: principal}
 }
 
-// scoped returns the scope of a request with _meta.
-func (s *Server) scoped(ctx context.Context, meta map[string]any) (scope, error) {
-	sc := s.scopeOf(ctx)
-	var err error
-	sc.profile, err = s.profileOf(meta)
-	return sc, err
-}
-
 // maxVisible bounds the parts of a snapshot that are kept.
 const maxVisible = 64
 
