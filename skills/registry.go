@@ -20,14 +20,17 @@ import (
 // Nothing is read twice without need: a skill whose SKILL.md has not been touched is taken from the
 // snapshot before, and what was known of its other files is a hint for the next [Skill.Index].
 //
-// Whoever replaces the snapshot holds scanning; readers take no lock.
+// Locks: scanning, then swapping. scanning is held while directories are read, swapping only while a snapshot
+// is made and swapped in, so that [Registry.RescanSkill] does not wait for a scan. Readers take no lock.
 type Registry struct {
 	roots   []Root       // shared by all snapshots, so that their skills can be
 	opts    *ScanOptions // with defaults
 	current atomic.Pointer[Snapshot]
 
-	scanning sync.Mutex
-	walks    []*walk // of the current snapshot; guarded by scanning
+	scanning, swapping sync.Mutex
+
+	walks []*walk  // of the last scan; guarded by scanning, as is found
+	found []*Skill // the skills in walks
 
 	scans, took atomic.Int64 // of Rescan and Refresh; nanoseconds
 }
@@ -91,18 +94,14 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		r.took.Add(int64(time.Since(start)))
 		r.scans.Add(1)
 	}(time.Now())
+	old := r.current.Load()
+	r.remember(old.scanned)
 	s := &scanner{opts: r.opts, roots: r.roots, known: r.walks}
 	for _, path := range changed {
 		s.changed = append(s.changed, filepath.Clean(path))
 	}
 	if err := s.scan(ctx); err != nil {
 		return Diff{}, err
-	}
-	old := r.current.Load()
-	if len(changed) > 0 && slices.Equal(s.found, old.scanned) && slices.Equal(s.notes, old.scan) &&
-		slices.Equal(s.dirs(), old.dirs) {
-		r.walks = s.walks
-		return Diff{}, nil
 	}
 	if index {
 		err := parallel(ctx, len(s.read), func() func(int) {
@@ -117,32 +116,49 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 			return Diff{}, err
 		}
 	}
-	fresh := old.after(s.found, s.notes)
-	fresh.dirs = s.dirs()
-	r.publish(fresh, s.walks, s.found)
-	return diff(old, fresh), nil
-}
-
-// publish swaps a snapshot in. was are the skills in walks, which the next scan begins with: where the
-// snapshot has others, these take their places.
-func (r *Registry) publish(fresh *Snapshot, walks []*walk, was []*Skill) {
-	replaced := map[*Skill]*Skill{}
-	for i, sk := range was {
-		if fresh.scanned[i] != sk {
-			replaced[sk] = fresh.scanned[i]
+	r.swapping.Lock()
+	defer r.swapping.Unlock()
+	now, found := r.current.Load(), slices.Clone(s.found)
+	for i, sk := range now.scanned {
+		// What RescanSkill swapped in meanwhile may be more recent than the scan's reading.
+		if sk == old.scanned[i] {
+			continue
+		}
+		if at := slices.IndexFunc(found, sk.isAt); at >= 0 {
+			found[at] = sk
 		}
 	}
-	if len(replaced) > 0 {
-		for _, w := range walks {
-			for _, v := range w.visits {
-				for i, sk := range v.skills {
-					v.skills[i] = cmp.Or(replaced[sk], sk)
-				}
+	r.walks, r.found = s.walks, s.found
+	// Who keeps things by snapshot need not make them again for one that is the same.
+	if len(changed) > 0 && slices.Equal(found, now.scanned) && slices.Equal(s.notes, now.scan) &&
+		slices.Equal(s.dirs(), now.dirs) {
+		return Diff{}, nil
+	}
+	fresh := now.after(found, s.notes)
+	fresh.dirs = s.dirs()
+	r.current.Store(fresh)
+	return diff(now, fresh), nil
+}
+
+// remember puts the skills of the current snapshot in the places of those that were found: some have been
+// read again since, or have another name.
+func (r *Registry) remember(current []*Skill) {
+	replaced := map[*Skill]*Skill{}
+	for i, sk := range r.found {
+		if current[i] != sk {
+			replaced[sk] = current[i]
+		}
+	}
+	if r.found = current; len(replaced) == 0 {
+		return
+	}
+	for _, w := range r.walks {
+		for _, v := range w.visits {
+			for i, sk := range v.skills {
+				v.skills[i] = cmp.Or(replaced[sk], sk)
 			}
 		}
 	}
-	r.walks = walks
-	r.current.Store(fresh)
 }
 
 // RescanSkill reads one skill again and swaps it in. If it cannot be loaded, the snapshot stays.
@@ -153,8 +169,6 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r.scanning.Lock()
-	defer r.scanning.Unlock()
 	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, opts: sk.opts,
 		state: newIndexState(sk.lastIndex())}
 	data, m, err := readLinked(sk.place, sk.File, nil)
@@ -164,6 +178,8 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}
+	r.swapping.Lock()
+	defer r.swapping.Unlock()
 	old := r.current.Load()
 	at := slices.IndexFunc(old.scanned, sk.isAt)
 	if at < 0 {
@@ -173,7 +189,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	found[at] = fresh
 	next := old.after(found, old.scan)
 	next.dirs = old.dirs
-	r.publish(next, r.walks, old.scanned)
+	r.current.Store(next)
 	if fresh = next.scanned[at]; next.Skill(sk.Path) != fresh {
 		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)
 	}

@@ -25,7 +25,7 @@ type area struct {
 	linked bool // a link led to it
 }
 
-// visit is what was found in a directory. It is not changed, but for the skills, which [Registry] replaces.
+// visit is what was found in a directory. It is not changed, but for the skills, which a [Registry] replaces.
 type visit struct {
 	skills      []*Skill
 	diagnostics []Diagnostic
