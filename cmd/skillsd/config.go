@@ -39,7 +39,9 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 		Short:       "Print the JSON Schema of the configuration file",
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{withoutConfig: "true"},
-		RunE:        runE(func(context.Context, []string) error { return report.WriteJSON(a.out, config.Schema()) }),
+		RunE: runE(func(context.Context, []string) error {
+			return report.WriteJSON(a.out, config.Schema())
+		}),
 	}
 }
 
@@ -82,7 +84,8 @@ func (o *configShowOptions) run() error {
 		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
 	} {
 		if changed {
-			o.app.Cfg.Origins[key] = config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest, Key: key}
+			at := config.Origin{Kind: config.FromManifest, Text: o.Serve.Manifest, Key: key}
+			o.app.Cfg.Origins[key] = at
 		}
 	}
 	if err := o.Serve.Choice.Apply(&skills.ScanOptions{}, &o.app.Process); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,8 +55,8 @@ func (p *Process) EditAllow(ctx context.Context,
 	}
 	home, _ := p.Env("HOME")
 	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
-		return "", &exit.Error{Code: exit.Failure, Err: fmt.Errorf("configuration %s: %w", place, err),
-			Hint: "write the entry by hand: `skillsd config schema`"}
+		return "", exit.Errorf(exit.Failure, "write the entry by hand: `skillsd config schema`",
+			"configuration %s: %w", place, err)
 	}
 	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(place); err == nil {

@@ -30,8 +30,8 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 		const again = 20 * time.Millisecond
 		if _, err := lock.TryLockContext(ctx, again); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				return nil, &exit.Error{Code: exit.Failure, Err: fmt.Errorf("another command edits %s", file),
-					Hint: "wait for it to end, then try again"}
+				return nil, exit.Errorf(exit.Failure, "wait for it to end, then try again",
+					"another command edits %s", file)
 			}
 			return nil, fmt.Errorf("lock %s: %w", filepath.Base(file), err)
 		}

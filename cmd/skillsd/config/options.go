@@ -10,13 +10,19 @@ import (
 // Options are the values of the options of a server, from all places together. [Options.Table] says what
 // each of them is called.
 type Options struct {
-	Roots    RootOptions
-	Choice   SkillOptions
-	HTTP     HTTP
-	Metrics  Metrics
-	Records  Records
-	Resume   Resume
-	Manifest string // the file about the run a server belongs to
+	Roots   RootOptions
+	Choice  SkillOptions
+	HTTP    HTTP
+	Metrics struct {
+		Addr     string
+		Insecure bool
+	}
+	Records struct { // what is kept of sessions
+		SignKey   string
+		KeepShown bool
+	}
+	Resume   struct{ Session, Drift string } // of a recorded session
+	Manifest string                          // the file about the run a server belongs to
 
 	Skills       []string
 	NoCatalog    bool
@@ -82,24 +88,6 @@ func (h *HTTP) RequestRate() float64 {
 		return defaultRate
 	}
 	return max(h.Rate, 0)
-}
-
-// Metrics are the options of serving metrics.
-type Metrics struct {
-	Addr     string
-	Insecure bool
-}
-
-// Records are the options about what a server keeps of its sessions.
-type Records struct {
-	SignKey   string
-	KeepShown bool
-}
-
-// Resume are the options of continuing a recorded session.
-type Resume struct {
-	Session string
-	Drift   string
 }
 
 // rootKey is a root as the configuration file describes it.
