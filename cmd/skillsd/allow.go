@@ -80,6 +80,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
+		// An entry names a path, because the name could be that of another skill tomorrow.
 		if _, err = snapshot.Lookup(entry.Skill); err == nil {
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
 		}

@@ -44,8 +44,10 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	if err != nil {
 		return installFailure(err)
 	}
+	// The result must not follow the rest of a status line.
 	installed.line.Clear()
 	err = p.print(plan)
+	// A script whose pin no longer fits would fail later, in a call of a model.
 	a.notePins(plan)
 	if !p.dry {
 		a.collectTrees(ctx, installed.Installer)
@@ -125,6 +127,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	if err != nil {
 		return nil, err
 	}
+	// Without git only the sources that need it fail.
 	git, _ := exec.LookPath("git")
 	line := report.NewStatusLine(a.err)
 	cfg := install.Config{

@@ -18,13 +18,31 @@ import (
 	"github.com/skillsd/skillsd/skills/search"
 )
 
-// listOptions are the flags of list.
+// listOptions are the flags of list and show.
 type listOptions struct {
 	app          *app
 	Reader       config.ReaderOptions
 	AllowScripts []string
-	Only         string
 	JSON         bool
+
+	Only string // of list only
+}
+
+func (o *listOptions) register(flags *pflag.FlagSet) {
+	o.Reader.Register(flags)
+	flags.StringArrayVar(&o.AllowScripts, "allow-skill-script", nil,
+		"show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+}
+
+// judged returns the skills and what the configuration lets run.
+func (o *listOptions) judged(ctx context.Context) (*serve.Judge, *skills.Snapshot, error) {
+	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
+	if err != nil {
+		return nil, nil, err
+	}
+	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
+	return verdicts, snapshot, err
 }
 
 // listStates are the states that list can be limited to. Skills that are broken have rows only in
@@ -45,11 +63,9 @@ func newListCmd(a *app) *cobra.Command {
 			"--allow-skill-script lets run, of all. What was found wrong is on stderr, each with a fix.\n" +
 			"Here --state also takes the states of --only; a directory of such a name is ./NAME.",
 		Args: cobra.NoArgs,
-		RunE: runE(func(ctx context.Context, _ []string) error { return opts.run(ctx) }),
+		RunE: runE(opts.run),
 	}
-	opts.Reader.Register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil,
-		"show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
+	opts.register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Only, "only", "",
 		"only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
 	global := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -62,20 +78,15 @@ func newListCmd(a *app) *cobra.Command {
 		}
 		return cmd.Root().PersistentFlags().Set("state", text)
 	})
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (o *listOptions) run(ctx context.Context) error {
+func (o *listOptions) run(ctx context.Context, _ []string) error {
 	if o.Only != "" && !slices.Contains(listStates, o.Only) {
 		return exit.Usagef("use enabled, hidden, disabled, unavailable or broken",
 			"--only: unknown state %q", o.Only)
 	}
-	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
-	if err != nil {
-		return err
-	}
-	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
+	verdicts, snapshot, err := o.judged(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,6 +99,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// --no-default-roots leaves out what is installed, and so what is disabled of it.
 	if !o.Reader.Roots.NoDefaults {
 		rows = withInstalled(rows, lock)
 	}

@@ -71,6 +71,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root := newRootCmd(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	// A result that could not be written is a failure, whatever it says.
 	if a.unwritten != nil {
 		err = &exit.Error{Code: exit.Failure, Err: a.unwritten}
 	}

@@ -195,6 +195,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
+	// With --stdin the input belongs to the script, and an answer would be read from it.
 	request.CanAsk = !o.Stdin && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in)
 	status := report.NewStatusLine(o.app.err)
 	request.Call.Progress = func(message string) { status.Set(request.Path + ": " + message) }

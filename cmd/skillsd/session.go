@@ -169,6 +169,7 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 				return exit.Usagef("use letters, digits, dots and dashes", "--name %q cannot name a key",
 					name)
 			}
+			// The public key comes first, so that a failure leaves no private key behind.
 			if err := writeKey(args[0]+".pub", public, 0o644); err != nil {
 				return err
 			}

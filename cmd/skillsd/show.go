@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 
 	"github.com/spf13/cobra"
 
@@ -13,35 +11,21 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// showOptions are the flags of show.
-type showOptions struct {
-	app          *app
-	Reader       config.ReaderOptions
-	AllowScripts []string
-	JSON         bool
-}
-
 func newShowCmd(a *app) *cobra.Command {
-	opts := &showOptions{app: a}
+	opts := &listOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "show SKILL",
 		Short: "Show one skill: facts, files, scripts and whether each may run",
 		Args:  cobra.ExactArgs(1),
-		RunE:  runE(func(ctx context.Context, args []string) error { return opts.run(ctx, args[0]) }),
+		RunE:  runE(opts.show),
 	}
-	opts.Reader.Register(cmd.Flags())
-	cmd.Flags().StringArrayVar(&opts.AllowScripts, "allow-skill-script", nil,
-		"show this `SCRIPT` as allowed: SKILL:scripts/PATH (repeatable)")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	opts.register(cmd.Flags())
 	return cmd
 }
 
-func (o *showOptions) run(ctx context.Context, name string) error {
-	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
-	if err != nil {
-		return err
-	}
-	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
+func (o *listOptions) show(ctx context.Context, args []string) error {
+	name := args[0]
+	verdicts, snapshot, err := o.judged(ctx)
 	if err != nil {
 		return err
 	}
