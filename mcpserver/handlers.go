@@ -29,13 +29,12 @@ type answer struct {
 	asks *mcp.CallToolResult
 }
 
-// toolHandler answers the calls of one tool.
-type toolHandler func(context.Context, mcp.CallToolRequest) (answer, error)
-
 // tool puts around a handler what all tools have: the error table, the records of the call if the client
 // asks for them, and the removal of declared secrets. Secrets are removed from every error and from every
 // result that shows no file: the bytes of a file must be those that its digest names.
-func (s *Server) tool(handle toolHandler) server.ToolHandlerFunc {
+func (s *Server) tool(
+	handle func(context.Context, mcp.CallToolRequest) (answer, error),
+) server.ToolHandlerFunc {
 	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, recorded := s.recording(ctx, fieldsOf(request.Params.Meta))
 		traceTool(ctx, request.Params.Name)
@@ -153,13 +152,8 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		stop = s.reportProgress(ctx, &call, meta.ProgressToken)
 	}
 	run := session.RunRequest{
-		Call:   call,
-		Skill:  args.Skill,
-		Path:   args.Path,
-		Args:   args.Args,
-		Cwd:    args.Cwd,
-		CanAsk: canAsk(ctx),
-		Answer: answerOf(request),
+		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
+		CanAsk: canAsk(ctx), Answer: answerOf(request),
 	}
 	if args.TimeoutMs != nil {
 		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
