@@ -272,3 +272,28 @@ func TestRescanReadsUnsettledFiles(t *testing.T) {
 		}
 	}
 }
+
+// A skill that was read again on its own stays so when another one is refreshed.
+func TestRefreshKeepsRescanned(t *testing.T) {
+	t.Parallel()
+	registry, dir := newRegistry(t, 3)
+	a, b := filepath.Join(dir, "skill-00000", "SKILL.md"), filepath.Join(dir, "skill-00001", "SKILL.md")
+	for i := range 4 {
+		data := fmt.Sprintf("---\nname: skill-00000\ndescription: version %d\n---\n", i)
+		writeFile(t, a, data)
+		fresh, err := registry.RescanSkill(t.Context(), registry.Snapshot().Skill("skill-00000"))
+		if err != nil || fresh.Digest != digest.FromString(data) {
+			t.Fatalf("RescanSkill = %+v, %v", fresh, err)
+		}
+		if i%2 == 0 {
+			continue
+		}
+		writeFile(t, b, fmt.Sprintf("---\nname: skill-00001\ndescription: version %d\n---\n", i))
+		if _, err := registry.Refresh(t.Context(), []string{b}); err != nil {
+			t.Fatal(err)
+		}
+		if got := registry.Snapshot().Skill("skill-00000"); got != fresh {
+			t.Errorf("the skill is another reading: %q", got.Description())
+		}
+	}
+}
