@@ -51,7 +51,7 @@ func (s *Server) tool(
 				traceFailure(ctx, "")
 			}
 		}
-		// Records come before the removal of secrets, because they may repeat what the call said.
+		// Records come before the removal of secrets, because they may repeat words of the call.
 		if records := recorded(); records != nil {
 			result.EnsureResultMeta().SetMetaField(metaRecords, records)
 		}

@@ -25,8 +25,8 @@ const sharedInFlight = 512
 // HTTPOptions adjust ServeHTTP. The zero value of every field is its default.
 type HTTPOptions struct {
 	Path    string   // of the endpoint; "" means /mcp
-	Hosts   []string // accepted in the Host header beside loopback names and the server's address
-	Origins []string // accepted in the Origin header beside those of loopback names
+	Hosts   []string // accepted in the Host header in addition to loopback names and the server's address
+	Origins []string // accepted in the Origin header in addition to loopback origins
 	Auth    *httpauth.Authenticator
 	Rate    float64 // requests a second of each principal; 0 sets no limit
 	Burst   int     // requests at once

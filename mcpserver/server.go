@@ -164,7 +164,7 @@ func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
 	return s.cfg.Sessions.Resume(ctx, id, localPrincipal, reload)
 }
 
-// logDiagnostics logs the diagnostics of roots and directories that are new, and those of the skills at the
+// logDiagnostics logs the diagnostics of roots and directories that are new, and of the skills at the
 // given paths.
 func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
 	warn := func(path string, d skills.Diagnostic) {
@@ -254,7 +254,7 @@ func (s *Server) dispatcher() *wire.Dispatcher {
 		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
 		CacheTTL:   s.cacheTTL(),
 		Logger:     s.cfg.Logger,
-		// Nothing that a client said is repeated to it with a secret in it.
+		// An error may repeat words of its client, and a secret among them.
 		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
 	}
 	if s.trace != nil {

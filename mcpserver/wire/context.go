@@ -59,7 +59,7 @@ func RequestID(ctx context.Context) json.RawMessage {
 	return nil
 }
 
-// Client is what a client said about itself. None of it is verified.
+// Client is a description that a client gave of itself. None of it is verified.
 type Client struct {
 	// SessionID is the id of mcp-go's session, "" without a session.
 	SessionID string

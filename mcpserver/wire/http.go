@@ -93,7 +93,7 @@ type HTTP struct {
 	calls      *quota
 	streams    *quota
 	sessions   *sessionTable
-	broadcast  *session // stands for all clients in mcp-go
+	broadcast  *session // all clients in one, for mcp-go
 
 	base     context.Context // ends with the last call
 	abort    context.CancelCauseFunc

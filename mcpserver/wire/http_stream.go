@@ -23,7 +23,7 @@ type httpStream struct {
 func newHTTPStream(w http.ResponseWriter, r *http.Request, timeout time.Duration) *httpStream {
 	control := http.NewResponseController(w)
 	// The server's own deadlines are for requests that do not wait. The one for reading would
-	// end a call that takes longer: net/http goes on reading to notice that the client left.
+	// end a call that takes longer: net/http keeps reading to notice that the client left.
 	control.SetReadDeadline(time.Time{})
 	control.SetWriteDeadline(time.Time{})
 	return &httpStream{
