@@ -12,8 +12,7 @@ import (
 
 var benchArguments = `{"text":"` + strings.Repeat("x", 200) + `"}`
 
-// BenchmarkHandleMessage is the floor: the library alone, with its answer
-// marshalled once.
+// BenchmarkHandleMessage is the floor: the library alone, with its answer marshalled once.
 func BenchmarkHandleMessage(b *testing.B) {
 	srv, line := testServer(), []byte(callLine("1", "echo", benchArguments))
 	b.ReportAllocs()

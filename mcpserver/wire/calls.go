@@ -123,8 +123,8 @@ func (t *callTable) leave(c *call) {
 	t.running.Done()
 }
 
-// close lets no call in any more, ends the open subscriptions and returns a
-// channel that is closed when no call is left.
+// close lets no call in any more, ends the open subscriptions and returns a channel that is closed when no
+// call is left.
 func (t *callTable) close() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// ErrCanceled is the cause (context.Cause) of a request context that ended
-// because the client cancelled the request.
+// ErrCanceled is the cause (context.Cause) of a request context that ended because the client cancelled the
+// request.
 var ErrCanceled = errors.New("request canceled by the client")
 
 // ErrDisconnected is the cause (context.Cause) of a request context that ended

@@ -153,8 +153,8 @@ func rewritten(m *message, method string) []byte {
 	return append(out, '}')
 }
 
-// own runs a method of the tables. mcp-go has accepted the request, so its
-// declared version alone decides the revision.
+// own runs a method of the tables. mcp-go has accepted the request, so its declared version alone decides
+// the revision.
 func (d *Dispatcher) own(ctx context.Context, m *message) (any, *Error) {
 	info := protocolOf(m.params)
 	r := &Request{Method: m.method, Params: m.params, Modern: info.Modern}

@@ -15,8 +15,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// runnerServer has a script that is killed at EOF, a call that takes a second
-// and one that takes as long as it may.
+// runnerServer has a script that is killed at EOF, a call that takes a second and one that takes as long as
+// it may.
 func runnerServer(ended chan<- error) (*server.MCPServer, *blocker) {
 	srv, b := blockingServer()
 	srv.AddTool(mcp.NewTool("script"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {

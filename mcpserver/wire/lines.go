@@ -27,9 +27,9 @@ func newLineReader(in io.Reader, limit int) *lineReader {
 	return &lineReader{in: bufio.NewReaderSize(in, readBuffer), max: limit}
 }
 
-// next returns one line without its newline; the caller owns it. The last line
-// may lack a newline. It returns errLineTooLong for a line that was skipped and
-// the input's error, io.EOF included, when there is no line left.
+// next returns one line without its newline; the caller owns it. The last line may lack a newline. It
+// returns errLineTooLong for a line that was skipped and the input's error, io.EOF included, when there is
+// no line left.
 func (r *lineReader) next() ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -70,8 +70,8 @@ func (r *lineReader) next() ([]byte, error) {
 	return line, nil
 }
 
-// lineWriter writes whole lines, each with one Write. It is safe for concurrent
-// use. After a failed Write it is silent.
+// lineWriter writes whole lines, each with one Write. It is safe for concurrent use. After a failed Write
+// it is silent.
 type lineWriter struct {
 	out    io.Writer
 	lock   chan struct{} // a mutex that a writer can give up waiting for

@@ -112,8 +112,7 @@ func (d *Dispatcher) dispatch(ctx context.Context, raw []byte) []byte {
 	return d.answer(ctx, m)
 }
 
-// lineLog is the client's end of the output. It notes Writes that are not one
-// whole line.
+// lineLog is the client's end of the output. It notes Writes that are not one whole line.
 type lineLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -178,8 +177,7 @@ func startPeer(t *testing.T, d *Dispatcher, opts *StdioOptions) *peer {
 	return p
 }
 
-// send writes lines and returns what the server wrote until it had nothing left
-// to do.
+// send writes lines and returns what the server wrote until it had nothing left to do.
 func (p *peer) send(lines ...string) []string {
 	p.t.Helper()
 	for _, line := range lines {

@@ -139,8 +139,8 @@ func (c *conn) serve(call *call) {
 	call.session.yield()
 }
 
-// run answers one call. The notifications it sent come first, and a call the
-// client cancelled meanwhile gets no answer.
+// run answers one call. The notifications it sent come first, and a call the client cancelled meanwhile
+// gets no answer.
 func (c *conn) run(call *call) {
 	if call.release != nil {
 		defer close(call.release)

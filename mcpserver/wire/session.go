@@ -207,8 +207,8 @@ func (s *callSession) finish() {
 	s.silent.Store(true)
 }
 
-// emit writes one notification of this call, in the client's own words where
-// mcp-go has put a request id or progress token through a float64.
+// emit writes one notification of this call, in the client's own words where mcp-go has put a request id or
+// progress token through a float64.
 func (s *callSession) emit(n mcp.JSONRPCNotification) {
 	switch n.Method {
 	case string(mcp.MethodNotificationProgress):

@@ -20,8 +20,8 @@ const (
 	graceFraction    = 10  // of Drain, for calls to notice that they were ended
 )
 
-// StdioOptions are the parameters of ServeStdio. In and Out are required, the
-// zero value of every other field is its default.
+// StdioOptions are the parameters of ServeStdio. In and Out are required, the zero value of every other
+// field is its default.
 type StdioOptions struct {
 	// In is read until it ends. It is not closed.
 	In io.Reader
@@ -32,14 +32,14 @@ type StdioOptions struct {
 	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
 	// wait or run may hold eight times as much together.
 	MaxLine int
-	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times
-	// as many may wait or have yielded their slot; further ones are refused with CodeBusy.
-	// Pings and open subscriptions (at most 256) do not count.
+	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times as many may wait or have
+	// yielded their slot; further ones are refused with CodeBusy. Pings and open subscriptions (at most
+	// 256) do not count.
 	MaxInFlight int
 }
 
-// ServeStdio serves d to one client, one JSON-RPC message a line, until the
-// input ends, ctx ends or the output cannot be written.
+// ServeStdio serves d to one client, one JSON-RPC message a line, until the input ends, ctx ends or the
+// output cannot be written.
 //
 // # Framing
 //
@@ -190,8 +190,8 @@ func writeError(err error) error {
 	return fmt.Errorf("write message: %w", err)
 }
 
-// handleNotifications gives the client's notifications to mcp-go in order, off
-// the reader, since a handler may ask the client something.
+// handleNotifications gives the client's notifications to mcp-go in order, off the reader, since a handler
+// may ask the client something.
 func (c *conn) handleNotifications() {
 	for {
 		select {

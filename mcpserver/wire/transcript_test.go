@@ -16,9 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the server lines of the transcripts")
 
-// TestTranscripts plays testdata/transcripts. "-> " is a client line, "<- " a
-// server line, "! changed METHOD" a broadcast, "! eof" the end of the input.
-// "$MODERN" stands for the _meta of the revision 2026-07-28.
+// TestTranscripts plays testdata/transcripts. "-> " is a client line, "<- " a server line, "! changed
+// METHOD" a broadcast, "! eof" the end of the input. "$MODERN" stands for the _meta of the revision
+// 2026-07-28.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/transcripts/*.txt")
 	if err != nil || len(files) == 0 {

@@ -1,5 +1,5 @@
-// Package wire adds JSON-RPC methods to the ones that mcp-go has, and serves
-// both over standard input and output and over HTTP.
+// Package wire adds JSON-RPC methods to the ones that mcp-go has, and serves both over standard input and
+// output and over HTTP.
 //
 // # What it guarantees
 //
@@ -31,8 +31,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// CodeBusy is the JSON-RPC error code of a request that was refused because too
-// many others were waiting. The client may send it again.
+// CodeBusy is the JSON-RPC error code of a request that was refused because too many others were waiting.
+// The client may send it again.
 const CodeBusy = -32000
 
 // Method answers one JSON-RPC method. It runs on its own goroutine and must be safe for concurrent use. ctx
@@ -57,8 +57,8 @@ type Request struct {
 	Modern bool
 }
 
-// Error is a JSON-RPC error as the client gets it. All of it is public: Message
-// and Data must not name host paths or inner causes.
+// Error is a JSON-RPC error as the client gets it. All of it is public: Message and Data must not name host
+// paths or inner causes.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`

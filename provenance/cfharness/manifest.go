@@ -165,8 +165,7 @@ func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage,
 }
 
 // keys accepts an object whose keys pass the checks, of which the first few are required. Keys without a
-// check
-// are ignored.
+// check are ignored.
 func keys(required int, checks ...manifestCheck) func(json.RawMessage) bool {
 	return func(raw json.RawMessage) bool {
 		_, fields, err := parseObject(raw)

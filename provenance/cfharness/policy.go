@@ -171,8 +171,7 @@ type ScriptRequest struct {
 }
 
 // Pending has the output ids of the scripts that were requested and have no outcome yet, in the order they
-// were
-// requested.
+// were requested.
 type Pending []string
 
 // Add adds e, the next event of the session.

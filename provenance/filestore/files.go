@@ -166,9 +166,8 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 }
 
 // share makes name a link to the pool's file of these bytes. If there is none, or the file system has no
-// links,
-// it writes the file and offers it to other sessions. After a crash, name is the old file or the new one; a
-// link may be lost until its directory is synced.
+// links, it writes the file and offers it to other sessions. After a crash, name is the old file or the new
+// one; a link may be lost until its directory is synced.
 func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
 	root, pooled := s.store.root, path.Join(pool, d.Encoded())
 	if s.link(dir, name, pooled, data) == nil {

@@ -291,9 +291,8 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	}
 }
 
-// sync puts every acknowledged event on stable storage. The log remembers a failure, and returns it for
-// the next
-// event.
+// sync puts every acknowledged event on stable storage. The log remembers a failure, and returns it for the
+// next event.
 func (s *session) sync() {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()

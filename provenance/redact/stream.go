@@ -67,9 +67,8 @@ func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool
 	return anew
 }
 
-// cutAt returns the end of b that could be the beginning of a secret, or its start that could be the end
-// of one,
-// of at least least characters.
+// cutAt returns the end of b that could be the beginning of a secret, or its start that could be the end of
+// one, of at least least characters.
 func (r *Redactor) cutAt(b []byte, least int, atEnd bool) []span {
 	part, base := b[:min(len(b), r.window)], 0
 	if atEnd {

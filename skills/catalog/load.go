@@ -14,8 +14,8 @@ const DefaultBudget = 4_096
 
 // LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only
 // shows a model its skills needs nothing else. The skills that the scan pins or shortens are added to the
-// options. Skills that the scan skips are left out silently; a
-// program that reports them calls [skills.Scan], [Offered] and [Render] itself.
+// options. Skills that the scan skips are left out silently; a program that reports them calls
+// [skills.Scan], [Offered] and [Render] itself.
 //
 // Errors: as for [skills.Scan].
 func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOptions, opts Options) (
