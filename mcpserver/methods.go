@@ -92,7 +92,8 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 	return all
 }
 
-// decode reads the parameters of a request, and waits for the first scan: lists not longer than a client would.
+// decode reads the parameters of a request, and waits for the first scan: lists not longer than a client
+// would.
 func (s *Server) decode(ctx context.Context, r *request) error {
 	if len(r.Params) > 0 && json.Unmarshal(r.Params, r) != nil {
 		const text = "params do not have the form this method takes"

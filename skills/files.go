@@ -192,7 +192,8 @@ func fileNames(files []store.File) (notes []Diagnostic) {
 	})
 	for _, path := range paths {
 		if len(notes) < maxNameNotes && slices.ContainsFunc(strings.Split(path, "/"), reserved) {
-			notes = append(notes, diagnose(Info, CodeUnportableName, path, "Windows has no file of this name"))
+			notes = append(notes, diagnose(Info, CodeUnportableName, path,
+				"Windows has no file of this name"))
 		}
 	}
 	return notes

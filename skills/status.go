@@ -127,7 +127,10 @@ func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
 // isName reports whether a text can be the name of a command or a variable. Real skills also list
 // sentences, which no host can satisfy.
 func isName(name string) bool {
-	odd := func(r rune) bool { return r <= ' ' || r >= 0x80 || strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r) }
+	odd := func(r rune) bool {
+		return r <= ' ' || r >= 0x80 ||
+			strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
+	}
 	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, odd)
 }
 

@@ -202,7 +202,8 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 			continue
 		}
 		if e.Type()&fs.ModeSymlink != 0 {
-			if info, err := fs.Stat(t.fsys, path.Join(name, e.Name())); err == nil && info.Mode().IsRegular() {
+			if info, err := fs.Stat(t.fsys, path.Join(name, e.Name())); err == nil &&
+				info.Mode().IsRegular() {
 				e = fs.FileInfoToDirEntry(info)
 			}
 		}

@@ -76,7 +76,8 @@ func unloadable(err error) Diagnostic {
 	var invalid *frontmatter.Error
 	switch {
 	case errors.As(err, &invalid):
-		d := diagnose(Error, cmp.Or(parseCodes[invalid.Kind], CodeInvalidFrontmatter), "", "%s", invalid.Reason)
+		d := diagnose(Error, cmp.Or(parseCodes[invalid.Kind], CodeInvalidFrontmatter), "", "%s",
+			invalid.Reason)
 		d.Line = invalid.Line
 		return d
 	case errors.Is(err, errKept):
@@ -147,7 +148,8 @@ func validateTree(ctx context.Context, t tree, dirName string) []frontmatter.Vio
 			return violated("V3", "move parts of it into files it refers to",
 				"%s has more than %d bytes", name, MaxSkillFile)
 		case !errors.Is(err, ErrNotFound):
-			return violated("V3", "make it a regular file of this directory", "%s cannot be read: %v", name, err)
+			return violated("V3", "make it a regular file of this directory", "%s cannot be read: %v", name,
+				err)
 		}
 	}
 	return frontmatter.MissingFile()

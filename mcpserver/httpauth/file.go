@@ -24,8 +24,9 @@ type file[T any] struct {
 
 var errUnchanged = errors.New("unchanged")
 
-// current returns what the file says now. Files are compared by identity, size and time: a file that is replaced
-// within the resolution of the clock is noticed, one that is overwritten in place within it may be missed.
+// current returns what the file says now. Files are compared by identity, size and time: a file that is
+// replaced within the resolution of the clock is noticed, one that is overwritten in place within it may be
+// missed.
 func (f *file[T]) current() (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

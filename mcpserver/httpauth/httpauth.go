@@ -147,7 +147,8 @@ func bearer(headers []string) (string, error) {
 	}
 	scheme, token, _ := strings.Cut(strings.Join(headers, ""), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		// No other scheme is offered. RFC 6750 wants a bare challenge for a request that does not try this one.
+		// No other scheme is offered. RFC 6750 wants a bare challenge for a request that does not try this
+		// one.
 		return "", errNoToken
 	}
 	token = strings.Trim(token, " ")

@@ -51,7 +51,8 @@ func (a *asks) ask(
 			var failure Error
 			err = json.Unmarshal(m.failure, &failure)
 			// The text alone: an *Error in the chain would be sent back to the client.
-			return fmt.Errorf("ask %s: %w", method, cmp.Or(err, errors.New("client answered "+failure.Error())))
+			return fmt.Errorf("ask %s: %w", method,
+				cmp.Or(err, errors.New("client answered "+failure.Error())))
 		}
 		if err = Unambiguous(m.result, "action", "content"); err == nil {
 			err = json.Unmarshal(m.result, result)

@@ -85,8 +85,8 @@ func unambiguous(raw json.RawMessage, names []string) error {
 	return nil
 }
 
-// decides are the prefixes of the members of _meta from which this server or mcp-go reads more than a text. All
-// others are left to their readers.
+// decides are the prefixes of the members of _meta from which this server or mcp-go reads more than a text.
+// All others are left to their readers.
 var decides = []string{"skillsd/", "codex/", "io.modelcontextprotocol/", "x-codex-turn-metadata"}
 
 // checkMeta refuses a _meta that is too large, and one that readers could understand differently.
@@ -102,7 +102,8 @@ func checkMeta(raw json.RawMessage) error {
 		return err
 	}
 	for _, m := range members {
-		if !slices.ContainsFunc(decides, func(prefix string) bool { return strings.HasPrefix(m.Key, prefix) }) {
+		decided := func(prefix string) bool { return strings.HasPrefix(m.Key, prefix) }
+		if !slices.ContainsFunc(decides, decided) {
 			continue
 		}
 		if err := unambiguous(m.Value, nil); err != nil {
