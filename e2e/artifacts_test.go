@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -77,8 +78,8 @@ func TestArtifactsStdio(t *testing.T) {
 	root := tree(t, files)
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(root, "ok.sh", "leave.sh")...)...))
 	p.initialize()
-	if _, code := p.artifact(2, "skillsd://session/session.json"); code != -32002 {
-		t.Errorf("an artifact before the first event: code %d", code)
+	if _, code := p.artifact(2, "skillsd://session/skill-activations.json"); code != -32002 {
+		t.Errorf("activations before the first one: code %d", code)
 	}
 	p.call(3, "load_skill", map[string]any{"name": "demo"})
 	needSandbox(t, p)
@@ -118,6 +119,56 @@ func TestArtifactsStdio(t *testing.T) {
 	}
 }
 
+// A harness keeps the registry and the policy of a run before it calls a tool: reading them begins the
+// session that its calls then belong to, and leaves no row.
+func TestArtifactsFirst(t *testing.T) {
+	root := tree(t, demoSkill())
+	for _, preload := range [][]string{nil, {"--skill", "demo"}} {
+		flags := append([]string{"--skills-root", root}, preload...)
+		begins := func(t *testing.T, read func(name string) (string, int), load func(), local bool) {
+			names := []string{"skill-registry.json", "session.json", "events.jsonl"}
+			if local {
+				names = append(names, "policy-snapshot.json", "capabilities.json")
+			}
+			for _, name := range names {
+				if text, code := read(name); code != 0 || text == "" {
+					t.Fatalf("%s: code %d, %s", name, code, text)
+				}
+			}
+			if _, code := read("skill-activations.json"); (code == 0) != (preload != nil) {
+				t.Errorf("skill-activations.json: code %d with %v", code, preload)
+			}
+			before, _ := read("session.json")
+			load()
+			after, _ := read("session.json")
+			var was, is struct {
+				ID     string
+				Counts struct{ Reads, Denials, Activations int }
+			}
+			if err := errors.Join(json.Unmarshal([]byte(before), &was), json.Unmarshal([]byte(after), &is)); err != nil {
+				t.Fatal(err)
+			}
+			want := len(preload) / 2
+			if was.ID != is.ID || was.Counts.Reads+was.Counts.Denials != 0 || was.Counts.Activations != want || is.Counts.Activations != want+1 {
+				t.Errorf("before the load %s, after it %s", before, after)
+			}
+		}
+		t.Run(fmt.Sprint("stdio", preload), func(t *testing.T) {
+			p := serve(t, flags...)
+			p.initialize()
+			id := 10
+			read := func(name string) (string, int) { id++; return p.artifact(id, "skillsd://session/"+name) }
+			begins(t, read, func() { p.call(5, "load_skill", map[string]any{"name": "demo"}) }, true)
+		})
+		t.Run(fmt.Sprint("HTTP", preload), func(t *testing.T) {
+			s := serveHTTP(t, append(flags, "--auth-token-file", tokenFile(t, "alice"))...)
+			alice := s.open("alice-token")
+			read := func(name string) (string, int) { return alice.artifact("skillsd://session/"+name, "") }
+			begins(t, read, func() { alice.tool("load_skill", map[string]any{"name": "demo"}) }, false)
+		})
+	}
+}
+
 // Over HTTP, in both eras, a session's artifacts are its principal's alone, and name no place on the
 // server.
 func TestArtifactsHTTP(t *testing.T) {
@@ -135,7 +186,7 @@ func TestArtifactsHTTP(t *testing.T) {
 			}
 			const uri = "skillsd://session/skill-activations.json"
 			if _, code := alice.artifact(uri, ""); code != notFound {
-				t.Errorf("before the first event: %d", code)
+				t.Errorf("before the first load: %d", code)
 			}
 			handle := handleIn(t, alice.tool("load_skill", map[string]any{"name": "demo"}))
 			for _, name := range []string{"skill-registry.json", "skill-activations.json", "policy-trace.json", "session.json", "events.jsonl"} {

@@ -15,7 +15,7 @@ func TestArtifactResources(t *testing.T) {
 	for era, notFound := range map[string]int{legacy: -32002, modern: -32602} {
 		_, failure := p.ask(era, methodReadResource, object{"uri": uri})
 		if failure == nil || failure.Code != notFound || !strings.Contains(failure.Message, "no resource") {
-			t.Errorf("before the first event: %+v", failure)
+			t.Errorf("before the first load: %+v", failure)
 		}
 	}
 	var loaded struct{ Content []struct{ Text string } }

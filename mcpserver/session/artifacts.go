@@ -64,8 +64,9 @@ var (
 // says. A handle in "?activation=HANDLE" counts as the call's own: models can put it there, and nowhere
 // else. A call reaches only its own session: the one its handle, its client's id or its protocol session
 // names among the sessions of its principal, and on stdio the session of the process. Output that was
-// withheld does not exist; a remote client sees sandbox paths where the file has host paths. Only a refusal
-// is recorded, and only a refusal opens a session: a record must not grow when it is read.
+// withheld does not exist; a remote client sees sandbox paths where the file has host paths. Reading a file
+// that every session has begins the session, so that a client can keep its registry and its policy before
+// the first call. Apart from that only a refusal is recorded: a record must not grow when it is read.
 //
 // Errors: *Denied, *Error.
 func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Artifact, error) {
@@ -76,7 +77,9 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 		return nil, noArtifact(name, nil)
 	}
 	call.Handle = cmp.Or(name.handle, call.Handle)
-	ses, err := s.existing(ctx, call)
+	ofEvery := slices.Contains(sharedArtifacts, name.file) ||
+		!call.Remote && slices.Contains(localArtifacts, name.file)
+	ses, err := s.sessionOf(ctx, call, ofEvery)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +87,9 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 		return nil, noArtifact(name, nil)
 	}
 	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.file}); err != nil {
+		return nil, err
+	}
+	if err := ses.recording(ctx, func(context.Context) error { return nil }); err != nil {
 		return nil, err
 	}
 	if ses.broken.Load() {
@@ -115,7 +121,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 // session can have, written or not, and the outputs of its runs that were released.
 func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 	names, shared := slices.Clone(sharedArtifacts), call.Remote
-	if ses, err := s.existing(ctx, call); err == nil && ses != nil {
+	if ses, err := s.sessionOf(ctx, call, false); err == nil && ses != nil {
 		shared = ses.sharedOnly(call)
 		ses.mu.Lock()
 		for _, files := range ses.released {
@@ -134,14 +140,14 @@ func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 // operator allowed to others either.
 func (s *Session) sharedOnly(call Call) bool { return call.Remote || s.narrows(call) }
 
-// existing returns the session a call belongs to, or nil if it is not open yet. Calls that only their
-// principal connects have no session.
-func (s *Sessions) existing(ctx context.Context, call Call) (*Session, error) {
-	if !call.keyed() || call.Handle != "" {
-		return s.Open(ctx, call)
-	}
+// sessionOf returns the session a call belongs to, or nil if it is not open yet and is not to be opened.
+// Calls that only their principal connects have no session.
+func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Session, error) {
 	kind, id := call.ownKey()
-	if kind == "" {
+	switch {
+	case !call.keyed(), call.Handle != "", open && kind != "":
+		return s.Open(ctx, call)
+	case kind == "":
 		return nil, nil
 	}
 	return s.opened(ctx, func() *Session { return s.keyed[keyOf(call, kind, id)] }), nil
@@ -227,11 +233,8 @@ func (s *Session) release(r *run, answer *RunResult, labelled bool) bool {
 // artifact returns a file of the session as the caller is to see it.
 func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
 	s.sequence.Lock()
-	began, written := s.began, s.awaited[name]
+	written := s.awaited[name]
 	s.sequence.Unlock()
-	if !began {
-		return nil, provenance.ErrNotFound
-	}
 	if written != nil {
 		select {
 		case <-written:

@@ -56,10 +56,19 @@ func (b *bench) mustHave(call Call, name string) string {
 func TestArtifactsOfAProcess(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
 	call := Call{Principal: local}
+	if a, err := b.shown(call, "outputs/x.stdout"); code(err) != "resource_not_found" || b.Current().began {
+		t.Errorf("an output before the first event: %+v, %v", a, err)
+	}
+	// The first reading begins the session, and leaves nothing else in it.
+	first := map[string]string{"session.json": `"state": "open"`, "events.jsonl": "session.started", "policy-snapshot.json": "{", "capabilities.json": "{", "skill-registry.json": b.root}
 	for _, name := range b.ArtifactNames(t.Context(), call) {
-		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
-			t.Errorf("%s before the first event: %+v, %v", name, a, err)
+		a, err := b.shown(call, name)
+		if want := first[name]; want == "" && code(err) != "resource_not_found" || want != "" && (err != nil || !strings.Contains(string(a.Data), want)) {
+			t.Errorf("%s before the first call: %v", name, err)
 		}
+	}
+	if got := b.events(); got != "session.started" {
+		t.Errorf("events = %s", got)
 	}
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
@@ -180,7 +189,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	byHandle, handle := load(remote(alice, true, "", "", ""))
 	load(remote(bob, true, "p2", "", ""))
 	b.session(remote(alice, false, "", "", "")) // the one that calls without a key share
-	count := len(b.keyed)
+	count := len(b.keyed) + 2                   // with those that bob begins
 	output := func(ses *Session) string { return "outputs/" + ses.ID() + "_load_skill_2.stdout" }
 	for _, tt := range []struct {
 		name string
@@ -193,19 +202,22 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 		{"client's id before the protocol session", remote(alice, false, "p1", "c1", ""), byClient, ""},
 		{"handle", remote(alice, false, "", "", handle), byHandle, ""},
 		{"handle before the protocol session", remote(alice, false, "p1", "", handle), byHandle, ""},
-		{"another's protocol session", remote(bob, false, "p1", "", ""), nil, "resource_not_found"},
-		{"another's client id", remote(bob, false, "", "c1", ""), nil, "resource_not_found"},
+		{"another's protocol session", remote(bob, false, "p1", "", ""), nil, ""},
+		{"another's client id", remote(bob, false, "", "c1", ""), nil, ""},
 		{"another's handle", remote(bob, false, "p2", "", handle), nil, "activation_unknown"},
 		{"handle nobody has", remote(alice, false, "p1", "", "x"), nil, "activation_unknown"},
 		{"no key", remote(alice, false, "", "", ""), nil, "resource_not_found"},
-		{"session that is not there", remote(alice, false, "p9", "", ""), nil, "resource_not_found"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, err := b.shown(tt.call, "session.json")
 			if code(err) != tt.code {
 				t.Fatalf("session.json = %+v, %v", a, err)
 			}
-			if tt.want != nil && !strings.Contains(string(a.Data), `"id": "`+tt.want.ID()+`"`) {
+			mine := `"principal": "bob"` // ids of other principals' sessions name new ones
+			if tt.want != nil {
+				mine = `"id": "` + tt.want.ID() + `"`
+			}
+			if err == nil && !strings.Contains(string(a.Data), mine) {
 				t.Errorf("session.json of another session: %s", a.Data)
 			}
 			for _, ses := range []*Session{byProtocol, byClient, byHandle} {
@@ -224,6 +236,17 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	}
 	if got := len(b.keyed); got != count {
 		t.Errorf("reading opened %d sessions", got-count)
+	}
+	if text := b.mustHave(remote(alice, false, "p9", "", ""), "skill-registry.json"); !strings.Contains(text, `"demo"`) || strings.Contains(text, b.root) {
+		t.Errorf("the registry of a session that the reading begins: %s", text)
+	}
+	for _, name := range []string{"outputs/x.stdout", "capabilities.json"} {
+		if a, err := b.shown(remote(alice, false, "p10", "", ""), name); code(err) != "resource_not_found" {
+			t.Errorf("%s = %+v, %v", name, a, err)
+		}
+	}
+	if got := len(b.keyed); got != count+1 {
+		t.Errorf("reading opened %d sessions, want 1", got-count)
 	}
 	call := remote(alice, false, "p1", "", "")
 	for _, name := range []string{"skill-registry.json", "skill-activations.json", "skill-resource-reads.json", "skill-script-executions.json", "policy-trace.json", "session.json", "events.jsonl"} {
