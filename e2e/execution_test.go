@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +28,17 @@ func TestExecutionStdin(t *testing.T) {
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
 	needSandbox(t, p)
+	// The record names the runtime, and describes the script as the standard input that it is.
+	recorded := string(p.request(10, "tools/call",
+		`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/in.sh"},"_meta":{"skillsd/records":true}}`).Result)
+	for _, want := range []string{
+		`"argv":["bash","-s","--"],"args":[]`, fmt.Sprintf(`"stdin":{"type":"cf-harness.redacted-text-summary","bytes":%d,`, len(files["demo/scripts/in.sh"])),
+		`"env":{"type":"cf-harness.env-summary","count":5,`, `"interpreter":{"path":"/`,
+	} {
+		if !strings.Contains(recorded, want) {
+			t.Errorf("%s is not in %s", want, recorded)
+		}
+	}
 	for i, tt := range []struct {
 		script string
 		args   map[string]any

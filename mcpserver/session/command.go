@@ -33,8 +33,9 @@ type command struct {
 
 	// Records show these fields, without secrets. Paths are sandbox paths, on the host too: only the
 	// operator may know the paths of this machine.
-	argv []string
-	cwd  string
+	argv  []string // with the runtime's name in the place of its program
+	cwd   string
+	added []string // the part of Env that not every script has
 
 	secrets *redact.Redactor // of every declared secret, those that the script is given included
 	given   bool             // the script is given something that must not be shown
@@ -112,8 +113,9 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Env = append(c.Env, env...)
-	c.argv = c.secrets.Texts(c.argv)
+	c.added = append(c.added, env...)
+	c.Env = append(c.Env, c.added...)
+	c.argv = c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, c.argv[1:]))
 	switch {
 	case r.in.Cwd != "":
 		c.cwd = c.secrets.Text(clip(r.in.Cwd))
@@ -127,11 +129,11 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	return c, nil
 }
 
-// environ returns the variables that every script has: dir is the directory of its skill, file is its own
-// path.
-func (s *Session) environ(skill *skills.Skill, dir, file, home string, target policy.Target) []string {
-	return []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8",
+// environ sets the variables that every command has, and those that say which script it is: dir is the
+// directory of its skill, file is its own path.
+func (s *Session) environ(c *command, skill *skills.Skill, dir, file, home string, target policy.Target) {
+	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
+	c.added = []string{
 		"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + skill.Name(), "SKILL_DIR=" + dir, "SKILL_SCRIPT=" + file,
 		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=" + string(target),
 	}
@@ -144,11 +146,11 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		return Internal(err) // entries were checked at the start
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
-	c.Env = s.environ(r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
+	s.environ(c, r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
 	if len(allow) > 0 {
 		c.proxy = egress.New(egress.Config{Allow: allow})
 		c.Network = sandbox.Network{Proxy: c.proxy}
-		c.Env = append(c.Env, egress.Environ(allow...)...)
+		c.added = append(c.added, egress.Environ(allow...)...)
 		granted := make([]string, len(allow))
 		for i, t := range allow {
 			granted[i] = t.String()
@@ -191,12 +193,13 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
 	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
-	c.Env = append(s.environ(r.script.skill, dir, file, c.home, r.grant.Target), "PYTHONDONTWRITEBYTECODE=1")
+	s.environ(c, r.script.skill, dir, file, c.home, r.grant.Target)
+	c.added = append(c.added, "PYTHONDONTWRITEBYTECODE=1")
 	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	if r.grant.CDP == "" {
 		return nil
 	}
-	c.Env = append(c.Env, "AGENT_BROWSER_CDP="+r.grant.CDP)
+	c.added = append(c.added, "AGENT_BROWSER_CDP="+r.grant.CDP)
 	endpoint, err := url.Parse(r.grant.CDP)
 	if err != nil {
 		return Internal(err)

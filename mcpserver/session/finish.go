@@ -96,8 +96,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		return nil, outcomeUnrecorded.because(err)
 	}
 	s.makeCache(r, result)
+	output.Skillsd = cfharness.Pathless(x)
 	if !s.release(r, answer, result.Mediation != nil) {
-		output.Skillsd = cfharness.Sealed(x)
+		output.Skillsd = cfharness.Sealed(output.Skillsd)
 	}
 	answer.Output = output
 	return answer, nil
@@ -156,6 +157,10 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 		TreeDigest: r.script.index.TreeDigest, CacheDigest: r.cmd.cached,
 		Stdout: summary(&answer.Stdout, anew), Stderr: summary(&answer.Stderr, anew),
 		Out: answer.Out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
+	}
+	if in := r.cmd.Interpreter; in != nil {
+		x.Interpreter = &cfharness.Interpreter{Path: in.Path, Version: in.Version,
+			Digest: digest.Digest(in.Digest)}
 	}
 	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
@@ -229,6 +234,9 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	if c := r.cmd; c != nil {
 		o.ExecutionTarget, o.Runtime = string(r.grant.Target), f.file.Script.ReferenceRuntime()
 		o.Argv, o.CWD = c.argv, c.cwd
+		if o.Args == nil {
+			o.Args = []string{}
+		}
 	}
 	return o
 }
@@ -361,7 +369,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 		Operation: cfharness.OperationCommand, Mode: r.mode.String(), CWD: o.CWD, PromptSlot: r.slot,
 		Inputs: cfharness.InvocationInputs{
 			Argv: cfharness.SummarizeSequence(o.Argv), Args: cfharness.SummarizeSequence(o.Args),
-			Env: cfharness.SummarizeEnv(r.cmd.Env),
+			Env: cfharness.SummarizeEnv(r.cmd.added),
 		},
 		InputLabels: s.inputLabels(r),
 	}
@@ -371,8 +379,8 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 			Mode:              m.Mode,
 			PromptSlotPresent: new(m.PromptSlot != nil)}
 	}
-	if r.in.Stdin != nil {
-		c.Inputs.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
+	if r.cmd.Stdin != nil {
+		c.Inputs.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.cmd.Stdin))
 	}
 	return encode(c)
 }

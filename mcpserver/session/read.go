@@ -228,7 +228,7 @@ func (r *read) readOutput() cfharness.ReadOutput {
 	o.RegistryDigest, o.ObservedDigest, o.DigestMatchesRegistry = f.Want, f.Got, new(!f.Changed)
 	o.RegistrySizeBytes, o.ObservedSizeBytes, o.ContentKind = &f.indexSize, &f.Size, "text"
 	if !f.Text {
-		o.ContentKind, o.Status = "binary", cfharness.StatusBinary
+		o.ContentKind, o.Status, o.Truncated = "binary", cfharness.StatusBinary, new(false)
 	}
 	if f.Changed {
 		o.Diagnostics = append(o.Diagnostics, cfharness.RegistryDiagnostic{

@@ -265,7 +265,7 @@ func TestInvocationContexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Sequence != i+1 || c.Operation != "command" || c.ToolOutputID == "" || c.Inputs.Args.Count != 1 || c.Inputs.Args.TotalBytes != int64(len(private)) ||
-			c.Inputs.Stdin.Bytes != 13 || c.Inputs.Argv.Count != 3 || !slices.Contains(c.Inputs.Env.Names, "PATH") || !c.RunManifest.Present {
+			c.Inputs.Stdin.Bytes != 13 || c.Inputs.Argv.Count != 3 || c.Inputs.Env.Count != 5 || slices.Contains(c.Inputs.Env.Names, "PATH") || !c.RunManifest.Present {
 			t.Errorf("context %d = %s", i, trace.InvocationContexts[i])
 		}
 		if got := labelsOf(c.InputLabels); !slices.Equal(got, want) {

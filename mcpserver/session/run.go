@@ -299,12 +299,13 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 		return nil, err
 	}
 	info := *r.script.file.Script
-	name := string(info.Runtime)
-	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), name)
-	if err == nil && interpreter != nil {
-		name = interpreter.Path
+	if info.Runtime == "" {
+		return nil, s.notRun(ctx, r, runtimeUnsupported.because(nil, "{problem}", info.Problem))
 	}
-	argv := script.Argv(info, name, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	argv := script.Argv(info, string(info.Runtime), sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
+		argv = script.StdinArgv(info, string(info.Runtime), r.grant.Args)
+	}
 	r.cmd = &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(clip(r.in.Cwd))}
 	return s.finish(ctx, r, canceled("none", s.limits(r.in.Timeout, r.grant.Entry)))
 }

@@ -250,6 +250,13 @@ func TestRun(t *testing.T) {
 	if got, want := strings.Join(cmd.Argv, " "), "/usr/bin/sh /skill/scripts/ok.sh a"; got != want {
 		t.Errorf("argv = %q, want %q", got, want)
 	}
+	// Records name the runtime; only they, not the answer, say where its program is.
+	if got, want := strings.Join(result.Output.Argv, " "), "sh /skill/scripts/ok.sh a"; got != want {
+		t.Errorf("argv of the output = %q, want %q", got, want)
+	}
+	if in := result.Output.Skillsd.Interpreter; in == nil || in.Path != "" || !strings.Contains(b.artifact(provenance.ScriptExecutionsFile), `"path": "/usr/bin/sh"`) {
+		t.Errorf("the interpreter of the output is %+v", in)
+	}
 	if got, want := b.events(), "session.started activated script_requested script_executed"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}

@@ -200,6 +200,9 @@ type RunExtension struct {
 	Workspace  string        `json:"workspace"` // none, ro, staged or rw
 	TreeDigest digest.Digest `json:"treeDigest"`
 
+	// Interpreter is the program that ran the script; nil if none was started.
+	Interpreter *Interpreter `json:"interpreter,omitempty"`
+
 	// CacheDigest is the digest of the stored tree with the files that the interpreter compiled from it
 	// earlier, and which the run found next to its files; empty if it found none.
 	CacheDigest digest.Digest `json:"cacheDigest,omitempty"`
@@ -217,6 +220,14 @@ type RunExtension struct {
 
 	Writes         []WorkspaceWrite `json:"writes,omitempty"`         // to a staged workspace, in order
 	WritesUnlisted int              `json:"writesUnlisted,omitempty"` // beyond those in Writes
+}
+
+// Interpreter is the program whose name is the first of an argv. Only the operator may know its path, which
+// a caller is not shown.
+type Interpreter struct {
+	Path    string        `json:"path,omitempty"` // on this machine
+	Version string        `json:"version,omitempty"`
+	Digest  digest.Digest `json:"digest,omitempty"` // of the file at Path
 }
 
 // WorkspaceWrite is one change that a run made, or tried to make, to a staged workspace.

@@ -174,6 +174,9 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		if x.Skillsd != nil && !v.Released(x.OutputID) {
 			changed, x.Skillsd = true, Sealed(x.Skillsd)
 		}
+		if v.Remote && x.Skillsd != nil && x.Skillsd.Interpreter != nil {
+			changed, x.Skillsd = true, Pathless(x.Skillsd)
+		}
 		row = x
 	}
 	if err != nil {
@@ -193,6 +196,15 @@ func Sealed(x *RunExtension) *RunExtension {
 	copied.OutSkips, copied.Skipped = 0, nil
 	copied.Connections, copied.Unlisted = nil, 0
 	copied.Writes, copied.WritesUnlisted = nil, 0
+	return &copied
+}
+
+// Pathless returns x without the path of the interpreter, which is one of this machine.
+func Pathless(x *RunExtension) *RunExtension {
+	copied := *x
+	if x.Interpreter != nil {
+		copied.Interpreter = &Interpreter{Version: x.Interpreter.Version, Digest: x.Interpreter.Digest}
+	}
 	return &copied
 }
 

@@ -92,7 +92,8 @@ func samples(t *testing.T) map[string]any {
 		CFCPromptRole: "context", Kind: "asset", ResourcePath: "/h", ContentKind: "text", MaxBytes: &size, Truncated: &matches,
 		Diagnostics: []cfharness.RegistryDiagnostic{{Severity: "warning", Code: "c", Detail: "d"}}, Skillsd: &cfharness.ReadExtension{Via: "load_skill"}, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}
 	ran := &cfharness.RunExtension{Outcome: cfharness.OutcomeExited, Backend: "native", Network: "none", Workspace: "none", TreeDigest: sum, CacheDigest: sum,
-		Stdout: cfharness.StreamSummary{Digest: sum}, Stderr: cfharness.StreamSummary{Digest: sum}}
+		Interpreter: &cfharness.Interpreter{Path: "/p", Version: "1", Digest: sum},
+		Stdout:      cfharness.StreamSummary{Digest: sum}, Stderr: cfharness.StreamSummary{Digest: sum}}
 	execution := cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, OutputID: "r:t:1", RunID: "r", SkillName: "n", Path: "p", Status: cfharness.StatusExecuted,
 		ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "deno", Argv: []string{"a"}, Args: []string{}, CWD: "/w", ResourcePath: "/h", ExitCode: &code, Skillsd: ran, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}
 	activation := cfharness.Activation{Name: "n", Source: cfharness.SourceModel, RunID: "r", Digest: sum, ActivatedAt: at, CFCPromptRole: "context",
