@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -132,17 +133,30 @@ func invalidArguments(message, remedy string) error {
 	return &session.Error{Code: session.CodeInvalidArguments, Message: message, Remedy: remedy}
 }
 
-// Escaped backslashes and pairs of surrogates, and half of a pair.
-var (
-	pairedEscape = regexp.MustCompile(
-		`\\\\|\\u[dD][89abAB][[:xdigit:]]{2}\\u[dD][c-fC-F][[:xdigit:]]{2}`)
-	surrogateEscape = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
-)
-
 // hasLoneSurrogate reports whether a JSON text escapes half of a surrogate pair, which decoding
 // would silently turn into U+FFFD.
 func hasLoneSurrogate(raw []byte) bool {
-	return surrogateEscape.Match(raw) && surrogateEscape.Match(pairedEscape.ReplaceAll(raw, nil))
+	escape := func(i int) rune { // the unit of \uXXXX; 0 for anything else
+		if len(raw)-i < 6 || raw[i] != '\\' || raw[i+1] != 'u' {
+			return 0
+		}
+		unit, _ := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16)
+		return rune(unit)
+	}
+	// Regular expressions would take seconds for a message of 8 MiB.
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if unit := escape(i); utf16.IsSurrogate(unit) {
+			if utf16.DecodeRune(unit, escape(i+6)) == utf8.RuneError {
+				return true
+			}
+			i += 6
+		}
+		i++ // the character behind a backslash may be another one
+	}
+	return false
 }
 
 func article(value string) string {

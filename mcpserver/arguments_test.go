@@ -1,11 +1,13 @@
 package mcpserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
@@ -72,6 +74,20 @@ func TestDecodeArgumentsExactly(t *testing.T) {
 		var args RunArgs
 		if err := decodeArguments(json.RawMessage(raw), &args, false); err != nil || !reflect.DeepEqual(args, want) {
 			t.Errorf("decodeArguments(%s) = %+v, %v, want %+v", raw, args, err, want)
+		}
+	}
+}
+
+// The longest message costs no more than its decoding, whatever escapes it holds.
+func TestLoneSurrogateTime(t *testing.T) {
+	for _, text := range []string{`\\`, `\ud83d\ude00`, `\u0041`} {
+		raw := append(bytes.Repeat([]byte(text), 8<<20/len(text)), `\ud800`...)
+		begun := time.Now()
+		if !hasLoneSurrogate(raw) {
+			t.Errorf("no lone surrogate behind %s", text)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("8 MiB of %s took %v", text, took)
 		}
 	}
 }

@@ -230,8 +230,15 @@ func (s *Server) reportProgress(
 	call.Progress = func(message string) {
 		select {
 		case messages <- message:
-		default: // the client reads slowly
+			return
+		default:
 		}
+		// A client that reads slowly gets the newest message. Nobody else sends one meanwhile.
+		select {
+		case <-messages:
+		default:
+		}
+		messages <- message
 	}
 	// The call may also end without stop: nobody calls it for a handler that panicked.
 	ctx, cancel := context.WithCancel(ctx)

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
-// Progress is told as long as the call lives and no longer, also of a handler that never came to stop it.
+// Progress is sent as long as the call lives and no longer, also for a handler that never came to stop it.
 func TestProgressEndsWithTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{mcp: server.NewMCPServer("test", "1")}
@@ -24,6 +25,46 @@ func TestProgressEndsWithTheCall(t *testing.T) {
 		s.reportProgress(ctx, &session.Call{}, request)
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// slowSession is a client that takes no notification until it reads.
+type slowSession struct {
+	reads chan struct{}
+	got   chan mcp.JSONRPCNotification
+}
+
+func (*slowSession) SessionID() string { return "slow" }
+func (*slowSession) Initialize()       {}
+func (*slowSession) Initialized() bool { return true }
+func (s *slowSession) NotificationChannel() chan<- mcp.JSONRPCNotification {
+	<-s.reads
+	return s.got
+}
+
+// A client that read nothing for a while gets the newest progress, not what was true before.
+func TestProgressOfASlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{mcp: server.NewMCPServer("test", "1")}
+		s.cfg.Logger = slog.New(slog.DiscardHandler)
+		client := &slowSession{make(chan struct{}), make(chan mcp.JSONRPCNotification, 100)}
+		var call session.Call
+		stop := s.reportProgress(s.mcp.WithContext(t.Context(), client), &call, 1)
+		for before := range 9 {
+			call.Progress(fmt.Sprintf("%d before this one", 9-before))
+		}
+		call.Progress("running")
+		close(client.reads)
+		synctest.Wait()
+		stop()
+		close(client.got)
+		var last any
+		for n := range client.got {
+			last = n.Params.AdditionalFields["message"]
+		}
+		if last != "running" {
+			t.Errorf("the last message is %q", last)
+		}
 	})
 }
 
