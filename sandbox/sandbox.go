@@ -95,6 +95,11 @@ type Workspace struct {
 	// Protected are slash-separated paths below Dir to which staged changes are never applied, besides
 	// the names that are always protected. They have no effect in mode rw.
 	Protected []string
+
+	// ReadOnly are slash-separated paths of directories below Dir that stay as they are although Mode lets
+	// a command write: it changes nothing in them, and puts nothing in the place of a directory on the way
+	// to them. A command is refused if one is not there or is reached through a link.
+	ReadOnly []string
 }
 
 // Limits bound one run. A field that is zero or negative means its value in [DefaultLimits].

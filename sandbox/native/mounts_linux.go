@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,12 +51,56 @@ func (l *launch) mounts() error {
 	case sandbox.WorkspaceRO:
 		return l.add(ws.Dir, sandbox.WorkspaceDir, true)
 	case sandbox.WorkspaceRW:
-		return l.add(ws.Dir, sandbox.WorkspaceDir, false)
+		if err := l.add(ws.Dir, sandbox.WorkspaceDir, false); err != nil {
+			return err
+		}
+		return l.addReadOnly(ws)
 	case sandbox.WorkspaceStaged:
-		return l.addOverlay(ws.Dir)
+		if err := l.addOverlay(ws.Dir); err != nil {
+			return err
+		}
+		return l.addReadOnly(ws)
 	default:
 		return unavailable("unknown workspace mode", "", nil)
 	}
+}
+
+// addReadOnly adds the directories that stay read-only on top of a workspace that a command may write. The
+// kernel moves no directory that something is mounted on, but does move one with a mount below it, which
+// would leave the names on the way to the command: so each of these is mounted on itself. An overlay does
+// not move directories of its lower layer, and what lies below one must not be written.
+func (l *launch) addReadOnly(ws sandbox.Workspace) error {
+	mounted := map[string]bool{}
+	for _, dir := range ws.ReadOnly {
+		if slices.ContainsFunc(ws.ReadOnly, func(
+			above string) bool {
+			return strings.HasPrefix(dir, above+"/")
+		}) {
+			continue
+		}
+		for i, c := range dir + "/" {
+			way := dir[:i]
+			if c != '/' || mounted[way] || i < len(dir) && ws.Mode == sandbox.WorkspaceStaged {
+				continue
+			}
+			mounted[way] = true
+			fd, err := unix.Openat2(int(ws.Dir.Fd()), way, &unix.OpenHow{
+				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+			})
+			if err != nil {
+				return unavailable("a directory of the workspace that must stay read-only cannot be opened",
+					"put it back where it was when the server started, or restart the server", err)
+			}
+			d := os.NewFile(uintptr(fd), way)
+			l.opened = append(l.opened, d)
+			if err := l.add(d, sandbox.WorkspaceDir+"/"+way, i == len(dir)); err != nil {
+				return err
+			}
+			l.spec.Mounts[len(l.spec.Mounts)-1].Over = true
+		}
+	}
+	return nil
 }
 
 // mountable keeps an interpreter's directory from covering a part of the sandbox.

@@ -17,7 +17,7 @@
 //
 //   - sees no file but /usr, a synthetic /etc, its tree at /skill, the workspace it was granted, its
 //     interpreter and its own scratch space;
-//   - writes nowhere but in scratch space, /out and a writable workspace;
+//   - writes nowhere but in scratch space, /out and a writable workspace, without what stays read-only there;
 //   - reaches no socket of the host, and no network but through the proxy of its Cmd, if it has one;
 //   - holds no capability, gains none, and runs as a user who is not root;
 //   - leaves no process behind when Run returns;

@@ -74,6 +74,7 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...D
 		{"FileSize", testFileSize},
 		{"ProcessLimits", testProcessLimits},
 		{"Workspace", testWorkspace},
+		{"ReadOnly", testReadOnly},
 		{"Staged", testStaged},
 		{"StagedBounded", testStagedBounded},
 		{"StagedGuards", testStagedGuards},

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,6 +115,66 @@ func testWorkspace(t *testing.T, f *fixture) {
 	}
 	cmd := f.script(t, "none.sh", "[ -e /workspace ] && echo BREACH workspace; echo done")
 	f.attack(t, cmd)
+}
+
+// testReadOnly attacks directories of a writable workspace that must stay as they are.
+func testReadOnly(t *testing.T, f *fixture) {
+	readOnly := []string{"skills", "a/b/skills", "a/b/skills/inner"}
+	for _, mode := range f.modes() {
+		if mode == sandbox.WorkspaceRO {
+			continue
+		}
+		t.Run(string(mode), func(t *testing.T) {
+			ws := t.TempDir()
+			mkTree(t, ws, map[string]string{"skills/demo/SKILL.md": "s", "a/b/skills/demo/SKILL.md": "s",
+				"a/b/skills/inner/demo/SKILL.md": "s", "a/beside": "x", "skills-not/file": "x",
+				"gone/skills/x": "x",
+				"to-skills":     "-> skills"})
+			want := readTree(t, ws)
+			for name, text := range map[string]string{"free": "evil", "spare/": "", "spare/demo/": "",
+				"a/new": "evil", "a/b/new": "evil"} {
+				want[name] = text
+			}
+			cmd := f.command(t, "readonly.py", readOnly...)
+			cmd.Workspace = sandbox.Workspace{Mode: mode, Dir: openDir(t, ws), ReadOnly: readOnly}
+			f.attack(t, cmd)
+			if diff := cmp.Diff(want, readTree(t, ws)); diff != "" {
+				t.Errorf("workspace (-want +got):\n%s", diff)
+			}
+			// Everything else may be moved and deleted.
+			cmd = f.script(t, "around.sh", "cd /workspace; echo y >skills-not/file; rm -r gone; mv a a2 "+
+				"2>/dev/null; "+
+				"rm -rf a skills 2>/dev/null; echo x >skills/x; mkdir -p a/b/skills/evil; ls a/b/skills "+
+				"skills; echo done")
+			cmd.Workspace = sandbox.Workspace{Mode: mode, Dir: openDir(t, ws), ReadOnly: readOnly}
+			f.attack(t, cmd)
+			got := readTree(t, ws)
+			for name, text := range want {
+				root := strings.HasPrefix(name, "skills/") || strings.HasPrefix(name, "a/b/skills/")
+				if now, ok := got[name]; root && (!ok || now != text) {
+					t.Errorf("%s is %q, %v; want %q", name, now, ok, text)
+				}
+				delete(got, name)
+			}
+			for name := range got {
+				if strings.HasPrefix(name, "skills/") || strings.HasPrefix(name, "a/b/skills/") {
+					t.Errorf("%s is new", name)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(ws, "gone")); err == nil {
+				t.Error("what is not read-only cannot be deleted")
+			}
+			for _, missing := range []string{"none", "a/none", "to-skills", "to-skills/demo", "free",
+				"../skills"} {
+				cmd.Workspace.ReadOnly = append(readOnly, missing)
+				var u *sandbox.UnavailableError
+				if _, err := f.runner.Run(t.Context(), cmd); !errors.As(err, &u) || u.Remedy == "" {
+					t.Errorf("Run with %q read-only = %v, want an UnavailableError with a remedy", missing,
+						err)
+				}
+			}
+		})
+	}
 }
 
 func testStaged(t *testing.T, f *fixture) {

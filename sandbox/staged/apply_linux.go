@@ -93,7 +93,7 @@ func newApplier(ctx context.Context, l *Layer, from *dir) *applier {
 		unlinked: map[inode]bool{},
 		lost:     lost{sizes: map[int64]bool{}, links: map[string]bool{}},
 	}
-	for _, p := range l.Workspace.Protected {
+	for _, p := range slices.Concat(l.Workspace.Protected, l.Workspace.ReadOnly) {
 		a.protected = append(a.protected, path.Clean(p))
 	}
 	return a

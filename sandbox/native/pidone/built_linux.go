@@ -28,6 +28,13 @@ func (h *helper) examine() error {
 		if err := unix.Stat(m.Target, &got); err != nil {
 			return step("open "+m.Target, err)
 		}
+		if m.Over {
+			fd, err := openPlain(m.Target)
+			if err != nil {
+				return step("open "+m.Target, err)
+			}
+			_ = unix.Close(fd)
+		}
 		if want.Dev != got.Dev || want.Ino != got.Ino {
 			return step("open "+m.Target, unix.ESTALE)
 		}

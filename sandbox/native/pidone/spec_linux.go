@@ -82,6 +82,7 @@ type Mount struct {
 	Target   string
 	ReadOnly bool
 	Hidden   bool // read-only, and without its host path in mountinfo; not for a Lower
+	Over     bool // Target is a directory of an earlier mount, reached through no link
 }
 
 // Messages of the helper; each is one packet that starts with its kind.
@@ -170,6 +171,7 @@ func (e *encoder) mount(m *Mount) {
 	e.string(m.Target)
 	e.bool(m.ReadOnly)
 	e.bool(m.Hidden)
+	e.bool(m.Over)
 }
 
 type decoder struct {
@@ -209,7 +211,7 @@ func (d *decoder) strings() []string {
 func (d *decoder) mount() Mount {
 	return Mount{
 		Kind: Kind(d.uint()), FD: int(d.uint()), Path: d.string(),
-		Target: d.string(), ReadOnly: d.bool(), Hidden: d.bool(),
+		Target: d.string(), ReadOnly: d.bool(), Hidden: d.bool(), Over: d.bool(),
 	}
 }
 

@@ -292,9 +292,30 @@ func (h *helper) mount(m *Mount) error {
 		return h.mountOverlay(m, target)
 	case m.Hidden:
 		return h.mountHidden(m, target)
+	case m.Over:
+		return step("mount "+m.Target, m.attachOver(target))
 	}
 	b := bind{m.FD, target, true}
 	return step("mount "+m.Target, b.attach())
+}
+
+// attachOver attaches the mount over a directory of an earlier one. On the way there could be a link by now,
+// which would lead out of the tree that is being built.
+func (m *Mount) attachOver(target string) error {
+	at, err := openPlain(target)
+	if err != nil {
+		return err
+	}
+	err = unix.MoveMount(m.FD, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	_ = unix.Close(at)
+	return err
+}
+
+// openPlain opens a directory as a path, which must have no link in it.
+func openPlain(path string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
 }
 
 // enterRoot makes the working directory the root, detaches the host's and makes the root read-only.
