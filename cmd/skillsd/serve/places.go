@@ -63,6 +63,11 @@ func (p *Plan) findPlaces() (err error) {
 	if err := checkPlaces(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
 		return err
 	}
+	if p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
+		o.Roots.Allowed); err != nil {
+		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
+			"--workspace %s: %w", p.WorkspacePath, err)
+	}
 	if !o.FromClient {
 		return nil
 	}
@@ -75,7 +80,8 @@ func (p *Plan) findPlaces() (err error) {
 		mode = sandbox.WorkspaceRO
 	}
 	p.fromClient = (&clientWorkspaces{
-		roots: p.roots, config: configFile, own: p.ownPaths(), mode: mode, known: map[string]string{},
+		roots: p.roots, allowed: o.Roots.Allowed, config: configFile, own: p.ownPaths(), mode: mode,
+		known: map[string]string{},
 	}).open
 	return nil
 }
@@ -152,27 +158,99 @@ func checkPlaces(roots []skills.Root, configFile string, own []place, workspace 
 				"the workspace %s lies inside %s %s", workspace, own.what, own.path)
 		}
 	}
-	// The rest is about writing: scripts may read the configuration's directory and the skills.
-	if workspace == "" || mode == sandbox.WorkspaceRO {
-		return nil
-	}
-	if configFile != "" && config.Inside(configFile, workspace) {
+	// This is about writing: scripts may read the configuration's directory.
+	if workspace != "" && mode != sandbox.WorkspaceRO && configFile != "" &&
+		config.Inside(configFile, workspace) {
 		return exit.Usagef("grant the workspace read-only, or keep the configuration elsewhere",
 			"the configuration %s, which says what may run, lies inside the writable workspace %s",
 			configFile, workspace)
 	}
-	for _, root := range roots {
-		problem := "the skills root %s lies inside the writable workspace %s"
-		if !config.Inside(root.Dir, workspace) {
-			problem = "the writable workspace %[2]s lies inside the skills root %[1]s"
-			if !config.Inside(workspace, root.Dir) {
-				continue
-			}
-		}
-		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere", problem,
-			root.Dir, workspace)
-	}
 	return nil
+}
+
+// A servedError is why scripts could change the skills of a root through a writable workspace.
+type servedError struct {
+	why  error
+	root string // private: the texts of why are shown to clients
+}
+
+func (e *servedError) Error() string { return "the skills root " + e.root + ": " + e.why.Error() }
+func (e *servedError) Unwrap() error { return e.why }
+
+// servedBelow returns the directories below a workspace at dir that scripts may only read although they
+// write the rest: skills roots, and the directories that links in them may lead to.
+//
+// Errors: *servedError if a sandbox cannot keep scripts from changing what is served.
+func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, allowed []string) ([]string, error) {
+	if dir == "" || ws.Mode == sandbox.WorkspaceRO {
+		return nil, nil
+	}
+	info, err := ws.Dir.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var below []string
+	for _, root := range roots {
+		if liesIn(dir, root.Dir) {
+			return nil, &servedError{errInSkills, root.Dir}
+		}
+		// Each scan follows the links again.
+		if linkBelow(dir, root.Dir) {
+			return nil, &servedError{errLinked, root.Dir}
+		}
+		if !holds(dir, info, root.Dir) {
+			continue
+		}
+		rel, err := filepath.Rel(dir, config.Resolved(root.Dir))
+		switch {
+		case err != nil || !filepath.IsLocal(rel): // the workspace holds it under another name
+			return nil, &servedError{errHoldsSkills, root.Dir}
+		case root.FS != nil:
+			return nil, &servedError{errArchive, root.Dir}
+		case !isDir(root.Dir):
+			return nil, &servedError{errNoSkills, root.Dir}
+		}
+		below = append(below, filepath.ToSlash(rel))
+	}
+	for _, place := range allowed {
+		rel, err := filepath.Rel(dir, config.Resolved(place))
+		if err == nil && rel != "." && filepath.IsLocal(rel) && isDir(place) {
+			below = append(below, filepath.ToSlash(rel))
+		}
+	}
+	slices.Sort(below)
+	return slices.Compact(below), nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// maxLinks is how many links the kernel follows on one path.
+const maxLinks = 40
+
+// linkBelow reports whether a link that lies below dir, which has none in its own path, is on the way to
+// path.
+func linkBelow(dir, path string) bool {
+	at := filepath.VolumeName(path) + string(filepath.Separator)
+	names := strings.Split(filepath.ToSlash(path[len(filepath.VolumeName(path)):]), "/")
+	for links := 0; len(names) > 0 && links < maxLinks; {
+		at, names = filepath.Join(at, names[0]), names[1:]
+		target, err := os.Readlink(at)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+		if at = filepath.Dir(at); filepath.IsAbs(target) {
+			at = filepath.VolumeName(target) + string(filepath.Separator)
+		}
+		names = append(strings.Split(filepath.ToSlash(target), "/"), names...)
+		links++
+	}
+	return false
 }
 
 // maxClientDirs is how many directories the client of one process may name.
@@ -186,16 +264,22 @@ var (
 	errOwnState    = errors.New("it holds, or lies in, what the server keeps for itself")
 	errHoldsConfig = errors.New("scripts could write the configuration of the server")
 	errHoldsSkills = errors.New("scripts could write the skills that are served from there")
-	errInSkills    = errors.New("it lies inside a skills root")
-	errManyDirs    = errors.New("the client has named too many directories")
+	errLinked      = errors.New("a link in it leads to skills that are served, and scripts could " +
+		"replace the link")
+	errNoSkills = errors.New("skills are served from a directory in it that does not exist, and scripts " +
+		"could make it")
+	errArchive  = errors.New("skills are served from a file in it, and scripts could replace the file")
+	errInSkills = errors.New("it lies inside a skills root")
+	errManyDirs = errors.New("the client has named too many directories")
 )
 
 // clientWorkspaces opens directories that the client names, when the operator lets it.
 type clientWorkspaces struct {
-	roots  []skills.Root
-	own    []string // state and records
-	config string   // where a configuration is or would be looked for; empty: nowhere
-	mode   sandbox.WorkspaceMode
+	roots   []skills.Root
+	allowed []string // where links in the roots may lead
+	own     []string // state and records
+	config  string   // where a configuration is or would be looked for; empty: nowhere
+	mode    sandbox.WorkspaceMode
 
 	mu    sync.Mutex
 	known map[string]string // canonical path when it was first named, by path as named
@@ -236,6 +320,9 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 	if ws.Dir, err = root.Open("."); err != nil {
 		return ws, errNoDirectory
 	}
+	if ws.ReadOnly, err = servedBelow(real, ws, c.roots, c.allowed); err != nil {
+		return ws, errors.Join(cmp.Or(errors.Unwrap(err), errNoDirectory), ws.Dir.Close())
+	}
 	return ws, nil
 }
 
@@ -270,11 +357,8 @@ func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.Work
 		return errHoldsConfig
 	}
 	for _, root := range c.roots {
-		switch {
-		case liesIn(dir, root.Dir):
+		if liesIn(dir, root.Dir) {
 			return errInSkills
-		case mode != sandbox.WorkspaceRO && holds(dir, info, root.Dir):
-			return errHoldsSkills
 		}
 	}
 	return nil

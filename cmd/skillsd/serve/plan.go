@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lmittmann/tint"
@@ -77,6 +78,12 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.Problems = append(p.Problems, Problem{skills.Error, err, true})
 	} else {
 		p.fail(p.findPlaces())
+	}
+	onHost := func(e policy.Entry) bool { return e.Target == policy.TargetHost }
+	if p.Policy != nil && len(p.Workspace.ReadOnly) > 0 && slices.ContainsFunc(p.Policy.Entries(), onHost) {
+		p.warn(exit.Usagef("allow only scripts on the host that may change skills",
+			"scripts with target: host can write the skills roots in the workspace, which a sandbox "+
+				"keeps read-only"))
 	}
 	if o.Records.SignKey != "" {
 		text, err := config.ReadOperatorFile("sign-key", o.Records.SignKey, MaxKeyFile)

@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -29,8 +31,9 @@ func places(t *testing.T, names ...string) string {
 
 func TestClientWorkspaces(t *testing.T) {
 	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records",
-		"conf/skillsd")
-	for link, target := range map[string]string{"link": "work", "to-state": "home/state"} {
+		"conf/skillsd", "linked", "elsewhere")
+	for link, target := range map[string]string{"link": "work", "to-state": "home/state",
+		"linked/skills": "elsewhere"} {
 		if err := os.Symlink(filepath.Join(base, target), filepath.Join(base, link)); err != nil {
 			t.Skipf("missing capability: symbolic links: %v", err)
 		}
@@ -52,7 +55,9 @@ func TestClientWorkspaces(t *testing.T) {
 		{"link/sub", sandbox.WorkspaceRW, false, nil, sandbox.WorkspaceRW},
 		{"project", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
 		{"project", sandbox.WorkspaceRW, true, nil, sandbox.WorkspaceRO},
-		{"project", sandbox.WorkspaceStaged, false, errHoldsSkills, ""},
+		{"project", sandbox.WorkspaceStaged, false, nil, sandbox.WorkspaceStaged},
+		{"linked", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
+		{"linked", sandbox.WorkspaceRW, false, errLinked, ""},
 		{"project/.agents/skills", sandbox.WorkspaceRO, false, errInSkills, ""},
 		{"project/.agents/skills/demo", sandbox.WorkspaceRO, false, errInSkills, ""},
 		{"conf", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
@@ -69,9 +74,10 @@ func TestClientWorkspaces(t *testing.T) {
 	} {
 		t.Run(tt.name+" "+string(tt.mode), func(t *testing.T) {
 			c := &clientWorkspaces{config: filepath.Join(base, "conf/skillsd/config.yaml"),
-				roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")}},
-				own:   []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")},
-				mode:  tt.mode, known: map[string]string{}}
+				roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")},
+					{Dir: filepath.Join(base, "linked/skills")}},
+				own:  []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")},
+				mode: tt.mode, known: map[string]string{}}
 			ws, err := c.open(session.ClientDir{Path: filepath.Join(base, tt.name), ReadOnly: tt.readOnly})
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("open = %v, want %v", err, tt.want)
@@ -84,6 +90,10 @@ func TestClientWorkspaces(t *testing.T) {
 			want, wantErr := os.Stat(filepath.Join(base, tt.name))
 			if err != nil || wantErr != nil || !os.SameFile(info, want) || ws.Mode != tt.got {
 				t.Errorf("opened %v as %s: %v, %v", info, ws.Mode, err, wantErr)
+			}
+			if keeps := slices.Equal(ws.ReadOnly, []string{".agents/skills"}); keeps !=
+				(tt.name == "project" && ws.Mode != sandbox.WorkspaceRO) {
+				t.Errorf("keeps %q read-only", ws.ReadOnly)
 			}
 		})
 	}
@@ -151,13 +161,61 @@ func TestCheckPlaces(t *testing.T) {
 		{".", sandbox.WorkspaceRO, false},
 		{"state/sessions", sandbox.WorkspaceRO, false},
 		{"skills", sandbox.WorkspaceRO, true},
-		{"skills", sandbox.WorkspaceRW, false},
 		{"skills/demo", sandbox.WorkspaceRO, true},
-		{"skills/demo", sandbox.WorkspaceStaged, false},
 	} {
 		err := checkPlaces(roots, at("conf/config.yaml"), own, at(tt.workspace), tt.mode)
 		if (err == nil) != tt.ok {
 			t.Errorf("checkPlaces(%s, %s) = %v", tt.workspace, tt.mode, err)
+		}
+	}
+}
+
+func TestServedBelow(t *testing.T) {
+	base := places(t, "ws/skills/demo/ws", "ws/a/b/skills", "ws/real/skills", "out/skills", "shared")
+	at := func(name string) string { return filepath.Join(base, name) }
+	for link, target := range map[string]string{"ws/to-out": at("out"), "ws/a/near": "../real", "to-ws": "ws",
+		"through": "ws/to-out/skills", "loop": "loop"} {
+		if err := os.Symlink(target, at(link)); err != nil {
+			t.Skipf("missing capability: symbolic links: %v", err)
+		}
+	}
+	for _, tt := range []struct {
+		ws, root, allowed string
+		want              []string
+		err               error
+	}{
+		{"ws", "out/skills", "", nil, nil},
+		{"ws", "ws/skills", "", []string{"skills"}, nil},
+		{"ws", "ws/a/b/skills", "shared", []string{"a/b/skills"}, nil},
+		{"ws", "to-ws/skills", "ws/real", []string{"real", "skills"}, nil},
+		{"ws", "ws/a/../skills", "ws/skills", []string{"skills"}, nil},
+		{"ws", "ws/skills", "ws", []string{"skills"}, nil},
+		{"ws", "ws", "", nil, errInSkills},
+		{"ws", "to-ws", "", nil, errInSkills},
+		{"ws", ".", "", nil, errInSkills},
+		{"ws/skills/demo/ws", "ws/skills", "", nil, errInSkills},
+		{"ws", "ws/none", "", nil, errNoSkills},
+		{"ws", "ws/to-out/skills", "", nil, errLinked},
+		{"ws", "ws/a/near/skills", "", nil, errLinked},
+		{"ws", "through", "", nil, errLinked},
+		{"ws", "loop", "", nil, nil},
+	} {
+		dir, err := os.Open(at(tt.ws))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		for _, mode := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+			sandbox.WorkspaceRW} {
+			want, wantErr := tt.want, tt.err
+			if mode == sandbox.WorkspaceRO {
+				want, wantErr = nil, nil
+			}
+			got, err := servedBelow(at(tt.ws), sandbox.Workspace{Mode: mode, Dir: dir},
+				[]skills.Root{{Dir: at(tt.root)}}, []string{at(cmp.Or(tt.allowed, "shared"))})
+			if !slices.Equal(got, want) || !errors.Is(err, wantErr) || err != nil && wantErr == nil {
+				t.Errorf("%s in %s, %s: %q, %v; want %q, %v", tt.root, tt.ws, mode, got, err, want, wantErr)
+			}
 		}
 	}
 }
