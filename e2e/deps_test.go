@@ -79,6 +79,7 @@ var importRules = map[string][]string{
 		"provenance/telemetry"},
 
 	"cmd/skillsd":           {"*"},
+	"cmd/skillsd/adapters":  {"cmd/skillsd/exit", "skills/store/fsys"},
 	"cmd/skillsd/exit":      {},
 	"cmd/skillsd/exporters": {},
 	"cmd/skillsd/config":    {"*"},
@@ -87,6 +88,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/report":    {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "skills", "skills/frontmatter", "skills/install", "skills/policy"},
 	"cmd/skillsd/clients":   {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                   {"*"},
+	"e2e/cfharness":         {},
 	"e2e/conformance":       {"*"},
 	"e2e/demo":              {"*"},
 	"e2e/screens":           {},

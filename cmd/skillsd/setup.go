@@ -55,6 +55,7 @@ func newSetupCmd(a *app) *cobra.Command {
 	for _, client := range clients.All() {
 		cmd.AddCommand(newSetupClientCmd(a, client))
 	}
+	cmd.AddCommand(newSetupAdapterCmd(a))
 	return cmd
 }
 
@@ -65,12 +66,7 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 		Short: "Connect " + client.Title,
 		Long: "Print what " + client.Title + " needs to use skillsd, or set it up. " +
 			"See `skillsd setup --help`.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
-				return fmt.Errorf("unexpected %q; the flags of serve come after --", args[0])
-			}
-			return nil
-		},
+		Args:              argsAfterDash,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              runE(opts.run),
 	}
@@ -96,6 +92,14 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
 	cmd.MarkFlagsMutuallyExclusive("write", "remove")
 	return cmd
+}
+
+// argsAfterDash refuses arguments before --.
+func argsAfterDash(cmd *cobra.Command, args []string) error {
+	if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
+		return fmt.Errorf("unexpected %q; the flags of serve come after --", args[0])
+	}
+	return nil
 }
 
 func (o *setupOptions) run(ctx context.Context, args []string) error {

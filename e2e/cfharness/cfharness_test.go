@@ -1,0 +1,279 @@
+// Package cfharness holds skillsd, as cf-harness uses it through its adapter, against recordings of
+// cf-harness with its own skills.
+//
+// testdata has the artifacts of five recorded runs. The calls of each are made again: replay.ts starts the
+// adapter that `skillsd setup` writes, with the official client and the real binary, over stdio and over
+// HTTP. Every field of what they leave must be as it was recorded; what may differ is in the table known.
+package cfharness
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// known are the differences that are not mended: the first pattern is of transport/scenario, the second of
+// the field. The test fails on any other difference, and on one of these that no longer occurs.
+var known = []struct{ runs, field, why string }{
+	{"", `\.promptSlot\.(source\.)?\(order\)$`, "the keys of a prompt slot are sorted"},
+	{"", `^\.activations\.activations\.0\.source$`, "a client cannot say the source of an activation"},
+	{"", `^\.invocations\.0\.toolOutputId$`, "a client cannot say the id of an output"},
+	{"", `^\.invocations\.0\.cfcInputLabels\.entries\.\d\.path\.0$`, "entries are in another order"},
+	{"", `^\.events\.0\.(toolInputSummary\.timeoutMs|\(order\))$`, "defaults are summed up, keys are in another order"},
+	{"/(denied|drift)$", `\.error\.message$`, "other words"},
+	{"/drift$", `\.diagnostics\.0\.detail$`, "other words"},
+	{"/drift$", `\.observed(Digest|SizeBytes)$`, "a refusal has no digest of the script"},
+}
+
+// changes are the files that changed during the run of a scenario, before its second turn.
+var changes = map[string]map[string]string{
+	"drift": {
+		"skills/text-tools/references/guide.md": "# Guide\n\nChanged since.\n",
+		"skills/text-tools/scripts/count.sh":    "#!/usr/bin/env bash\necho evil\n",
+	},
+}
+
+// patience bounds the wait for a server that should listen.
+const patience = time.Minute
+
+// TestRecordedCalls makes the calls of each recorded run again and compares what they leave.
+func TestRecordedCalls(t *testing.T) {
+	deno := needDeno(t)
+	binary := build(t)
+	adapter := t.TempDir()
+	run(t, "", binary, "setup", "cf-harness", "--write", adapter)
+	fetch(t, deno, adapter)
+	used := make([]bool, len(known))
+	for _, transport := range []string{"stdio", "http"} {
+		for _, scenario := range []string{"run", "observe", "denied", "denied-slot", "drift"} {
+			name := transport + "/" + scenario
+			t.Run(name, func(t *testing.T) {
+				r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: scenario, remote: transport == "http"}
+				got, want := r.left(), r.recorded()
+				for _, d := range differences("", want, got) {
+					if !isKnown(name, d.field, used) {
+						t.Errorf("%s: %s was recorded, is %s", d.field, d.want, d.got)
+					}
+				}
+			})
+		}
+	}
+	for i, k := range known {
+		if !used[i] && !t.Failed() {
+			t.Errorf("known difference %s %s (%s) does not occur any more: remove it", k.runs, k.field, k.why)
+		}
+	}
+}
+
+// isKnown reports whether a difference is in the table, and notes the entry as used.
+func isKnown(name, field string, used []bool) bool {
+	for i, k := range known {
+		if regexp.MustCompile(k.runs).MatchString(name) && regexp.MustCompile(k.field).MatchString(field) {
+			used[i] = true
+			return true
+		}
+	}
+	return false
+}
+
+// TestAdapterTypes has deno check the adapter. The command line is checked against the harness itself, by
+// `make cf-harness`; here nothing declares what it imports of it.
+func TestAdapterTypes(t *testing.T) {
+	deno := needDeno(t)
+	adapter, err := filepath.Abs("../../cmd/skillsd/adapters/cf-harness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch(t, deno, adapter)
+	run(t, "", deno, "check", "--quiet", lock(t), filepath.Join(adapter, "adapter.ts"))
+}
+
+// TestAdapterLines holds the adapter, which others read and copy, to the width of our own code.
+func TestAdapterLines(t *testing.T) {
+	files, err := filepath.Glob("../../cmd/skillsd/adapters/cf-harness/*.ts")
+	if err != nil || len(files) != 4 {
+		t.Fatalf("files %q, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if len(line) > 110 {
+				t.Errorf("%s:%d has %d columns", file, i+1, len(line))
+			}
+		}
+	}
+}
+
+// replay is one recorded run that is made again.
+type replay struct {
+	t                               *testing.T
+	deno, binary, adapter, scenario string
+	remote                          bool
+	dir, workspace                  string
+}
+
+// turn is a turn of the model, as replay.ts reads it.
+type turn struct {
+	Files map[string]string `json:"files"`
+	Calls []json.RawMessage `json:"calls"`
+}
+
+// left makes the calls and returns what they left.
+func (r *replay) left() any {
+	r.t.Helper()
+	r.dir = r.t.TempDir()
+	r.workspace = filepath.Join(r.dir, "workspace")
+	writeWorkspace(r.t, r.workspace)
+	state := r.file("run-state.json").(*object)
+	request := map[string]any{
+		"adapter": "file://" + r.adapter, "place": r.place(), "runId": r.runID(), "denials": "output",
+		"mode": state.members["cfcEnforcementMode"], "promptSlot": json.RawMessage(r.slot()), "turns": r.turns(),
+	}
+	if r.scenario == "denied-slot" {
+		// cf-harness refused the call before its tool ran; skillsd refuses it as well.
+		request["denials"] = "observation"
+	}
+	input, err := json.Marshal(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out := run(r.t, string(input), r.deno, "run", "--allow-all", "--no-check", "--cached-only", lock(r.t), "replay.ts")
+	left := decode(r.t, []byte(out)).(*object)
+	if !comparesEvents(r.scenario) {
+		left.remove("events")
+	}
+	return left
+}
+
+// recorded returns what the recorded run left, in the form of left.
+func (r *replay) recorded() any {
+	state := r.file("run-state.json").(*object)
+	want := &object{members: map[string]any{}}
+	add := func(name string, value any) {
+		if list, _ := value.([]any); list == nil && !isObject(value) {
+			value = []any{}
+		}
+		want.keys = append(want.keys, name)
+		want.members[name] = value
+	}
+	below := func(key, list string) any {
+		if file, ok := state.members[key].(*object); ok {
+			return file.members[list]
+		}
+		return nil
+	}
+	var outputs []any
+	for _, made := range state.members["toolOutputs"].([]any) {
+		output := made.(*object).members
+		id := strings.ReplaceAll(output["outputId"].(string), ":", "_")
+		outputs = append(outputs, r.file(fmt.Sprintf("tool-outputs/%s-%s.json", id, output["toolId"])))
+	}
+	var denials []any
+	if r.scenario == "denied-slot" {
+		// The refusal is in the transcript only: cf-harness has no tool output for it.
+		denials = state.members["policyEvents"].([]any)
+		transcript := r.file("transcript.json").([]any)
+		answer := transcript[len(transcript)-2].(*object).members["content"].(string)
+		outputs = append(outputs, decode(r.t, []byte(answer)))
+	}
+	add("outputs", outputs)
+	add("reads", below("skillResourceReads", "reads"))
+	add("executions", below("skillScriptExecutions", "executions"))
+	add("denials", denials)
+	if comparesEvents(r.scenario) {
+		add("events", state.members["policyEvents"])
+	}
+	add("invocations", state.members["cfcInvocationContexts"])
+	add("registry", state.members["skillRegistry"])
+	add("activations", state.members["skillActivations"])
+	add("contextMessages", []any{r.file("transcript.json").([]any)[1].(*object).members["content"]})
+	return want
+}
+
+// comparesEvents reports whether the policy events in skillsd's own record are those of cf-harness. In the
+// other scenarios skillsd's policy refuses, with an event, what in cf-harness is an error of the tool.
+func comparesEvents(scenario string) bool { return scenario != "denied" && scenario != "drift" }
+
+func (r *replay) runID() string { return "run-" + r.scenario }
+
+// text returns a recorded file in which the paths of this run have the place of those of the recording.
+func (r *replay) text(name string) []byte {
+	r.t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", r.scenario, name))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.remote {
+		// Over HTTP no host path leaves the server: files have their places in the sandbox.
+		text = bytes.ReplaceAll(text, []byte("WORKSPACE/skills"), []byte("/workspace/skills"))
+	}
+	return bytes.ReplaceAll(text, []byte("WORKSPACE"), []byte(r.workspace))
+}
+
+func (r *replay) file(name string) any { return decode(r.t, r.text(name)) }
+
+func (r *replay) slot() string {
+	var state struct{ PromptSlotBinding json.RawMessage }
+	if err := json.Unmarshal(r.text("run-state.json"), &state); err != nil {
+		r.t.Fatal(err)
+	}
+	return string(state.PromptSlotBinding)
+}
+
+// turns returns the calls of the recorded model.
+func (r *replay) turns() (turns []turn) {
+	var transcript []struct{ ToolCalls []json.RawMessage }
+	if err := json.Unmarshal(r.text("transcript.json"), &transcript); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, message := range transcript {
+		if len(message.ToolCalls) == 0 {
+			continue
+		}
+		files := map[string]string{}
+		if len(turns) == 1 {
+			for name, text := range changes[r.scenario] {
+				files[filepath.Join(r.workspace, name)] = text
+			}
+		}
+		turns = append(turns, turn{files, message.ToolCalls})
+	}
+	return turns
+}
+
+const token = "sesame"
+
+// place starts a server over HTTP, or returns how the adapter starts one.
+func (r *replay) place() map[string]any {
+	r.t.Helper()
+	state := stateDir(r.t)
+	config, err := json.Marshal(map[string]any{ // JSON is YAML
+		"allow_tools": []string{"run_skill_script"},
+		"allow":       []any{map[string]any{"script": "text-tools:scripts/count.sh", "execution": "stdin", "release": "observed"}},
+		"policy":      map[string]any{"mode": r.file("run-state.json").(*object).members["cfcEnforcementMode"]},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	file := filepath.Join(r.dir, "config.json")
+	write(r.t, file, config, 0o600)
+	args := []string{"serve", "--config", file, "--state", state, "--no-default-roots", "--log-format", "json",
+		"--skills-root", filepath.Join(r.workspace, "skills"), "--workspace", r.workspace + ":ro"}
+	if !r.remote {
+		return map[string]any{"command": r.binary, "args": append(args, "--log-level", "error")}
+	}
+	tokens := filepath.Join(r.dir, "tokens")
+	write(r.t, tokens, fmt.Appendf(nil, "harness: %x\n", sha256.Sum256([]byte(token))), 0o600)
+	args = append(args, "--http", "127.0.0.1:0", "--auth-token-file", tokens, "--auth-evidence", "harness")
+	return map[string]any{"url": "http://" + listen(r.t, r.binary, args) + "/mcp", "token": token}
+}

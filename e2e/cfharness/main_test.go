@@ -1,0 +1,171 @@
+package cfharness
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+)
+
+// need skips a test that lacks a capability, or fails it where that is asked for.
+func need(t *testing.T, capability string) {
+	t.Helper()
+	if os.Getenv("SKILLSD_REQUIRE_ORACLE") != "" {
+		t.Fatalf("this machine lacks %s", capability)
+	}
+	t.Skipf("this machine lacks %s", capability)
+}
+
+func needDeno(t *testing.T) string {
+	t.Helper()
+	deno, err := exec.LookPath("deno")
+	if err != nil {
+		need(t, "deno")
+	}
+	return deno
+}
+
+// lock returns the flag with the digests of the packages that the adapter's client is made of.
+func lock(t *testing.T) string {
+	t.Helper()
+	file, err := filepath.Abs("testdata/deno.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "--lock=" + file
+}
+
+// fetch lets deno fetch the official client from npm's registry, unless it has it.
+func fetch(t *testing.T, deno, adapter string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), deno, "cache", "--quiet", "--frozen", lock(t), filepath.Join(adapter, "adapter.ts"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Logf("%v\n%s", err, out)
+		need(t, "the npm package of the official client")
+	}
+}
+
+// build builds the server. Scripts are started through the binary by another user, who must reach it.
+func build(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "skillsd-cfharness-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "skillsd")
+	run(t, "", "go", "build", "-o", binary, "../../cmd/skillsd")
+	return binary
+}
+
+// run runs a program that must succeed, and returns what it printed.
+func run(t *testing.T, stdin string, words ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+	var said strings.Builder
+	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &said
+	cmd.Env = append(os.Environ(), "SKILLSD_CONFIG="+os.DevNull, "NO_COLOR=1")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", words, err, said.String())
+	}
+	return string(out)
+}
+
+// stateDir is a state directory that can be removed although stored trees are read-only.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	return dir
+}
+
+func write(t *testing.T, name string, text []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, text, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeWorkspace writes the workspace of the recorded runs.
+func writeWorkspace(t *testing.T, dir string) {
+	t.Helper()
+	archive, err := txtar.ParseFile("testdata/workspace.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := append(archive.Files,
+		txtar.File{Name: "skills/text-tools/assets/logo.bin", Data: []byte("\x89PNG\x00\x01\x02\x03")},
+		txtar.File{Name: "skills/edge-cases/references/big.md", Data: []byte(strings.Repeat("0123456789abcdef", 2560))})
+	for _, file := range files {
+		mode := os.FileMode(0o644)
+		if strings.HasSuffix(file.Name, ".sh") {
+			mode = 0o755
+		}
+		write(t, filepath.Join(dir, file.Name), file.Data, mode)
+	}
+}
+
+// output collects what a server says.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
+
+// listen starts a server and returns the address where it listens.
+func listen(t *testing.T, binary string, args []string) string {
+	t.Helper()
+	cmd, said := exec.Command(binary, args...), &output{}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("stderr of the server:\n%s", said)
+		}
+	})
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
+		if found := listening.FindStringSubmatch(said.String()); found != nil {
+			return found[1]
+		}
+	}
+	t.Fatalf("the server does not listen:\n%s", said)
+	return ""
+}

@@ -1,0 +1,98 @@
+// Makes the calls of one recorded run once more: through the adapter, the official client and skillsd, and
+// without cf-harness, for which a few functions stand in. Reads a Request from stdin and prints what the
+// run left.
+type Json = Record<string, any>;
+
+interface Request {
+  /** The directory of the adapter. */
+  adapter: string;
+  /** Where skillsd is: a Place of the adapter. */
+  place: Json;
+  runId: string;
+  mode: string;
+  promptSlot: Json;
+  denials: "observation" | "output";
+  turns: {
+    /** Files that change before the turn. */
+    files: Record<string, string>;
+    calls: { id: string; function: { name: string; arguments: string } }[];
+  }[];
+}
+
+const request: Request = JSON.parse(await new Response(Deno.stdin.readable).text());
+const { attach, install } = await import(`${request.adapter}/adapter.ts`);
+const { Skillsd } = await import(`${request.adapter}/skillsd.ts`);
+const { runId, turns } = request;
+
+const left: Json = {
+  outputs: [],
+  reads: [],
+  executions: [],
+  denials: [],
+  events: [],
+  invocations: [],
+};
+const engine = {
+  getRunState: () => ({ runId }),
+  persistSkillRegistry: (registry: Json) => left.registry = registry,
+  persistSkillActivations: (activations: Json) => left.activations = activations,
+  recordPolicyEvent: (event: Json) =>
+    left.denials.push({ type: "cf-harness.policy-event", ...event, at: new Date().toISOString() }),
+};
+const scripted = {
+  providerId: "scripted",
+  complete: () => Promise.resolve({ assistant: { role: "assistant", toolCalls: turns[0].calls } }),
+};
+
+const server = await Skillsd.connect(request.place);
+const table = { BUILTIN_TOOLS: [], BUILTIN_TOOL_REGISTRY: new Map() };
+await install(server, table);
+const { model, contextMessages } = await attach({
+  server,
+  engine,
+  model: scripted,
+  promptSlot: request.promptSlot,
+  preload: ["text-tools"],
+  profiles: [],
+  denials: request.denials,
+  extensions: false,
+});
+left.contextMessages = contextMessages;
+
+// What the calls of the model leave in skillsd's own record.
+const { call } = server;
+server.call = async (...args: unknown[]) => {
+  const answer = await call.apply(server, args);
+  const { cfcInvocationContext, policyEvents } = answer.records ?? {};
+  left.events.push(...(policyEvents ?? []));
+  if (cfcInvocationContext !== undefined) {
+    left.invocations.push(cfcInvocationContext);
+  }
+  return answer;
+};
+
+let outputs = 0;
+const context = {
+  runId,
+  cfcEnforcementMode: request.mode,
+  skillRegistry: left.registry,
+  skillActivations: left.activations,
+  nextOutputId: (tool: string) => `${runId}:${tool}:${++outputs}`,
+  now: () => new Date().toISOString(),
+  recordSkillResourceRead: (row: Json) => left.reads.push(row),
+  recordSkillScriptExecution: (row: Json) => left.executions.push(row),
+  createCfcInvocationContext: () => {},
+};
+while (turns.length > 0) {
+  for (const [path, text] of Object.entries(turns[0].files)) {
+    await Deno.writeTextFile(path, text);
+  }
+  const { assistant } = await model.complete({ runId });
+  for (const { function: made } of assistant.toolCalls) {
+    const tool = table.BUILTIN_TOOL_REGISTRY.get(made.name);
+    left.outputs.push(await tool.invoke(context, JSON.parse(made.arguments)));
+  }
+  turns.shift();
+}
+await server.close();
+console.log(JSON.stringify(left));
