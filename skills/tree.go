@@ -202,10 +202,7 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 			continue
 		}
 		if e.Type()&fs.ModeSymlink != 0 {
-			if info, err := fs.Stat(t.fsys, path.Join(name, e.Name())); err == nil &&
-				info.Mode().IsRegular() {
-				e = fs.FileInfoToDirEntry(info)
-			}
+			e = t.resolve(name, e)
 		}
 		entries = append(entries, e)
 	}
@@ -216,6 +213,26 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 	}
 	return once, err
 }
+
+// resolve returns the entry of a link: a regular file, or one that cannot be used. A link to a directory
+// may be a
+// loop, and a scan would look for it on this machine.
+func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
+	info, err := fs.Stat(t.fsys, path.Join(dir, link.Name()))
+	if err == nil && info.Mode().IsRegular() {
+		return linkEntry{link, 0}
+	}
+	return linkEntry{link, fs.ModeIrregular}
+}
+
+// linkEntry is a link under the type of the file it names.
+type linkEntry struct {
+	fs.DirEntry
+	mode fs.FileMode
+}
+
+func (e linkEntry) Type() fs.FileMode { return e.mode }
+func (e linkEntry) IsDir() bool       { return false }
 
 // join joins slash-separated paths, "" and "." for nothing.
 func join(elements ...string) string {

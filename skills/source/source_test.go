@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -196,7 +197,7 @@ func TestLinksOfFileSystem(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for path, body := range map[string]string{
 		filepath.Join(dir, "demo", "SKILL.md"): skill, filepath.Join(dir, "demo", "a.txt"): "a",
-		filepath.Join(outside, "SKILL.md"): skill,
+		filepath.Join(outside, "SKILL.md"): skill, filepath.Join(dir, "demo", "sub", "c.txt"): "c",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -206,7 +207,7 @@ func TestLinksOfFileSystem(t *testing.T) {
 		}
 	}
 	for link, target := range map[string]string{"demo/b.txt": "a.txt", "demo/loop": ".", "away": outside,
-		"again": "demo"} {
+		"again": "demo", "demo/twin": "sub"} {
 		if err := os.Symlink(target, filepath.Join(dir, filepath.FromSlash(link))); err != nil {
 			t.Skipf("missing capability: symbolic links: %v", err)
 		}
@@ -222,12 +223,20 @@ func TestLinksOfFileSystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "demo" {
+	if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "demo" || len(snapshot.Diagnostics) > 0 {
 		t.Fatalf("skills = %v, %v", snapshot.Skills, snapshot.Diagnostics)
 	}
 	x := index(t, snapshot.Skills[0])
-	if len(x.Resources) != 2 || x.Resource("a.txt") == nil || x.Resource("b.txt") == nil {
+	if len(x.Resources) != 3 || x.Resource("a.txt") == nil || x.Resource("b.txt") == nil ||
+		x.Resource("sub/c.txt") == nil {
 		t.Errorf("resources = %v", x.Resources)
+	}
+	var left []string
+	for _, d := range x.Diagnostics {
+		left = append(left, d.Path)
+	}
+	if !slices.Equal(left, []string{"loop", "twin"}) {
+		t.Errorf("left out: %v", x.Diagnostics)
 	}
 }
 
