@@ -180,6 +180,17 @@ func (s *Store) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 	if err := checkFiles(files); err != nil {
 		return nil, err
 	}
+	// Another process that replaces a corrupt tree may take away the one just stored.
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		tree, err := s.put(ctx, files, open)
+		if attempt == attempts || !errors.Is(err, ErrNotFound) {
+			return tree, err
+		}
+	}
+}
+
+func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	want := TreeDigest(files)
 	tree, err := s.Tree(ctx, want)
 	if err == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +117,47 @@ func TestPut(t *testing.T) {
 }
 
 // Only bytes with the digest they are said to have get into the store.
+// Another process that replaces a corrupt tree takes away the one that was just stored.
+func TestPutStoresAnew(t *testing.T) {
+	s, _ := openStore(t)
+	tree, err := s.Put(t.Context(), sample.files(), sample.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := s.Remove(tree.Digest); err != nil {
+		t.Fatal(err)
+	}
+	// The context is asked for the first time after the tree has its name when the tree is read.
+	left := 1
+	ctx := interrupted{t.Context(), func() {
+		if _, err := os.Lstat(filepath.Join(s.Dir(), tree.Digest.Encoded())); err == nil && left > 0 {
+			left--
+			if err := other.Remove(tree.Digest); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	if _, err := s.Put(ctx, sample.files(), sample.open); err != nil || left > 0 {
+		t.Errorf("Put = %v, %d removals left", err, left)
+	}
+}
+
+// interrupted is a context that does something each time it is asked for its error.
+type interrupted struct {
+	context.Context
+	do func()
+}
+
+func (i interrupted) Err() error {
+	i.do()
+	return i.Context.Err()
+}
+
 func TestPutRefusesOtherBytes(t *testing.T) {
 	for name, lie := range map[string]content{
 		"other": {"SKILL.md": "# y\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
