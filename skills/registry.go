@@ -120,11 +120,11 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 	defer r.swapping.Unlock()
 	now, found := r.current.Load(), slices.Clone(s.found)
 	for i, sk := range now.scanned {
-		// What RescanSkill swapped in meanwhile may be more recent than the scan's reading.
 		if sk == old.scanned[i] {
 			continue
 		}
-		if at := slices.IndexFunc(found, sk.isAt); at >= 0 {
+		// What RescanSkill swapped in meanwhile may be more recent than the scan's reading, or less.
+		if at := slices.IndexFunc(found, sk.isAt); at >= 0 && found[at].mark.ctime <= sk.mark.ctime {
 			found[at] = sk
 		}
 	}

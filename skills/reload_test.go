@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -270,6 +271,61 @@ func TestRescanReadsUnsettledFiles(t *testing.T) {
 		if sk := registry.Snapshot().Skill("a"); sk.Digest != digest.FromString(data) {
 			t.Errorf("the skill is %q, want %q", sk.Description(), text)
 		}
+	}
+}
+
+// A skill was read on its own, changed, and was read by a scan before the first reading was swapped in: the
+// later reading counts.
+func TestRefreshAfterSlowRescan(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("missing capability: the time of a change of a file")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a", "SKILL.md")
+	put := func(text string) string {
+		data := "---\nname: a\ndescription: " + text + "\n---\n"
+		writeFile(t, file, data)
+		return data
+	}
+	put("first")
+	// The clock is read after a file was.
+	scanned, swapped, refreshed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var registry *skills.Registry
+	var readings atomic.Int64
+	begun, last := false, ""
+	registry = skills.NewRegistry([]skills.Root{{Dir: dir}}, &skills.ScanOptions{Now: func() time.Time {
+		if begun {
+			switch readings.Add(1) {
+			case 1:
+				time.Sleep(20 * time.Millisecond) // so that the change has another time
+				last = put("third, after a change of the second")
+				go func() {
+					_, err := registry.Refresh(context.WithoutCancel(t.Context()), []string{file})
+					refreshed <- err
+				}()
+				<-scanned
+			case 2:
+				close(scanned)
+				<-swapped
+			}
+		}
+		return time.Now()
+	}})
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	put("second")
+	begun = true
+	if _, err := registry.RescanSkill(t.Context(), registry.Snapshot().Skill("a")); err != nil {
+		t.Fatal(err)
+	}
+	close(swapped)
+	if err := <-refreshed; err != nil {
+		t.Fatal(err)
+	}
+	if sk := registry.Snapshot().Skill("a"); sk.Digest != digest.FromString(last) {
+		t.Errorf("the skill is %q", sk.Description())
 	}
 }
 
