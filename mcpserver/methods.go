@@ -20,10 +20,10 @@ import (
 type request struct {
 	*wire.Request `json:"-"`
 
-	URI       string            `json:"uri"`
-	Cursor    string            `json:"cursor"`
-	Name      string            `json:"name"`
-	Arguments map[string]string `json:"arguments"`
+	URI       string          `json:"uri"`
+	Cursor    string          `json:"cursor"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"` // which clients send of any form with a resource's URI too
 	Ref       struct {
 		Type string `json:"type"`
 		Name string `json:"name"`
@@ -95,9 +95,8 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 // decode reads the parameters of a request, and waits for the first scan: lists not longer than a client
 // would.
 func (s *Server) decode(ctx context.Context, r *request) error {
-	if len(r.Params) > 0 && json.Unmarshal(r.Params, r) != nil {
-		const text = "params do not have the form this method takes"
-		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
+	if err := unmarshalParams(r.Params, r); err != nil {
+		return err
 	}
 	after, err := base64.RawURLEncoding.DecodeString(r.Cursor)
 	if err != nil {
@@ -116,6 +115,14 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 		return nil
 	}
 	return s.scanned(ctx)
+}
+
+func unmarshalParams(raw json.RawMessage, dst any) error {
+	if len(raw) > 0 && json.Unmarshal(raw, dst) != nil {
+		const text = "params do not have the form this method takes"
+		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
+	}
+	return nil
 }
 
 // withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other

@@ -95,6 +95,10 @@ func (s *Server) listPrompts(_ context.Context, r *request) (any, error) {
 // hides itself from models, and stays loaded for the session. The user's request, if there is
 // one, is a separate message, so that a skill's text cannot pass for it.
 func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
+	var arguments map[string]string
+	if err := unmarshalParams(r.Arguments, &arguments); err != nil {
+		return nil, err
+	}
 	ses, call, err := s.open(ctx, r.Method, r.Meta, "")
 	if err != nil {
 		return nil, err
@@ -125,7 +129,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 		result.Messages = append(result.Messages, message)
 	}
 	say(renderLoaded(loaded, whyNotRunnable(ctx, ses, call, loaded.Skill)))
-	if request := r.Arguments[argumentRequest]; request != "" {
+	if request := arguments[argumentRequest]; request != "" {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}
 	result.Meta = resultMeta(loaded.Output)

@@ -127,7 +127,8 @@ func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 // not one.
 func hostName(host string) string {
 	u, err := url.Parse("//" + host)
-	if err != nil || u.Host != host {
+	// An address without its brackets would lose its last part as a port.
+	if err != nil || u.Host != host || strings.Contains(u.Hostname(), ":") && host[0] != '[' {
 		return ""
 	}
 	return strings.ToLower(u.Hostname())

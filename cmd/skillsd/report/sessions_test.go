@@ -40,6 +40,13 @@ func TestSessionLines(t *testing.T) {
 	if !strings.HasSuffix(long[1], "  claude-code 2.0.14") {
 		t.Errorf("the client is cut in %q", long[1])
 	}
+	forged := sessions[2]
+	forged.Skills, forged.State = []string{"a\x1b[2J", "b\nc"}, "open\u202e"
+	for _, line := range sessionLines([]SessionRow{forged}, 0, "local", now) {
+		if strings.ContainsAny(line, "\x1b\n\u202e") {
+			t.Errorf("a record reaches the terminal as it is: %q", line)
+		}
+	}
 	same := sessionLines(sessions[1:], 80, "local", now)
 	for _, line := range append(same, sessionLines([]SessionRow{sessions[0], sessions[2]}, 80, "local",
 		now)...) {
