@@ -50,7 +50,8 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		ToolCallID: clip(firstText(
 			meta[metaToolCallID], meta["claudecode/toolUseId"], meta["callId"], id)),
 		Remote:        remote,
-		ClientSession: firstText(meta[metaSession], meta["threadId"], meta["sessionId"]),
+		Named:         firstText(meta[metaSession]),
+		ClientSession: firstText(meta["threadId"], meta["sessionId"]),
 		Turn:          clip(firstText(meta["turn_id"], meta["turnId"], codex["turn_id"])),
 		Handle:        firstText(meta[metaActivation]),
 		Parent:        firstText(meta[metaParent]),
@@ -68,6 +69,9 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		}
 	} else {
 		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)
+		if call.Named == s.cfg.ClientSession {
+			call.Named, call.ClientSession = "", cmp.Or(call.Named, call.ClientSession)
+		}
 		call.Workspace = s.workspaceOf(meta)
 	}
 	// A principal that could name its own prompt slot or mode could approve its own calls.

@@ -64,16 +64,18 @@ func TestClientIDs(t *testing.T) {
 		meta          map[string]any
 		session, turn string
 	}{
-		{"codex", map[string]any{"threadId": "t", "sessionId": "s", "x-codex-turn-metadata": map[string]any{"turn_id": "n"}}, "t", "n"},
-		{"codex, older", map[string]any{"sessionId": "s", "turn_id": "n"}, "s", "n"},
-		{"own keys first", map[string]any{"skillsd/session": "o", "threadId": "t"}, "o", ""},
-		{"wrong types", map[string]any{"threadId": 1, "sessionId": "", "turn_id": []any{"n"}, "x-codex-turn-metadata": "n"}, "", ""},
-		{"none", nil, "", ""},
+		{"codex", map[string]any{"threadId": "t", "sessionId": "s", "x-codex-turn-metadata": map[string]any{"turn_id": "n"}}, "/t", "n"},
+		{"codex, older", map[string]any{"sessionId": "s", "turn_id": "n"}, "/s", "n"},
+		{"named", map[string]any{"skillsd/session": "o", "threadId": "t"}, "o/t", ""},
+		{"named as the process", map[string]any{"skillsd/session": "env", "threadId": "t"}, "/env", ""},
+		{"wrong types", map[string]any{"threadId": 1, "sessionId": "", "turn_id": []any{"n"}, "x-codex-turn-metadata": "n"}, "/env", ""},
+		{"none", nil, "/env", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := (&Server{}).callOf(t.Context(), ToolLoad, tt.meta)
-			if err != nil || got.ClientSession != tt.session || got.Turn != tt.turn {
-				t.Errorf("session %q, turn %q, %v; want %q and %q", got.ClientSession, got.Turn, err, tt.session, tt.turn)
+			got, err := (&Server{cfg: Config{ClientSession: "env"}}).callOf(t.Context(), ToolLoad, tt.meta)
+			session := got.Named + "/" + got.ClientSession
+			if err != nil || session != tt.session || got.Turn != tt.turn {
+				t.Errorf("session %q, turn %q, %v; want %q and %q", session, got.Turn, err, tt.session, tt.turn)
 			}
 		})
 	}

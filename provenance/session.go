@@ -68,8 +68,12 @@ type SessionInfo struct {
 	Server Server `json:"server"`
 	Mode   string `json:"cfcEnforcementMode,omitempty"`
 	// ClientSession is the client's own id of its session; it is not verified.
-	ClientSession        string        `json:"clientSession,omitempty"`
-	Profile              string        `json:"profile,omitempty"` // that the session is narrowed to
+	ClientSession string `json:"clientSession,omitempty"`
+	Profile       string `json:"profile,omitempty"` // that the session is narrowed to
+	// Child says that the session belongs to its parent; without it the session continues what the parent
+	// began. ParentSession is the parent as the client named it.
+	Child                bool          `json:"child,omitempty"`
+	ParentSession        string        `json:"parentSession,omitempty"`
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
 	// KeepsShown is how many bytes of shown texts the session keeps; 0 if it keeps none, or if that is not

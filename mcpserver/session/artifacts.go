@@ -143,6 +143,9 @@ func (s *Session) sharedOnly(call Call) bool { return call.Remote || s.narrows(c
 // sessionOf returns the session a call belongs to, or nil if it is not open yet and is not to be opened.
 // Calls that only their principal connects have no session.
 func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Session, error) {
+	if s.namesProcess(&call) {
+		call.Named = ""
+	}
 	kind, id := call.ownKey()
 	switch {
 	case !call.keyed(), call.Handle != "", open && kind != "":

@@ -84,7 +84,9 @@ const (
 // The table of plain errors, by code.
 var (
 	argumentsInvalid = failure{CodeInvalidArguments, "{cause}", "shorten or mend the arguments"}
-	stdinTaken       = failure{CodeInvalidArguments,
+	parentUnknown    = failure{CodeInvalidArguments, "the parent {name} is not a session of this principal",
+		"call in the parent's session first, and name the parent as that call did or by the runId of its records"}
+	stdinTaken = failure{CodeInvalidArguments,
 		"the script takes no stdin: it is handed to its interpreter there",
 		"leave stdin out, and pass the text as an argument"}
 

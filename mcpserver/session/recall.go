@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"sync"
@@ -37,6 +39,9 @@ const (
 type earlierSession struct {
 	id          string
 	profile     string                 // what the session was narrowed to
+	parent      string                 // id of the session it belonged to, if it was a child, or continued
+	child       bool                   // it belonged to parent
+	parentName  string                 // the parent as the client named it
 	mode        policy.Mode            // the strictest it was in, by its record
 	activations []cfharness.Activation // not in the index
 	at          time.Time              // of the last of them
@@ -156,6 +161,7 @@ func (s *Sessions) recall(ctx context.Context, id string) *earlierSession {
 		return nil
 	}
 	p := &earlierSession{id: id, profile: found.Profile, mode: strictest(found.Modes),
+		parent: found.Parent, child: found.Child, parentName: found.ParentSession,
 		keys: map[sessionKey]bool{}}
 	for _, row := range found.Activations {
 		sum, ok := sumOf(row, s.cfg.Now())
@@ -168,7 +174,7 @@ func (s *Sessions) recall(ctx context.Context, id string) *earlierSession {
 		p.until = later(p.until, row.Skillsd.ExpiresAt.Time)
 	}
 	if found.ClientSession != "" {
-		p.keys[clientKey(found.Principal, found.Profile, found.ClientSession)] = true
+		p.keys[clientKey(found.Principal, found.Profile, p.parentName, found.ClientSession)] = true
 	}
 	return p
 }
@@ -177,7 +183,7 @@ func (s *Sessions) recall(ctx context.Context, id string) *earlierSession {
 func (s *Session) remember() {
 	p := &earlierSession{id: s.id, keys: map[sessionKey]bool{}, raised: s.raised}
 	if s.clientID != "" {
-		p.keys[clientKey(s.principal.Name, s.profile, s.clientID)] = true
+		p.keys[clientKey(s.principal.Name, s.profile, s.parentName, s.clientID)] = true
 	}
 	s.mu.Lock()
 	for sum, until := range s.secrets {
@@ -200,10 +206,26 @@ func handleKey(principal string, sum handleSum) sessionKey {
 	return keyOf(Call{Principal: policy.Principal{Name: principal}}, "handle", string(sum[:]))
 }
 
-// clientKey returns the key of the session that a client of a principal names, narrowed to a profile.
-func clientKey(principal, profile, clientSession string) sessionKey {
-	return keyOf(Call{Principal: policy.Principal{Name: principal}, Profile: profile}, "client",
-		clientSession)
+// clientKey returns the key of the session that a client of a principal names, narrowed to a profile and a
+// child of the parent that the client names.
+func clientKey(principal, profile, parentName, clientSession string) sessionKey {
+	return keyOf(Call{Principal: policy.Principal{Name: principal}, Profile: profile, Parent: parentName},
+		kindClient, clientSession)
+}
+
+// recordedFor reports whether a session of that id was recorded for a principal.
+func (s *Sessions) recordedFor(ctx context.Context, id, principal string) bool {
+	if !provenance.ValidSessionID(id) {
+		return false
+	}
+	file, err := s.cfg.Records.Stored(ctx, id, provenance.SessionFile)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var found provenance.Session
+	err = json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&found)
+	return err == nil && found.ID == id && found.Principal == principal
 }
 
 // latestOf returns the later of two sessions, as strict as the stricter; before may be nil.
@@ -255,19 +277,22 @@ func sumOf(row cfharness.Activation, now time.Time) (sum handleSum, ok bool) {
 }
 
 // restoreHandle restores in a session what was active under the handle of a call, if the session that gave
-// out the handle has ended and belonged to the call's principal. It returns the session, or nil if it did not
-// restore the handle. A session that other calls share, or that has another profile, is replaced by one that
-// only the handle finds: a caller without the handle must gain nothing from it.
+// out the handle has ended and its handle counts for the call. It returns the session, or nil if it did not
+// restore the handle. A session that other calls share, or that has another profile or parent, is replaced by
+// one that only the handle finds: a caller without the handle must gain nothing from it.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *Session {
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
 	p := s.earlierBy(ctx, handleKey(call.Principal.Name, sum))
-	if p == nil {
+	switch {
+	case p == nil, !call.admits(p.profile, p.parentName):
 		return nil
-	}
-	if ses.keyed != nil && ses.keyed.shared || ses.profile != p.profile {
+	case call.Named != "" &&
+		!p.keys[clientKey(call.Principal.Name, call.Profile, clip(call.Parent), clip(call.Named))]:
+		return nil
+	case ses.keyed != nil && ses.keyed.shared, ses.profile != p.profile, ses.parentName != p.parentName:
 		var err error
-		call.Profile = p.profile
-		if ses, err = s.enter(ctx, call, "restored", p.id); err != nil {
+		call.Profile, call.Parent = p.profile, p.parentName
+		if ses, err = s.enter(ctx, call, "restored", p.id, p); err != nil {
 			return nil
 		}
 	}
@@ -283,10 +308,10 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *
 // another child of it.
 func (s *Session) resumeClient(ctx context.Context, call Call) {
 	s.first.Do(func() {
-		if call.ClientSession == "" || call.Parent != "" {
+		if call.name() == "" || call.Parent != "" {
 			return
 		}
-		key := clientKey(call.Principal.Name, call.Profile, call.ClientSession)
+		key := clientKey(call.Principal.Name, call.Profile, "", clip(call.name()))
 		if p := s.earlierBy(ctx, key); p != nil {
 			s.restore(ctx, p)
 		}

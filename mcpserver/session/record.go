@@ -43,6 +43,11 @@ func (s *Session) recording(ctx context.Context, f func(ctx context.Context) err
 	return f(ctx)
 }
 
+// begun returns after the record of the session has begun.
+func (s *Session) begun(ctx context.Context) error {
+	return s.recording(ctx, func(context.Context) error { return nil })
+}
+
 // record is append for an event that belongs to a call.
 func (s *Session) record(ctx context.Context, r *request, e *provenance.Event) error {
 	if err := s.append(ctx, e); err != nil {

@@ -73,11 +73,11 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 		return errNotLocal
 	}
 	ses, err := s.newSession(Call{Principal: principal, ClientSession: was.ClientSession,
-		Profile: was.Profile})
+		Profile: was.Profile, Parent: was.ParentSession}, was.Parent)
 	if err != nil {
 		return err
 	}
-	ses.id, ses.parent, ses.began = id, was.Parent, true
+	ses.id, ses.child, ses.began = id, was.Child, true
 	// The numbers are parts of ids and file names, which must not occur twice in one record.
 	ses.outputs.Store(was.Outputs)
 	ses.decisions.Store(was.Decisions)
@@ -97,12 +97,11 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 			Detail: "not resumed: skills differ"})
 		return errors.Join(&DriftedError{Drifts: drifts}, err)
 	}
-	visible := s.Visible(principal, was.Profile)
-	for _, sk := range s.preload {
-		if visible.Skill(sk.Path) == nil || ses.activated(sk.Path) != nil {
+	for _, initial := range ses.startsWith() {
+		if ses.activated(initial.skill.Path) != nil {
 			continue
 		}
-		if err := ses.preloadSkill(ctx, sk); err != nil {
+		if err := ses.preloadSkill(ctx, initial); err != nil {
 			return fmt.Errorf("resume %s: %w", id, err)
 		}
 	}

@@ -21,6 +21,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -150,16 +151,19 @@ type Call struct {
 	Mode       policy.Mode        // what the client raises its mode to; the zero value raises nothing
 
 	// Remote says that the call did not come over the one connection of a stdio process. The session
-	// is then found by Handle, ClientSession or ProtocolSession, in this order and only among the
+	// is then found by Named, Handle, ClientSession or ProtocolSession, in this order and only among the
 	// sessions of the principal.
-	Remote          bool
+	Remote bool
+	// Named is the name that the client gives the call's session in words of this server. The call then
+	// belongs to that session, on stdio too: a handle, which a model may send, leads to no other.
+	Named           string
 	ClientSession   string // the client's own id of its session; not verified
 	ProtocolSession string // id of the protocol session, as the transport verified it
 	Opens           bool   // whether the call opens a session when it belongs to none
 
 	// Profile narrows the call further than the operator does; a call with a profile belongs to another
-	// session than one without, also on stdio. Parent is the id of the session that a child session
-	// belongs to; it is recorded, and nothing is inherited.
+	// session than one without, also on stdio. Parent is the id of the session that a child session belongs
+	// to, or the name that the client gave that session; it is recorded, and nothing is inherited.
 	Profile, Parent string
 
 	// Lease is for the browser that the client lets a script drive; nil if the call has none.
@@ -202,6 +206,9 @@ type Session struct {
 	protocol  string      // revision of MCP
 	keyed     *keyedState // nil for the session of a stdio process
 
+	child      bool   // parent is the session it belongs to
+	parentName string // the parent as the client named it
+
 	first       sync.Once    // of what is done before the first call is served
 	runs        sync.RWMutex // held by runs, and by the end of the session
 	endRecorded bool         // guarded by runs
@@ -213,7 +220,7 @@ type Session struct {
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
 	began      bool                          // session.started is written
-	preloads   int                           // how many of the skills to preload have been
+	initial    []initialSkill                // what it starts with and is not yet active
 	parent     string                        // id of the session it continues or belongs to; empty for none
 	restored   map[string]bool               // ids of earlier sessions
 	pending    []func(context.Context) error // write the outcomes of runs that could not be recorded
@@ -248,15 +255,24 @@ type activation struct {
 }
 
 // Open returns the session a call belongs to. On stdio that is the session of the process, unless the call
-// narrows itself, names a parent or has the handle of such a session. Other calls belong to the session of
-// their handle; without a handle, to the session of the id the client gives itself; without that id, to the
-// session of their protocol session. A remote client with none of these opens a session with each load_skill
-// and is then known by the handle; its other calls share a session in which nothing is active. A handle
-// counts only for the principal it was given to. A keyed session stays open at least until ctx ends.
+// names its session, narrows itself, names a parent or has the handle of such a session. A call that names
+// its session belongs to that. Other calls belong to the session of their handle; without a handle, to the
+// session of the id the client gives itself; without that id, to the session of their protocol session. A
+// remote client with none of these opens a session with each load_skill and is then known by the handle; its
+// other calls share a session in which nothing is active. A handle counts only for the principal it was given
+// to, and not for a call that names another session, profile or parent: nothing of a session reaches a child
+// of it. A keyed session stays open at least until ctx ends.
 //
-// Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error.
+// Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error with code
+// invalid_arguments for a parent that is not a session of the principal, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
-	ses, known, err := s.find(ctx, call)
+	if s.namesProcess(&call) {
+		call.Named = ""
+	}
+	ses, err := s.find(ctx, call)
+	if public, ok := errors.AsType[*Error](err); ok {
+		return nil, public
+	}
 	switch {
 	case errors.Is(err, errTooMany):
 		return nil, sessionsInUse.because(err)
@@ -264,12 +280,12 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 		return nil, Internal(err)
 	}
 	ses.resumeClient(ctx, call)
-	if len(s.preload) > 0 {
-		if err := ses.recording(ctx, func(context.Context) error { return nil }); err != nil {
+	if ses.startsActive() {
+		if err := ses.begun(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if known {
+	if call.Handle == "" || ses.ownsSum(sha256.Sum256([]byte(call.Handle))) {
 		return ses, nil
 	}
 	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
@@ -280,21 +296,26 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 }
 
 // keyed reports whether a call belongs to a session that is found by a key.
-func (c *Call) keyed() bool { return c.Remote || c.Profile != "" || c.Parent != "" }
+func (c *Call) keyed() bool { return c.Remote || c.Named != "" || c.Profile != "" || c.Parent != "" }
 
-// newSession returns a session of which nothing is recorded yet.
-func (s *Sessions) newSession(call Call) (*Session, error) {
+// name returns what the client calls the session of a call, or "".
+func (c *Call) name() string { return cmp.Or(c.Named, c.ClientSession) }
+
+// admits reports whether the handle of a session with this profile and parent counts for a call.
+func (c *Call) admits(profile, parentName string) bool {
+	return (c.Profile == "" || c.Profile == profile) && (c.Parent == "" || clip(c.Parent) == parentName)
+}
+
+// newSession returns a session of which nothing is recorded yet, a child of the session with the id parent,
+// which is empty for none.
+func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	id, err := s.runID(call)
 	if err != nil {
 		return nil, err
 	}
-	if call.Parent != "" {
-		// A child session is not what its client resumes.
-		call.ClientSession = ""
-	}
 	return &Session{
-		Sessions: s, id: id, principal: call.Principal, client: call.Client,
-		clientID: clip(call.ClientSession),
+		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.name()),
+		parent: parent, child: parent != "", parentName: clip(call.Parent),
 		protocol: call.Protocol, profile: call.Profile, raised: new(raisedMode),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},

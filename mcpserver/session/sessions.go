@@ -58,44 +58,101 @@ type keyedState struct {
 	busy     int // calls under way
 }
 
-// find finds or opens the session of a call and counts the call in. known is false if the handle of the
-// call is not one of its principal's, or no longer good; the session is then the one in which that is
-// recorded, or in which what the handle opened is restored.
-func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, known bool, err error) {
-	if call.Handle != "" {
+// find finds or opens the session of a call and counts the call in. If the handle of the call does not count
+// for it, or is no longer good, the session is the one in which that is recorded, or in which what the handle
+// opened is restored.
+func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error) {
+	if call.Handle != "" && call.Named == "" {
 		if ses := s.opened(ctx, func() *Session { return s.byHandle(call) }); ses != nil {
-			return ses, true, nil
+			return ses, nil
 		}
 	}
-	known = call.Handle == ""
 	kind, id := call.ownKey()
 	switch {
 	case !call.keyed():
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.process == nil {
-			s.process, err = s.newSession(call)
+			s.process, err = s.newSession(call, "")
 		}
-		return s.process, known, err
+		return s.process, err
 	case kind != "":
-	case call.Opens && known:
+	case call.Opens && call.Handle == "":
 		kind, id = "handle", rand.Text()
 	default:
 		kind = kindShared
 	}
-	ses, err = s.enter(ctx, call, kind, id)
-	return ses, known, err
+	return s.enter(ctx, call, kind, id, nil)
 }
 
-// kindShared is the kind of key of the session of all calls that only their principal connects.
-const kindShared = "shared"
+// namesProcess reports whether the name that a call gives its session is one of the process's session: its id,
+// or the id that its client had for it, which a session that is resumed has from its record.
+func (s *Sessions) namesProcess(call *Call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !call.Remote && call.Profile == "" && call.Parent == "" && s.process.named(call.Named)
+}
+
+// named reports whether a session is found by a name without a key. A nil session has no name.
+func (s *Session) named(name string) bool {
+	return s != nil && name != "" && (name == s.id || name == s.clientID)
+}
+
+// parentOf returns the id of the session that a new session of a call belongs to, whose record has begun,
+// or "". The call names it by its id or by the name that the client gave it; it is open or was recorded, and
+// is of the same principal. On stdio the parent of a narrowed call that names none is the session of the
+// process.
+//
+// Errors: *Error for a parent that is not known.
+func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
+	name := call.Parent
+	switch {
+	case name == "" && !call.Remote && call.Profile != "":
+		process, err := s.Open(ctx, Call{Principal: call.Principal, Client: call.Client,
+			Protocol: call.Protocol, ClientSession: call.ClientSession})
+		if err != nil {
+			return "", err
+		}
+		return process.id, process.begun(ctx)
+	case name == "":
+		return "", nil
+	}
+	parent := s.opened(ctx, func() *Session {
+		if s.process.named(name) && s.process.principal.Name == call.Principal.Name {
+			return s.process
+		}
+		for _, ses := range s.keyed {
+			if ses.id == name && ses.principal.Name == call.Principal.Name {
+				return ses
+			}
+		}
+		return s.keyed[keyOf(Call{Principal: call.Principal}, kindClient, name)]
+	})
+	if parent != nil {
+		return parent.id, parent.begun(ctx)
+	}
+	if s.recordedFor(ctx, name, call.Principal.Name) {
+		return name, nil
+	}
+	if p := s.earlierBy(ctx, clientKey(call.Principal.Name, "", "", name)); p != nil {
+		return p.id, nil
+	}
+	return "", parentUnknown.because(nil, "{name}", quote(name))
+}
+
+const (
+	// kindShared is the kind of key of the session of all calls that only their principal connects.
+	kindShared = "shared"
+	// kindClient is the kind of key of a session that its client names.
+	kindClient = "client"
+)
 
 // ownKey returns the kind of key that a call without a handle has, and the key; both are empty if there is
 // none.
 func (c *Call) ownKey() (kind, id string) {
 	switch {
-	case c.ClientSession != "":
-		return "client", c.ClientSession
+	case c.name() != "":
+		return kindClient, c.name()
 	case c.ProtocolSession != "":
 		return "protocol", c.ProtocolSession
 	}
@@ -114,28 +171,35 @@ func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 	return ses
 }
 
-// enter returns the session of a key, which it opens if it is not open, and counts the call in.
-func (s *Sessions) enter(ctx context.Context, call Call, kind, id string) (*Session, error) {
+// enter returns the session of a key, which it opens if it is not open, and counts the call in. A session that
+// takes the place of an earlier one belongs to the parent of that; p is nil for others.
+func (s *Sessions) enter(
+	ctx context.Context, call Call, kind, id string, p *earlierSession,
+) (*Session, error) {
+	key := keyOf(call, kind, id)
+	if ses := s.opened(ctx, func() *Session { return s.keyed[key] }); ses != nil {
+		return ses, nil
+	}
+	var parent string
+	var err error
+	switch {
+	case p == nil:
+		parent, err = s.parentOf(ctx, call)
+	case p.child:
+		parent = p.parent
+	}
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := keyOf(call, kind, id)
 	ses := s.keyed[key]
 	if ses == nil {
 		if !s.makeRoom(call.Principal.Name) {
 			return nil, errTooMany
 		}
-		var err error
-		if ses, err = s.newSession(call); err != nil {
+		if ses, err = s.newSession(call, parent); err != nil {
 			return nil, err
-		}
-		// The session that the client names as its parent, else, on stdio, the session of the process.
-		for _, other := range s.keyed {
-			if other.id == call.Parent && other.principal.Name == call.Principal.Name {
-				ses.parent = other.id
-			}
-		}
-		if ses.parent == "" && s.process != nil && !call.Remote {
-			ses.parent = s.process.id
 		}
 		ses.keyed = &keyedState{key: key, shared: kind == kindShared}
 		if kind == "protocol" {
@@ -182,7 +246,8 @@ func (s *Sessions) leave(ses *Session) {
 	}
 }
 
-// byHandle returns the principal's session that gave out the call's handle, or nil.
+// byHandle returns the principal's session that gave out the call's handle, if the handle counts for the call,
+// or nil.
 func (s *Sessions) byHandle(call Call) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
@@ -190,7 +255,8 @@ func (s *Sessions) byHandle(call Call) *Session {
 		return s.process
 	}
 	for _, ses := range s.keyed {
-		if ses.principal.Name == call.Principal.Name && ses.ownsSum(sum) {
+		if ses.principal.Name == call.Principal.Name && call.admits(ses.profile, ses.parentName) &&
+			ses.ownsSum(sum) {
 			return ses
 		}
 	}

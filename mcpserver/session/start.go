@@ -72,8 +72,8 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 	return err
 }
 
-// Preloaded returns the skills every session starts with, in the order given. It must not be called before
-// Start has returned.
+// Preloaded returns the skills that every session without a parent starts with, in the order given. It must not
+// be called before Start has returned.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
 // start writes the first events of the session, each once: that it started, under which policy, and what
@@ -84,17 +84,13 @@ func (s *Session) start(ctx context.Context) error {
 		return nil
 	}
 	if !s.began {
+		s.initial = s.startsWith()
 		if err := s.begin(ctx, provenance.KindSessionStarted); err != nil {
 			return err
 		}
 	}
-	visible := s.Visible(s.principal, s.profile)
-	for ; s.preloads < len(s.preload); s.preloads++ {
-		sk := s.preload[s.preloads]
-		if visible.Skill(sk.Path) == nil {
-			continue
-		}
-		if err := s.preloadSkill(ctx, sk); err != nil {
+	for ; len(s.initial) > 0; s.initial = s.initial[1:] {
+		if err := s.preloadSkill(ctx, s.initial[0]); err != nil {
 			return err
 		}
 	}
@@ -102,12 +98,35 @@ func (s *Session) start(ctx context.Context) error {
 	return nil
 }
 
+// initialSkill is a skill that is active when a session starts.
+type initialSkill struct {
+	skill  *skills.Skill
+	rule   string // of the decision
+	source cfharness.Source
+}
+
+// startsWith returns the skills that are active when the session starts, as far as it may see them: what the
+// operator preloads, unless it is a child, and what its profile activates.
+func (s *Session) startsWith() (all []initialSkill) {
+	visible := s.Visible(s.principal, s.profile)
+	for _, sk := range s.preload {
+		if !s.child && visible.Skill(sk.Path) != nil {
+			all = append(all, initialSkill{sk, "operator_preload", cfharness.SourcePreload})
+		}
+	}
+	return all
+}
+
+// startsActive reports whether some skill can be active when the session starts.
+func (s *Session) startsActive() bool { return !s.child && len(s.preload) > 0 }
+
 // begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
 // this event names.
 func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	mode, c := s.cfg.Policy.Mode(s.raised.raise(0)), s.describe(ctx)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
+		Child: s.child, ParentSession: s.parentName,
 		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
 	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
 		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
@@ -117,6 +136,12 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		return err
 	}
 	e := &provenance.Event{Kind: kind, Detail: "mode " + info.Mode, Row: encode(info)}
+	switch {
+	case s.child:
+		e.Detail += ", child of " + s.parent
+	case s.parent != "":
+		e.Detail += ", continues " + s.parent
+	}
 	if kind == provenance.KindSessionStarted && s.clientID != "" {
 		e.Detail += ", session of the client: " + strconv.Quote(s.clientID)
 	}
@@ -166,9 +191,10 @@ func (s *Session) recordInBackground() {
 	}
 }
 
-// preloadSkill activates a skill the operator named; its instructions have not been sent yet. A skill that
+// preloadSkill activates a skill that the session starts with; its instructions have not been sent yet. One that
 // cannot be read, since it may have changed after the server started, is recorded as a failed load.
-func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
+func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
+	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)
 	if outOfFiles(err) {
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
@@ -178,7 +204,7 @@ func (s *Session) preloadSkill(ctx context.Context, sk *skills.Skill) error {
 			slog.String("session", s.id), tint.Err(err))
 		return s.write(ctx, loadFailure(sk.Path, readError(err, sk.File)))
 	}
-	return s.reactivate(ctx, fresh, index, "operator_preload", cfharness.SourcePreload)
+	return s.reactivate(ctx, fresh, index, initial.rule, initial.source)
 }
 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that

@@ -18,6 +18,8 @@ type Recollection struct {
 	ClientSession string // the client's own id of its session, as last started or resumed
 	Profile       string // that the session was narrowed to, as last started or resumed
 	Parent        string
+	Child         bool   // it belonged to Parent
+	ParentSession string // Parent as the client named it
 	// Modes are the enforcement modes that the session was in, by the events and the decisions.
 	Modes []string
 	// Activations are the activations of the session, in order, with the last row for each pair of skill
@@ -81,6 +83,7 @@ func (r *Recollection) add(e *provenance.Event) error {
 	mode := decision.Mode
 	if info != nil {
 		r.ClientSession, r.Profile, mode = info.ClientSession, info.Profile, info.Mode
+		r.Child, r.ParentSession = info.Child, info.ParentSession
 	}
 	r.Principal, r.Parent = e.Principal, cmp.Or(e.Parent, r.Parent)
 	// A client can raise the mode with any call.
