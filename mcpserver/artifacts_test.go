@@ -9,6 +9,20 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
+// A library of clients sends the variables of a template as arguments; only prompts/get reads arguments.
+func TestArgumentsOfAResource(t *testing.T) {
+	p := newProbe(t, map[string]string{"demo/SKILL.md": "---\nname: demo\ndescription: For tests.\n---\nDo it.\n"}, probeOptions{})
+	arguments := object{"path": []string{"demo/SKILL.md"}}
+	for _, era := range []string{legacy, modern} {
+		if _, failure := p.ask(era, methodReadResource, object{"uri": "skill://demo/SKILL.md", "arguments": arguments}); failure != nil {
+			t.Errorf("resources/read: %+v", failure)
+		}
+		if _, failure := p.ask(era, methodGetPrompt, object{"name": "demo", "arguments": arguments}); failure == nil || failure.Code != -32602 {
+			t.Errorf("prompts/get: %+v", failure)
+		}
+	}
+}
+
 func TestArtifactResources(t *testing.T) {
 	p := newProbe(t, map[string]string{"demo/SKILL.md": "---\nname: demo\ndescription: For tests.\n---\nDo it.\n"}, probeOptions{})
 	uri := session.ArtifactBase + "skill-activations.json"

@@ -12,7 +12,7 @@ import (
 
 // What the guard accepts as a loopback host or origin is one to a URL parser as well.
 func FuzzGuard(f *testing.F) {
-	for _, seed := range []string{"localhost", "localhost:80", "127.0.0.1", "[::1]:80", "::1", "localhost.", "127.1", "[::ffff:127.0.0.1]",
+	for _, seed := range []string{"localhost", "localhost:80", "127.0.0.1", "[::1]:80", "::1", "::1:8080", "localhost.", "127.1", "[::ffff:127.0.0.1]",
 		"localhost:80:80", "evil.example.com", "localhost@evil.example.com", "[localhost]", "a:localhost", "127.0.0.1%00", "[::1%lo]:1"} {
 		f.Add(seed)
 	}
@@ -27,7 +27,7 @@ func FuzzGuard(f *testing.F) {
 			if err != nil && !strings.Contains(text, "%") {
 				t.Fatalf("host %q is accepted and no host: %v", text, err)
 			}
-			if err == nil && !loopbackName(u.Hostname()) {
+			if err == nil && (!loopbackName(u.Hostname()) || strings.Contains(u.Hostname(), ":") && text[0] != '[') {
 				t.Errorf("host %q is accepted and names %q", text, u.Hostname())
 			}
 		}
