@@ -240,7 +240,7 @@ func (s *Session) lookupError(call Call, err error) *Error {
 	snapshot := s.visible(call)
 	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
 	for _, sk := range snapshot.Withheld {
-		// What the operator disabled is not spoken of.
+		// An answer does not mention skills that the operator disabled.
 		if status := snapshot.Status(sk); status.State == skills.StateUnavailable &&
 			(sk.Path == missing.Name || sk.Name() == missing.Name) {
 			reason = strings.Join(status.Reasons, "; ")

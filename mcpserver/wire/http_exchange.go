@@ -132,10 +132,8 @@ func (ex *exchange) run(opening bool) {
 	if ex.session != nil {
 		ctx = d.Server.WithContext(ctx, ex.session)
 	}
-	result, failure := d.guard(ctx, ex.msg, func(ctx context.Context) (any,
-		*Error) {
-		return ex.ask(ctx, rec)
-	})
+	handle := func(ctx context.Context) (any, *Error) { return ex.ask(ctx, rec) }
+	result, failure := d.guard(ctx, ex.msg, handle)
 	if ex.session != nil {
 		ex.session.finish()
 	}

@@ -34,10 +34,8 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	if limiter == nil {
 		if len(r.each) >= maxRates {
 			// Whoever has the whole burst left loses nothing.
-			maps.DeleteFunc(r.each, func(_ string,
-				l *rate.Limiter) bool {
-				return l.Tokens() >= float64(r.burst)
-			})
+			whole := func(_ string, l *rate.Limiter) bool { return l.Tokens() >= float64(r.burst) }
+			maps.DeleteFunc(r.each, whole)
 		}
 		if len(r.each) >= maxRates {
 			clear(r.each)
