@@ -3,6 +3,8 @@ package policy
 import (
 	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -42,29 +44,53 @@ const (
 	CodeResumeDrift            Code = "resume_drift"
 )
 
-// codes is the table of codes: the reason each has in the reference's terms, and what keeps a script from
-// running in a few words, for a list of scripts.
+// codes is the table of codes: the reason each has in the reference's terms, what keeps a script from
+// running in a few words, for a list of scripts, and the remedy where a refusal has no other one.
 var codes = map[Code]struct {
 	reason Reason
 	brief  string
+	remedy string // with the words of refuse in braces
 }{
-	CodeToolNotAllowed:         {NotAuthorized, "not allowlisted"},
-	CodeDirectCommandRequired:  {NotAuthorized, "nothing shows that the user wants it"},
-	CodeSkillNotActivated:      {NotAuthorized, "the skill is not loaded"},
-	CodeActivationUnknown:      {NotAuthorized, "the activation handle is unknown or has expired"},
-	CodeScriptNotAllowlisted:   {NotAuthorized, "not allowlisted"},
-	CodeAllowedToolsConflict:   {NotAuthorized, "the skill's own allowed-tools do not cover it"},
-	CodeTierDenied:             {NotAuthorized, "scripts of this tier are not run here"},
-	CodeApprovalRequired:       {NotAuthorized, "it needs an approval that this client cannot ask for"},
-	CodeApprovalDeclined:       {NotAuthorized, "the user declined it"},
-	CodeProfileExcludes:        {NotAuthorized, "the profile does not include it"},
-	CodePermissionDenied:       {NotAuthorized, "it needs the host"},
-	CodeLeaseInvalid:           {NotAuthorized, "it needs a browser lease"},
-	CodeResourceOutsideRoot:    {NotObservable, "it lies outside of its skill"},
-	CodeScriptOutsideRoot:      {NotObservable, "it lies outside of its skill"},
-	CodeScriptSnapshotMismatch: {NotObservable, "it is not what the operator allowed"},
-	CodeOutputNotReleased:      {NotObservable, "its output is not released by the operator"},
-	CodeResumeDrift:            {NotObservable, "the skill is not the one that was loaded"},
+	CodeToolNotAllowed: {NotAuthorized, "not allowlisted",
+		"the operator can offer it with --allow-tool {tool}"},
+	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
+		remedyCommand},
+	CodeSkillNotActivated: {NotAuthorized, "the skill is not loaded",
+		"call load_skill with this skill, then run the script again"},
+	CodeActivationUnknown: {NotAuthorized, "the activation handle is unknown or has expired",
+		"call load_skill again and use the handle it returns"},
+	CodeScriptNotAllowlisted: {NotAuthorized, "not allowlisted",
+		"the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script " +
+			"{shell script}"},
+	CodeAllowedToolsConflict: {NotAuthorized, "the skill's own allowed-tools do not cover it",
+		"the skill's author can add run_skill_script to allowed-tools, " +
+			"or the operator can serve with --allowed-tools advisory"},
+	CodeTierDenied: {NotAuthorized, "scripts of this tier are not run here",
+		"the operator can serve without --tier-scripts {tier}=deny"},
+	CodeApprovalRequired: {NotAuthorized, "it needs an approval that this client cannot ask for",
+		"use a client through which the server can ask the user, or the operator can change approve"},
+	CodeApprovalDeclined: {NotAuthorized, "the user declined it",
+		"ask the user before you call the tool again"},
+	CodeProfileExcludes: {NotAuthorized, "the profile does not include it",
+		"the operator can add it to the profile, or choose another one"},
+	CodePermissionDenied: {NotAuthorized, "it needs the host",
+		"the operator can start the server with --skill-script-execution-target host, " +
+			"or with a profile whose target is host"},
+	CodeLeaseInvalid: {NotAuthorized, "it needs a browser lease",
+		"the client can lease a browser on this machine and send it with the call as _meta " +
+			"skillsd/browser-lease"},
+	CodeResourceOutsideRoot: {NotObservable, "it lies outside of its skill",
+		"the operator can put the file inside the skill"},
+	CodeScriptOutsideRoot: {NotObservable, "it lies outside of its skill",
+		"the operator can put the file inside the skill"},
+	CodeScriptSnapshotMismatch: {NotObservable, "it is not what the operator allowed",
+		"the operator can review the change, allow the script again if its entry has a digest, " +
+			"and restart the server; then load the skill again"},
+	CodeOutputNotReleased: {NotObservable, "its output is not released by the operator",
+		"the operator can release it with --release observed, " +
+			"or --release opaque to run it without showing its output"},
+	CodeResumeDrift: {NotObservable, "the skill is not the one that was loaded",
+		"load the skill again, or the operator can resume with --resume-drift reload"},
 }
 
 // Reason returns the reason of a code, NotAuthorized if the table has none for it.
@@ -73,37 +99,40 @@ func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
 // Brief returns what keeps a script from running in a few words, for a list of scripts.
 func (c Code) Brief() string { return cmp.Or(codes[c].brief, string(c)) }
 
+// Remedy returns who can change what a code means, and how, for a list of codes. Names in braces are words of
+// the request; a denial may say more exactly what mends it.
+func (c Code) Remedy() string {
+	return strings.ReplaceAll(codes[c].remedy, "{shell script}", "{script}")
+}
+
+// Codes returns all codes of denials, sorted.
+func Codes() []Code { return slices.Sorted(maps.Keys(codes)) }
+
 // refusal is one way in which a rule refuses a request.
 type refusal struct {
 	code           Code
 	rule           string // empty: the code
-	detail, remedy string // with the words of refuse in braces
+	detail, remedy string // with the words of refuse in braces; without a remedy the code's is taken
 }
 
 // The table of refusals, in the order of the rules.
 var (
 	toolNotOffered = refusal{code: CodeToolNotAllowed,
-		detail: "{tool} is not allowed in this run",
-		remedy: "the operator can offer it with --allow-tool {tool}"}
+		detail: "{tool} is not allowed in this run"}
 	profileUnknown = refusal{code: CodeProfileExcludes, rule: ruleProfile,
 		detail: "{tool}: this session is held to a profile that does not exist",
 		remedy: "the operator can configure the profile, or choose one that exists"}
 	profileExcludes = refusal{code: CodeProfileExcludes, rule: ruleProfile,
-		detail: "{tool}: the profile {profile} does not include {what}",
-		remedy: "the operator can add it to the profile, or choose another one"}
+		detail: "{tool}: the profile {profile} does not include {what}"}
 	modeUnknown = refusal{code: CodeDirectCommandRequired, rule: "mode_unknown",
 		detail: "{tool}: the enforcement mode is unknown",
 		remedy: "the operator can set --cfc-enforcement-mode"}
 	handleUnknown = refusal{code: CodeActivationUnknown,
-		detail: "{tool}: the activation handle is unknown or has expired",
-		remedy: "call load_skill again and use the handle it returns"}
+		detail: "{tool}: the activation handle is unknown or has expired"}
 	notActivated = refusal{code: CodeSkillNotActivated,
-		detail: "{tool}: skill is not activated for this run: {skill}",
-		remedy: "call load_skill with this skill, then run the script again"}
+		detail: "{tool}: skill is not activated for this run: {skill}"}
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
-		detail: "{tool}: skill script is not exactly allowlisted: {script}",
-		remedy: "the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script " +
-			"{shell script}"}
+		detail: "{tool}: skill script is not exactly allowlisted: {script}"}
 	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill was not there when the server started, so its entry allows nothing",
 		remedy: "the operator can review the skill and restart the server"}
@@ -121,12 +150,9 @@ var (
 		detail: "{tool}: the skill's files differ from those that were there when the server started",
 		remedy: "the operator can review the change and restart the server"}
 	toolsConflict = refusal{code: CodeAllowedToolsConflict,
-		detail: "{tool}: the skill's own allowed-tools does not cover this script",
-		remedy: "the skill's author can add run_skill_script to allowed-tools, " +
-			"or the operator can serve with --allowed-tools advisory"}
+		detail: "{tool}: the skill's own allowed-tools does not cover this script"}
 	tierClosed = refusal{code: CodeTierDenied,
-		detail: "{tool}: scripts of tier {tier} are not run here",
-		remedy: "the operator can serve without --tier-scripts {tier}=deny"}
+		detail: "{tool}: scripts of tier {tier} are not run here"}
 	targetUnknown = refusal{code: CodePermissionDenied,
 		detail: "{tool}: the entry's target is unknown",
 		remedy: "the operator can set it to sandbox or host"}
@@ -135,22 +161,16 @@ var (
 			"host",
 		remedy: "the operator can choose another profile, or set the entry's target to sandbox"}
 	hostNotEnabled = refusal{code: CodePermissionDenied,
-		detail: "{tool}: this script runs on the host, which is not enabled",
-		remedy: "the operator can start the server with --skill-script-execution-target host, " +
-			"or with a profile whose target is host"}
+		detail: "{tool}: this script runs on the host, which is not enabled"}
 	leaseInvalid = refusal{code: CodeLeaseInvalid,
-		detail: "{tool}: {cause}",
-		remedy: "the client can lease a browser on this machine and send it with the call as _meta " +
-			"skillsd/browser-lease"}
+		detail: "{tool}: {cause}"}
 	otherBrowser = refusal{code: CodeLeaseInvalid,
 		detail: "{tool}: --cdp names another browser than the lease",
 		remedy: "leave --cdp out: the script is given the leased browser"}
 	strictNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleStrictNeeds,
-		detail: "{tool} requires direct-command authorization in {mode}",
-		remedy: remedyCommand}
+		detail: "{tool} requires direct-command authorization in {mode}"}
 	explicitNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleExplicitNeeds,
-		detail: "{tool} requires direct-command authorization in {mode}",
-		remedy: remedyCommand}
+		detail: "{tool} requires direct-command authorization in {mode}"}
 	entryNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: this script needs an approval by the user for each run",
 		remedy: "use a client through which the server can ask the user, or the operator can change the " +
@@ -162,9 +182,7 @@ var (
 			"set approve: never on its entry or serve its root with a higher tier: --skills-root user=DIR"}
 	notReleased = refusal{code: CodeOutputNotReleased,
 		detail: "{tool}: the run could show the model more than the skill's own files, and its output is " +
-			"not released",
-		remedy: "the operator can release it with --release observed, " +
-			"or --release opaque to run it without showing its output"}
+			"not released"}
 )
 
 const remedyCommand = "the operator can start the server with --prompt-slot-role direct-command, " +
@@ -199,7 +217,7 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
 	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail),
 		Skill: clip(r.Skill), Path: clip(r.Path),
-		Remedy: fill.Replace(why.remedy), RuleID: cmp.Or(why.rule, string(why.code))}
+		Remedy: fill.Replace(cmp.Or(why.remedy, codes[why.code].remedy)), RuleID: cmp.Or(why.rule, string(why.code))}
 }
 
 // shellWord returns a name, clipped, as one word of a POSIX shell's command line. What a skill's author
