@@ -78,10 +78,10 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	if principal.Evidence {
 		return call, evidence(&call, meta)
 	}
-	for _, key := range []string{metaPromptSlot, metaMode, metaLease, metaRunID, metaInputLabels} {
-		if _, ok := meta[key]; ok {
+	for _, row := range RequestMeta() {
+		if _, ok := meta[row.Key]; ok && row.Evidence {
 			s.cfg.Logger.WarnContext(ctx, "evidence that this principal may not give is ignored",
-				slog.String("principal", principal.Name), slog.String("key", key))
+				slog.String("principal", principal.Name), slog.String("key", row.Key))
 		}
 	}
 	return call, nil

@@ -17,19 +17,25 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 )
+
+// dialect is the version of JSON Schema that the schemas are written in.
+const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 func newSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema [NAME]",
 		Short: "Print the JSON Schema of a file of a record, an object in results, or a --json",
 		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects " +
-			"in results, of a denial, or of what a command prints with --json: `skillsd schema " +
-			"list-json`. Without a name the names are listed.",
+			"in results, of a denial, of the _meta that a caller may send, or of what a command " +
+			"prints with " +
+			"--json: `skillsd schema list-json`. Without a name the names are listed.",
 		Args:        cobra.MaximumNArgs(1),
 		ValidArgs:   schemaNames(),
 		Annotations: map[string]string{withoutConfig: "true"},
@@ -56,10 +62,51 @@ func newSchemaCmd(a *app) *cobra.Command {
 // schemaNames returns the names of all schemas.
 func schemaNames() []string {
 	names := slices.Clone(schema.Names())
+	names = append(names, requestMeta, denialCodes)
 	for _, o := range outputs() {
 		names = append(names, o.name())
 	}
 	return names
+}
+
+// Names of the schemas of what a caller sends, and of the words that it must know.
+const (
+	requestMeta = "request-meta"
+	denialCodes = "denial-codes"
+)
+
+// metaSchema returns the schema of the _meta of a request: of the keys that the server reads.
+func metaSchema() (*jsonschema.Schema, error) {
+	s := &jsonschema.Schema{Type: "object", Title: "The _meta of a request",
+		Description: "Other keys are not read. A key with x-evidence counts only from principals " +
+			"whose evidence " +
+			"does: the user of a stdio process, and over HTTP those named with --auth-evidence.",
+		Properties: map[string]*jsonschema.Schema{}}
+	for _, row := range mcpserver.RequestMeta() {
+		value := new(jsonschema.Schema)
+		if err := json.Unmarshal([]byte(row.Schema), value); err != nil {
+			return nil, fmt.Errorf("schema of %s: %w", row.Key, err)
+		}
+		value.Description = row.Means + ". A wrong value: " + row.Wrong + "."
+		if row.Evidence {
+			value.Extra = map[string]any{"x-evidence": true}
+		}
+		s.Properties[row.Key] = value
+		s.PropertyOrder = append(s.PropertyOrder, row.Key)
+	}
+	return s, nil
+}
+
+// codesSchema returns the schema of the code of a denial: each code with its reason and remedy.
+func codesSchema() *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string", Title: "The code of a denial",
+		Description: "Names in braces are words of the request. The remedy of a denial may be more exact."}
+	for _, code := range policy.Codes() {
+		s.Enum = append(s.Enum, code)
+		s.OneOf = append(s.OneOf, &jsonschema.Schema{Const: jsonschema.Ptr[any](code), Title: code.Brief(),
+			Extra: map[string]any{"x-reason": code.Reason(), "x-remedy": code.Remedy()}})
+	}
+	return s
 }
 
 // output is what a command prints with --json.
@@ -99,15 +146,25 @@ func (o *output) name() string {
 }
 
 // outputSchema returns the schema of that name, nil if no output has the name.
-func outputSchema(name string) (*jsonschema.Schema, error) {
+func outputSchema(name string) (s *jsonschema.Schema, err error) {
+	switch name {
+	case requestMeta:
+		s, err = metaSchema()
+	case denialCodes:
+		s = codesSchema()
+	}
+	if s != nil {
+		s.Schema = dialect
+	}
+	if s != nil || err != nil {
+		return s, err
+	}
 	all := outputs()
 	i := slices.IndexFunc(all, func(o output) bool { return o.name() == name })
 	if i < 0 {
 		return nil, nil
 	}
 	o := all[i]
-	var s *jsonschema.Schema
-	var err error
 	if o.record == "" {
 		s, err = jsonschema.ForType(o.typ, &jsonschema.ForOptions{TypeSchemas: outputTypes()})
 	} else if s, err = schema.Of(o.record); err == nil && !o.lines {
@@ -118,7 +175,7 @@ func outputSchema(name string) (*jsonschema.Schema, error) {
 		return nil, err
 	}
 	neverNull(s)
-	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema",
+	s.Schema, s.Title = dialect,
 		"What skillsd "+o.command+" --json prints"
 	if o.lines {
 		s.Title = "A line of what skillsd " + o.command + " --json prints"

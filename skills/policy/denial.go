@@ -217,7 +217,8 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
 	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail),
 		Skill: clip(r.Skill), Path: clip(r.Path),
-		Remedy: fill.Replace(cmp.Or(why.remedy, codes[why.code].remedy)), RuleID: cmp.Or(why.rule, string(why.code))}
+		Remedy: fill.Replace(cmp.Or(why.remedy, codes[why.code].remedy)),
+		RuleID: cmp.Or(why.rule, string(why.code))}
 }
 
 // shellWord returns a name, clipped, as one word of a POSIX shell's command line. What a skill's author
