@@ -121,8 +121,8 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 		return answer{}, err
 	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{
-		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, Bounded: args.MaxBytes != nil && request.Params.Name == ToolRead,
-		MaxChars: maxRead, Offset: args.Offset,
+		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead,
+		Offset: args.Offset,
 	})
 	if err != nil {
 		return answer{}, err

@@ -14,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -35,7 +36,8 @@ func newAllowCmd(a *app) *cobra.Command {
 		Long: "Show a script of a skill with what can be known of it without running it, and write an " +
 			"entry into the configuration that allows it to run: this path, with these bytes, in a " +
 			"skill whose other files are what they are now, since a script may load them. If the " +
-			"script or one of these files changes later, it does not run before it is allowed again. " +
+			"script or one of these files changes later, it does not run before it is allowed again. With " +
+			":pin=script after the script, its own bytes alone are pinned. " +
 			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
 			"which is not offered until the configuration says so: with --offer-tool that is written " +
 			"too, and without it you are asked on a terminal.\n\n" +
@@ -99,7 +101,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return exit.Errorf(exit.Failure, "allowing it would have no effect; "+serve.HintRuntime,
 			"%s cannot run: %s", spec, report.Printable(facts.Problem))
 	}
-	facts.Entry = fmt.Sprintf("%s:%s@%s", entry.Skill, entry.Path, facts.Digest)
+	entry.Pin = facts.Digest
+	facts.Entry = entry.Spec()
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), nil)
 	if err != nil {
 		return err
@@ -109,6 +112,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		// An entry that the script already has keeps its other settings.
 		if e, err := key.Entry(); err == nil && serve.ScriptName(e) == serve.ScriptName(entry) {
 			known = e
+			known.PinScript = e.PinScript || entry.PinScript
 			break
 		}
 	}
@@ -144,12 +148,16 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 				return err
 			}
 		}
-		return edit.Set(entry.Skill, entry.Path, facts.Entry, facts.Tree.String())
+		return edit.Set(entry, facts.Tree.String())
 	})
 	if err != nil || o.JSON {
 		return err
 	}
-	o.app.printf("allowed %s in the tree %s\n", facts.Entry, facts.Tree)
+	if known.PinScript {
+		o.app.printf("allowed %s in any tree\n", facts.Entry)
+	} else {
+		o.app.printf("allowed %s in the tree %s\n", facts.Entry, facts.Tree)
+	}
 	o.app.notef("skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start",
 		facts.Config)
 	if facts.Unreleased != "" {
@@ -194,6 +202,9 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if err != nil {
 		return err
 	}
+	search, _ := o.app.Env("PATH")
+	finder := detect.Interpreters(search)
+	finder.Keep(o.app.OwnPaths()...)
 	keys := o.app.Cfg.Keys.Allow
 	for i := range keys {
 		entry, err := keys[i].Entry()
@@ -204,6 +215,11 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 		if row.State == serve.StateAllowed && verdicts.Unreleased(entry) {
 			row.State, row.Detail, row.Hint = serve.StateUnreleased, serve.Unreleased(entry),
 				serve.HintUnreleased
+		}
+		if row.State == serve.StateAllowed || row.State == serve.StateUnpinned {
+			if found, err := finder.Find(ctx, string(row.Runtime)); err == nil && found != nil {
+				row.Program = found.Path
+			}
 		}
 		if row.Hint != "" {
 			row.Detail += "; " + row.Hint
@@ -218,6 +234,9 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	}
 	for _, row := range rows {
 		o.app.printf("%s %s\n", report.Pad(row.State, 11), report.Printable(row.Script))
+		if row.Program != "" {
+			o.app.printf("%s runs %s\n", report.Pad("", 11), report.Printable(row.Means()))
+		}
 		if row.Detail != "" {
 			o.app.printf("%s %s\n", report.Pad("", 11), report.Printable(row.Detail))
 		}

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,11 +31,12 @@ import (
 type command struct {
 	sandbox.Cmd
 
-	// Records show these fields, without secrets. Paths are sandbox paths, on the host too: only the
+	// Answers show these fields, without secrets. Paths are sandbox paths, on the host too: only the
 	// operator may know the paths of this machine.
 	argv  []string // with the runtime's name in the place of its program
 	cwd   string
 	added []string // the part of Env that not every script has
+	ran   []string // argv with the paths of this machine, for the record; nil if nothing was to start
 
 	secrets *redact.Redactor // of every declared secret, those that the script is given included
 	given   bool             // the script is given something that must not be shown
@@ -68,8 +68,7 @@ func (c *command) close() {
 func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, runtimeUnsupported.because(nil, "{path}", r.script.path,
-			"{problem}", info.Problem)
+		return nil, runtimeUnsupported.because(nil, "{problem}", info.Problem)
 	}
 	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), string(info.Runtime))
 	if err != nil {
@@ -117,8 +116,13 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	}
 	c.added = append(c.added, env...)
 	c.Env = append(c.Env, c.added...)
-	c.argv = c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, c.argv[1:]))
+	named := func(argv []string) []string {
+		return c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, argv[1:]))
+	}
+	c.argv, c.ran = named(c.argv), named(c.Argv)
 	switch {
+	case r.in.Cwd != "":
+		c.cwd = c.secrets.Text(clip(r.in.Cwd))
 	case rank(c.Workspace.Mode) > 0:
 		c.cwd = sandbox.WorkspaceDir
 	case r.grant.Target == policy.TargetHost:
@@ -126,19 +130,44 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	default:
 		c.cwd = sandbox.TmpDir
 	}
-	if given := r.in.Cwd; path.IsAbs(given) {
-		c.cwd = path.Clean(given)
-	} else {
-		c.cwd = path.Join(c.cwd, given)
-	}
-	c.cwd = c.secrets.Text(clip(c.cwd))
 	return c, nil
+}
+
+// systemPath is where every script looks for programs.
+const systemPath = "/usr/local/bin:/usr/bin:/bin"
+
+// HostPath returns the PATH of a script of an entry on the host: nothing of it comes from the environment of
+// the server or from a client.
+func HostPath(entry policy.Entry) string {
+	return strings.Join(append(slices.Clone(entry.SearchPath), systemPath), string(filepath.ListSeparator))
+}
+
+// commandLine sets the command of a script: of the file, or if its entry says so of the same bytes on the
+// standard input of its interpreter.
+func (c *command) commandLine(r *run, info script.Info, file string) error {
+	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
+	if r.grant.Entry.Execution != policy.ExecutionStdin {
+		return nil
+	}
+	if r.in.Stdin != nil {
+		return stdinTaken.because(nil)
+	}
+	text, err := r.tree.ReadFile(r.script.path)
+	if err != nil {
+		return Internal(err)
+	}
+	// info has the permissions that the entry adds; the question is about the script itself.
+	if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
+		return runtimeNotOnStdin.because(nil, "{problem}", problem)
+	}
+	c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
+	return nil
 }
 
 // environ sets the variables that every command has, and those that say which script it is: dir is the
 // directory of its skill, file is its own path.
 func (s *Session) environ(c *command, skill *skills.Skill, dir, file, home string, target policy.Target) {
-	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
+	c.Env = []string{"PATH=" + systemPath, "HOME=" + home, "LANG=C.UTF-8"}
 	c.added = []string{
 		"CF_HARNESS_RUN_ID=" + s.id, "SKILL_NAME=" + skill.Name(), "SKILL_DIR=" + dir, "SKILL_SCRIPT=" + file,
 		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET=" + string(target),
@@ -163,20 +192,8 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		}
 		info.Flags = append(slices.Clone(info.Flags), script.NetFlags(info, granted)...)
 	}
-	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
-	if r.grant.Entry.Execution == policy.ExecutionStdin {
-		if r.in.Stdin != nil {
-			return stdinTaken.because(nil)
-		}
-		text, err := r.tree.ReadFile(r.script.path)
-		if err != nil {
-			return Internal(err)
-		}
-		// info has the permissions that the entry adds; the question is about the script itself.
-		if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
-			return runtimeNotOnStdin.because(nil, "{problem}", problem)
-		}
-		c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
+	if err := c.commandLine(r, info, file); err != nil {
+		return err
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
@@ -197,11 +214,15 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 		return err
 	}
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
-	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
+	if err := c.commandLine(r, info, file); err != nil {
+		return err
+	}
+	if c.argv = c.Argv; r.grant.Entry.Execution != policy.ExecutionStdin {
+		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	}
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
 	s.environ(c, r.script.skill, dir, file, c.home, r.grant.Target)
-	c.added = append(c.added, "PYTHONDONTWRITEBYTECODE=1")
-	c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
+	c.Env[0], c.added = "PATH="+HostPath(r.grant.Entry), append(c.added, "PYTHONDONTWRITEBYTECODE=1")
 	if r.grant.CDP == "" {
 		return nil
 	}
@@ -214,7 +235,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	// same in the endpoint's other schemes.
 	hidden := map[string]string{}
 	maps.Copy(hidden, secrets)
-	hidden["<lease endpoint>"], hidden["<lease endpoint> address"] = strings.TrimSuffix(r.grant.CDP, "/"),
+	hidden["AGENT_BROWSER_CDP"], hidden["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"),
 		endpoint.Host
 	if c.secrets, err = s.redactorWith(hidden); err != nil {
 		return Internal(err)
@@ -302,7 +323,7 @@ func targets(entry policy.Entry) ([]egress.Target, error) {
 // sameTree makes sure that a run on the host starts from the tree that was checked: other processes of this
 // machine can write to the store at any time.
 func (s *Session) sameTree(ctx context.Context, r *run) error {
-	if _, err := s.cfg.Trees.Tree(ctx, r.script.index.TreeDigest); err != nil {
+	if _, err := s.cfg.Trees.Tree(ctx, r.tree.Digest); err != nil {
 		return fmt.Errorf("check the stored tree: %w", err)
 	}
 	opened, err := r.cmd.Tree.Stat()
@@ -344,7 +365,7 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 		return
 	}
 	key := caches.Key{
-		Tree:        r.script.index.TreeDigest,
+		Tree:        r.tree.Digest,
 		Interpreter: c.Interpreter.Digest + " " + c.Interpreter.Version,
 	}
 	switch info.Runtime {

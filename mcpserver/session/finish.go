@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +63,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 
 	output := s.runOutput(r)
 	output.CFC, output.Skillsd = result.Mediation, x
-	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
+	if result.Outcome == sandbox.Exited {
 		output.ExitCode = &result.ExitCode
 	}
 	answer.Stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
@@ -163,6 +162,9 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 		x.Interpreter = &cfharness.Interpreter{Path: in.Path, Version: in.Version,
 			Digest: digest.Digest(in.Digest)}
 	}
+	if r.tree != nil && r.tree.Digest != x.TreeDigest {
+		x.TreeDigest, x.LoadedTree = r.tree.Digest, x.TreeDigest
+	}
 	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
 	if r.grant.Target == policy.TargetHost {
@@ -223,19 +225,18 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 		Status: cfharness.StatusExecuted, Args: r.secrets.Texts(r.in.Args),
 	}
 	f := r.script
-	if r.grant.Decision == "" || f.file == nil {
+	if r.grant.Decision == "" || f.check() != nil {
 		return o
 	}
-	o.Skill, o.Path, o.FileFacts = f.skill.Path, f.path, f.facts()
-	if f.file.Script != nil {
-		o.Runtime = f.file.Script.ReferenceRuntime()
-	}
+	o.Skill, o.Path, o.SandboxResourcePath = f.skill.Path, f.path, snapshot.SandboxPath(f.skill, f.path)
+	o.RegistryDigest, o.RegistrySizeBytes = f.file.Digest, &f.file.Size
 	if r.tree != nil {
 		o.ObservedDigest, o.ObservedSizeBytes = f.file.Digest, &f.file.Size
 		o.DigestMatchesRegistry = new(true)
 	}
 	if c := r.cmd; c != nil {
-		o.ExecutionTarget, o.Argv, o.CWD = string(r.grant.Target), c.argv, c.cwd
+		o.ExecutionTarget, o.Runtime = string(r.grant.Target), f.file.Script.ReferenceRuntime()
+		o.Argv, o.CWD = c.argv, c.cwd
 		if o.Args == nil {
 			o.Args = []string{}
 		}
@@ -252,8 +253,11 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 		FileFacts: o.FileFacts, ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error,
 		Skillsd: o.Skillsd,
 	}
-	if o.SandboxResourcePath != "" {
+	if o.Error == nil {
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
+	}
+	if r.cmd != nil && r.cmd.ran != nil {
+		row.Argv = r.cmd.ran // with paths of this machine, if the script was on the host
 	}
 	return encode(row)
 }
@@ -416,8 +420,5 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 	if len(labels.Entries) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(labels.Entries, func(a, b cfharness.InputLabel) int {
-		return strings.Compare(fmt.Sprint(a.Path...), fmt.Sprint(b.Path...))
-	})
 	return labels
 }

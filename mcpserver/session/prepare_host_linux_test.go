@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/host"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -42,7 +45,7 @@ func hostBench(t *testing.T, script string, o benchOptions, entry policy.Entry) 
 		t.Fatal(err)
 	}
 	cfg := o.policy
-	cfg.Allowlist, cfg.Tools = list, []string{"load_skill", "run_skill_script"}
+	cfg.Allowlist, cfg.Tools = list, []string{"load_skill", "run_skill_script", "resources/read"}
 	b.cfg.Policy, b.cfg.Host = policy.New(cfg), host.New()
 	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
@@ -72,7 +75,7 @@ func onHost() benchOptions {
 // A script on the host starts from the stored tree, with these variables and no others.
 func TestHostCommand(t *testing.T) {
 	t.Setenv("SKILLSD_TEST_SECRET", "hush")
-	b := hostBench(t, "env\npwd\nls -d \"$HOME\"\ntouch \"$HOME/left\"\nmkdir -p \"$HOME/deep\"; chmod 0 \"$HOME/deep\"\necho $0 $@\n", onHost(), policy.Entry{Release: policy.ReleaseObserved, Env: []string{"GIVEN"}})
+	b := hostBench(t, "env\npwd\nls -d \"$HOME\"\ntouch \"$HOME/left\"\nmkdir -p \"$HOME/deep\"; chmod 0 \"$HOME/deep\"\necho $0 $@\n", onHost(), policy.Entry{Release: policy.ReleaseObserved, Env: []string{"GIVEN"}, SearchPath: []string{"/opt/n/bin", "/opt/more"}})
 	b.cfg.Env = func(name string) (string, bool) { return "value of " + name, true }
 	r, err := b.runHost(RunRequest{Args: []string{"a", "--cdp", leased, "b"}})
 	if err != nil || r.Backend != "host" || r.ExitCode != 0 {
@@ -89,9 +92,9 @@ func TestHostCommand(t *testing.T) {
 	dir := filepath.Join(b.cfg.Trees.Dir(), index.TreeDigest.Encoded())
 	home := env["HOME"]
 	for name, want := range map[string]string{
-		"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CF_HARNESS_RUN_ID": b.Current().ID(), "SKILL_NAME": "agent-browser",
+		"PATH": "/opt/n/bin:/opt/more:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CF_HARNESS_RUN_ID": b.Current().ID(), "SKILL_NAME": "agent-browser",
 		"SKILL_DIR": dir, "SKILL_SCRIPT": filepath.Join(dir, "scripts/go.sh"), "CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET": "host",
-		"PYTHONDONTWRITEBYTECODE": "1", "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "<lease endpoint>", "HOME": home,
+		"PYTHONDONTWRITEBYTECODE": "1", "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "[secret AGENT_BROWSER_CDP]", "HOME": home,
 	} {
 		if env[name] != want {
 			t.Errorf("%s=%s, want %s", name, env[name], want)
@@ -110,8 +113,58 @@ func TestHostCommand(t *testing.T) {
 	if _, err := os.Lstat(home); home == "" || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("home %q is left: %v", home, err)
 	}
+	// The record has the argv that ran, and nobody who asks the server is shown where that was.
+	if got, want := b.recordedArgv(), []string{"sh", filepath.Join(dir, "scripts/go.sh"), "a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("recorded argv %q, want %q", got, want)
+	}
+	for _, name := range []string{"skill-script-executions.json", "events.jsonl"} {
+		if shown := b.mustHave(Call{Principal: local}, name); strings.Contains(shown, dir) || !strings.Contains(shown, `"/skill/scripts/go.sh"`) {
+			t.Errorf("%s shows %s", name, shown)
+		}
+	}
 	if argv := strings.Join(r.Output.Argv, " "); r.Output.ExecutionTarget != "host" || r.Output.Skillsd.Network != "host" || strings.Contains(argv, dir) || !strings.HasSuffix(argv, "/skill/scripts/go.sh a b") || r.Output.CWD != "~" {
 		t.Errorf("output object %+v", r.Output)
+	}
+}
+
+// recordedArgv returns the argv of the last run as the record on disk has it.
+func (b *hostRuns) recordedArgv() []string {
+	b.t.Helper()
+	var row cfharness.ScriptExecution
+	for e, err := range b.records.Events(b.t.Context(), provenance.Query{Session: b.Current().ID()}) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if e.Kind == provenance.KindScriptExecuted {
+			if err := json.Unmarshal(e.Row, &row); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	return row.Argv
+}
+
+// A script that its interpreter reads from standard input has the same argv in the record and in the answer,
+// also when an argument looks like its path.
+func TestHostStdin(t *testing.T) {
+	b := hostBench(t, "echo \"$0 $* $SKILL_SCRIPT\"\n", onHost(), policy.Entry{Release: policy.ReleaseObserved, Execution: policy.ExecutionStdin})
+	r, err := b.runHost(RunRequest{Args: []string{"/a/scripts/go.sh", "-x"}})
+	if err != nil || r.ExitCode != 0 {
+		t.Fatalf("RunScript = %+v, %v", r, err)
+	}
+	dir := filepath.Join(b.cfg.Trees.Dir(), b.Current().activated("agent-browser").index.TreeDigest.Encoded())
+	if _, rest, _ := strings.Cut(r.Stdout.Head, " "); rest != "/a/scripts/go.sh -x "+filepath.Join(dir, "scripts/go.sh")+"\n" {
+		t.Errorf("output %q", r.Stdout.Head)
+	}
+	want := []string{"sh", "-s", "--", "/a/scripts/go.sh", "-x"}
+	if got := b.recordedArgv(); !slices.Equal(got, want) || !slices.Equal(r.Output.Argv, want) {
+		t.Errorf("recorded argv %q, shown %q, want %q", got, r.Output.Argv, want)
+	}
+	if shown := b.mustHave(Call{Principal: local}, "skill-script-executions.json"); !strings.Contains(shown, `"/a/scripts/go.sh"`) {
+		t.Errorf("the artifact shows %s", shown)
+	}
+	if _, err := b.runHost(RunRequest{Stdin: []byte("x")}); code(err) != "invalid_arguments" {
+		t.Errorf("with input: %v", err)
 	}
 }
 
@@ -122,7 +175,7 @@ func TestHostEndpointIsScrubbed(t *testing.T) {
 	if err != nil || r.ExitCode != 0 {
 		t.Fatalf("RunScript = %+v, %v", r, err)
 	}
-	if out := r.Stdout.Head + r.Stderr.Head; strings.Contains(out, "9333") || strings.Contains(out, "aHR0cDovL") || strings.Count(out, "<lease endpoint>") != 3 {
+	if out := r.Stdout.Head + r.Stderr.Head; strings.Contains(out, "9333") || strings.Contains(out, "aHR0cDovL") || strings.Count(out, "[secret AGENT_BROWSER_") != 3 {
 		t.Errorf("output %q", out)
 	}
 }

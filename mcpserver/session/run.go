@@ -14,7 +14,6 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
-	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -150,13 +149,9 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
+	timeout, count := s.limits(in.Timeout, policy.Entry{}).Timeout.Milliseconds(), len(in.Args)
 	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
-	if in.Args != nil {
-		r.summary.ArgsCount = new(len(in.Args))
-	}
-	if in.Timeout > 0 {
-		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
-	}
+	r.summary.ArgsCount, r.summary.TimeoutMS = &count, &timeout
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
@@ -212,7 +207,7 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	facts := policy.Request{
 		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease,
 		Now:       s.cfg.Now(),
-		StartTree: s.pins[f.skill.Path],
+		StartTree: s.pins[f.skill.Path], StartFile: s.pinned[f.skill.Path+":"+f.path],
 	}
 	if f.index == nil {
 		return facts
@@ -260,12 +255,6 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	return authorization{grant, f.approval()}, err
 }
 
-// facts returns the facts of an indexed script, as it was when the session loaded its skill.
-func (f *scriptFile) facts() cfharness.FileFacts {
-	return cfharness.FileFacts{SandboxResourcePath: snapshot.SandboxPath(f.skill, f.path),
-		RegistryDigest: f.file.Digest, RegistrySizeBytes: &f.file.Size}
-}
-
 // check makes sure that the path is an indexed script. It comes after the policy: a caller that may not run
 // a script does not learn which scripts exist.
 func (f *scriptFile) check() error {
@@ -274,9 +263,9 @@ func (f *scriptFile) check() error {
 	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
 		return scriptIsDirectory.because(nil)
 	case f.file == nil:
-		return scriptNotIndexed.because(nil, "{skill}", f.skill.Path, "{path}", plain(f.path))
+		return scriptNotIndexed.because(nil)
 	case f.file.Kind != skills.KindScript || f.file.Script == nil:
-		return resourceNotScript.because(nil, "{path}", plain(f.path))
+		return resourceNotScript.because(nil)
 	}
 	return nil
 }
@@ -311,8 +300,7 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	}
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, s.notRun(ctx, r, runtimeUnsupported.because(nil, "{path}", r.script.path,
-			"{problem}", info.Problem))
+		return nil, s.notRun(ctx, r, runtimeUnsupported.because(nil, "{problem}", info.Problem))
 	}
 	argv := script.Argv(info, string(info.Runtime), sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
@@ -355,36 +343,37 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 	return nil
 }
 
-// openTree opens the stored tree of the activated digest. It refuses if the files on disk have changed
-// since: what was approved is then not what the skill's author published. Files that cannot be compared are
-// refused like files that differ, unless the server has only run out of file descriptors.
+// openTree opens the stored tree that a run starts from. It is the tree of the activated digest, and a change
+// of the files on disk since then is refused: what was approved is then not what the skill's author published.
+// If the entry pins the script alone, it is the tree on disk, stored now, and only a change of the script is
+// refused. Files that cannot be compared are refused like files that differ, unless the server has only run
+// out of file descriptors.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	// A call that is canceled must not be recorded as one whose files had changed.
 	ctx = context.WithoutCancel(ctx)
 	f := r.script
-	err := f.skill.Verify(ctx)
+	sk, index, err := f.skill, f.index, error(nil)
+	if !r.grant.Entry.PinScript {
+		err = sk.Verify(ctx)
+	} else if sk, index, err = s.current(ctx, sk); err == nil {
+		now := index.Resource(f.path)
+		if now == nil || now.Digest != f.file.Digest || now.Kind != f.file.Kind {
+			err = &skills.DriftError{Want: f.file.Digest, Path: f.path}
+		}
+	}
 	if err == nil {
-		tree, stored := s.cfg.Trees.Tree(ctx, f.index.TreeDigest)
+		tree, stored := s.cfg.Trees.Tree(ctx, index.TreeDigest)
 		if stored == nil {
 			return tree, nil
 		}
-		// The tree is missing or damaged in the store: Stage stores it again from the skill, whose bytes it
+		// The tree is not in the store, or damaged there: Stage stores it from the skill, whose bytes it
 		// checks against their digests.
-		if tree, err = f.skill.Stage(ctx, s.cfg.Trees); err == nil {
+		if tree, err = sk.Stage(ctx, s.cfg.Trees); err == nil {
 			return tree, nil
 		}
 	}
 	if outOfFiles(err) {
 		return nil, filesExhausted.because(err)
-	}
-	r.runtime, r.facts = f.file.Script.ReferenceRuntime(), f.facts()
-	if now, unread := f.skill.Read(ctx, f.path, skills.MaxFile); unread == nil {
-		same := now.Digest == f.file.Digest
-		r.facts.ObservedDigest, r.facts.ObservedSizeBytes = now.Digest, &now.Size
-		r.facts.DigestMatchesRegistry = &same
-		if !same {
-			return nil, r.denial(scriptDiffers, f.skill.Path, f.path)
-		}
 	}
 	file := ""
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {

@@ -7,8 +7,10 @@
 //   - no answer is returned whose event the provenance store did not accept: a call that cannot be
 //     recorded is answered provenance_unavailable, and a script does not start;
 //   - a script runs from the content-addressed store, from the tree whose digest was activated, and
-//     only while the files on disk still equal it. The tree may also hold what the script's interpreter
-//     compiled of it before: see caches;
+//     only while the files on disk still equal it. If its entry pins the script alone, the script must
+//     still be the one that was activated, and the tree around it is the one on disk, which is stored and
+//     recorded like any other. The tree may also hold what the script's interpreter compiled of it
+//     before: see caches;
 //   - a secret goes to the environment of the scripts whose entries name it and nowhere else; what a
 //     run brings back is kept and shown without the declared secrets that it holds in the clear or in
 //     a usual encoding. A script that means to reveal one can: see package redact;
@@ -107,6 +109,7 @@ type Sessions struct {
 
 	// Set by Start, before the first call.
 	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
+	pinned  map[string]digest.Digest // of allowlisted scripts at start, by SKILL:scripts/PATH
 	preload []*skills.Skill
 
 	snapshots snapshotCache
@@ -132,7 +135,7 @@ func New(cfg Config) *Sessions {
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
-		keyed: map[sessionKey]*Session{}}
+		pinned: map[string]digest.Digest{}, keyed: map[sessionKey]*Session{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s

@@ -40,14 +40,6 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 			s.preload = append(s.preload, sk)
 		}
 	}
-	for _, profile := range s.cfg.Policy.Config().Profiles {
-		for _, path := range profile.Activate {
-			if snapshot.Skill(path) == nil {
-				s.cfg.Logger.WarnContext(ctx, "skill that a profile activates is not there",
-					slog.String("skill", path), slog.String("profile", profile.Name))
-			}
-		}
-	}
 	for _, entry := range s.cfg.Policy.Entries() {
 		sk := snapshot.Skill(entry.Skill)
 		if sk == nil {
@@ -69,7 +61,9 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 	if err != nil {
 		return err
 	}
-	if index.Resource(entry.Path) == nil {
+	if file := index.Resource(entry.Path); file != nil {
+		s.pinned[entry.Skill+":"+entry.Path] = file.Digest
+	} else {
 		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
 			slog.String("path", entry.Path))
 	}
@@ -122,18 +116,11 @@ func (s *Session) startsWith() (all []initialSkill) {
 			all = append(all, initialSkill{sk, "operator_preload", cfharness.SourcePreload})
 		}
 	}
-	for _, path := range s.cfg.Policy.Activates(s.profile) {
-		if sk := visible.Skill(path); sk != nil {
-			all = append(all, initialSkill{sk, "profile_activate", cfharness.SourceInherited})
-		}
-	}
 	return all
 }
 
 // startsActive reports whether some skill can be active when the session starts.
-func (s *Session) startsActive() bool {
-	return !s.child && len(s.preload) > 0 || len(s.cfg.Policy.Activates(s.profile)) > 0
-}
+func (s *Session) startsActive() bool { return !s.child && len(s.preload) > 0 }
 
 // begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
 // this event names.
@@ -143,11 +130,9 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
 		Child: s.child, ParentSession: s.parentName,
 		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
-	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile}
-	for _, initial := range s.startsWith() {
-		start.Loaded = append(start.Loaded, snapshot.Loaded(ctx, initial.skill, initial.source))
-	}
-	compact := encode(c.source.PolicyOf(c.policy, start))
+	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
+		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
+	}))
 	var err error
 	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
 		return err
@@ -219,7 +204,7 @@ func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error 
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "skill not preloaded", slog.String("skill", sk.Path),
 			slog.String("session", s.id), tint.Err(err))
-		return s.write(ctx, loadFailure(sk.Path, readError(err, sk, sk.File)))
+		return s.write(ctx, loadFailure(sk.Path, readError(err, sk.File)))
 	}
 	return s.reactivate(ctx, fresh, index, initial.rule, initial.source)
 }

@@ -169,7 +169,7 @@ type ScriptExecution struct {
 	CWD             string    `json:"cwd,omitempty"`
 	ResourcePath    string    `json:"resourcePath,omitempty"` // host path
 	FileFacts
-	ExitCode    *int                     `json:"exitCode,omitempty"` // of a signal: 128 and its number
+	ExitCode    *int                     `json:"exitCode,omitempty"`
 	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
 	Error       *RecordError             `json:"error,omitempty"`
 	Skillsd     *RunExtension            `json:"skillsd,omitempty"`
@@ -202,6 +202,10 @@ type RunExtension struct {
 
 	// Interpreter is the program that ran the script; nil if none was started.
 	Interpreter *Interpreter `json:"interpreter,omitempty"`
+
+	// LoadedTree is the digest of the skill's files as the session loaded them, if the entry pins the script
+	// alone and other files were changed before the run; else empty.
+	LoadedTree digest.Digest `json:"loadedTreeDigest,omitempty"`
 
 	// CacheDigest is the digest of the stored tree with the files that the interpreter compiled from it
 	// earlier, and which the run found next to its files; empty if it found none.
@@ -303,44 +307,42 @@ type ReadOutput struct {
 	Path          string `json:"path"`
 	Status        Status `json:"status"`
 	CFCPromptRole string `json:"cfcPromptRole"`
-
-	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
-	Kind        string                   `json:"kind,omitempty"`
+	Kind          string `json:"kind,omitempty"`
 	FileFacts
-	ContentKind string         `json:"contentKind,omitempty"`
-	MaxBytes    *int64         `json:"maxBytes,omitempty"`
-	Truncated   *bool          `json:"truncated,omitempty"`
-	Content     *string        `json:"content,omitempty"`
-	Error       *RecordError   `json:"error,omitempty"`
-	Skillsd     *ReadExtension `json:"skillsd,omitempty"`
+	ContentKind string                   `json:"contentKind,omitempty"`
+	MaxBytes    *int64                   `json:"maxBytes,omitempty"`
+	Truncated   *bool                    `json:"truncated,omitempty"`
+	Content     *string                  `json:"content,omitempty"`
+	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
+	Error       *RecordError             `json:"error,omitempty"`
+	Skillsd     *ReadExtension           `json:"skillsd,omitempty"`
 }
 
 // RunOutput is the output object of a run. Stdout and Stderr are the released text, nil if
 // nothing is released; other pointers and slices are nil where the key is absent.
 type RunOutput struct {
-	Type            string `json:"type"`
-	OutputID        string `json:"outputId"`
-	Skill           string `json:"skill"`
-	Path            string `json:"path"`
-	Status          Status `json:"status"`
-	ExecutionTarget string `json:"executionTarget,omitempty"`
-
-	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
-	Runtime     string                   `json:"runtime,omitempty"`
-	Argv        []string                 `json:"argv,omitzero"`
-	Args        []string                 `json:"args,omitzero"`
-	CWD         string                   `json:"cwd,omitempty"`
+	Type            string   `json:"type"`
+	OutputID        string   `json:"outputId"`
+	Skill           string   `json:"skill"`
+	Path            string   `json:"path"`
+	Status          Status   `json:"status"`
+	ExecutionTarget string   `json:"executionTarget,omitempty"`
+	Runtime         string   `json:"runtime,omitempty"`
+	Argv            []string `json:"argv,omitzero"`
+	Args            []string `json:"args,omitzero"`
+	CWD             string   `json:"cwd,omitempty"`
 	FileFacts
-	Stdout               *string         `json:"stdout,omitempty"`
-	Stderr               *string         `json:"stderr,omitempty"`
-	ExitCode             *int            `json:"exitCode,omitempty"`
-	Error                *RecordError    `json:"error,omitempty"`
-	CFC                  json.RawMessage `json:"cfc,omitempty"`
-	StdoutTruncated      *bool           `json:"stdoutTruncated,omitempty"`
-	StdoutOriginalLength *int64          `json:"stdoutOriginalLength,omitempty"`
-	StderrTruncated      *bool           `json:"stderrTruncated,omitempty"`
-	StderrOriginalLength *int64          `json:"stderrOriginalLength,omitempty"`
-	Skillsd              *RunExtension   `json:"skillsd,omitempty"`
+	Stdout               *string                  `json:"stdout,omitempty"`
+	Stderr               *string                  `json:"stderr,omitempty"`
+	ExitCode             *int                     `json:"exitCode,omitempty"`
+	Diagnostics          List[RegistryDiagnostic] `json:"diagnostics"`
+	Error                *RecordError             `json:"error,omitempty"`
+	CFC                  json.RawMessage          `json:"cfc,omitempty"`
+	StdoutTruncated      *bool                    `json:"stdoutTruncated,omitempty"`
+	StdoutOriginalLength *int64                   `json:"stdoutOriginalLength,omitempty"`
+	StderrTruncated      *bool                    `json:"stderrTruncated,omitempty"`
+	StderrOriginalLength *int64                   `json:"stderrOriginalLength,omitempty"`
+	Skillsd              *RunExtension            `json:"skillsd,omitempty"`
 }
 
 // LoadOutput is the output object of an activation. The reference has no such tool; the keys are taken from

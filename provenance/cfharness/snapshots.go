@@ -70,6 +70,7 @@ type AllowlistEntry struct {
 	Path        string        `json:"path"`
 	Pin         digest.Digest `json:"pin,omitempty"`       // of the script
 	Tree        digest.Digest `json:"tree,omitempty"`      // of all files of the skill, pinned
+	PinScript   bool          `json:"pinScript,omitempty"` // the script alone is pinned
 	StartTree   digest.Digest `json:"startTree,omitempty"` // of all files at the start
 	Network     List[string]  `json:"network"`
 	Env         List[string]  `json:"env"`
@@ -77,7 +78,8 @@ type AllowlistEntry struct {
 	Release     string        `json:"release"`
 	Approve     string        `json:"approve"`
 	Target      string        `json:"target"`
-	Execution   string        `json:"execution,omitempty"` // stdin: interpreter reads the script there
+	Execution   string        `json:"execution,omitempty"`  // stdin: interpreter reads the script there
+	SearchPath  []string      `json:"searchPath,omitempty"` // of programs on the host, before the system's
 	Workspace   string        `json:"workspace,omitempty"`
 	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
 	MemoryBytes int64         `json:"memoryBytes,omitempty"`
@@ -159,11 +161,9 @@ type SnapshotSubagents struct {
 // ProfileConfig is what a profile allows. A nil pointer restricts nothing, an empty list allows
 // nothing.
 type ProfileConfig struct {
-	Type            string               `json:"type,omitempty"` // TypeProfileConfig
 	Profile         string               `json:"profile"`
 	AllowedToolIDs  *List[string]        `json:"allowedToolIds,omitempty"`
-	SkillNames      *List[string]        `json:"skillNames,omitempty"`    // paths of skills
-	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"` // SkillNames, in earlier records
+	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"`
 	AllowedScripts  *List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
 	ExecutionTarget string               `json:"skillScriptExecutionTarget,omitempty"`
 }

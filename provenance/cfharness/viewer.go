@@ -12,6 +12,10 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
+// sandboxSkill is where scripts in the sandbox find their skill. Callers see it on the host too, in the place
+// of the directory of this machine.
+const sandboxSkill = "/skill/"
+
 // Viewer is what a caller may see of the files of a session.
 type Viewer struct {
 	Remote   bool                       // sandbox paths take the place of those of this machine
@@ -171,6 +175,12 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		if v.Remote && x.ResourcePath != "" {
 			changed, x.ResourcePath = true, x.SandboxResourcePath
 		}
+		if x.ExecutionTarget == "host" {
+			at := hostScript(&x)
+			if shown := sandboxSkill + x.Path; at > 0 && x.Argv[at] != shown {
+				changed, x.Argv[at] = true, shown
+			}
+		}
 		if x.Skillsd != nil && !v.Released(x.OutputID) {
 			changed, x.Skillsd = true, Sealed(x.Skillsd)
 		}
@@ -186,6 +196,19 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		return nil, nil
 	}
 	return provenance.Encode(row)
+}
+
+// hostScript returns the index of the script in the argv of a run on the host; 0 if that does not name it.
+func hostScript(x *ScriptExecution) int {
+	for i, arg := range x.Argv {
+		switch {
+		case arg == "-" || arg == "--":
+			return 0 // the script was on standard input, and the caller's arguments follow
+		case i > 0 && strings.HasPrefix(arg, "/") && strings.HasSuffix(arg, "/"+x.Path):
+			return i
+		}
+	}
+	return 0
 }
 
 // Sealed returns x without the fields that would reveal withheld output: a digest of a short text is as good

@@ -48,8 +48,7 @@ type Redactor struct {
 	window                    int // raw bytes in which the longest form fits
 }
 
-// New returns a Redactor of secrets, values by name, or nil without secrets. A name may begin with words in
-// angle brackets, which then take the place of [secret NAME].
+// New returns a Redactor of secrets, values by name, or nil without secrets.
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {
@@ -270,9 +269,7 @@ func replace(b []byte, spans []span) []byte {
 			}
 		}
 		out.Write(b[at:s.from])
-		if words, _, bracketed := strings.Cut(s.name, ">"); bracketed && words[0] == '<' {
-			out.WriteString(words + ">")
-		} else if s.name != "" {
+		if s.name != "" {
 			out.WriteString("[secret " + s.name + "]")
 		}
 		at = s.to

@@ -11,10 +11,9 @@ import (
 
 const supported = true
 
-// signalOf returns the name and the number of the signal that ended a process, zero if none did.
-func signalOf(state *os.ProcessState) (string, int) {
+func signalOf(state *os.ProcessState) string {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return unix.SignalName(ws.Signal()), int(ws.Signal())
+		return unix.SignalName(ws.Signal())
 	}
-	return "", 0
+	return ""
 }

@@ -2,9 +2,15 @@
 
 package install
 
-import "errors"
+import (
+	"errors"
+	"os/exec"
+)
 
-// limitFiles does nothing: the limits of another process cannot be set here.
+// killTree does nothing: there are no process groups here, so only the command itself ends.
+func killTree(*exec.Cmd) {}
+
+// limitFiles does nothing: there are no limits of processes here.
 func limitFiles(int, int64) error { return nil }
 
 // exchange cannot be done in one step here.

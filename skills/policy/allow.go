@@ -18,7 +18,11 @@ type Entry struct {
 	Path  string        // of the script, below scripts/
 	Pin   digest.Digest // of the script; empty pins the skill's tree as found at server start
 	// of all files of the skill, with a Pin; empty: the other files may change
-	Tree    digest.Digest
+	Tree digest.Digest
+	// The script's digest alone decides, the Pin or the one at server start: a run takes the other files
+	// of the skill as they are on disk by then. It excludes a Tree.
+	PinScript bool
+
 	Network []string // exact hosts a run may reach; none by default
 	Env     []string // names of variables passed through
 	Secrets []string // names of secrets in the environment
@@ -30,6 +34,10 @@ type Entry struct {
 	Timeout   time.Duration // most, and when the call names none; 0: the server's
 	Memory    int64         // bytes; 0: the server's
 	Execution string        // "stdin" hands the script to its interpreter there; empty: from the stored tree
+
+	// Directories of this machine in which a script on the host looks for programs before those that every
+	// script has; absolute. The environment of the server is not used: whoever starts it can choose that.
+	SearchPath []string
 }
 
 // Approve says when a run of an entry needs an approval by the user.
@@ -61,12 +69,16 @@ type EntryError struct{ Spec, Reason string }
 
 func (e *EntryError) Error() string { return fmt.Sprintf("%s: %q", e.Reason, clip(e.Spec)) }
 
-const pinMark = "@sha256:"
+const (
+	pinMark   = "@sha256:"
+	pinScript = "script" // the value of the option pin
+)
 
 var segment = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// ParseEntry reads SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX. It splits at the first ":"
-// and the last "@sha256:". Names are exact: there are no patterns.
+// ParseEntry reads SKILL:scripts/PATH[@sha256:HEX], after which options may follow: ":execution=stdin" and
+// ":pin=script". It splits at the first ":" and the last "@sha256:", and cuts options off the end: no script
+// path holds a ":", so none can look like an option. Names are exact: there are no patterns.
 //
 // Errors: *EntryError.
 func ParseEntry(spec string) (Entry, error) {
@@ -82,6 +94,22 @@ func ParseEntry(spec string) (Entry, error) {
 		}
 	}
 	entry := Entry{Skill: skill}
+	for {
+		at := strings.LastIndexByte(rest, ':')
+		name, value, ok := strings.Cut(rest[at+1:], "=")
+		if at < 0 || !ok {
+			break
+		}
+		switch {
+		case name == "execution" && value == ExecutionStdin && entry.Execution == "":
+			entry.Execution = value
+		case name == "pin" && value == pinScript && !entry.PinScript:
+			entry.PinScript = true
+		default:
+			return refuse("after the script there may be :execution=stdin and :pin=script, once each")
+		}
+		rest = rest[:at]
+	}
 	if at := strings.LastIndex(rest, pinMark); at >= 0 {
 		entry.Pin = digest.Digest(strings.Trim(rest[at+1:], " "))
 		if entry.Pin.Validate() != nil {

@@ -149,6 +149,9 @@ var (
 	treeChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill's files differ from those that were there when the server started",
 		remedy: "the operator can review the change and restart the server"}
+	scriptChanged = refusal{code: CodeScriptSnapshotMismatch,
+		detail: "{tool}: the script differs from the one that was there when the server started",
+		remedy: "the operator can review the change and restart the server"}
 	toolsConflict = refusal{code: CodeAllowedToolsConflict,
 		detail: "{tool}: the skill's own allowed-tools does not cover this script"}
 	tierClosed = refusal{code: CodeTierDenied,

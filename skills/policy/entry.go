@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -101,6 +103,8 @@ func (e *Entry) check() error {
 	switch {
 	case e.Tree != "" && (!strings.HasPrefix(string(e.Tree), pinMark[1:]) || e.Tree.Validate() != nil):
 		return fmt.Errorf("tree %q is not sha256: and 64 lower-case hexadecimal digits", clip(string(e.Tree)))
+	case e.Tree != "" && e.PinScript:
+		return errors.New("pin script leaves the other files of the skill open, so that it excludes tree")
 	case e.Tree != "" && e.Pin == "":
 		return errors.New("tree goes with the digest of the script: SKILL:scripts/PATH@sha256:HEX")
 	}
@@ -132,9 +136,10 @@ func (e *Entry) check() error {
 				strings.Join(word.known, ", "))
 		}
 	}
+	if err := e.checkSearchPath(); err != nil {
+		return err
+	}
 	switch {
-	case e.Execution != "" && e.Target == TargetHost:
-		return fmt.Errorf("execution %q takes the sandbox", e.Execution)
 	case e.Timeout < 0 || e.Timeout > MaxTimeout:
 		return fmt.Errorf("timeout %s is not between 0 and %s", e.Timeout, MaxTimeout)
 	case e.Memory != 0 && e.Memory < minMemory:
@@ -156,12 +161,35 @@ func (e *Entry) checkNames() error {
 		}
 		for _, name := range list.names {
 			if err := CheckVariable(name); err != nil {
+				if list.what == "env" && name == "PATH" && e.Target == TargetHost {
+					err = errors.New("PATH is not taken from the environment, which whoever starts the " +
+						"server chooses; name its directories in path")
+				}
 				return fmt.Errorf("%s: %w", list.what, err)
 			}
 			if seen[name] {
 				return fmt.Errorf("%s: %s is named twice", list.what, name)
 			}
 			seen[name] = true
+		}
+	}
+	return nil
+}
+
+// checkSearchPath holds the directories of an entry to names that cannot be read as two, and that do not
+// depend on where a script starts.
+func (e *Entry) checkSearchPath() error {
+	if len(e.SearchPath) > 0 && e.Target != TargetHost {
+		return errors.New("path goes with target host: a sandbox has no other directories than its own")
+	}
+	if len(e.SearchPath) > maxNames {
+		return fmt.Errorf("path has more than %d directories", maxNames)
+	}
+	for _, dir := range e.SearchPath {
+		if !filepath.IsAbs(dir) || strings.ContainsRune(dir, filepath.ListSeparator) ||
+			strings.ContainsFunc(dir, unicode.IsControl) {
+			return fmt.Errorf("path %q: name an absolute directory without %q and control characters",
+				clip(dir), string(filepath.ListSeparator))
 		}
 	}
 	return nil
@@ -176,7 +204,7 @@ func checkHost(spec string) error {
 	if name, port, err := net.SplitHostPort(spec); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 ||
 			strconv.FormatUint(n, 10) != port {
-			return refuse("the port is not a number from 1 to 65535")
+			return refuse("the port is no number from 1 to 65535")
 		}
 		host = name
 	}

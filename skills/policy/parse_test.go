@@ -47,12 +47,20 @@ func TestParseEntry(t *testing.T) {
 		"a:scripts/x@sha256:" + hex:      {Skill: "a", Path: "scripts/x", Pin: digest.Digest("sha256:" + hex)},
 		"a:scripts/x@2@sha256:" + hex:    {Skill: "a", Path: "scripts/x@2", Pin: digest.Digest("sha256:" + hex)},
 		"a:.//scripts//./x":              {Skill: "a", Path: "scripts/x"},
+
+		"a:scripts/x:execution=stdin":                               {Skill: "a", Path: "scripts/x", Execution: ExecutionStdin},
+		"a:scripts/x:pin=script":                                    {Skill: "a", Path: "scripts/x", PinScript: true},
+		"a:scripts/x@sha256:" + hex + ":pin=script:execution=stdin": {Skill: "a", Path: "scripts/x", Pin: digest.Digest("sha256:" + hex), PinScript: true, Execution: ExecutionStdin},
+		"a:scripts/x,pin=script":                                    {Skill: "a", Path: "scripts/x,pin=script"},
+		"a:scripts/pin=script":                                      {Skill: "a", Path: "scripts/pin=script"},
 	} {
 		if got, err := ParseEntry(spec); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("ParseEntry(%q) = %+v, %v, want %+v", spec, got, err, want)
 		}
 	}
 	for _, spec := range []string{
+		"a:scripts/x:pin=tree", "a:scripts/x:pin=script:pin=script", "a:scripts/x:execution=file", "a:scripts/x:pin", "a:scripts/x:", "a:scripts/x: pin=script",
+		"a:scripts/x:pin=script@sha256:" + hex, "a:pin=script", "a:scripts/x:target=host", "a:scripts/x:pin=script ", "scripts/x:pin=script",
 		"", ":", "a:scripts/x@sha256:", "a:scripts/x@sha256:" + hex[:63], "a:scripts/x@sha256:" + strings.ToUpper(hex), "a:scripts/x@sha256:" + hex + "0",
 		"a:scripts/x@sha256:" + hex + "@sha256:", "a:@sha256:" + hex, "a:scripts/../x", `a:scripts\x`, "a:scripts/*", "*:scripts/x", "a/:scripts/x", "/a:scripts/x",
 		"a//b:scripts/x", "a/../b:scripts/x", "a\n:scripts/x", "a:scripts/x\n", "a:scripts/x/", "a:scripts", "a\x00b:scripts/x", "a:scripts/x@sha512:" + hex + hex,

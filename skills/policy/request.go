@@ -29,7 +29,6 @@ type Request struct {
 	Tier                 skills.Tier
 	AllowedTools         []string // as the skill declares them
 	AllowedToolsDeclared bool
-	File                 bool // a read shows the bytes of a file by its path
 
 	// Of a run.
 	ActivationUnknown bool          // the call names a session that does not exist
@@ -38,6 +37,7 @@ type Request struct {
 	FileDigest        digest.Digest // of the script in the activated tree; empty when it is not in it
 	TreeDigest        digest.Digest // of the activated tree
 	StartTree         digest.Digest // of the skill's tree at server start; empty when it was absent
+	StartFile         digest.Digest // of the script in that tree; empty when it was not in it
 	Workspace         bool          // a workspace is mounted for entries that do not say none
 	Approved          Approval      // by the user, whom this server asked
 	Args              []string      // of the script

@@ -13,7 +13,7 @@ func (r *Request) activation() *Denial {
 
 // allowed finds the entry that names exactly this script and holds the script to it: to the digests
 // the operator gave, of the script and of the skill around it, else to the tree that was there when the
-// operator started the server.
+// operator started the server, or of an entry that pins the script alone to the script of then.
 func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
 	if len(entries) == 0 {
@@ -40,7 +40,9 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 		return Entry{}, r.refuse(pinnedTreeChanged)
 	case pinned:
 		return Entry{}, r.refuse(pinnedScriptChanged)
-	case r.StartTree != r.TreeDigest:
+	case entries[0].PinScript && (r.StartFile == "" || r.StartFile != r.FileDigest):
+		return Entry{}, r.refuse(scriptChanged)
+	case !entries[0].PinScript && r.StartTree != r.TreeDigest:
 		return Entry{}, r.refuse(treeChanged)
 	}
 	return entries[0], nil

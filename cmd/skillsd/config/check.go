@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,7 +100,11 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 	}
 	entry.Tree = digest.Digest(k.Tree)
 	entry.Network, entry.Env, entry.Secrets = k.Network, k.Env, k.Secrets
-	entry.Execution = k.Execution
+	entry.Execution, entry.SearchPath = cmp.Or(k.Execution, entry.Execution), k.Path
+	if entry.PinScript && k.Pin == "tree" {
+		return entry, &policy.EntryError{Spec: k.Script, Reason: "pin says tree and the script says pin=script"}
+	}
+	entry.PinScript = entry.PinScript || k.Pin == "script"
 	entry.Release, entry.Approve = policy.Release(k.Release), policy.Approve(k.Approve)
 	entry.Target = policy.Target(k.Target)
 	entry.Workspace, entry.Timeout, entry.Memory = k.Workspace, time.Duration(k.Timeout), int64(k.Memory)
@@ -113,7 +118,6 @@ func (o *Options) PolicyProfiles() []policy.Profile {
 		p := o.Profiles[name]
 		profiles = append(profiles, policy.Profile{
 			Name: name, Skills: p.Skills, Scripts: p.Scripts, Tools: p.Tools, Target: policy.Target(p.Target),
-			Activate: p.Activate,
 		})
 	}
 	return profiles

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -175,9 +176,10 @@ func allows(entry *yaml.Node, skill, path string) bool {
 	return err == nil && known.Skill == skill && known.Path == path
 }
 
-// Set makes exactly one entry allow a script: its first entry, which keeps its other settings and its
-// comments, or a new one at the end. The entry has the digests of the script and of the skill's tree.
-func (e *AllowEdit) Set(skill, path, spec, tree string) error {
+// Set makes exactly one entry allow the script of allowed: its first entry, which keeps its other settings
+// and its comments, or a new one at the end. The entry has the digest of the script and, unless it pins the
+// script alone, tree as the digest of the skill's tree.
+func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	at := valueAt(e.root, "allow")
 	if at == 0 {
 		e.root.Content = append(e.root.Content, scalar("allow"), &yaml.Node{Kind: yaml.SequenceNode})
@@ -189,7 +191,7 @@ func (e *AllowEdit) Set(skill, path, spec, tree string) error {
 	}
 	var entry *yaml.Node
 	list.Content = slices.DeleteFunc(list.Content, func(other *yaml.Node) bool {
-		if !allows(other, skill, path) {
+		if !allows(other, allowed.Skill, allowed.Path) {
 			return false
 		}
 		again := entry != nil
@@ -202,20 +204,43 @@ func (e *AllowEdit) Set(skill, path, spec, tree string) error {
 		entry = scalar("")
 		list.Content = append(list.Content, entry)
 	}
+	foot := ""
 	if entry.Kind == yaml.ScalarNode {
-		// The encoder moves a comment behind a mapping; a comment behind its last key stays.
-		key := scalar("tree")
-		key.FootComment = entry.FootComment
-		script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, LineComment: entry.LineComment}
+		script := &yaml.Node{Kind: yaml.ScalarNode, Style: entry.Style, Value: entry.Value,
+			LineComment: entry.LineComment}
+		foot = entry.FootComment
 		*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
-			Content: []*yaml.Node{scalar("script"), script, key, scalar("")}}
+			Content: []*yaml.Node{scalar("script"), script}}
 	}
 	at = valueAt(entry, "script")
-	entry.Content[at].Value = spec
-	if valueAt(entry, "tree") == 0 {
-		entry.Content = slices.Insert(entry.Content, at+1, scalar("tree"), scalar(""))
+	if known, err := policy.ParseEntry(entry.Content[at].Value); err == nil {
+		// The options of a text become keys.
+		allowed.PinScript = allowed.PinScript || known.PinScript
+		allowed.Execution = cmp.Or(allowed.Execution, known.Execution)
 	}
-	entry.Content[valueAt(entry, "tree")].Value = tree
+	entry.Content[at].Value = allowed.Spec()
+	set := func(key, value string) {
+		if valueAt(entry, key) == 0 {
+			entry.Content = slices.Insert(entry.Content, at+1, scalar(key), scalar(""))
+		}
+		entry.Content[valueAt(entry, key)].Value = value
+	}
+	if pin := valueAt(entry, "pin"); pin > 0 && entry.Content[pin].Value == "script" {
+		allowed.PinScript = true
+	}
+	if allowed.Execution != "" {
+		set("execution", allowed.Execution)
+	}
+	if !allowed.PinScript {
+		set("tree", tree)
+	} else if set("pin", "script"); valueAt(entry, "tree") > 0 {
+		pinned := valueAt(entry, "tree")
+		entry.Content = slices.Delete(entry.Content, pinned-1, pinned+1)
+	}
+	if foot != "" {
+		// The encoder moves a comment behind a mapping; a comment behind its last key stays.
+		entry.Content[len(entry.Content)-2].FootComment = foot
+	}
 	return nil
 }
 

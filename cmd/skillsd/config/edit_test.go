@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -19,7 +20,16 @@ func TestEditAllow(t *testing.T) {
 	const spec = "a:scripts/x.sh@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	const tree = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 	const entry = "script: " + spec + "\n    tree: " + tree + "\n"
-	set := func(e *AllowEdit) error { return e.Set("a", "scripts/x.sh", spec, tree) }
+	allowed, err := policy.ParseEntry(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(e *AllowEdit) error { return e.Set(allowed, tree) }
+	loose := func(e *AllowEdit) error {
+		loose := allowed
+		loose.PinScript, loose.Execution = true, policy.ExecutionStdin
+		return e.Set(loose, tree)
+	}
 	offer := func(e *AllowEdit) error { return errors.Join(e.Offer(), set(e)) }
 	const tools = "allow_tools: [run_skill_script]\n"
 	remove := func(e *AllowEdit) error { return e.Remove("a", "scripts/x.sh") }
@@ -39,6 +49,10 @@ func TestEditAllow(t *testing.T) {
 		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n", "allow:\n  - " + entry + "    env: [API_URL]\n", set, ""},
 		{"other tree", "allow:\n  - tree: sha256:" + strings.Repeat("c", 64) + " # at once\n    script: " + spec + " # daily\n    env: [API_URL]\n", "allow:\n  - tree: " + tree + " # at once\n    script: " + spec + " # daily\n    env: [API_URL]\n", set, ""},
 		{"object on one line", "allow:\n  - {env: [API_URL], script: a:scripts/x.sh, approve: always}\n", "allow:\n  - {env: [API_URL], script: '" + spec + "', tree: '" + tree + "', approve: always}\n", set, ""},
+		{"options of a text", "allow:\n  - a:scripts/x.sh:execution=stdin:pin=script # daily\n", "allow:\n  - script: " + spec + " # daily\n    pin: script\n    execution: stdin\n", set, ""},
+		{"pin script stays", "allow:\n  - script: a:scripts/x.sh\n    pin: script\n", "allow:\n  - script: " + spec + "\n    pin: script\n", set, ""},
+		{"options given", "allow:\n  - " + entry, "allow:\n  - script: " + spec + "\n    pin: script\n    execution: stdin\n", loose, ""},
+		{"options given, new", "", "allow:\n  - script: " + spec + "\n    pin: script\n    execution: stdin\n", loose, ""},
 		{"offer", "", tools + "allow:\n  - " + entry, offer, ""},
 		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n", "# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + entry, offer, ""},
 		{"offer in a list", "allow_tools: [] # none\n", "allow_tools: [run_skill_script] # none\nallow:\n  - " + entry, offer, ""},

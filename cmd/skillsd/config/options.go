@@ -111,10 +111,14 @@ func (k *rootKey) spec() string {
 	return tier + "=" + k.Dir
 }
 
+// AllowForm is what --allow-skill-script and the script of an entry are like.
+const AllowForm = "SKILL:scripts/PATH, and after it, if wanted, @sha256:HEX, :execution=stdin, :pin=script"
+
 // AllowKey is an entry of the allowlist: a string as --allow-skill-script takes it, or an object.
 type AllowKey struct {
 	Script    string   `json:"script"`
 	Tree      string   `json:"tree,omitempty"`
+	Pin       string   `json:"pin,omitempty"`
 	Network   []string `json:"network,omitempty"`
 	Env       []string `json:"env,omitempty"`
 	Secrets   []string `json:"secrets,omitempty"`
@@ -125,15 +129,20 @@ type AllowKey struct {
 	Target    string   `json:"target,omitempty"`
 	Release   string   `json:"release,omitempty"`
 	Execution string   `json:"execution,omitempty"`
+	Path      []string `json:"path,omitempty"`
 }
 
 func (k *AllowKey) table() []Option {
 	return []Option{
 		{Key: "script", Value: &k.Script, Required: true,
-			Help: "SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX"},
+			Help: AllowForm},
 		{Key: "tree", Value: &k.Tree,
 			Help: "sha256:HEX of all files of the skill, with the digest of the script; without it the " +
-				"other files of the skill may change"},
+				"other files of the skill may change before it is loaded"},
+		{Key: "pin", Value: &k.Pin, Words: []string{"tree", "script"},
+			Help: "tree refuses a run when any file of the skill has changed since it was loaded; script is " +
+				"weaker: the digest of the script alone decides, and a run takes the other files, which the " +
+				"script may load, as they are; default tree"},
 		{Key: "network", Value: &k.Network,
 			Help: "hosts a run may reach: NAME or NAME:PORT, exactly; default none"},
 		{Key: "env", Value: &k.Env, Help: "variables of the server's environment that are passed through"},
@@ -154,6 +163,9 @@ func (k *AllowKey) table() []Option {
 		{Key: "execution", Value: &k.Execution, Words: []string{"stdin"},
 			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without its " +
 				"place in the skill; default from the stored tree"},
+		{Key: "path", Value: &k.Path, Path: anyPath,
+			Help: "directories of programs that a script on the host finds before those of the system, " +
+				"such as ~/.npm-global/bin; with target host"},
 	}
 }
 
@@ -173,11 +185,10 @@ func (k *SecretKey) table() []Option {
 
 // ProfileKey narrows what the sessions under a profile may do.
 type ProfileKey struct {
-	Skills   []string `json:"skills,omitzero"`
-	Scripts  []string `json:"scripts,omitzero"`
-	Tools    []string `json:"tools,omitzero"`
-	Activate []string `json:"activate,omitzero"`
-	Target   string   `json:"target,omitempty"`
+	Skills  []string `json:"skills,omitzero"`
+	Scripts []string `json:"scripts,omitzero"`
+	Tools   []string `json:"tools,omitzero"`
+	Target  string   `json:"target,omitempty"`
 }
 
 func (k *ProfileKey) table() []Option {
@@ -187,8 +198,6 @@ func (k *ProfileKey) table() []Option {
 		{Key: "tools", Value: &k.Tools,
 			Words: []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun},
 			Help:  "tools it leaves; default all"},
-		{Key: "activate", Value: &k.Activate,
-			Help: "paths of skills that are active when a session starts that a request narrows to it"},
 		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
 	}
 }

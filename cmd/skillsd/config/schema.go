@@ -84,7 +84,7 @@ func (o *Option) form() *jsonschema.Schema {
 	case *specs:
 		return textOr("DIR, TIER=DIR or TIER:PREFIX=DIR", objectSchema("roots[]", new(rootKey).table()))
 	case *[]AllowKey:
-		return textOr("SKILL:scripts/PATH or SKILL:scripts/PATH@sha256:HEX",
+		return textOr(AllowForm,
 			objectSchema("allow[]", new(AllowKey).table()))
 	case *tierScripts:
 		names := textSchema(o.Names)

@@ -241,7 +241,7 @@ func (o *Options) policyTable() []Option {
 		{Key: "allow_tools", Flag: "allow-tool", Value: &o.AllowTools, Words: []string{mcpserver.ToolRun},
 			Help: "offer a `TOOL` that is off by default: run_skill_script"},
 		{Key: "allow", Flag: "allow-skill-script", Value: &o.AllowScripts, InFile: &o.Allow,
-			Help: "allow exactly this `SCRIPT` (repeatable): SKILL:scripts/PATH[@sha256:HEX]"},
+			Help: "allow exactly this `SCRIPT` (repeatable): " + AllowForm},
 		{Key: "secrets", InFile: &o.Secrets,
 			Help: "where the secrets come from that entries of allow give to their scripts, by the name of " +
 				"the variable the script sees; the values are not in this file"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
@@ -126,6 +128,9 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
 			problem, hint = "", ""
 			found, err := finder.Find(ctx, string(state.Runtime))
+			if found != nil {
+				state.Program = found.Path
+			}
 			denial := verdicts.Refuses(ctx, snapshot, entry)
 			switch {
 			case found == nil || err != nil:
@@ -144,11 +149,59 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		case problem != "":
 			checks = append(checks, warn("allowlist", name+" cannot run: "+problem, hint))
 		case loose != "" && o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile:
-			c := ok("allowlist", name+" may run; "+loose)
+			c := ok("allowlist", name+" may run "+state.Means()+"; "+loose)
 			c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(entry)
+			if entry.PinScript {
+				c.Hint = "to pin these files too, take out pin: script, and then: skillsd allow " +
+					serve.ShellName(entry)
+			}
 			checks = append(checks, c)
 		default:
-			checks = append(checks, ok("allowlist", name+" may run"))
+			checks = append(checks, ok("allowlist", name+" may run "+state.Means()))
+		}
+		if entry.Target == policy.TargetHost {
+			checks = append(checks, checkPrograms(snapshot.Skill(entry.Skill), entry)...)
+		}
+	}
+	return checks
+}
+
+// programName is a name that a search path is searched for.
+var programName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
+
+// checkPrograms says where a script on the host finds the programs that its skill names: those it requires,
+// and those of Bash(NAME:…) in its allowed-tools.
+func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
+	name := serve.ScriptName(entry)
+	for _, dir := range entry.SearchPath {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			checks = append(checks, warn("allowlist", name+": path names "+dir+", which is not a directory",
+				"make it, or take it out of path"))
+		}
+	}
+	if sk == nil {
+		return checks
+	}
+	programs := slices.Clone(sk.Frontmatter.Requires.Commands)
+	for _, tool := range sk.Frontmatter.AllowedTools {
+		if pattern, ok := strings.CutPrefix(tool, "Bash("); ok {
+			program, _, _ := strings.Cut(strings.TrimSuffix(pattern, ")"), ":")
+			program, _, _ = strings.Cut(program, " ")
+			programs = append(programs, program)
+		}
+	}
+	slices.Sort(programs)
+	for _, program := range slices.Compact(programs) {
+		path := ""
+		if programName.MatchString(program) {
+			path = serve.FindCommand(session.HostPath(entry), program)
+		}
+		switch {
+		case path != "":
+			checks = append(checks, ok("allowlist", name+" finds "+program+" at "+path))
+		case programName.MatchString(program):
+			checks = append(checks, warn("allowlist", name+" does not find "+program+" on the host",
+				"name the directory of "+program+" in path of its entry"))
 		}
 	}
 	return checks

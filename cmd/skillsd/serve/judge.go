@@ -26,9 +26,25 @@ type AllowRow struct {
 	Detail string `json:"detail,omitempty"`
 	// Changed says what is no longer what was allowed.
 	Changed policy.Change `json:"changed,omitempty"`
+	Target  policy.Target `json:"target,omitempty"`
+	// Execution is stdin for a script that its interpreter reads there.
+	Execution string `json:"execution,omitempty"`
+	Program   string `json:"program,omitempty"` // the path of its interpreter here
 
 	Hint    string         `json:"-"` // what mends it
 	Runtime script.Runtime `json:"-"` // of a script that is there
+}
+
+// Means says by what the script runs, and where if that is the host.
+func (r *AllowRow) Means() string {
+	means := "with " + r.Program
+	if r.Execution == policy.ExecutionStdin {
+		means += " from standard input"
+	}
+	if r.Target == policy.TargetHost {
+		means = "on the host, without a sandbox, " + means
+	}
+	return means
 }
 
 // The states of entries that a program looks for.
@@ -48,8 +64,8 @@ func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(e
 // AllowState says whether an entry still holds, and if not why and what to do.
 func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
 	name := ShellName(entry)
-	row := AllowRow{Script: ScriptName(entry), State: "missing",
-		Hint: "to take it back: skillsd disallow " + name}
+	row := AllowRow{Script: ScriptName(entry), State: "missing", Execution: entry.Execution,
+		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to take it back: skillsd disallow " + name}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
 		row.Detail = "no skill of that path is served"
@@ -87,7 +103,10 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		row.State, row.Detail, row.Hint = StateUnpinned, Looseness(entry), "`skillsd allow "+name+"` pins it"
 	default:
 		row.State, row.Detail, row.Hint = StateAllowed, Looseness(entry), ""
-		if row.Detail != "" {
+		switch {
+		case entry.PinScript:
+			row.Hint = "take out pin: script and `skillsd allow " + name + "` pins them"
+		case row.Detail != "":
 			row.Hint = "`skillsd allow " + name + "` pins them"
 		}
 	}
@@ -97,6 +116,10 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 // Looseness returns what may change while the script of an entry still runs; empty if nothing may.
 func Looseness(entry policy.Entry) string {
 	switch {
+	case entry.PinScript && entry.Pin == "":
+		return "what it is when the server starts runs, with the other files of its skill as they are at each run"
+	case entry.PinScript:
+		return "its bytes are pinned, the other files of its skill are what they are at each run"
 	case entry.Pin == "":
 		return "it is not pinned: what it is when the server starts runs"
 	case entry.Tree == "":
@@ -219,7 +242,8 @@ func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry po
 		Skill: sk.Path, SkillName: cmp.Or(sk.Frontmatter.Name, sk.Name()), Tier: sk.Root.Tier,
 		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared,
 		Activated: true, Path: entry.Path, FileDigest: r.Digest, TreeDigest: index.TreeDigest,
-		StartTree: index.TreeDigest, Workspace: j.workspace, Approved: policy.ApprovalOfCall,
+		StartTree: index.TreeDigest, StartFile: r.Digest, Workspace: j.workspace,
+		Approved: policy.ApprovalOfCall,
 	})
 	if err == nil {
 		return nil

@@ -108,8 +108,8 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	return pol, nil
 }
 
-// Allowlist builds the allowlist from the place that counts: entries of the file have options, entries of the
-// command line and the environment do not.
+// Allowlist builds the allowlist from the place that counts: the file, or the command line and the
+// environment, whose entries have few options.
 func (o *Options) Allowlist() (policy.Allowlist, error) {
 	cfg := &o.Process.Cfg
 	if cfg.Origins["allow"].Kind != config.FromFile {
@@ -177,7 +177,7 @@ func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 		facts.ModeSource = snapshot.ModeConfig
 	}
 	search, _ := o.Process.Env("PATH")
-	facts.Command = func(name string) string { return findCommand(search, name) }
+	facts.Command = func(name string) string { return FindCommand(search, name) }
 	// The manifest may set the mode and the role, so it is read before the policy is made.
 	if o.Manifest != "" {
 		if err := o.readManifest(&facts); err != nil {
@@ -240,9 +240,9 @@ func (o *Options) readManifest(facts *snapshot.Facts) error {
 	return nil
 }
 
-// findCommand returns the first executable file of that name in the directories of a search path, which
+// FindCommand returns the first executable file of that name in the directories of a search path, which
 // is not run.
-func findCommand(search, name string) string {
+func FindCommand(search, name string) string {
 	for _, dir := range append(filepath.SplitList(search), "/usr/bin", "/usr/local/bin", "/bin") {
 		path := filepath.Join(dir, name)
 		// A relative directory would depend on where the server was started.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
@@ -60,6 +61,10 @@ func (p *Plan) findPlaces() (err error) {
 			return err
 		}
 	}
+	searched, err := o.searched()
+	if err != nil {
+		return err
+	}
 	if err := checkPlaces(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
 		return err
 	}
@@ -67,6 +72,13 @@ func (p *Plan) findPlaces() (err error) {
 		o.Roots.Allowed); err != nil {
 		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
 			"--workspace %s: %w", p.WorkspacePath, err)
+	}
+	writable := p.WorkspacePath
+	if p.Workspace.Mode == sandbox.WorkspaceRO {
+		writable = "" // scripts may see these directories
+	}
+	if err := checkPlaces(p.roots, "", searched, writable, p.Workspace.Mode); err != nil {
+		return err
 	}
 	if !o.FromClient {
 		return nil
@@ -79,11 +91,35 @@ func (p *Plan) findPlaces() (err error) {
 	if mode == "" {
 		mode = sandbox.WorkspaceRO
 	}
+	own := p.ownPaths()
+	for _, dir := range searched {
+		own = append(own, dir.path)
+	}
 	p.fromClient = (&clientWorkspaces{
-		roots: p.roots, allowed: o.Roots.Allowed, config: configFile, own: p.ownPaths(), mode: mode,
+		roots: p.roots, allowed: o.Roots.Allowed, config: configFile, own: own, mode: mode,
 		known: map[string]string{},
 	}).open
 	return nil
+}
+
+// searched returns the directories in which scripts on the host look for programs: whoever can write there
+// decides what these scripts start.
+func (o *Options) searched() (dirs []place, err error) {
+	allowed, err := o.Allowlist()
+	if err != nil {
+		return nil, nil // the policy reports it
+	}
+	for _, entry := range allowed.Entries() {
+		for _, dir := range entry.SearchPath {
+			what := "the path of " + ScriptName(entry)
+			if info, err := os.Stat(dir); err == nil && info.Mode()&0o002 != 0 {
+				return nil, exit.Usagef("run: chmod o-w "+report.ShellLine(dir),
+					"everyone can write %s %s, where its script looks for programs", what, dir)
+			}
+			dirs = append(dirs, place{what, dir})
+		}
+	}
+	return dirs, nil
 }
 
 func (p *Plan) ownPaths() []string {
@@ -259,7 +295,7 @@ const maxClientDirs = 256
 // Why a directory that a client names is not mounted. The texts are shown to it.
 var (
 	errNotAbsolute = errors.New("its path is not absolute")
-	errNoDirectory = errors.New("it is not a directory that the server can open")
+	errNoDirectory = errors.New("it is no directory that the server can open")
 	errMoved       = errors.New("its path leads elsewhere than when it was first named")
 	errOwnState    = errors.New("it holds, or lies in, what the server keeps for itself")
 	errHoldsConfig = errors.New("scripts could write the configuration of the server")
