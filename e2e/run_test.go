@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,6 +112,18 @@ func TestWithheldOutput(t *testing.T) {
 		t.Fatalf("run = %s %s", result.text(), result.Meta["skillsd/result"])
 	}
 	handle, _, _ := strings.Cut(rest, "]")
+	var output struct {
+		Stdout struct {
+			Reason, EventID string
+			Handle          struct{ HandleID string }
+			ByteLength      int
+		}
+		ExitCode *int
+	}
+	if err := json.Unmarshal(result.Meta["skillsd/result"], &output); err != nil || output.Stdout.Reason != "needs-opaque-pass-through" || output.Stdout.Handle.HandleID != handle ||
+		output.Stdout.ByteLength != len("ran-ok secret\n") || output.Stdout.EventID == "" || *output.ExitCode != 0 {
+		t.Errorf("in place of stdout: %s, %v", result.Meta["skillsd/result"], err)
+	}
 	if err := p.leave(); err != nil {
 		t.Fatal(err)
 	}

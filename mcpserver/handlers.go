@@ -120,8 +120,12 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 	if err != nil {
 		return answer{}, err
 	}
+	chars := maxRead
+	if call.Records != nil {
+		chars = 0 // a program gets all that it asks for, the text is cut
+	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{
-		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead,
+		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: chars,
 		Offset: args.Offset,
 	})
 	if err != nil {

@@ -155,9 +155,10 @@ func renderRead(r *session.ReadResult) string {
 			oneLine(r.Path), r.MIMEType, r.Size, r.Got, r.URI)
 		return b.String()
 	}
-	b.Write(r.Data)
-	if end := r.Offset + int64(len(r.Data)); end < r.Size {
-		if len(r.Data) > 0 && r.Data[len(r.Data)-1] != '\n' {
+	data := session.Cut(r.Data, maxRead)
+	b.Write(data)
+	if end := r.Offset + int64(len(data)); end < r.Size {
+		if len(data) > 0 && data[len(data)-1] != '\n' {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "[bytes %d-%d of %d; continue with offset %d]", r.Offset, end, r.Size, end)

@@ -39,7 +39,7 @@ func RenderSkips(r *session.RunResult) string {
 	}
 	text := fmt.Sprintf("out: %d left behind ", r.OutSkips) +
 		"(not a regular file, a name that is not text, unreadable or too much)"
-	if r.Stdout.Withheld == "" && len(r.Skipped) > 0 {
+	if len(r.Skipped) > 0 {
 		shown := r.Skipped[:min(len(r.Skipped), 5)]
 		text += ": " + oneLine(strings.Join(shown, ", "))
 		if r.OutSkips > len(shown) {
@@ -68,7 +68,7 @@ func RenderWrites(r *session.RunResult) string {
 		return ""
 	}
 	head := fmt.Sprintf("workspace: %d changes applied, %d refused\n", len(applied), len(refused))
-	if r.Stdout.Withheld != "" {
+	if r.Sealed {
 		// Names are output too.
 		return head
 	}
@@ -91,10 +91,12 @@ func RenderWrites(r *session.RunResult) string {
 // RunLine returns how a run ended, in one line without a newline.
 func RunLine(r *session.RunResult) string {
 	ms := r.Duration.Milliseconds()
-	switch r.Outcome {
-	case "exited":
+	switch {
+	case r.ExitWithheld && (r.Outcome == "exited" || r.Outcome == "signaled"):
+		return fmt.Sprintf("ended after %d ms, exit code withheld (backend %s)", ms, r.Backend)
+	case r.Outcome == "exited":
 		return fmt.Sprintf("exit %d in %d ms (backend %s)", r.ExitCode, ms, r.Backend)
-	case "signaled":
+	case r.Outcome == "signaled":
 		return fmt.Sprintf("signal %s after %d ms (backend %s)", r.Signal, ms, r.Backend)
 	}
 	return fmt.Sprintf("%s after %d ms (backend %s)", r.Outcome, ms, r.Backend)
@@ -103,8 +105,8 @@ func RunLine(r *session.RunResult) string {
 // RenderStream returns one stream as it was released.
 func RenderStream(s *session.Stream) string {
 	switch {
-	case s.Withheld != "":
-		return fmt.Sprintf("[withheld; handle %s]\n", s.Withheld)
+	case s.Withheld != nil:
+		return fmt.Sprintf("[withheld; handle %s]\n", s.Withheld.Handle.HandleID)
 	case s.Total == 0:
 		return "(empty)\n"
 	case !s.Truncated:

@@ -108,6 +108,7 @@ func TestRenderRead(t *testing.T) {
 }
 
 func TestRenderRun(t *testing.T) {
+	withheld := &cfharness.ObservationDenied{Handle: &cfharness.OpaqueHandle{HandleID: "r:t:1:stdout"}}
 	for _, test := range []struct {
 		name string
 		in   session.RunResult
@@ -120,11 +121,11 @@ func TestRenderRun(t *testing.T) {
 		{"signal", session.RunResult{Outcome: "signaled", Signal: "SIGSEGV", Backend: "b"}, []string{"signal SIGSEGV after 0 ms"}, "exit"},
 		{"cut", session.RunResult{Outcome: "exited", Backend: "b", Stdout: session.Stream{Head: "first\n", Tail: "last\n", Truncated: true, Total: 1011, Digest: "sha256:x"}, Stderr: session.Stream{Head: "err\n", Total: 4}},
 			[]string{"stdout:\nfirst\n[… 1000 bytes omitted, whole stream sha256:x]\nlast\nstderr:\nerr\n"}, ""},
-		{"withheld", session.RunResult{Outcome: "exited", Stdout: session.Stream{Withheld: "r:t:1:stdout", Total: 9}}, []string{"[withheld; handle r:t:1:stdout]"}, "(backend )\nexit"},
+		{"withheld", session.RunResult{Outcome: "exited", Stdout: session.Stream{Withheld: withheld, Total: 9}}, []string{"[withheld; handle r:t:1:stdout]"}, "(backend )\nexit"},
 		{"secret", session.RunResult{Outcome: "exited", Out: []cfharness.OutFile{{Name: "a.bin", Withheld: "needs-sanitizing-worker"}, {Name: "b.txt", Bytes: 3, Digest: "sha256:x", URI: "skillsd://y"}}},
 			[]string{"out: a.bin withheld: it is not text and holds a secret (needs-sanitizing-worker)\nout: b.txt 3 sha256:x skillsd://y\n"}, "a.bin 0"},
 		{"left behind", session.RunResult{Outcome: "exited", OutSkips: 7, Skipped: []string{`"a\nb"`, `"link"`}}, []string{"out: 7 left behind (not a regular file, a name that is not text, unreadable or too much): \"a\\nb\", \"link\", …\n"}, "/out"},
-		{"left behind and withheld", session.RunResult{Outcome: "exited", OutSkips: 1, Skipped: []string{`"link"`}, Stdout: session.Stream{Withheld: "handle"}}, []string{"out: 1 left behind"}, "link"},
+		{"exit code withheld", session.RunResult{Outcome: "exited", ExitCode: 3, ExitWithheld: true, Backend: "b"}, []string{"ended after 0 ms, exit code withheld (backend b)"}, "3"},
 	} {
 		text := renderRun(&test.in)
 		for _, want := range test.want {
@@ -150,7 +151,7 @@ func TestRenderWrites(t *testing.T) {
 	if got, want := RenderWrites(result), "workspace: 1 changes applied, 1 refused\nrefused: write "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 3 {
 		t.Errorf("RenderWrites = %q", got)
 	}
-	result.Stdout.Withheld = "handle"
+	result.Sealed = true
 	if got := RenderWrites(result); got != "workspace: 1 changes applied, 1 refused\n" {
 		t.Errorf("withheld: %q", got)
 	}

@@ -235,7 +235,7 @@ type runError struct {
 func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult) error {
 	result := &runReport{Session: id, Result: &r.Output}
 	for name, s := range streamsOf(r) {
-		if s.Truncated || s.Withheld != "" {
+		if s.Truncated || s.Withheld != nil {
 			output := strings.TrimPrefix(r.Output.OutputID, id+":") + ":" + name
 			result.Whole = append(result.Whole, o.sessionCommand("show", id, "--output", output))
 		}
@@ -360,7 +360,7 @@ func (o *runOptions) printStreams(ctx context.Context, id string, r *session.Run
 	}
 	defer records.Close()
 	for name, s := range streamsOf(r) {
-		if s.Total == 0 || s.Withheld != "" {
+		if s.Total == 0 || s.Withheld != nil {
 			continue
 		}
 		w, last := o.app.out, s.Head

@@ -19,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
@@ -209,7 +210,9 @@ func outputTypes() map[reflect.Type]*jsonschema.Schema {
 	}
 	severities := word(skills.Info.String(), skills.Warning.String(), skills.Error.String())
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage]():      {},
+		reflect.TypeFor[json.RawMessage](): {},
+		reflect.TypeFor[cfharness.Observation](): {Types: []string{"string", "object"},
+			Description: "The text, or an object of the schema observation-denied if it was withheld."},
 		reflect.TypeFor[skills.Severity]():      severities,
 		reflect.TypeFor[skills.Tier]():          word(skills.TierNames()...),
 		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},

@@ -88,7 +88,21 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		Digest:           fresh.Digest, TreeDigest: index.TreeDigest,
 		Activation: loaded.Handle, ExpiresAt: provenance.Stamp(loaded.Until),
 	}
+	if in.Call.Records != nil {
+		loaded.describe()
+	}
 	return loaded, nil
+}
+
+// describe adds to the output of a load what a program needs to build the model's context itself. What is too
+// much for a message it finds in the skill's resources and in skill-registry.json.
+func (l *Loaded) describe() {
+	if text := string(l.file); !l.Known && fits(text) {
+		l.Output.Content = &text
+	}
+	if resources := snapshot.Resources(l.Skill, l.Index); fits(resources) {
+		l.Output.Resources = resources
+	}
 }
 
 // notLoaded records why a skill was not loaded, and returns the error for the caller. Nothing was shown, so

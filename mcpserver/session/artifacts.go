@@ -212,10 +212,10 @@ func (s *Session) shows(name string, remote bool) bool {
 	return slices.Contains(s.released[output], name)
 }
 
-// release notes the files of a run whose output the caller may see, and reports whether it may. Labels of a
-// runtime are not interpreted, so labelled output stays withheld.
-func (s *Session) release(r *run, answer *RunResult, labelled bool) bool {
-	if answer.Stdout.Withheld != "" || answer.Stderr.Withheld != "" || labelled {
+// release notes the files of a run whose output the caller may see, and reports whether it may: if something
+// was withheld, none of them.
+func (s *Session) release(r *run, answer *RunResult) bool {
+	if answer.Sealed {
 		return false
 	}
 	var files []string

@@ -119,7 +119,7 @@ func TestArtifactsOfWithheldOutput(t *testing.T) {
 	b.runner.result.Out = []sandbox.OutFile{{Name: "report", Data: []byte("secret report\n")}}
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
-	if err != nil || result.Stdout.Withheld == "" {
+	if err != nil || result.Stdout.Withheld == nil {
 		t.Fatalf("run = %+v, %v", result, err)
 	}
 	call := Call{Principal: local}

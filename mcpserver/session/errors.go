@@ -78,7 +78,8 @@ func (f failure) because(err error, words ...string) *Error {
 const (
 	remedyBusy = "call again in a while; if it stays so, the operator can raise the limit of open files " +
 		"(ulimit -n, LimitNOFILE=)"
-	remedyFiles = "use the path of a script from the skill's file list"
+	remedyWithheld = "the operator can read it with `skillsd session show {session} --output {handle}`"
+	remedyFiles    = "use the path of a script from the skill's file list"
 )
 
 // The table of plain errors, by code.
@@ -195,6 +196,9 @@ var (
 	treeDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail: "the skill's files differ from those that were loaded and allowed{file}",
 		remedy: "the operator can review the change and restart the server; then load the skill again"}
+	outputOpaque = refusal{code: policy.CodeOutputOpaque,
+		detail: "{stream} was not released by CFC policy", remedy: remedyWithheld}
+	outputDenied = refusal{code: policy.CodeOutputNotReleased, detail: "{reason}", remedy: remedyWithheld}
 	askedAlready = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user is being asked about this script already",
 		remedy: "wait for the answer to the calls before"}

@@ -41,41 +41,45 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 	// The record describes the whole streams, the answer only what is shown of them.
 	x := r.extension(result, answer, recounted)
-	if r.grant.Release == policy.ReleaseOpaque {
-		for name, s := range map[string]*Stream{"stdout": &answer.Stdout, "stderr": &answer.Stderr} {
-			s.Head, s.Tail, s.Withheld = "", "", r.output+":"+name
-		}
-		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil
+	released, refusals := s.withhold(r, result, answer, x)
+	stdout, stderr := answer.Stdout, answer.Stderr
+	if cutStreams(&answer.Stdout, &answer.Stderr); r.call.Records == nil {
+		stdout, stderr = answer.Stdout, answer.Stderr
+	} else {
+		fit(&stdout, &stderr)
 	}
-	cutStreams(&answer.Stdout, &answer.Stderr)
-	records := []*cfharness.StreamSummary{&x.Stdout, &x.Stderr}
-	for i, stream := range []*Stream{&answer.Stdout, &answer.Stderr} {
-		data := stream.Head + stream.Tail
-		if keepErr != nil || stream.Withheld != "" || data == "" {
-			continue
-		}
-		shown := &cfharness.ShownText{Bytes: int64(len(data))}
-		if shown.Digest, keepErr = s.keepShown(ctx, []byte(data)); stream.Truncated {
-			shown.Head = new(int64(len(stream.Head)))
-		}
-		records[i].Shown = shown
+	if keepErr == nil {
+		keepErr = s.keepStreams(ctx, x, &stdout, &stderr)
 	}
-
 	output := s.runOutput(r)
-	output.CFC, output.Skillsd = result.Mediation, x
+	output.Skillsd = x
 	if result.Outcome == sandbox.Exited {
 		output.ExitCode = &result.ExitCode
 	}
-	answer.Stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
-	answer.Stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
+	stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	if r.grant.Target != policy.TargetHost && (r.call.Records != nil || result.Mediation != nil) {
+		stdout.observe(&released.Stdout)
+		stderr.observe(&released.Stderr)
+		observeExit(&released.ExitCode, output.ExitCode, result.Outcome)
+		output.CFCResult = released
+	}
 	e := s.runEvent(r, &output)
 	e.Files = files
-	var err error
+	events := append(slices.Clip(refusals), e)
+	write := func(record func(e *provenance.Event) error) error {
+		for ; len(events) > 0; events = events[1:] {
+			if err := record(events[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := keepErr
 	if keepErr != nil {
 		s.broken.Store(true)
-		err = keepErr
 	} else {
-		err = s.record(ctx, r.request, e)
+		err = write(func(e *provenance.Event) error { return s.record(ctx, r.request, e) })
 	}
 	if err != nil {
 		// The answer is withheld whole: nothing of it was shown.
@@ -89,16 +93,26 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 				}
 			}
 			e.Row = s.executionRow(r, &output)
-			// The store fills these in, and has done so for the attempt that failed.
-			e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
-			return s.write(ctx, e)
+			return write(func(e *provenance.Event) error {
+				// The store fills these in, and has done so for the attempt that failed.
+				e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
+				return s.write(ctx, e)
+			})
 		})
 		return nil, outcomeUnrecorded.because(err)
 	}
 	s.makeCache(r, result)
+	for _, stream := range []*Stream{&answer.Stdout, &answer.Stderr} {
+		if stream.Withheld != nil {
+			stream.Withheld.EventID, refusals = refusals[0].ID(), refusals[1:]
+		}
+	}
 	output.Skillsd = cfharness.Pathless(x)
-	if !s.release(r, answer, result.Mediation != nil) {
+	if !s.release(r, answer) {
 		output.Skillsd = cfharness.Sealed(output.Skillsd)
+	}
+	if answer.ExitWithheld {
+		output.ExitCode = nil
 	}
 	answer.Output = output
 	return answer, nil
@@ -155,8 +169,9 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
 		Backend: o.Backend, Limits: snapshot.Limits(o.Limits), Network: "none", Workspace: workspace,
 		TreeDigest: r.script.index.TreeDigest, CacheDigest: r.cmd.cached,
-		Stdout: summary(&answer.Stdout, anew), Stderr: summary(&answer.Stderr, anew),
-		Out: answer.Out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
+		Stdout: r.describe("stdout", &answer.Stdout, anew),
+		Stderr: r.describe("stderr", &answer.Stderr, anew),
+		Out:    answer.Out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
 	}
 	if in := r.cmd.Interpreter; in != nil {
 		x.Interpreter = &cfharness.Interpreter{Path: in.Path, Version: in.Version,
@@ -189,9 +204,13 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 	return x
 }
 
-func summary(s *Stream, recounted bool) cfharness.StreamSummary {
-	return cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated,
+func (r *run) describe(name string, s *Stream, recounted bool) cfharness.StreamSummary {
+	sum := cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated,
 		Redacted: recounted}
+	if len(s.Head)+len(s.Tail) > 0 {
+		sum.URI = ArtifactBase + provenance.OutputName(r.output, name)
+	}
+	return sum
 }
 
 // maxWrites is how many changes to a workspace a record lists.
@@ -284,17 +303,6 @@ func stream(s *sandbox.Stream) Stream {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
 		Digest: digest.Digest(s.SHA256)}
-}
-
-// describe fills the reference's fields for a stream: the released text and nothing more.
-func (s *Stream) describe(released **string, truncated **bool, length **int64) {
-	if s.Withheld != "" {
-		return
-	}
-	*released = new(s.Head + s.Tail)
-	if s.Truncated {
-		*truncated, *length = new(true), &s.Total
-	}
 }
 
 // Most characters of a run's output that are shown, of both streams together. The whole streams, as

@@ -73,20 +73,12 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 
 // deny records a denial and returns it as the client is to see it.
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
-	object := cfharness.ObservationDenied{
-		Type: cfharness.TypeObservationDenied, Reason: string(denial.Reason), Detail: denial.Detail,
-		Code: string(denial.Code), Skill: denial.Skill, Path: denial.Path, Remedy: denial.Remedy,
-		RuleID: denial.RuleID,
-	}
-	secrets := s.Secrets()
-	for _, text := range []*string{&object.Detail, &object.Skill, &object.Path, &object.Remedy} {
-		*text = secrets.Text(*text)
-	}
+	object := s.object(denial)
 	at := provenance.Stamp(s.cfg.Now())
 	row := encode(cfharness.PolicyEvent{
 		Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied, Mode: r.mode.String(),
 		ToolID: r.call.Method, Detail: denial.Detail, At: at, ToolCallID: r.call.ToolCallID,
-		PromptSlot: r.slot, ToolInputSummary: &r.summary, ObservationDenied: &object,
+		PromptSlot: r.slot, ToolInputSummary: &r.summary, ObservationDenied: object,
 	})
 	e := &provenance.Event{
 		Kind: provenance.KindPolicyDenied, Skill: denial.Skill, Path: denial.Path,
@@ -104,7 +96,17 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 		slog.String("skill", denial.Skill), slog.String("session", s.id),
 		slog.String("code", string(denial.Code)))
 	object.EventID = e.ID()
-	return &Denied{Object: object}
+	return &Denied{Object: *object}
+}
+
+// object returns a denial as the client is to see it, without declared secrets.
+func (s *Session) object(denial *policy.Denial) *cfharness.ObservationDenied {
+	secrets := s.Secrets()
+	return &cfharness.ObservationDenied{
+		Type: cfharness.TypeObservationDenied, Reason: string(denial.Reason),
+		Detail: secrets.Text(denial.Detail), Code: string(denial.Code), Skill: secrets.Text(denial.Skill),
+		Path: secrets.Text(denial.Path), Remedy: secrets.Text(denial.Remedy), RuleID: denial.RuleID,
+	}
 }
 
 // decision returns the row of policy-trace.json for one call.

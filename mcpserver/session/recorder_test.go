@@ -51,12 +51,12 @@ func TestRecorder(t *testing.T) {
 			{"run", func(s *Session, c Call) error {
 				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 				return err
-			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "allowed", 0},
+			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "allowed", 2},
 			{"run, warned", func(s *Session, c Call) error {
 				c.Slot = &policy.PromptSlot{Role: policy.Context, Raw: json.RawMessage(strings.Replace(slotText, "direct-command", "context", 1))}
 				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 				return err
-			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "warned", 1},
+			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "warned", 3},
 			{"run, denied", func(s *Session, c Call) error {
 				s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/none.sh", Timeout: time.Second})
 				return nil
@@ -96,7 +96,7 @@ func TestRecorderSeals(t *testing.T) {
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}
 	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
-	if err != nil || result.Stdout.Withheld == "" {
+	if err != nil || result.Stdout.Withheld == nil {
 		t.Fatalf("run = %+v, %v", result, err)
 	}
 	records, err := call.Records.Records(false)

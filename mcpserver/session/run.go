@@ -44,7 +44,9 @@ type Stream struct {
 	Total      int64  // bytes the script wrote
 	Truncated  bool   // the middle was not kept
 	Digest     digest.Digest
-	Withheld   string // id of the opaque handle that stands for the stream; Head and Tail are empty
+
+	// Withheld is in the place of a stream that is not released, else nil; Head and Tail are then empty.
+	Withheld *cfharness.ObservationDenied
 }
 
 // RunResult is a script that started and ended, or that was canceled before.
@@ -59,6 +61,8 @@ type RunResult struct {
 	OutSkips       int             // entries of /out that were left behind
 	Skipped        []string        // names of the first of those, quoted
 	Writes         []sandbox.Write // changes to a staged workspace, in order
+	Sealed         bool            // something was withheld, and with it Out, Skipped and names
+	ExitWithheld   bool            // ExitCode and Signal are not for the caller
 	Output         cfharness.RunOutput
 }
 

@@ -190,7 +190,7 @@ func redactResult(r *redact.Redactor, res *sandbox.Result, given bool) (withheld
 	}
 	anew = r.Streams((*redact.Stream)(&res.Stdout), (*redact.Stream)(&res.Stderr),
 		res.Outcome != sandbox.Exited, given)
-	res.Mediation = r.Bytes(res.Mediation)
+	res.Mediation = r.JSON(res.Mediation)
 	res.Skipped = r.Texts(res.Skipped)
 	for i := range res.Writes {
 		w := &res.Writes[i]

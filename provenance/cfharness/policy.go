@@ -133,15 +133,19 @@ type ObservationDenied struct {
 	Remedy  string        `json:"remedy"` // who can change it and how
 	RuleID  string        `json:"ruleId"`
 	EventID string        `json:"eventId,omitempty"`
+
+	// Of a stream that was withheld: its length, and a digest that commits to it. See [StreamSummary.Salt].
+	ByteLength *int64        `json:"byteLength,omitempty"`
+	Digest     digest.Digest `json:"digest,omitempty"`
 }
 
-// OpaqueHandle identifies output that was withheld.
+// OpaqueHandle identifies output that was withheld. PassThrough says that it may be handed to another tool.
 type OpaqueHandle struct {
 	Type        string    `json:"type"`
 	HandleID    string    `json:"handleId"` // "<outputId>:stdout" or "<outputId>:stderr"
 	Scope       string    `json:"scope"`    // run
 	CreatedAt   Timestamp `json:"createdAt"`
-	PassThrough bool      `json:"passThrough"`
+	PassThrough bool      `json:"passThrough,omitempty"`
 }
 
 // TypeScriptRequest is the type of a ScriptRequest.

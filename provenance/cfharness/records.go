@@ -216,6 +216,8 @@ type RunExtension struct {
 	Out    List[OutFile] `json:"out"`
 	TaskID string        `json:"taskId,omitempty"`
 
+	ExitWithheld bool `json:"exitWithheld,omitempty"` // the caller gets neither exit code nor signal
+
 	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were left behind
 	Skipped  []string `json:"skipped,omitempty"`  // names of the first of those, quoted as a Go string
 
@@ -278,6 +280,15 @@ type StreamSummary struct {
 	// Redacted says that the run was given secrets: Bytes and Digest are of the stream as it was kept, with
 	// every declared secret replaced, because a digest of the raw stream would confirm a guess.
 	Redacted bool `json:"redacted,omitempty"`
+
+	URI string `json:"uri,omitempty"` // of the bytes that were kept
+
+	// Withheld is the policy of a stream that the caller did not get, else empty; it sees Bytes as 0 if that
+	// is denied. Salt is random: the object
+	// in place of the stream has the digest of Salt and Digest, one after the other as text. It commits to
+	// the stream, and does not confirm a guess of a short one, as Digest would.
+	Withheld ObservationPolicy `json:"withheld,omitempty"`
+	Salt     string            `json:"salt,omitempty"`
 }
 
 // ShownText is the part of a stream that the model was shown.
@@ -318,8 +329,8 @@ type ReadOutput struct {
 	Skillsd     *ReadExtension           `json:"skillsd,omitempty"`
 }
 
-// RunOutput is the output object of a run. Stdout and Stderr are the released text, nil if
-// nothing is released; other pointers and slices are nil where the key is absent.
+// RunOutput is the output object of a run. Stdout and Stderr are the released text, or the object in the
+// place of one that was withheld. Pointers and slices are nil where the key is absent.
 type RunOutput struct {
 	Type            string   `json:"type"`
 	OutputID        string   `json:"outputId"`
@@ -332,12 +343,12 @@ type RunOutput struct {
 	Args            []string `json:"args,omitzero"`
 	CWD             string   `json:"cwd,omitempty"`
 	FileFacts
-	Stdout               *string                  `json:"stdout,omitempty"`
-	Stderr               *string                  `json:"stderr,omitempty"`
+	Stdout               Observation              `json:"stdout,omitzero"`
+	Stderr               Observation              `json:"stderr,omitzero"`
 	ExitCode             *int                     `json:"exitCode,omitempty"`
 	Diagnostics          List[RegistryDiagnostic] `json:"diagnostics"`
 	Error                *RecordError             `json:"error,omitempty"`
-	CFC                  json.RawMessage          `json:"cfc,omitempty"`
+	CFCResult            *SandboxResult           `json:"cfcResult,omitempty"` // of a run in the sandbox
 	StdoutTruncated      *bool                    `json:"stdoutTruncated,omitempty"`
 	StdoutOriginalLength *int64                   `json:"stdoutOriginalLength,omitempty"`
 	StderrTruncated      *bool                    `json:"stderrTruncated,omitempty"`
@@ -360,6 +371,11 @@ type LoadOutput struct {
 	TreeDigest       digest.Digest `json:"treeDigest"`
 	Activation       string        `json:"activation"` // the handle
 	ExpiresAt        Timestamp     `json:"expiresAt"`
+
+	// Only for a call that asks for its records. Content is SKILL.md, absent if the session has had it.
+	// Resources are the other files as skill-registry.json has them, with sandbox paths.
+	Content   *string                `json:"content,omitempty"`
+	Resources List[RegistryResource] `json:"resources,omitzero"`
 }
 
 // StatusLoaded is the status of every LoadOutput.

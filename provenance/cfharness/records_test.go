@@ -98,7 +98,7 @@ func rowRecords() []record {
 			ExecutedAt: at, ExecutionTarget: "sandbox", Runtime: "bash", Argv: []string{"bash", "<"}, Args: []string{}, CWD: "/w",
 			ResourcePath: "/h", ExitCode: &code, Diagnostics: diag, Skillsd: run, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", RegistryDigest: sum, ObservedDigest: sum, DigestMatchesRegistry: &matches, RegistrySizeBytes: &size, ObservedSizeBytes: &size}}},
 		{"read-output", cfharness.ReadOutput{Type: cfharness.TypeReadOutput, Status: cfharness.StatusRead, CFCPromptRole: "context", Content: &text}},
-		{"run-output", cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Stdout: &text, Stderr: &text, ExitCode: &code, StdoutTruncated: &matches, StdoutOriginalLength: &size, Skillsd: run}},
+		{"run-output", cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Stdout: cfharness.Observation{Text: &text}, Stderr: cfharness.Observation{Text: &text}, ExitCode: &code, StdoutTruncated: &matches, StdoutOriginalLength: &size, Skillsd: run}},
 	}
 }
 

@@ -183,6 +183,9 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		}
 		if x.Skillsd != nil && !v.Released(x.OutputID) {
 			changed, x.Skillsd = true, Sealed(x.Skillsd)
+			if x.Skillsd.ExitWithheld {
+				x.ExitCode = nil
+			}
 		}
 		if v.Remote && x.Skillsd != nil && x.Skillsd.Interpreter != nil {
 			changed, x.Skillsd = true, Pathless(x.Skillsd)
@@ -215,7 +218,16 @@ func hostScript(x *ScriptExecution) int {
 // as the text, and so is the name of a host that a script chose.
 func Sealed(x *RunExtension) *RunExtension {
 	copied := *x
-	copied.Stdout.Digest, copied.Stderr.Digest, copied.Out = "", "", nil
+	for _, stream := range []*StreamSummary{&copied.Stdout, &copied.Stderr} {
+		stream.Digest, stream.Salt, stream.URI = "", "", ""
+		if stream.Withheld == PolicyDenied {
+			stream.Bytes = 0
+		}
+	}
+	if copied.ExitWithheld {
+		copied.Signal = ""
+	}
+	copied.Out = nil
 	copied.OutSkips, copied.Skipped = 0, nil
 	copied.Connections, copied.Unlisted = nil, 0
 	copied.Writes, copied.WritesUnlisted = nil, 0

@@ -95,7 +95,8 @@ func rowRefinements() []refinement {
 		exact[cfharness.ResourceRead](read(cfharness.TypeResourceRead, "resourcePath")),
 		exact[cfharness.ResourceReads](rows("reads", reflect.TypeFor[cfharness.ResourceRead](),
 			cfharness.TypeResourceReads)),
-		exact[cfharness.StreamSummary](set("digest", pattern(sealedPattern))),
+		exact[cfharness.StreamSummary](set("digest", pattern(sealedPattern),
+			"withheld", words("opaque", "denied"))),
 		exact[cfharness.ScriptExecution](run(cfharness.TypeScriptExecution, "resourcePath")),
 		exact[cfharness.ScriptExecutions](rows("executions", reflect.TypeFor[cfharness.ScriptExecution](),
 			cfharness.TypeScriptExecutions)),
@@ -205,6 +206,13 @@ func outputRefinements() []refinement {
 			"status", fixed(cfharness.StatusLoaded), "cfcPromptRole", fixed(cfharness.PromptRoleContext))),
 		exact[cfharness.FailedOutput](set("status", fixed("error"))),
 		exact[cfharness.ReadOutput](read(cfharness.TypeReadOutput, "sandboxResourcePath", "observedDigest")),
+		exact[cfharness.StreamObservation](set("policy", words("observed", "opaque", "denied"))),
+		exact[cfharness.ExitCodeObservation](set("policy", words("observed", "opaque", "denied"))),
+		exact[cfharness.SandboxResult](set("version", fixed(1))),
+		exact[cfharness.Observation](func(b *builder, s *jsonschema.Schema) {
+			*s = jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"},
+				of[cfharness.ObservationDenied](b)}}
+		}),
 		exact[cfharness.RunOutput](run(cfharness.TypeRunOutput)),
 		exact[cfharness.CallRecords](func(b *builder, s *jsonschema.Schema) {
 			versioned(cfharness.TypeCallRecords, "runId", pattern(idPattern),

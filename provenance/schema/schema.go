@@ -201,7 +201,7 @@ func opaqueHandle() *jsonschema.Schema {
 	return closed(map[string]*jsonschema.Schema{
 		"type": fixed(cfharness.TypeOpaqueHandle), "handleId": pattern(`^.+:(stdout|stderr)$`),
 		"scope": fixed("run"), "createdAt": pattern(timePattern), "passThrough": fixed(true),
-	}, "type", "handleId", "scope", "createdAt", "passThrough")
+	}, "type", "handleId", "scope", "createdAt")
 }
 
 // closed returns the schema of an object that has only the properties given.

@@ -134,7 +134,7 @@ func samples(t *testing.T) map[string]any {
 		"observation-denied":         denied,
 		"load-skill-output":          cfharness.LoadOutput{Type: cfharness.TypeLoadOutput, Status: "loaded", CFCPromptRole: "context", Digest: sum, TreeDigest: sum, ExpiresAt: at},
 		"read-skill-resource-output": cfharness.ReadOutput{Type: cfharness.TypeReadOutput, Status: cfharness.StatusRead, CFCPromptRole: "context", Content: &text, FileFacts: cfharness.FileFacts{SandboxResourcePath: "/s", ObservedDigest: sum}},
-		"run-skill-script-output":    cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Argv: []string{"a"}, ExecutionTarget: "sandbox", Stdout: &text, Skillsd: ran},
+		"run-skill-script-output":    cfharness.RunOutput{Type: cfharness.TypeRunOutput, Status: cfharness.StatusExecuted, Argv: []string{"a"}, ExecutionTarget: "sandbox", Stdout: cfharness.Observation{Text: &text}, Skillsd: ran},
 		"failed-output":              cfharness.FailedOutput{Status: cfharness.StatusError, Error: cfharness.RecordError{Code: "internal", Message: "m"}},
 		"records": cfharness.CallRecords{Type: cfharness.TypeCallRecords, Version: 1, RunID: "r", File: provenance.ResourceReadsFile, Record: encode(t, read), Decision: encode(t, decision),
 			PolicyEvents: []json.RawMessage{encode(t, cfharness.PolicyEvent{Type: cfharness.TypePolicyEvent, Severity: "denied", Mode: "observe", ToolID: "t", At: at, ObservationDenied: &denied})},

@@ -41,6 +41,7 @@ const (
 	CodeScriptOutsideRoot      Code = "script_outside_root"
 	CodeScriptSnapshotMismatch Code = "script_snapshot_mismatch"
 	CodeOutputNotReleased      Code = "output_not_released"
+	CodeOutputOpaque           Code = "output_opaque"
 	CodeResumeDrift            Code = "resume_drift"
 )
 
@@ -89,6 +90,8 @@ var codes = map[Code]struct {
 	CodeOutputNotReleased: {NotObservable, "its output is not released by the operator",
 		"the operator can release it with --release observed, " +
 			"or --release opaque to run it without showing its output"},
+	CodeOutputOpaque: {NeedsOpaquePassThrough, "its output is not shown",
+		"the operator can read it with `skillsd session show SESSION --output HANDLE`"},
 	CodeResumeDrift: {NotObservable, "the skill is not the one that was loaded",
 		"load the skill again, or the operator can resume with --resume-drift reload"},
 }

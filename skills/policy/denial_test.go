@@ -85,7 +85,7 @@ func TestDenialObjects(t *testing.T) {
 	}
 
 	got.WriteString("# Those the server makes of facts that the policy does not know.\n")
-	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot, CodeResumeDrift} {
+	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot, CodeOutputOpaque, CodeResumeDrift} {
 		got.Write(encode(t, texts(NewDenial(code, "detail", "remedy"))))
 	}
 	for _, code := range declaredCodes(t) {
@@ -123,7 +123,7 @@ func declaredCodes(t *testing.T) (list []Code) {
 		}
 		return true
 	})
-	if len(list) != 17 {
+	if len(list) != 18 {
 		t.Fatalf("%d codes: %v", len(list), list)
 	}
 	return list
@@ -155,7 +155,8 @@ func TestReasonOfCode(t *testing.T) {
 	for reason, codes := range map[Reason][]Code{
 		NotAuthorized: {"tool_not_allowed", "direct_command_required", "skill_not_activated", "activation_unknown", "script_not_allowlisted",
 			"allowed_tools_conflict", "tier_denied", "approval_required", "approval_declined", "profile_excludes", "permission_denied", "lease_invalid", "of_tomorrow"},
-		NotObservable: {"resource_outside_root", "script_outside_root", "script_snapshot_mismatch", "output_not_released", "resume_drift"},
+		NotObservable:          {"resource_outside_root", "script_outside_root", "script_snapshot_mismatch", "output_not_released", "resume_drift"},
+		NeedsOpaquePassThrough: {"output_opaque"},
 	} {
 		for _, code := range codes {
 			if got := NewDenial(code, "d", "r"); got.Reason != reason || got.RuleID != string(code) {

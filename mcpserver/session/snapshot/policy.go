@@ -264,6 +264,18 @@ func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkil
 	return out
 }
 
+// Resources returns the files of a skill besides SKILL.md in the reference's shape, with sandbox paths in the
+// place of those of this machine; not nil.
+func Resources(sk *skills.Skill, index *skills.Index) provenance.List[cfharness.RegistryResource] {
+	out := provenance.List[cfharness.RegistryResource]{}
+	for i := range index.Resources {
+		r := registryResource(sk, &index.Resources[i])
+		r.ResourcePath = r.SandboxResourcePath
+		out = append(out, r)
+	}
+	return out
+}
+
 func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryResource {
 	out := cfharness.RegistryResource{
 		Path: r.Path, Kind: string(r.Kind), ResourcePath: HostPath(sk, r.Path),

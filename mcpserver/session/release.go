@@ -1,0 +1,190 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// withhold takes out of an answer what the caller does not get: what the entry keeps opaque and, in every
+// mode, what a runtime that labels its output does not let through; the stricter of the two counts. In the
+// place of a stream is an object that a program can tell from a stream of nothing. x, the record, says what
+// was withheld. The events record each object; they come before the outcome of the run.
+func (s *Session) withhold(
+	r *run, result *sandbox.Result, answer *RunResult, x *cfharness.RunExtension,
+) (*cfharness.SandboxResult, []*provenance.Event) {
+	released := cfharness.ReadSandboxResult(result.Mediation)
+	var events []*provenance.Event
+	for _, of := range []struct {
+		stream *Stream
+		record *cfharness.StreamSummary
+		is     *cfharness.StreamObservation
+	}{
+		{&answer.Stdout, &x.Stdout, &released.Stdout},
+		{&answer.Stderr, &x.Stderr, &released.Stderr},
+	} {
+		if r.grant.Release == policy.ReleaseOpaque && of.is.Policy == cfharness.PolicyObserved {
+			of.is.Policy = cfharness.PolicyOpaque
+		}
+		segments := of.is.Segments
+		of.is.Segments, of.is.ByteLength, of.is.Truncated = nil, nil, of.is.Truncated || of.stream.Truncated
+		if of.is.Policy == cfharness.PolicyObserved {
+			of.is.Reason = ""
+			if result.Mediation != nil && !of.stream.is(segments, r) {
+				// The runtime lets other bytes through than the script wrote: those are what is shown.
+				of.stream.Head, of.stream.Tail, answer.Sealed = r.secrets.Text(textOf(segments)), "", true
+			}
+			continue
+		}
+		why := outputDenied
+		if of.is.Policy == cfharness.PolicyOpaque {
+			why, of.is.Reason, of.is.ByteLength = outputOpaque, "", &of.stream.Total
+		}
+		of.is.Reason = clip(of.is.Reason)
+		answer.Sealed = true
+		of.record.Withheld, of.record.Salt = of.is.Policy, rand.Text()
+		object, event := s.withheld(r, of.is, of.record, why)
+		of.stream.Head, of.stream.Tail, of.stream.Withheld = "", "", object
+		events = append(events, event)
+	}
+	answer.ExitWithheld = released.ExitCode.Policy != cfharness.PolicyObserved
+	answer.Sealed, x.ExitWithheld = answer.Sealed || answer.ExitWithheld, answer.ExitWithheld
+	if answer.Sealed {
+		// Names of files are output too, and no policy speaks of them.
+		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil
+	}
+	return released, events
+}
+
+// withheld returns the object in the place of a stream, and the event that records it.
+func (s *Session) withheld(
+	r *run, is *cfharness.StreamObservation, record *cfharness.StreamSummary, why refusal,
+) (*cfharness.ObservationDenied, *provenance.Event) {
+	handle, now := r.output+":"+is.Channel, provenance.Stamp(s.cfg.Now())
+	denial := r.denial(why, r.script.skill.Path, r.script.path, "{stream}", is.Channel, "{handle}", handle,
+		"{session}", s.id, "{reason}", cmp.Or(is.Reason, is.Channel+" was not released by CFC policy"))
+	object := s.object(denial)
+	object.Handle = &cfharness.OpaqueHandle{Type: cfharness.TypeOpaqueHandle, HandleID: handle, Scope: "run",
+		CreatedAt: now, PassThrough: is.Policy == cfharness.PolicyOpaque}
+	object.ByteLength = is.ByteLength
+	object.Digest = digest.FromString(record.Salt + record.Digest.String())
+	row := cfharness.PolicyEvent{Type: cfharness.TypePolicyEvent, Severity: cfharness.SeverityDenied,
+		Mode: r.mode.String(), ToolID: r.call.Method, Detail: object.Detail, At: now,
+		ToolCallID: r.call.ToolCallID, ObservationDenied: object}
+	return object, &provenance.Event{Kind: provenance.KindPolicyDenied, Skill: object.Skill,
+		Path: object.Path, Detail: object.Code + ": " + object.Detail, Row: encode(row)}
+}
+
+// is reports whether the text of segments, without the secrets of a run, is that of the stream.
+func (s *Stream) is(segments []cfharness.StreamSegment, r *run) bool {
+	return r.secrets.Text(textOf(segments)) == s.Head+s.Tail
+}
+
+func textOf(segments []cfharness.StreamSegment) string {
+	var b strings.Builder
+	for _, segment := range segments {
+		b.WriteString(segment.Text)
+	}
+	return b.String()
+}
+
+const (
+	// maxWhole is the most bytes of JSON of both streams of a run together, or of the instructions or the
+	// files of a load, that an answer has for a program. An answer has streams twice, and must fit into a
+	// message of 8 MiB, which is what many readers accept.
+	maxWhole = 3 << 20
+
+	// maxWholeStream is the most characters of each stream if they are larger: none has more than 6 bytes.
+	maxWholeStream = maxWhole / 2 / 6
+)
+
+// fits reports whether a value takes at most maxWhole bytes of JSON.
+func fits(v any) bool {
+	data, err := json.Marshal(v)
+	return err == nil && len(data) <= maxWhole
+}
+
+// fit cuts the streams of a run that a program gets whole if they are too much for a message.
+func fit(streams ...*Stream) {
+	var texts []string
+	for _, s := range streams {
+		texts = append(texts, s.Head, s.Tail)
+	}
+	if fits(texts) {
+		return
+	}
+	for _, s := range streams {
+		s.cut(maxWholeStream*2/3, maxWholeStream/3)
+	}
+}
+
+// keepStreams keeps what the caller gets of the streams of a run, and notes it in their record.
+func (s *Session) keepStreams(
+	ctx context.Context, x *cfharness.RunExtension, stdout, stderr *Stream,
+) (err error) {
+	records := []*cfharness.StreamSummary{&x.Stdout, &x.Stderr}
+	for i, stream := range []*Stream{stdout, stderr} {
+		data := stream.Head + stream.Tail
+		if err != nil || data == "" {
+			continue
+		}
+		shown := &cfharness.ShownText{Bytes: int64(len(data))}
+		if shown.Digest, err = s.keepShown(ctx, []byte(data)); stream.Truncated {
+			shown.Head = new(int64(len(stream.Head)))
+		}
+		records[i].Shown = shown
+	}
+	return err
+}
+
+// describe fills the reference's fields of an output object for a stream: the released text, or the object in
+// its place.
+func (s *Stream) describe(o *cfharness.Observation, truncated **bool, length **int64) {
+	if o.Denied = s.Withheld; s.Withheld != nil {
+		return
+	}
+	o.Text = new(s.Head + s.Tail)
+	if s.Truncated {
+		*truncated, *length = new(true), &s.Total
+	}
+}
+
+// observeExit completes what is observed of an exit code; code is nil if the script was stopped.
+func observeExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
+	is.Value, is.Reason = nil, clip(is.Reason)
+	if is.Policy == cfharness.PolicyObserved {
+		if is.Value, is.Reason = code, ""; code == nil {
+			is.Policy, is.Reason = cfharness.PolicyDenied, "no exit code: "+string(outcome)
+		}
+	}
+}
+
+// observe adds a stream to what is observed of it: the beginning and, if the middle was left out, the end.
+func (s *Stream) observe(is *cfharness.StreamObservation) {
+	if is.Policy != cfharness.PolicyObserved {
+		return
+	}
+	is.Truncated, is.Segments = is.Truncated || s.Truncated, []cfharness.StreamSegment{}
+	head, tail := s.Head, s.Tail
+	if !s.Truncated {
+		head, tail = s.Head+s.Tail, ""
+	}
+	for _, part := range []struct {
+		text string
+		at   int64
+	}{{head, 0}, {tail, s.Total - int64(len(tail))}} {
+		if part.text != "" {
+			is.Segments = append(is.Segments, cfharness.StreamSegment{Text: part.text, Label: is.Label,
+				Offset: max(part.at, 0), ByteLength: int64(len(part.text))})
+		}
+	}
+}
