@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -220,6 +221,10 @@ func TestReadmeCommands(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.shell(f.at, "skillsd --config example.yaml config show")
+		case "json":
+			if !json.Valid([]byte(f.text)) {
+				t.Errorf("%s: not JSON", f.at)
+			}
 		case "text":
 		default:
 			t.Errorf("%s: unknown kind of block %q", f.at, f.kind)
