@@ -22,7 +22,7 @@ CLIENTS_NPM = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: install man screens clients release release-check
+.PHONY: install man screens clients cf-harness release release-check
 .PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
@@ -90,6 +90,11 @@ clients:
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --prefix $(CLIENTS) $(CLIENTS_NPM) && \
 	echo "$(CLIENTS_NPM)" >$(CLIENTS)/installed; }
 	go test -count=1 -v -run='^TestSetupRealClients$$|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+
+# cf-harness's own command line and loop with the adapter; LABS is a checkout of its repository, and
+# LABS_MAP an import map for it where jsr.io cannot be reached.
+cf-harness:
+	go test -count=1 -v -run='^TestRealHarness$$' ./e2e/cfharness -labs="$(abspath $(LABS))" -labs-map="$(abspath $(LABS_MAP))"
 
 # Into GOBIN, else the bin of GOPATH.
 install:

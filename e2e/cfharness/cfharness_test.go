@@ -47,6 +47,7 @@ const patience = time.Minute
 func TestRecordedCalls(t *testing.T) {
 	deno := needDeno(t)
 	binary := build(t)
+	needSandbox(t, binary)
 	adapter := t.TempDir()
 	run(t, "", binary, "setup", "cf-harness", "--write", adapter)
 	fetch(t, deno, adapter)
@@ -128,12 +129,18 @@ type turn struct {
 	Calls []json.RawMessage `json:"calls"`
 }
 
-// left makes the calls and returns what they left.
-func (r *replay) left() any {
+// makeWorkspace makes the workspace of the recorded run.
+func (r *replay) makeWorkspace() {
 	r.t.Helper()
 	r.dir = r.t.TempDir()
 	r.workspace = filepath.Join(r.dir, "workspace")
 	writeWorkspace(r.t, r.workspace)
+}
+
+// left makes the calls and returns what they left.
+func (r *replay) left() any {
+	r.t.Helper()
+	r.makeWorkspace()
 	state := r.file("run-state.json").(*object)
 	request := map[string]any{
 		"adapter": "file://" + r.adapter, "place": r.place(), "runId": r.runID(), "denials": "output",
@@ -156,15 +163,20 @@ func (r *replay) left() any {
 }
 
 // recorded returns what the recorded run left, in the form of left.
-func (r *replay) recorded() any {
-	state := r.file("run-state.json").(*object)
-	want := &object{members: map[string]any{}}
+func (r *replay) recorded() any { return r.artifacts(r.file) }
+
+// artifacts returns the part of a run's artifacts that is compared. read returns a file of them.
+func (r *replay) artifacts(read func(name string) any) any {
+	r.t.Helper()
+	state := read("run-state.json").(*object)
+	transcript := read("transcript.json").([]any)
+	made := &object{members: map[string]any{}}
 	add := func(name string, value any) {
 		if list, _ := value.([]any); list == nil && !isObject(value) {
 			value = []any{}
 		}
-		want.keys = append(want.keys, name)
-		want.members[name] = value
+		made.keys = append(made.keys, name)
+		made.members[name] = value
 	}
 	below := func(key, list string) any {
 		if file, ok := state.members[key].(*object); ok {
@@ -172,19 +184,23 @@ func (r *replay) recorded() any {
 		}
 		return nil
 	}
-	var outputs []any
-	for _, made := range state.members["toolOutputs"].([]any) {
-		output := made.(*object).members
+	var outputs, denials, messages []any
+	for _, each := range state.members["toolOutputs"].([]any) {
+		output := each.(*object).members
 		id := strings.ReplaceAll(output["outputId"].(string), ":", "_")
-		outputs = append(outputs, r.file(fmt.Sprintf("tool-outputs/%s-%s.json", id, output["toolId"])))
+		outputs = append(outputs, read(fmt.Sprintf("tool-outputs/%s-%s.json", id, output["toolId"])))
 	}
-	var denials []any
-	if r.scenario == "denied-slot" {
-		// The refusal is in the transcript only: cf-harness has no tool output for it.
-		denials = state.members["policyEvents"].([]any)
-		transcript := r.file("transcript.json").([]any)
-		answer := transcript[len(transcript)-2].(*object).members["content"].(string)
-		outputs = append(outputs, decode(r.t, []byte(answer)))
+	for _, each := range transcript {
+		message := each.(*object).members
+		text, _ := message["content"].(string)
+		switch {
+		case strings.HasPrefix(text, "Configured skills context:"):
+			messages = append(messages, text)
+		case message["role"] == "tool" && r.scenario == "denied-slot":
+			// cf-harness refused before its tool ran, so there is no output.
+			denials = state.members["policyEvents"].([]any)
+			outputs = append(outputs, decode(r.t, []byte(text)))
+		}
 	}
 	add("outputs", outputs)
 	add("reads", below("skillResourceReads", "reads"))
@@ -196,8 +212,8 @@ func (r *replay) recorded() any {
 	add("invocations", state.members["cfcInvocationContexts"])
 	add("registry", state.members["skillRegistry"])
 	add("activations", state.members["skillActivations"])
-	add("contextMessages", []any{r.file("transcript.json").([]any)[1].(*object).members["content"]})
-	return want
+	add("contextMessages", messages)
+	return made
 }
 
 // comparesEvents reports whether the policy events in skillsd's own record are those of cf-harness. In the

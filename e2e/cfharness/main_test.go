@@ -14,20 +14,36 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// need skips a test that lacks a capability, or fails it where that is asked for.
-func need(t *testing.T, capability string) {
+// need skips a test that lacks a capability, or fails it where the variable asks for it.
+func need(t *testing.T, variable, capability string) {
 	t.Helper()
-	if os.Getenv("SKILLSD_REQUIRE_ORACLE") != "" {
+	if os.Getenv(variable) != "" {
 		t.Fatalf("this machine lacks %s", capability)
 	}
 	t.Skipf("this machine lacks %s", capability)
+}
+
+const requireOracle, requireSandbox = "SKILLSD_REQUIRE_ORACLE", "SKILLSD_REQUIRE_SANDBOX"
+
+// needSandbox wants a sandbox that can isolate a script here.
+func needSandbox(t *testing.T, binary string) {
+	t.Helper()
+	workspace := t.TempDir()
+	writeWorkspace(t, workspace)
+	out, _ := exec.CommandContext(t.Context(), binary, "run", "text-tools", "scripts/count.sh", "--config", os.DevNull,
+		"--state", stateDir(t), "--no-default-roots", "--skills-root", filepath.Join(workspace, "skills"),
+		"--allow-tool", "run_skill_script", "--allow-skill-script", "text-tools:scripts/count.sh",
+		"--prompt-slot-role", "direct-command").CombinedOutput()
+	if strings.Contains(string(out), "sandbox_unavailable") {
+		need(t, requireSandbox, "a sandbox")
+	}
 }
 
 func needDeno(t *testing.T) string {
 	t.Helper()
 	deno, err := exec.LookPath("deno")
 	if err != nil {
-		need(t, "deno")
+		need(t, requireOracle, "deno")
 	}
 	return deno
 }
@@ -48,7 +64,7 @@ func fetch(t *testing.T, deno, adapter string) {
 	cmd := exec.CommandContext(t.Context(), deno, "cache", "--quiet", "--frozen", lock(t), filepath.Join(adapter, "adapter.ts"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Logf("%v\n%s", err, out)
-		need(t, "the npm package of the official client")
+		need(t, requireOracle, "the npm package of the official client")
 	}
 }
 
