@@ -82,8 +82,9 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 		if s.CreatedAt.Local().Year() == now.Year() {
 			start = s.CreatedAt.Local().Format("01-02 15:04")
 		}
-		rows = append(rows, []string{ids[i], start, strings.Join(s.Skills, ", "), fmt.Sprint(s.Counts.Runs),
-			fmt.Sprint(s.Counts.Denials), string(s.State), OneLine(s.Principal), OneLine(s.Client)})
+		rows = append(rows, []string{ids[i], start, OneLine(strings.Join(s.Skills, ", ")),
+			fmt.Sprint(s.Counts.Runs), fmt.Sprint(s.Counts.Denials), OneLine(string(s.State)),
+			OneLine(s.Principal), OneLine(s.Client)})
 	}
 	if columns == 0 {
 		return padded(rows)
