@@ -2,15 +2,9 @@
 
 package install
 
-import (
-	"errors"
-	"os/exec"
-)
+import "errors"
 
-// killTree does nothing: there are no process groups here, so only the command itself ends.
-func killTree(*exec.Cmd) {}
-
-// limitFiles does nothing: there are no limits of processes here.
+// limitFiles does nothing: the limits of another process cannot be set here.
 func limitFiles(int, int64) error { return nil }
 
 // exchange cannot be done in one step here.
