@@ -31,12 +31,58 @@ catalog: {search: always}
 profiles:
   office: {skills: [notes], scripts: ["notes:scripts/run.sh"]}
   reader: {tools: [load_skill, read_skill_resource]}
+  loader: {tools: [load_skill], skills: [notes]}
+  starter: {skills: [notes], scripts: ["notes:scripts/run.sh"], activate: [notes]}
 principals:
   alice: {profile: office}
+  carol: {profile: loader}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return serveHTTP(t, "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob"))
+	return serveHTTP(t, "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob", "carol"))
+}
+
+// The tools that a profile leaves out are in no list, and without the one that reads, no file is shown.
+func TestProfileTools(t *testing.T) {
+	s := profileSite(t)
+	for token, narrow := range map[string]string{"carol-token": "", "bob-token": `,"skillsd/profile":"loader"`} {
+		c := &caller{site: s, token: token}
+		meta := `"x":0` + narrow
+		list := func(method string) string {
+			return string(c.with(method, "", `"x":0`, meta).Result)
+		}
+		tools := list("tools/list")
+		for tool, listed := range map[string]bool{"load_skill": true, "read_skill_resource": false, "search_skills": false, "run_skill_script": false} {
+			if strings.Contains(tools, `"name":"`+tool+`"`) != listed {
+				t.Errorf("%s: tools/list has %s: %v", token, tool, !listed)
+			}
+		}
+		for method, none := range map[string]string{"resources/list": `"resources":[]`, "resources/templates/list": `"resourceTemplates":[]`} {
+			if got := list(method); !strings.Contains(got, none) {
+				t.Errorf("%s: %s: %s", token, method, got)
+			}
+		}
+		for _, ask := range []struct{ method, name, params string }{
+			{"tools/call", "read_skill_resource", `"name":"read_skill_resource","arguments":{"skill":"notes","path":"references/a.md"}`},
+			{"tools/call", "load_skill", `"name":"load_skill","arguments":{"name":"notes","file_path":"references/a.md"}`},
+			{"tools/call", "search_skills", `"name":"search_skills","arguments":{"query":"notes"}`},
+			{"resources/read", "skill://notes/SKILL.md", `"uri":"skill://notes/SKILL.md"`},
+			{"resources/directory/read", "skill://notes", `"uri":"skill://notes"`},
+		} {
+			got := c.with(ask.method, ask.name, ask.params, meta)
+			text := string(got.Result)
+			if got.Error != nil {
+				text = string(got.Error.Data)
+			}
+			if !strings.Contains(text, "profile_excludes") || strings.Contains(text, "a\n") {
+				t.Errorf("%s: %s %s: %s", token, ask.method, ask.name, text)
+			}
+		}
+		got := c.with("tools/call", "load_skill", `"name":"load_skill","arguments":{"name":"notes"}`, meta)
+		if !strings.Contains(string(got.Result), "# notes") {
+			t.Errorf("%s: load_skill: %s", token, got.Result)
+		}
+	}
 }
 
 // everything asks for all that names skills and returns the answers by what was asked.

@@ -36,7 +36,11 @@ const (
 // URI so that no name can hide another.
 func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
-	all := s.visible(r.scope).groups()
+	visible := s.visible(r.scope)
+	if !visible.offers.reads {
+		return result, nil
+	}
+	all := visible.groups()
 	// The first group that may hold a URI behind r.after is the last one that starts before it.
 	from, found := position(all, r.after, func(group []*skills.Skill) string { return baseURI(group[0]) })
 	if !found && from > 0 {

@@ -30,7 +30,10 @@ const (
 )
 
 // listTemplates is resources/templates/list.
-func (s *Server) listTemplates(context.Context, *request) (any, error) {
+func (s *Server) listTemplates(_ context.Context, r *request) (any, error) {
+	if !s.offersOf(r.scope).reads {
+		return &mcp.ListResourceTemplatesResult{ResourceTemplates: []mcp.ResourceTemplate{}}, nil
+	}
 	template := mcp.NewResourceTemplate(templateURI, "Skill file", mcp.WithTemplateDescription(
 		"A file of a skill: the skill's path, then the file's path in the skill, "+
 			"each segment percent-encoded."))
@@ -55,6 +58,9 @@ func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 	var values []string
 	switch r.Ref.Type {
 	case "ref/resource":
+		if !s.offersOf(r.scope).reads {
+			return nil, unknown("there is nothing to complete there")
+		}
 		switch [2]string{r.Ref.URI, r.Argument.Name} {
 		case [2]string{templateURI, templateVariable}:
 			values = s.completePath(ctx, s.visible(r.scope), r.Argument.Value)

@@ -48,8 +48,14 @@ func (s *Server) listTools(_ context.Context, r *request) (any, error) {
 	if s.isReady() {
 		return &mcp.ListToolsResult{Tools: s.visible(r.scope).tools().all}, nil
 	}
-	tools := []mcp.Tool{loadTool(s.loadDescription(nil, true), nil), readTool()}
-	if s.cfg.Policy.OffersTo(ToolRun, r.scope.principal, []string{r.scope.profile}) {
+	offers, tools := s.offersOf(r.scope), []mcp.Tool{}
+	if offers.loads {
+		tools = append(tools, loadTool(s.loadDescription(nil, true), nil))
+	}
+	if offers.reads {
+		tools = append(tools, readTool())
+	}
+	if offers.runs {
 		tools = append(tools, s.runTool())
 	}
 	return &mcp.ListToolsResult{Tools: tools}, nil
@@ -58,7 +64,7 @@ func (s *Server) listTools(_ context.Context, r *request) (any, error) {
 // toolList is the tools that offer one part of the catalogue.
 type toolList struct {
 	all        []mcp.Tool
-	searchable bool                 // search_skills is one of them
+	searchable bool                 // the catalogue does not fit, so that search_skills is one unless it is excluded
 	nameOnly   []string             // paths of skills whose descriptions are not shown
 	search     func() *search.Index // made when it is first asked for
 }
@@ -66,15 +72,20 @@ type toolList struct {
 // describe makes the list of tools.
 func (s *Server) describe(of visibleKey) *toolList {
 	c := s.catalog(of.snapshot)
-	var tools []mcp.Tool
-	if len(c.skills) > 0 || s.cfg.NoCatalog {
+	tools, offers := []mcp.Tool{}, of.offers
+	if !offers.searches {
+		c.options.Tail = nil
+	}
+	if offers.loads && (len(c.skills) > 0 || s.cfg.NoCatalog) {
 		tools = append(tools, loadTool(s.loadDescription(c, false), c.enum))
 	}
-	tools = append(tools, readTool())
-	if c.searchable {
+	if offers.reads {
+		tools = append(tools, readTool())
+	}
+	if offers.searches && c.searchable {
 		tools = append(tools, searchTool())
 	}
-	if of.runs {
+	if offers.runs {
 		tools = append(tools, s.runTool())
 	}
 	return &toolList{

@@ -44,18 +44,29 @@ type visibleCache struct {
 // visibleKey is all that visible is made of.
 type visibleKey struct {
 	snapshot *skills.Snapshot
-	runs     bool
+	offers   offers
+}
+
+// offers is what a scope is offered besides the part of the catalogue that it sees: each tool, and reads, the
+// methods of resources with read_skill_resource.
+type offers struct{ loads, reads, searches, runs bool }
+
+func (s *Server) offersOf(sc scope) offers {
+	to := func(tool string) bool {
+		return s.cfg.Policy.OffersTo(tool, sc.principal, []string{sc.profile})
+	}
+	return offers{loads: to(ToolLoad), reads: to(ToolRead), searches: to(ToolSearch), runs: to(ToolRun)}
 }
 
 // visible is what a scope sees of one snapshot. The lists are cut from it and the tools are described by it,
 // so that a page costs only its own entries. Each part is computed at its first use. It is safe for
 // concurrent use.
 type visible struct {
-	visibleKey                          // runs: run_skill_script is offered
-	entries    func() []listedSkill     // in byte order of URI
-	groups     func() [][]*skills.Skill // see groups
-	prompts    func() []prompt          // in byte order of name
-	tools      func() *toolList
+	visibleKey
+	entries func() []listedSkill     // in byte order of URI
+	groups  func() [][]*skills.Skill // see groups
+	prompts func() []prompt          // in byte order of name
+	tools   func() *toolList
 }
 
 // visible returns what a scope sees of the registry's current snapshot.
@@ -63,7 +74,7 @@ func (s *Server) visible(sc scope) *visible {
 	all := s.cfg.Registry.Snapshot()
 	key := visibleKey{
 		snapshot: s.cfg.Sessions.Visible(sc.principal, sc.profile),
-		runs:     s.cfg.Policy.OffersTo(ToolRun, sc.principal, []string{sc.profile}),
+		offers:   s.offersOf(sc),
 	}
 	// Parts of an older snapshot are dropped, because they hold all of its skills in memory.
 	c := &s.seen

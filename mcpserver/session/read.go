@@ -81,7 +81,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	if err != nil {
 		return nil, s.notRead(ctx, r, resourcePathInvalid.because(err))
 	}
-	if r.grant, err = s.decide(r.request, sk, policy.Request{}); err != nil {
+	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file, err = s.fetch(ctx, r.request, sk, path); err != nil {
@@ -106,7 +106,7 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 		return nil, s.notRead(ctx, r, resourceUnknown.because(err, "{uri}", quote(in.URI)))
 	}
 	r.summary.Skill, r.summary.Path = &sk.Path, &path
-	if r.grant, err = s.decide(r.request, sk, policy.Request{}); err != nil {
+	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file, err = s.fetch(ctx, r.request, sk, path); err != nil {

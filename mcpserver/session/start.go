@@ -40,6 +40,14 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 			s.preload = append(s.preload, sk)
 		}
 	}
+	for _, profile := range s.cfg.Policy.Config().Profiles {
+		for _, path := range profile.Activate {
+			if snapshot.Skill(path) == nil {
+				s.cfg.Logger.WarnContext(ctx, "skill that a profile activates is not there",
+					slog.String("skill", path), slog.String("profile", profile.Name))
+			}
+		}
+	}
 	for _, entry := range s.cfg.Policy.Entries() {
 		sk := snapshot.Skill(entry.Skill)
 		if sk == nil {
@@ -116,11 +124,18 @@ func (s *Session) startsWith() (all []initialSkill) {
 			all = append(all, initialSkill{sk, "operator_preload", cfharness.SourcePreload})
 		}
 	}
+	for _, path := range s.cfg.Policy.Activates(s.profile) {
+		if sk := visible.Skill(path); sk != nil {
+			all = append(all, initialSkill{sk, "profile_activate", cfharness.SourceInherited})
+		}
+	}
 	return all
 }
 
 // startsActive reports whether some skill can be active when the session starts.
-func (s *Session) startsActive() bool { return !s.child && len(s.preload) > 0 }
+func (s *Session) startsActive() bool {
+	return !s.child && len(s.preload) > 0 || len(s.cfg.Policy.Activates(s.profile)) > 0
+}
 
 // begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
 // this event names.
@@ -130,9 +145,11 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
 		Child: s.child, ParentSession: s.parentName,
 		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
-	compact := encode(c.source.PolicyOf(c.policy, snapshot.Start{
-		ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
-	}))
+	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile}
+	for _, initial := range s.startsWith() {
+		start.Loaded = append(start.Loaded, snapshot.Loaded(ctx, initial.skill, initial.source))
+	}
+	compact := encode(c.source.PolicyOf(c.policy, start))
 	var err error
 	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
 		return err

@@ -54,7 +54,12 @@ func (p *Profile) check(taken map[string]bool) error {
 	case !slices.Contains([]Target{"", TargetSandbox, TargetHost}, p.Target):
 		return fmt.Errorf("profile %s: target %q is neither sandbox nor host", name, clip(string(p.Target)))
 	}
-	for _, skill := range p.Skills {
+	for _, skill := range p.Activate {
+		if !p.includesSkill(skill) {
+			return fmt.Errorf("profile %s: it activates %q, which its skills do not include", name, clip(skill))
+		}
+	}
+	for _, skill := range slices.Concat(p.Skills, p.Activate) {
 		if slices.ContainsFunc(strings.Split(skill, "/"),
 			func(s string) bool { return !segment.MatchString(s) }) {
 			return fmt.Errorf("profile %s: %q is no path of a skill; there are no patterns", name,

@@ -64,7 +64,8 @@
 //
 // Profiles only narrow. All that apply are intersected: the operator's for the process, the principal's and
 // the request's. A skill, a script or a tool is included by its exact name; a method that is not a tool is
-// included if the profile lists it, or load_skill or read_skill_resource, which show as much, or for
+// included if the profile lists it. Those of resources/ are also if it lists read_skill_resource, as is
+// load_skill for a file; the others if it lists load_skill or read_skill_resource, which show as much, or for
 // skills/list search_skills. Only a profile that the operator chose can enable the host.
 //
 // The package does not check that facts are true: the caller verifies digests, paths, the handle, the

@@ -20,7 +20,10 @@ type Profile struct {
 	Name    string
 	Skills  []string // paths of skills
 	Scripts []string // SKILL:scripts/PATH, as the allowlist has them, without pins
-	Tools   []string // tools and methods; load_skill and read_skill_resource include all methods that read
+	Tools   []string // tools and methods; of the methods see Policy
+	// Activate has the paths of skills that are active when a session starts that a request narrows to the
+	// profile. Nothing else reaches a child session.
+	Activate []string
 	// TargetHost lets entries with that target run there, when the operator chose the profile; TargetSandbox
 	// keeps all in the sandbox
 	Target Target
@@ -30,6 +33,7 @@ type Profile struct {
 const (
 	loadTool   = "load_skill"
 	readTool   = "read_skill_resource"
+	resources  = "resources/" // what methods that show files start with
 	searchTool = "search_skills"
 	listMethod = "skills/list"
 )
@@ -37,7 +41,7 @@ const (
 // browserProfile is the built-in profile of a session that drives a browser.
 func browserProfile() *Profile {
 	return &Profile{
-		Name: "browser", Skills: []string{browserSkill}, Target: TargetHost,
+		Name: "browser", Skills: []string{browserSkill}, Target: TargetHost, Activate: []string{browserSkill},
 		Scripts: []string{browserSkill + ":scripts/form-automation.sh", browserSkill +
 			":scripts/capture-workflow.sh"},
 	}
@@ -48,6 +52,7 @@ func cloneProfiles(profiles []Profile) []Profile {
 	for i := range profiles {
 		p := &profiles[i]
 		p.Skills, p.Scripts, p.Tools = slices.Clone(p.Skills), slices.Clone(p.Scripts), slices.Clone(p.Tools)
+		p.Activate = slices.Clone(p.Activate)
 	}
 	return profiles
 }
@@ -84,6 +89,8 @@ func (p *Profile) includesTool(tool string) bool {
 		return true
 	case !strings.Contains(tool, "/"):
 		return false
+	case strings.HasPrefix(tool, resources):
+		return slices.Contains(p.Tools, readTool)
 	}
 	return slices.Contains(p.Tools, loadTool) || slices.Contains(p.Tools, readTool) || tool == listMethod &&
 		slices.Contains(p.Tools, searchTool)
@@ -120,6 +127,8 @@ func (p *Policy) excluded(r *Request) *Denial {
 		case what != "":
 		case !profile.includesTool(r.Tool):
 			what, by = "the tool "+clip(r.Tool), profile.Name
+		case r.File && !strings.HasPrefix(r.Tool, resources) && !profile.includesTool(readTool):
+			what, by = "the tool "+readTool, profile.Name
 		case r.Skill != "" && !profile.includesSkill(r.Skill):
 			what, by = "the skill "+clip(r.Skill), profile.Name
 		case r.Class != Read && !profile.includesScript(r.Skill, r.Path):
@@ -137,6 +146,27 @@ func (p *Policy) excluded(r *Request) *Denial {
 
 // HasProfile reports whether a profile, configured or built in, has that name.
 func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
+
+// Activates returns the paths of the skills that are active when a session starts that a request narrows to a
+// profile.
+func (p *Policy) Activates(profile string) []string {
+	if chosen := p.profiles[profile]; chosen != nil {
+		return slices.DeleteFunc(slices.Clone(chosen.Activate),
+			func(path string) bool { return !chosen.includesSkill(path) })
+	}
+	return nil
+}
+
+// Includes reports whether a session of a principal, which narrows itself to profiles, is left a skill, and
+// one script of it if path is not empty.
+func (p *Policy) Includes(skill, path string, principal Principal, profiles []string) bool {
+	included := true
+	known := p.eachProfile(principal, profiles, func(profile *Profile, _ bool) {
+		included = included && profile.includesSkill(skill) &&
+			(path == "" || profile.includesScript(skill, path))
+	})
+	return included && known
+}
 
 // Visible returns the paths of the skills that a session of a principal may see, which narrows itself to
 // profiles: sorted, and all true instead when nothing narrows them. Of a profile that does not exist

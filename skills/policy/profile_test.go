@@ -34,9 +34,9 @@ func TestProfiles(t *testing.T) {
 	}{
 		{"none", "", "", []string{"", ""}, true, "load read resources list"},
 		{"wide", "all", "all", []string{"all"}, true, "load read resources list"},
-		{"fitting", "", "", []string{"pdf"}, true, "load resources list"},
-		{"of the process", "pdf", "", nil, true, "load resources list"},
-		{"of the principal", "", "pdf", nil, true, "load resources list"},
+		{"fitting", "", "", []string{"pdf"}, true, "load list"},
+		{"of the process", "pdf", "", nil, true, "load list"},
+		{"of the principal", "", "pdf", nil, true, "load list"},
 		{"other skill", "", "", []string{"xls"}, false, "list"},
 		{"intersected", "pdf", "", []string{"xls"}, false, "list"},
 		{"exact names of skills", "", "", []string{"prefix"}, false, "list"},
@@ -120,6 +120,39 @@ func TestVisible(t *testing.T) {
 	}
 }
 
+// A file is shown to whom the profile leaves the read tool, by whichever tool, and what a profile activates it
+// includes.
+func TestProfileFilesAndActivations(t *testing.T) {
+	p := New(Config{Mode: Disabled, Tools: []string{loadTool, readTool, "resources/read"}, Profiles: []Profile{
+		{Name: "loads", Tools: []string{loadTool}}, {Name: "reads", Tools: []string{loadTool, readTool}},
+		{Name: "starts", Skills: []string{"pdf"}, Activate: []string{"pdf", "xls"}, Scripts: []string{"pdf:" + script}},
+	}})
+	for profile, allowed := range map[string]bool{"loads": false, "reads": true} {
+		for _, tool := range []string{loadTool, readTool, "resources/read"} {
+			_, err := p.Decide(Request{Tool: tool, Class: Read, Skill: "pdf", File: true, Profiles: []string{profile}})
+			if (err == nil) != allowed || err != nil && DenialOf(err).Code != CodeProfileExcludes {
+				t.Errorf("%s, a file by %s: %v", profile, tool, err)
+			}
+		}
+	}
+	for profile, want := range map[string][]string{"starts": {"pdf"}, "browser": {"agent-browser"}, "loads": {}, "": {}, "none": {}} {
+		if got := p.Activates(profile); len(got) != len(want) || len(got) > 0 && !cmp.Equal(got, want) {
+			t.Errorf("Activates(%q) = %v, want %v", profile, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		profile, skill, path string
+		want                 bool
+	}{
+		{"starts", "pdf", "", true}, {"starts", "pdf", script, true}, {"starts", "pdf", "scripts/other.py", false},
+		{"starts", "xls", "", false}, {"", "xls", script, true}, {"none", "pdf", "", false},
+	} {
+		if got := p.Includes(tt.skill, tt.path, Principal{}, []string{tt.profile}); got != tt.want {
+			t.Errorf("Includes(%+v) = %v", tt, got)
+		}
+	}
+}
+
 // A caller that changes what it gave or was given changes no policy.
 func TestProfilesAreCopied(t *testing.T) {
 	cfg := Config{Profile: "a", Profiles: []Profile{{Name: "a", Skills: []string{"x", "y"}}}}
@@ -134,7 +167,7 @@ func TestProfilesAreCopied(t *testing.T) {
 
 func TestConfigCheck(t *testing.T) {
 	good := Config{Allowlist: allowlist(t, "pdf:"+script), Profile: "a", Mode: Observe, Role: Quote, Release: ReleaseOpaque, ClosedTiers: []skills.Tier{skills.TierOrg},
-		Profiles: []Profile{{Name: "a", Skills: []string{"acme/pdf"}, Scripts: []string{"pdf:" + script}, Tools: []string{"load_skill"}, Target: TargetHost}, {Name: "b"}}}
+		Profiles: []Profile{{Name: "a", Skills: []string{"acme/pdf"}, Scripts: []string{"pdf:" + script}, Tools: []string{"load_skill"}, Target: TargetHost, Activate: []string{"acme/pdf"}}, {Name: "b"}}}
 	for _, cfg := range []Config{{}, good, {Profile: "browser"}} {
 		if err := cfg.Check(); err != nil {
 			t.Errorf("Check(%+v) = %v", cfg, err)
@@ -151,6 +184,8 @@ func TestConfigCheck(t *testing.T) {
 		"pattern of scripts":   func(c *Config) { c.Profiles[1].Scripts = []string{"pdf:scripts/*"} },
 		"pinned script":        func(c *Config) { c.Profiles[1].Scripts = []string{"pdf:" + script + "@" + file.String()} },
 		"untidy script":        func(c *Config) { c.Profiles[1].Scripts = []string{"pdf:./" + script} },
+		"activates another":    func(c *Config) { c.Profiles[0].Activate = []string{"xls"} },
+		"activates a pattern":  func(c *Config) { c.Profiles[1].Activate = []string{"acme/*"} },
 		"empty tool":           func(c *Config) { c.Profiles[1].Tools = []string{""} },
 		"mode":                 func(c *Config) { c.Mode = 9 },
 		"role":                 func(c *Config) { c.Role = "user" },

@@ -29,6 +29,7 @@ type Request struct {
 	Tier                 skills.Tier
 	AllowedTools         []string // as the skill declares them
 	AllowedToolsDeclared bool
+	File                 bool // a read shows the bytes of a file by its path
 
 	// Of a run.
 	ActivationUnknown bool          // the call names a session that does not exist

@@ -118,6 +118,7 @@ func (o *Options) PolicyProfiles() []policy.Profile {
 		p := o.Profiles[name]
 		profiles = append(profiles, policy.Profile{
 			Name: name, Skills: p.Skills, Scripts: p.Scripts, Tools: p.Tools, Target: policy.Target(p.Target),
+			Activate: p.Activate,
 		})
 	}
 	return profiles

@@ -185,10 +185,11 @@ func (k *SecretKey) table() []Option {
 
 // ProfileKey narrows what the sessions under a profile may do.
 type ProfileKey struct {
-	Skills  []string `json:"skills,omitzero"`
-	Scripts []string `json:"scripts,omitzero"`
-	Tools   []string `json:"tools,omitzero"`
-	Target  string   `json:"target,omitempty"`
+	Skills   []string `json:"skills,omitzero"`
+	Scripts  []string `json:"scripts,omitzero"`
+	Tools    []string `json:"tools,omitzero"`
+	Activate []string `json:"activate,omitzero"`
+	Target   string   `json:"target,omitempty"`
 }
 
 func (k *ProfileKey) table() []Option {
@@ -198,6 +199,8 @@ func (k *ProfileKey) table() []Option {
 		{Key: "tools", Value: &k.Tools,
 			Words: []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun},
 			Help:  "tools it leaves; default all"},
+		{Key: "activate", Value: &k.Activate,
+			Help: "paths of skills that are active when a session starts that a request narrows to it"},
 		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
 	}
 }

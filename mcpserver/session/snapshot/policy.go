@@ -60,9 +60,20 @@ type Start struct {
 	Mode      policy.Mode
 	Principal policy.Principal
 	Profile   string // what the session was narrowed to
+	Loaded    provenance.List[cfharness.LoadedSkill]
 }
 
-// PolicyOf returns the policy under which a session starts, from what all have in common.
+// Loaded describes a skill that is active when a session starts.
+func Loaded(ctx context.Context, sk *skills.Skill, source cfharness.Source) cfharness.LoadedSkill {
+	loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest, ActivationSource: source}
+	if index, err := sk.Index(ctx); err == nil {
+		loaded.TreeDigest = index.TreeDigest
+	}
+	return loaded
+}
+
+// PolicyOf returns the policy under which a session starts, from what all have in common. Of a narrowed
+// session it names the skills and scripts that the session is left, and no others.
 func (s *Source) PolicyOf(common *cfharness.PolicySnapshot, of Start) *cfharness.PolicySnapshot {
 	p := *common
 	p.RunID, p.GeneratedAt = of.ID, provenance.Stamp(of.At)
@@ -85,8 +96,34 @@ func (s *Source) PolicyOf(common *cfharness.PolicySnapshot, of Start) *cfharness
 	}
 	x := *p.Skillsd
 	x.Principal, x.PrincipalProfile, x.SessionProfile = of.Principal.Name, of.Principal.Profile, of.Profile
+	x.LoadedSkills = of.Loaded
 	p.Skillsd = &x
+	if x.OperatorProfile != "" || x.PrincipalProfile != "" || x.SessionProfile != "" {
+		s.narrow(&p, of)
+	}
 	return &p
+}
+
+// narrow leaves of a policy what a narrowed session sees, in lists of its own. A profile that names anything
+// else is left out, and so are diagnostics of no skill, whose paths can name any.
+func (s *Source) narrow(p *cfharness.PolicySnapshot, of Start) {
+	includes := func(skill, path string) bool {
+		return s.Policies.Includes(skill, path, of.Principal, []string{of.Profile})
+	}
+	p.SkillScripts.AllowedScripts = slices.DeleteFunc(slices.Clone(p.SkillScripts.AllowedScripts),
+		func(a cfharness.AllowedScript) bool { return !includes(a.Skill, a.Path) })
+	p.Skillsd.Allowlist = slices.DeleteFunc(slices.Clone(p.Skillsd.Allowlist),
+		func(a cfharness.AllowlistEntry) bool { return !includes(a.Skill, a.Path) })
+	p.Skillsd.TrustDiagnostics = slices.DeleteFunc(slices.Clone(p.Skillsd.TrustDiagnostics),
+		func(d cfharness.TrustDiagnostic) bool { return d.Skill == "" || !includes(d.Skill, "") })
+	p.Subagents = subagents(slices.DeleteFunc(s.Policies.Profiles(), func(profile policy.Profile) bool {
+		names := func(script string) bool {
+			skill, path, _ := strings.Cut(script, ":")
+			return !includes(skill, path)
+		}
+		return profile.Name == of.Profile || slices.ContainsFunc(profile.Scripts, names) ||
+			slices.ContainsFunc(slices.Concat(profile.Skills, profile.Activate), names)
+	}))
 }
 
 // subagents returns the profiles that sessions may narrow themselves to.
@@ -131,14 +168,6 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 	snapshot := s.Registry.Snapshot()
 	x.SkillsRoots = rootsOf(snapshot)
 	about := slices.Clone(s.Preload)
-	for _, sk := range s.Preload {
-		loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest,
-			ActivationSource: cfharness.SourcePreload}
-		if index, err := sk.Index(ctx); err == nil {
-			loaded.TreeDigest = index.TreeDigest
-		}
-		x.LoadedSkills = append(x.LoadedSkills, loaded)
-	}
 	for _, entry := range cfg.Allowlist.Entries() {
 		x.Allowlist = append(x.Allowlist, cfharness.AllowlistEntry{
 			Skill: entry.Skill, Path: entry.Path, Pin: entry.Pin, Tree: entry.Tree, PinScript: entry.PinScript,
