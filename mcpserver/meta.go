@@ -96,7 +96,8 @@ const (
 	inputLabelsSchema = `{"type":"object","required":["version","entries"],"additionalProperties":false,
 		"properties":{"version":{"const":1},"entries":{"type":"array","maxItems":256,"items":{"type":"object",
 		"required":["path","label"],"additionalProperties":false,"properties":{
-		"path":{"type":"array","minItems":1,"maxItems":32,"prefixItems":[{"enum":["argv","args","env","cwd"]}],
+		"path":{"type":"array","minItems":1,"maxItems":32,
+			"prefixItems":[{"enum":["argv","args","env","cwd"]}],
 			"items":{"anyOf":[{"type":"string"},{"type":"integer","minimum":0}]}},
 		"label":{"type":"object","additionalProperties":false,"properties":{
 			"confidentiality":{"type":"array"},"integrity":{"type":"array"}}}}}}}}`
