@@ -219,6 +219,24 @@ func TestHTTPElicitationAmbiguous(t *testing.T) {
 	}
 }
 
+func TestHTTPSampling(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	if _, text := p.post(toolCall("1", "sample", ""), "Mcp-Session-Id", p.open()); !strings.Contains(text, "isError") {
+		t.Errorf("a client without sampling was asked: %s", text)
+	}
+	response := p.do(t.Context(), "POST", "/mcp", strings.Replace(initialize, `"roots":{}`, `"sampling":{}`, 1))
+	session := response.Header.Get("Mcp-Session-Id")
+	stream := p.events(p.do(t.Context(), "POST", "/mcp", toolCall("1", "sample", ""), "Mcp-Session-Id", session))
+	m, err := parse([]byte(stream.message()))
+	if err != nil || m.method != "sampling/createMessage" {
+		t.Fatalf("question = %s", m.raw)
+	}
+	p.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"role":"assistant","model":"m","content":{"type":"text","text":"hi"}}}`, m.id), "Mcp-Session-Id", session)
+	if got := stream.message(); !strings.Contains(got, `"text":"hi"`) {
+		t.Errorf("answer = %s", got)
+	}
+}
+
 func TestHTTPLimits(t *testing.T) {
 	p, b := newHTTPPeer(t, func(o *HTTPOptions) {
 		o.MaxInFlight, o.Shared = 4, true

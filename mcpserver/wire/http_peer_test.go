@@ -51,6 +51,16 @@ func newHTTPPeer(t *testing.T, adjust func(*HTTPOptions)) (*httpPeer, *blocked) 
 		b.cause <- context.Cause(ctx)
 		return mcp.NewToolResultText("too late"), nil
 	})
+	srv.AddTool(mcp.NewTool("sample"), func(
+		ctx context.Context, _ mcp.CallToolRequest,
+	) (*mcp.CallToolResult, error) {
+		client := server.ClientSessionFromContext(ctx).(server.SessionWithSampling)
+		r, err := client.RequestSampling(ctx, mcp.CreateMessageRequest{})
+		if err != nil {
+			return mcp.NewToolResultError(err.Error()), nil
+		}
+		return mcp.NewToolResultText(r.Content.(mcp.TextContent).Text), nil
+	})
 	d := fixture(srv)
 	opts := HTTPOptions{Drain: time.Second}
 	d.Overrides["prompts/get"] = func(context.Context, *Request) (any, error) { return &page{Items: []string{"p"}}, nil }

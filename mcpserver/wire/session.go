@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -165,6 +167,38 @@ func (s *callSession) RequestElicitation(
 	var result mcp.ElicitationResult
 	if err := s.asks.ask(ctx, s.out, mcp.MethodElicitationCreate, r.Params, &result); err != nil {
 		return nil, err
+	}
+	return &result, nil
+}
+
+// ListRoots and RequestSampling ask a client that declared the capability: mcp-go asks so for a handler that
+// needs input from a client of an earlier revision.
+func (s *callSession) ListRoots(ctx context.Context, _ mcp.ListRootsRequest) (*mcp.ListRootsResult, error) {
+	if !s.mayAsk || s.said().capabilities.Roots == nil {
+		return nil, server.ErrRootsNotSupported
+	}
+	var result mcp.ListRootsResult
+	if err := s.asks.ask(ctx, s.out, mcp.MethodListRoots, nil, &result); err != nil {
+		return nil, err
+	}
+	return &result, nil
+}
+
+func (s *callSession) RequestSampling(
+	ctx context.Context, r mcp.CreateMessageRequest,
+) (*mcp.CreateMessageResult, error) {
+	if !s.mayAsk || s.said().capabilities.Sampling == nil {
+		return nil, errors.New("the client does not support sampling")
+	}
+	var result mcp.CreateMessageResult
+	err := s.asks.ask(ctx, s.out, mcp.MethodSamplingCreateMessage, r.CreateMessageParams, &result)
+	if err != nil {
+		return nil, err
+	}
+	if fields, ok := result.Content.(map[string]any); ok {
+		if result.Content, err = mcp.ParseContent(fields); err != nil {
+			return nil, fmt.Errorf("ask %s: %w", mcp.MethodSamplingCreateMessage, err)
+		}
 	}
 	return &result, nil
 }

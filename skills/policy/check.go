@@ -62,7 +62,7 @@ func (p *Profile) check(taken map[string]bool) error {
 	for _, skill := range slices.Concat(p.Skills, p.Activate) {
 		if slices.ContainsFunc(strings.Split(skill, "/"),
 			func(s string) bool { return !segment.MatchString(s) }) {
-			return fmt.Errorf("profile %s: %q is no path of a skill; there are no patterns", name,
+			return fmt.Errorf("profile %s: %q is not a path of a skill; there are no patterns", name,
 				clip(skill))
 		}
 	}

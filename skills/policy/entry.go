@@ -204,7 +204,7 @@ func checkHost(spec string) error {
 	if name, port, err := net.SplitHostPort(spec); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 ||
 			strconv.FormatUint(n, 10) != port {
-			return refuse("the port is no number from 1 to 65535")
+			return refuse("the port is not a number from 1 to 65535")
 		}
 		host = name
 	}

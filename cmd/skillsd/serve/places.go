@@ -295,7 +295,7 @@ const maxClientDirs = 256
 // Why a directory that a client names is not mounted. The texts are shown to it.
 var (
 	errNotAbsolute = errors.New("its path is not absolute")
-	errNoDirectory = errors.New("it is no directory that the server can open")
+	errNoDirectory = errors.New("it is not a directory that the server can open")
 	errMoved       = errors.New("its path leads elsewhere than when it was first named")
 	errOwnState    = errors.New("it holds, or lies in, what the server keeps for itself")
 	errHoldsConfig = errors.New("scripts could write the configuration of the server")
