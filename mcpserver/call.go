@@ -76,7 +76,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	}
 	// A principal that could name its own prompt slot or mode could approve its own calls.
 	if principal.Evidence {
-		return call, evidence(&call, meta)
+		return call, evidence(ctx, &call, meta)
 	}
 	for _, row := range RequestMeta() {
 		if _, ok := meta[row.Key]; ok && row.Evidence {
@@ -99,13 +99,16 @@ func firstText(values ...any) string {
 
 // evidence reads what only some principals may say of a call: who spoke, how strictly to decide, the lease of
 // a browser, the id of a session that it opens, and the labels of its inputs.
-func evidence(call *session.Call, meta map[string]any) error {
+func evidence(ctx context.Context, call *session.Call, meta map[string]any) error {
 	raw := func(key string) []byte {
 		value, ok := meta[key]
 		if !ok {
 			return nil
 		}
-		// The parsers take JSON, which the library has decoded, so it can be encoded again.
+		// Records have the bytes of the client, which the library has decoded.
+		if written := wire.Meta(ctx, key); written != nil {
+			return written
+		}
 		text, _ := json.Marshal(value)
 		return text
 	}

@@ -126,7 +126,7 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: chars,
-		Offset: args.Offset,
+		Bounded: args.MaxBytes != nil && request.Params.Name == ToolRead, Offset: args.Offset,
 	})
 	if err != nil {
 		return answer{}, err

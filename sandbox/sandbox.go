@@ -169,7 +169,7 @@ const (
 // Result is what a run did.
 type Result struct {
 	Outcome  Outcome
-	ExitCode int    // valid if Outcome is Exited
+	ExitCode int    // if Outcome is Exited; if it is Signaled, 128 and the number of the signal
 	Signal   string // e.g. "SIGSEGV", if Outcome is Signaled
 	Stdout   Stream
 	Stderr   Stream

@@ -62,7 +62,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	}
 	loaded, err := s.read(ctx, sk)
 	if err != nil {
-		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk.File))
+		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk, sk.File))
 	}
 	fresh, index := loaded.Skill, loaded.Index
 	a, sent := s.activate(loaded)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,7 +69,8 @@ func (c *command) close() {
 func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, runtimeUnsupported.because(nil, "{problem}", info.Problem)
+		return nil, runtimeUnsupported.because(nil, "{path}", r.script.path,
+			"{problem}", info.Problem)
 	}
 	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), string(info.Runtime))
 	if err != nil {
@@ -121,8 +123,6 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	}
 	c.argv, c.ran = named(c.argv), named(c.Argv)
 	switch {
-	case r.in.Cwd != "":
-		c.cwd = c.secrets.Text(clip(r.in.Cwd))
 	case rank(c.Workspace.Mode) > 0:
 		c.cwd = sandbox.WorkspaceDir
 	case r.grant.Target == policy.TargetHost:
@@ -130,6 +130,12 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	default:
 		c.cwd = sandbox.TmpDir
 	}
+	if given := r.in.Cwd; path.IsAbs(given) {
+		c.cwd = path.Clean(given)
+	} else {
+		c.cwd = path.Join(c.cwd, given)
+	}
+	c.cwd = c.secrets.Text(clip(c.cwd))
 	return c, nil
 }
 
@@ -235,7 +241,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	// same in the endpoint's other schemes.
 	hidden := map[string]string{}
 	maps.Copy(hidden, secrets)
-	hidden["AGENT_BROWSER_CDP"], hidden["AGENT_BROWSER_ADDRESS"] = strings.TrimSuffix(r.grant.CDP, "/"),
+	hidden["<lease endpoint>"], hidden["<lease endpoint> address"] = strings.TrimSuffix(r.grant.CDP, "/"),
 		endpoint.Host
 	if c.secrets, err = s.redactorWith(hidden); err != nil {
 		return Internal(err)

@@ -93,12 +93,14 @@ var (
 
 	skillAmbiguous = failure{CodeSkillAmbiguous, "{name} names more than one skill: {paths}",
 		"use one of these paths"}
-	skillNotFound  = failure{CodeSkillNotFound, "no skill {name}", "use the exact name of a configured skill"}
+	skillNotFound = failure{CodeSkillNotFound, "skill not found in registry: {name}",
+		"use the exact name of a configured skill"}
 	skillNotServed = failure{CodeSkillNotFound, "skill {name} is not served: {reason}", ""}
 
-	resourcePathInvalid = failure{CodeResourcePathInvalid, "{cause}",
+	resourcePathInvalid = failure{CodeResourcePathInvalid, "resource {cause}",
 		"use a path from the skill's file list, relative to the skill, with / between names"}
-	resourceNotIndexed = failure{CodeResourceNotIndexed, "{path} is not a file of this skill",
+	resourceNotIndexed = failure{CodeResourceNotIndexed,
+		"resource not found in run-start registry for skill {skill}: {path}",
 		"use a path from the skill's file list, relative to the skill"}
 	resourceNotServed = failure{CodeResourceNotIndexed, "{path} is not served: {reason}",
 		"use a path from the skill's file list, relative to the skill"}
@@ -109,7 +111,7 @@ var (
 	artifactUnknown = failure{CodeResourceNotFound, "no resource {uri} in this session",
 		"check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that " +
 			"load_skill returned, to the URI"}
-	resourceNotFile = failure{CodeResourceNotFile, "{path} is not a regular file",
+	resourceNotFile = failure{CodeResourceNotFile, "resource is not a file: {path}",
 		"use the path of a file from the skill's file list"}
 	artifactTooLarge = failure{CodeResourceNotFile, "{path} is too large to be sent",
 		"the operator finds it in the session's directory"}
@@ -125,11 +127,14 @@ var (
 
 	scriptPathInvalid = failure{CodeScriptPathInvalid, "{cause}",
 		"use the path of a script below scripts/, as load_skill lists it"}
-	scriptNotIndexed  = failure{CodeScriptNotIndexed, "no such file in the skill", remedyFiles}
+	scriptNotIndexed = failure{CodeScriptNotIndexed,
+		"script not found in run-start registry for skill {skill}: {path}", remedyFiles}
 	scriptIsDirectory = failure{CodeResourceNotScript, "the path is a directory", remedyFiles}
-	resourceNotScript = failure{CodeResourceNotScript, "the file is not a script", remedyFiles}
+	resourceNotScript = failure{CodeResourceNotScript, "resource is not a script resource: {path}",
+		remedyFiles}
 
-	runtimeUnsupported = failure{CodeUnsupportedRuntime, "the script cannot be run: {problem}",
+	runtimeUnsupported = failure{CodeUnsupportedRuntime,
+		"unsupported skill script runtime for {path}: {problem}",
 		"bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
 	runtimeNotOnStdin = failure{CodeUnsupportedRuntime,
 		"the script cannot be run on standard input: {problem}",
@@ -193,6 +198,9 @@ var (
 	fileNotReadable = refusal{code: policy.CodePermissionDenied,
 		detail: "the server may not read this file",
 		remedy: "the operator can make the file readable for the server"}
+	scriptDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
+		detail: "Skill script differs from the run-start registry snapshot; refusing to execute active code.",
+		remedy: treeDiffers.remedy}
 	treeDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail: "the skill's files differ from those that were loaded and allowed{file}",
 		remedy: "the operator can review the change and restart the server; then load the skill again"}
@@ -239,7 +247,7 @@ func (s *Session) lookupError(call Call, err error) *Error {
 		return Internal(err)
 	}
 	if !s.cfg.NamesInErrors {
-		return skillNotFound.because(err, "{name}", quote(missing.Name))
+		return skillNotFound.because(err, "{name}", plain(missing.Name))
 	}
 	snapshot := s.visible(call)
 	reason := unserved(snapshot.Diagnostics, missing.Name+"/")
@@ -251,13 +259,9 @@ func (s *Session) lookupError(call Call, err error) *Error {
 			break
 		}
 	}
-	row := skillNotFound
+	e := skillNotFound.because(err, "{name}", plain(missing.Name))
 	if reason != "" {
-		row = skillNotServed
-	}
-	e := row.because(err, "{name}", quote(missing.Name), "{reason}", reason)
-	if missing.Suggestion != "" {
-		e.Message += fmt.Sprintf("; did you mean %q?", missing.Suggestion)
+		e = skillNotServed.because(err, "{name}", quote(missing.Name), "{reason}", reason)
 	}
 	switch more := missing.Total - len(missing.Nearest); {
 	case missing.Total == 0:
@@ -266,6 +270,9 @@ func (s *Session) lookupError(call Call, err error) *Error {
 		e.Remedy = fmt.Sprintf("use one of: %s, and %d more", strings.Join(missing.Nearest, ", "), more)
 	default:
 		e.Remedy = "use one of: " + strings.Join(missing.Nearest, ", ")
+	}
+	if missing.Suggestion != "" {
+		e.Remedy = fmt.Sprintf("did you mean %q? ", missing.Suggestion) + e.Remedy
 	}
 	return e
 }
@@ -284,7 +291,7 @@ func unserved(diagnostics []skills.Diagnostic, path string) string {
 
 // readError maps what reading a file of a skill can run into. A file outside the root or without
 // permission is a denial and is mapped by the caller.
-func readError(err error, path string) *Error {
+func readError(err error, sk *skills.Skill, path string) *Error {
 	quoted := quote(path)
 	if invalid, ok := errors.AsType[*frontmatter.Error](err); ok {
 		return resourceInvalid.because(err, "{path}", quoted, "{reason}", clip(invalid.Error()))
@@ -294,13 +301,13 @@ func readError(err error, path string) *Error {
 	}
 	switch {
 	case errors.Is(err, skills.ErrNotIndexed):
-		return resourceNotIndexed.because(err, "{path}", quoted)
+		return resourceNotIndexed.because(err, "{skill}", sk.Path, "{path}", plain(path))
 	case errors.Is(err, skills.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return resourceGone.because(err, "{path}", quoted)
 	case errors.Is(err, skills.ErrTooLarge):
 		return resourceTooLarge.because(err, "{path}", quoted)
 	case errors.Is(err, skills.ErrNotFile), errors.Is(err, skills.ErrOutsideRoot):
-		return resourceNotFile.because(err, "{path}", quoted)
+		return resourceNotFile.because(err, "{path}", plain(path))
 	}
 	return Internal(err)
 }
@@ -351,6 +358,14 @@ func clip(s string) string {
 		return string(r[:most]) + "…"
 	}
 	return s
+}
+
+// plain is clip, within quotation marks if the value has characters that could be taken for more than a name.
+func plain(s string) string {
+	if quoted := quote(s); quoted != `"`+clip(s)+`"` {
+		return quoted
+	}
+	return clip(s)
 }
 
 // quote is clip within quotation marks.

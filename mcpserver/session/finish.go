@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 	output := s.runOutput(r)
 	output.Skillsd = x
-	if result.Outcome == sandbox.Exited {
+	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
 		output.ExitCode = &result.ExitCode
 	}
 	stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
@@ -244,18 +245,19 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 		Status: cfharness.StatusExecuted, Args: r.secrets.Texts(r.in.Args),
 	}
 	f := r.script
-	if r.grant.Decision == "" || f.check() != nil {
+	if r.grant.Decision == "" || f.file == nil {
 		return o
 	}
-	o.Skill, o.Path, o.SandboxResourcePath = f.skill.Path, f.path, snapshot.SandboxPath(f.skill, f.path)
-	o.RegistryDigest, o.RegistrySizeBytes = f.file.Digest, &f.file.Size
+	o.Skill, o.Path, o.FileFacts = f.skill.Path, f.path, f.facts()
+	if f.file.Script != nil {
+		o.Runtime = f.file.Script.ReferenceRuntime()
+	}
 	if r.tree != nil {
 		o.ObservedDigest, o.ObservedSizeBytes = f.file.Digest, &f.file.Size
 		o.DigestMatchesRegistry = new(true)
 	}
 	if c := r.cmd; c != nil {
-		o.ExecutionTarget, o.Runtime = string(r.grant.Target), f.file.Script.ReferenceRuntime()
-		o.Argv, o.CWD = c.argv, c.cwd
+		o.ExecutionTarget, o.Argv, o.CWD = string(r.grant.Target), c.argv, c.cwd
 		if o.Args == nil {
 			o.Args = []string{}
 		}
@@ -272,7 +274,7 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 		FileFacts: o.FileFacts, ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error,
 		Skillsd: o.Skillsd,
 	}
-	if o.Error == nil {
+	if o.SandboxResourcePath != "" {
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
 	}
 	if r.cmd != nil && r.cmd.ran != nil {
@@ -428,5 +430,8 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 	if len(labels.Entries) == 0 {
 		return nil
 	}
+	slices.SortStableFunc(labels.Entries, func(a, b cfharness.InputLabel) int {
+		return strings.Compare(fmt.Sprint(a.Path...), fmt.Sprint(b.Path...))
+	})
 	return labels
 }

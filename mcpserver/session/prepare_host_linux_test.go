@@ -94,7 +94,7 @@ func TestHostCommand(t *testing.T) {
 	for name, want := range map[string]string{
 		"PATH": "/opt/n/bin:/opt/more:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CF_HARNESS_RUN_ID": b.Current().ID(), "SKILL_NAME": "agent-browser",
 		"SKILL_DIR": dir, "SKILL_SCRIPT": filepath.Join(dir, "scripts/go.sh"), "CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET": "host",
-		"PYTHONDONTWRITEBYTECODE": "1", "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "[secret AGENT_BROWSER_CDP]", "HOME": home,
+		"PYTHONDONTWRITEBYTECODE": "1", "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "<lease endpoint>", "HOME": home,
 	} {
 		if env[name] != want {
 			t.Errorf("%s=%s, want %s", name, env[name], want)
@@ -175,7 +175,7 @@ func TestHostEndpointIsScrubbed(t *testing.T) {
 	if err != nil || r.ExitCode != 0 {
 		t.Fatalf("RunScript = %+v, %v", r, err)
 	}
-	if out := r.Stdout.Head + r.Stderr.Head; strings.Contains(out, "9333") || strings.Contains(out, "aHR0cDovL") || strings.Count(out, "[secret AGENT_BROWSER_") != 3 {
+	if out := r.Stdout.Head + r.Stderr.Head; strings.Contains(out, "9333") || strings.Contains(out, "aHR0cDovL") || strings.Count(out, "<lease endpoint>") != 3 {
 		t.Errorf("output %q", out)
 	}
 }

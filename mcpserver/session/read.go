@@ -22,6 +22,7 @@ type ReadRequest struct {
 	Path     string // relative to the skill
 	URI      string // instead of both: the whole file, only while it equals the snapshot
 	MaxBytes int64  // most bytes to show
+	Bounded  bool   // whether the caller chose MaxBytes
 	MaxChars int    // most characters to show; 0 is no bound
 	Offset   int64
 }
@@ -68,7 +69,9 @@ func (s *Session) newRead(in ReadRequest) *read {
 func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult, error) {
 	r := s.newRead(in)
 	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
-	r.summary.MaxBytes = &in.MaxBytes
+	if in.Bounded {
+		r.summary.MaxBytes = &in.MaxBytes
+	}
 	sk, err := s.lookup(r.request, in.Skill, false)
 	if err != nil {
 		return nil, s.notRead(ctx, r, err)
@@ -171,7 +174,7 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 	case errors.Is(err, skills.ErrPermission):
 		return nil, r.denial(fileNotReadable, sk.Path, path)
 	case err != nil:
-		failure := readError(err, path)
+		failure := readError(err, sk, path)
 		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == CodeResourceNotIndexed {
 			if reason := unserved(index.Diagnostics, path); reason != "" {
 				failure = resourceNotServed.because(err, "{path}", quote(path), "{reason}", reason)
@@ -233,7 +236,8 @@ func (r *read) readOutput() cfharness.ReadOutput {
 	if f.Changed {
 		o.Diagnostics = append(o.Diagnostics, cfharness.RegistryDiagnostic{
 			Severity: "warning", Code: "skill-resource-snapshot-mismatch",
-			Detail: "the file changed since it was indexed", Path: f.Path,
+			Detail: "Skill resource differs from the run-start registry snapshot; " +
+				"returning call-time file content.", Path: f.Path,
 		})
 	}
 	if f.sliced {

@@ -87,6 +87,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 			&cfharness.DecisionExtension{
 				Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID,
 				Skill: denial.Skill, Path: denial.Path, OutputID: r.output,
+				Runtime: r.runtime, FileFacts: r.facts,
 			}),
 	}
 	if err := s.record(ctx, r, e); err != nil {
@@ -159,6 +160,10 @@ type request struct {
 	summary cfharness.ToolInputSummary
 	slot    json.RawMessage // the binding that counted: the call's own, else the one of the process
 	output  string          // output id; empty when the call has none
+
+	// Of the script of a run, if the files of its skill have changed; zero else.
+	runtime string
+	facts   cfharness.FileFacts
 }
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {

@@ -259,7 +259,7 @@ func TestInvocationContexts(t *testing.T) {
 	if len(trace.InvocationContexts) != 2 {
 		t.Fatalf("%d contexts: %s", len(trace.InvocationContexts), text)
 	}
-	for i, want := range [][]string{{"args mine+influence/i", "env.HOME /", "argv influence/", "env influence/"}, {"args mine+influence/i", "cwd gone+influence/", "env.HOME /", "argv influence/", "env influence/"}} {
+	for i, want := range [][]string{{"args mine+influence/i", "argv influence/", "env influence/", "env.HOME /"}, {"args mine+influence/i", "argv influence/", "cwd gone+influence/", "env influence/", "env.HOME /"}} {
 		var c cfharness.InvocationContext
 		if err := json.Unmarshal(trace.InvocationContexts[i], &c); err != nil {
 			t.Fatal(err)

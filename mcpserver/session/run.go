@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -153,9 +154,13 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
-	timeout, count := s.limits(in.Timeout, policy.Entry{}).Timeout.Milliseconds(), len(in.Args)
 	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
-	r.summary.ArgsCount, r.summary.TimeoutMS = &count, &timeout
+	if in.Args != nil {
+		r.summary.ArgsCount = new(len(in.Args))
+	}
+	if in.Timeout > 0 {
+		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
+	}
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
@@ -259,6 +264,12 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	return authorization{grant, f.approval()}, err
 }
 
+// facts returns the facts of an indexed script, as it was when the session loaded its skill.
+func (f *scriptFile) facts() cfharness.FileFacts {
+	return cfharness.FileFacts{SandboxResourcePath: snapshot.SandboxPath(f.skill, f.path),
+		RegistryDigest: f.file.Digest, RegistrySizeBytes: &f.file.Size}
+}
+
 // check makes sure that the path is an indexed script. It comes after the policy: a caller that may not run
 // a script does not learn which scripts exist.
 func (f *scriptFile) check() error {
@@ -267,9 +278,9 @@ func (f *scriptFile) check() error {
 	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
 		return scriptIsDirectory.because(nil)
 	case f.file == nil:
-		return scriptNotIndexed.because(nil)
+		return scriptNotIndexed.because(nil, "{skill}", f.skill.Path, "{path}", plain(f.path))
 	case f.file.Kind != skills.KindScript || f.file.Script == nil:
-		return resourceNotScript.because(nil)
+		return resourceNotScript.because(nil, "{path}", plain(f.path))
 	}
 	return nil
 }
@@ -304,7 +315,8 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	}
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, s.notRun(ctx, r, runtimeUnsupported.because(nil, "{problem}", info.Problem))
+		return nil, s.notRun(ctx, r, runtimeUnsupported.because(nil, "{path}", r.script.path,
+			"{problem}", info.Problem))
 	}
 	argv := script.Argv(info, string(info.Runtime), sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
@@ -378,6 +390,15 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	}
 	if outOfFiles(err) {
 		return nil, filesExhausted.because(err)
+	}
+	r.runtime, r.facts = f.file.Script.ReferenceRuntime(), f.facts()
+	if now, unread := f.skill.Read(ctx, f.path, skills.MaxFile); unread == nil {
+		same := now.Digest == f.file.Digest
+		r.facts.ObservedDigest, r.facts.ObservedSizeBytes = now.Digest, &now.Size
+		r.facts.DigestMatchesRegistry = &same
+		if !same {
+			return nil, r.denial(scriptDiffers, f.skill.Path, f.path)
+		}
 	}
 	file := ""
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {

@@ -221,7 +221,7 @@ func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error 
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "skill not preloaded", slog.String("skill", sk.Path),
 			slog.String("session", s.id), tint.Err(err))
-		return s.write(ctx, loadFailure(sk.Path, readError(err, sk.File)))
+		return s.write(ctx, loadFailure(sk.Path, readError(err, sk, sk.File)))
 	}
 	return s.reactivate(ctx, fresh, index, initial.rule, initial.source)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -57,6 +58,25 @@ func RequestID(ctx context.Context) json.RawMessage {
 		return s.msg.id
 	}
 	return nil
+}
+
+// Meta returns a member of the _meta of the request that ctx belongs to, as the client wrote it; nil outside
+// of one, or if there is none.
+func Meta(ctx context.Context, name string) json.RawMessage {
+	s := callSessionOf(ctx)
+	if s == nil {
+		return nil
+	}
+	value := s.msg.params
+	for _, name := range []string{"_meta", name} {
+		members, err := Members(value)
+		i := slices.IndexFunc(members, func(m Member) bool { return m.Key == name })
+		if err != nil || i < 0 {
+			return nil
+		}
+		value = members[i].Value
+	}
+	return value
 }
 
 // Client is a description that a client gave of itself. None of it is verified.

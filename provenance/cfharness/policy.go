@@ -16,12 +16,12 @@ type PolicyEvent struct {
 	Severity          string             `json:"severity"` // SeverityWarning or SeverityDenied
 	Mode              string             `json:"mode"`
 	ToolID            string             `json:"toolId"`
-	Detail            string             `json:"detail"`
-	At                Timestamp          `json:"at"`
 	ToolCallID        string             `json:"toolCallId,omitempty"`
 	PromptSlot        json.RawMessage    `json:"promptSlot,omitempty"`
 	ToolInputSummary  *ToolInputSummary  `json:"toolInputSummary,omitempty"`
+	Detail            string             `json:"detail"`
 	ObservationDenied *ObservationDenied `json:"observationDenied,omitempty"`
+	At                Timestamp          `json:"at"`
 }
 
 // The severities of a PolicyEvent.
@@ -66,6 +66,11 @@ type DecisionExtension struct {
 	TaskID string `json:"taskId,omitempty"`
 
 	OutputID string `json:"outputId,omitempty"` // of a run that was refused
+
+	// Runtime and FileFacts are of the script of a run that was refused because it had changed.
+	Runtime string `json:"runtime,omitempty"`
+	FileFacts
+
 	// Evidence is what showed that a user wants the call: prompt-slot, approval or operator; empty if
 	// nothing did. WouldBe is the code with which enforcement would have refused an allowed call.
 	Evidence string `json:"evidence,omitempty"`

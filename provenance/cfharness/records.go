@@ -169,7 +169,7 @@ type ScriptExecution struct {
 	CWD             string    `json:"cwd,omitempty"`
 	ResourcePath    string    `json:"resourcePath,omitempty"` // host path
 	FileFacts
-	ExitCode    *int                     `json:"exitCode,omitempty"`
+	ExitCode    *int                     `json:"exitCode,omitempty"` // of a signal: 128 and its number
 	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
 	Error       *RecordError             `json:"error,omitempty"`
 	Skillsd     *RunExtension            `json:"skillsd,omitempty"`
@@ -318,42 +318,44 @@ type ReadOutput struct {
 	Path          string `json:"path"`
 	Status        Status `json:"status"`
 	CFCPromptRole string `json:"cfcPromptRole"`
-	Kind          string `json:"kind,omitempty"`
-	FileFacts
-	ContentKind string                   `json:"contentKind,omitempty"`
-	MaxBytes    *int64                   `json:"maxBytes,omitempty"`
-	Truncated   *bool                    `json:"truncated,omitempty"`
-	Content     *string                  `json:"content,omitempty"`
+
 	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
-	Error       *RecordError             `json:"error,omitempty"`
-	Skillsd     *ReadExtension           `json:"skillsd,omitempty"`
+	Kind        string                   `json:"kind,omitempty"`
+	FileFacts
+	ContentKind string         `json:"contentKind,omitempty"`
+	MaxBytes    *int64         `json:"maxBytes,omitempty"`
+	Truncated   *bool          `json:"truncated,omitempty"`
+	Content     *string        `json:"content,omitempty"`
+	Error       *RecordError   `json:"error,omitempty"`
+	Skillsd     *ReadExtension `json:"skillsd,omitempty"`
 }
 
 // RunOutput is the output object of a run. Stdout and Stderr are the released text, or the object in the
 // place of one that was withheld. Pointers and slices are nil where the key is absent.
 type RunOutput struct {
-	Type            string   `json:"type"`
-	OutputID        string   `json:"outputId"`
-	Skill           string   `json:"skill"`
-	Path            string   `json:"path"`
-	Status          Status   `json:"status"`
-	ExecutionTarget string   `json:"executionTarget,omitempty"`
-	Runtime         string   `json:"runtime,omitempty"`
-	Argv            []string `json:"argv,omitzero"`
-	Args            []string `json:"args,omitzero"`
-	CWD             string   `json:"cwd,omitempty"`
+	Type            string `json:"type"`
+	OutputID        string `json:"outputId"`
+	Skill           string `json:"skill"`
+	Path            string `json:"path"`
+	Status          Status `json:"status"`
+	ExecutionTarget string `json:"executionTarget,omitempty"`
+
+	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
+	Runtime     string                   `json:"runtime,omitempty"`
+	Argv        []string                 `json:"argv,omitzero"`
+	Args        []string                 `json:"args,omitzero"`
+	CWD         string                   `json:"cwd,omitempty"`
 	FileFacts
-	Stdout               Observation              `json:"stdout,omitzero"`
-	Stderr               Observation              `json:"stderr,omitzero"`
-	ExitCode             *int                     `json:"exitCode,omitempty"`
-	Diagnostics          List[RegistryDiagnostic] `json:"diagnostics"`
-	Error                *RecordError             `json:"error,omitempty"`
-	CFCResult            *SandboxResult           `json:"cfcResult,omitempty"` // of a run in the sandbox
-	StdoutTruncated      *bool                    `json:"stdoutTruncated,omitempty"`
-	StdoutOriginalLength *int64                   `json:"stdoutOriginalLength,omitempty"`
-	StderrTruncated      *bool                    `json:"stderrTruncated,omitempty"`
-	StderrOriginalLength *int64                   `json:"stderrOriginalLength,omitempty"`
-	Skillsd              *RunExtension            `json:"skillsd,omitempty"`
+	Stdout               Observation    `json:"stdout,omitzero"`
+	Stderr               Observation    `json:"stderr,omitzero"`
+	ExitCode             *int           `json:"exitCode,omitempty"`
+	Error                *RecordError   `json:"error,omitempty"`
+	CFCResult            *SandboxResult `json:"cfcResult,omitempty"` // of a run in the sandbox
+	StdoutTruncated      *bool          `json:"stdoutTruncated,omitempty"`
+	StdoutOriginalLength *int64         `json:"stdoutOriginalLength,omitempty"`
+	StderrTruncated      *bool          `json:"stderrTruncated,omitempty"`
+	StderrOriginalLength *int64         `json:"stderrOriginalLength,omitempty"`
+	Skillsd              *RunExtension  `json:"skillsd,omitempty"`
 }
 
 // LoadOutput is the output object of an activation. The reference has no such tool; the keys are taken from

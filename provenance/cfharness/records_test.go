@@ -128,7 +128,7 @@ func policyRecords() []record {
 			ParentTools:  cfharness.SnapshotTools{Allowance: "restricted", AllowedToolIDs: []string{"load_skill"}},
 			SkillScripts: cfharness.SnapshotSkillScripts{AllowedScripts: []cfharness.AllowedScript{{Skill: "s", Path: "p"}}},
 			Subagents: cfharness.SnapshotSubagents{AllowedProfiles: []string{"browser"}, ProfileConfigs: []cfharness.ProfileConfig{
-				{Profile: "browser", AllowedToolIDs: &provenance.List[string]{"t"}, AllowedSkills: &provenance.List[string]{}, AllowedScripts: &provenance.List[cfharness.AllowedScript]{{Skill: "s", Path: "p"}}, ExecutionTarget: "host"}}},
+				{Type: cfharness.TypeProfileConfig, Profile: "browser", AllowedToolIDs: &provenance.List[string]{"t"}, SkillNames: &provenance.List[string]{}, AllowedScripts: &provenance.List[cfharness.AllowedScript]{{Skill: "s", Path: "p"}}, ExecutionTarget: "host"}}},
 			Substrate: &cfharness.SnapshotSubstrate{ProtectedXattrs: &cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"}},
 			Skillsd: &cfharness.PolicyExtension{
 				Principal: "local", LoadedSkills: []cfharness.LoadedSkill{{Path: "n", Name: "n", Digest: sum, TreeDigest: sum, ActivationSource: cfharness.SourcePreload}},

@@ -26,6 +26,7 @@ const (
 	TypeRunOutput         = "cf-harness.run-skill-script-output"
 	TypeLoadOutput        = "skillsd.load-skill-output"
 	TypeRunManifest       = "cf-harness.loom-run-manifest"
+	TypeProfileConfig     = "cf-harness.subagent-profile-config"
 	TypeInvocationContext = "cf-harness.cfc-invocation-context"
 	TypeTextSummary       = "cf-harness.redacted-text-summary"
 	TypeSequenceSummary   = "cf-harness.redacted-sequence-summary"

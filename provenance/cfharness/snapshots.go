@@ -161,9 +161,11 @@ type SnapshotSubagents struct {
 // ProfileConfig is what a profile allows. A nil pointer restricts nothing, an empty list allows
 // nothing.
 type ProfileConfig struct {
+	Type            string               `json:"type,omitempty"` // TypeProfileConfig
 	Profile         string               `json:"profile"`
 	AllowedToolIDs  *List[string]        `json:"allowedToolIds,omitempty"`
-	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"`
+	SkillNames      *List[string]        `json:"skillNames,omitempty"`    // paths of skills
+	AllowedSkills   *List[string]        `json:"allowedSkills,omitempty"` // SkillNames, in earlier records
 	AllowedScripts  *List[AllowedScript] `json:"allowedSkillScripts,omitempty"`
 	ExecutionTarget string               `json:"skillScriptExecutionTarget,omitempty"`
 }

@@ -48,7 +48,8 @@ type Redactor struct {
 	window                    int // raw bytes in which the longest form fits
 }
 
-// New returns a Redactor of secrets, values by name, or nil without secrets.
+// New returns a Redactor of secrets, values by name, or nil without secrets. A name may begin with words in
+// angle brackets, which then take the place of [secret NAME].
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {
@@ -269,7 +270,9 @@ func replace(b []byte, spans []span) []byte {
 			}
 		}
 		out.Write(b[at:s.from])
-		if s.name != "" {
+		if words, _, bracketed := strings.Cut(s.name, ">"); bracketed && words[0] == '<' {
+			out.WriteString(words + ">")
+		} else if s.name != "" {
 			out.WriteString("[secret " + s.name + "]")
 		}
 		at = s.to

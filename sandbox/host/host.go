@@ -252,8 +252,8 @@ func (e *execution) result(state *os.ProcessState) *sandbox.Result {
 	}
 	if cause := e.cause.Load(); cause != nil {
 		result.Outcome = *cause
-	} else if signal := signalOf(state); signal != "" {
-		result.Outcome, result.Signal = sandbox.Signaled, signal
+	} else if name, number := signalOf(state); number != 0 {
+		result.Outcome, result.Signal, result.ExitCode = sandbox.Signaled, name, 128+number
 	} else {
 		result.ExitCode = state.ExitCode()
 	}

@@ -75,7 +75,7 @@ func TestResult(t *testing.T) {
 	if r.Stdout.SHA256 == r.Stderr.SHA256 || r.Stdout.Total != 11 || r.Duration <= 0 || r.Limits != (sandbox.Limits{Timeout: time.Minute, Output: 1 << 20}) {
 		t.Errorf("Run = %+v", r)
 	}
-	if r := run(t, sh(t, "kill -SEGV $$")); r.Outcome != sandbox.Signaled || r.Signal != "SIGSEGV" || r.ExitCode != 0 {
+	if r := run(t, sh(t, "kill -SEGV $$")); r.Outcome != sandbox.Signaled || r.Signal != "SIGSEGV" || r.ExitCode != 139 {
 		t.Errorf("Run = %+v, want SIGSEGV", r)
 	}
 	if r := run(t, sh(t, "read line; echo $?")); string(r.Stdout.Head) != "1\n" {

@@ -15,4 +15,4 @@ func awaitEnd(int) bool { return false }
 
 func killSession(int) {}
 
-func signalOf(*os.ProcessState) string { return "" }
+func signalOf(*os.ProcessState) (string, int) { return "", 0 }

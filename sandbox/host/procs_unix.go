@@ -11,9 +11,10 @@ import (
 
 const supported = true
 
-func signalOf(state *os.ProcessState) string {
+// signalOf returns the name and the number of the signal that ended a process, zero if none did.
+func signalOf(state *os.ProcessState) (string, int) {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return unix.SignalName(ws.Signal())
+		return unix.SignalName(ws.Signal()), int(ws.Signal())
 	}
-	return ""
+	return "", 0
 }

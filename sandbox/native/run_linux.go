@@ -255,7 +255,8 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 		e.ended(res, *e.report.status)
 	case e.report.began:
 		// The first process was killed from outside, and everything with it.
-		res.Outcome, res.Signal = sandbox.Signaled, unix.SignalName(unix.SIGKILL)
+		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(unix.SIGKILL)
+		res.Signal = unix.SignalName(unix.SIGKILL)
 	default:
 		return nil, e.neverBegan(state)
 	}
@@ -284,7 +285,7 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 	res.Outcome, res.ExitCode = sandbox.Exited, ws.ExitStatus()
 	if ws.Signaled() {
-		res.Outcome, res.ExitCode = sandbox.Signaled, 0
+		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(ws.Signal())
 		res.Signal = unix.SignalName(ws.Signal())
 	}
 	// Anybody can send that signal. The kernel counts in ticks, which are coarse.

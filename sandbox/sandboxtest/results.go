@@ -37,8 +37,8 @@ func testResults(t *testing.T, f *fixture) {
 	}
 
 	res = f.run(t, f.script(t, "signal.sh", "kill -SEGV $$"))
-	if res.Outcome != sandbox.Signaled || res.Signal != "SIGSEGV" {
-		t.Errorf("kill -SEGV = %s, %q", res.Outcome, res.Signal)
+	if res.Outcome != sandbox.Signaled || res.Signal != "SIGSEGV" || res.ExitCode != 139 {
+		t.Errorf("kill -SEGV = %s, %q, %d", res.Outcome, res.Signal, res.ExitCode)
 	}
 
 	// A usual idiom: the script signals its own process group and everything else it can.

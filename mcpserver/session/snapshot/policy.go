@@ -130,8 +130,8 @@ func (s *Source) narrow(p *cfharness.PolicySnapshot, of Start) {
 func subagents(profiles []policy.Profile) (out cfharness.SnapshotSubagents) {
 	for _, p := range profiles {
 		out.AllowedProfiles = append(out.AllowedProfiles, p.Name)
-		config := cfharness.ProfileConfig{Profile: p.Name, AllowedToolIDs: listOf(p.Tools),
-			AllowedSkills: listOf(p.Skills), ExecutionTarget: string(p.Target)}
+		config := cfharness.ProfileConfig{Type: cfharness.TypeProfileConfig, Profile: p.Name,
+			AllowedToolIDs: listOf(p.Tools), SkillNames: listOf(p.Skills), ExecutionTarget: string(p.Target)}
 		if p.Scripts != nil {
 			scripts := provenance.List[cfharness.AllowedScript]{}
 			for _, spec := range p.Scripts {

@@ -311,9 +311,9 @@ async function readSkillResource(call: ToolCall): Promise<Json> {
   return output;
 }
 
-function outputOf(type: string, answer: Answer, input: Json, registry?: Json): Json {
+function outputOf(type: string, answer: Answer, input: Json): Json {
   if (answer.denied !== undefined) {
-    return refused(type, answer.denied, input, registry);
+    return refused(type, answer.denied, input, answer.records?.decision);
   }
   return answer.result?.type === type ? answer.result : failed(type, answer.text, input);
 }
@@ -324,7 +324,7 @@ async function runSkillScript(call: ToolCall): Promise<Json> {
   if (answer.denied !== undefined && run.denials === "observation") {
     return deny(call, answer.denied);
   }
-  const output = own(call, outputOf(runType, answer, input, context.skillRegistry));
+  const output = own(call, outputOf(runType, answer, input));
   const row = rowIn(call, answer, "skill-script-executions.json");
   await completeStreams(call, answer, output);
   if (output.status === "executed") {

@@ -28,18 +28,18 @@ export function registered(registry: Json | undefined, skill: string, path: stri
  * Returns cf-harness's output for an ObservationDenied object of skillsd. cf-harness knows an allowlist,
  * an activation and a changed script as errors of the tool.
  */
-export function refused(type: string, denied: Json, input: Json, registry?: Json): Json {
+export function refused(type: string, denied: Json, input: Json, decision?: Json): Json {
   const output = errorOutput(type, denied.skill ?? input.skill, denied.path ?? input.path);
   if (denied.code === "script_snapshot_mismatch") {
-    const script = registered(registry, output.skill, output.path);
+    const script = decision?.skillsd;
     Object.assign(output, {
-      runtime: script?.script?.runtime,
+      runtime: script?.runtime,
       sandboxResourcePath: script?.sandboxResourcePath,
-      registryDigest: script?.digest,
-      registrySizeBytes: script?.sizeBytes,
-      observedDigest: denied.observedDigest,
-      observedSizeBytes: denied.observedSizeBytes,
-      digestMatchesRegistry: false,
+      registryDigest: script?.registryDigest,
+      registrySizeBytes: script?.registrySizeBytes,
+      observedDigest: script?.observedDigest,
+      observedSizeBytes: script?.observedSizeBytes,
+      digestMatchesRegistry: script?.digestMatchesRegistry,
     });
   }
   const message = String(denied.detail ?? "").replace(/^[a-z_]+: /, "");
