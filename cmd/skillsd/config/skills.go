@@ -42,6 +42,10 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	}
 	to.Disabled, to.Pinned, to.NameOnly = o.Disabled, o.Pinned, o.NameOnly
 	path, _ := p.Env("PATH")
+	for _, entry := range p.Cfg.Keys.Allow {
+		// A command that only scripts on the host find is there too.
+		path = strings.Join(append([]string{path}, entry.Path...), string(filepath.ListSeparator))
+	}
 	extensions, _ := p.Env("PATHEXT")
 	to.HasCommand = func(name string) bool { return hasCommand(path, extensions, name) }
 	to.HasEnv = func(name string) bool {
