@@ -122,6 +122,24 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 			}
 		}
 	}
+	if manifest := raw(metaManifest); manifest != nil {
+		if call.Manifest, err = cfharness.ParseRunManifest(manifest); err != nil {
+			return invalidArguments(err.Error(), "send a cf-harness.loom-run-manifest in _meta, or none")
+		}
+		// What the call itself says comes first.
+		if slot := call.Manifest.PromptSlot; slot != nil && call.Slot == nil {
+			if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
+				return invalidArguments("run manifest: "+err.Error(),
+					"send a PromptSlotBound object as its promptSlot, or none")
+			}
+		}
+		if mode := call.Manifest.Mode; mode != "" {
+			if call.Mode, err = policy.ParseMode(mode); err != nil {
+				return invalidArguments("run manifest: "+err.Error(),
+					"use disabled, observe, enforce-explicit or enforce-strict")
+			}
+		}
+	}
 	if labels := raw(metaInputLabels); labels != nil {
 		if call.InputLabels, err = cfharness.ParseInputLabels(labels); err != nil {
 			return invalidArguments(err.Error(),

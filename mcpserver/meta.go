@@ -23,34 +23,42 @@ const (
 // a caller needs them.
 func RequestMeta() []MetaKey {
 	return []MetaKey{
-		{metaSession, false, "the caller's name for the run that the call belongs to: a session of " +
-			"its own, with " +
-			"its own record, activations and numbers. It is looked up among the sessions of the principal. " +
-			"Without it: threadId or sessionId, else the protocol session, on stdio the process",
-			wrongIgnored,
-			schemaText},
-		{metaParent, false, "the parent of the session that the call belongs to, by its id or by " +
-			"the name that " +
-			"the caller gave it; the child starts with nothing of its parent", wrongArguments, schemaText},
-		{metaProfile, false, "the profile that narrows this call further; the call then belongs " +
-			"to a session " +
-			"of that profile", wrongArguments, schemaText},
-		{metaActivation, false, "the activation handle that load_skill returned, for calls that have " +
-			"no argument " +
-			"for it", "the denial activation_unknown", schemaText},
+		{metaSession, false,
+			"the caller's name for the run that the call belongs to: a session of its own, with " +
+				"its own record, activations and numbers. It is looked up among the sessions of the " +
+				"principal. Without it: threadId or sessionId, else the protocol session, on stdio the " +
+				"process",
+			wrongIgnored, schemaText},
+		{metaParent, false,
+			"the parent of the session that the call belongs to, by its id or by the name that the " +
+				"caller gave it; the child starts with nothing of its parent",
+			wrongArguments, schemaText},
+		{metaProfile, false,
+			"the profile that narrows this call further; the call then belongs to a session of " +
+				"that profile",
+			wrongArguments, schemaText},
+		{metaActivation, false,
+			"the activation handle that load_skill returned, for calls that have no argument for it",
+			"the denial activation_unknown", schemaText},
 		{metaRunID, true, "the id of the session, of its directory and its rows, if the call begins one; " +
-			"without it, ses_ and a UUID", "an id that cannot be taken is not", runIDSchema},
+			"without it, ses_ and a UUID", "another id is made", runIDSchema},
 		{metaToolCallID, false, "the caller's id of the tool call, for the record; without it " +
 			"claudecode/toolUseId, callId or the id of the request", wrongIgnored, schemaText},
 		{metaRecords, false, "whether the result has what the call left in the record, in " +
 			`_meta["skillsd/records"]`, wrongIgnored, `{"type":"boolean"}`},
-		{metaPromptSlot, true, "who spoke the words behind the call: a PromptSlotBound object. Its role " +
-			"direct-command is evidence of the user's will; the call's own slot decides alone. " +
-			"Without it, the " +
-			"operator's --prompt-slot-role", "prompt_slot_invalid", promptSlotSchema},
+		{metaPromptSlot, true,
+			"who spoke the words behind the call: a PromptSlotBound object. Its role " +
+				"direct-command is evidence of the user's will; the call's own slot decides alone. " +
+				"Without it, the operator's --prompt-slot-role",
+			"prompt_slot_invalid", promptSlotSchema},
 		{metaMode, true, "the enforcement mode for the rest of the session, if it is stricter; a laxer one " +
 			"changes nothing", wrongArguments,
 			`{"enum":["disabled","observe","enforce-explicit","enforce-strict"]}`},
+		{metaManifest, true,
+			"the run manifest of the session: the session that a call begins keeps it. In each " +
+				"call that has it, its prompt slot and its mode count as if the call had them, if it " +
+				"has none of its own. Without it, the operator's --run-manifest",
+			wrongArguments, `{"type":"object"}`},
 		{metaInputLabels, true, "labels of the inputs of a run (argv, args, env, cwd), for its invocation " +
 			"context", wrongArguments, inputLabelsSchema},
 		{metaLease, true, "the browser that the caller lends to a script of agent-browser",

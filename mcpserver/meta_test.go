@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -112,6 +114,49 @@ func TestRequestMetaSchemas(t *testing.T) {
 		bySchema, byParser := schemas[tt.key].Validate(value), parse[tt.key](string(once))
 		if (bySchema == nil) != (byParser == nil) {
 			t.Errorf("%s %s: schema %v, parser %v", tt.key, once, bySchema, byParser)
+		}
+	}
+}
+
+// What a run manifest says counts for a call that says nothing itself.
+func TestManifestOfCall(t *testing.T) {
+	slot := func(role string) map[string]any {
+		return map[string]any{"type": "https://commonfabric.org/cfc/atom/PromptSlotBound", "source": "s",
+			"role":       role,
+			"kernelName": "k", "surface": "cli"}
+	}
+	manifest := map[string]any{"wishId": "w", "promptSlot": slot("direct-command"),
+		"cfc": map[string]any{"enforcementMode": "enforce-strict"}}
+	for _, tt := range []struct {
+		name string
+		meta map[string]any
+		role policy.Role
+		mode policy.Mode
+		code session.Code
+	}{
+		{"manifest", map[string]any{metaManifest: manifest}, policy.DirectCommand, policy.EnforceStrict, ""},
+		{"its own", map[string]any{metaManifest: manifest, metaPromptSlot: slot("context"),
+			metaMode: "observe"},
+			policy.Context, policy.Observe, ""},
+		{"empty", map[string]any{metaManifest: map[string]any{}}, "", 0, ""},
+		{"no object", map[string]any{metaManifest: "m"}, "", 0, session.CodeInvalidArguments},
+		{"no manifest", map[string]any{metaManifest: map[string]any{"version": 2}}, "", 0,
+			session.CodeInvalidArguments},
+		{"no slot", map[string]any{metaManifest: map[string]any{"promptSlot": map[string]any{}}}, "", 0,
+			session.CodeInvalidArguments},
+	} {
+		call, err := new(Server).callOf(t.Context(), ToolLoad, tt.meta)
+		failed, _ := errors.AsType[*session.Error](err)
+		if (failed != nil) != (tt.code != "") || failed != nil && failed.Code != tt.code {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		var role policy.Role
+		if call.Slot != nil {
+			role = call.Slot.Role
+		}
+		if failed == nil && (call.Manifest == nil || role != tt.role || call.Mode != tt.mode) {
+			t.Errorf("%s: %+v", tt.name, call)
 		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	metaRecords = "skillsd/records"
 	// metaRunID is the key of the id that the caller wants for a session that it opens.
 	metaRunID = "skillsd/run-id"
+	// metaManifest is the key of the run manifest of a session that the call begins.
+	metaManifest = "skillsd/run-manifest"
 	// metaInputLabels is the key of the labels of a run's inputs.
 	metaInputLabels = "skillsd/input-labels"
 )

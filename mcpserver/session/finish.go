@@ -389,7 +389,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 		},
 		InputLabels: s.inputLabels(r),
 	}
-	if m := s.cfg.Facts.Manifest; m != nil {
+	if m := s.manifest; m != nil {
 		c.RunManifest = cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile,
 			Source: cfharness.RunManifestSource, WishID: m.WishID, DispatchClass: m.DispatchClass,
 			Mode:              m.Mode,
@@ -413,7 +413,7 @@ func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
 			}
 		}
 	}
-	atom := cfharness.Influence(r.slot, s.cfg.Facts.Manifest)
+	atom := cfharness.Influence(r.slot, s.manifest)
 	for _, input := range cfharness.LabelledInputs() {
 		if atom == nil || !has(input) {
 			continue

@@ -174,6 +174,7 @@ type Call struct {
 
 	RunID       string                 // the id that the caller wants for a session it opens; may be empty
 	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
+	Manifest    *cfharness.RunManifest // of a session that the call begins; nil for the server's
 	Records     *Recorder              // collects what the call records; may be nil
 
 	// Turn is the client's own id of the model's turn the call belongs to.
@@ -208,6 +209,8 @@ type Session struct {
 	profile   string      // what the session was narrowed to when it was opened
 	protocol  string      // revision of MCP
 	keyed     *keyedState // nil for the session of a stdio process
+
+	manifest *cfharness.RunManifest // nil for none
 
 	child      bool   // parent is the session it belongs to
 	parentName string // the parent as the client named it
@@ -316,13 +319,16 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{
+	ses := &Session{
 		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.name()),
 		parent: parent, child: parent != "", parentName: clip(call.Parent),
+		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(raisedMode),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
-	}, nil
+	}
+	ses.raised.raise(call.Mode)
+	return ses, nil
 }
 
 // Current returns the session of the process, or nil before its first call.

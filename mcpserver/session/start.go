@@ -145,7 +145,8 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
 		Child: s.child, ParentSession: s.parentName,
 		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
-	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile}
+	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
+		Manifest: s.manifest}
 	for _, initial := range s.startsWith() {
 		start.Loaded = append(start.Loaded, snapshot.Loaded(ctx, initial.skill, initial.source))
 	}
@@ -172,7 +173,9 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		}
 	}
 	put(provenance.PolicySnapshotFile, pretty(compact))
-	put(provenance.RunManifestFile, c.manifest)
+	if s.manifest != nil {
+		put(provenance.RunManifestFile, s.Secrets().Bytes(pretty(s.manifest.Raw)))
+	}
 	if err == nil {
 		err = s.write(ctx, e)
 	}
@@ -241,11 +244,10 @@ func (s *Sessions) End(ctx context.Context) error {
 
 // snapshotCache holds what the snapshots of all sessions of a server have in common.
 type snapshotCache struct {
-	once     sync.Once
-	source   *snapshot.Source
-	policy   *cfharness.PolicySnapshot
-	binding  json.RawMessage // the operator's binding as rows have it; nil for none
-	manifest []byte          // as it is kept; nil for none
+	once    sync.Once
+	source  *snapshot.Source
+	policy  *cfharness.PolicySnapshot
+	binding json.RawMessage // the operator's binding as rows have it; nil for none
 
 	probing      chan struct{} // holds a token while a session looks
 	capabilities []byte        // nil until they are known; guarded by probing
@@ -263,9 +265,6 @@ func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 			Preload: s.preload, Pins: s.pins,
 		}
 		c.policy = c.source.Policy(ctx)
-		if cfg.Facts.Manifest != nil {
-			c.manifest = pretty(cfg.Facts.Manifest.Raw)
-		}
 	})
 	return c
 }

@@ -22,14 +22,6 @@ func (s *Source) Policy(ctx context.Context) *cfharness.PolicySnapshot {
 	cfg, facts := s.Policies.Config(), s.Facts
 	p := &cfharness.PolicySnapshot{}
 	p.Type, p.Version = cfharness.TypePolicySnapshot, 1
-	if m := facts.Manifest; m != nil {
-		p.RunManifest = cfharness.SnapshotManifest{
-			Present: true, Type: cfharness.TypeRunManifest, Path: facts.ManifestPath,
-			Source: cfharness.RunManifestSource, WishID: m.WishID, ParentWishID: m.ParentWishID,
-			DispatchClass: m.DispatchClass, CapabilityProfile: m.CapabilityProfile,
-			Mode: m.Mode, LabelSource: m.LabelSource, PromptSlotPresent: new(m.PromptSlot != nil),
-		}
-	}
 	p.PromptSlot.BindingSource = "absent"
 	if facts.Slot != nil {
 		p.PromptSlot = cfharness.SnapshotPromptSlot{Present: true, BindingSource: "run-options",
@@ -59,13 +51,15 @@ type Start struct {
 	At        time.Time
 	Mode      policy.Mode
 	Principal policy.Principal
-	Profile   string // what the session was narrowed to
+	Profile   string                 // what the session was narrowed to
+	Manifest  *cfharness.RunManifest // the server's or the caller's; nil for none
 	Loaded    provenance.List[cfharness.LoadedSkill]
 }
 
 // Loaded describes a skill that is active when a session starts.
 func Loaded(ctx context.Context, sk *skills.Skill, source cfharness.Source) cfharness.LoadedSkill {
-	loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest, ActivationSource: source}
+	loaded := cfharness.LoadedSkill{Path: sk.Path, Name: sk.Name(), Digest: sk.Digest,
+		ActivationSource: source}
 	if index, err := sk.Index(ctx); err == nil {
 		loaded.TreeDigest = index.TreeDigest
 	}
@@ -79,10 +73,24 @@ func (s *Source) PolicyOf(common *cfharness.PolicySnapshot, of Start) *cfharness
 	p.RunID, p.GeneratedAt = of.ID, provenance.Stamp(of.At)
 	p.CFC = cfharness.SnapshotCFC{
 		Mode: of.Mode.String(), ModeSource: cmp.Or(s.Facts.ModeSource, ModeDefault),
-		AbsenceBehavior: absenceBehavior(of.Mode), SubstrateStatus: s.substrateStatus(of.Mode),
+		AbsenceBehavior: absenceBehavior(of.Mode), SubstrateStatus: substrateStatus(of.Mode, of.Manifest),
+	}
+	if m := of.Manifest; m != nil {
+		p.RunManifest = cfharness.SnapshotManifest{
+			Present: true, Type: cfharness.TypeRunManifest, Path: provenance.RunManifestFile,
+			Source: cfharness.RunManifestSource, WishID: m.WishID, ParentWishID: m.ParentWishID,
+			DispatchClass: m.DispatchClass, CapabilityProfile: m.CapabilityProfile,
+			Mode: m.Mode, LabelSource: m.LabelSource, PromptSlotPresent: new(m.PromptSlot != nil),
+		}
+		if m == s.Facts.Manifest {
+			p.RunManifest.Path = s.Facts.ManifestPath
+		}
 	}
 	if of.Mode != s.Policies.Mode(0) {
 		p.CFC.ModeSource = ModeOverride
+		if of.Manifest != nil && of.Manifest.Mode == of.Mode.String() {
+			p.CFC.ModeSource = ModeManifest
+		}
 	}
 	p.ParentTools.Allowance = "restricted"
 	tools := s.Policies.Config().Tools

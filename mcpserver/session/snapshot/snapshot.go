@@ -92,11 +92,11 @@ func absenceBehavior(mode policy.Mode) string {
 }
 
 // substrateStatus returns what is known about a sandbox that labels output.
-func (s *Source) substrateStatus(mode policy.Mode) string {
+func substrateStatus(mode policy.Mode, manifest *cfharness.RunManifest) string {
 	switch {
 	case mode == policy.Disabled:
 		return "not-required"
-	case s.Facts.Manifest != nil:
+	case manifest != nil:
 		return "manifest-present"
 	case mode == policy.EnforceStrict:
 		return "missing"
@@ -163,7 +163,7 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 	out := &cfharness.CapabilitySnapshot{Type: cfharness.TypeCapabilities, At: provenance.Stamp(at),
 		CFC: cfharness.CapabilityCFC{
 			Mode: mode.String(), AbsenceBehavior: absenceBehavior(mode),
-			SubstrateStatus: s.substrateStatus(mode),
+			SubstrateStatus: substrateStatus(mode, s.Facts.Manifest),
 			Mounts:          cfharness.CapabilityMounts{Workspace: s.workspaceMount()},
 			ProtectedXattrs: cfharness.ProtectedXattrs{SandboxVisibility: "not-probed"},
 		}}
