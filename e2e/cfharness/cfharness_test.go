@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,12 +40,7 @@ const patience = time.Minute
 
 // TestRecordedCalls makes the calls of each recorded run again and compares what they leave.
 func TestRecordedCalls(t *testing.T) {
-	deno := needDeno(t)
-	binary := build(t)
-	needSandbox(t, binary)
-	adapter := t.TempDir()
-	run(t, "", binary, "setup", "cf-harness", "--write", adapter)
-	fetch(t, deno, adapter)
+	deno, binary, adapter := prepare(t)
 	used := make([]bool, len(known))
 	for _, transport := range []string{"stdio", "http"} {
 		for _, scenario := range []string{"run", "observe", "denied", "denied-slot", "drift"} {
@@ -76,6 +72,47 @@ func isKnown(name, field string, used []bool) bool {
 		}
 	}
 	return false
+}
+
+// TestChildren checks runs that start with nothing: the parent loads a skill, and of its children only the one
+// to which the harness gave that skill may run its script.
+func TestChildren(t *testing.T) {
+	deno, binary, adapter := prepare(t)
+	call := func(name, arguments string) json.RawMessage {
+		text, err := json.Marshal(map[string]any{"id": "call-" + name, "function": map[string]string{"name": name, "arguments": arguments}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	load := call("load_skill", `{"name": "text-tools"}`)
+	script := call("run_skill_script", `{"skill": "text-tools", "path": "scripts/count.sh"}`)
+	for _, transport := range []string{"stdio", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: "run", remote: transport == "http"}
+			r.makeWorkspace()
+			left := r.again(map[string]any{
+				"runId": "parent", "denials": "observation", "mode": "enforce-explicit", "promptSlot": json.RawMessage(r.slot()), "preload": []string{},
+				"turns": []turn{
+					{Calls: []json.RawMessage{script, load, script}},
+					{Child: &child{"parent.subagent.1", []string{}}, Calls: []json.RawMessage{script}},
+					{Child: &child{"parent.subagent.2", []string{"text-tools"}}, Calls: []json.RawMessage{script}},
+				},
+			})
+			var got []any
+			for _, each := range left.members["outputs"].([]any) {
+				output := each.(*object).members
+				answer, ok := output["code"]
+				if !ok {
+					answer = output["status"]
+				}
+				got = append(got, answer)
+			}
+			if want := []any{"skill_not_activated", "loaded", "executed", "skill_not_activated", "executed"}; !slices.Equal(got, want) {
+				t.Errorf("answers %q, want %q", got, want)
+			}
+		})
+	}
 }
 
 // TestAdapterTypes has deno check the adapter. The command line is checked against the harness itself, by
@@ -119,6 +156,7 @@ type replay struct {
 
 // turn is a turn of the model, as replay.ts reads it.
 type turn struct {
+	Child *child            `json:"child,omitempty"`
 	Files map[string]string `json:"files"`
 	Calls []json.RawMessage `json:"calls"`
 }
@@ -131,29 +169,42 @@ func (r *replay) makeWorkspace() {
 	writeWorkspace(r.t, r.workspace)
 }
 
+// child is a run that another started, with skills that the harness gave it.
+type child struct {
+	RunID  string   `json:"runId"`
+	Skills []string `json:"skills"`
+}
+
 // left makes the calls and returns what they left.
 func (r *replay) left() any {
 	r.t.Helper()
 	r.makeWorkspace()
 	state := r.file("run-state.json").(*object)
-	request := map[string]any{
-		"adapter": "file://" + r.adapter, "place": r.place(), "runId": r.runID(), "denials": "output",
-		"mode": state.members["cfcEnforcementMode"], "promptSlot": json.RawMessage(r.slot()), "turns": r.turns(),
-	}
+	denials := "output"
 	if r.scenario == "denied-slot" {
 		// cf-harness refused the call before its tool ran; skillsd refuses it as well.
-		request["denials"] = "observation"
+		denials = "observation"
 	}
+	left := r.again(map[string]any{
+		"runId": r.runID(), "denials": denials, "mode": state.members["cfcEnforcementMode"],
+		"promptSlot": json.RawMessage(r.slot()), "preload": []string{"text-tools"}, "turns": r.turns(),
+	})
+	if !comparesEvents(r.scenario) {
+		left.remove("events")
+	}
+	return left
+}
+
+// again makes the calls of a request to replay.ts and returns what they left.
+func (r *replay) again(request map[string]any) *object {
+	r.t.Helper()
+	request["adapter"], request["place"] = "file://"+r.adapter, r.place()
 	input, err := json.Marshal(request)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	out := run(r.t, string(input), r.deno, "run", "--allow-all", "--no-check", "--cached-only", lock(r.t), "replay.ts")
-	left := decode(r.t, []byte(out)).(*object)
-	if !comparesEvents(r.scenario) {
-		left.remove("events")
-	}
-	return left
+	return decode(r.t, []byte(out)).(*object)
 }
 
 // recorded returns what the recorded run left, in the form of left.
@@ -256,7 +307,7 @@ func (r *replay) turns() (turns []turn) {
 				files[filepath.Join(r.workspace, name)] = text
 			}
 		}
-		turns = append(turns, turn{files, message.ToolCalls})
+		turns = append(turns, turn{Files: files, Calls: message.ToolCalls})
 	}
 	return turns
 }

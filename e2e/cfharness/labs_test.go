@@ -22,11 +22,7 @@ func TestRealHarness(t *testing.T) {
 	if *labs == "" {
 		t.Skip("no checkout of cf-harness: make cf-harness LABS=DIR")
 	}
-	deno := needDeno(t)
-	binary := build(t)
-	needSandbox(t, binary)
-	adapter := t.TempDir()
-	run(t, "", binary, "setup", "cf-harness", "--write", adapter)
+	deno, binary, adapter := prepare(t)
 	packages := "--config=" + filepath.Join(*labs, "deno.jsonc")
 	if *labsMap != "" {
 		packages = "--import-map=" + *labsMap

@@ -48,6 +48,16 @@ func needDeno(t *testing.T) string {
 	return deno
 }
 
+// prepare returns deno, the server, and the directory of an adapter that setup wrote.
+func prepare(t *testing.T) (deno, binary, adapter string) {
+	t.Helper()
+	deno, binary, adapter = needDeno(t), build(t), t.TempDir()
+	needSandbox(t, binary)
+	run(t, "", binary, "setup", "cf-harness", "--write", adapter)
+	fetch(t, deno, adapter)
+	return deno, binary, adapter
+}
+
 // lock returns the flag with the digests of the packages that the adapter's client is made of.
 func lock(t *testing.T) string {
 	t.Helper()

@@ -12,7 +12,10 @@ interface Request {
   mode: string;
   promptSlot: Json;
   denials: "observation" | "output";
+  preload: string[];
   turns: {
+    /** A child that makes the calls, and the skills that the harness gave it. */
+    child?: { runId: string; skills: string[] };
     /** Files that change before the turn. */
     files: Record<string, string>;
     calls: { id: string; function: { name: string; arguments: string } }[];
@@ -52,7 +55,7 @@ const { model, contextMessages } = await attach({
   engine,
   model: scripted,
   promptSlot: request.promptSlot,
-  preload: ["text-tools"],
+  preload: request.preload,
   profiles: [],
   denials: request.denials,
   extensions: false,
@@ -84,13 +87,16 @@ const context = {
   createCfcInvocationContext: () => {},
 };
 while (turns.length > 0) {
-  for (const [path, text] of Object.entries(turns[0].files)) {
+  for (const [path, text] of Object.entries(turns[0].files ?? {})) {
     await Deno.writeTextFile(path, text);
   }
-  const { assistant } = await model.complete({ runId });
+  const { child } = turns[0];
+  const { assistant } = await model.complete({ runId: child?.runId ?? runId });
+  const activations = child?.skills.map((name) => ({ name }));
+  const caller = child ? { ...context, runId: child.runId, skillActivations: { activations } } : context;
   for (const { function: made } of assistant.toolCalls) {
     const tool = table.BUILTIN_TOOL_REGISTRY.get(made.name);
-    left.outputs.push(await tool.invoke(context, JSON.parse(made.arguments)));
+    left.outputs.push(await tool.invoke(caller, JSON.parse(made.arguments)));
   }
   turns.shift();
 }

@@ -254,6 +254,7 @@ async function startChild(run: Run, context: Json, meta: Json): Promise<Json> {
   if (run.profiles.includes(profile)) {
     child["skillsd/profile"] = profile;
   }
+  // A profile of skillsd may have activated some of them; to load one again changes nothing.
   const source = { "skillsd/activation-source": "subagent-inherit" };
   for (const { name } of context.skillActivations?.activations ?? []) {
     await run.server.call("load_skill", { name }, { ...meta, ...child, ...source });
