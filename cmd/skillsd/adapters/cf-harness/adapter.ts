@@ -4,10 +4,8 @@
 // server, its registry of skills and the skills that it starts with. A run that was not attached keeps
 // cf-harness's own tools.
 import {
-  bytes,
   contextMessage,
   failed,
-  mediation,
   ordered,
   orderedOutput,
   plain,
@@ -306,7 +304,6 @@ async function readSkillResource(call: ToolCall): Promise<Json> {
     return deny(call, answer.denied);
   }
   const output = orderedOutput(own(call, outputOf(readType, answer, input)));
-  await completeFile(call, output);
   const row = rowIn(call, answer, "skill-resource-reads.json");
   await context.recordSkillResourceRead(row ?? rowOf(output, context.runId, call.at));
   return output;
@@ -327,12 +324,10 @@ async function runSkillScript(call: ToolCall): Promise<Json> {
   }
   const output = own(call, outputOf(runType, answer, input));
   const row = rowIn(call, answer, "skill-script-executions.json");
-  await completeStreams(call, answer, output);
   if (output.status === "executed") {
     output.args ??= [];
   }
   if (output.status === "executed" && output.executionTarget === "sandbox") {
-    output.cfcResult ??= mediation(output, answer.result?.skillsd?.outcome);
     await recordInvocation(call, answer, output);
   }
   if (row !== undefined) {
@@ -394,30 +389,6 @@ async function loadSkill(call: ToolCall): Promise<Json> {
     await context.recordSkillResourceRead(read);
   }
   return { ...own(call, answer.result ?? {}), content: answer.text };
-}
-
-// What a model is shown by default is shorter than what cf-harness hands to it.
-
-async function completeFile({ run, input, meta }: ToolCall, output: Json): Promise<void> {
-  const wanted = Math.min(input.maxBytes ?? 64_000, output.observedSizeBytes ?? 0);
-  if (output.status !== "read" || !output.digestMatchesRegistry || bytes(output.content) >= wanted) {
-    return;
-  }
-  const text = await run.server.read(uriOf(output.sandboxResourcePath, run.registry), meta);
-  const all = new TextEncoder().encode(text);
-  output.content = new TextDecoder().decode(all.slice(0, wanted));
-  output.truncated = wanted < all.byteLength;
-}
-
-async function completeStreams({ run, meta }: ToolCall, answer: Answer, output: Json): Promise<void> {
-  const kept = String(answer.result?.outputId).replaceAll(":", "_");
-  for (const name of ["stdout", "stderr"]) {
-    if (output[`${name}Truncated`] === true && typeof output[name] === "string") {
-      output[name] = await run.server.read(`skillsd://session/outputs/${kept}.${name}`, meta);
-      delete output[`${name}Truncated`];
-      delete output[`${name}OriginalLength`];
-    }
-  }
 }
 
 const handlers: Record<string, Handler> = {

@@ -173,33 +173,3 @@ function skillContext(activation: Json, resources: Json[], text: string): string
 
 const attribute = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-
-/** Returns the length of a text in bytes of UTF-8. */
-export const bytes = (text: string): number => new TextEncoder().encode(text).byteLength;
-
-/**
- * Returns what skillsd released as the mediation result that cf-harness wants of a sandbox. A script that
- * was stopped has no exit code.
- */
-export function mediation(output: Json, outcome = "exited"): Json {
-  let exitCode: Json = { policy: "denied", label: {}, reason: `no exit code: ${outcome}` };
-  if (typeof output.exitCode === "number") {
-    exitCode = { policy: "observed", label: {}, value: output.exitCode };
-  } else if (outcome === "exited") {
-    exitCode = { policy: "opaque", label: {} };
-  }
-  const { stdout, stderr } = output;
-  return { version: 1, stdout: stream("stdout", stdout), stderr: stream("stderr", stderr), exitCode };
-}
-
-function stream(channel: string, value: unknown): Json {
-  if (typeof value === "string") {
-    const segment = { text: value, label: {}, offset: 0, byteLength: bytes(value) };
-    return { channel, policy: "observed", label: {}, segments: value === "" ? [] : [segment] };
-  }
-  const denied = value as Json | undefined;
-  if (denied?.reason === "needs-opaque-pass-through") {
-    return { channel, policy: "opaque", label: {} };
-  }
-  return { channel, policy: "denied", label: {}, reason: denied?.detail };
-}
