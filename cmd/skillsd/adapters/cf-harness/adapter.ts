@@ -6,14 +6,11 @@
 import {
   contextMessage,
   failed,
-  ordered,
-  orderedOutput,
   plain,
   readType,
   refused,
   registered,
   rowOf,
-  rowOrder,
   runType,
   summary,
 } from "./records.ts";
@@ -303,7 +300,7 @@ async function readSkillResource(call: ToolCall): Promise<Json> {
   if (answer.denied !== undefined && run.denials === "observation") {
     return deny(call, answer.denied);
   }
-  const output = orderedOutput(own(call, outputOf(readType, answer, input)));
+  const output = own(call, outputOf(readType, answer, input));
   const row = rowIn(call, answer, "skill-resource-reads.json");
   await context.recordSkillResourceRead(row ?? rowOf(output, context.runId, call.at));
   return output;
@@ -324,22 +321,16 @@ async function runSkillScript(call: ToolCall): Promise<Json> {
   }
   const output = own(call, outputOf(runType, answer, input));
   const row = rowIn(call, answer, "skill-script-executions.json");
-  if (output.status === "executed") {
-    output.args ??= [];
-  }
   if (output.status === "executed" && output.executionTarget === "sandbox") {
     await recordInvocation(call, answer, output);
   }
   if (row !== undefined) {
-    if (row.status === "executed") {
-      row.args ??= [];
-    }
-    await context.recordSkillScriptExecution(ordered(row, rowOrder));
+    await context.recordSkillScriptExecution(row);
   } else {
     const file = registered(context.skillRegistry, output.skill, output.path);
     await context.recordSkillScriptExecution(rowOf(output, context.runId, call.at, file?.resourcePath));
   }
-  return orderedOutput(output);
+  return output;
 }
 
 /** Records what cf-harness would have handed to a sandbox of its own. */

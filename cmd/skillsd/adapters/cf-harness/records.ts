@@ -60,13 +60,17 @@ export function failed(type: string, text: string, input: Json): Json {
   return output;
 }
 
+/** The keys have cf-harness's order: a model reads the JSON as it is. The id is filled in later. */
 function errorOutput(type: string, skill: unknown, path: unknown): Json {
-  const output: Json = { type, skill: String(skill ?? ""), path: String(path ?? ""), status: "error" };
-  if (type === readType) {
-    output.cfcPromptRole = "context";
-  }
-  output.diagnostics = [];
-  return output;
+  return {
+    type,
+    outputId: "",
+    skill: String(skill ?? ""),
+    path: String(path ?? ""),
+    status: "error",
+    ...(type === readType ? { cfcPromptRole: "context" } : {}),
+    diagnostics: [],
+  };
 }
 
 /** Returns the row for an output that skillsd has no row for. */
@@ -91,28 +95,14 @@ const facts = [
   "observedSizeBytes",
 ];
 
-/** The orders of keys in cf-harness's outputs and rows. A model reads the JSON of an output as it is. */
-export const rowOrder = [
+/** The order of keys in a row of cf-harness. */
+const rowOrder = [
   "type", "outputId", "runId", "skillName", "path", "status", "executedAt", "executionTarget", "runtime",
   "argv", "args", "cwd", "resourcePath", ...facts, "exitCode", "diagnostics", "error",
 ];
-const outputOrder = [
-  "type", "outputId", "skill", "path", "status", "cfcPromptRole", "executionTarget", "diagnostics", "kind",
-  "runtime", "argv", "args", "cwd", ...facts, "contentKind", "maxBytes", "truncated", "content", "stdout",
-  "stderr", "exitCode", "cfcResult",
-];
-const errorOrder = [
-  "type", "outputId", "skill", "path", "status", "cfcPromptRole", "executionTarget", "diagnostics",
-  "runtime", "sandboxResourcePath", "registryDigest", "registrySizeBytes", "observedDigest",
-  "observedSizeBytes", "digestMatchesRegistry", "error",
-];
-
-/** Returns the output with its keys in cf-harness's order. */
-export const orderedOutput = (output: Json): Json =>
-  ordered(output, output.status === "error" ? errorOrder : outputOrder);
 
 /** Returns the object with its keys in an order; keys that the order lacks come last. */
-export function ordered(object: Json, order: string[]): Json {
+function ordered(object: Json, order: string[]): Json {
   const known = order.filter((key) => object[key] !== undefined);
   const others = Object.keys(object).filter((key) => !order.includes(key));
   return Object.fromEntries([...known, ...others].map((key) => [key, object[key]]));
