@@ -70,7 +70,7 @@ func newSessionListCmd(a *app) *cobra.Command {
 const hintElsewhere = "--artifact-root or --state names another place"
 
 // records opens the recorded sessions for reading, and returns the directory that they are in. The caller
-// closes them. It and the server are the only places that know which store it is.
+// closes them. Besides it, only the server and collectTrees know which store it is.
 func (a *app) records() (provenance.Reader, string, error) {
 	dir, err := a.ArtifactDir()
 	if err != nil {
