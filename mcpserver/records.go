@@ -13,7 +13,7 @@ const (
 	// metaRecords is the key of what a call left in the record. A request asks for it with the same
 	// key and the value true: some clients hand a whole result to the model.
 	metaRecords = "skillsd/records"
-	// metaRunID is the key of the id that the caller wants for a session that it opens.
+	// metaRunID is the key of the id that the caller wants for its session.
 	metaRunID = "skillsd/run-id"
 	// metaManifest is the key of the run manifest of a session that the call begins.
 	metaManifest = "skillsd/run-manifest"
@@ -23,15 +23,17 @@ const (
 
 type recorderKey struct{}
 
-// recording returns ctx with a recorder, if a request asks for its records, and what returns them: nil if it
-// does not ask.
+// recording returns ctx with a recorder, if a request asks for its records or for a run id, and what returns
+// them: nil if it does not ask. Of a request that asks only for a run id, and does not get it, they have no
+// more than both ids.
 func (s *Server) recording(
 	ctx context.Context, meta map[string]any,
 ) (context.Context, func() *cfharness.CallRecords) {
-	if asked, _ := meta[metaRecords].(bool); !asked {
+	asked, _ := meta[metaRecords].(bool)
+	if !asked && firstText(meta[metaRunID]) == "" {
 		return ctx, func() *cfharness.CallRecords { return nil }
 	}
-	recorder := new(session.Recorder)
+	recorder := &session.Recorder{Brief: !asked}
 	return context.WithValue(ctx, recorderKey{}, recorder), func() *cfharness.CallRecords {
 		_, remote := principalOf(ctx)
 		records, err := recorder.Records(remote)

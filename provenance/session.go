@@ -76,6 +76,8 @@ type SessionInfo struct {
 	ParentSession        string        `json:"parentSession,omitempty"`
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
+	// RequestedRunID is the id that the client wanted for the session, if the session has another.
+	RequestedRunID string `json:"requestedRunId,omitempty"`
 	// KeepsShown is how many bytes of shown texts the session keeps; 0 if it keeps none, or if that is not
 	// known.
 	KeepsShown int64 `json:"keepsShown,omitempty"`

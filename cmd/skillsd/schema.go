@@ -175,6 +175,10 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.command == "session show" {
+		s.Properties["children"] = &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"},
+			Description: "Of the first line: the ids of the sessions that belong to this one."}
+	}
 	neverNull(s)
 	s.Schema, s.Title = dialect,
 		"What skillsd "+o.command+" --json prints"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,14 +34,15 @@ func newSessionShowCmd(a *app) *cobra.Command {
 		Use:   "show [SESSION]",
 		Short: "Show what a session was shown, ran and was refused",
 		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is " +
-			"the newest; the beginning of an id is enough.",
+			"the newest; the beginning of an id is enough. Its parent and its children come first.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.onSession(opts.show),
 	}
 	cmd.Flags().StringVar(&opts.Output, "output", "",
 		"print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr];"+
 			" control characters are left out on a terminal only")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line; the first also "+
+		"has the children of the session")
 	return cmd
 }
 
@@ -49,20 +51,34 @@ func (o *sessionShowOptions) show(ctx context.Context, records provenance.Reader
 		return o.printOutput(ctx, records, id)
 	}
 	out, events := o.app.out, records.Events(ctx, provenance.Query{Session: id})
+	children, err := report.Children(ctx, records, id)
+	if err != nil {
+		return err
+	}
 	if !o.JSON {
-		return report.WriteTimeline(out, id, events, o.app.knownColumns(out))
+		return report.WriteTimeline(out, id, events, children, o.app.knownColumns(out))
 	}
 	for e, err := range events {
 		if err != nil {
 			return err
 		}
 		line, err := provenance.EncodeLine(e)
+		if err == nil && len(children) > 0 {
+			line, err = withChildren(line, children)
+			children = nil
+		}
 		if err != nil {
 			return err
 		}
 		o.app.printf("%s", report.QuietJSON(line))
 	}
 	return nil
+}
+
+// withChildren returns the line of an event with the ids of children as its last member.
+func withChildren(line []byte, children []string) ([]byte, error) {
+	ids, err := provenance.Encode(children)
+	return fmt.Appendf(bytes.TrimSuffix(line, []byte("}\n")), ",\"children\":%s}\n", ids), err
 }
 
 // printOutput prints kept streams: of a handle one, of an output id both.

@@ -139,8 +139,11 @@ func (s *Sessions) scan(ctx context.Context) {
 			continue
 		}
 		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read", slog.String("session", found.ID),
-				tint.Err(err))
+			// A session that a call is opening has no record yet.
+			if !errors.Is(err, provenance.ErrNotFound) {
+				s.cfg.Logger.WarnContext(ctx, "earlier session cannot be read",
+					slog.String("session", found.ID), tint.Err(err))
+			}
 			continue
 		}
 		if p := s.recall(ctx, found.ID); p != nil {
@@ -226,6 +229,32 @@ func (s *Sessions) recordedFor(ctx context.Context, id, principal string) bool {
 	var found provenance.Session
 	err = json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&found)
 	return err == nil && found.ID == id && found.Principal == principal
+}
+
+// recordedAs returns the id of the session that a client of a principal named, neither narrowed nor a child,
+// or "": the one written last, among as many as are looked through for activations. One without any counts.
+func (s *Sessions) recordedAs(ctx context.Context, name, principal string) string {
+	name = s.shortened(name)
+	seen := 0
+	for found, err := range s.cfg.Records.Sessions(ctx, s.cfg.Now().Add(-HandleLife)) {
+		if err != nil || found.Principal != principal {
+			continue
+		}
+		if seen++; seen > maxEarlier {
+			break
+		}
+		for e, err := range s.cfg.Records.Events(ctx, provenance.Query{Session: found.ID}) {
+			if err != nil {
+				break
+			}
+			info, err := e.SessionInfo()
+			if err == nil && info != nil && info.ClientSession == name && info.Profile == "" && !info.Child {
+				return found.ID
+			}
+			break // only the first event says it
+		}
+	}
+	return ""
 }
 
 // latestOf returns the later of two sessions, as strict as the stricter; before may be nil.

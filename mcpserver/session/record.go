@@ -196,9 +196,23 @@ func encode(v any) json.RawMessage {
 // Recorder collects what one call leaves in the record of its session. The zero value is ready. It is
 // safe for concurrent use.
 type Recorder struct {
-	mu      sync.Mutex
-	session *Session
-	events  []*provenance.Event
+	// Brief leaves out everything but the ids of the session, and these too if it has the id asked for.
+	Brief bool
+
+	mu        sync.Mutex
+	session   *Session // nil if nothing was recorded and the session has the id asked for
+	requested string   // the id asked for, if the session has another
+	events    []*provenance.Event
+}
+
+// opened notes which session a call belongs to that asked for one with an id.
+func (r *Recorder) opened(s *Session, id string) {
+	if r == nil || id == "" || id == s.id {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.session, r.requested = s, s.shortened(id)
 }
 
 // note adds a recorded event. A nil Recorder notes nothing.
@@ -213,7 +227,8 @@ func (r *Recorder) note(s *Session, e *provenance.Event) {
 }
 
 // Records returns what was collected as a caller may see it: with sandbox paths in place of host paths for
-// a remote caller, and without the digests of output that was withheld. It is nil if nothing was recorded.
+// a remote caller, and without the digests of output that was withheld. It is nil if nothing was recorded and
+// the session has the id that the call asked for, if it asked for one.
 //
 // Errors: the error of a row that cannot be read.
 func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
@@ -222,8 +237,14 @@ func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 	if r.session == nil {
 		return nil, nil
 	}
+	if r.Brief {
+		if r.requested == "" {
+			return nil, nil
+		}
+		r.events = nil
+	}
 	viewer := r.session.viewer(remote)
-	return cfharness.NewCallRecords(r.session.id, r.events,
+	records, err := cfharness.NewCallRecords(r.session.id, r.events,
 		func(view string, row json.RawMessage) (json.RawMessage, error) {
 			seen, err := viewer.Row(view, row)
 			if err != nil || seen == nil {
@@ -231,4 +252,8 @@ func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
 			}
 			return seen, nil
 		})
+	if records != nil {
+		records.RequestedRunID = r.requested
+	}
+	return records, err
 }

@@ -172,7 +172,7 @@ type Call struct {
 	// Lease is for the browser that the client lets a script drive; nil if the call has none.
 	Lease *policy.Lease
 
-	RunID       string                 // the id that the caller wants for a session it opens; may be empty
+	RunID       string                 // the id that the caller wants for its session; may be empty
 	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
 	Manifest    *cfharness.RunManifest // of a session that the call begins; nil for the server's
 	Records     *Recorder              // collects what the call records; may be nil
@@ -214,6 +214,7 @@ type Session struct {
 
 	child      bool   // parent is the session it belongs to
 	parentName string // the parent as the client named it
+	wanted     string // the id that the client wanted for the session, if it has another
 
 	first       sync.Once    // of what is done before the first call is served
 	runs        sync.RWMutex // held by runs, and by the end of the session
@@ -285,6 +286,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	case err != nil:
 		return nil, Internal(err)
 	}
+	call.Records.opened(ses, call.RunID)
 	ses.resumeClient(ctx, call)
 	if ses.startsActive() {
 		if err := ses.begun(ctx); err != nil {
@@ -295,6 +297,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 		return ses, nil
 	}
 	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
+		call.Records.opened(restored, call.RunID)
 		return restored, nil
 	}
 	r := ses.newRequest(call, policy.Read)
@@ -319,7 +322,12 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	wanted := ""
+	if id != call.RunID {
+		wanted = s.shortened(call.RunID)
+	}
 	ses := &Session{
+		wanted:   wanted,
 		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.name()),
 		parent: parent, child: parent != "", parentName: clip(call.Parent),
 		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
@@ -402,8 +410,13 @@ func (s *Session) outputID(method string) string {
 	return fmt.Sprintf("%s:%s:%d", s.id, method, s.outputs.Add(1))
 }
 
+// shortened returns a text that a client chose, bounded and without the declared secrets.
+func (s *Sessions) shortened(text string) string { return clip(s.Secrets().Text(text)) }
+
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it
-// holds no secret, which the name of a directory would show, else a new one. Sessions.mu is held.
+// holds no secret, which the name of a directory would show, else a new one. The answer and the record then
+// say which was asked for: a harness whose server died in the middle of a run goes on, and sees that its rows
+// have another id. Sessions.mu is held.
 //
 // Errors: the errors of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {

@@ -85,8 +85,8 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	return s.enter(ctx, call, kind, id, nil)
 }
 
-// namesProcess reports whether the name that a call gives its session is one of the process's session: its id,
-// or the id that its client had for it, which a session that is resumed has from its record.
+// namesProcess reports whether the name that a call gives its session is one of the process's session: its
+// id, or the id that its client had for it, which a session that is resumed has from its record.
 func (s *Sessions) namesProcess(call *Call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +134,8 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 	if s.recordedFor(ctx, name, call.Principal.Name) {
 		return name, nil
 	}
-	if p := s.earlierBy(ctx, clientKey(call.Principal.Name, "", "", name)); p != nil {
-		return p.id, nil
+	if id := s.recordedAs(ctx, name, call.Principal.Name); id != "" {
+		return id, nil
 	}
 	return "", parentUnknown.because(nil, "{name}", quote(name))
 }
@@ -171,8 +171,8 @@ func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 	return ses
 }
 
-// enter returns the session of a key, which it opens if it is not open, and counts the call in. A session that
-// takes the place of an earlier one belongs to the parent of that; p is nil for others.
+// enter returns the session of a key, which it opens if it is not open, and counts the call in. A session
+// that takes the place of an earlier one, p, belongs to the parent of p; p is nil for others.
 func (s *Sessions) enter(
 	ctx context.Context, call Call, kind, id string, p *earlierSession,
 ) (*Session, error) {
@@ -246,8 +246,8 @@ func (s *Sessions) leave(ses *Session) {
 	}
 }
 
-// byHandle returns the principal's session that gave out the call's handle, if the handle counts for the call,
-// or nil.
+// byHandle returns the principal's session that gave out the call's handle, if the handle counts for the
+// call, or nil.
 func (s *Sessions) byHandle(call Call) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := handleSum(sha256.Sum256([]byte(call.Handle)))

@@ -82,8 +82,8 @@ func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry
 	return err
 }
 
-// Preloaded returns the skills that every session without a parent starts with, in the order given. It must not
-// be called before Start has returned.
+// Preloaded returns the skills that every session without a parent starts with, in the order given. It must
+// not be called before Start has returned.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
 // start writes the first events of the session, each once: that it started, under which policy, and what
@@ -143,7 +143,7 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	mode, c := s.cfg.Policy.Mode(s.raised.raise(0)), s.describe(ctx)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
-		Child: s.child, ParentSession: s.parentName,
+		Child: s.child, ParentSession: s.parentName, RequestedRunID: s.wanted,
 		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
 	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
 		Manifest: s.manifest}
@@ -156,12 +156,6 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		return err
 	}
 	e := &provenance.Event{Kind: kind, Detail: "mode " + info.Mode, Row: encode(info)}
-	switch {
-	case s.child:
-		e.Detail += ", child of " + s.parent
-	case s.parent != "":
-		e.Detail += ", continues " + s.parent
-	}
 	if kind == provenance.KindSessionStarted && s.clientID != "" {
 		e.Detail += ", session of the client: " + strconv.Quote(s.clientID)
 	}
@@ -213,8 +207,8 @@ func (s *Session) recordInBackground() {
 	}
 }
 
-// preloadSkill activates a skill that the session starts with; its instructions have not been sent yet. One that
-// cannot be read, since it may have changed after the server started, is recorded as a failed load.
+// preloadSkill activates a skill that the session starts with; its instructions have not been sent yet. One
+// that cannot be read, since it may have changed after the server started, is recorded as a failed load.
 func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
 	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)

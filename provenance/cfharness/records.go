@@ -392,15 +392,18 @@ type FailedOutput struct {
 // CallRecords is what one call recorded, for a client that keeps the same files itself. Rows are as the
 // caller may see them: for a remote one, they have sandbox paths in place of host paths.
 type CallRecords struct {
-	Type         string                `json:"type"`
-	Version      int                   `json:"version"`
-	RunID        string                `json:"runId"`
-	File         string                `json:"file,omitempty"`   // the view that Record is a row of
-	Record       json.RawMessage       `json:"record,omitempty"` // row of File
-	PolicyEvents List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
-	Decision     json.RawMessage       `json:"decision,omitempty"`
-	Invocation   json.RawMessage       `json:"cfcInvocationContext,omitempty"`
-	EventIDs     List[string]          `json:"eventIds"` // see [Event.ID]
+	Type    string `json:"type"`
+	Version int    `json:"version"`
+	RunID   string `json:"runId"`
+	// RequestedRunID is the id that the caller wanted for its session, if the session has another: a session
+	// that the caller did not mean has it, or no session can.
+	RequestedRunID string                `json:"requestedRunId,omitempty"`
+	File           string                `json:"file,omitempty"`   // the view that Record is a row of
+	Record         json.RawMessage       `json:"record,omitempty"` // row of File
+	PolicyEvents   List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
+	Decision       json.RawMessage       `json:"decision,omitempty"`
+	Invocation     json.RawMessage       `json:"cfcInvocationContext,omitempty"`
+	EventIDs       List[string]          `json:"eventIds"` // see [Event.ID]
 }
 
 // NewCallRecords returns the records of a call from its events, in order. project returns a row of

@@ -151,12 +151,37 @@ func VerifyNotes(found *provenance.Report) []string {
 // detailIndent indents the details of an event.
 const detailIndent = "              "
 
+// Children returns the ids of the sessions that belong to a session, the oldest first, as far as their
+// records can be read.
+//
+// Errors: the error of listing, or of ctx.
+func Children(ctx context.Context, records provenance.Reader, id string) (ids []string, err error) {
+	sessions, err := provenance.ListSessions(ctx, records)
+	for _, s := range slices.Backward(sessions) {
+		if s.Parent != id {
+			continue
+		}
+		for e, err := range records.Events(ctx, provenance.Query{Session: s.ID}) {
+			if err != nil {
+				break
+			}
+			// A session that continues another one names it as its parent, too.
+			if info, err := e.SessionInfo(); err == nil && info != nil && info.Child {
+				ids = append(ids, s.ID)
+			}
+			break
+		}
+	}
+	return ids, err
+}
+
 // WriteTimeline writes a line for each event of a session, and below the line of a script what it was given,
-// after a line that says whose session it is. Where columns is known, not 0, no line takes more than one row.
+// after lines that say whose session it is, what it belongs to or continues, and which children it has. Where
+// columns is known, not 0, no event takes more than one row.
 //
 // Errors: the first error of events, or the error of writing.
 func WriteTimeline(
-	w io.Writer, session string, events iter.Seq2[*provenance.Event, error], columns int,
+	w io.Writer, session string, events iter.Seq2[*provenance.Event, error], children []string, columns int,
 ) error {
 	var day string
 	for e, err := range events {
@@ -166,6 +191,14 @@ func WriteTimeline(
 		if day == "" {
 			who := strings.TrimSuffix(e.Principal+", "+e.Client, ", ")
 			fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
+			if info, err := e.SessionInfo(); err == nil && info != nil && info.Child {
+				fmt.Fprintf(w, "child of %s\n", OneLine(e.Parent))
+			} else if e.Parent != "" {
+				fmt.Fprintf(w, "continues %s\n", OneLine(e.Parent))
+			}
+			for _, child := range children {
+				fmt.Fprintf(w, "has the child %s\n", OneLine(child))
+			}
 		}
 		if d := e.Time.Local().Format(time.DateOnly); d != day {
 			day = d
