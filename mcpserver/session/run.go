@@ -360,8 +360,8 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 }
 
 // openTree opens the stored tree that a run starts from. It is the tree of the activated digest, and a change
-// of the files on disk since then is refused: what was approved is then not what the skill's author published.
-// If the entry pins the script alone, it is the tree on disk, stored now, and only a change of the script is
+// of the files on disk since then is refused: what was approved is then not what the author published. If the
+// entry pins the script alone, it is the tree on disk, stored now, and only a change of the script is
 // refused. Files that cannot be compared are refused like files that differ, unless the server has only run
 // out of file descriptors.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {

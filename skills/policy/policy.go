@@ -5,32 +5,32 @@
 // The rules, in the order in which they are asked. The first that refuses decides. A run is every
 // request whose class is not Read.
 //
-//	rule            applies to  refuses when                                          code
-//	tool            all         the server does not offer the tool                    tool_not_allowed
-//	profile         all         a profile that applies does not exist or does not     profile_excludes
-//	                            include the tool, the skill or the script
-//	mode            all         the mode is not one of the four                       direct_command_required
-//	handle          runs        the activation handle is unknown, expired or foreign  activation_unknown
-//	activation      runs        the session has not loaded the skill                  skill_not_activated
-//	allowlist       runs        no entry names exactly this skill:path                script_not_allowlisted
-//	at start        runs        the skill was not there when the server started       script_snapshot_mismatch
-//	pin             runs        no entry has both the script's digest and, where it   script_snapshot_mismatch
-//	                            names one, the tree's; or no entry has a digest, and
-//	                            the tree, or the script where the entry pins it
-//	                            alone, is not the one of server start
-//	allowed-tools   runs        the skill's declared tools do not cover this script   allowed_tools_conflict
-//	tier, closed    runs        the operator closed the skill's tier to scripts       tier_denied
-//	host            runs        the entry's target is the host, and neither the       permission_denied
-//	                            server nor a profile that the operator chose says so,
-//	                            or a profile says sandbox
-//	lease           host runs   of agent-browser: the lease is absent, expired or not lease_invalid
-//	                            of a browser on this machine, or --cdp is not its
-//	mode, strict    all         enforce-strict without evidence of a direct command   direct_command_required
-//	mode, explicit  runs        enforce-explicit without evidence of a direct command direct_command_required
-//	approval        runs        enforce-*, and the user has not approved what the     approval_required
-//	                            tier or the entry asks them to
-//	release         runs        enforce-*, the run could reveal more than the skill's output_not_released
-//	                            bytes and the arguments, and release says "none"
+//	rule           applies to refuses when                                          code
+//	tool           all        the server does not offer the tool                    tool_not_allowed
+//	profile        all        a profile that applies does not exist or does not     profile_excludes
+//	                          include the tool, the skill or the script
+//	mode           all        the mode is not one of the four                       direct_command_required
+//	handle         runs       the activation handle is unknown, expired or foreign  activation_unknown
+//	activation     runs       the session has not loaded the skill                  skill_not_activated
+//	allowlist      runs       no entry names exactly this skill:path                script_not_allowlisted
+//	at start       runs       the skill was not there when the server started       script_snapshot_mismatch
+//	pin            runs       no entry has both the script's digest and, where it   script_snapshot_mismatch
+//	                          names one, the tree's; or no entry has a digest, and
+//	                          the tree, or the script where the entry pins it
+//	                          alone, is not the one of server start
+//	allowed-tools  runs       the skill's declared tools do not cover this script   allowed_tools_conflict
+//	tier, closed   runs       the operator closed the skill's tier to scripts       tier_denied
+//	host           runs       the entry's target is the host, and neither the       permission_denied
+//	                          server nor a profile that the operator chose says so,
+//	                          or a profile says sandbox
+//	lease          host runs  of agent-browser: the lease is absent, expired or not lease_invalid
+//	                          of a browser on this machine, or --cdp is not its
+//	mode, strict   all        enforce-strict without evidence of a direct command   direct_command_required
+//	mode, explicit runs       enforce-explicit without evidence of a direct command direct_command_required
+//	approval       runs       enforce-*, and the user has not approved what the     approval_required
+//	                          tier or the entry asks them to
+//	release        runs       enforce-*, the run could reveal more than the skill's output_not_released
+//	                          bytes and the arguments, and release says "none"
 //
 // A run could reveal more when a workspace is mounted, when its entry grants network, environment or
 // secrets, or when it is on the host.

@@ -102,7 +102,8 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 	entry.Network, entry.Env, entry.Secrets = k.Network, k.Env, k.Secrets
 	entry.Execution, entry.SearchPath = cmp.Or(k.Execution, entry.Execution), k.Path
 	if entry.PinScript && k.Pin == "tree" {
-		return entry, &policy.EntryError{Spec: k.Script, Reason: "pin says tree and the script says pin=script"}
+		return entry, &policy.EntryError{Spec: k.Script,
+			Reason: "pin says tree and the script says pin=script"}
 	}
 	entry.PinScript = entry.PinScript || k.Pin == "script"
 	entry.Release, entry.Approve = policy.Release(k.Release), policy.Approve(k.Approve)

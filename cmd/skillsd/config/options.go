@@ -140,9 +140,9 @@ func (k *AllowKey) table() []Option {
 			Help: "sha256:HEX of all files of the skill, with the digest of the script; without it the " +
 				"other files of the skill may change before it is loaded"},
 		{Key: "pin", Value: &k.Pin, Words: []string{"tree", "script"},
-			Help: "tree refuses a run when any file of the skill has changed since it was loaded; script is " +
-				"weaker: the digest of the script alone decides, and a run takes the other files, which the " +
-				"script may load, as they are; default tree"},
+			Help: "tree refuses a run when any file of the skill has changed since it was loaded; script " +
+				"is weaker: the digest of the script alone decides, and a run takes the other files, " +
+				"which the script may load, as they are; default tree"},
 		{Key: "network", Value: &k.Network,
 			Help: "hosts a run may reach: NAME or NAME:PORT, exactly; default none"},
 		{Key: "env", Value: &k.Env, Help: "variables of the server's environment that are passed through"},

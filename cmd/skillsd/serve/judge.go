@@ -117,7 +117,8 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 func Looseness(entry policy.Entry) string {
 	switch {
 	case entry.PinScript && entry.Pin == "":
-		return "what it is when the server starts runs, with the other files of its skill as they are at each run"
+		return "what it is when the server starts runs, with the other files of its skill as they are at " +
+			"each run"
 	case entry.PinScript:
 		return "its bytes are pinned, the other files of its skill are what they are at each run"
 	case entry.Pin == "":
