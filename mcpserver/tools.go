@@ -64,7 +64,7 @@ func (s *Server) listTools(_ context.Context, r *request) (any, error) {
 // toolList is the tools that offer one part of the catalogue.
 type toolList struct {
 	all        []mcp.Tool
-	searchable bool                 // the catalogue does not fit, so that search_skills is one unless it is excluded
+	searchable bool                 // the catalogue does not fit; search_skills is listed unless excluded
 	nameOnly   []string             // paths of skills whose descriptions are not shown
 	search     func() *search.Index // made when it is first asked for
 }

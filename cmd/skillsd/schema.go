@@ -176,7 +176,8 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 		return nil, err
 	}
 	if o.command == "session show" {
-		s.Properties["children"] = &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"},
+		s.Properties["children"] = &jsonschema.Schema{
+			Type: "array", Items: &jsonschema.Schema{Type: "string"},
 			Description: "Of the first line: the ids of the sessions that belong to this one."}
 	}
 	neverNull(s)

@@ -86,7 +86,8 @@ const (
 var (
 	argumentsInvalid = failure{CodeInvalidArguments, "{cause}", "shorten or mend the arguments"}
 	parentUnknown    = failure{CodeInvalidArguments, "the parent {name} is not a session of this principal",
-		"call in the parent's session first, and name the parent as that call did or by the runId of its records"}
+		"call in the parent's session first, and name the parent as that call did or by the runId of its " +
+			"records"}
 	stdinTaken = failure{CodeInvalidArguments,
 		"the script takes no stdin: it is handed to its interpreter there",
 		"leave stdin out, and pass the text as an argument"}

@@ -56,7 +56,8 @@ func (p *Profile) check(taken map[string]bool) error {
 	}
 	for _, skill := range p.Activate {
 		if !p.includesSkill(skill) {
-			return fmt.Errorf("profile %s: it activates %q, which its skills do not include", name, clip(skill))
+			return fmt.Errorf("profile %s: it activates %q, which its skills do not include", name,
+				clip(skill))
 		}
 	}
 	for _, skill := range slices.Concat(p.Skills, p.Activate) {
