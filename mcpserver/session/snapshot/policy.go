@@ -179,7 +179,8 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 	for _, entry := range cfg.Allowlist.Entries() {
 		x.Allowlist = append(x.Allowlist, cfharness.AllowlistEntry{
 			Skill: entry.Skill, Path: entry.Path, Pin: entry.Pin, Tree: entry.Tree,
-			PinScript: entry.PinScript, StartTree: s.Pins[entry.Skill], Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
+			PinScript: entry.PinScript, StartTree: s.Pins[entry.Skill],
+			Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
 			Release:   string(cmp.Or(entry.Release, cfg.Release)),
 			Approve:   string(cmp.Or(entry.Approve, policy.ApproveTier)),
 			Target:    string(cmp.Or(entry.Target, policy.TargetSandbox)),
