@@ -41,7 +41,8 @@ func RequestMeta() []MetaKey {
 			"the activation handle that load_skill returned, for calls that have no argument for it",
 			"the denial activation_unknown", schemaText},
 		{metaRunID, true, "the id of the session, of its directory and its rows, if the call begins one; " +
-			"without it, ses_ and a UUID", "another id is made", runIDSchema},
+			"without it, ses_ and a UUID", "another id is made; the records of the call have requestedRunId",
+			runIDSchema},
 		{metaToolCallID, false, "the caller's id of the tool call, for the record; without it " +
 			"claudecode/toolUseId, callId or the id of the request", wrongIgnored, schemaText},
 		{metaRecords, false, "whether the result has what the call left in the record, in " +
