@@ -113,7 +113,13 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		return text
 	}
 	var err error
-	call.RunID = firstText(meta[metaRunID])
+	call.RunID, call.OutputID = firstText(meta[metaRunID]), firstText(meta[metaOutputID])
+	if source, ok := meta[metaSource]; ok {
+		if call.Source, err = cfharness.ParseSource(firstText(source)); err != nil {
+			return invalidArguments(fmt.Sprintf("_meta[%q] is not a source of an activation", metaSource),
+				"use cli-preload, model-tool, user-explicit or subagent-inherit")
+		}
+	}
 	if slot := raw(metaPromptSlot); slot != nil {
 		if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
 			const remedy = "send a PromptSlotBound object in _meta, or none"

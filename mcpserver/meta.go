@@ -43,6 +43,15 @@ func RequestMeta() []MetaKey {
 		{metaRunID, true, "the id of the session, of its directory and its rows, if the call begins one; " +
 			"without it, ses_ and a UUID", "another id is made; the records of the call have requestedRunId",
 			runIDSchema},
+		{metaOutputID, true, "the id of the call's output, RUN:TOOL:NUMBER: the id of the session, " +
+			"the name of " +
+			"the tool and a number that is new in the session; the outputId of the result is the id " +
+			"that counts",
+			"ignored and logged: the output gets the next number", outputIDSchema},
+		{metaSource, true, "how a skill came to be loaded, for the record of load_skill; with " +
+			"user-explicit " +
+			"a skill that hides itself from models is found. Without it, model-tool", wrongArguments,
+			`{"enum":["cli-preload","model-tool","user-explicit","subagent-inherit"]}`},
 		{metaToolCallID, false, "the caller's id of the tool call, for the record; without it " +
 			"claudecode/toolUseId, callId or the id of the request", wrongIgnored, schemaText},
 		{metaRecords, false, "whether the result has what the call left in the record, in " +
@@ -88,6 +97,8 @@ func RequestMeta() []MetaKey {
 
 // Schemas of the values that are objects.
 const (
+	outputIDSchema = `{"type":"string","pattern":"^[^:]+:[^:]+:[1-9][0-9]*$"}`
+
 	runIDSchema = `{"type":"string","minLength":1}`
 
 	promptSlotSchema = `{"type":"object",

@@ -17,6 +17,10 @@ const (
 	metaRunID = "skillsd/run-id"
 	// metaManifest is the key of the run manifest of a session that the call begins.
 	metaManifest = "skillsd/run-manifest"
+	// metaOutputID is the key of the id that the caller wants for the output of a call.
+	metaOutputID = "skillsd/output-id"
+	// metaSource is the key of how a skill came to be loaded.
+	metaSource = "skillsd/activation-source"
 	// metaInputLabels is the key of the labels of a run's inputs.
 	metaInputLabels = "skillsd/input-labels"
 )

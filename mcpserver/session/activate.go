@@ -52,7 +52,7 @@ type Loaded struct {
 func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, error) {
 	r := s.newRequest(in.Call, policy.Read)
 	r.summary.Skill = new(clip(in.Skill))
-	sk, err := s.lookup(r, in.Skill, in.Source == cfharness.SourceUser)
+	sk, err := s.lookup(r, in.Skill, cmp.Or(in.Source, in.Call.Source) == cfharness.SourceUser)
 	if err != nil {
 		return nil, s.notLoaded(ctx, r, clip(in.Skill), policy.Grant{}, err)
 	}
@@ -71,7 +71,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
 		return nil, err
 	}
-	event := s.activationEvent(r, loaded, grant, cmp.Or(in.Source, cfharness.SourceModel))
+	source := cmp.Or(in.Source, in.Call.Source, cfharness.SourceModel)
+	event := s.activationEvent(r, loaded, grant, source)
 	if err := s.record(ctx, r, event); err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		s.mu.Unlock()
 	}
 	loaded.Output = cfharness.LoadOutput{
-		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call.Method),
+		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call),
 		Skill: fresh.Path, Name: fresh.Name(), Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext,
 		SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
 		SandboxSkillDir:  snapshot.SandboxPath(fresh, ""),
@@ -250,7 +251,7 @@ func (s *Session) activationEvent(
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
-			Repeated: l.Known,
+			Repeated: l.Known, Sent: r.call.Source != "",
 		},
 	})
 	return e

@@ -82,6 +82,9 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 		s.approver.Withdraw(&state)
 		return err
 	}
+	s.mu.Lock()
+	delete(s.taken, r.output) // the call comes again
+	s.mu.Unlock()
 	return &Question{Message: s.question(r, f, needs), State: s.approver.Seal(&state),
 		Remember: needs.Remember, Until: until}
 }

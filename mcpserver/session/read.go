@@ -57,7 +57,7 @@ type read struct {
 
 func (s *Session) newRead(in ReadRequest) *read {
 	r := &read{request: s.newRequest(in.Call, policy.Read), in: in}
-	r.output = s.outputID(in.Call.Method)
+	r.output = s.outputID(in.Call)
 	return r
 }
 

@@ -374,3 +374,47 @@ func TestModesAgree(t *testing.T) {
 		t.Errorf("modes are %q and %q", all, cfharness.Modes())
 	}
 }
+
+// A caller numbers outputs as it likes, each number once, also out of order; what it cannot have is numbered by
+// the session.
+func TestOutputIDs(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	ses, call := b.call("read_skill_resource")
+	prefix := ses.ID() + ":read_skill_resource:"
+	for _, tt := range []struct{ asked, want string }{
+		{"", "1"}, {prefix + "5", "5"}, {prefix + "3", "3"}, {prefix + "3", "6"}, {prefix + "5", "7"}, {prefix + "1", "8"},
+		{prefix + "+4", "9"}, {prefix + "04", "10"}, {prefix + "0", "11"}, {prefix + "99999999999", "12"}, {prefix, "13"},
+		{ses.ID() + ":run_skill_script:4", "14"}, {"other:read_skill_resource:4", "15"}, {prefix + "4", "4"}, {"", "16"},
+		{prefix + "2000000000", "2000000000"}, {prefix + "16", "2000000001"},
+	} {
+		call.OutputID = tt.asked
+		read, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 9})
+		if err != nil || read.Output.OutputID != prefix+tt.want {
+			t.Fatalf("the output that was to be %q is %q, want %s, %v", tt.asked, read.Output.OutputID, tt.want, err)
+		}
+	}
+}
+
+// The record of an activation has the source that a caller names, and that the instructions went to it.
+func TestActivationSources(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	ses, call := b.call("load_skill")
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "shy"}); code(err) != "skill_not_found" {
+		t.Errorf("load of a hidden skill = %v", err)
+	}
+	call.Source = cfharness.SourceUser
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "shy"}); err != nil {
+		t.Errorf("load of a hidden skill by the user = %v", err)
+	}
+	call.Source = cfharness.SourceInherited
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := cfharness.Recall(t.Context(), b.records, ses.ID())
+	if err != nil || len(found.Activations) != 2 || !found.Sent["demo"] || !found.Sent["shy"] {
+		t.Fatalf("recalled %+v, %v", found, err)
+	}
+	if got := found.Activations[1].Source; got != cfharness.SourceInherited {
+		t.Errorf("source = %s", got)
+	}
+}

@@ -79,7 +79,10 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	}
 	ses.id, ses.child, ses.began = id, was.Child, true
 	// The numbers are parts of ids and file names, which must not occur twice in one record.
-	ses.outputs.Store(was.Outputs)
+	ses.outputs = was.Outputs
+	for _, output := range was.OutputIDs[:min(len(was.OutputIDs), maxTaken)] {
+		ses.taken[output] = true
+	}
 	ses.decisions.Store(was.Decisions)
 	ses.invocations.Store(was.Invocations)
 	ses.raised.raise(strictest(was.Modes))

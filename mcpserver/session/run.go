@@ -164,7 +164,7 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	if in.Cwd != "" {
 		r.summary.CWD = new(clip(in.Cwd))
 	}
-	r.output = s.outputID(in.Call.Method)
+	r.output = s.outputID(in.Call)
 	if err := script.CheckArgs(in.Args); err != nil {
 		if s.broken.Load() {
 			return nil, recordError(err) // as every call while nothing can be recorded

@@ -28,10 +28,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,6 +173,8 @@ type Call struct {
 	Lease *policy.Lease
 
 	RunID       string                 // the id that the caller wants for its session; may be empty
+	OutputID    string                 // the id that the caller wants for its output; may be empty
+	Source      cfharness.Source       // of an activation, as the caller says; empty: it does not
 	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
 	Manifest    *cfharness.RunManifest // of a session that the call begins; nil for the server's
 	Records     *Recorder              // collects what the call records; may be nil
@@ -238,9 +240,11 @@ type Session struct {
 	broken atomic.Bool // the last append failed
 	raised *raisedMode
 
-	outputs, decisions, invocations atomic.Uint64 // last number of each
+	decisions, invocations atomic.Uint64 // last number of each
 
 	mu       sync.Mutex
+	outputs  uint64                  // highest number of an output
+	taken    map[string]bool         // ids of outputs, up to maxTaken
 	secrets  map[handleSum]time.Time // when each handle given out expires
 	handle   string                  // the one that is given out; the record holds its hash only
 	expires  time.Time               // of handle
@@ -334,6 +338,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		protocol: call.Protocol, profile: call.Profile, raised: new(raisedMode),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
+		taken: map[string]bool{},
 	}
 	ses.raised.raise(call.Mode)
 	return ses, nil
@@ -405,9 +410,34 @@ func (s *Session) activatedAs(name string) *activation {
 	return only
 }
 
-// outputID numbers an output. Numbers are unique in a session and count every tool.
-func (s *Session) outputID(method string) string {
-	return fmt.Sprintf("%s:%s:%d", s.id, method, s.outputs.Add(1))
+// maxTaken is how many ids of outputs are remembered. In a session with more, callers choose none any more.
+const maxTaken = 100_000
+
+// outputID returns the id of an output: the caller's own if it is RUN:TOOL:NUMBER of this session and tool
+// and is new, else one with the next number. Own numbers are unique in a session and count every tool. The
+// answer says which id the output got.
+func (s *Session) outputID(call Call) string {
+	prefix := s.id + ":" + call.Method + ":"
+	number, own := strings.CutPrefix(call.OutputID, prefix)
+	n, err := strconv.ParseUint(number, 10, 31)
+	id := call.OutputID
+	s.mu.Lock()
+	own = own && err == nil && n > 0 && strconv.FormatUint(n, 10) == number && !s.taken[id] &&
+		len(s.taken) < maxTaken
+	if !own {
+		n = s.outputs + 1
+		id = prefix + strconv.FormatUint(n, 10)
+	}
+	s.outputs = max(s.outputs, n)
+	if len(s.taken) < maxTaken {
+		s.taken[id] = true
+	}
+	s.mu.Unlock()
+	if !own && call.OutputID != "" {
+		s.cfg.Logger.Warn("the caller's id of an output is ignored: not new, or not of this run and tool",
+			slog.String("session", s.id), slog.String("id", clip(call.OutputID)))
+	}
+	return id
 }
 
 // shortened returns a text that a client chose, bounded and without the declared secrets.

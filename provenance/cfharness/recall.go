@@ -30,6 +30,7 @@ type Recollection struct {
 	// Outputs, Decisions and Invocations are at least the last numbers that were assigned. The number of an
 	// event that could not be recorded is missing from the record.
 	Outputs, Decisions, Invocations uint64
+	OutputIDs                       []string // of the rows, in order
 }
 
 // Recall folds the events of a session.
@@ -105,6 +106,9 @@ func (r *Recollection) add(e *provenance.Event) error {
 	}
 	// Calls without a row have numbers too, of which there are at most as many as events.
 	r.Outputs = max(r.Outputs, e.Seq)
+	if row.OutputID != "" {
+		r.OutputIDs = append(r.OutputIDs, row.OutputID)
+	}
 	last := row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:]
 	if n, err := strconv.ParseUint(last, 10, 64); err == nil {
 		r.Outputs = max(r.Outputs, n)

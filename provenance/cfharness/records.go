@@ -2,6 +2,7 @@ package cfharness
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -19,6 +20,17 @@ const (
 	SourceUser      Source = "user-explicit"
 	SourceInherited Source = "subagent-inherit"
 )
+
+// ParseSource reads the source of an activation.
+//
+// Errors: provenance.ErrInvalid.
+func ParseSource(s string) (Source, error) {
+	all := []Source{SourcePreload, SourceModel, SourceUser, SourceInherited}
+	if !slices.Contains(all, Source(s)) {
+		return "", fmt.Errorf("%w: the source of an activation is one of %q", provenance.ErrInvalid, all)
+	}
+	return Source(s), nil
+}
 
 // RuleResumeReload is the rule of activations that a server made when it resumed a session. It did not show
 // their instructions.
@@ -70,7 +82,8 @@ type Activation struct {
 // SentBy reports whether the instructions were sent with e, the event of the activation. If the server
 // activated the skill by itself, they are sent when the model asks for them.
 func (a *Activation) SentBy(e *provenance.Event) bool {
-	if a.Source == SourcePreload || a.Source == SourceInherited || e.Detail != string(a.Source) {
+	byItself := a.Source == SourcePreload || a.Source == SourceInherited
+	if byItself && (a.Skillsd == nil || !a.Skillsd.Sent) || e.Detail != string(a.Source) {
 		return false
 	}
 	if a.Skillsd != nil && a.Skillsd.Repeated {
@@ -91,6 +104,7 @@ type ActivationExtension struct {
 	HandleDigest digest.Digest `json:"handleDigest,omitempty"` // of the activation handle, never the handle
 	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
 	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
+	Sent         bool          `json:"sent,omitempty"`     // to a caller, who named the source
 }
 
 // FileFacts is how the file of a read or a run compares with the registry. Pointers are nil where the key is
