@@ -215,8 +215,7 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 }
 
 // resolve returns the entry of a link: a regular file, or one that cannot be used. A link to a directory
-// may be a
-// loop, and a scan would look for it on this machine.
+// may be a loop, and a scan would look for it on this machine.
 func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
 	info, err := fs.Stat(t.fsys, path.Join(dir, link.Name()))
 	if err == nil && info.Mode().IsRegular() {

@@ -297,10 +297,10 @@ type StreamSummary struct {
 
 	URI string `json:"uri,omitempty"` // of the bytes that were kept
 
-	// Withheld is the policy of a stream that the caller did not get, else empty; it sees Bytes as 0 if that
-	// is denied. Salt is random: the object
-	// in place of the stream has the digest of Salt and Digest, one after the other as text. It commits to
-	// the stream, and does not confirm a guess of a short one, as Digest would.
+	// Withheld is the policy of a stream that the caller did not get, else empty; it sees Bytes as 0 if
+	// that is denied. Salt is random: the object in place of the stream has the digest of Salt and Digest,
+	// one after the other as text. It commits to the stream, and does not confirm a guess of a short one,
+	// as Digest would.
 	Withheld ObservationPolicy `json:"withheld,omitempty"`
 	Salt     string            `json:"salt,omitempty"`
 }

@@ -116,8 +116,8 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// Only bytes with the digest they are said to have get into the store.
-// Another process that replaces a corrupt tree takes away the one that was just stored.
+// Only bytes with the digest they are said to have get into the store. Another process that replaces a
+// corrupt tree takes away the one that was just stored.
 func TestPutStoresAnew(t *testing.T) {
 	s, _ := openStore(t)
 	tree, err := s.Put(t.Context(), sample.files(), sample.open)
