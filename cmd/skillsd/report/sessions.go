@@ -191,9 +191,11 @@ func WriteTimeline(
 		if day == "" {
 			who := strings.TrimSuffix(e.Principal+", "+e.Client, ", ")
 			fmt.Fprintf(w, "session %s (%s)\n", session, OneLine(who))
-			if info, err := e.SessionInfo(); err == nil && info != nil && info.Child {
+			switch info, err := e.SessionInfo(); {
+			case err != nil || info == nil || e.Parent == "":
+			case info.Child:
 				fmt.Fprintf(w, "child of %s\n", OneLine(e.Parent))
-			} else if e.Parent != "" {
+			case info.Profile == "": // a narrowed session of an earlier version may be either
 				fmt.Fprintf(w, "continues %s\n", OneLine(e.Parent))
 			}
 			for _, child := range children {
