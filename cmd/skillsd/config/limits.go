@@ -74,7 +74,7 @@ func (f *partsFlag) Set(spec string) error {
 
 // parse separates NAME=VALUE.
 func (f *partsFlag) parse(pair string) (*Option, string, error) {
-	name, text, _ := strings.Cut(pair, "=")
+	name, text, ok := strings.Cut(pair, "=")
 	at := slices.IndexFunc(f.options, func(option Option) bool { return option.Part == name })
 	if at >= 0 {
 		return &f.options[at], text, nil
@@ -83,7 +83,11 @@ func (f *partsFlag) parse(pair string) (*Option, string, error) {
 	for _, option := range f.options {
 		names = append(names, option.Part)
 	}
-	return nil, "", fmt.Errorf("no limit %q; there are %s", Clip(name), strings.Join(names, ", "))
+	all := strings.Join(names, ", ")
+	if !ok {
+		return nil, "", fmt.Errorf("%q is not NAME=VALUE; the names are %s", Clip(pair), all)
+	}
+	return nil, "", fmt.Errorf("no limit %q; there are %s", Clip(name), all)
 }
 
 // setScalar sets a number, a duration or a size from its text.
