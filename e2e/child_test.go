@@ -111,11 +111,10 @@ func TestParentAndChild(t *testing.T) {
 			handles := map[*family]map[string]string{}
 			var last *family
 			all := families(t, row.preload, func(f *family) {
-				parent := f.told(named("p1", ""), "read_skill_resource", `{"skill":"demo","path":"references/notes.md"}`)
+				f.told(named("p1", ""), "read_skill_resource", `{"skill":"demo","path":"references/notes.md"}`)
 				given := map[string]string{"none": strings.Repeat("A", 26)}
 				if row.active || row.preload {
-					parent = f.told(named("p1", ""), "load_skill", `{"name":"demo"}`)
-					given["parent"] = handleOf(parent)
+					given["parent"] = handleOf(f.told(named("p1", ""), "load_skill", `{"name":"demo"}`))
 				}
 				if row.handles != nil {
 					given["own"] = handleOf(f.told(named("c-own", row.meta), "load_skill", `{"name":"demo"}`))

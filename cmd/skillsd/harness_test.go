@@ -58,7 +58,7 @@ func TestHarnessTopicIsWhole(t *testing.T) {
 			t.Errorf("the page lacks the code %s", code)
 		}
 	}
-	for _, m := range regexp.MustCompile("skillsd schema\\s+([a-z-]+)").FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(`skillsd schema\s+([a-z-]+)`).FindAllStringSubmatch(page, -1) {
 		if !slices.Contains(schemaNames(), m[1]) {
 			t.Errorf("there is no schema %s", m[1])
 		}
