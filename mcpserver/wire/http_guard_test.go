@@ -54,6 +54,7 @@ func FuzzAcceptsEvents(f *testing.F) {
 	f.Add("application/json, text/event-stream")
 	f.Add("TEXT/*;q=0.1")
 	f.Add(",,;,")
+	f.Add("")
 	f.Fuzz(func(t *testing.T, accept string) {
 		if acceptsEvents([]string{accept}) && !strings.Contains(strings.ToLower(accept), "text/") && !strings.Contains(accept, "*/*") {
 			t.Errorf("Accept %q", accept)

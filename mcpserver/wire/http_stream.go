@@ -76,8 +76,8 @@ func (s *httpStream) begin() {
 // acceptsEvents reports whether an Accept header, when there is one, names event streams.
 func acceptsEvents(accept []string) bool {
 	all := strings.ToLower(strings.Join(accept, ","))
-	return all == "" || strings.Contains(all, "text/event-stream") || strings.Contains(all, "text/*") ||
-		strings.Contains(all, "*/*")
+	return len(accept) == 0 || strings.Contains(all, "text/event-stream") ||
+		strings.Contains(all, "text/*") || strings.Contains(all, "*/*")
 }
 
 // keepAlive writes a comment to out each time interval has passed, until out is closed. The
