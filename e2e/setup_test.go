@@ -12,9 +12,8 @@ import (
 	"testing"
 )
 
-// clients is the directory into which make clients installed Claude Code and Codex; the Makefile pins their
-// versions.
-var clients = flag.String("clients", "", "directory where npm installed Claude Code and Codex")
+// clients is the directory into which make clients installed the clients; the Makefile pins their versions.
+var clients = flag.String("clients", "", "directory where npm installed Claude Code, Codex, Gemini CLI and OpenCode")
 
 // clientPath returns a directory in which an installed client has the name of its command.
 func clientPath(t *testing.T, name string) string {
@@ -22,10 +21,7 @@ func clientPath(t *testing.T, name string) string {
 	if *clients == "" {
 		t.Skipf("%s is not installed: make clients does", name)
 	}
-	pattern := filepath.Join(*clients, "node_modules", "@anthropic-ai", "claude-code-*", "claude")
-	if name == "codex" {
-		pattern = filepath.Join(*clients, "node_modules", "@openai", "codex", "bin", "codex.js")
-	}
+	pattern := filepath.Join(*clients, "node_modules", realClients[name].program)
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) == 0 {
 		t.Fatalf("no program of %s below %s: %v", name, *clients, err)
