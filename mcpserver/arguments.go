@@ -15,6 +15,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // LoadArgs are the arguments of load_skill.
@@ -77,7 +78,7 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...stri
 		})
 		switch {
 		case at < 0 && strict:
-			return invalidArguments(fmt.Sprintf("unknown argument %q", clip(m.Key)),
+			return invalidArguments(fmt.Sprintf("unknown argument %q", policy.Clip(m.Key)),
 				"leave it out; the input schema lists the arguments there are")
 		case at < 0:
 			continue
@@ -91,7 +92,7 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...stri
 			if i >= 0 {
 				return invalidArguments(fmt.Sprintf(
 					"argument %q must be a list of strings, but item %d is %s",
-					m.Key, i+1, clip(string(items[i]))), "send every item as a string, or leave it out")
+					m.Key, i+1, policy.Clip(string(items[i]))), "send every item as a string, or leave it out")
 			}
 		}
 		known[m.Key] = m.Value
@@ -167,13 +168,4 @@ func article(value string) string {
 		return "an " + value
 	}
 	return "a " + value
-}
-
-// clip bounds a value of a caller before it is repeated to the caller.
-func clip(s string) string {
-	const most = 128
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
 }

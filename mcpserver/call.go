@@ -45,14 +45,14 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	call := session.Call{
 		Method:    method,
 		Principal: principal,
-		Client:    clip(strings.TrimSpace(client.Info.Name + " " + client.Info.Version)),
+		Client:    policy.Clip(strings.TrimSpace(client.Info.Name + " " + client.Info.Version)),
 		Protocol:  client.Version,
-		ToolCallID: clip(firstText(
+		ToolCallID: policy.Clip(firstText(
 			meta[metaToolCallID], meta["claudecode/toolUseId"], meta["callId"], id)),
 		Remote:        remote,
 		Named:         firstText(meta[metaSession]),
 		ClientSession: firstText(meta["threadId"], meta["sessionId"]),
-		Turn:          clip(firstText(meta["turn_id"], meta["turnId"], codex["turn_id"])),
+		Turn:          policy.Clip(firstText(meta["turn_id"], meta["turnId"], codex["turn_id"])),
 		Handle:        firstText(meta[metaActivation]),
 		Parent:        firstText(meta[metaParent]),
 	}

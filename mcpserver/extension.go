@@ -15,6 +15,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // The methods of the Skills extension, SEP-2640.
@@ -151,7 +152,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	}
 	if asked == nil {
 		return nil, &session.Error{
-			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", clip(r.URI)),
+			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", policy.Clip(r.URI)),
 			Remedy: "send the URI of a skill's SKILL.md; skills/list has them",
 		}
 	}
@@ -170,7 +171,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 func unreadable(sk *skills.Skill, err error) error {
 	return &session.Error{
 		Code: session.CodeResourceNotFound, Message: fmt.Sprintf("the files of %q cannot be read",
-			clip(sk.Path)),
+			policy.Clip(sk.Path)),
 		Remedy: "list the skills again", Err: err,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 const mimeDirectory = "inode/directory"
@@ -47,7 +48,7 @@ func (s *Server) directory(
 ) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
 		return nil, &session.Error{
-			Code: session.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", clip(uri), what),
+			Code: session.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", policy.Clip(uri), what),
 			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last " +
 				"segment, or of one below it",
 		}

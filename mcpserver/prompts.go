@@ -12,6 +12,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 const (
@@ -110,7 +111,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 		return nil, &session.Error{
-			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", clip(r.Name)),
+			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", policy.Clip(r.Name)),
 			Remedy: "prompts/list has the names",
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/search"
 )
 
@@ -54,10 +55,10 @@ func (t *toolList) renderFound(query string, found *search.Result) string {
 	var b strings.Builder
 	suggestion := ""
 	if found.Suggestion != "" {
-		suggestion = fmt.Sprintf("Did you mean %q?", clip(found.Suggestion))
+		suggestion = fmt.Sprintf("Did you mean %q?", policy.Clip(found.Suggestion))
 	}
 	if found.Total == 0 {
-		return strings.TrimSpace(fmt.Sprintf("No skill matches %q. %s", clip(query), suggestion))
+		return strings.TrimSpace(fmt.Sprintf("No skill matches %q. %s", policy.Clip(query), suggestion))
 	}
 	if suggestion != "" {
 		b.WriteString(suggestion + "\n")

@@ -132,7 +132,7 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 	for _, root := range roots {
 		shown := root.Origin
 		root.Origin, root.Prefix = "", ""
-		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
+		if root.FS == nil && !config.IsDir(root.Dir) {
 			found = append(found, verdict{Dir: shown, at: root.Dir})
 			continue
 		}

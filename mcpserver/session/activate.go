@@ -51,10 +51,10 @@ type Loaded struct {
 // Errors: *Denied, *Error.
 func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, error) {
 	r := s.newRequest(in.Call, policy.Read)
-	r.summary.Skill = new(clip(in.Skill))
+	r.summary.Skill = new(policy.Clip(in.Skill))
 	sk, err := s.lookup(r, in.Skill, cmp.Or(in.Source, in.Call.Source) == cfharness.SourceUser)
 	if err != nil {
-		return nil, s.notLoaded(ctx, r, clip(in.Skill), policy.Grant{}, err)
+		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, err)
 	}
 	grant, err := s.decide(r, sk, policy.Request{})
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, err
 	if len(missing.Nearest) > 0 && s.cfg.NamesInErrors {
 		nearest = "use one of: " + strings.Join(missing.Nearest, ", ") + "; "
 	}
-	return nil, r.denial(skillExcluded, clip(name), "", "{name}", quote(name), "{nearest}", nearest)
+	return nil, r.denial(skillExcluded, policy.Clip(name), "", "{name}", quote(name), "{nearest}", nearest)
 }
 
 // rereads is how often a skill that changes while it is read is read again.

@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // ArtifactBase is what the URIs of a session's artifacts start with; the name of a file of the
@@ -277,7 +278,7 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 }
 
 func noArtifact(name artifactName, err error) *Error {
-	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+clip(name.file)))
+	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+policy.Clip(name.file)))
 }
 
 // part returns what one read of an artifact returns, at most a number of bytes; text is cut between

@@ -135,7 +135,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	} else {
 		c.cwd = path.Join(c.cwd, given)
 	}
-	c.cwd = c.secrets.Text(clip(c.cwd))
+	c.cwd = c.secrets.Text(policy.Clip(c.cwd))
 	return c, nil
 }
 
@@ -319,7 +319,7 @@ func targets(entry policy.Entry) ([]egress.Target, error) {
 	for _, spec := range entry.Network {
 		t, err := egress.ParseTarget(spec)
 		if err != nil {
-			return nil, fmt.Errorf("network %q: %w", clip(spec), err)
+			return nil, fmt.Errorf("network %q: %w", policy.Clip(spec), err)
 		}
 		list = append(list, t)
 	}

@@ -98,7 +98,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		failure = approval.ErrUnasked
 	}
 	accepted := failure == nil && answer.Action == "accept"
-	detail := clip(answer.Action)
+	detail := policy.Clip(answer.Action)
 	switch {
 	case failure != nil:
 		detail = "not accepted: " + failure.Error()
@@ -145,7 +145,7 @@ func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired
 	}
 	call := quoteArgs(r.secrets.Texts(r.in.Args))
 	if r.in.Cwd != "" {
-		call += "; directory: " + strconv.QuoteToASCII(clip(r.secrets.Text(r.in.Cwd)))
+		call += "; directory: " + strconv.QuoteToASCII(policy.Clip(r.secrets.Text(r.in.Cwd)))
 	}
 	if r.in.Stdin != nil {
 		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin),
@@ -239,7 +239,7 @@ func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
 		r.summary.Skill = &in.Skill.Path
 	}
 	if in.Path != "" {
-		r.summary.Path = new(clip(in.Path))
+		r.summary.Path = new(policy.Clip(in.Path))
 	}
 	if _, err := s.decide(r, in.Skill, policy.Request{}); err != nil {
 		return s.deny(ctx, r, policy.DenialOf(err))

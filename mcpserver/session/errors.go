@@ -295,7 +295,7 @@ func unserved(diagnostics []skills.Diagnostic, path string) string {
 func readError(err error, sk *skills.Skill, path string) *Error {
 	quoted := quote(path)
 	if invalid, ok := errors.AsType[*frontmatter.Error](err); ok {
-		return resourceInvalid.because(err, "{path}", quoted, "{reason}", clip(invalid.Error()))
+		return resourceInvalid.because(err, "{path}", quoted, "{reason}", policy.Clip(invalid.Error()))
 	}
 	if _, ok := errors.AsType[*skills.DriftError](err); ok {
 		return resourceChanging.because(err, "{path}", quoted)
@@ -352,22 +352,13 @@ func Internal(err error) *Error {
 	return internalFailure.because(err)
 }
 
-// clip bounds a value the model chose before it is repeated to it.
-func clip(s string) string {
-	const most = 128
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
-}
-
-// plain is clip, within quotation marks if the value has characters that could be taken for more than a name.
+// plain is policy.Clip, within quotation marks if the value has characters that could be taken for more than a name.
 func plain(s string) string {
-	if quoted := quote(s); quoted != `"`+clip(s)+`"` {
+	if quoted := quote(s); quoted != `"`+policy.Clip(s)+`"` {
 		return quoted
 	}
-	return clip(s)
+	return policy.Clip(s)
 }
 
-// quote is clip within quotation marks.
-func quote(s string) string { return strconv.Quote(clip(s)) }
+// quote is policy.Clip within quotation marks.
+func quote(s string) string { return strconv.Quote(policy.Clip(s)) }

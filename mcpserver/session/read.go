@@ -68,7 +68,7 @@ func (s *Session) newRead(in ReadRequest) *read {
 // Errors: *Denied, *Error.
 func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult, error) {
 	r := s.newRead(in)
-	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
+	r.summary.Skill, r.summary.Path = new(policy.Clip(in.Skill)), new(policy.Clip(in.Path))
 	if in.Bounded {
 		r.summary.MaxBytes = &in.MaxBytes
 	}
@@ -219,7 +219,7 @@ func (r *ReadResult) slice(offset, most int64, chars int) {
 // readOutput returns the reference's output object of a read, as far as it came.
 func (r *read) readOutput() cfharness.ReadOutput {
 	o := cfharness.ReadOutput{
-		Type: cfharness.TypeReadOutput, OutputID: r.output, Skill: clip(r.in.Skill), Path: clip(r.in.Path),
+		Type: cfharness.TypeReadOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill), Path: policy.Clip(r.in.Path),
 		Status: cfharness.StatusRead, CFCPromptRole: cfharness.PromptRoleContext,
 	}
 	f := r.file

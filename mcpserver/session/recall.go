@@ -316,7 +316,7 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *
 	case p == nil, !call.admits(p.profile, p.parentName):
 		return nil
 	case call.Named != "" &&
-		!p.keys[clientKey(call.Principal.Name, call.Profile, clip(call.Parent), clip(call.Named))]:
+		!p.keys[clientKey(call.Principal.Name, call.Profile, policy.Clip(call.Parent), policy.Clip(call.Named))]:
 		return nil
 	case ses.keyed != nil && ses.keyed.shared, ses.profile != p.profile, ses.parentName != p.parentName:
 		var err error
@@ -340,7 +340,7 @@ func (s *Session) resumeClient(ctx context.Context, call Call) {
 		if call.name() == "" || call.Parent != "" {
 			return
 		}
-		key := clientKey(call.Principal.Name, call.Profile, "", clip(call.name()))
+		key := clientKey(call.Principal.Name, call.Profile, "", policy.Clip(call.name()))
 		if p := s.earlierBy(ctx, key); p != nil {
 			s.restore(ctx, p)
 		}

@@ -49,7 +49,7 @@ func (s *Session) withhold(
 		if of.is.Policy == cfharness.PolicyOpaque {
 			why, of.is.Reason, of.is.ByteLength = outputOpaque, "", &of.stream.Total
 		}
-		of.is.Reason = clip(of.is.Reason)
+		of.is.Reason = policy.Clip(of.is.Reason)
 		answer.Sealed = true
 		of.record.Withheld, of.record.Salt = of.is.Policy, rand.Text()
 		object, event := s.withheld(r, of.is, of.record, why)
@@ -160,7 +160,7 @@ func (s *Stream) describe(o *cfharness.Observation, truncated **bool, length **i
 
 // observeExit completes what is observed of an exit code; code is nil if the script was stopped.
 func observeExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
-	is.Value, is.Reason = nil, clip(is.Reason)
+	is.Value, is.Reason = nil, policy.Clip(is.Reason)
 	if is.Policy == cfharness.PolicyObserved {
 		if is.Value, is.Reason = code, ""; code == nil {
 			is.Policy, is.Reason = cfharness.PolicyDenied, "no exit code: "+string(outcome)

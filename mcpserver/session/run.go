@@ -154,7 +154,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
-	r.summary.Skill, r.summary.Path = new(clip(in.Skill)), new(clip(in.Path))
+	r.summary.Skill, r.summary.Path = new(policy.Clip(in.Skill)), new(policy.Clip(in.Path))
 	if in.Args != nil {
 		r.summary.ArgsCount = new(len(in.Args))
 	}
@@ -162,7 +162,7 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
 	}
 	if in.Cwd != "" {
-		r.summary.CWD = new(clip(in.Cwd))
+		r.summary.CWD = new(policy.Clip(in.Cwd))
 	}
 	r.output = s.outputID(in.Call)
 	if err := script.CheckArgs(in.Args); err != nil {
@@ -174,7 +174,7 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: clip(in.Skill), Path: clip(in.Path),
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: policy.Clip(in.Skill), Path: policy.Clip(in.Path),
 		Detail: "requested", Row: r.row()}
 	if s.clientNames(in.Call) {
 		// This is the only record of the directory that the client named.
@@ -322,7 +322,7 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
 		argv = script.StdinArgv(info, string(info.Runtime), r.grant.Args)
 	}
-	r.cmd = &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(clip(r.in.Cwd))}
+	r.cmd = &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(policy.Clip(r.in.Cwd))}
 	return s.finish(ctx, r, canceled("none", s.limits(r.in.Timeout, r.grant.Entry)))
 }
 
@@ -402,7 +402,7 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	}
 	file := ""
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
-		file = ": " + clip(drift.Path)
+		file = ": " + policy.Clip(drift.Path)
 	}
 	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }

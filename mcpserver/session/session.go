@@ -316,7 +316,7 @@ func (c *Call) name() string { return cmp.Or(c.Named, c.ClientSession) }
 
 // admits reports whether the handle of a session with this profile and parent counts for a call.
 func (c *Call) admits(profile, parentName string) bool {
-	return (c.Profile == "" || c.Profile == profile) && (c.Parent == "" || clip(c.Parent) == parentName)
+	return (c.Profile == "" || c.Profile == profile) && (c.Parent == "" || policy.Clip(c.Parent) == parentName)
 }
 
 // newSession returns a session of which nothing is recorded yet, a child of the session with the id parent,
@@ -332,8 +332,8 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	}
 	ses := &Session{
 		wanted:   wanted,
-		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: clip(call.name()),
-		parent: parent, child: parent != "", parentName: clip(call.Parent),
+		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: policy.Clip(call.name()),
+		parent: parent, child: parent != "", parentName: policy.Clip(call.Parent),
 		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(raisedMode),
 		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
@@ -435,13 +435,13 @@ func (s *Session) outputID(call Call) string {
 	s.mu.Unlock()
 	if !own && call.OutputID != "" {
 		s.cfg.Logger.Warn("the caller's id of an output is ignored: not new, or not of this run and tool",
-			slog.String("session", s.id), slog.String("id", clip(call.OutputID)))
+			slog.String("session", s.id), slog.String("id", policy.Clip(call.OutputID)))
 	}
 	return id
 }
 
 // shortened returns a text that a client chose, bounded and without the declared secrets.
-func (s *Sessions) shortened(text string) string { return clip(s.Secrets().Text(text)) }
+func (s *Sessions) shortened(text string) string { return policy.Clip(s.Secrets().Text(text)) }
 
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it
 // holds no secret, which the name of a directory would show, else a new one. The answer and the record then

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -254,7 +255,31 @@ func searchPath(path string) (dirs []string) {
 
 func isExecutable(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+	return err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0)
+}
+
+// Command returns the path of the first program called name in the directories of path, a list as in PATH, and
+// then in /usr/bin, /usr/local/bin and /bin, or "" if there is none. It starts nothing. The name may be
+// foreign: one that is a path itself is not looked for. On Windows, name may lack one of extensions, a list
+// as in PATHEXT.
+func Command(path, extensions, name string) string {
+	if name == "" || strings.ContainsAny(name, "/\\:\x00") || !filepath.IsLocal(name) {
+		return ""
+	}
+	names := []string{name}
+	if runtime.GOOS == "windows" {
+		for _, extension := range filepath.SplitList(extensions) {
+			names = append(names, name+extension)
+		}
+	}
+	for _, dir := range searchPath(path) {
+		for _, name := range names {
+			if program := filepath.Join(dir, name); isExecutable(program) {
+				return program
+			}
+		}
+	}
+	return ""
 }
 
 // together returns one error with the reason and the cause of each refusal.

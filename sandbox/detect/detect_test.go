@@ -291,3 +291,66 @@ func TestSweep(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
+
+// TestCommand also holds for names that skills choose.
+func TestCommand(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("missing capability: executable bits of files")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"first", "second", "other"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte("#!/bin/sh\nexit 1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(dir, path), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program("first/data", 0o644)
+	program("second/tool", 0o755)
+	program("second/data", 0o755)
+	program("other/hidden", 0o755)
+	if err := os.Mkdir(filepath.Join(dir, "first", "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../second/tool", filepath.Join(dir, "first", "link")); err != nil {
+		t.Fatal(err)
+	}
+	// The working directory is not the operator's choice: what it holds is not on PATH.
+	program("here/relative/local", 0o755)
+	program("here/local", 0o755)
+	t.Chdir(filepath.Join(dir, "here"))
+	path := strings.Join([]string{"", ".", "relative", filepath.Join(dir, "first"), filepath.Join(dir, "second")}, string(os.PathListSeparator))
+	tests := []struct {
+		name string
+		want bool
+	}{
+		{"tool", true},
+		{"link", true},
+		{"data", true}, // the second directory has an executable one
+		{"folder", false},
+		{"hidden", false},
+		{"local", false},
+		{"", false},
+		{".", false},
+		{"..", false},
+		{"../second/tool", false},
+		{filepath.Join(dir, "other", "hidden"), false},
+		{"to\x00ol", false},
+		{strings.Repeat("x", 5000), false},
+	}
+	for _, tt := range tests {
+		if got := Command(path, "", tt.name); (got != "") != tt.want {
+			t.Errorf("Command(%.40q) = %q, want one: %v", tt.name, got, tt.want)
+		}
+	}
+}

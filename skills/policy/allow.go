@@ -67,7 +67,7 @@ func (e Entry) release(byDefault Release) Release {
 // EntryError is an allowlist entry that cannot be read.
 type EntryError struct{ Spec, Reason string }
 
-func (e *EntryError) Error() string { return fmt.Sprintf("%s: %q", e.Reason, clip(e.Spec)) }
+func (e *EntryError) Error() string { return fmt.Sprintf("%s: %q", e.Reason, Clip(e.Spec)) }
 
 const (
 	pinMark   = "@sha256:"
@@ -161,26 +161,45 @@ func (a Allowlist) Find(skill, path string) []Entry {
 	return a.index[scriptKey{skill, path}]
 }
 
-// runTool is the tool whose coverage a skill's allowed-tools narrows.
-const runTool = "run_skill_script"
+// The tools in a skill's allowed-tools that say something of its scripts: the one whose coverage they narrow,
+// and the agent's shell.
+const (
+	runTool   = "run_skill_script"
+	shellTool = "Bash"
+)
 
 // covers reports whether a skill's allowed-tools cover one of its scripts: run_skill_script, with
 // or without this path, or Bash with any pattern, since the pattern limits the agent's shell and
 // not the skill's own scripts.
 func covers(tools []string, path string) bool {
-	for _, tool := range tools {
-		if tool == runTool || tool == "Bash" {
-			return true
-		}
-		if !strings.HasSuffix(tool, ")") {
-			continue
-		}
-		if strings.HasPrefix(tool, "Bash(") {
-			return true
-		}
-		if only, ok := strings.CutPrefix(strings.TrimSuffix(tool, ")"), runTool+"("); ok && only == path {
-			return true
+	return slices.ContainsFunc(tools, func(word string) bool {
+		tool, pattern, narrowed := cutPattern(word)
+		return tool == shellTool || tool == runTool && (!narrowed || pattern == path)
+	})
+}
+
+// cutPattern splits a word of allowed-tools: "Bash(git add:*)" is the tool Bash, narrowed to "git add:*".
+func cutPattern(word string) (tool, pattern string, narrowed bool) {
+	if call, ok := strings.CutSuffix(word, ")"); ok {
+		if tool, pattern, ok := strings.Cut(call, "("); ok {
+			return tool, pattern, true
 		}
 	}
-	return false
+	return word, "", false
+}
+
+var program = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
+
+// Programs returns the names of the programs that a skill's allowed-tools let the agent's shell start: git for
+// "Bash(git add:*)". Patterns without a plain name are left out.
+func Programs(tools []string) (names []string) {
+	for _, word := range tools {
+		tool, pattern, _ := cutPattern(word)
+		name, _, _ := strings.Cut(pattern, ":")
+		name, _, _ = strings.Cut(name, " ")
+		if tool == shellTool && program.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

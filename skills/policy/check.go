@@ -13,10 +13,10 @@ func (c Config) Check() error {
 	case c.Mode != 0 && (c.Mode < Disabled || c.Mode > EnforceStrict):
 		return fmt.Errorf("unknown mode %s", c.Mode)
 	case c.Role != "" && !slices.Contains([]Role{DirectCommand, Context, Quote}, c.Role):
-		return fmt.Errorf("unknown role %q", clip(string(c.Role)))
+		return fmt.Errorf("unknown role %q", Clip(string(c.Role)))
 	case c.Release != "" && !slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque},
 		c.Release):
-		return fmt.Errorf("unknown release %q", clip(string(c.Release)))
+		return fmt.Errorf("unknown release %q", Clip(string(c.Release)))
 	}
 	for _, tier := range c.ClosedTiers {
 		if !tier.Valid() {
@@ -25,7 +25,7 @@ func (c Config) Check() error {
 	}
 	for _, entry := range c.Allowlist.entries {
 		if err := entry.check(); err != nil {
-			return fmt.Errorf("entry %s: %w", clip(entry.Spec()), err)
+			return fmt.Errorf("entry %s: %w", Clip(entry.Spec()), err)
 		}
 	}
 	names := map[string]bool{browserProfile().Name: true}
@@ -36,14 +36,14 @@ func (c Config) Check() error {
 		names[c.Profiles[i].Name] = true
 	}
 	if c.Profile != "" && !names[c.Profile] {
-		return fmt.Errorf("there is no profile %q", clip(c.Profile))
+		return fmt.Errorf("there is no profile %q", Clip(c.Profile))
 	}
 	return nil
 }
 
 // check refuses a profile that could not be chosen, or that names what cannot exist.
 func (p *Profile) check(taken map[string]bool) error {
-	name := clip(p.Name)
+	name := Clip(p.Name)
 	switch {
 	case p.Name == "":
 		return fmt.Errorf("a profile has no name")
@@ -52,19 +52,19 @@ func (p *Profile) check(taken map[string]bool) error {
 	case taken[p.Name]:
 		return fmt.Errorf("two profiles are named %s", name)
 	case !slices.Contains([]Target{"", TargetSandbox, TargetHost}, p.Target):
-		return fmt.Errorf("profile %s: target %q is neither sandbox nor host", name, clip(string(p.Target)))
+		return fmt.Errorf("profile %s: target %q is neither sandbox nor host", name, Clip(string(p.Target)))
 	}
 	for _, skill := range p.Activate {
 		if !p.includesSkill(skill) {
 			return fmt.Errorf("profile %s: it activates %q, which its skills do not include", name,
-				clip(skill))
+				Clip(skill))
 		}
 	}
 	for _, skill := range slices.Concat(p.Skills, p.Activate) {
 		if slices.ContainsFunc(strings.Split(skill, "/"),
 			func(s string) bool { return !segment.MatchString(s) }) {
 			return fmt.Errorf("profile %s: %q is not a path of a skill; there are no patterns", name,
-				clip(skill))
+				Clip(skill))
 		}
 	}
 	for _, script := range p.Scripts {

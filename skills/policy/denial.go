@@ -218,11 +218,11 @@ func (d *Denial) Error() string { return d.Detail }
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
 	// A Replacer makes one pass: names in the words of the caller are not replaced.
-	fill := strings.NewReplacer(append([]string{"{tool}", clip(r.Tool), "{skill}", clip(r.Skill), "{script}",
-		clip(script),
+	fill := strings.NewReplacer(append([]string{"{tool}", Clip(r.Tool), "{skill}", Clip(r.Skill), "{script}",
+		Clip(script),
 		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
 	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail),
-		Skill: clip(r.Skill), Path: clip(r.Path),
+		Skill: Clip(r.Skill), Path: Clip(r.Path),
 		Remedy: fill.Replace(cmp.Or(why.remedy, codes[why.code].remedy)),
 		RuleID: cmp.Or(why.rule, string(why.code))}
 }
@@ -230,7 +230,7 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 // shellWord returns a name, clipped, as one word of a POSIX shell's command line. What a skill's author
 // chose runs nothing when an operator pastes it.
 func shellWord(name string) string {
-	name = clip(name)
+	name = Clip(name)
 	if name != "" && !strings.ContainsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("-_./:@", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') &&
 			(c < 'a' || c > 'z')

@@ -102,7 +102,7 @@ func (e *Entry) check() error {
 	}
 	switch {
 	case e.Tree != "" && (!strings.HasPrefix(string(e.Tree), pinMark[1:]) || e.Tree.Validate() != nil):
-		return fmt.Errorf("tree %q is not sha256: and 64 lower-case hexadecimal digits", clip(string(e.Tree)))
+		return fmt.Errorf("tree %q is not sha256: and 64 lower-case hexadecimal digits", Clip(string(e.Tree)))
 	case e.Tree != "" && e.PinScript:
 		return errors.New("pin script leaves the other files of the skill open, so that it excludes tree")
 	case e.Tree != "" && e.Pin == "":
@@ -132,7 +132,7 @@ func (e *Entry) check() error {
 			string(ReleaseOpaque)}},
 	} {
 		if word.value != "" && !slices.Contains(word.known, word.value) {
-			return fmt.Errorf("%s %q is none of %s", word.name, clip(word.value),
+			return fmt.Errorf("%s %q is none of %s", word.name, Clip(word.value),
 				strings.Join(word.known, ", "))
 		}
 	}
@@ -189,7 +189,7 @@ func (e *Entry) checkSearchPath() error {
 		if !filepath.IsAbs(dir) || strings.ContainsRune(dir, filepath.ListSeparator) ||
 			strings.ContainsFunc(dir, unicode.IsControl) {
 			return fmt.Errorf("path %q: name an absolute directory without %q and control characters",
-				clip(dir), string(filepath.ListSeparator))
+				Clip(dir), string(filepath.ListSeparator))
 		}
 	}
 	return nil
@@ -199,7 +199,7 @@ func (e *Entry) checkSearchPath() error {
 // DNS name in lower case or an IP address, one of version 6 in brackets when a port follows. There are
 // no patterns.
 func checkHost(spec string) error {
-	refuse := func(reason string) error { return fmt.Errorf("network %q: %s", clip(spec), reason) }
+	refuse := func(reason string) error { return fmt.Errorf("network %q: %s", Clip(spec), reason) }
 	host := spec
 	if name, port, err := net.SplitHostPort(spec); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 ||

@@ -39,7 +39,7 @@ var openNames = []string{"NODE_ENV"}
 // and interpreters run or load something other than the script. The case of a name makes no difference.
 func CheckVariable(name string) error {
 	if len(name) > 128 || !variable.MatchString(name) {
-		return fmt.Errorf("%q is not a name of a variable", clip(name))
+		return fmt.Errorf("%q is not a name of a variable", Clip(name))
 	}
 	upper := strings.ToUpper(name)
 	if slices.Contains(openNames, upper) {

@@ -31,7 +31,7 @@ func ParseMode(name string) (Mode, error) {
 		return Mode(i), nil
 	}
 	return 0, fmt.Errorf("unknown mode %q; use disabled, observe, enforce-explicit or enforce-strict",
-		clip(name))
+		Clip(name))
 }
 
 // Stricter returns the stricter of two modes.
@@ -68,7 +68,7 @@ func ParseRole(name string) (Role, error) {
 	if role := Role(name); slices.Contains([]Role{DirectCommand, Context, Quote}, role) {
 		return role, nil
 	}
-	return "", fmt.Errorf("unknown role %q; use direct-command, context or quote", clip(name))
+	return "", fmt.Errorf("unknown role %q; use direct-command, context or quote", Clip(name))
 }
 
 // Release says what becomes of the output of a run that could reveal more than the skill's own
@@ -88,11 +88,11 @@ func ParseRelease(name string) (Release, error) {
 		release) {
 		return release, nil
 	}
-	return "", fmt.Errorf("unknown release %q; use none, observed or opaque", clip(name))
+	return "", fmt.Errorf("unknown release %q; use none, observed or opaque", Clip(name))
 }
 
-// clip bounds a value before it is repeated.
-func clip(s string) string {
+// Clip bounds a foreign value before it is repeated or recorded, to 128 characters and "…".
+func Clip(s string) string {
 	const most = 128
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -234,6 +235,15 @@ func TestAllowedTools(t *testing.T) {
 		{"allowed-tools advisory", func(c *Config, r *Request) { declare("Read")(c, r); c.AllowedToolsAdvisory = true }, ""},
 		{"allowed-tools listed, not declared", func(_ *Config, r *Request) { r.AllowedTools = []string{"Read"} }, ""},
 	})
+}
+
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	tools := []string{"Read", "Bash(git add:*)", "Bash(agent-browser:*)", "Bash", "Bash(*)", "Bash(../x:*)", "Bash(jq",
+		"Other(make:*)", "Bash()"}
+	if got, want := Programs(tools), []string{"git", "agent-browser"}; !slices.Equal(got, want) {
+		t.Errorf("Programs(%q) = %q, want %q", tools, got, want)
+	}
 }
 
 func TestModeOfRequest(t *testing.T) {

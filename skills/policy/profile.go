@@ -126,20 +126,20 @@ func (p *Policy) excluded(r *Request) *Denial {
 		switch {
 		case what != "":
 		case !profile.includesTool(r.Tool):
-			what, by = "the tool "+clip(r.Tool), profile.Name
+			what, by = "the tool "+Clip(r.Tool), profile.Name
 		case r.File && !strings.HasPrefix(r.Tool, resources) && !profile.includesTool(readTool):
 			what, by = "the tool "+readTool, profile.Name
 		case r.Skill != "" && !profile.includesSkill(r.Skill):
-			what, by = "the skill "+clip(r.Skill), profile.Name
+			what, by = "the skill "+Clip(r.Skill), profile.Name
 		case r.Class != Read && !profile.includesScript(r.Skill, r.Path):
-			what, by = "the script "+clip(r.Path), profile.Name
+			what, by = "the script "+Clip(r.Path), profile.Name
 		}
 	})
 	switch {
 	case !known:
 		return r.refuse(profileUnknown)
 	case what != "":
-		return r.refuse(profileExcludes, "{profile}", clip(by), "{what}", what)
+		return r.refuse(profileExcludes, "{profile}", Clip(by), "{what}", what)
 	}
 	return nil
 }

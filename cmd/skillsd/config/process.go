@@ -58,7 +58,7 @@ func (p *Process) InstalledRoots() []skills.Root {
 	}
 	var roots []skills.Root
 	for _, tier := range skills.Tiers() {
-		if root := (skills.Root{Dir: install.RootDir(state, tier), Tier: tier}); isDir(root) {
+		if root := (skills.Root{Dir: install.RootDir(state, tier), Tier: tier}); IsDir(root.Dir) {
 			roots = append(roots, root)
 		}
 	}

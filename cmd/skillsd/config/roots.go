@@ -54,7 +54,7 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 			return nil, err
 		}
 		// Each scan looks again for a missing archive.
-		if extension := filepath.Ext(root.Dir); strings.EqualFold(extension, ".zip") && !isDir(root) {
+		if extension := filepath.Ext(root.Dir); strings.EqualFold(extension, ".zip") && !IsDir(root.Dir) {
 			root.FS = source.NewZip(root.Dir)
 			root.Name = strings.TrimSuffix(filepath.Base(root.Dir), extension)
 		}
@@ -63,11 +63,12 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	if len(o.Specs) > 0 || o.NoDefaults {
 		return roots, nil
 	}
-	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool { return !isDir(root) }), nil
+	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool { return !IsDir(root.Dir) }), nil
 }
 
-func isDir(root skills.Root) bool {
-	info, err := os.Stat(root.Dir)
+// IsDir reports whether path is a directory, or a link to one.
+func IsDir(path string) bool {
+	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 

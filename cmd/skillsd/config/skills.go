@@ -1,16 +1,14 @@
 package config
 
 import (
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -47,7 +45,7 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 		path = strings.Join(append([]string{path}, entry.Path...), string(filepath.ListSeparator))
 	}
 	extensions, _ := p.Env("PATHEXT")
-	to.HasCommand = func(name string) bool { return hasCommand(path, extensions, name) }
+	to.HasCommand = func(name string) bool { return detect.Command(path, extensions, name) != "" }
 	to.HasEnv = func(name string) bool {
 		_, ok := p.Env(name)
 		return ok
@@ -63,32 +61,4 @@ func ParseAllow(specs []string) (policy.Allowlist, error) {
 			"--allow-skill-script: %w", err)
 	}
 	return allow, nil
-}
-
-// hasCommand reports whether a directory of the search path holds a program of that name. Nothing
-// is run. Names come from skills: one that is a path is not looked for. Relative directories are
-// left out, since they would be looked up in whatever directory the client started the process in.
-func hasCommand(path, extensions, name string) bool {
-	if name == "" || strings.ContainsAny(name, "/\\:\x00") || !filepath.IsLocal(name) {
-		return false
-	}
-	candidates := []string{name}
-	if runtime.GOOS == "windows" {
-		for _, extension := range filepath.SplitList(extensions) {
-			candidates = append(candidates, name+extension)
-		}
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		for _, candidate := range candidates {
-			info, err := os.Stat(filepath.Join(dir, candidate))
-			if err == nil && info.Mode().IsRegular() &&
-				(runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -79,7 +78,7 @@ func checkRoots(snapshot *skills.Snapshot) []Check {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		failure, failed := unreadable[root.Dir]
-		if info, err := os.Stat(root.Dir); root.FS == nil && (err != nil || !info.IsDir()) {
+		if root.FS == nil && !config.IsDir(root.Dir) {
 			checks = append(checks, warn("roots", root.Dir+" is missing or not a directory",
 				"make it, or leave it out: "+report.ShellLine("mkdir", "-p", root.Dir)))
 			continue
@@ -166,15 +165,12 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 	return checks
 }
 
-// programName is a name that a search path is searched for.
-var programName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
-
-// checkPrograms says where a script on the host finds the programs that its skill names: those it requires,
-// and those of Bash(NAME:…) in its allowed-tools.
+// checkPrograms says where a script on the host finds the programs that its skill names: in its requirements
+// and in its allowed-tools.
 func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
 	name := serve.ScriptName(entry)
 	for _, dir := range entry.SearchPath {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		if !config.IsDir(dir) {
 			checks = append(checks, warn("allowlist", name+": path names "+dir+", which is not a directory",
 				"make it, or take it out of path"))
 		}
@@ -182,24 +178,12 @@ func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
 	if sk == nil {
 		return checks
 	}
-	programs := slices.Clone(sk.Frontmatter.Requires.Commands)
-	for _, tool := range sk.Frontmatter.AllowedTools {
-		if pattern, ok := strings.CutPrefix(tool, "Bash("); ok {
-			program, _, _ := strings.Cut(strings.TrimSuffix(pattern, ")"), ":")
-			program, _, _ = strings.Cut(program, " ")
-			programs = append(programs, program)
-		}
-	}
+	programs := slices.Concat(sk.Frontmatter.Requires.Commands, policy.Programs(sk.Frontmatter.AllowedTools))
 	slices.Sort(programs)
 	for _, program := range slices.Compact(programs) {
-		path := ""
-		if programName.MatchString(program) {
-			path = serve.FindCommand(session.HostPath(entry), program)
-		}
-		switch {
-		case path != "":
+		if path := detect.Command(session.HostPath(entry), "", program); path != "" {
 			checks = append(checks, ok("allowlist", name+" finds "+program+" at "+path))
-		case programName.MatchString(program):
+		} else {
 			checks = append(checks, warn("allowlist", name+" does not find "+program+" on the host",
 				"name the directory of "+program+" in path of its entry"))
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
@@ -30,7 +31,7 @@ func checkSocket(ctx context.Context, path string) (stale bool, err error) {
 			maxSocketPath)
 	}
 	dir := filepath.Dir(path)
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+	if !config.IsDir(dir) {
 		return false, exit.Usagef("make the directory, or choose another path",
 			"--unix %s: there is no directory %s", path, dir)
 	}

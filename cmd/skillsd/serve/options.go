@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -177,7 +177,7 @@ func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 		facts.ModeSource = snapshot.ModeConfig
 	}
 	search, _ := o.Process.Env("PATH")
-	facts.Command = func(name string) string { return FindCommand(search, name) }
+	facts.Command = func(name string) string { return detect.Command(search, "", name) }
 	// The manifest may set the mode and the role, so it is read before the policy is made.
 	if o.Manifest != "" {
 		if err := o.readManifest(&facts); err != nil {
@@ -238,18 +238,4 @@ func (o *Options) readManifest(facts *snapshot.Facts) error {
 		o.Role, facts.Slot = string(slot.Role), slot.Raw
 	}
 	return nil
-}
-
-// FindCommand returns the first executable file of that name in the directories of a search path, which
-// is not run.
-func FindCommand(search, name string) string {
-	for _, dir := range append(filepath.SplitList(search), "/usr/bin", "/usr/local/bin", "/bin") {
-		path := filepath.Join(dir, name)
-		// A relative directory would depend on where the server was started.
-		if info, err := os.Stat(path); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() &&
-			info.Mode()&0o111 != 0 {
-			return path
-		}
-	}
-	return ""
 }

@@ -149,7 +149,7 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if at := strings.LastIndexByte(dir, ':'); at > 0 {
-			if info, err := os.Stat(dir[:at]); err == nil && info.IsDir() {
+			if config.IsDir(dir[:at]) {
 				return ws, "", exit.Flag("workspace",
 					fmt.Errorf("%q is not a mode; the modes are ro, staged and rw", dir[at+1:]))
 			}
@@ -243,24 +243,19 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, allowed 
 			return nil, &servedError{errHoldsSkills, root.Dir}
 		case root.FS != nil:
 			return nil, &servedError{errArchive, root.Dir}
-		case !isDir(root.Dir):
+		case !config.IsDir(root.Dir):
 			return nil, &servedError{errNoSkills, root.Dir}
 		}
 		below = append(below, filepath.ToSlash(rel))
 	}
 	for _, place := range allowed {
 		rel, err := filepath.Rel(dir, config.Resolved(place))
-		if err == nil && rel != "." && filepath.IsLocal(rel) && isDir(place) {
+		if err == nil && rel != "." && filepath.IsLocal(rel) && config.IsDir(place) {
 			below = append(below, filepath.ToSlash(rel))
 		}
 	}
 	slices.Sort(below)
 	return slices.Compact(below), nil
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // maxLinks is how many links the kernel follows on one path.
