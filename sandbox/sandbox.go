@@ -96,6 +96,10 @@ type Workspace struct {
 	// the names that are always protected. They have no effect in mode rw.
 	Protected []string
 
+	// Withhold reports whether bytes hold what must not be written to Dir, such as a secret that the command
+	// was given. Staged changes whose content or path it finds are refused; nil finds nothing.
+	Withhold func([]byte) bool
+
 	// ReadOnly are slash-separated paths of directories below Dir that stay as they are although Mode lets
 	// a command write: it changes nothing in them, and puts nothing in the place of a directory on the way
 	// to them. A command is refused if one is not there or is reached through a link.

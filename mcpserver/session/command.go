@@ -103,6 +103,9 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 			c.named = true
 		}
 		c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
+		if c.secrets != nil {
+			c.Workspace.Withhold = c.secrets.Contains
+		}
 	}
 	if c.Tree, err = r.tree.Open(); err != nil {
 		return nil, Internal(err)

@@ -241,6 +241,35 @@ func TestEntryWorkspace(t *testing.T) {
 	}
 }
 
+// A secret that a script writes into a staged workspace is not applied to it: the client reads what is there.
+func TestStagedSecretIsWithheld(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	handle, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\necho \"key: $TOKEN\" >leaked\necho fine >written\n")
+	b.cfg.Secret = func(string) (string, error) { return "quite-secret-value", nil }
+	b.cfg.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: handle}
+	result, err := b.run("demo", "scripts/ok.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := map[string]string{}
+	for _, w := range result.Output.Skillsd.Writes {
+		refused[w.Path] = w.Refused
+	}
+	_, leaked := os.Stat(filepath.Join(dir, "leaked"))
+	_, written := os.Stat(filepath.Join(dir, "written"))
+	if refused["leaked"] != "holds a secret" || refused["written"] != "" || leaked == nil || written != nil {
+		t.Errorf("writes %v; leaked: %v, written: %v; stderr %s", refused, leaked, written, result.Stderr.Head)
+	}
+}
+
 // A run reaches what its entry lists, and the record says what it reached and what it tried to.
 func TestEntryNetwork(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -127,6 +127,8 @@ func (a *applier) refuse(p string) error {
 		return errPrint
 	case isProtected(name):
 		return errName
+	case a.Workspace.Withhold != nil && a.Workspace.Withhold([]byte(p)):
+		return errSecret
 	}
 	for _, q := range a.protected {
 		if p == q || strings.HasPrefix(p, q+"/") {

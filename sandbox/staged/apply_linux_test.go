@@ -1,11 +1,13 @@
 package staged
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -331,5 +333,27 @@ func TestApplyTellsAll(t *testing.T) {
 	}
 	if last := writes[len(writes)-1]; len(gone) == 0 || last.Refused == "" || left["d/new"] == nil {
 		t.Errorf("%d were deleted, the last change is %+v, and new is there: %v", len(gone), last, left["d/new"] != nil)
+	}
+}
+
+// A secret reaches the workspace neither in a file, whatever is around it, nor as a name.
+func TestApplyWithholdsSecrets(t *testing.T) {
+	ws, upper := tree(t, "kept"), tree(t, "plain", "dir/pass-word", "kept", "moved")
+	for name, text := range map[string]string{"kept": "a pass-word b", "moved": strings.Repeat("x", 70000) + "pass-word"} {
+		if err := os.WriteFile(filepath.Join(upper.Name(), name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := layerOf(upper, ws)
+	l.Workspace.Withhold = func(b []byte) bool { return bytes.Contains(b, []byte("pass-word")) }
+	writes := Apply(t.Context(), l)
+	for path, want := range map[string]string{"plain": "", "dir/pass-word": "holds a secret", "kept": "holds a secret", "moved": "holds a secret"} {
+		if got := refusedAs(writes, path); got != want {
+			t.Errorf("%s: refused as %q, want %q", path, got, want)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(ws.Name(), "kept"))
+	if left := paths(t, ws); err != nil || string(text) != "kept" || left["plain"] == nil || left["dir/pass-word"] != nil || left["moved"] != nil {
+		t.Errorf("kept holds %q, %v; the workspace has %v", text, err, left)
 	}
 }

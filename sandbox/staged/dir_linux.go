@@ -175,6 +175,7 @@ const (
 	errHolds      = refusal("holds a protected name")
 	errHoldsPath  = refusal("holds a protected path")
 	errName       = refusal("protected name")
+	errSecret     = refusal("holds a secret")
 	errPath       = refusal("protected path")
 	errPrint      = refusal("name with control or invalid characters")
 	errIsDir      = refusal("a directory is in its place")

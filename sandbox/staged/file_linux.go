@@ -1,6 +1,7 @@
 package staged
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -73,12 +74,20 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 		}
 	}()
 	sum := sha256.New()
-	in.w.Size, err = io.Copy(io.MultiWriter(in.f, sum), io.LimitReader(src, a.left+1))
-	if err == nil && in.w.Size > a.left {
-		err = errLarge
+	var whole bytes.Buffer
+	to := io.MultiWriter(in.f, sum)
+	if a.Workspace.Withhold != nil {
+		// A secret may lie across any two parts.
+		to = io.MultiWriter(in.f, sum, &whole)
 	}
-	if err != nil {
+	in.w.Size, err = io.Copy(to, io.LimitReader(src, a.left+1))
+	switch {
+	case err != nil:
 		return err
+	case in.w.Size > a.left:
+		return errLarge
+	case a.Workspace.Withhold != nil && a.Workspace.Withhold(whole.Bytes()):
+		return errSecret
 	}
 	a.left -= in.w.Size
 	if a.couldRead(src) {

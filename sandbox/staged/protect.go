@@ -20,13 +20,19 @@ var protectedNames = []string{
 	".xprofile", ".xinitrc", ".xsession*", ".pam_environment", ".tmux.conf", ".emacs*", ".byebugrc", ".rspec",
 	".bash_completion", ".curlrc", ".wgetrc", ".sqliterc", ".psqlrc", ".docker", ".kube", ".aws", ".gnupg",
 	".vscode", ".idea", ".zed", ".devcontainer*", ".config", ".local",
+	".helix", "*.code-workspace", "*.sublime-project",
+	// What an interpreter loads because it is there.
+	"__pycache__", "*.pyc", "*.pyo", "*.pth", "sitecustomize.py", "usercustomize.py", "conftest.py",
+	".venv*", "venv", "pyvenv.cfg", "node_modules", ".pnp.*",
 	// Package managers, build tools and managers of tools' versions.
 	".npmrc", ".yarn", ".yarnrc*", ".pnpmfile.*", ".pypirc", ".cargo", ".mvn", ".gradle", ".bundle",
 	".bazelrc", ".mise*", "mise.toml", "mise.*.toml", ".tool-versions", ".netrc", ".ssh",
 	// Agents.
 	".mcp.json", ".claude*", "claude.md", "claude.local.md", ".cursor*", ".codex", ".agents", "agents.md",
 	"agents.override.md", ".gemini", "gemini.md", ".windsurf*", ".clinerules*", ".roo*", ".continue*",
-	".kiro", ".opencode", "opencode.json*", ".amazonq", ".aider*",
+	".kiro", ".opencode", "opencode.json*", ".amazonq", ".aider*", ".trae", ".qwen", ".junie", ".augment*",
+	".factory", ".goosehints", ".goose", ".warp", "warp.md", ".openhands", ".devin", ".crush*", "crush.json",
+	".copilot", ".rules",
 }
 
 // isProtected reports whether a file system of whatever kind could take name for one of

@@ -21,6 +21,7 @@
 //   - Links, devices, pipes and sockets. No link of the workspace is followed.
 //   - Names and directories that known tools run or trust, at any depth, and the caller's protected
 //     paths: they are neither written nor deleted nor moved away with a directory around them.
+//   - Files and paths that hold a secret (Workspace.Withhold): the client reads the workspace.
 //   - What would make, change or delete a git repository, one without a .git among them.
 //   - What somebody else changed since the run began, and anything below another mount.
 //   - Modes of directories that were there: they decide who reaches what is in them.
