@@ -228,14 +228,86 @@ func TestApprove(t *testing.T) {
 		entry.Approve = true
 		setup, out := newSetup(codex(), &entry, home)
 		err := setup.Write(t.Context())
-		printed := strings.HasSuffix(out.String(), table)
+		printed := strings.HasSuffix(out.String(), table+"\n"+entry.directTable())
+		if tt.want == "" {
+			tt.want = tt.text
+		}
+		if tt.want != "print" {
+			tt.want += "\n" + entry.directTable()
+		}
 		switch got := read(t, path); {
 		case tt.want == "print":
 			if err == nil || !printed || got != tt.text {
 				t.Errorf("%q became %q, %v, and %q was printed", tt.text, got, err, out)
 			}
-		case err != nil || printed || got != tt.want && tt.want != "" || tt.want == "" && got != tt.text:
+		case err != nil || printed || got != tt.want:
 			t.Errorf("%q became %q, %v, want %q", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+// The server is put into the list of Codex however the file has it, and taken out again; nothing else changes.
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	const line = `direct_only_tool_namespaces = ["mcp__skills"]`
+	for _, tt := range []struct{ name, text, want, back string }{
+		{"no file", "", "[features.code_mode]\n" + line + "\n", ""},
+		{"no table", "a = 1 # one\n", "a = 1 # one\n\n[features.code_mode]\n" + line + "\n", ""},
+		{"no line end", "a = 1", "a = 1\n\n[features.code_mode]\n" + line + "\n", "a = 1\n"},
+		{"other features", "[features]\nweb = true\n\n[tui]\nx = 1\n",
+			"[features]\nweb = true\n\n[tui]\nx = 1\n\n[features.code_mode]\n" + line + "\n", ""},
+		{"a boolean", "[features]\ncode_mode = true # js\nweb = true\n",
+			"[features]\ncode_mode = { enabled = true, " + line + " } # js\nweb = true\n", ""},
+		{"false, dotted", "features.code_mode=false\n", "features.code_mode={ enabled = false, " + line + " }\n", ""},
+		{"a boolean in braces", "features = { code_mode = true, web = true }\n",
+			"features = { code_mode = { enabled = true, " + line + " }, web = true }\n", ""},
+		{"the table", "[features.code_mode] # js\nenabled = true\n\n[tui]\n",
+			"[features.code_mode] # js\n" + line + "\nenabled = true\n\n[tui]\n", ""},
+		{"the table at the end", "a = 1\n[ features . 'code_mode' ]", "a = 1\n[ features . 'code_mode' ]\n" + line + "\n", "a = 1"},
+		{"a list", "[features.code_mode]\n" + `direct_only_tool_namespaces = ["mcp__a", 'b' ] # two` + "\n",
+			"[features.code_mode]\n" + `direct_only_tool_namespaces = ["mcp__a", 'b', "mcp__skills" ] # two` + "\n", ""},
+		{"an empty list", "features.code_mode.direct_only_tool_namespaces = [ ]\nx = 1\n",
+			"features.code_mode.direct_only_tool_namespaces = [ \"mcp__skills\"]\nx = 1\n", "x = 1\n"},
+		{"a list in braces", "[features]\ncode_mode = { direct_only_tool_namespaces = [\"a\"], enabled = true }\n",
+			"[features]\ncode_mode = { direct_only_tool_namespaces = [\"a\", \"mcp__skills\"], enabled = true }\n", ""},
+		{"lines of a list", "[features.code_mode]\nenabled = true\ndirect_only_tool_namespaces = [\n  \"a\", # a\n]\n",
+			"[features.code_mode]\nenabled = true\ndirect_only_tool_namespaces = [\n  \"a\", \"mcp__skills\", # a\n]\n", ""},
+		{"windows", "a = 1\r\n[features]\r\ncode_mode = true\r\n",
+			"a = 1\r\n[features]\r\ncode_mode = { enabled = true, " + line + " }\r\n", ""},
+		{"there", "[features.code_mode]\nenabled = true\n" + line + "\n", "[features.code_mode]\nenabled = true\n" + line + "\n",
+			"[features.code_mode]\nenabled = true\n"},
+		{"features in braces", "features = { web = true }\n", "refused", ""},
+		{"no list", "[features.code_mode]\ndirect_only_tool_namespaces = 1\n", "refused", ""},
+		{"keys with dots", "[features]\ncode_mode.enabled = true\n", "refused", ""},
+	} {
+		got, err := putDirect([]byte(tt.text), stdio)
+		if tt.want == "refused" {
+			if err == nil {
+				t.Errorf("%s became %q", tt.name, got)
+			}
+			continue
+		}
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%s became %q, %v, want %q", tt.name, got, err, tt.want)
+			continue
+		}
+		team := &Entry{Name: "team-x"}
+		both, err := putDirect(got, team)
+		if !bytes.Contains(both, []byte(`"mcp__team_x"`)) {
+			t.Errorf("%s: with another server it became %q", tt.name, both)
+		}
+		if both, errTake := takeDirect(both, team); err != nil || errTake != nil || !bytes.Equal(both, got) {
+			t.Errorf("%s: with and without another server it became %q, %v, %v", tt.name, both, err, errTake)
+		}
+		again, err := putDirect(got, stdio)
+		if err != nil || !bytes.Equal(again, got) {
+			t.Errorf("%s: the second time it became %q, %v", tt.name, again, err)
+		}
+		if tt.back == "" {
+			tt.back = tt.text
+		}
+		if back, err := takeDirect(got, stdio); err != nil || string(back) != tt.back {
+			t.Errorf("%s: what is left is %q, %v, want %q", tt.name, back, err, tt.back)
 		}
 	}
 }
@@ -338,6 +410,7 @@ func FuzzPut(f *testing.F) {
 func FuzzTOML(f *testing.F) {
 	for _, text := range []string{
 		"", "a = 1\n[mcp_servers.skills]\ncommand = 'skillsd'\nargs = ['serve', \"\\u0041\"]\n",
+		"[features]\ncode_mode = true", "[features.code_mode]\ndirect_only_tool_namespaces = [\n'a', # x\n]",
 		"[a.\"b c\"]\nd = \"\"\"\n x \\\n\"\"\"\ne = { f = [1979-05-27 07:32:00Z, +1.5e3, inf], }\r\n", "s = '''",
 	} {
 		f.Add([]byte(text))
@@ -347,12 +420,17 @@ func FuzzTOML(f *testing.F) {
 		if err != nil {
 			return
 		}
-		entry, err := codex().server(codex().appendApproval(text, stdio), stdio.Name)
+		entry, err := codex().server(appendTable(text, codex().approval(stdio)), stdio.Name)
 		if err != nil {
 			return
 		}
 		if !isApproved(entry) {
 			t.Errorf("%q: the approval was appended and is not found", text)
+		}
+		if direct, err := putDirect(text, stdio); err == nil {
+			if _, err := takeDirect(direct, stdio); err != nil {
+				t.Errorf("%q became %q, in which the server cannot be taken out of the list: %v", text, direct, err)
+			}
 		}
 		if keys := others(entry); slices.Contains(keys, "tools") && before["mcp_servers"] == nil {
 			t.Errorf("%q: the approval alone counts as the user's: %q", text, keys)

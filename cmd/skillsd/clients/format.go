@@ -172,6 +172,7 @@ func (c *Client) block(e *Entry) ([]byte, error) {
 	if e.Approve {
 		b.WriteString("\n" + c.approval(e))
 	}
+	b.WriteString("\n" + e.directTable())
 	return b.Bytes(), err
 }
 
@@ -219,13 +220,4 @@ func isApproved(there map[string]any) bool {
 	tools, _ := there["tools"].(map[string]any)
 	tool, _ := tools["run_skill_script"].(map[string]any)
 	return tool["approval_mode"] == "approve"
-}
-
-// appendApproval returns the file with the table of the approval at its end.
-func (c *Client) appendApproval(text []byte, e *Entry) []byte {
-	gap := "\n"
-	if !bytes.HasSuffix(text, []byte("\n")) {
-		gap = "\n\n"
-	}
-	return slices.Concat(text, []byte(gap+c.approval(e)))
 }

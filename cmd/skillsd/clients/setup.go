@@ -97,7 +97,11 @@ func (s *Setup) Write(ctx context.Context) error {
 	s.Entry.Approve = s.Entry.Approve || isApproved(f.entry)
 	added := func() bool { return f.entry != nil && reflect.DeepEqual(merge(f.entry, want), f.entry) }
 	approved := func() bool { return isApproved(f.entry) == s.Entry.Approve }
-	if added() && approved() {
+	direct := func() bool {
+		text, err := putDirect(f.text, &s.Entry)
+		return s.Client.http != "" || err == nil && bytes.Equal(text, f.text)
+	}
+	if added() && approved() && direct() {
 		fmt.Fprintf(s.Err, "%s is up to date\n", f.path)
 		return nil
 	}
@@ -111,11 +115,16 @@ func (s *Setup) Write(ctx context.Context) error {
 			return err
 		}
 	}
+	if !direct() {
+		if err := s.direct(ctx, f); err != nil {
+			return err
+		}
+	}
 	// Clients change, so only the file says whether the entry is there.
 	if err := s.read(f); err != nil {
 		return err
 	}
-	if !added() || !approved() {
+	if !added() || !approved() || !direct() {
 		return s.paste(f, errors.New("the entry is not in the file as it should be"))
 	}
 	return nil
@@ -154,7 +163,7 @@ func (s *Setup) approve(f *file) error {
 	if err := s.read(f); err != nil || isApproved(f.entry) {
 		return err
 	}
-	text := s.Client.appendApproval(f.text, &s.Entry)
+	text := appendTable(f.text, s.Client.approval(&s.Entry))
 	// The table may exist in another notation; then the file with a second one is not valid.
 	entry, err := s.Client.server(text, s.Entry.Name)
 	if err == nil && !isApproved(entry) {
@@ -164,6 +173,38 @@ func (s *Setup) approve(f *file) error {
 		return s.paste(f, err)
 	}
 	return s.replace(f, text)
+}
+
+// direct lets Codex's model see the server's tools whole, if this release of Codex takes the setting.
+func (s *Setup) direct(ctx context.Context, f *file) error {
+	if err := s.read(f); err != nil {
+		return err
+	}
+	before := f.text
+	text, err := putDirect(before, &s.Entry)
+	if err != nil {
+		return s.paste(f, err)
+	}
+	if bytes.Equal(text, before) {
+		return nil
+	}
+	if err := s.replace(f, text); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "%s.%s has %s: the model sees the catalogue at the start\n", codexMode, codexDirect,
+		s.Entry.namespace())
+	// A release that does not know the table reads nothing of a file with it.
+	printed, err := s.run(ctx, []string{s.Client.program, "mcp", "list"})
+	if err == nil || errors.Is(err, errNotInstalled) {
+		return nil
+	}
+	s.show(printed)
+	if err := s.replace(f, before); err != nil {
+		return err
+	}
+	return exit.Errorf(exit.Failure, "update Codex, and run this again",
+		"%s was put back as it was: Codex does not take %s.%s; the server is in it, and its model has to "+
+			"search for the skills: %w", f.path, codexMode, codexDirect, err)
 }
 
 // Remove removes the entry, which may be missing, from the client.
@@ -177,6 +218,9 @@ func (s *Setup) Remove(ctx context.Context) error {
 	defer unlock()
 	if f.entry == nil {
 		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
+		if s.Client.http == "" {
+			return s.takeDirect(f)
+		}
 		return nil
 	}
 	if s.Client.program == "" {
@@ -200,10 +244,25 @@ func (s *Setup) Remove(ctx context.Context) error {
 	}
 	// As in Write, only the file says whether the entry is gone.
 	if err := s.read(f); err != nil || f.entry == nil {
+		if err == nil && s.Client.http == "" {
+			err = s.takeDirect(f)
+		}
 		return err
 	}
 	return exit.Errorf(exit.Failure, "remove "+s.key()+" by hand",
 		"%s still has the server %q", f.path, s.Entry.Name)
+}
+
+// takeDirect takes the server out of the list of Codex's file.
+func (s *Setup) takeDirect(f *file) error {
+	text, err := takeDirect(f.text, &s.Entry)
+	if err != nil {
+		return s.unreadable(f, err)
+	}
+	if bytes.Equal(text, f.text) {
+		return nil
+	}
+	return s.replace(f, text)
 }
 
 // open reads and locks the client's file and refuses an entry of somebody else. If the file is to be written,
@@ -282,33 +341,46 @@ func (s *Setup) unreadable(f *file, err error) error {
 		"%s: %w; nothing was changed", f.path, err)
 }
 
-// command runs the client's own command and shows what it prints.
+// command runs the client's own command, which changes the file, and shows what it prints.
 func (s *Setup) command(ctx context.Context, f *file, words []string) error {
-	line := report.ShellLine(words...)
-	program, err := exec.LookPath(s.Client.program)
-	if err != nil {
+	if _, err := exec.LookPath(s.Client.program); err != nil {
 		return fmt.Errorf("%s: %w", s.Client.program, errNotInstalled)
 	}
 	if err := s.keep(f); err != nil {
 		return err
 	}
+	line := report.ShellLine(words...)
 	fmt.Fprintf(s.Err, "running: %s\n", line)
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, words[1:]...)
-	cmd.Dir = s.Project // where Claude Code looks for the project's file
-	// A process that the command leaves behind may keep its output open.
-	cmd.WaitDelay = time.Second
-	printed, err := cmd.CombinedOutput()
-	for text := range strings.Lines(string(bytes.TrimSpace(printed))) {
-		fmt.Fprintln(s.Out, report.Printable(strings.TrimRight(text, "\r\n")))
-	}
+	printed, err := s.run(ctx, words)
+	s.show(printed)
 	if err != nil {
 		return exit.Errorf(exit.Failure, "see what it printed; or paste by hand what `skillsd setup "+
 			s.Client.Name+
 			"` prints", "%s: %w", line, err)
 	}
 	return nil
+}
+
+// run runs a command of the client.
+func (s *Setup) run(ctx context.Context, words []string) (printed []byte, err error) {
+	program, err := exec.LookPath(words[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", words[0], errNotInstalled)
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, words[1:]...)
+	cmd.Dir = s.Project // where Claude Code looks for the project's file
+	// A process that the command leaves behind may keep its output open.
+	cmd.WaitDelay = time.Second
+	return cmd.CombinedOutput()
+}
+
+// show prints what a command of the client printed.
+func (s *Setup) show(printed []byte) {
+	for text := range strings.Lines(string(bytes.TrimSpace(printed))) {
+		fmt.Fprintln(s.Out, report.Printable(strings.TrimRight(text, "\r\n")))
+	}
 }
 
 // replace writes the file as a whole.
