@@ -154,7 +154,7 @@ func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Sessio
 	case kind == "":
 		return nil, nil
 	}
-	return s.opened(ctx, func() *Session { return s.keyed[keyOf(call, kind, id)] }), nil
+	return s.opened(ctx, func() *Session { return s.keyed[call.key(kind, id)] }), nil
 }
 
 // artifactName is the URI of an artifact, parsed.

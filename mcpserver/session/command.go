@@ -86,7 +86,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 			c.close()
 		}
 	}()
-	env, secrets, err := s.variables(r.grant.Entry)
+	env, secrets, err := s.declared().Variables(r.grant.Entry)
 	if c.given = len(secrets) > 0; err == nil && c.given {
 		c.secrets, err = s.redactorWith(secrets)
 	}

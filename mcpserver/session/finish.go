@@ -14,6 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -30,7 +31,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	case <-time.After(capabilitiesPatience):
 	}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
-	withheld, recounted := redactResult(r.secrets, result, r.cmd.given)
+	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
 	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -62,7 +63,7 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	if e.Kind == provenance.KindSessionStarted {
 		e.Parent = s.parent
 	}
-	redactEvent(s.Secrets(), e)
+	secrets.Event(s.Secrets(), e)
 	err := s.cfg.Records.Append(ctx, e)
 	s.broken.Store(err != nil)
 	if err != nil {
@@ -181,7 +182,7 @@ func (s *Session) raise(mode policy.Mode) policy.Mode {
 	if s.keyed != nil && s.keyed.shared {
 		return s.cfg.Policy.Mode(mode)
 	}
-	return s.cfg.Policy.Mode(s.raised.raise(mode))
+	return s.cfg.Policy.Mode(s.raised.Raise(mode))
 }
 
 // encode marshals a record, whose types always marshal.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -48,7 +49,7 @@ func TestRestoredAsItEnded(t *testing.T) {
 			}
 			b.EndProtocolSession(protocol)
 			b.ending.Wait()
-			offset.Add(int64(2 * scanEvery))
+			offset.Add(int64(2 * earlier.ScanEvery))
 		}
 	}
 }
@@ -72,7 +73,7 @@ func TestRestoredAsStrictAsCallsUnderWay(t *testing.T) {
 		b.EndProtocolSession("p1")
 		for range looks {
 			_, _ = b.Open(t.Context(), remote(bob, false, "", "", "unknown"))
-			offset.Add(int64(2 * scanEvery))
+			offset.Add(int64(2 * earlier.ScanEvery))
 		}
 		ses.raise(policy.EnforceStrict)
 		again := b.session(remote(alice, false, "p2", "", loaded.Handle))
@@ -126,32 +127,5 @@ func TestClientSessionGoesOnAtOnce(t *testing.T) {
 	b.ending.Wait()
 	if again := b.session(call); again == ses || again.activated("demo") == nil {
 		t.Errorf("active in %s: %v", again.ID(), again.active)
-	}
-}
-
-// However many sessions end, a bounded number is known.
-func TestKnownAreBounded(t *testing.T) {
-	b, now := newBench(t, benchOptions{}), time.Now()
-	for i := range maxKnown + 9 {
-		b.earlier.add(&earlierSession{id: time.Duration(i).String(), until: now.Add(HandleLife)}, now)
-	}
-	if n := len(b.earlier.known); n > maxKnown {
-		t.Errorf("%d are known", n)
-	}
-}
-
-// Of two sessions that a handle finds the later is gone on with, as strictly as either, in whatever order
-// they are read.
-func TestLatestIsAsStrictAsAll(t *testing.T) {
-	at := time.Now()
-	for _, swap := range []bool{false, true} {
-		first, last := &earlierSession{id: "z", at: at, mode: policy.EnforceStrict}, &earlierSession{id: "a", at: at.Add(time.Second), mode: policy.Observe}
-		one, two := first, last
-		if swap {
-			one, two = last, first
-		}
-		if p := latestOf(latestOf(nil, one), two); p != last || p.mode != policy.EnforceStrict {
-			t.Errorf("gone on with %s in mode %s", p.id, p.mode)
-		}
 	}
 }

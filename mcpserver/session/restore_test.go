@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -351,46 +351,11 @@ func TestHandlesOfOthersAreFound(t *testing.T) {
 		return loaded.Handle
 	}
 	handle := load(alice)
-	for range maxEarlier + 10 {
+	for range earlier.MaxEach + 10 {
 		load(bob)
 	}
 	b = b.restart()
 	if ses := b.session(remote(alice, false, "", "", handle)); ses.activated("demo") == nil {
 		t.Error("the handle is forgotten")
-	}
-}
-
-// What nobody can go on with any more is not remembered.
-func TestExpiredSessionsAreForgotten(t *testing.T) {
-	b := newBench(t, benchOptions{})
-	var offset atomic.Int64
-	b.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
-	call := remote(alice, true, "", "", "")
-	call.ClientSession = "c1"
-	if _, err := b.session(call).Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
-		t.Fatal(err)
-	}
-	b.mu.Lock()
-	for _, ses := range b.keyed {
-		b.drop(ses)
-	}
-	b.mu.Unlock()
-	b.ending.Wait()
-	known := func(later time.Duration) int {
-		offset.Store(int64(later))
-		_, _ = b.Open(t.Context(), remote(bob, false, "", "", "unknown"))
-		b.earlier.mu.Lock()
-		defer b.earlier.mu.Unlock()
-		n := 0
-		for _, p := range b.earlier.known {
-			n += len(p.keys)
-		}
-		return n
-	}
-	if n := known(2 * scanEvery); n != 2 {
-		t.Errorf("a session that ended is known by %d keys, want its handle and its id", n)
-	}
-	if n := known(HandleLife + time.Hour); n != 0 {
-		t.Errorf("an expired session is known by %d keys", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -85,7 +86,7 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	}
 	ses.decisions.Store(was.Decisions)
 	ses.invocations.Store(was.Invocations)
-	ses.raised.raise(strictest(was.Modes))
+	ses.raised.Raise(earlier.Strictest(was.Modes))
 	// The client's earlier session is this one: the first call has no other to restore.
 	ses.first.Do(func() {})
 	if err := ses.begin(ctx, provenance.KindSessionResumed); err != nil {
@@ -127,7 +128,7 @@ func (s *Session) resumeActivations(
 		}
 		path := row.Skillsd.Path
 		// A skill that was loaded again has more than one handle, and the client may use any of them.
-		if sum, ok := sumOf(row, s.cfg.Now()); ok {
+		if sum, ok := earlier.SumOf(row, s.cfg.Now()); ok {
 			s.secrets[sum] = row.Skillsd.ExpiresAt.Time
 		}
 		again := func(a cfharness.Activation) bool { return a.Skillsd != nil && a.Skillsd.Path == path }

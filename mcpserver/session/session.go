@@ -26,7 +26,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"maps"
@@ -41,6 +40,8 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -52,7 +53,7 @@ import (
 )
 
 // HandleLife is how long an activation handle is good for.
-const HandleLife = 24 * time.Hour
+const HandleLife = earlier.Life
 
 // Config is what all sessions of a server share. All fields but those marked optional are required.
 type Config struct {
@@ -116,16 +117,16 @@ type Sessions struct {
 
 	ending   sync.WaitGroup // ends of keyed sessions that are being recorded
 	registry registryCache
-	known    knownSecrets
+	known    secrets.Known
 	narrow   narrowed
 	approver *approval.Approver
 	caches   *caches.Caches
-	earlier  earlierSessions
+	earlier  *earlier.Index
 
 	mu      sync.Mutex
-	process *Session                // the one session of a stdio process
-	keyed   map[sessionKey]*Session // the other open ones
-	unended []*Session              // whose end could not be recorded
+	process *Session                 // the one session of a stdio process
+	keyed   map[earlier.Key]*Session // the other open ones
+	unended []*Session               // whose end could not be recorded
 }
 
 // New returns the sessions of a server. Nothing is written before the first call.
@@ -135,8 +136,9 @@ func New(cfg Config) *Sessions {
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
-		pinned: map[string]digest.Digest{}, keyed: map[sessionKey]*Session{}}
+		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{}}
 	s.cfg.Logger = s.Logger(cfg.Logger)
+	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
 }
@@ -238,23 +240,20 @@ type Session struct {
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
 	broken atomic.Bool // the last append failed
-	raised *raisedMode
+	raised *earlier.Mode
 
 	decisions, invocations atomic.Uint64 // last number of each
 
 	mu       sync.Mutex
-	outputs  uint64                  // highest number of an output
-	taken    map[string]bool         // ids of outputs, up to maxTaken
-	secrets  map[handleSum]time.Time // when each handle given out expires
-	handle   string                  // the one that is given out; the record holds its hash only
-	expires  time.Time               // of handle
-	active   map[string]*activation  // by skill path
-	approved map[approval.Key]bool   // what the user approved for the rest of the session
-	released map[string][]string     // files that may be seen, by output id as in file names
+	outputs  uint64                          // highest number of an output
+	taken    map[string]bool                 // ids of outputs, up to maxTaken
+	secrets  map[earlier.HandleSum]time.Time // when each handle given out expires
+	handle   string                          // the one that is given out; the record holds its hash only
+	expires  time.Time                       // of handle
+	active   map[string]*activation          // by skill path
+	approved map[approval.Key]bool           // what the user approved for the rest of the session
+	released map[string][]string             // files that may be seen, by output id as in file names
 }
-
-// handleSum is the hash of an activation handle.
-type handleSum [sha256.Size]byte
 
 // activation pins a skill to the tree the model was shown.
 type activation struct {
@@ -297,7 +296,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 			return nil, err
 		}
 	}
-	if call.Handle == "" || ses.ownsSum(sha256.Sum256([]byte(call.Handle))) {
+	if call.Handle == "" || ses.ownsSum(earlier.Sum(call.Handle)) {
 		return ses, nil
 	}
 	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
@@ -335,12 +334,13 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: policy.Clip(call.name()),
 		parent: parent, child: parent != "", parentName: policy.Clip(call.Parent),
 		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
-		protocol: call.Protocol, profile: call.Profile, raised: new(raisedMode),
-		restored: map[string]bool{}, secrets: map[handleSum]time.Time{}, active: map[string]*activation{},
+		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),
+		restored: map[string]bool{}, secrets: map[earlier.HandleSum]time.Time{},
+		active:   map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
 		taken: map[string]bool{},
 	}
-	ses.raised.raise(call.Mode)
+	ses.raised.Raise(call.Mode)
 	return ses, nil
 }
 
@@ -355,7 +355,7 @@ func (s *Sessions) Current() *Session {
 func (s *Session) ID() string { return s.id }
 
 // ownsSum reports whether a handle, by its hash, is this session's and still good.
-func (s *Session) ownsSum(sum handleSum) bool {
+func (s *Session) ownsSum(sum earlier.HandleSum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until, given := s.secrets[sum]
@@ -372,7 +372,7 @@ func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
 	if s.handle == "" || !now.Before(s.expires) {
 		s.handle = rand.Text()
 		s.expires = now.Add(HandleLife)
-		s.secrets[sha256.Sum256([]byte(s.handle))] = s.expires
+		s.secrets[earlier.Sum(s.handle)] = s.expires
 	}
 	a = s.active[l.Skill.Path]
 	if a == nil || a.index.TreeDigest != l.Index.TreeDigest {

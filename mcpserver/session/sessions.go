@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -21,7 +20,7 @@ const (
 	// maxRemote is how many sessions of remote clients are open at a time, maxRemoteEach how many
 	// of one principal. If there are more, the one that was unused longest is ended.
 	maxRemote     = 1024
-	maxRemoteEach = 256
+	maxRemoteEach = earlier.MaxEach
 
 	// remoteIdle is how long an unused session without a valid handle stays open.
 	remoteIdle = time.Hour
@@ -36,22 +35,15 @@ var (
 	errEnded   = errors.New("the session has ended")
 )
 
-// sessionKey finds the session of a call without a handle: a hash of principal, profile, parent, kind of key
-// and key, so that a client's choice can neither be long nor name another principal's session. A call that
-// narrows itself shares no session with a call that does not.
-type sessionKey [sha256.Size]byte
-
-func keyOf(call Call, kind, id string) sessionKey {
-	hash := sha256.New()
-	for _, part := range []string{call.Principal.Name, call.Profile, call.Parent, kind, id} {
-		fmt.Fprintf(hash, "%d:%s", len(part), part)
-	}
-	return sessionKey(hash.Sum(nil))
+// key returns what finds the session of a call without a handle: a call that narrows itself shares no session
+// with a call that does not.
+func (c *Call) key(kind, id string) earlier.Key {
+	return earlier.KeyOf(c.Principal.Name, c.Profile, c.Parent, kind, id)
 }
 
 // keyedState is the state of a session that is found by a key; guarded by Sessions.mu.
 type keyedState struct {
-	key      sessionKey
+	key      earlier.Key
 	shared   bool   // by all calls that only their principal connects
 	protocol string // id of the protocol session it ends with
 	used     time.Time
@@ -126,15 +118,15 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 				return ses
 			}
 		}
-		return s.keyed[keyOf(Call{Principal: call.Principal}, kindClient, name)]
+		return s.keyed[(&Call{Principal: call.Principal}).key(kindClient, name)]
 	})
 	if parent != nil {
 		return parent.id, parent.begun(ctx)
 	}
-	if s.recordedFor(ctx, name, call.Principal.Name) {
+	if s.earlier.IsOf(ctx, name, call.Principal.Name) {
 		return name, nil
 	}
-	if id := s.recordedAs(ctx, name, call.Principal.Name); id != "" {
+	if id := s.earlier.Named(ctx, s.shortened(name), call.Principal.Name); id != "" {
 		return id, nil
 	}
 	return "", parentUnknown.because(nil, "{name}", quote(name))
@@ -174,9 +166,9 @@ func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 // enter returns the session of a key, which it opens if it is not open, and counts the call in. A session
 // that takes the place of an earlier one, p, belongs to the parent of p; p is nil for others.
 func (s *Sessions) enter(
-	ctx context.Context, call Call, kind, id string, p *earlierSession,
+	ctx context.Context, call Call, kind, id string, p *earlier.Session,
 ) (*Session, error) {
-	key := keyOf(call, kind, id)
+	key := call.key(kind, id)
 	if ses := s.opened(ctx, func() *Session { return s.keyed[key] }); ses != nil {
 		return ses, nil
 	}
@@ -185,8 +177,8 @@ func (s *Sessions) enter(
 	switch {
 	case p == nil:
 		parent, err = s.parentOf(ctx, call)
-	case p.child:
-		parent = p.parent
+	case p.Child:
+		parent = p.Parent
 	}
 	if err != nil {
 		return nil, err
@@ -250,7 +242,7 @@ func (s *Sessions) leave(ses *Session) {
 // call, or nil.
 func (s *Sessions) byHandle(call Call) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
-	sum := handleSum(sha256.Sum256([]byte(call.Handle)))
+	sum := earlier.Sum(call.Handle)
 	if s.process != nil && !call.keyed() && s.process.ownsSum(sum) {
 		return s.process
 	}

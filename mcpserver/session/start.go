@@ -140,7 +140,7 @@ func (s *Session) startsActive() bool {
 // begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
 // this event names.
 func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
-	mode, c := s.cfg.Policy.Mode(s.raised.raise(0)), s.describe(ctx)
+	mode, c := s.cfg.Policy.Mode(s.raised.Raise(0)), s.describe(ctx)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
 		Child: s.child, ParentSession: s.parentName, RequestedRunID: s.wanted,

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -21,7 +22,7 @@ func BenchmarkSecretsOfEvents(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(row)))
 			for b.Loop() {
-				redactEvent(r, &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo", Path: "scripts/ok.sh", Row: row, Decision: row})
+				secrets.Event(r, &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo", Path: "scripts/ok.sh", Row: row, Decision: row})
 			}
 		})
 	}

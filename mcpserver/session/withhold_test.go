@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -23,31 +22,6 @@ func TestRunIDsHoldNoSecret(t *testing.T) {
 		got, err := b.runID(Call{RunID: id})
 		if err != nil || (got == id) != taken || !provenance.ValidSessionID(got) {
 			t.Errorf("runID(%s) = %s, %v", id, got, err)
-		}
-	}
-}
-
-// A secret whose file cannot be read for a while is still one.
-func TestSecretThatIsGone(t *testing.T) {
-	const secret = "Zq7#Kw9!Xv5&Jh3?mN"
-	b := newBench(t, benchOptions{})
-	allowed, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/ok.sh", Secrets: []string{"TOKEN"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed})
-	value, failure := "", errors.New("too many open files")
-	b.cfg.Secret = func(string) (string, error) { return value, failure }
-	for _, step := range []struct {
-		value   string
-		failure error
-		want    string
-	}{
-		{"", failure, secret}, {secret, nil, "[secret TOKEN]"}, {"", failure, "[secret TOKEN]"}, {"another-secret", nil, secret}, {"", failure, secret},
-	} {
-		value, failure = step.value, step.failure
-		if got := b.Secrets().Text(secret); got != step.want {
-			t.Errorf("with %q, %v: %s, want %s", step.value, step.failure, got, step.want)
 		}
 	}
 }
