@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -181,4 +183,25 @@ func TestLookFindsReturn(t *testing.T) {
 	if w.refresh(t.Context()); len(w.dirs) == 0 {
 		t.Error("the root is not watched after its return")
 	}
+}
+
+// A directory that is exchanged with a link to another one, before its events are read, ends no process:
+// watches of two paths that lead to one directory would confuse the library.
+func TestExchangedWithLink(t *testing.T) {
+	w, files := newWatcher(t, &lines{})
+	w.follow(t.Context())
+	// Nobody takes this event, so the library reads no others.
+	files.write("a/blocked", "")
+	files.rename("a", "moved")
+	files.check(os.Symlink(files.path("group"), files.path("a")))
+	for range 2 {
+		if err := w.add(t.Context(), files.path("a"), time.Now(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if slices.Contains(w.notify.WatchList(), files.path("a")) {
+		t.Error("the link is watched")
+	}
+	w.drop(files.path("a"), nil)
+	w.drop(files.path("group"), nil)
 }

@@ -69,6 +69,8 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	if len(w.dirs) >= maxDirs {
 		return errTooMany
 	}
+	// The library breaks down if it knows a path already that leads to another watched directory now.
+	_ = w.notify.Remove(dir)
 	if err := w.notify.Add(dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil
@@ -77,6 +79,11 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 			err = errLimit
 		}
 		return err
+	}
+	// Add follows a link. A directory of skills may have become one since it was listed.
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		_ = w.notify.Remove(dir)
+		return nil
 	}
 	w.dirs[dir] = true
 	entries, info := list(dir)
