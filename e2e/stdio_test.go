@@ -203,6 +203,34 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// A skill that hides itself from models is read by URI once the operator preloads it, and stays out of lists.
+func TestPreloadedHiddenSkill(t *testing.T) {
+	root := tree(t, map[string]string{"shy/SKILL.md": "---\nname: shy\ndescription: Shy.\ndisable-model-invocation: true\n---\nWords.\n", "open/SKILL.md": "---\nname: open\ndescription: Open.\n---\n"})
+	for _, preload := range []bool{false, true} {
+		args := []string{"--skills-root", root}
+		if preload {
+			args = append(args, "--skill", "shy")
+		}
+		p := serve(t, args...)
+		p.initialize()
+		for id, ask := range []struct{ method, uri string }{
+			{"resources/read", "skill://shy/SKILL.md"}, {"skills/get", "skill://shy/SKILL.md"}, {"resources/directory/read", "skill://shy"},
+		} {
+			if a := p.request(10+id, ask.method, fmt.Sprintf(`{"uri":%q}`, ask.uri)); (a.Error == nil) != preload {
+				t.Errorf("%s, preloaded %v: %s %+v", ask.method, preload, a.Result, a.Error)
+			}
+		}
+		if read := p.call(20, "read_skill_resource", map[string]any{"skill": "shy", "path": "SKILL.md"}); read.IsError == preload {
+			t.Errorf("read_skill_resource, preloaded %v: %s", preload, read.text())
+		}
+		for id, method := range []string{"resources/list", "skills/list", "tools/list"} {
+			if a := p.request(30+id, method, "{}"); !strings.Contains(string(a.Result), "open") || strings.Contains(string(a.Result), "shy") {
+				t.Errorf("%s, preloaded %v: %s", method, preload, a.Result)
+			}
+		}
+	}
+}
+
 // The files of a skill are read as resources by URI, in both eras; a changed file is not.
 func TestResources(t *testing.T) {
 	root := tree(t, demoSkill())
@@ -221,7 +249,7 @@ func TestResources(t *testing.T) {
 		for _, resource := range listed.Resources {
 			uris = append(uris, resource.URI)
 		}
-		want := "skill://demo/SKILL.md skill://demo/assets/blob.bin skill://demo/references/notes.md skill://demo/scripts/fail.sh skill://demo/scripts/ok.sh skill://demo/scripts/other.sh skill://demo/scripts/sleep.sh"
+		const want = "skill://demo/SKILL.md"
 		if got := strings.Join(uris, " "); got != want {
 			t.Errorf("resources/list = %s\nwant %s", got, want)
 		}

@@ -32,16 +32,19 @@ const metaUnlisted = "skillsd/unlisted"
 // hold 64 KiB of frontmatter and hundreds of files.
 const maxPageBytes = 1 << 20
 
-// permit asks the policy about a call that reads the catalogue.
+// permit asks the policy about a call that reads the catalogue: all of it if sk is nil, else one skill, or a
+// path of it. What the session hides counts as nothing, as if there were no such skill; hidden says so.
 func (s *Server) permit(
-	ctx context.Context, method string, meta map[string]any, about session.PermitRequest,
-) error {
-	ses, call, err := s.open(ctx, method, meta, "")
+	ctx context.Context, r *request, sk *skills.Skill, path string,
+) (ses *session.Session, hidden bool, err error) {
+	ses, call, err := s.open(ctx, r.Method, r.Meta, "")
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	about.Call = call
-	return ses.Permit(ctx, about)
+	if hidden = sk != nil && ses.Hides(sk, path); hidden {
+		sk, path = nil, ""
+	}
+	return ses, hidden, ses.Permit(ctx, session.PermitRequest{Call: call, Skill: sk, Path: path})
 }
 
 // listSkillsResult is the result of skills/list.
@@ -68,7 +71,7 @@ func (r *listSkillsResult) MarshalJSON() ([]byte, error) {
 // neither loses nor repeats a skill that stays. Hosts show models what this list holds, and not all
 // of them know disable-model-invocation.
 func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
-	if err := s.permit(ctx, r.Method, r.Meta, session.PermitRequest{}); err != nil {
+	if _, _, err := s.permit(ctx, r, nil, ""); err != nil {
 		return nil, err
 	}
 	var batch []*listedSkill
@@ -139,18 +142,20 @@ type getSkillResult struct {
 }
 
 // getSkill is skills/get: the entry of any skill that is served, listed or not. If it is not, the _meta of
-// the result says why.
+// the result says why. A skill that hides itself from models has an entry where it was loaded.
 func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	asked := s.visible(r.scope).at(r.URI)
-	about := session.PermitRequest{}
+	var sk *skills.Skill
+	path := ""
 	if asked != nil {
-		about.Skill, about.Path = asked.skill, asked.skill.File
+		sk, path = asked.skill, asked.skill.File
 	}
 	// Policy comes first: a caller that may not read must not learn which skills exist.
-	if err := s.permit(ctx, r.Method, r.Meta, about); err != nil {
+	_, hidden, err := s.permit(ctx, r, sk, path)
+	if err != nil {
 		return nil, err
 	}
-	if asked == nil {
+	if asked == nil || hidden {
 		return nil, &session.Error{
 			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", policy.Clip(r.URI)),
 			Remedy: "send the URI of a skill's SKILL.md; skills/list has them",

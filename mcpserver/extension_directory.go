@@ -18,16 +18,17 @@ const mimeDirectory = "inode/directory"
 
 // readDirectory is resources/directory/read: the files and directories directly below a skill's
 // directory, one of its directories, or one that skills lie in. Files are as resources/list has
-// them. A directory without a file is not served and does not exist here.
+// them. A directory without a file is not served and does not exist here; neither does one of a skill that
+// is hidden from models, as long as the session has not loaded it.
 func (s *Server) readDirectory(ctx context.Context, r *request) (any, error) {
 	snapshot := s.cfg.Sessions.Visible(r.scope.principal, r.scope.profile)
 	// Policy comes first: a caller that may not read must not learn which files exist.
-	var about session.PermitRequest
-	about.Skill, about.Path = locate(snapshot, r.URI)
-	if err := s.permit(ctx, r.Method, r.Meta, about); err != nil {
+	sk, path := locate(snapshot, r.URI)
+	ses, _, err := s.permit(ctx, r, sk, path)
+	if err != nil {
 		return nil, err
 	}
-	children, err := s.directory(ctx, snapshot, r.URI)
+	children, err := s.directory(ctx, ses, snapshot, r.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func (s *Server) readDirectory(ctx context.Context, r *request) (any, error) {
 //
 // Errors: *session.Error, ctx.
 func (s *Server) directory(
-	ctx context.Context, snapshot *skills.Snapshot, uri string,
+	ctx context.Context, ses *session.Session, snapshot *skills.Snapshot, uri string,
 ) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
 		return nil, &session.Error{
@@ -64,12 +65,12 @@ func (s *Server) directory(
 		children[name] = mcp.Resource{URI: uri, Name: name, MIMEType: mimeDirectory}
 	}
 	for _, sk := range snapshot.Skills {
-		if rest, below := strings.CutPrefix(sk.Path, path+"/"); below {
+		if rest, below := strings.CutPrefix(sk.Path, path+"/"); below && !ses.Hides(sk, "") {
 			name, _, _ := strings.Cut(rest, "/")
 			add(name)
 		}
 	}
-	if sk, dir := locate(snapshot, uri); sk != nil {
+	if sk, dir := locate(snapshot, uri); sk != nil && !ses.Hides(sk, dir) {
 		fresh, index, err := s.indexOf(ctx, sk)
 		switch {
 		case ctx.Err() != nil:
@@ -84,7 +85,7 @@ func (s *Server) directory(
 			rest, below := strings.CutPrefix(index.Files[i].Path, prefix)
 			name, _, deeper := strings.Cut(rest, "/")
 			switch {
-			case !below:
+			case !below, ses.Hides(fresh, index.Files[i].Path):
 			case deeper:
 				add(name)
 			case index.Files[i].Path == fresh.File:

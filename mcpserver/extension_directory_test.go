@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -39,7 +40,6 @@ func TestReadDirectory(t *testing.T) {
 		"skill://acme/billing":                   {"refunds/"},
 		"skill://acme/billing/refunds":           {"SKILL.md text/markdown", "templates/", "x.bin application/octet-stream"},
 		"skill://Bad%20Name":                     {"SKILL.md text/markdown"},
-		"skill://shy":                            {"SKILL.md text/markdown"},
 		"skill://acme/billing/refunds/templates": {"a%20b text/plain"},
 	} {
 		var got []string
@@ -61,6 +61,7 @@ func TestReadDirectory(t *testing.T) {
 	for _, uri := range []string{
 		"", "skill://", "skill://pdf/SKILL.md", "skill://pdf/templates/invoice.md", "skill://pdf/none", "skill://none", "skill://pdf/..", "skill://ac", "skill://pdf/templ",
 		"skill://pdf//templates", "file:///etc", "skill://pdf?x", "skill://lower/SKILL.md/x", "skill://pdf/SKILL.md/",
+		"skill://shy",
 	} {
 		_, failure := p.ask(legacy, methodReadDirectory, object{"uri": uri})
 		if failure == nil || failure.Code != mcp.INVALID_PARAMS {
@@ -71,25 +72,28 @@ func TestReadDirectory(t *testing.T) {
 	}
 }
 
-// The directories hold exactly the files that resources/list has, described alike.
+// The directories hold every file of every skill that is not hidden; a SKILL.md is described as in
+// resources/list.
 func TestDirectoriesAreComplete(t *testing.T) {
 	p := newProbe(t, sampleFiles(), probeOptions{})
-	listed := map[string]mcp.Resource{}
+	listed, tops := map[string]mcp.Resource{}, map[string]bool{}
 	for _, r := range p.walk(methodListResources, object{}) {
 		listed[r.URI] = r
 	}
-	tops := map[string]bool{}
-	for uri := range listed {
-		name, _, _ := strings.Cut(strings.TrimPrefix(uri, "skill://"), "/")
-		tops["skill://"+name] = true
+	var want, found []string
+	for name := range sampleFiles() {
+		if top, _, _ := strings.Cut(name, "/"); top != "shy" {
+			tops["skill://"+strings.ReplaceAll(top, " ", "%20")] = true
+			want = append(want, "skill://"+strings.ReplaceAll(name, " ", "%20"))
+		}
 	}
-	var found []string
 	for top := range tops {
 		found = append(found, p.descend(top)...)
 	}
+	slices.Sort(want)
 	slices.Sort(found)
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(listed)), found); diff != "" {
-		t.Errorf("directories (-resources/list +found):\n%s", diff)
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("directories (-files +found):\n%s", diff)
 	}
 	if name := listed["skill://pdf/skills/merge/SKILL.md"].Name; name != "merge" {
 		t.Errorf("the SKILL.md of a nested skill is called %q", name)
@@ -120,24 +124,21 @@ func TestDirectoryPages(t *testing.T) {
 	}
 }
 
-// resources/list is paged without loss, also where a page ends amid the files of a skill and where
-// skills nest.
+// resources/list has the SKILL.md of each skill, nested ones too, and is paged without loss.
 func TestResourcePages(t *testing.T) {
-	files := map[string]string{"demo/SKILL.md": skillMD("demo"), "demo/inner/SKILL.md": skillMD("inner"), "demo-2/SKILL.md": skillMD("demo-2")}
-	for i := range 120 {
-		files[fmt.Sprintf("demo/data/%03d.txt", i)] = "x"
-		files[fmt.Sprintf("demo/inner/%03d.txt", i)] = "x"
+	files := map[string]string{"demo/inner/SKILL.md": skillMD("inner"), "demo-2/SKILL.md": skillMD("demo-2")}
+	for i := range 220 {
 		files[fmt.Sprintf("s-%03d/SKILL.md", i)] = skillMD(fmt.Sprintf("s-%03d", i))
 	}
+	want := slices.Sorted(maps.Keys(files))
+	files["demo-2/data.txt"], files["s-000/references/x.md"] = "x", "x"
+	files["s-010/SKILL.md"] = skillMD("s-010", "disable-model-invocation: true\n")
 	p := newProbe(t, files, probeOptions{})
-	var got, want []string
+	var got []string
 	for _, r := range p.walk(methodListResources, object{}) {
 		got = append(got, strings.TrimPrefix(r.URI, "skill://"))
 	}
-	for name := range files {
-		want = append(want, name)
-	}
-	slices.Sort(want)
+	want = slices.DeleteFunc(want, func(name string) bool { return name == "s-010/SKILL.md" })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("resources/list (-want +got):\n%s", diff)
 	}
@@ -150,8 +151,12 @@ func FuzzDirectory(f *testing.F) {
 	}
 	p := newProbe(f, sampleFiles(), probeOptions{})
 	snapshot := p.server.cfg.Registry.Snapshot()
+	ses, err := p.server.cfg.Sessions.Open(f.Context(), session.Call{Principal: localPrincipal})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, uri string) {
-		children, err := p.server.directory(t.Context(), snapshot, uri)
+		children, err := p.server.directory(t.Context(), ses, snapshot, uri)
 		if (err == nil) != (len(children) > 0) {
 			t.Fatalf("directory(%q) = %v, %v", uri, children, err)
 		}
@@ -165,7 +170,7 @@ func FuzzDirectory(f *testing.F) {
 				t.Fatalf("directory(%q) has %q", uri, child.URI)
 			}
 			if child.MIMEType == mimeDirectory {
-				if _, err := p.server.directory(t.Context(), snapshot, child.URI); err != nil {
+				if _, err := p.server.directory(t.Context(), ses, snapshot, child.URI); err != nil {
 					t.Fatalf("directory(%q) has %q: %v", uri, child.URI, err)
 				}
 			}

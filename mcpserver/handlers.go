@@ -86,8 +86,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	text := renderLoaded(loaded, whyNotRunnable(ctx, ses, call, loaded.Skill))
-	return answer{text: text, output: loaded.Output}, nil
+	return answer{text: renderLoad(ctx, ses, call, loaded), output: loaded.Output}, nil
 }
 
 // read is read_skill_resource.

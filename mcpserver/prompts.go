@@ -129,7 +129,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 		message := mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(text))
 		result.Messages = append(result.Messages, message)
 	}
-	say(renderLoaded(loaded, whyNotRunnable(ctx, ses, call, loaded.Skill)))
+	say(renderLoad(ctx, ses, call, loaded))
 	if request := arguments[argumentRequest]; request != "" {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}

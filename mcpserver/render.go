@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,9 @@ const grantsNothing = "This is context from a configured skill: policy and the u
 // renderLoaded returns the text of load_skill: a header, then the instructions between two lines that
 // the body cannot forge because their suffix is random, then the files. whyNot returns what keeps every
 // call from running a script, or "".
-func renderLoaded(l *session.Loaded, whyNot func(script string) string) string {
+func renderLoaded(
+	l *session.Loaded, files []skills.Resource, whyNot func(script string) string,
+) string {
 	var b strings.Builder
 	sk := l.Skill
 	fmt.Fprintf(&b, "Skill: %s\nName: %s\nTier: %s\n", sk.Path, oneLine(sk.Name()), sk.Root.Tier)
@@ -46,7 +49,7 @@ func renderLoaded(l *session.Loaded, whyNot func(script string) string) string {
 		return b.String()
 	}
 	b.WriteString(grantsNothing + "\n")
-	index := renderIndex(l.Index, whyNot)
+	index := renderIndex(files, whyNot)
 	boundary := strings.ToLower(rand.Text()[:8]) // a body that ends itself could pose as the server
 	// The index is always shown whole; the body gets what is left after the two boundary lines.
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
@@ -96,17 +99,17 @@ func outlineOf(body []byte, room int) string {
 }
 
 // renderIndex lists the files of a skill, at most indexShare characters.
-func renderIndex(index *skills.Index, whyNot func(script string) string) string {
-	if len(index.Resources) == 0 {
+func renderIndex(files []skills.Resource, whyNot func(script string) string) string {
+	if len(files) == 0 {
 		return "Files: none besides SKILL.md\n"
 	}
 	var b strings.Builder
 	b.WriteString("Files:\n")
-	for i := range index.Resources {
-		line := indexLine(&index.Resources[i], whyNot)
+	for i := range files {
+		line := indexLine(&files[i], whyNot)
 		if b.Len()+len(line) > indexShare {
 			fmt.Fprintf(&b, "… and %d more; every one is a resource below the base URI\n",
-				len(index.Resources)-i)
+				len(files)-i)
 			break
 		}
 		b.WriteString(line)
@@ -187,18 +190,19 @@ func baseURI(sk *skills.Skill) string {
 	return strings.TrimSuffix(sk.URI(sk.File), sk.File)
 }
 
-// whyNotRunnable returns a function that returns, in a few words, what [ToolRun] would be refused for if the
-// client of call asked for a script of a loaded skill; "" if for nothing.
-func whyNotRunnable(
-	ctx context.Context, ses *session.Session, call session.Call, sk *skills.Skill,
-) func(script string) string {
+// renderLoad returns the text of a load for the client of call. Of the scripts it says what [ToolRun] would be
+// refused for, in a few words; it names no file that the session hides.
+func renderLoad(ctx context.Context, ses *session.Session, call session.Call, l *session.Loaded) string {
 	run := session.RunRequest{Call: call, CanAsk: canAsk(ctx)}
 	run.Call.Method = ToolRun
-	return func(script string) string {
+	whyNot := func(script string) string {
 		run.Path = script
-		if denial := ses.Runnable(sk, run); denial != nil {
+		if denial := ses.Runnable(l.Skill, run); denial != nil {
 			return denial.Code.Brief()
 		}
 		return ""
 	}
+	files := slices.DeleteFunc(slices.Clone(l.Index.Resources),
+		func(r skills.Resource) bool { return ses.Hides(l.Skill, r.Path) })
+	return renderLoaded(l, files, whyNot)
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -32,35 +30,34 @@ const (
 	metaNext   = "skillsd/next"   // URI of the part that follows
 )
 
-// listResources is resources/list: every file of every skill in byte order of its URI, paged by
-// URI so that no name can hide another.
+// listResources is resources/list: the SKILL.md of every skill that does not hide itself from models, in byte
+// order of URI and paged by URI. Models ask for this list, and clients cut a long one: the other files are
+// in the answer of load_skill, in directory reads and in skills/get, and below the template.
 func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
 	visible := s.visible(r.scope)
 	if !visible.offers.reads {
 		return result, nil
 	}
-	all := visible.groups()
-	// The first group that may hold a URI behind r.after is the last one that starts before it.
-	from, found := position(all, r.after, func(group []*skills.Skill) string { return baseURI(group[0]) })
-	if !found && from > 0 {
-		from--
-	}
-	// Files are indexed only as far as the page needs them.
-	for _, group := range all[from:] {
-		resources, err := s.resourcesOf(ctx, group)
-		if err != nil {
-			return nil, err
+	rest := following(visible.entries(), r.after, uriOf)
+	for i := range rest {
+		if rest[i].skill.Hidden() {
+			continue
 		}
-		for _, resource := range resources {
-			if resource.URI <= r.after {
-				continue
-			}
-			if len(result.Resources) == pageSize {
-				result.NextCursor = encodeCursor(result.Resources[pageSize-1].URI)
-				return result, nil
-			}
-			result.Resources = append(result.Resources, resource)
+		if len(result.Resources) == pageSize {
+			result.NextCursor = encodeCursor(result.Resources[pageSize-1].URI)
+			break
+		}
+		sk, index, err := s.indexOf(ctx, rest[i].skill)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			s.cfg.Logger.WarnContext(ctx, "skill not listed", tint.Err(err))
+			continue
+		}
+		if !sk.Hidden() { // as it is now
+			result.Resources = append(result.Resources, skillFileResource(sk, index))
 		}
 	}
 	return result, nil
@@ -79,48 +76,6 @@ func (s *Server) indexOf(ctx context.Context, sk *skills.Skill) (*skills.Skill, 
 		s.Publish()
 	}
 	return fresh, index, nil
-}
-
-// resourcesOf returns the resources of a group, in byte order of URI. A skill whose files cannot be
-// listed has none.
-//
-// Errors: ctx.
-func (s *Server) resourcesOf(ctx context.Context, group []*skills.Skill) ([]mcp.Resource, error) {
-	var resources []mcp.Resource
-	// Nested skills come first, so that among equal URIs their SKILL.md is described as a skill and
-	// not as a file of the enclosing one.
-	for _, sk := range slices.Backward(group) {
-		sk, index, err := s.indexOf(ctx, sk)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "skill not listed", tint.Err(err))
-			continue
-		}
-		resources = append(resources, skillFileResource(sk, index))
-		for i := range index.Resources {
-			resources = append(resources, fileResource(sk, &index.Resources[i]))
-		}
-	}
-	slices.SortStableFunc(resources, func(a, b mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
-	return slices.CompactFunc(resources, func(a, b mcp.Resource) bool { return a.URI == b.URI }), nil
-}
-
-// groups divides skills into runs of a skill and those nested below it, in byte order of their URIs: a nested
-// skill's files are files of the enclosing one too, so only whole groups have disjoint ranges of URIs.
-func groups(all []*skills.Skill) [][]*skills.Skill {
-	sorted := slices.Clone(all)
-	slices.SortFunc(sorted, func(a, b *skills.Skill) int { return strings.Compare(baseURI(a), baseURI(b)) })
-	var groups [][]*skills.Skill
-	for _, sk := range sorted {
-		if last := len(groups) - 1; last >= 0 && strings.HasPrefix(baseURI(sk), baseURI(groups[last][0])) {
-			groups[last] = append(groups[last], sk)
-			continue
-		}
-		groups = append(groups, []*skills.Skill{sk})
-	}
-	return groups
 }
 
 // skillFileResource describes a skill's SKILL.md, named after the skill.

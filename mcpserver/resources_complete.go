@@ -63,7 +63,7 @@ func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 		}
 		switch [2]string{r.Ref.URI, r.Argument.Name} {
 		case [2]string{templateURI, templateVariable}:
-			values = s.completePath(ctx, s.visible(r.scope), r.Argument.Value)
+			values = s.completePath(ctx, r)
 		case [2]string{artifactTemplateURI, artifactVariable}:
 			if call, err := s.callOf(ctx, r.Method, r.Meta); err == nil {
 				for _, name := range s.cfg.Sessions.ArtifactNames(ctx, call) {
@@ -81,7 +81,7 @@ func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 		if p == nil || r.Argument.Name != argumentRequest {
 			return nil, unknown("there is no such prompt or argument; prompts/list has them")
 		}
-		values = completeRequest(ctx, p.skill, r.Argument.Value)
+		values = s.completeRequest(ctx, r, p.skill)
 	default:
 		return nil, unknown(`ref must have the type "ref/prompt" or "ref/resource"`)
 	}
@@ -100,27 +100,46 @@ func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 	return result, nil
 }
 
-// completePath returns the values of the template's variable that start with value, percent-encoded as in a
-// URI: the files of a skill if value holds its path, then the SKILL.md of each skill whose path starts with
-// it, then of each whose name does.
-func (s *Server) completePath(ctx context.Context, v *visible, value string) []string {
+// hides returns a function that reports whether the session of a completion hides a skill, or a file of it.
+func (s *Server) hides(ctx context.Context, r *request) func(sk *skills.Skill, path string) bool {
+	var ses *session.Session
+	return func(sk *skills.Skill, path string) bool {
+		if len(s.cfg.Registry.Snapshot().HiddenBy(sk, path)) == 0 {
+			return false
+		}
+		if ses == nil { // which a completion needs for nothing else
+			ses, _, _ = s.open(ctx, r.Method, r.Meta, "")
+		}
+		return ses == nil || ses.Hides(sk, path)
+	}
+}
+
+// completePath returns the values of the template's variable that start with the argument, percent-encoded as
+// in a URI: the files of a skill if it holds the skill's path, then the SKILL.md of each skill whose path
+// starts with it, then of each whose name does.
+func (s *Server) completePath(ctx context.Context, r *request) []string {
+	v, value, hides := s.visible(r.scope), r.Argument.Value, s.hides(ctx, r)
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
 	var paths, named []string
-	if sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {
+	sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1])
+	if sk != nil {
 		index, err := sk.Index(ctx)
 		if err != nil {
 			return nil
 		}
-		for i := range index.Files {
-			paths = append(paths, strings.TrimPrefix(sk.URI(index.Files[i].Path), scheme))
+		for _, file := range index.Files {
+			if !hides(sk, file.Path) {
+				paths = append(paths, strings.TrimPrefix(sk.URI(file.Path), scheme))
+			}
 		}
 	}
 	for _, listed := range v.entries() {
 		path := strings.TrimPrefix(listed.uri, scheme)
-		switch {
-		case strings.HasPrefix(path, value):
+		switch begins := strings.HasPrefix(path, value); {
+		case !begins && !strings.HasPrefix(listed.skill.Name(), value), hides(listed.skill, ""):
+		case begins:
 			paths = append(paths, path)
-		case strings.HasPrefix(listed.skill.Name(), value):
+		default:
 			named = append(named, path)
 		}
 	}
@@ -130,7 +149,8 @@ func (s *Server) completePath(ctx context.Context, v *visible, value string) []s
 }
 
 // completeRequest completes the last word of a user's request if it begins the path of a file of the skill.
-func completeRequest(ctx context.Context, sk *skills.Skill, value string) (values []string) {
+func (s *Server) completeRequest(ctx context.Context, r *request, sk *skills.Skill) (values []string) {
+	value, hides := r.Argument.Value, s.hides(ctx, r)
 	word := value[strings.LastIndexAny(value, " \t\n")+1:]
 	if word == "" {
 		return nil
@@ -139,9 +159,9 @@ func completeRequest(ctx context.Context, sk *skills.Skill, value string) (value
 	if err != nil {
 		return nil
 	}
-	for i := range index.Files {
-		if strings.HasPrefix(index.Files[i].Path, word) {
-			values = append(values, strings.TrimSuffix(value, word)+index.Files[i].Path)
+	for _, file := range index.Files {
+		if strings.HasPrefix(file.Path, word) && !hides(sk, file.Path) {
+			values = append(values, strings.TrimSuffix(value, word)+file.Path)
 		}
 	}
 	return values

@@ -63,9 +63,8 @@ func (s *Server) offersOf(sc scope) offers {
 // concurrent use.
 type visible struct {
 	visibleKey
-	entries func() []listedSkill     // in byte order of URI
-	groups  func() [][]*skills.Skill // see groups
-	prompts func() []prompt          // in byte order of name
+	entries func() []listedSkill // in byte order of URI
+	prompts func() []prompt      // in byte order of name
 	tools   func() *toolList
 }
 
@@ -95,7 +94,6 @@ func (s *Server) visible(sc scope) *visible {
 				slices.SortFunc(listed, func(a, b listedSkill) int { return strings.Compare(a.uri, b.uri) })
 				return listed
 			}),
-			groups:  sync.OnceValue(func() [][]*skills.Skill { return groups(key.snapshot.Skills) }),
 			prompts: sync.OnceValue(func() []prompt { return promptsOf(key.snapshot.Skills) }),
 			tools:   sync.OnceValue(func() *toolList { return s.describe(key) }),
 		}
@@ -171,14 +169,15 @@ func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := skillEntry{
-		URI:         b.uri,
-		Frontmatter: sk.Frontmatter.JSON,
-		Resources:   make([]skillResource, len(index.Files)),
-	}
-	for i := range index.Files {
-		file := &index.Files[i]
-		shown.Resources[i] = skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size}
+	shown := skillEntry{URI: b.uri, Frontmatter: sk.Frontmatter.JSON, Resources: []skillResource{}}
+	snapshot := s.cfg.Registry.Snapshot()
+	nested := func(by *skills.Skill) bool { return by.Path != sk.Path }
+	for _, file := range index.Files {
+		// The files of a skill that is nested in this one and hidden from models cannot be read by all.
+		if !slices.ContainsFunc(snapshot.HiddenBy(sk, file.Path), nested) {
+			shown.Resources = append(shown.Resources,
+				skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size})
+		}
 	}
 	raw, err := json.Marshal(shown)
 	if err != nil {

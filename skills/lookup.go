@@ -40,6 +40,23 @@ func (e *AmbiguousError) Error() string {
 // Skill returns the skill of exactly that path, or nil.
 func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
 
+// HiddenBy returns the skills that hide a file of sk from models, outermost first: sk if it hides itself, and
+// those nested in it whose directory is path or holds it. path is canonical; empty means the skill alone.
+func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
+	if sk.Hidden() {
+		by = append(by, sk)
+	}
+	for i := range len(path) + 1 {
+		if path == "" || i < len(path) && path[i] != '/' {
+			continue
+		}
+		if nested := s.Skill(sk.Path + "/" + path[:i]); nested != nil && nested.Hidden() {
+			by = append(by, nested)
+		}
+	}
+	return by
+}
+
 // Lookup finds a skill by its path or its name. A name means the only skill of that name in the most
 // trusted tier that has one, so a less trusted skill can neither take it nor make it ambiguous, not
 // even with a path that is equal to it. Otherwise a path counts before a name; skill://PATH always means

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,7 +146,7 @@ func loadFailure(skill string, failure *Error) *provenance.Event {
 func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, error) {
 	snapshot := s.visible(r.call)
 	sk, err := snapshot.Lookup(name)
-	if err == nil && (user || !sk.Hidden() || s.activated(sk.Path) != nil) {
+	if err == nil && (user || !s.Hides(sk, "")) {
 		return sk, nil
 	}
 	narrows := s.narrows(r.call)
@@ -163,6 +164,13 @@ func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, err
 		nearest = "use one of: " + strings.Join(missing.Nearest, ", ") + "; "
 	}
 	return nil, r.denial(skillExcluded, policy.Clip(name), "", "{name}", quote(name), "{nearest}", nearest)
+}
+
+// Hides reports whether the session shows nothing of a skill, or of a file or directory of it, because it is
+// hidden from models and neither the operator nor the user opened it in this session.
+func (s *Session) Hides(sk *skills.Skill, path string) bool {
+	return slices.ContainsFunc(s.cfg.Registry.Snapshot().HiddenBy(sk, path),
+		func(by *skills.Skill) bool { return s.activated(by.Path) == nil })
 }
 
 // rereads is how often a skill that changes while it is read is read again.

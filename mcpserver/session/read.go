@@ -105,7 +105,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, error) {
 	r := s.newRead(in)
 	sk, path, err := s.visible(in.Call).Resolve(in.URI)
-	if err != nil || path == "" {
+	if err != nil || path == "" || s.Hides(sk, path) {
 		return nil, s.notRead(ctx, r, resourceUnknown.because(err, "{uri}", quote(in.URI)))
 	}
 	r.summary.Skill, r.summary.Path = &sk.Path, &path
@@ -167,6 +167,9 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 
 // fetch reads a file of a skill.
 func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path string) (*ReadResult, error) {
+	if s.Hides(sk, path) {
+		return nil, readError(skills.ErrNotIndexed, sk, path)
+	}
 	content, err := sk.Read(ctx, path, skills.MaxFile)
 	switch {
 	case errors.Is(err, skills.ErrOutsideRoot):
