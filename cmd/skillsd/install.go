@@ -127,6 +127,9 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	if err != nil {
 		return nil, err
 	}
+	if err := a.CheckDirs(); err != nil {
+		return nil, err
+	}
 	// Without git only the sources that need it fail.
 	git, _ := exec.LookPath("git")
 	line := report.NewStatusLine(a.err)

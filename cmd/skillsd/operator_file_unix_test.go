@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,5 +51,49 @@ func TestOperatorFileOwner(t *testing.T) {
 	code, _, stderr = run(t, "serve", state, "--no-default-roots", "--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
 	if code != exit.Usage || !strings.Contains(stderr, "--tls-key: read "+key+": others can write it") {
 		t.Errorf("--tls-key: exit %d, %s", code, stderr)
+	}
+}
+
+// State that others can write, or that belongs to somebody else, is refused before anything of it is used.
+func TestStateOwner(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		make func(state string) error
+		want string
+	}{
+		{"", func(state string) error { return os.Chmod(state, 0o777) }, "others can write it (mode 0777)"},
+		{"trees", func(state string) error { return os.Chmod(state, 0o770) }, "others can write it (mode 0770)"},
+		{"installed", func(state string) error { return os.Lchown(state, 54321, -1) }, "it belongs to another user"},
+		{"sessions", func(state string) error {
+			if err := os.Remove(state); err != nil {
+				return err
+			}
+			return errors.Join(os.Symlink(t.TempDir(), state), os.Lchown(state, 54321, -1))
+		}, "it is a link of another user"},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			state := filepath.Join(t.TempDir(), "state")
+			dir := filepath.Join(state, tt.name)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			switch err := tt.make(dir); {
+			case errors.Is(err, os.ErrPermission):
+				t.Skip("missing capability: giving a file to another user")
+			case err != nil:
+				t.Fatal(err)
+			}
+			for _, command := range []string{"serve", "doctor", "install"} {
+				args := []string{command, "--state", state}
+				if command == "install" {
+					args = append(args, "../../testdata/skills/text-stats")
+				} else {
+					args = append(args, "--no-default-roots")
+				}
+				if code, out, stderr := run(t, args...); code == exit.OK || !strings.Contains(out+stderr, tt.want) {
+					t.Errorf("%s: exit %d, %s%s; want %q", command, code, out, stderr, tt.want)
+				}
+			}
+		})
 	}
 }

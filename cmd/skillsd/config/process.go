@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -48,6 +50,40 @@ func (p *Process) ArtifactDir() (string, error) {
 		return "", err
 	}
 	return filepath.Join(state, "sessions"), nil
+}
+
+// CheckDirs refuses state and records that another user owns or others can write: they could exchange the
+// bytes of a script between its check and its run, and a record would name the digest that was allowed.
+// Directories that do not exist are fine.
+func (p *Process) CheckDirs() error {
+	state, err := p.StateDir()
+	if err != nil {
+		return err
+	}
+	artifacts, err := p.ArtifactDir()
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{state, artifacts, filepath.Join(state, "trees"),
+		filepath.Join(state, "installed")} {
+		// A link is its owner's, wherever it leads.
+		for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
+			info, err := look(dir)
+			if err != nil {
+				continue
+			}
+			hint := ""
+			if info.Mode().Type() != fs.ModeSymlink {
+				hint, err = CheckOwner(dir, info)
+			} else if ownedByOther(info) {
+				hint, err = "name the directory itself", errors.New("it is a link of another user")
+			}
+			if err != nil {
+				return exit.Usagef(hint, "%s, where state and records are kept: %w", dir, err)
+			}
+		}
+	}
+	return nil
 }
 
 // InstalledRoots returns the directories of installed skills that exist, each at its tier.

@@ -43,6 +43,9 @@ func (p *Plan) findPlaces() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := o.Process.CheckDirs(); err != nil {
+		return err
+	}
 	configFile, err := o.Process.ConfigPlace()
 	if err != nil {
 		return err
