@@ -55,7 +55,8 @@ type RunArgs struct {
 // decodeArguments reads the arguments of a tool call into dst, a pointer to a struct. Clients check neither
 // types nor required fields, so each mistake is answered in words that the model can act on. With strict set
 // an unknown field is a mistake too, and so is a known one in another case. Required strings are not empty.
-func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...string) error {
+// After a mistake dst has the fields that could be read, for the record of the call.
+func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...string) *session.Error {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
 	}
@@ -69,68 +70,63 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...stri
 		return invalidArguments("arguments: "+err.Error(),
 			"send each argument once, spelt as in the input schema")
 	}
-	fields := reflect.VisibleFields(reflect.TypeOf(dst).Elem())
-	known := make(map[string]json.RawMessage, len(fields))
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &given); err != nil {
+		what := "are not a JSON object"
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			what = "must be a JSON object, not " + article(wrong.Value)
+		}
+		return invalidArguments("arguments "+what, "send an object with the fields of the input schema")
+	}
+	var mistake *session.Error // the first
+	fields, target := reflect.VisibleFields(reflect.TypeOf(dst).Elem()), reflect.ValueOf(dst).Elem()
 	for _, m := range members {
 		at := slices.IndexFunc(fields, func(field reflect.StructField) bool {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			return name == m.Key
 		})
 		switch {
-		case at < 0 && strict:
-			return invalidArguments(fmt.Sprintf("unknown argument %q", policy.Clip(m.Key)),
-				"leave it out; the input schema lists the arguments there are")
-		case at < 0:
-			continue
-		case fields[at].Type.Kind() == reflect.Slice:
-			var items []json.RawMessage
-			if json.Unmarshal(m.Value, &items) != nil {
-				break // not a list, which decoding finds out
-			}
-			// Decoding would make an empty string of a null.
-			i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
-			if i >= 0 {
-				return invalidArguments(fmt.Sprintf(
-					"argument %q must be a list of strings, but item %d is %s",
-					m.Key, i+1, policy.Clip(string(items[i]))), "send every item as a string, or leave it out")
-			}
-		}
-		known[m.Key] = m.Value
-	}
-	if len(known) < len(members) {
-		// Decoding would give a key in another case to the field.
-		if raw, err = json.Marshal(known); err != nil {
-			return err
+		case at >= 0:
+			mistake = cmp.Or(mistake, decodeArgument(m, target.Field(at)))
+		case strict:
+			mistake = cmp.Or(mistake, invalidArguments(fmt.Sprintf("unknown argument %q", policy.Clip(m.Key)),
+				"leave it out; the input schema lists the arguments there are"))
 		}
 	}
-	if err = json.Unmarshal(raw, dst); err == nil {
-		for _, name := range required {
-			if text := ""; json.Unmarshal(known[name], &text) != nil || strings.TrimSpace(text) == "" {
-				return invalidArguments(fmt.Sprintf("argument %q is missing or empty", name),
-					"send a non-empty string")
-			}
+	for _, name := range required {
+		if text := ""; json.Unmarshal(given[name], &text) != nil || strings.TrimSpace(text) == "" {
+			mistake = cmp.Or(mistake, invalidArguments(fmt.Sprintf("argument %q is missing or empty", name),
+				"send a non-empty string"))
 		}
+	}
+	return mistake
+}
+
+// decodeArgument reads one argument into its field.
+func decodeArgument(m wire.Member, field reflect.Value) *session.Error {
+	if field.Kind() == reflect.Slice {
+		var items []json.RawMessage
+		_ = json.Unmarshal(m.Value, &items) // decoding finds out what is not a list
+		// Decoding would make an empty string of a null.
+		i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
+		if i >= 0 {
+			return invalidArguments(fmt.Sprintf("argument %q must be a list of strings, but item %d is %s",
+				m.Key, i+1, policy.Clip(string(items[i]))), "send every item as a string, or leave it out")
+		}
+	}
+	wrong, _ := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(m.Value, field.Addr().Interface()))
+	if wrong == nil {
 		return nil
-	}
-	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	switch {
-	case !ok:
-		return invalidArguments("arguments are not a JSON object",
-			"send an object with the fields of the input schema")
-	case wrong.Field == "":
-		return invalidArguments("arguments must be a JSON object, not "+article(wrong.Value),
-			"send an object with the fields of the input schema")
 	}
 	kind := wrong.Type.Kind()
 	wanted := cmp.Or(map[reflect.Kind]string{
 		reflect.Slice: "a list of strings", reflect.Bool: "true or false", reflect.Int64: "a whole number",
 	}[kind], "a "+kind.String())
-	return invalidArguments(
-		fmt.Sprintf("argument %q must be %s, not %s", wrong.Field, wanted, article(wrong.Value)),
+	return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", m.Key, wanted, article(wrong.Value)),
 		"send the argument with that type")
 }
 
-func invalidArguments(message, remedy string) error {
+func invalidArguments(message, remedy string) *session.Error {
 	return &session.Error{Code: session.CodeInvalidArguments, Message: message, Remedy: remedy}
 }
 

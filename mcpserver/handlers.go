@@ -66,20 +66,19 @@ func (s *Server) tool(
 // load is load_skill.
 func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args LoadArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, false, "name"); err != nil {
-		return answer{}, err
-	}
+	invalid := decodeArguments(request.Params.RawArguments, &args, false, "name")
 	if args.FilePath != "" {
 		return s.readFile(ctx, request, ReadArgs{
 			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)),
 			Activation: args.Activation,
-		})
+		}, invalid)
 	}
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
 	if err != nil {
 		return answer{}, err
 	}
-	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: args.Name, Force: args.Force})
+	loaded, err := ses.Activate(ctx, session.ActivateRequest{Call: call, Skill: args.Name, Force: args.Force,
+		Invalid: invalid})
 	if err != nil {
 		return answer{}, err
 	}
@@ -92,27 +91,26 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 // read is read_skill_resource.
 func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args ReadArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, false, "skill"); err != nil {
-		return answer{}, err
-	}
-	return s.readFile(ctx, request, args)
+	invalid := decodeArguments(request.Params.RawArguments, &args, false, "skill")
+	return s.readFile(ctx, request, args, invalid)
 }
 
-func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args ReadArgs) (answer, error) {
+// readFile reads a file of a skill; invalid is what is wrong with the arguments so far, or nil.
+func (s *Server) readFile(
+	ctx context.Context, request mcp.CallToolRequest, args ReadArgs, invalid *session.Error,
+) (answer, error) {
 	most := int64(DefaultReadBytes)
 	if args.MaxBytes != nil {
 		most = *args.MaxBytes
 	}
 	switch {
-	case args.Path == "":
-		return answer{}, invalidArguments(`argument "path" is missing or empty`,
-			"send the path of a file, relative to the skill")
+	case invalid != nil:
 	case most < 0 || most > MaxReadBytes:
-		return answer{}, invalidArguments(
+		invalid = invalidArguments(
 			fmt.Sprintf(`argument "maxBytes" must be between 0 and %d`, MaxReadBytes),
 			"send a number in that range, or leave it out")
 	case args.Offset < 0:
-		return answer{}, invalidArguments(`argument "offset" must not be negative`,
+		invalid = invalidArguments(`argument "offset" must not be negative`,
 			"send the offset that the end of a cut text names")
 	}
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
@@ -125,7 +123,9 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 	}
 	read, err := ses.ReadResource(ctx, session.ReadRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: chars,
-		Bounded: args.MaxBytes != nil && request.Params.Name == ToolRead, Offset: args.Offset,
+		Bounded: args.MaxBytes != nil && invalid == nil && request.Params.Name == ToolRead,
+		Offset:  args.Offset,
+		Invalid: invalid,
 	})
 	if err != nil {
 		return answer{}, err
@@ -136,12 +136,8 @@ func (s *Server) readFile(ctx context.Context, request mcp.CallToolRequest, args
 // run is run_skill_script.
 func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args RunArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, true, "skill"); err != nil {
-		return answer{}, err
-	}
-	if err := checkRun(args); err != nil {
-		return answer{}, err
-	}
+	invalid := decodeArguments(request.Params.RawArguments, &args, true, "skill")
+	invalid = cmp.Or(invalid, checkRun(args))
 	// A script must not outlive the client that asked for it.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
@@ -156,9 +152,9 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	}
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
-		CanAsk: canAsk(ctx), Answer: answerOf(request),
+		Invalid: invalid, CanAsk: canAsk(ctx), Answer: answerOf(request),
 	}
-	if args.TimeoutMs != nil {
+	if args.TimeoutMs != nil && invalid == nil {
 		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
 	}
 	if args.Stdin != nil {
@@ -184,11 +180,9 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	return answer{text: renderRun(result), output: result.Output, failed: result.Outcome != "exited"}, nil
 }
 
-func checkRun(args RunArgs) error {
+// checkRun returns what is wrong with the numbers and sizes of a run, or nil.
+func checkRun(args RunArgs) *session.Error {
 	switch {
-	case args.Path == "":
-		return invalidArguments(`argument "path" is missing or empty`,
-			"send the path of a script below scripts/")
 	case args.TimeoutMs != nil && (*args.TimeoutMs < 1 || *args.TimeoutMs > MaxTimeoutMs):
 		return invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, MaxTimeoutMs),
 			"send a number in that range, or leave it out")

@@ -26,7 +26,8 @@ type ActivateRequest struct {
 	Force bool   // send the instructions although the session has them
 	// Source is recorded; empty is cfharness.SourceModel. A user's own choice also opens a skill that
 	// hides itself from models.
-	Source cfharness.Source
+	Source  cfharness.Source
+	Invalid *Error // what is wrong with the arguments: the attempt is recorded, nothing is loaded; else nil
 }
 
 // Loaded is an activated skill with its instructions.
@@ -53,6 +54,9 @@ type Loaded struct {
 func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, error) {
 	r := s.newRequest(in.Call, policy.Read)
 	r.summary.Skill = new(policy.Clip(in.Skill))
+	if in.Invalid != nil {
+		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, in.Invalid)
+	}
 	sk, err := s.lookup(r, in.Skill, cmp.Or(in.Source, in.Call.Source) == cfharness.SourceUser)
 	if err != nil {
 		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, err)

@@ -34,7 +34,7 @@ func TestRunChecksInOrder(t *testing.T) {
 		code    string
 		events  string // recorded after the load
 	}{
-		{"arguments, then the skill", nil, RunRequest{Skill: "none", Path: "..", Args: []string{"a\x00"}}, "invalid_arguments", ""},
+		{"arguments, then the skill", nil, RunRequest{Skill: "none", Path: "..", Args: []string{"a\x00"}}, "invalid_arguments", " script_requested script_executed"},
 		{"skill, then the path", nil, RunRequest{Skill: "none", Path: ".."}, "skill_not_found", " script_requested script_executed"},
 		{"path, then the policy", nil, RunRequest{Skill: "narrow", Path: ".."}, "script_path_invalid", " script_requested script_executed"},
 		{"policy, then the file", nil, RunRequest{Skill: "demo", Path: "scripts/missing.sh"}, "script_not_allowlisted", " script_requested policy.denied"},

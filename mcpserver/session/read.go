@@ -25,6 +25,7 @@ type ReadRequest struct {
 	Bounded  bool   // whether the caller chose MaxBytes
 	MaxChars int    // most characters to show; 0 is no bound
 	Offset   int64
+	Invalid  *Error // what is wrong with the arguments: the attempt is recorded, nothing is read; else nil
 }
 
 // ReadResult is a file, or a part of it.
@@ -71,6 +72,9 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	r.summary.Skill, r.summary.Path = new(policy.Clip(in.Skill)), new(policy.Clip(in.Path))
 	if in.Bounded {
 		r.summary.MaxBytes = &in.MaxBytes
+	}
+	if in.Invalid != nil {
+		return nil, s.notRead(ctx, r, in.Invalid)
 	}
 	sk, err := s.lookup(r.request, in.Skill, false)
 	if err != nil {

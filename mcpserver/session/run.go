@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,10 @@ type RunRequest struct {
 	Cwd     string
 	Timeout time.Duration // 0: the entry's, else a minute
 	Stdin   []byte        // nil is none
+
+	// Invalid says what is wrong with the arguments, of which the others are those that could be read: the
+	// attempt is recorded, and nothing runs. Nil for a call that is well formed.
+	Invalid *Error
 
 	CanAsk bool    // whether the user can be asked to approve the run
 	Answer *Answer // to the question an earlier call ended with; nil when there was none
@@ -103,9 +108,15 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	// The end of the session is not recorded before the outcome of a run.
 	s.runs.RLock()
 	defer s.runs.RUnlock()
+	if err := script.CheckArgs(in.Args); err != nil {
+		in.Invalid = cmp.Or(in.Invalid, argumentsInvalid.because(err))
+	}
 	r, err := s.requested(ctx, in) // recorded, or nothing runs
 	if err != nil {
 		return nil, err
+	}
+	if in.Invalid != nil {
+		return nil, s.notRun(ctx, r, in.Invalid)
 	}
 	if r.script, err = s.scriptOf(r); err != nil {
 		return nil, s.notRun(ctx, r, err)
@@ -158,6 +169,9 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	if in.Args != nil {
 		r.summary.ArgsCount = new(len(in.Args))
 	}
+	if in.Invalid != nil {
+		r.in.Args = nil // which may be longer than a record bears
+	}
 	if in.Timeout > 0 {
 		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
 	}
@@ -165,12 +179,6 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		r.summary.CWD = new(policy.Clip(in.Cwd))
 	}
 	r.output = s.outputID(in.Call)
-	if err := script.CheckArgs(in.Args); err != nil {
-		if s.broken.Load() {
-			return nil, recordError(err) // as every call while nothing can be recorded
-		}
-		return nil, argumentsInvalid.because(err)
-	}
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
