@@ -114,7 +114,7 @@ func TestInstallAllowServe(t *testing.T) {
 	if out := o.run(0, "install", url); !strings.Contains(out, "installed demo (third-party)") || !strings.Contains(out, url+" demo at ") {
 		t.Errorf("install printed\n%s", out)
 	}
-	if out := o.run(0, "allow", "demo:scripts/ok.sh"); !strings.Contains(out, "  | echo ran-ok") {
+	if out := o.run(0, "allow", "--yes", "demo:scripts/ok.sh"); !strings.Contains(out, "  | echo ran-ok") {
 		t.Errorf("allow printed\n%s", out)
 	}
 	var listed string // what load_skill said
@@ -145,7 +145,7 @@ func TestInstallAllowServe(t *testing.T) {
 	if out := o.run(0, "update"); !strings.Contains(out, "    +echo changed") {
 		t.Errorf("update printed\n%s", out)
 	}
-	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || !strings.Contains(r.text(), "`skillsd allow demo:scripts/ok.sh`") {
+	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || strings.Contains(r.text(), "skillsd allow") {
 		t.Errorf("a script that changed: %s", r.text())
 	}
 	if !strings.Contains(listed, "runnable: no, it is not what the operator allowed") {
@@ -177,7 +177,7 @@ func TestUpdateWhileServing(t *testing.T) {
 	o := newOperator(t)
 	source := tree(t, demoSkill())
 	o.run(0, "install", source)
-	o.run(0, "allow", "demo:scripts/ok.sh")
+	o.run(0, "allow", "--yes", "demo:scripts/ok.sh")
 	p := start(t, o.command("serve", "--allow-tool", "run_skill_script", "--log-format", "json"))
 	p.initialize()
 	if err := os.WriteFile(filepath.Join(source, "demo", "scripts", "ok.sh"), []byte("#!/bin/bash\necho changed\n"), 0o755); err != nil {

@@ -167,7 +167,8 @@ func (r *reader) here(line string) string {
 		program := suite(r.t, "mcp-inspector")
 		return "MCP_INSPECTOR_SECRET_STORE=memory PATH=\"$PATH:" + filepath.Dir(program.Path) + "\" node " + program.Args[1] + strings.TrimPrefix(line, inspector)
 	}
-	return line
+	// The page is for a user at a terminal.
+	return strings.Replace(line, "skillsd allow ", "skillsd allow --yes ", 1)
 }
 
 // TestReadmeCommands runs every command that the README and then the help topics show, in their order, in

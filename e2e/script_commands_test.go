@@ -164,7 +164,7 @@ func runOnTerminal(ts *testscript.TestScript, keys typing, args []string) {
 	columns, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	var env []string
-	for _, name := range []string{"HOME", "PATH", "NO_COLOR", "SKILLSD_CONFIG", "SKILLSD_STATE", "XDG_CONFIG_HOME", "XDG_STATE_HOME"} {
+	for _, name := range []string{"HOME", "PATH", "NO_COLOR", "SKILLSD_CONFIG", "SKILLSD_STATE", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CLAUDECODE"} {
 		if value := ts.Getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}

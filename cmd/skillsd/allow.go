@@ -23,9 +23,9 @@ import (
 
 // allowOptions are the flags of allow.
 type allowOptions struct {
-	app                       *app
-	Reader                    config.ReaderOptions
-	List, DryRun, JSON, Offer bool
+	app                            *app
+	Reader                         config.ReaderOptions
+	List, DryRun, JSON, Offer, Yes bool
 }
 
 func newAllowCmd(a *app) *cobra.Command {
@@ -38,9 +38,11 @@ func newAllowCmd(a *app) *cobra.Command {
 			"skill whose other files are what they are now, since a script may load them. If the " +
 			"script or one of these files changes later, it does not run before it is allowed again. With " +
 			":pin=script after the script, its own bytes alone are pinned. " +
+			"The script is printed first, and you are asked; where there is no terminal, --yes is your " +
+			"answer. In a shell that an agent opened for its model nothing is allowed. " +
 			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
-			"which is not offered until the configuration says so: with --offer-tool that is written " +
-			"too, and without it you are asked on a terminal.\n\n" +
+			"which is not offered until the configuration says so: the question is about that too, and " +
+			"with --yes it is written if --offer-tool is given as well.\n\n" +
 			"  skillsd allow pdf:scripts/extract.py\n" +
 			"  skillsd allow --list\n\n" +
 			"The list of network-looking calls is a help for reading: a script can hide what it does. " +
@@ -53,6 +55,8 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.List, "list", false,
 		"list the entries of the configuration and whether each still holds")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
+	cmd.Flags().BoolVar(&opts.Yes, "yes", false,
+		"write the entry without asking; needed where there is no terminal")
 	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false,
 		"also offer the tool that runs scripts, when the configuration does not: allow_tools: "+
 			"[run_skill_script]")
@@ -63,6 +67,11 @@ func newAllowCmd(a *app) *cobra.Command {
 func (o *allowOptions) run(ctx context.Context, args []string) error {
 	if o.List != (len(args) == 0) {
 		return exit.Usagef("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
+	}
+	if !o.List && !o.DryRun {
+		if err := o.app.byUser("`skillsd allow`"); err != nil {
+			return err
+		}
 	}
 	snapshot, err := o.Reader.Scan(ctx, &o.app.Process)
 	if err != nil {
@@ -134,14 +143,15 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 		return err
 	}
 	offered := o.app.isSet("allow-tool") || slices.Contains(o.app.Cfg.Keys.AllowTools, mcpserver.ToolRun)
-	offer := !offered && o.Offer
-	if !offered && !offer && !o.JSON && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in) {
-		offer, err = o.app.confirm(ctx, "The tool that runs scripts, "+mcpserver.ToolRun+
-			", is not offered, so that none runs.\nOffer it as well, with allow_tools in the configuration?")
-		if err != nil {
-			return err
-		}
+	question := "Allow " + report.Printable(serve.ScriptName(entry)) + " to run"
+	if !offered && !o.Offer {
+		question += ", and offer models the tool " + mcpserver.ToolRun + ", without which none runs"
 	}
+	asked, err := o.app.confirmed(ctx, o.Yes, question+"?")
+	if err != nil {
+		return err
+	}
+	offer := !offered && (o.Offer || asked)
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		if offer {
 			if err := edit.Offer(); err != nil {
@@ -251,6 +261,9 @@ func newDisallowCmd(a *app) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error {
 			entry, err := parseScript(args[0])
+			if err == nil {
+				err = a.byUser("`skillsd disallow`")
+			}
 			if err != nil {
 				return err
 			}

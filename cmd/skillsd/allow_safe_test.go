@@ -51,7 +51,7 @@ func allowSkill(t *testing.T, scripts ...string) (file string, run func(out, err
 			return value, ok
 		}, Environ: func() []string { return nil }}}
 		if args[0] == "allow" {
-			args = append(args, "--skills-root", root)
+			args = append(args, "--yes", "--skills-root", root)
 		}
 		return a.main(t.Context(), args)
 	}

@@ -225,6 +225,11 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	if o.request.Tier, err = skills.ParseTier(o.Tier); err != nil {
 		return exit.Flag("tier", err)
 	}
+	if o.request.Tier != skills.LeastTrusted() && !o.DryRun {
+		if err := o.app.byUser("--tier " + o.Tier); err != nil {
+			return err
+		}
+	}
 	state, err := o.app.StateDir()
 	if err != nil {
 		return err

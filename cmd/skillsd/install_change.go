@@ -177,6 +177,11 @@ func newSyncCmd(a *app) *cobra.Command {
 }
 
 func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
+	if o.Trust && !o.Check {
+		if err := o.app.byUser("--trust-tiers"); err != nil {
+			return err
+		}
+	}
 	if len(args) > 0 {
 		if o.sync.Lock, err = install.Import(args[0]); err != nil {
 			return exit.Usagef("give the skillsd.lock that `skillsd install` wrote on another machine; "+

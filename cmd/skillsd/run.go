@@ -62,7 +62,8 @@ func newRunCmd(a *app) *cobra.Command {
 			"stderr says how the run ended and how to look at its record.\n\n" +
 			"If a script needs an approval, skillsd asks on a terminal, and elsewhere the run is " +
 			"refused. Nothing in a command line shows who wants a run: --prompt-slot-role " +
-			"direct-command, or the same in the configuration, says that you do.\n\n" +
+			"direct-command, or the same in the configuration, says that you do. In a shell that an agent " +
+			"opened for its model only the rules of the configuration count, and nobody is asked.\n\n" +
 			"Exit codes: 0 the script ended with 0; 3 it ended with another code, by a signal or at a " +
 			"limit; 1 it was refused, canceled or could not be run; 2 usage.",
 		Args: runArgs,
@@ -120,6 +121,9 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
 		return exit.Usagef("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s",
 			o.Timeout, config.Duration(most))
+	}
+	if err := o.rulesByUser(); err != nil {
+		return err
 	}
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
@@ -195,8 +199,11 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
-	// With --stdin the input belongs to the script, and an answer would be read from it.
-	request.CanAsk = !o.Stdin && report.IsTerminal(o.app.err) && report.IsTerminal(o.app.in)
+	// With --stdin the input belongs to the script, and an answer would be read from it. An agent that
+	// opens a
+	// terminal for its model would have the model answer.
+	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && report.IsTerminal(o.app.err) &&
+		report.IsTerminal(o.app.in)
 	status := report.NewStatusLine(o.app.err)
 	request.Call.Progress = func(message string) { status.Set(request.Path + ": " + message) }
 	result, err := ses.RunScript(ctx, request)
@@ -280,7 +287,9 @@ func (o *runOptions) refused(id string, err error) error {
 		word, result.Denial = "refused", &denied.Object
 		object := &denied.Object
 		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
-		failed.Hint = remedyOf(object)
+		if failed.Hint = remedyOf(denied); o.app.agentShell() != "" {
+			failed.Hint = object.Remedy // a model reads it
+		}
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
 		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
 		if output, ok := plain.Output.(cfharness.RunOutput); ok {
@@ -304,17 +313,18 @@ func (o *runOptions) refused(id string, err error) error {
 }
 
 // remedyOf returns the remedy of a denial for the operator, who called no tool.
-func remedyOf(d *cfharness.ObservationDenied) string {
+func remedyOf(denied *session.Denied) string {
+	d, remedy := &denied.Object, denied.Operator
 	switch policy.Code(d.Code) {
 	case policy.CodeApprovalDeclined:
 		return "" // the operator has just answered
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-		return d.Remedy + "; on a terminal `skillsd run` asks, without --stdin"
+		return remedy + "; on a terminal `skillsd run` asks, without --stdin"
 	case policy.CodeToolNotAllowed:
-		return d.Remedy + ", and allow a script; or, in the configuration: " +
+		return remedy + ", and allow a script; or, in the configuration: " +
 			report.ShellLine("skillsd", "allow", "--offer-tool", d.Skill+":"+d.Path)
 	}
-	return d.Remedy
+	return remedy
 }
 
 // causeOf returns the cause of an error, which is for the operator and not for clients.

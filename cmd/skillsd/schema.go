@@ -105,7 +105,8 @@ func codesSchema() *jsonschema.Schema {
 	for _, code := range policy.Codes() {
 		s.Enum = append(s.Enum, code)
 		s.OneOf = append(s.OneOf, &jsonschema.Schema{Const: jsonschema.Ptr[any](code), Title: code.Brief(),
-			Extra: map[string]any{"x-reason": code.Reason(), "x-remedy": code.Remedy()}})
+			Extra: map[string]any{"x-reason": code.Reason(), "x-remedy": code.Remedy(),
+				"x-operator": code.Operator()}})
 	}
 	return s
 }

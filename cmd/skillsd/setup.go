@@ -68,6 +68,7 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 			"See `skillsd setup --help`.",
 		Args:              argsAfterDash,
 		ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE:           a.setupByUser,
 		RunE:              runE(opts.run),
 	}
 	flags := cmd.Flags()

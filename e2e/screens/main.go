@@ -29,7 +29,7 @@ var scenes = []scene{
 		"skillsd list",
 	}},
 	{"allow", "Allowing one script after reading it", []string{
-		"skillsd allow --offer-tool text-stats:scripts/stats.sh",
+		"skillsd allow --yes --offer-tool text-stats:scripts/stats.sh",
 	}},
 	{"doctor", "Asking what works on this machine", []string{
 		"skillsd doctor",

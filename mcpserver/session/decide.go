@@ -122,7 +122,9 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		if answer.Action == "decline" {
 			row = userDeclined
 		}
-		return r.denial(row, f.skill.Path, f.path, "{remedy}", needs.Denial.Remedy)
+		denial := r.denial(row, f.skill.Path, f.path)
+		denial.Operator = needs.Denial.Operator
+		return denial
 	case answer.Remember:
 		s.mu.Lock()
 		defer s.mu.Unlock()

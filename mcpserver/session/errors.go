@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,7 +79,7 @@ func (f failure) because(err error, words ...string) *Error {
 const (
 	remedyBusy = "call again in a while; if it stays so, the operator can raise the limit of open files " +
 		"(ulimit -n, LimitNOFILE=)"
-	remedyWithheld = "the operator can read it with `skillsd session show {session} --output {handle}`"
+	remedyWithheld = "the user can read it in the record of this session, by the handle"
 	remedyFiles    = "use the path of a script from the skill's file list"
 )
 
@@ -182,6 +183,7 @@ var (
 type refusal struct {
 	code           policy.Code
 	detail, remedy string // with words in braces
+	operator       string // likewise, with flags and commands, which a client is not shown; empty: the remedy
 	rule           string // empty: the code
 }
 
@@ -191,8 +193,9 @@ var (
 		detail: "the activation handle is unknown or has expired",
 		remedy: "call load_skill again and use the handle it returns"}
 	skillExcluded = refusal{code: policy.CodeProfileExcludes, rule: "subagent_profile_not_allowed",
-		detail: "the profile of this session does not include the skill {name}",
-		remedy: "{nearest}the operator can add the skill to the profile"}
+		detail:   "the profile of this session does not include the skill {name}",
+		remedy:   "{nearest}do without it, or ask the user whether this session should have it",
+		operator: "the operator can add the skill to the profile"}
 	fileOutsideRoot = refusal{code: policy.CodeResourceOutsideRoot,
 		detail: "the file lies outside of its skill",
 		remedy: "the operator can put the file inside the skill"}
@@ -201,10 +204,11 @@ var (
 		remedy: "the operator can make the file readable for the server"}
 	scriptDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail: "Skill script differs from the run-start registry snapshot; refusing to execute active code.",
-		remedy: treeDiffers.remedy}
+		remedy: treeDiffers.remedy, operator: treeDiffers.operator}
 	treeDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
-		detail: "the skill's files differ from those that were loaded and allowed{file}",
-		remedy: "the operator can review the change and restart the server; then load the skill again"}
+		detail:   "the skill's files differ from those that were loaded and allowed{file}",
+		remedy:   "ask the user to review the change and to restart the server; then load the skill again",
+		operator: "the operator can review the change and restart the server; then load the skill again"}
 	outputOpaque = refusal{code: policy.CodeOutputOpaque,
 		detail: "{stream} was not released by CFC policy", remedy: remedyWithheld}
 	outputDenied = refusal{code: policy.CodeOutputNotReleased, detail: "{reason}", remedy: remedyWithheld}
@@ -219,17 +223,17 @@ var (
 		remedy: "call the tool again and let the user answer"}
 	userDeclined = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user declined",
-		remedy: "ask the user before you call the tool again; {remedy}"}
+		remedy: "ask the user before you call the tool again"}
 	userSilent = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user did not answer",
-		remedy: "ask the user before you call the tool again; {remedy}"}
+		remedy: "ask the user before you call the tool again"}
 )
 
 // denial returns the denial of a row for a request about a file of a skill, both of which may be empty.
 func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
 	fill := strings.NewReplacer(words...)
 	d := policy.NewDenial(why.code, r.call.Method+": "+fill.Replace(why.detail), fill.Replace(why.remedy))
-	d.Skill, d.Path = skill, path
+	d.Skill, d.Path, d.Operator = skill, path, cmp.Or(fill.Replace(why.operator), d.Remedy)
 	if why.rule != "" {
 		d.RuleID = why.rule
 	}

@@ -15,7 +15,8 @@ import (
 
 // Denied is a refusal by policy that has been recorded. Object is shown to the client.
 type Denied struct {
-	Object cfharness.ObservationDenied
+	Object   cfharness.ObservationDenied
+	Operator string // how the operator can change it; not for a client
 }
 
 func (d *Denied) Error() string { return d.Object.Detail }
@@ -88,7 +89,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 			&cfharness.DecisionExtension{
 				Code: string(denial.Code), Reason: string(denial.Reason), RuleID: denial.RuleID,
 				Skill: denial.Skill, Path: denial.Path, OutputID: r.output,
-				Runtime: r.runtime, FileFacts: r.facts,
+				Runtime: r.runtime, FileFacts: r.facts, Operator: s.Secrets().Text(denial.Operator),
 			}),
 	}
 	if err := s.record(ctx, r, e); err != nil {
@@ -96,9 +97,10 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	}
 	s.cfg.Logger.InfoContext(ctx, "denied", slog.String("method", r.call.Method),
 		slog.String("skill", denial.Skill), slog.String("session", s.id),
-		slog.String("code", string(denial.Code)))
+		slog.String("code", string(denial.Code)), slog.String("path", denial.Path),
+		slog.String("remedy", denial.Operator))
 	object.EventID = e.ID()
-	return &Denied{Object: *object}
+	return &Denied{Object: *object, Operator: denial.Operator}
 }
 
 // object returns a denial as the client is to see it, without declared secrets.

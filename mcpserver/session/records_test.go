@@ -418,3 +418,35 @@ func TestActivationSources(t *testing.T) {
 		t.Errorf("source = %s", got)
 	}
 }
+
+// What lets a refused run through is in the record, in the words of a command, and in nothing that a client sees.
+func TestOperatorIsNotForClients(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	ses, call := b.call("run_skill_script")
+	call.Records = &Recorder{}
+	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/other.sh"})
+	denied, ok := errors.AsType[*Denied](err)
+	const command = "skillsd allow demo:scripts/other.sh"
+	if !ok || !strings.Contains(denied.Operator, command) {
+		t.Fatalf("refused with %v", err)
+	}
+	records, err := call.Records.Records(false)
+	if err != nil || records.Decision == nil || records.PolicyEvents == nil {
+		t.Fatalf("records %+v, %v", records, err)
+	}
+	shown := string(encode(records)) + string(encode(denied.Object))
+	for _, name := range []string{"policy-trace.json", "events.jsonl"} {
+		if kept := b.artifact(name); !strings.Contains(kept, command) {
+			t.Errorf("%s does not have the command: %s", name, kept)
+		}
+		a, err := b.shown(call, name)
+		if err != nil || !strings.Contains(string(a.Data), "script_not_allowlisted") {
+			t.Fatalf("%s: %v", name, err)
+		}
+		shown += string(a.Data)
+	}
+	if strings.Contains(shown, "skillsd allow") || strings.Contains(shown, "--allow") {
+		t.Errorf("a client sees the command: %s", shown)
+	}
+}

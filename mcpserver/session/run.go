@@ -261,7 +261,9 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	case r.in.CanAsk:
 		err = s.ask(ctx, r, f, needs)
 	default:
-		err = needs.Denial
+		unasked := *needs.Denial
+		unasked.Remedy = "nobody was asked, because this client cannot ask its user; " + unasked.Remedy
+		err = &unasked
 	}
 	if err != nil {
 		return authorization{}, err

@@ -75,6 +75,10 @@ type DecisionExtension struct {
 	// nothing did. WouldBe is the code with which enforcement would have refused an allowed call.
 	Evidence string `json:"evidence,omitempty"`
 	WouldBe  string `json:"wouldBe,omitempty"`
+
+	// Operator says how the operator can change a denial, with flags and commands. It is in no answer to a
+	// client and in nothing that a client reads of its record: a model would follow it.
+	Operator string `json:"operator,omitempty"`
 }
 
 // PolicyTrace is the content of policy-trace.json; Decisions are [PolicyDecision].
@@ -135,7 +139,7 @@ type ObservationDenied struct {
 	Code    string        `json:"code"`
 	Skill   string        `json:"skill,omitempty"`
 	Path    string        `json:"path,omitempty"`
-	Remedy  string        `json:"remedy"` // who can change it and how
+	Remedy  string        `json:"remedy"` // for a model: what it can do, or whom it can ask for what
 	RuleID  string        `json:"ruleId"`
 	EventID string        `json:"eventId,omitempty"`
 

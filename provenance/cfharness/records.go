@@ -432,7 +432,11 @@ func NewCallRecords(
 	for _, e := range events {
 		c.EventIDs = append(c.EventIDs, e.ID())
 		if len(e.Decision) > 0 {
-			c.Decision = e.Decision
+			decision, err := project(provenance.PolicyTraceFile, e.Decision)
+			if err != nil {
+				return nil, err
+			}
+			c.Decision = decision
 		}
 		if len(e.Invocation) > 0 {
 			c.Invocation = e.Invocation

@@ -28,7 +28,7 @@ type Viewer struct {
 func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	key := ""
 	for _, l := range viewLists {
-		if l.view == name && name != provenance.PolicyTraceFile {
+		if l.view == name && l.key != invocationsKey {
 			key = l.key
 		}
 	}
@@ -111,9 +111,10 @@ func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 // withheld.
 func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	var e struct {
-		Kind  provenance.Kind `json:"kind"`
-		Row   json.RawMessage `json:"row"`
-		Files json.RawMessage `json:"files"`
+		Kind     provenance.Kind `json:"kind"`
+		Row      json.RawMessage `json:"row"`
+		Decision json.RawMessage `json:"decision"`
+		Files    json.RawMessage `json:"files"`
 	}
 	var all, seen []provenance.File
 	err := json.Unmarshal(line, &e)
@@ -127,13 +128,19 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	replace := func(key string, was, now []byte) {
 		line = bytes.Replace(line, append([]byte(key), was...), append([]byte(key), now...), 1)
 	}
-	if view := e.Kind.View(); view != "" && len(e.Row) > 0 {
-		row, err := v.Row(view, e.Row)
+	for _, of := range []struct {
+		view, key string
+		row       json.RawMessage
+	}{{e.Kind.View(), `"row":`, e.Row}, {provenance.PolicyTraceFile, `"decision":`, e.Decision}} {
+		if of.view == "" || len(of.row) == 0 {
+			continue
+		}
+		row, err := v.Row(of.view, of.row)
 		if err != nil {
 			return nil, err
 		}
 		if row != nil {
-			replace(`"row":`, e.Row, row)
+			replace(of.key, of.row, row)
 		}
 	}
 	for _, file := range all {
@@ -159,6 +166,13 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		err     error
 	)
 	switch view {
+	case provenance.PolicyTraceFile:
+		var d PolicyDecision
+		err = json.Unmarshal(raw, &d)
+		if changed = d.Skillsd != nil && d.Skillsd.Operator != ""; changed {
+			d.Skillsd.Operator = ""
+		}
+		row = d
 	case provenance.ActivationsFile:
 		var a Activation
 		err = json.Unmarshal(raw, &a)

@@ -46,55 +46,82 @@ const (
 )
 
 // codes is the table of codes: the reason each has in the reference's terms, what keeps a script from
-// running in a few words, for a list of scripts, and the remedy where a refusal has no other one.
+// running in a few words, for a list of scripts, and the remedies where a refusal has no other ones. A
+// remedy is
+// for a model: it says whom to ask for what, and has no flag and no command that would let the model in. What
+// operator says is for the one who decides; it goes into the log and the record.
 var codes = map[Code]struct {
-	reason Reason
-	brief  string
-	remedy string // with the words of refuse in braces
+	reason   Reason
+	brief    string
+	remedy   string // with the words of refuse in braces
+	operator string // likewise; empty: the remedy says it
 }{
 	CodeToolNotAllowed: {NotAuthorized, "not allowlisted",
-		"the operator can offer it with --allow-tool {tool}"},
+		"do without this tool, or ask the user whether the server should offer it",
+		"the operator can offer it with --allow-tool {tool}, or allow_tools in the configuration"},
 	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
-		remedyCommand},
+		remedyUnasked,
+		"the operator can start the server with --prompt-slot-role direct-command, or set " +
+			"policy.prompt_slot_role in the configuration, or the client can send a prompt slot " +
+			"with that role"},
 	CodeSkillNotActivated: {NotAuthorized, "the skill is not loaded",
-		"call load_skill with this skill, then run the script again"},
+		"call load_skill with this skill, then run the script again", ""},
 	CodeActivationUnknown: {NotAuthorized, "the activation handle is unknown or has expired",
-		"call load_skill again and use the handle it returns"},
+		"call load_skill again and use the handle it returns", ""},
 	CodeScriptNotAllowlisted: {NotAuthorized, "not allowlisted",
+		"ask the user to read {script} and to allow it at a terminal of their own, if they want it to run; " +
+			"it cannot be allowed from an agent's shell",
 		"the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script " +
 			"{shell script}"},
 	CodeAllowedToolsConflict: {NotAuthorized, "the skill's own allowed-tools do not cover it",
-		"the skill's author can add run_skill_script to allowed-tools, " +
-			"or the operator can serve with --allowed-tools advisory"},
+		"ask the user: the skill's author can add run_skill_script to allowed-tools, or the operator can " +
+			"take that list as advice",
+		"the skill's author can add run_skill_script to allowed-tools, or the operator can serve with " +
+			"--allowed-tools advisory, or policy.allowed_tools in the configuration"},
 	CodeTierDenied: {NotAuthorized, "scripts of this tier are not run here",
-		"the operator can serve without --tier-scripts {tier}=deny"},
+		"do without the script, or ask the user whether scripts of tier {tier} should run here",
+		"the operator can serve without --tier-scripts {tier}=deny, or without it in policy.tier_scripts"},
 	CodeApprovalRequired: {NotAuthorized, "it needs an approval that this client cannot ask for",
+		remedyUnasked,
 		"use a client through which the server can ask the user, or the operator can change approve"},
 	CodeApprovalDeclined: {NotAuthorized, "the user declined it",
-		"ask the user before you call the tool again"},
+		"ask the user before you call the tool again", ""},
 	CodeProfileExcludes: {NotAuthorized, "the profile does not include it",
+		"do without it, or ask the user whether this session should have it",
 		"the operator can add it to the profile, or choose another one"},
 	CodePermissionDenied: {NotAuthorized, "it needs the host",
-		"the operator can start the server with --skill-script-execution-target host, " +
-			"or with a profile whose target is host"},
+		"ask the user whether scripts may run on the host, outside of the sandbox",
+		"the operator can start the server with --skill-script-execution-target host, or " +
+			"policy.execution_target in the configuration, or with a profile whose target is host"},
 	CodeLeaseInvalid: {NotAuthorized, "it needs a browser lease",
 		"the client can lease a browser on this machine and send it with the call as _meta " +
-			"skillsd/browser-lease"},
+			"skillsd/browser-lease", ""},
 	CodeResourceOutsideRoot: {NotObservable, "it lies outside of its skill",
-		"the operator can put the file inside the skill"},
+		"the operator can put the file inside the skill", ""},
 	CodeScriptOutsideRoot: {NotObservable, "it lies outside of its skill",
-		"the operator can put the file inside the skill"},
+		"the operator can put the file inside the skill", ""},
 	CodeScriptSnapshotMismatch: {NotObservable, "it is not what the operator allowed",
+		"ask the user to review what changed in the skill and to allow it again; load the skill " +
+			"again after that",
 		"the operator can review the change, allow the script again if its entry has a digest, " +
 			"and restart the server; then load the skill again"},
 	CodeOutputNotReleased: {NotObservable, "its output is not released by the operator",
-		"the operator can release it with --release observed, " +
-			"or --release opaque to run it without showing its output"},
+		"ask the user whether the output of this script may be shown to you; nothing ran",
+		"the operator can release it with --release observed, or --release opaque to run it " +
+			"without showing " +
+			"its output; or with release in its entry, or policy.release, in the configuration"},
 	CodeOutputOpaque: {NeedsOpaquePassThrough, "its output is not shown",
+		"the user can read it in the record of this session",
 		"the operator can read it with `skillsd session show SESSION --output HANDLE`"},
 	CodeResumeDrift: {NotObservable, "the skill is not the one that was loaded",
+		"load the skill again",
 		"load the skill again, or the operator can resume with --resume-drift reload"},
 }
+
+// remedyUnasked is the remedy where an approval by the user would be enough.
+const remedyUnasked = "if the user wants this, they can use a client through which the server can " +
+	"ask them, or " +
+	"say in the server's configuration that calls are their own"
 
 // Reason returns the reason of a code, NotAuthorized if the table has none for it.
 func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
@@ -102,10 +129,13 @@ func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
 // Brief returns what keeps a script from running in a few words, for a list of scripts.
 func (c Code) Brief() string { return cmp.Or(codes[c].brief, string(c)) }
 
-// Remedy returns who can change what a code means, and how, for a list of codes. Names in braces are words of
-// the request; a denial may say more exactly what mends it.
-func (c Code) Remedy() string {
-	return strings.ReplaceAll(codes[c].remedy, "{shell script}", "{script}")
+// Remedy returns what a model can do about a code, for a list of codes. Names in braces are words of the
+// request; a denial may say more exactly what mends it.
+func (c Code) Remedy() string { return codes[c].remedy }
+
+// Operator returns what the operator can do about a code, with flags and commands, for a list of codes.
+func (c Code) Operator() string {
+	return strings.ReplaceAll(cmp.Or(codes[c].operator, codes[c].remedy), "{shell script}", "{script}")
 }
 
 // Codes returns all codes of denials, sorted.
@@ -115,7 +145,8 @@ func Codes() []Code { return slices.Sorted(maps.Keys(codes)) }
 type refusal struct {
 	code           Code
 	rule           string // empty: the code
-	detail, remedy string // with the words of refuse in braces; without a remedy the code's is taken
+	detail, remedy string // with the words of refuse in braces; without a remedy the code's are taken
+	operator       string // likewise; empty: the remedy, if the row has one
 }
 
 // The table of refusals, in the order of the rules.
@@ -123,13 +154,15 @@ var (
 	toolNotOffered = refusal{code: CodeToolNotAllowed,
 		detail: "{tool} is not allowed in this run"}
 	profileUnknown = refusal{code: CodeProfileExcludes, rule: ruleProfile,
-		detail: "{tool}: this session is held to a profile that does not exist",
-		remedy: "the operator can configure the profile, or choose one that exists"}
+		detail:   "{tool}: this session is held to a profile that does not exist",
+		remedy:   "ask the user to have the profile of this session mended",
+		operator: "the operator can configure the profile, or choose one that exists"}
 	profileExcludes = refusal{code: CodeProfileExcludes, rule: ruleProfile,
 		detail: "{tool}: the profile {profile} does not include {what}"}
 	modeUnknown = refusal{code: CodeDirectCommandRequired, rule: "mode_unknown",
-		detail: "{tool}: the enforcement mode is unknown",
-		remedy: "the operator can set --cfc-enforcement-mode"}
+		detail:   "{tool}: the enforcement mode is unknown",
+		remedy:   "ask the user to have the server's enforcement mode mended",
+		operator: "the operator can set --cfc-enforcement-mode, or policy.mode in the configuration"}
 	handleUnknown = refusal{code: CodeActivationUnknown,
 		detail: "{tool}: the activation handle is unknown or has expired"}
 	notActivated = refusal{code: CodeSkillNotActivated,
@@ -137,35 +170,38 @@ var (
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
 		detail: "{tool}: skill script is not exactly allowlisted: {script}"}
 	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
-		detail: "{tool}: the skill was not there when the server started, so its entry allows nothing",
-		remedy: "the operator can review the skill and restart the server"}
+		detail:   "{tool}: the skill was not there when the server started, so its entry allows nothing",
+		remedy:   "ask the user to review the skill and to restart the server",
+		operator: "the operator can review the skill and restart the server"}
 	pinnedTreeChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill changed since the operator allowed the script: other files of it are " +
 			"not what they were",
-		remedy: "the operator can review the skill, allow the script again with `skillsd allow {shell " +
-			"script}`, " +
-			"and restart the server"}
+		operator: "the operator can review the skill, allow the script again with `skillsd allow {shell " +
+			"script}`, and restart the server"}
 	pinnedScriptChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the script's digest is not the one the operator allowed",
-		remedy: "the operator can read the script, allow it again with `skillsd allow {shell script}`, " +
+		operator: "the operator can read the script, allow it again with `skillsd allow {shell script}`, " +
 			"and restart the server"}
 	treeChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail: "{tool}: the skill's files differ from those that were there when the server started",
-		remedy: "the operator can review the change and restart the server"}
+		detail:   "{tool}: the skill's files differ from those that were there when the server started",
+		remedy:   remedyRestart,
+		operator: "the operator can review the change and restart the server"}
 	scriptChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail: "{tool}: the script differs from the one that was there when the server started",
-		remedy: "the operator can review the change and restart the server"}
+		detail:   "{tool}: the script differs from the one that was there when the server started",
+		remedy:   remedyRestart,
+		operator: "the operator can review the change and restart the server"}
 	toolsConflict = refusal{code: CodeAllowedToolsConflict,
 		detail: "{tool}: the skill's own allowed-tools does not cover this script"}
 	tierClosed = refusal{code: CodeTierDenied,
 		detail: "{tool}: scripts of tier {tier} are not run here"}
 	targetUnknown = refusal{code: CodePermissionDenied,
-		detail: "{tool}: the entry's target is unknown",
-		remedy: "the operator can set it to sandbox or host"}
+		detail:   "{tool}: the entry's target is unknown",
+		remedy:   "ask the user to have the script's entry in the configuration mended",
+		operator: "the operator can set it to sandbox or host"}
 	keptInSandbox = refusal{code: CodePermissionDenied,
 		detail: "{tool}: a profile of this session keeps scripts in the sandbox, and this one runs on the " +
 			"host",
-		remedy: "the operator can choose another profile, or set the entry's target to sandbox"}
+		operator: "the operator can choose another profile, or set the entry's target to sandbox"}
 	hostNotEnabled = refusal{code: CodePermissionDenied,
 		detail: "{tool}: this script runs on the host, which is not enabled"}
 	leaseInvalid = refusal{code: CodeLeaseInvalid,
@@ -179,20 +215,20 @@ var (
 		detail: "{tool} requires direct-command authorization in {mode}"}
 	entryNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: this script needs an approval by the user for each run",
-		remedy: "use a client through which the server can ask the user, or the operator can change the " +
+		operator: "use a client through which the server can ask the user, or the operator can change the " +
 			"entry's approve"}
 	tierNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: scripts of tier {tier} need an approval by the user",
-		remedy: "use a client through which the server can ask the user, or the operator can review the " +
-			"skill and " +
-			"set approve: never on its entry or serve its root with a higher tier: --skills-root user=DIR"}
+		operator: "use a client through which the server can ask the user, or the operator can review the " +
+			"skill and set approve: never on its entry, or serve its root with a higher tier: " +
+			"--skills-root " +
+			"user=DIR, or tier user in roots"}
 	notReleased = refusal{code: CodeOutputNotReleased,
 		detail: "{tool}: the run could show the model more than the skill's own files, and its output is " +
 			"not released"}
 )
 
-const remedyCommand = "the operator can start the server with --prompt-slot-role direct-command, " +
-	"or the client can send a prompt slot with that role"
+const remedyRestart = "ask the user to review the change and to restart the server"
 
 // Denial is a refusal. Its texts are public: they hold no host path, no secret and no value of the
 // caller longer than a name.
@@ -202,13 +238,17 @@ type Denial struct {
 	Detail string // the tool and the missing authority
 	Skill  string
 	Path   string
-	Remedy string // who can change it and how
-	RuleID string
+	Remedy string // for a model: what it can do, or whom it can ask for what
+	// Operator says how the operator can change it, with flags and commands: for the log, the record and the
+	// operator's own commands. A client is not shown it, since a model with a shell would follow it.
+	Operator string
+	RuleID   string
 }
 
 // NewDenial returns a denial with the reason of its code and the code as its rule.
 func NewDenial(code Code, detail, remedy string) *Denial {
-	return &Denial{Reason: code.Reason(), Code: code, Detail: detail, Remedy: remedy, RuleID: string(code)}
+	return &Denial{Reason: code.Reason(), Code: code, Detail: detail, Remedy: remedy, Operator: remedy,
+		RuleID: string(code)}
 }
 
 func (d *Denial) Error() string { return d.Detail }
@@ -221,9 +261,11 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 	fill := strings.NewReplacer(append([]string{"{tool}", Clip(r.Tool), "{skill}", Clip(r.Skill), "{script}",
 		Clip(script),
 		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
+	common := codes[why.code]
+	remedy := fill.Replace(cmp.Or(why.remedy, common.remedy))
+	operator := fill.Replace(cmp.Or(why.operator, why.remedy, common.operator, common.remedy))
 	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail),
-		Skill: Clip(r.Skill), Path: Clip(r.Path),
-		Remedy: fill.Replace(cmp.Or(why.remedy, codes[why.code].remedy)),
+		Skill: Clip(r.Skill), Path: Clip(r.Path), Remedy: remedy, Operator: operator,
 		RuleID: cmp.Or(why.rule, string(why.code))}
 }
 

@@ -38,7 +38,10 @@ func TestDenialObjects(t *testing.T) {
 		func(_ *Config, r *Request) { r.AllowedToolsDeclared = true },
 		func(c *Config, _ *Request) { c.ClosedTiers = []skills.Tier{skills.TierUser} },
 		func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty },
-		func(c *Config, _ *Request) { c.Allowlist.index[scriptKey{"pdf", script}][0].Approve = ApproveAlways },
+		func(c *Config, _ *Request) {
+			c.Allowlist.index[scriptKey{"pdf",
+				script}][0].Approve = ApproveAlways
+		},
 		func(c *Config, _ *Request) { c.Role = Context },
 		func(c *Config, _ *Request) { c.Role, c.Mode = "", EnforceStrict },
 		func(c *Config, r *Request) {
@@ -49,7 +52,10 @@ func TestDenialObjects(t *testing.T) {
 		func(_ *Config, r *Request) { r.Workspace = true },
 		func(_ *Config, r *Request) { r.Profiles = []string{"none such"} },
 		func(_ *Config, r *Request) { r.Profiles = []string{"browser"} },
-		func(c *Config, _ *Request) { c.Profiles, c.Profile = []Profile{{Name: "p", Scripts: []string{}}}, "p" },
+		func(c *Config, _ *Request) {
+			c.Profiles, c.Profile = []Profile{{Name: "p", Scripts: []string{}}},
+				"p"
+		},
 		func(c *Config, r *Request) {
 			c.Profiles, r.Principal.Profile = []Profile{{Name: "p", Tools: []string{}}}, "p"
 		},
@@ -69,7 +75,8 @@ func TestDenialObjects(t *testing.T) {
 		},
 		func(c *Config, r *Request) {
 			*c, *r = onHost(t, browserSkill)
-			r.Lease, r.Args = &Lease{ID: "l", CDPURL: endpoint, ExpiresAt: now.Add(1)}, []string{"--cdp", "http://example.com:9222"}
+			r.Lease, r.Args = &Lease{ID: "l", CDPURL: endpoint, ExpiresAt: now.Add(1)},
+				[]string{"--cdp", "http://example.com:9222"}
 		},
 	} {
 		cfg, request := config(t), run()
@@ -85,7 +92,8 @@ func TestDenialObjects(t *testing.T) {
 	}
 
 	got.WriteString("# Those the server makes of facts that the policy does not know.\n")
-	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot, CodeOutputOpaque, CodeResumeDrift} {
+	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot,
+		CodeOutputOpaque, CodeResumeDrift} {
 		got.Write(encode(t, texts(NewDenial(code, "detail", "remedy"))))
 	}
 	for _, code := range declaredCodes(t) {
@@ -153,9 +161,12 @@ func encode(t *testing.T, v any) []byte {
 
 func TestReasonOfCode(t *testing.T) {
 	for reason, codes := range map[Reason][]Code{
-		NotAuthorized: {"tool_not_allowed", "direct_command_required", "skill_not_activated", "activation_unknown", "script_not_allowlisted",
-			"allowed_tools_conflict", "tier_denied", "approval_required", "approval_declined", "profile_excludes", "permission_denied", "lease_invalid", "of_tomorrow"},
-		NotObservable:          {"resource_outside_root", "script_outside_root", "script_snapshot_mismatch", "output_not_released", "resume_drift"},
+		NotAuthorized: {"tool_not_allowed", "direct_command_required", "skill_not_activated",
+			"activation_unknown", "script_not_allowlisted",
+			"allowed_tools_conflict", "tier_denied", "approval_required", "approval_declined",
+			"profile_excludes", "permission_denied", "lease_invalid", "of_tomorrow"},
+		NotObservable: {"resource_outside_root", "script_outside_root", "script_snapshot_mismatch",
+			"output_not_released", "resume_drift"},
 		NeedsOpaquePassThrough: {"output_opaque"},
 	} {
 		for _, code := range codes {
@@ -174,7 +185,8 @@ func TestTableOfCodes(t *testing.T) {
 	}
 	for _, code := range declared {
 		row := codes[code]
-		if row.reason == "" || row.brief == "" || len(row.brief) > 60 || strings.ContainsAny(row.brief, "\n,()") {
+		if row.reason == "" || row.brief == "" || len(row.brief) > 60 ||
+			strings.ContainsAny(row.brief, "\n,()") {
 			t.Errorf("%s has the row %+v", code, row)
 		}
 		if code.Brief() != row.brief || code.Reason() != row.reason {
@@ -198,7 +210,8 @@ func TestRefusalFillsNamesOnce(t *testing.T) {
 func TestApprovalRequiredIsADenial(t *testing.T) {
 	denial := NewDenial(CodeApprovalRequired, "detail", "remedy")
 	var err error = &ApprovalRequired{Denial: denial}
-	if got, ok := errors.AsType[*Denial](err); !ok || got != denial || err.Error() != "detail" || DenialOf(err) != denial {
+	if got, ok := errors.AsType[*Denial](err); !ok || got != denial || err.Error() != "detail" ||
+		DenialOf(err) != denial {
 		t.Errorf("the denial of %v is %v", err, got)
 	}
 }
@@ -213,5 +226,7 @@ func texts(d *Denial) any {
 		Path   string `json:"path,omitempty"`
 		Remedy string `json:"remedy"`
 		RuleID string `json:"ruleId"`
-	}{d.Reason, d.Detail, d.Code, d.Skill, d.Path, d.Remedy, d.RuleID}
+
+		Operator string `json:"operator"`
+	}{d.Reason, d.Detail, d.Code, d.Skill, d.Path, d.Remedy, d.RuleID, d.Operator}
 }

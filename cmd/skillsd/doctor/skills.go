@@ -141,7 +141,7 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 				problem = "the tool that runs scripts is not offered"
 				hint = "run: skillsd allow --offer-tool " + serve.ShellName(entry)
 			case denial != nil:
-				problem, hint = serve.RefusalText(denial), denial.Remedy
+				problem, hint = serve.RefusalText(denial), denial.Operator
 			}
 		}
 		switch loose := serve.Looseness(entry); {

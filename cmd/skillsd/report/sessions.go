@@ -273,13 +273,24 @@ func eventDetails(e *provenance.Event, columns int) []string {
 	facts = slices.Concat([]string{shortDigest(sum)}, facts, []string{strings.TrimPrefix(id, e.Session+":")})
 	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
 	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
-	var lines []string
+	lines := operatorLines(e)
 	for _, words := range []string{strings.TrimSpace(given), strings.Join(facts, ", ")} {
 		if words != "" {
 			lines = append(lines, detailIndent+Shorten(words, left))
 		}
 	}
 	return lines
+}
+
+// operatorLines returns the line below a refusal: how the operator can change it. It is not cut, since it may
+// hold a command to copy.
+func operatorLines(e *provenance.Event) []string {
+	var d cfharness.PolicyDecision
+	if e.Kind != provenance.KindPolicyDenied || json.Unmarshal(e.Decision, &d) != nil || d.Skillsd == nil ||
+		d.Skillsd.Operator == "" {
+		return nil
+	}
+	return []string{detailIndent + OneLine(d.Skillsd.Operator)}
 }
 
 // quoted quotes arguments, so that none can pass for another.

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+)
+
+// agentVariables are what agents set in the environment of the commands they run for a model, as their
+// releases of autumn 2026 do: AI_AGENT and CLAUDECODE by Claude Code, CODEX_ ones by Codex, which sets none
+// of them for its servers, and so on. Variables that users set themselves, such as CODEX_HOME, are not here.
+var agentVariables = []string{
+	"AI_AGENT", "CLAUDECODE", "CODEX_CI", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID",
+	"GEMINI_CLI", "OPENCODE", "CURSOR_AGENT", "COPILOT_CLI", "CLINE_ACTIVE", "GOOSE_TERMINAL",
+	"AUGMENT_AGENT",
+}
+
+// agentShell returns the variable that shows that an agent runs this command, empty if none does. It keeps an
+// honest model from letting itself in; a command line can clear variables.
+func (a *app) agentShell() string {
+	at := slices.IndexFunc(agentVariables, a.isNonempty)
+	if at < 0 {
+		return ""
+	}
+	return agentVariables[at]
+}
+
+func (a *app) isNonempty(variable string) bool {
+	value, _ := a.Env(variable)
+	return value != ""
+}
+
+// byUser refuses in an agent's shell what only a user may do.
+func (a *app) byUser(what string) error {
+	variable := a.agentShell()
+	if variable == "" {
+		return nil
+	}
+	return exit.Errorf(exit.Failure, "ask the user to do it in a terminal of their own; see `skillsd "+
+		"help asking`",
+		"%s is refused in an agent's shell, as %s says this is: what may run is the user's to decide", what,
+		variable)
+}
+
+// rulesOfRun are the flags of run that decide what may run, and on whose word.
+const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-tool allow-skill-script " +
+	"cfc-enforcement-mode prompt-slot-role release allowed-tools tier-scripts profile " +
+	"skill-script-execution-target workspace workspace-from-client sandbox run-manifest config state"
+
+// rulesByUser refuses, in an agent's shell, a run whose rules are not those of the configuration in its
+// place:
+// a flag or a variable would let a model in as well as an entry does.
+func (o *runOptions) rulesByUser() error {
+	for _, flag := range strings.Fields(rulesOfRun) {
+		if given := o.Flags.Lookup(flag); given != nil && given.Changed &&
+			o.app.Cfg.OriginOf(flag).Kind != config.FromFile {
+			return o.app.byUser("--" + flag)
+		}
+		if o.app.isSet(flag) {
+			return o.app.byUser(config.EnvOf(flag))
+		}
+	}
+	return nil
+}
+
+// confirmed returns nil if the user lets a command that has shown what it will do go on: on a terminal
+// they are
+// asked, elsewhere the flag --yes says so.
+func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked bool, err error) {
+	switch {
+	case yes:
+		return false, nil
+	case !report.IsTerminal(a.in) || !report.IsTerminal(a.err):
+		return false, exit.Errorf(exit.Failure,
+			"read what is printed above; if you want it, give --yes as well",
+			"nothing is written, because there is no terminal to ask on")
+	}
+	agreed, err := a.confirm(ctx, question)
+	if err == nil && !agreed {
+		err = exit.Errorf(exit.Failure, "", "nothing is written")
+	}
+	return true, err
+}
+
+// plainSetup are the flags of setup that decide nothing about what may run.
+const plainSetup = "write remove name http token-env project"
+
+// setupByUser refuses, in an agent's shell, to write an entry for a client with rules of its own: flags of
+// serve can allow what the configuration does not.
+func (a *app) setupByUser(cmd *cobra.Command, args []string) error {
+	if write := cmd.Flags().Lookup("write"); write == nil || !write.Changed {
+		return nil
+	}
+	if len(args) > 0 {
+		return a.byUser("to --write flags of serve")
+	}
+	var err error
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if err == nil && !slices.Contains(strings.Fields(plainSetup), flag.Name) {
+			err = a.byUser("--" + flag.Name + " with --write")
+		}
+	})
+	return err
+}
