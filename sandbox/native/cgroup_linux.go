@@ -305,6 +305,17 @@ func (g *cgroup) killed() bool {
 	return counter(filepath.Join(g.mem, "memory.oom_control"), "oom_kill") > 0
 }
 
+// exceeds reports whether a run, whose first process is pid, is over its memory limit by what version 1 does
+// not charge to a cgroup: the buffers of sockets. Caches do not count, since the kernel takes them back.
+func (g *cgroup) exceeds(limit int64, pid int) bool {
+	kernel := unread(pid)
+	if g.memory != MemoryCgroup1 || kernel == 0 {
+		return false
+	}
+	stat := filepath.Join(g.mem, "memory.stat")
+	return counter(stat, "rss")+counter(stat, "shmem")+kernel > limit
+}
+
 // refused reports whether the kernel refused a process or thread.
 func (g *cgroup) refused() bool {
 	return g.pids != "" && counter(filepath.Join(g.pids, "pids.events"), "max") > 0

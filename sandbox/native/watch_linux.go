@@ -34,14 +34,18 @@ const fewSockets = 16
 // all of the machine's, and a command that means well does not have more.
 const maxLocks = 16 << 10
 
+// unread returns the most that the kernel keeps for the sockets of the network namespace of pid: how full
+// their buffers are is not shown.
+func unread(pid int) int64 { return max(sockets(pid)-fewSockets, 0) * perSocket }
+
 // sample adds up what the processes below pid use: every process of a sandbox descends from its first.
-// It counts resident memory, page tables and mappings, sockets as if their buffers were full, since how
-// full they are is not shown, locks, and files in the directories of mounted that are in memory. Once
-// done is closed it returns early with what it has.
+// It counts resident memory, page tables and mappings, sockets as if their buffers were full, locks, and
+// files in the directories of mounted that are in memory. Once done is closed it returns early with what
+// it has.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
-	kernel := max(sockets(pid)-fewSockets, 0) * perSocket
+	kernel := unread(pid)
 	if root, ok := ownRoot(pid); ok {
 		held, counted := locks(root)
 		kernel += files(root, mounted) + held*perLock
@@ -93,8 +97,10 @@ func (e *execution) measure() {
 		if g.memory() > e.limits.Memory {
 			e.end(sandbox.MemoryLimit)
 		}
+	case e.group != nil && e.group.exceeds(e.limits.Memory, first):
+		e.end(sandbox.MemoryLimit)
 	case e.group != nil:
-		// A cgroup counts everything but locks on files.
+		// A cgroup counts everything else but locks on files.
 		if root, ok := ownRoot(first); ok {
 			if _, counted := locks(root); !counted {
 				e.end(sandbox.MemoryLimit)

@@ -95,7 +95,7 @@ func noProcess(t *testing.T, mark string) {
 
 func testMemory(t *testing.T, f *fixture) {
 	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets",
-		"tables", "tmpfs", "processes",
+		"datagrams", "tables", "tmpfs", "processes",
 		"zapped", "unmapped", "named", "devzero", "leader", "mappings"} {
 		t.Run(how, func(t *testing.T) {
 			if how == "devzero" {
