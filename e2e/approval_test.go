@@ -73,7 +73,7 @@ func (a *asker) run(args, reply string) (result toolResult, questions []string) 
 // code is the code of a denial or a plain error.
 func (r toolResult) code() string {
 	var object struct{ Code string }
-	json.Unmarshal([]byte(r.text()), &object)
+	json.Unmarshal(r.object(), &object)
 	return object.Code
 }
 

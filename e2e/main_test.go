@@ -193,6 +193,12 @@ func (r toolResult) text() string {
 	return b.String()
 }
 
+// object is the JSON object that the text of an error ends with.
+func (r toolResult) object() []byte {
+	text := r.text()
+	return []byte(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
 // request sends a request and returns its response; notifications before it are passed over.
 func (p *process) request(id int, method, params string) answer {
 	p.t.Helper()

@@ -194,7 +194,7 @@ func (s schemas) checkResult(t *testing.T, tool string, result toolResult) {
 	}
 	if result.StructuredContent != nil {
 		s.check(t, "observation-denied", result.StructuredContent)
-		s.check(t, "observation-denied", []byte(result.text()))
+		s.check(t, "observation-denied", result.object())
 	}
 	if records := result.Meta["skillsd/records"]; records != nil {
 		s.check(t, "records", records)

@@ -191,8 +191,8 @@ func (b *toolBench) denialShape() {
 	r := b.run(nil)
 	b.refused(r, "script_not_allowlisted")
 	var text, structured map[string]any
-	if err := json.Unmarshal([]byte(r.Content[0].Text), &text); err != nil {
-		b.Fatalf("the first block is no JSON: %v: %s", err, r.text())
+	if err := json.Unmarshal(r.object(), &text); err != nil {
+		b.Fatalf("the first block does not end with JSON: %v: %s", err, r.text())
 	}
 	if err := json.Unmarshal(r.StructuredContent, &structured); err != nil || toJSON(text) != toJSON(structured) {
 		b.Errorf("text %s and structuredContent %s differ, %v", toJSON(text), r.StructuredContent, err)

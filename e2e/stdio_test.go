@@ -48,14 +48,28 @@ func TestLoadReadRun(t *testing.T) {
 	}
 	denied := p.call(7, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/other.sh"})
 	var object struct{ Type, Reason, Code, Skill, Path, Remedy, EventID string }
-	if err := json.Unmarshal([]byte(denied.text()), &object); err != nil {
+	if err := json.Unmarshal(denied.object(), &object); err != nil {
 		t.Fatal(err)
 	}
 	if !denied.IsError || object.Type != "cf-harness.observation-denied" || object.Code != "script_not_allowlisted" || object.Reason != "not-authorized" {
 		t.Errorf("a script that is not allowlisted: %+v", object)
 	}
-	if string(denied.StructuredContent) != denied.text() {
+	if string(denied.StructuredContent) != string(denied.object()) {
 		t.Errorf("structured content %s differs from the text %s", denied.StructuredContent, denied.text())
+	}
+	if want := "Refused: skill script is not exactly allowlisted: demo:scripts/other.sh. "; !strings.HasPrefix(denied.text(), want) || strings.Count(denied.text(), "\n") != 1 {
+		t.Errorf("a denial begins with %q, want %q", denied.text(), want)
+	}
+	// What does not exist is said to be missing, with what is near, under the code of what is refused.
+	for _, ask := range []struct{ tool, path, code, want string }{
+		{"run_skill_script", "scripts/othr.sh", "script_not_allowlisted", `Refused: the skill has no such script: demo:scripts/othr.sh. Did you mean "scripts/other.sh"? use one of: scripts/other.sh, scripts/`},
+		{"read_skill_resource", "reference/note.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: reference/note.md. Did you mean "references/notes.md"? use one of: references/notes.md, `},
+		{"read_skill_resource", "notes.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: notes.md. Did you mean "references/notes.md"? `},
+	} {
+		got := p.call(8, ask.tool, map[string]any{"skill": "demo", "path": ask.path})
+		if !got.IsError || got.code() != ask.code || !strings.HasPrefix(got.text(), ask.want) {
+			t.Errorf("%s %s: %s, want %s: %s", ask.tool, ask.path, got.text(), ask.code, ask.want)
+		}
 	}
 	if err := p.leave(); err != nil {
 		t.Errorf("exit at EOF: %v", err)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/lmittmann/tint"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -28,16 +31,17 @@ type plainText struct {
 // toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
 // internal error whose cause goes to the log alone. A cancelled call is not answered here, and neither is a
 // call of a tool that is not offered: the wire answers it.
-func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult, error) {
+func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
-		// The same object as text and as structured content: clients show only one of the two.
-		text, err := provenance.Encode(denial.Object)
+		// The same object in the text and as structured content: clients show only one of the two.
+		object, err := provenance.Encode(denial.Object)
 		if err != nil {
 			return nil, err
 		}
-		answer := textResult(string(text), nil)
-		answer.IsError, answer.StructuredContent = true, text
+		detail := strings.TrimPrefix(denial.Object.Detail, tool+": ")
+		answer := textResult(sentences("Refused: "+detail, denial.Object.Remedy)+"\n"+string(object), nil)
+		answer.IsError, answer.StructuredContent = true, object
 		return answer, nil
 	}
 	if ctx.Err() != nil {
@@ -55,13 +59,34 @@ func (s *Server) toolError(ctx context.Context, err error) (*mcp.CallToolResult,
 			Error:  cfharness.RecordError{Code: string(plain.Code), Message: plain.Message},
 		}
 	}
-	text, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy})
+	object, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy})
 	if err != nil {
 		return nil, err
 	}
-	answer := textResult(string(text), output)
+	answer := textResult(sentences(plain.Message, plain.Remedy)+"\n"+string(object), output)
 	answer.IsError = true
 	return answer, nil
+}
+
+// sentences returns what went wrong and what to do about it as the first line of an error. Clients show users
+// the first lines of a text; the last line is the object, for programs.
+func sentences(texts ...string) string {
+	var b strings.Builder
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		first, size := utf8.DecodeRuneInString(text)
+		b.WriteRune(unicode.ToUpper(first))
+		b.WriteString(oneLine(text[size:]))
+		if !strings.ContainsAny(text[len(text)-1:], ".?!") {
+			b.WriteByte('.')
+		}
+	}
+	return b.String()
 }
 
 // methodError is the error table of JSON-RPC methods outside of tool calls. An error that is meant for the

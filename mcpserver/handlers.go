@@ -42,7 +42,7 @@ func (s *Server) tool(
 		result := made.asks
 		switch {
 		case err != nil:
-			if result, err = s.toolError(ctx, err); err != nil {
+			if result, err = s.toolError(ctx, request.Params.Name, err); err != nil {
 				return nil, err
 			}
 		case result == nil:

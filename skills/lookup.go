@@ -10,12 +10,12 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// NotFoundError is a name or path that no skill has.
+// NotFoundError is a name or path that no skill has, or that no file of a skill has.
 type NotFoundError struct {
 	Name       string
 	Suggestion string   // what was probably meant; empty if nothing is close
-	Nearest    []string // at most 20 skills, the closest first; hidden skills are left out
-	Total      int      // skills there are, hidden ones left out
+	Nearest    []string // at most 20 skills or files, the closest first; hidden skills are left out
+	Total      int      // skills or files there are, hidden skills left out
 }
 
 func (e *NotFoundError) Error() string {
@@ -131,13 +131,8 @@ const (
 
 // NotFound returns the error of a name that no skill has, or that is to look as if no skill had it.
 func (s *Snapshot) NotFound(name string) *NotFoundError {
-	type candidate struct {
-		label    string
-		distance int
-	}
 	missing := strings.ToLower(frontmatter.Clip(name, maxCompare))
-	e := &NotFoundError{Name: name}
-	candidates := make([]candidate, 0, len(s.Skills))
+	all := make([]meant, 0, len(s.Skills))
 	for _, sk := range s.Skills {
 		if sk.Hidden() {
 			continue
@@ -145,17 +140,42 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 		// A path is what is suggested, since it always works; but a name may have been mistyped.
 		byPath := nameDistance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare)))
 		byName := nameDistance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare)))
-		candidates = append(candidates, candidate{sk.Path, min(byPath, byName)})
+		all = append(all, meant{sk.Path, min(byPath, byName)})
 	}
-	slices.SortFunc(candidates, func(a, b candidate) int {
+	return nearest(name, missing, all)
+}
+
+// NoFile returns the error of a path that none of some files of a skill has.
+func NoFile(file string, files []Resource) *NotFoundError {
+	base := func(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
+	missing := strings.ToLower(frontmatter.Clip(file, maxCompare))
+	all := make([]meant, len(files))
+	for i := range files {
+		file := strings.ToLower(frontmatter.Clip(files[i].Path, maxCompare))
+		// The name may be right, or nearly, and the directory wrong.
+		byName := 1 + nameDistance(base(missing), base(file))
+		all[i] = meant{files[i].Path, min(nameDistance(missing, file), byName)}
+	}
+	return nearest(file, missing, all)
+}
+
+// meant is what a name may have meant.
+type meant struct {
+	label    string
+	distance int
+}
+
+// nearest returns the error of a name, which is compared as missing.
+func nearest(name, missing string, all []meant) *NotFoundError {
+	slices.SortFunc(all, func(a, b meant) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.label, b.label))
 	})
-	e.Total = len(candidates)
-	for _, c := range candidates[:min(len(candidates), maxNearest)] {
+	e := &NotFoundError{Name: name, Total: len(all)}
+	for _, c := range all[:min(len(all), maxNearest)] {
 		e.Nearest = append(e.Nearest, c.label)
 	}
-	if len(candidates) > 0 && candidates[0].distance <= max(1, utf8.RuneCountInString(missing)/3) {
-		e.Suggestion = candidates[0].label
+	if len(all) > 0 && all[0].distance <= max(1, utf8.RuneCountInString(missing)/3) {
+		e.Suggestion = all[0].label
 	}
 	return e
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -130,7 +131,7 @@ var (
 	scriptPathInvalid = failure{CodeScriptPathInvalid, "{cause}",
 		"use the path of a script below scripts/, as load_skill lists it"}
 	scriptNotIndexed = failure{CodeScriptNotIndexed,
-		"script not found in run-start registry for skill {skill}: {path}", remedyFiles}
+		"script not found in run-start registry for skill {skill}: {path}", "{instead}"}
 	scriptIsDirectory = failure{CodeResourceNotScript, "the path is a directory", remedyFiles}
 	resourceNotScript = failure{CodeResourceNotScript, "resource is not a script resource: {path}",
 		remedyFiles}
@@ -268,19 +269,44 @@ func (s *Session) lookupError(call Call, err error) *Error {
 	if reason != "" {
 		e = skillNotServed.because(err, "{name}", quote(missing.Name), "{reason}", reason)
 	}
-	switch more := missing.Total - len(missing.Nearest); {
-	case missing.Total == 0:
+	if e.Remedy = oneOf(missing); missing.Total == 0 {
 		e.Remedy = "no skills are configured; the operator can add some with --skills-root"
-	case more > 0:
-		e.Remedy = fmt.Sprintf("use one of: %s, and %d more", strings.Join(missing.Nearest, ", "), more)
-	default:
-		e.Remedy = "use one of: " + strings.Join(missing.Nearest, ", ")
-	}
-	if missing.Suggestion != "" {
-		e.Remedy = fmt.Sprintf("did you mean %q? ", missing.Suggestion) + e.Remedy
 	}
 	return e
 }
+
+// oneOf returns what could be meant by a name that is not found, in words.
+func oneOf(missing *skills.NotFoundError) string {
+	remedy := "use one of: " + strings.Join(missing.Nearest, ", ")
+	if more := missing.Total - len(missing.Nearest); more > 0 {
+		remedy += fmt.Sprintf(", and %d more", more)
+	}
+	if missing.Suggestion != "" {
+		remedy = fmt.Sprintf("did you mean %q? ", missing.Suggestion) + remedy
+	}
+	return remedy
+}
+
+// instead returns which files of a skill could be meant by a path that it does not have, in words; of one
+// kind, unless kind is empty.
+func (s *Session) instead(sk *skills.Skill, index *skills.Index, path string, kind skills.Kind) string {
+	missing := skills.NoFile(path, slices.DeleteFunc(slices.Clone(index.Resources),
+		func(r skills.Resource) bool { return kind != "" && r.Kind != kind || s.Hides(sk, r.Path) }))
+	switch {
+	case missing.Total == 0 && kind == skills.KindScript:
+		return "do without it: the skill has no scripts"
+	case missing.Total == 0:
+		return "do without it: the skill has no files besides " + sk.File
+	}
+	missing.Nearest = missing.Nearest[:min(len(missing.Nearest), maxInstead)]
+	for i, name := range missing.Nearest {
+		missing.Nearest[i] = plain(name)
+	}
+	return oneOf(missing)
+}
+
+// maxInstead is how many files are named in the place of one that is not there.
+const maxInstead = 5
 
 // unserved says why a file that is there is not served: what a scan found wrong with a path, or
 // with one below it when the path ends in a slash.

@@ -171,10 +171,10 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 
 // fetch reads a file of a skill.
 func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path string) (*ReadResult, error) {
-	if s.Hides(sk, path) {
-		return nil, readError(skills.ErrNotIndexed, sk, path)
+	content, err, hidden := (*skills.Content)(nil), error(skills.ErrNotIndexed), s.Hides(sk, path)
+	if !hidden {
+		content, err = sk.Read(ctx, path, skills.MaxFile)
 	}
-	content, err := sk.Read(ctx, path, skills.MaxFile)
 	switch {
 	case errors.Is(err, skills.ErrOutsideRoot):
 		return nil, r.denial(fileOutsideRoot, sk.Path, path)
@@ -183,7 +183,8 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 	case err != nil:
 		failure := readError(err, sk, path)
 		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == CodeResourceNotIndexed {
-			if reason := unserved(index.Diagnostics, path); reason != "" {
+			failure.Remedy = s.instead(sk, index, path, "")
+			if reason := unserved(index.Diagnostics, path); reason != "" && !hidden {
 				failure = resourceNotServed.because(err, "{path}", quote(path), "{reason}", reason)
 			}
 		}

@@ -124,7 +124,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if r.grant, err = s.authorize(ctx, r, r.script); err != nil { // the policy, then the user
 		return nil, s.notRun(ctx, r, err)
 	}
-	if err := r.script.check(); err != nil {
+	if err := s.check(r.script); err != nil {
 		return nil, s.notRun(ctx, r, err)
 	}
 	slot, err := s.slot(ctx, r)
@@ -232,6 +232,8 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	facts.Activated, facts.TreeDigest = true, f.index.TreeDigest
 	if f.file != nil {
 		facts.FileDigest = f.file.Digest
+	} else {
+		facts.Instead = s.instead(f.skill, f.index, f.path, skills.KindScript)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,15 +282,16 @@ func (f *scriptFile) facts() cfharness.FileFacts {
 		RegistryDigest: f.file.Digest, RegistrySizeBytes: &f.file.Size}
 }
 
-// check makes sure that the path is an indexed script. It comes after the policy: a caller that may not run
-// a script does not learn which scripts exist.
-func (f *scriptFile) check() error {
+// check makes sure that the path is an indexed script. It comes after the policy, which answers for a script
+// that no entry allows and that does not exist.
+func (s *Session) check(f *scriptFile) error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {
 	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
 		return scriptIsDirectory.because(nil)
 	case f.file == nil:
-		return scriptNotIndexed.because(nil, "{skill}", f.skill.Path, "{path}", plain(f.path))
+		return scriptNotIndexed.because(nil, "{skill}", f.skill.Path, "{path}", plain(f.path),
+			"{instead}", s.instead(f.skill, f.index, f.path, skills.KindScript))
 	case f.file.Kind != skills.KindScript || f.file.Script == nil:
 		return resourceNotScript.because(nil, "{path}", plain(f.path))
 	}
@@ -359,7 +362,7 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 		return err
 	}
 	r.script, r.grant = f, grant
-	if err := f.check(); err != nil {
+	if err := s.check(f); err != nil {
 		return err
 	}
 	if f.approval() != before {

@@ -169,6 +169,9 @@ var (
 		detail: "{tool}: skill is not activated for this run: {skill}"}
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
 		detail: "{tool}: skill script is not exactly allowlisted: {script}"}
+	noSuchScript = refusal{code: CodeScriptNotAllowlisted,
+		detail: "{tool}: the skill has no such script: {script}",
+		remedy: "{instead}"}
 	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
 		detail:   "{tool}: the skill was not there when the server started, so its entry allows nothing",
 		remedy:   "ask the user to review the skill and to restart the server",

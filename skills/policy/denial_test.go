@@ -28,6 +28,9 @@ func TestDenialObjects(t *testing.T) {
 		func(_ *Config, r *Request) { r.ActivationUnknown = true },
 		func(_ *Config, r *Request) { r.Activated = false },
 		func(_ *Config, r *Request) { r.Path = "scripts/other.py" },
+		func(_ *Config, r *Request) {
+			r.Path, r.FileDigest, r.Instead = "scripts/extrakt.py", "", `did you mean "scripts/extract.py"? use one of: scripts/extract.py`
+		},
 		func(_ *Config, r *Request) { r.TreeDigest = other },
 		func(_ *Config, r *Request) { r.StartTree = "" },
 		func(c *Config, _ *Request) { c.Allowlist = allowlist(t, "pdf:"+script+"@"+other.String()) },

@@ -36,6 +36,7 @@ type Request struct {
 	Activated         bool          // the session has loaded the skill
 	Path              string        // of the script, below scripts/
 	FileDigest        digest.Digest // of the script in the activated tree; empty when it is not in it
+	Instead           string        // of a script that is not in it: which ones there are, in words
 	TreeDigest        digest.Digest // of the activated tree
 	StartTree         digest.Digest // of the skill's tree at server start; empty when it was absent
 	StartFile         digest.Digest // of the script in that tree; empty when it was not in it

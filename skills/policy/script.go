@@ -17,6 +17,9 @@ func (r *Request) activation() *Denial {
 func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
 	if len(entries) == 0 {
+		if r.FileDigest == "" {
+			return Entry{}, r.refuse(noSuchScript, "{instead}", r.Instead)
+		}
 		return Entry{}, r.refuse(notAllowlisted)
 	}
 	if r.StartTree == "" {

@@ -52,7 +52,7 @@ export function failed(type: string, text: string, input: Json): Json {
   const output = errorOutput(type, input.skill, input.path);
   output.error = { code: "unknown", message: text };
   try {
-    const error = JSON.parse(text);
+    const error = JSON.parse(text.slice(text.lastIndexOf("\n") + 1));
     output.error = { code: error.code ?? "unknown", message: error.message ?? text };
   } catch {
     // The text is not an error object: it is the message.
