@@ -59,7 +59,8 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 			Error:  cfharness.RecordError{Code: string(plain.Code), Message: plain.Message},
 		}
 	}
-	object, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy})
+	object, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Message,
+		Remedy: plain.Remedy})
 	if err != nil {
 		return nil, err
 	}

@@ -382,7 +382,8 @@ func Internal(err error) *Error {
 	return internalFailure.because(err)
 }
 
-// plain is policy.Clip, within quotation marks if the value has characters that could be taken for more than a name.
+// plain is policy.Clip, within quotation marks if the value has characters that could be taken for more
+// than a name.
 func plain(s string) string {
 	if quoted := quote(s); quoted != `"`+policy.Clip(s)+`"` {
 		return quoted
