@@ -227,7 +227,8 @@ func (r *ReadResult) slice(offset, most int64, chars int) {
 // readOutput returns the reference's output object of a read, as far as it came.
 func (r *read) readOutput() cfharness.ReadOutput {
 	o := cfharness.ReadOutput{
-		Type: cfharness.TypeReadOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill), Path: policy.Clip(r.in.Path),
+		Type: cfharness.TypeReadOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill),
+		Path:   policy.Clip(r.in.Path),
 		Status: cfharness.StatusRead, CFCPromptRole: cfharness.PromptRoleContext,
 	}
 	f := r.file

@@ -182,7 +182,8 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: policy.Clip(in.Skill), Path: policy.Clip(in.Path),
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: policy.Clip(in.Skill),
+		Path:   policy.Clip(in.Path),
 		Detail: "requested", Row: r.row()}
 	if s.clientNames(in.Call) {
 		// This is the only record of the directory that the client named.
