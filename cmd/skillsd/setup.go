@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ type setupOptions struct {
 	TokenEnv string
 	Project  string
 	Approve  bool
+	Trust    bool
 	Write    bool
 	Remove   bool
 }
@@ -49,9 +51,24 @@ func newSetupCmd(a *app) *cobra.Command {
 			"--remove removes the entry of that name. An entry of the same name that does not lead to\n" +
 			"skillsd is never changed, and no secret is ever written.",
 		Annotations: map[string]string{withoutConfig: "true"},
-		Args:        cobra.NoArgs,
-		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	generic := &setupOptions{app: a, client: clients.Any()}
+	var printed bool
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+			return exit.Usagef("see `skillsd setup --help`; for a client that is not listed: "+
+				"skillsd setup --print", "unknown command %q for %q", args[0], cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !printed {
+			return cmd.Help()
+		}
+		return runE(generic.run)(cmd, args)
+	}
+	cmd.Flags().BoolVar(&printed, "print", false, "print the block for a client that is not listed")
+	generic.register(cmd.Flags())
 	for _, client := range clients.All() {
 		cmd.AddCommand(newSetupClientCmd(a, client))
 	}
@@ -72,9 +89,7 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 		RunE:              runE(opts.run),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.Name, "name", "skills", "`NAME` of the server in the client")
-	flags.StringVar(&opts.URL, "http", "",
-		"connect to a server that runs at this `URL`, instead of starting one")
+	opts.register(flags)
 	if client.TokenEnv {
 		flags.StringVar(&opts.TokenEnv, "token-env", "",
 			"with --http: send the token in the variable `NAME` of the client's environment")
@@ -89,10 +104,23 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 			"let the client run allowlisted scripts without asking, which it needs to run any without a "+
 				"terminal; stays until --remove")
 	}
+	if client.Trust {
+		flags.BoolVar(&opts.Trust, "trust", true,
+			"let the client call the server's tools without asking; without it the client offers "+
+				"none of them "+
+				"to a run without a terminal")
+	}
 	flags.BoolVar(&opts.Write, "write", false, "set up the client")
 	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
 	cmd.MarkFlagsMutuallyExclusive("write", "remove")
 	return cmd
+}
+
+// register adds the flags of all clients.
+func (o *setupOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Name, "name", "skills", "`NAME` of the server in the client")
+	flags.StringVar(&o.URL, "http", "",
+		"connect to a server that runs at this `URL`, instead of starting one")
 }
 
 // argsAfterDash refuses arguments before --.
@@ -115,7 +143,14 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case o.Write:
-		return setup.Write(ctx)
+		if err := setup.Write(ctx); err != nil || !entry.Trust {
+			return err
+		}
+		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true); without "+
+			"that, a run "+
+			"without a terminal has none of them. The allowlist still decides which scripts run.\n",
+			o.client.Title, o.Name)
+		return nil
 	case o.Remove:
 		return setup.Remove(ctx)
 	}
@@ -124,7 +159,7 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 
 // entry returns the entry that the flags describe.
 func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
-	e := &clients.Entry{Name: o.Name, Approve: o.Approve}
+	e := &clients.Entry{Name: o.Name, Approve: o.Approve, Trust: o.Trust}
 	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(o.Name) {
 		return nil, exit.Usagef("use letters, digits, _ and -", "--name: %q cannot name a server", o.Name)
 	}
@@ -146,9 +181,11 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 			return nil, exit.Usagef("leave out the line break or the byte that is not text",
 				"%q cannot be in the client's file", arg)
 		}
-		if o.client.Expands && strings.Contains(arg, "${") {
-			return nil, exit.Usagef("use a path without ${",
-				"%s would put a variable into %q", o.client.Title, arg)
+		for _, begin := range o.client.Expands {
+			if strings.Contains(arg, begin) {
+				return nil, exit.Usagef("use a path without "+begin,
+					"%s would put a variable into %q", o.client.Title, arg)
+			}
 		}
 	}
 	return e, nil
@@ -214,6 +251,9 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		}
 	}
 	words := []string{"serve"}
+	if slices.Contains(clients.WithSkills(), o.client.Name) && !flagGiven(args, "client") {
+		words = append(words, "--client", o.client.Name)
+	}
 	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
 		if flag.Name == "http" || flag.Name == "unix" {
 			return errors.New("the client starts a server of its own over stdio; " +
@@ -247,6 +287,14 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 				"skillsd setup " + o.client.Name + " -- --skills-root DIR"}
 	}
 	return words, nil
+}
+
+// flagGiven reports whether a flag is among arguments.
+func flagGiven(args []string, name string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		flag, _, _ := strings.Cut(arg, "=")
+		return flag == "--"+name
+	})
 }
 
 // absolute makes a path that is the value of a flag absolute, because the client starts the server in any

@@ -1,9 +1,9 @@
 // Package clients connects MCP clients to skillsd.
 //
-// A client is set up by its own command where that is in PATH. What no command of a client does is
-// done in its file: changing an entry of a JSON file in place, and appending a table to Codex's
-// configuration. Files are read by the libraries for their formats, and before a file is changed a
-// copy is kept as FILE.skillsd-backup. Everything else is printed, to be pasted.
+// Claude Code and Codex are set up by their own commands where those are in PATH. What no command of a
+// client does is done in its file: entries of JSON files are added and changed in place, with the comments
+// around them, and Codex's configuration gets tables. Files are read by the libraries for their formats, and
+// before a file is changed a copy is kept as FILE.skillsd-backup. Everything else is printed, to be pasted.
 //
 //	setup := &clients.Setup{Client: clients.All()[0], Entry: entry, …}
 //	err := setup.Write(ctx)
@@ -12,8 +12,11 @@
 package clients
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -28,15 +31,17 @@ type Entry struct {
 	URL      string // empty: Command is started
 	TokenEnv string // variable of the client's environment with the bearer token; empty: none is sent
 	Approve  bool   // the client runs scripts without asking
+	Trust    bool   // the client calls the server's tools without asking
 }
 
 // CommandLine returns the command that starts the server with its arguments.
 func (e *Entry) CommandLine() []string { return append([]string{e.Command}, e.Args...) }
 
 // bearer returns the value of the Authorization header, in which the client puts the token.
-func (e *Entry) bearer() string { return bearerPrefix + e.TokenEnv + "}" }
+func (c *Client) bearer(e *Entry) string { return "Bearer " + fmt.Sprintf(c.variable, e.TokenEnv) }
 
-const bearerPrefix = "Bearer ${"
+// isVariable reports whether a value of the Authorization header is a token that a client puts in.
+var isVariable = regexp.MustCompile(`^Bearer \$?\{[^}]*\}$`).MatchString
 
 // leadsToUs reports whether an entry in a client's file is one that may be changed or removed: it starts
 // skillsd, or it has the URL of e.
@@ -44,36 +49,107 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 	if url, _ := there["url"].(string); url != "" {
 		return url == e.URL
 	}
-	command, _ := there["command"].(string)
-	args, _ := there["args"].([]any)
+	command, args := commandOf(there)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
 	isSkillsd := command == e.Command || strings.TrimSuffix(base, ".exe") == "skillsd"
-	return isSkillsd && slices.Contains(args, any("serve"))
+	return isSkillsd && slices.Contains(args, "serve")
+}
+
+// commandOf returns the command of an entry in a client's file, and its arguments, which may follow it in one
+// list.
+func commandOf(there map[string]any) (command string, args []string) {
+	words, _ := there["command"].([]any)
+	if name, ok := there["command"].(string); ok {
+		words = []any{name}
+	}
+	more, _ := there["args"].([]any)
+	for _, word := range append(slices.Clone(words), more...) {
+		text, _ := word.(string)
+		args = append(args, text)
+	}
+	if len(args) == 0 {
+		return "", nil
+	}
+	return args[0], args[1:]
 }
 
 // Client is a client that can be set up.
 type Client struct {
 	Name  string // one word, for command lines
 	Title string
-	// Project, Approve and TokenEnv report whether the client has a file per project, can run scripts
-	// without asking, and takes a token from a variable.
-	Project, Approve, TokenEnv bool
-	// Expands reports whether the client replaces ${NAME} by a variable, also in commands.
-	Expands bool
+	// Project, Approve, TokenEnv and Trust report whether the client has a file per project, can run scripts
+	// without asking, takes a token from a variable, and offers a server's tools to a run without a terminal
+	// only if its entry says that the server is trusted.
+	Project, Approve, TokenEnv, Trust bool
+	// Expands are the beginnings of what the client replaces in a command, such as ${NAME} by a variable.
+	Expands []string
 
-	program string // its command; empty: the client has none for this
-	servers string // the key of its file that holds all servers
-	http    string // its word for the type of a server at a URL; empty: the file is TOML
-	path    func(env environment, project string) (string, error)
-	add     func(e *Entry, project bool) []string // a command line to show, also without program
-	remove  func(e *Entry, project bool) []string
+	program  string // its command; empty: its file is changed
+	servers  string // the key of its file that holds all servers
+	http     string // its word for the type of a server at a URL; empty: the file is TOML
+	stdio    string // its word for the type of a server that it starts; empty: it has none
+	oneList  bool   // its command is a list with the arguments
+	comments bool   // its JSON file may have comments
+	variable string // how its file names a variable, %s for the name
+	path     func(env environment, project string) (string, error)
+	add      func(e *Entry, project bool) []string // a command line to show, also without program; may be nil
+	remove   func(e *Entry, project bool) []string
+	// skills are the directories of skills that the client loads by itself. They begin with ~/ or with
+	// $NAME/, for a directory that a variable names, or are below the working directory.
+	skills []string
 }
 
 // environment looks up a variable.
 type environment = func(string) (string, bool)
 
 // All returns every client.
-func All() []*Client { return []*Client{claude(), codex(), inspector()} }
+func All() []*Client {
+	return []*Client{claude(), codex(), gemini(), opencode(), cursor(), vscode(), inspector()}
+}
+
+// Any returns a client of whose file nothing is known but the customary form of an entry.
+func Any() *Client {
+	return &Client{Title: "any client", servers: "mcpServers", http: "http", stdio: "stdio"}
+}
+
+// Named returns the client of a name; nil if there is none.
+func Named(name string) *Client {
+	if i := slices.IndexFunc(All(), func(c *Client) bool { return c.Name == name }); i >= 0 {
+		return All()[i]
+	}
+	return nil
+}
+
+// WithSkills returns the names of the clients that load skills by themselves.
+func WithSkills() (names []string) {
+	for _, client := range All() {
+		if len(client.skills) > 0 {
+			names = append(names, client.Name)
+		}
+	}
+	return names
+}
+
+// OwnSkills returns the directories of skills that the client loads by itself, whether or not they exist.
+// Below a working directory there may be more: each client also looks in the directories above it, up to the
+// root of its repository.
+func (c *Client) OwnSkills(env func(string) (string, bool), workdir string) (dirs []string) {
+	for _, dir := range c.skills {
+		base, rest, _ := strings.Cut(dir, "/")
+		switch {
+		case base == "~":
+			base, _ = env("HOME")
+		case strings.HasPrefix(base, "$"):
+			base, _ = env(base[1:])
+		default:
+			base, rest = workdir, dir
+		}
+		if filepath.IsAbs(base) {
+			dirs = append(dirs, filepath.Join(base, filepath.FromSlash(rest)))
+		}
+	}
+	return dirs
+}
 
 func claude() *Client {
 	scope := func(project bool) string {
@@ -83,8 +159,9 @@ func claude() *Client {
 		return "user"
 	}
 	return &Client{
-		Name: "claude", Title: "Claude Code", Project: true, TokenEnv: true, Expands: true,
-		program: "claude", servers: "mcpServers", http: "http",
+		Name: "claude", Title: "Claude Code", Project: true, TokenEnv: true, Expands: []string{"${"},
+		program: "claude", servers: "mcpServers", http: "http", stdio: "stdio", variable: "${%s}",
+		skills: []string{".claude/skills", "~/.claude/skills", "$CLAUDE_CONFIG_DIR/skills"},
 		path: func(env environment, project string) (string, error) {
 			if project != "" {
 				return filepath.Abs(filepath.Join(project, ".mcp.json"))
@@ -108,7 +185,7 @@ func claude() *Client {
 			}
 			words = append(words, "--transport", "http", e.Name, e.URL)
 			if e.TokenEnv != "" {
-				words = append(words, "--header", "Authorization: "+e.bearer())
+				words = append(words, "--header", "Authorization: "+claude().bearer(e))
 			}
 			return words
 		},
@@ -122,6 +199,8 @@ func codex() *Client {
 	return &Client{
 		Name: "codex", Title: "Codex", Approve: true, TokenEnv: true, program: "codex",
 		servers: "mcp_servers",
+		skills: []string{".agents/skills", ".codex/skills", "~/.agents/skills", "$CODEX_HOME/skills",
+			"~/.codex/skills"},
 		path: func(env environment, _ string) (string, error) {
 			dir, err := home(env, "CODEX_HOME", ".codex")
 			return filepath.Join(dir, "config.toml"), err
@@ -141,10 +220,78 @@ func codex() *Client {
 	}
 }
 
+// gemini offers no tool of a server that is not trusted to a run without a terminal (gemini -p).
+func gemini() *Client {
+	return &Client{
+		Name: "gemini", Title: "Gemini CLI", TokenEnv: true, Trust: true, Expands: []string{"$"},
+		servers: "mcpServers", http: "http", comments: true, variable: "${%s}",
+		skills: []string{".agents/skills", ".gemini/skills", "~/.agents/skills", "~/.gemini/skills",
+			"$GEMINI_CLI_HOME/.gemini/skills"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "GEMINI_CLI_HOME")
+			return filepath.Join(dir, ".gemini", "settings.json"), err
+		},
+	}
+}
+
+func opencode() *Client {
+	return &Client{
+		Name: "opencode", Title: "OpenCode", TokenEnv: true, Expands: []string{"{env:", "{file:"},
+		servers: "mcp", http: "remote", stdio: "local", oneList: true, comments: true, variable: "{env:%s}",
+		skills: []string{".agents/skills", ".claude/skills", ".opencode/skill", ".opencode/skills",
+			"~/.agents/skills", "~/.claude/skills", "~/.opencode/skill", "~/.opencode/skills",
+			"~/.config/opencode/skill", "~/.config/opencode/skills",
+			"$XDG_CONFIG_HOME/opencode/skill", "$XDG_CONFIG_HOME/opencode/skills"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
+			// OpenCode reads both, and prefers the second.
+			path := filepath.Join(dir, "opencode", "opencode.json")
+			if _, err := os.Lstat(path + "c"); err == nil {
+				path += "c"
+			}
+			return path, err
+		},
+	}
+}
+
+func cursor() *Client {
+	return &Client{
+		Name: "cursor", Title: "Cursor", TokenEnv: true, Expands: []string{"${"},
+		servers: "mcpServers", http: "http", stdio: "stdio", comments: true, variable: "${env:%s}",
+		skills: []string{".agents/skills", ".claude/skills", ".codex/skills", ".cursor/skills",
+			"~/.agents/skills", "~/.claude/skills", "~/.codex/skills", "~/.cursor/skills"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "", ".cursor")
+			return filepath.Join(dir, "mcp.json"), err
+		},
+	}
+}
+
+func vscode() *Client {
+	return &Client{
+		Name: "vscode", Title: "VS Code", TokenEnv: true, Expands: []string{"${"},
+		servers: "servers", http: "http", stdio: "stdio", comments: true, variable: "${env:%s}",
+		skills: []string{".agents/skills", ".claude/skills", ".github/skills",
+			"~/.agents/skills", "~/.claude/skills", "~/.copilot/skills"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
+			switch runtime.GOOS {
+			case "darwin":
+				dir, err = home(env, "", "Library", "Application Support")
+			case "windows":
+				dir, err = home(env, "APPDATA", "AppData", "Roaming")
+			}
+			return filepath.Join(dir, "Code", "User", "mcp.json"), err
+		},
+	}
+}
+
 // inspector has no command that changes its catalog; the one shown uses the server without an entry.
 func inspector() *Client {
 	return &Client{
 		Name: "inspector", Title: "MCP Inspector", servers: "mcpServers", http: "streamable-http",
+		stdio:    "stdio",
+		variable: "${%s}",
 		path: func(env environment, _ string) (string, error) {
 			if path, ok := env("MCP_CATALOG_PATH"); ok && path != "" {
 				return filepath.Abs(path)

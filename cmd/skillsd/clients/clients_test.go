@@ -92,6 +92,60 @@ func TestAddAndRemove(t *testing.T) {
 	}
 }
 
+// A comment that was added after the entry stays when the entry is removed; without one the file is as it was.
+func TestRemoveFromComments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []*Client{gemini(), opencode(), cursor(), vscode()} {
+		for _, text := range []string{
+			"{\n  // mine\n  \"a\": 1,\n}\n",
+			"{\n  \"" + c.servers + "\": {\n    // other\n    \"other\": {}, // the other\n  },\n}\n",
+			"/* none */ {}",
+		} {
+			home := t.TempDir()
+			setup, _ := newSetup(c, stdio, home)
+			path, err := c.path(setup.Env, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, text)
+			if err := setup.Write(t.Context()); err != nil {
+				t.Fatalf("%s: write to %q: %v", c.Name, text, err)
+			}
+			written := read(t, path)
+			if there, err := c.server([]byte(written), stdio.Name); err != nil || !stdio.leadsToUs(there) {
+				t.Errorf("%s: %q has no server, %v", c.Name, written, err)
+			}
+			if err := setup.Remove(t.Context()); err != nil {
+				t.Fatalf("%s: remove from %q: %v", c.Name, written, err)
+			}
+			if got := read(t, path); got != text && strings.Contains(text, c.servers) {
+				t.Errorf("%s: %q is left of %q", c.Name, got, text)
+			}
+			write(t, path, written+"// added\n")
+			if err := setup.Remove(t.Context()); err != nil || !strings.Contains(read(t, path), "// added") {
+				t.Errorf("%s: %v, %q is left with a comment", c.Name, err, read(t, path))
+			}
+		}
+	}
+}
+
+// The directories of a client are below the home directory, a variable's and the working directory.
+func TestOwnSkills(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"HOME": "/home/me", "CLAUDE_CONFIG_DIR": "/conf"}
+	dirs := Named("claude").OwnSkills(func(name string) (string, bool) { v, ok := env[name]; return v, ok }, "/work")
+	want := []string{"/work/.claude/skills", "/home/me/.claude/skills", "/conf/skills"}
+	for i := range want {
+		want[i] = filepath.FromSlash(want[i])
+	}
+	if os.PathSeparator == '/' && !slices.Equal(dirs, want) {
+		t.Errorf("the directories are %q, want %q", dirs, want)
+	}
+	if Named("inspector").OwnSkills(os.LookupEnv, "/work") != nil || Named("vim") != nil {
+		t.Error("the Inspector has directories, or a client exists that does not")
+	}
+}
+
 // withoutServers returns a JSON text without white space and without an empty list of servers.
 func withoutServers(text string) string {
 	if text == "" {
@@ -369,7 +423,7 @@ func FuzzPut(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		format := claude()
+		format := gemini()
 		before, err := format.server(text, "skills")
 		if err != nil {
 			return
@@ -378,7 +432,7 @@ func FuzzPut(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed, err := format.put(text, remote, merge(before, want))
+		changed, err := format.put(text, remote, format.merge(before, want))
 		if err != nil {
 			return
 		}

@@ -17,10 +17,11 @@ import (
 // settings are what a client's file says about an entry, besides the approval of scripts.
 type settings struct {
 	Type     string            `json:"type,omitempty" toml:"-"`
-	Command  string            `json:"command,omitempty" toml:"command,omitempty"`
+	Command  any               `json:"command,omitempty" toml:"command,omitempty"` // a text, or a list
 	Args     []string          `json:"args,omitempty" toml:"args,omitempty,multiline"`
 	URL      string            `json:"url,omitempty" toml:"url,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty" toml:"-"`
+	Trust    bool              `json:"trust,omitempty" toml:"-"`
 	TokenEnv string            `json:"bearer_token_env_var,omitempty" toml:"bearer_token_env_var,omitempty"`
 }
 
@@ -28,17 +29,21 @@ type settings struct {
 var ownKeys = []string{"type", "command", "args", "url", "headers", "bearer_token_env_var"}
 
 func (c *Client) settings(e *Entry) *settings {
-	s := &settings{Command: e.Command, Args: e.Args, URL: e.URL}
+	s := &settings{Args: e.Args, URL: e.URL, Trust: e.Trust && c.Trust}
 	switch {
-	case c.http == "":
-		s.TokenEnv = e.TokenEnv
+	case e.URL == "" && c.oneList:
+		s.Type, s.Command, s.Args = c.stdio, e.CommandLine(), nil
 	case e.URL == "":
-		s.Type = "stdio"
+		s.Type, s.Command = c.stdio, e.Command
 	default:
 		s.Type = c.http
-		if e.TokenEnv != "" {
-			s.Headers = map[string]string{"Authorization": e.bearer()}
-		}
+	}
+	switch {
+	case e.TokenEnv == "":
+	case c.http == "":
+		s.TokenEnv = e.TokenEnv
+	default:
+		s.Headers = map[string]string{"Authorization": c.bearer(e)}
 	}
 	return s
 }
@@ -67,11 +72,11 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 		}
 		return file, err
 	}
-	value, err := hujson.Parse(text)
+	value, err := hujson.Parse(bytes.Clone(text)) // Standardize writes into it
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("not valid JSON: %s", strings.TrimPrefix(err.Error(), "hujson: "))
-	case !value.IsStandard():
+	case !value.IsStandard() && !c.comments:
 		return nil, errors.New("not valid JSON: it has comments or trailing commas")
 	case value.Value.Kind() != '{':
 		return nil, errors.New("not a JSON object")
@@ -88,7 +93,8 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 			seen[name.String()] = true
 		}
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
+	value.Standardize()
+	decoder := json.NewDecoder(bytes.NewReader(value.Pack()))
 	decoder.UseNumber() // numbers of other programs are written back as they are
 	return file, decoder.Decode(&file)
 }
@@ -118,12 +124,12 @@ func (c *Client) server(text []byte, name string) (map[string]any, error) {
 
 // merge returns the settings of an entry as they must be: those that setup writes from want, and all
 // others as they are. Among the headers only Authorization is setup's, the others may be for a proxy.
-func merge(there, want map[string]any) map[string]any {
+func (c *Client) merge(there, want map[string]any) map[string]any {
 	headers, merged := map[string]any{}, map[string]any{}
 	old, _ := there["headers"].(map[string]any)
 	maps.Copy(headers, old)
 	// Setup writes a variable as the token; a header with anything else is the user's own.
-	if value, _ := headers["Authorization"].(string); strings.HasPrefix(value, bearerPrefix) {
+	if value, _ := headers["Authorization"].(string); isVariable(value) {
 		delete(headers, "Authorization")
 	}
 	wanted, _ := want["headers"].(map[string]any)
@@ -131,6 +137,9 @@ func merge(there, want map[string]any) map[string]any {
 	maps.Copy(merged, there)
 	for _, key := range ownKeys {
 		delete(merged, key)
+	}
+	if c.Trust {
+		delete(merged, "trust")
 	}
 	maps.Copy(merged, want)
 	if len(headers) > 0 {
@@ -204,7 +213,28 @@ func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error)
 	if err == nil {
 		err = file.Patch(encoded)
 	}
-	return file.Pack(), err
+	if err != nil {
+		return nil, err
+	}
+	if object, ok := file.Find(servers).Value.(*hujson.Object); ok && want != nil && len(object.Members) > 1 {
+		indent(object.Members[len(object.Members)-2:])
+	}
+	return file.Pack(), nil
+}
+
+// indent gives the second of two members the white space of the first, if the first begins a line.
+func indent(members []hujson.ObjectMember) {
+	before, after := string(members[0].Name.BeforeExtra), &members[1].Name.BeforeExtra
+	i := strings.LastIndexByte(before, '\n')
+	if i < 0 || strings.TrimSpace(before[i:]) != "" {
+		return
+	}
+	switch {
+	case len(*after) == 0:
+		*after = hujson.Extra(before[i:])
+	case bytes.HasSuffix(*after, []byte("\n")): // behind a comment
+		*after = append(*after, before[i+1:]...)
+	}
 }
 
 // approval returns the table with which Codex runs scripts without asking.

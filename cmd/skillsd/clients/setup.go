@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -25,6 +26,9 @@ const (
 	// maxWait is how long a client's command may take. Codex asks a URL whether it wants a login.
 	maxWait = 2 * time.Minute
 )
+
+// backup ends the name of the copy of a file that is changed.
+const backup = ".skillsd-backup"
 
 // errNotInstalled means that the client's command is not in PATH.
 var errNotInstalled = errors.New("not in PATH")
@@ -56,6 +60,10 @@ type file struct {
 
 // Print prints what the client's file must say and where, and the client's own command for it.
 func (s *Setup) Print() error {
+	if s.Client.path == nil {
+		fmt.Fprintln(s.Err, "most clients take this form; some call mcpServers servers, or have no type:")
+		return s.printBlock()
+	}
 	path, err := s.Client.path(s.Env, s.Project)
 	if err != nil {
 		return err
@@ -64,7 +72,7 @@ func (s *Setup) Print() error {
 	if err := s.printBlock(); err != nil {
 		return err
 	}
-	if s.Entry.Approve {
+	if s.Entry.Approve || s.Client.add == nil {
 		return nil // no command of a client sets the approval
 	}
 	_, err = fmt.Fprintf(s.Err, "or run:\n  %s\n", report.ShellLine(s.addCommand()...))
@@ -95,7 +103,10 @@ func (s *Setup) Write(ctx context.Context) error {
 	}
 	// An approval that was given stays when the entry changes.
 	s.Entry.Approve = s.Entry.Approve || isApproved(f.entry)
-	added := func() bool { return f.entry != nil && reflect.DeepEqual(merge(f.entry, want), f.entry) }
+	added := func() bool {
+		return f.entry != nil &&
+			reflect.DeepEqual(s.Client.merge(f.entry, want), f.entry)
+	}
 	approved := func() bool { return isApproved(f.entry) == s.Entry.Approve }
 	direct := func() bool {
 		text, err := putDirect(f.text, &s.Entry)
@@ -134,7 +145,7 @@ func (s *Setup) Write(ctx context.Context) error {
 func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 	// In place an entry keeps the settings that the user added to it; a client's command would drop them.
 	if s.Client.http != "" && (f.entry != nil || s.Client.program == "") {
-		text, err := s.Client.put(f.text, &s.Entry, merge(f.entry, want))
+		text, err := s.Client.put(f.text, &s.Entry, s.Client.merge(f.entry, want))
 		if err != nil {
 			return s.paste(f, err)
 		}
@@ -149,6 +160,32 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 		return s.paste(f, err)
 	}
 	return err
+}
+
+// Commands returns the command lines of the servers in the user's own file of the client that are skillsd and
+// that the client starts, by their names. A file that cannot be read has none.
+func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
+	lines := map[string][]string{}
+	path, err := c.path(env, "")
+	if err != nil {
+		return nil
+	}
+	text, err := fsys.ReadFile(path, maxFile, func(fs.FileInfo) error { return nil })
+	if err != nil {
+		return nil
+	}
+	file, err := c.decode(text)
+	if err != nil {
+		return nil
+	}
+	servers, _ := file[c.servers].(map[string]any)
+	for name, value := range servers {
+		there, _ := value.(map[string]any)
+		if command, args := commandOf(there); there["url"] == nil && (&Entry{}).leadsToUs(there) {
+			lines[name] = append([]string{command}, args...)
+		}
+	}
+	return lines
 }
 
 // key returns the name of the entry in the client's file.
@@ -228,7 +265,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 		if err != nil {
 			return s.unreadable(f, err)
 		}
-		if err := s.replace(f, text); err != nil {
+		if err := s.replace(f, s.asBefore(f, text)); err != nil {
 			return err
 		}
 	} else {
@@ -251,6 +288,31 @@ func (s *Setup) Remove(ctx context.Context) error {
 	}
 	return exit.Errorf(exit.Failure, "remove "+s.key()+" by hand",
 		"%s still has the server %q", f.path, s.Entry.Name)
+}
+
+// asBefore returns the copy of the file from before a change if it says the same as text, which may differ
+// from
+// it in white space and commas.
+func (s *Setup) asBefore(f *file, text []byte) []byte {
+	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
+	if err != nil {
+		return text
+	}
+	old, errOld := s.Client.decode(copied)
+	now, errNow := s.Client.decode(text)
+	if errOld != nil || errNow != nil || !reflect.DeepEqual(old, now) {
+		return text
+	}
+	// Comments that were added meanwhile are not lost.
+	squeezed := func(text []byte) string {
+		return strings.Join(strings.FieldsFunc(string(text), func(r rune) bool {
+			return unicode.IsSpace(r) || r == ','
+		}), "")
+	}
+	if squeezed(copied) != squeezed(text) {
+		return text
+	}
+	return copied
 }
 
 // takeDirect takes the server out of the list of Codex's file.
@@ -402,7 +464,7 @@ func (s *Setup) keep(f *file) error {
 	if !first || f.text == nil {
 		return nil
 	}
-	copied := f.path + ".skillsd-backup"
+	copied := f.path + backup
 	if err := fsys.WriteFile(copied, f.text, f.mode); err != nil {
 		return fmt.Errorf("keep a copy of the client's file: %w", err)
 	}
@@ -415,6 +477,9 @@ func (s *Setup) paste(f *file, cause error) error {
 	if err := s.printBlock(); err != nil {
 		return err
 	}
-	return exit.Errorf(exit.Failure, "paste the block above into the file, or run where the client is: "+
-		report.ShellLine(s.addCommand()...), "%s was not changed: %w", f.path, cause)
+	hint := "paste the block above into the file"
+	if s.Client.add != nil {
+		hint += ", or run where the client is: " + report.ShellLine(s.addCommand()...)
+	}
+	return exit.Errorf(exit.Failure, hint, "%s was not changed: %w", f.path, cause)
 }

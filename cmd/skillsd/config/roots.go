@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/spf13/pflag"
@@ -23,6 +24,7 @@ type RootOptions struct {
 	Strict  bool
 
 	NoDefaults  bool
+	Client      string // by its name in package clients
 	AllowShadow bool
 	Limits      scanLimits
 }
@@ -41,7 +43,8 @@ func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
 }
 
 // Given turns the options into roots. Without --skills-root they are the conventional directories that
-// exist. Directories below the working directory are untrusted: a cloned repository must not set policy.
+// exist, without those from which the client of --client loads skills itself. Directories below the
+// working directory are untrusted: a cloned repository must not set policy.
 func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	var roots []skills.Root
 	for _, spec := range o.Specs {
@@ -63,7 +66,23 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	if len(o.Specs) > 0 || o.NoDefaults {
 		return roots, nil
 	}
-	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool { return !IsDir(root.Dir) }), nil
+	if o.Client != "" && !slices.Contains(clients.WithSkills(), o.Client) {
+		return nil, exit.Usagef("use "+strings.Join(clients.WithSkills(), ", "),
+			"--client: unknown client %q", Clip(o.Client))
+	}
+	var own []string
+	if client := clients.Named(o.Client); client != nil {
+		cwd, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range client.OwnSkills(p.Env, cwd) {
+			own = append(own, Resolved(dir))
+		}
+	}
+	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool {
+		return !IsDir(root.Dir) || slices.Contains(own, Resolved(root.Dir))
+	}), nil
 }
 
 // IsDir reports whether path is a directory, or a link to one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox/detect"
@@ -192,6 +193,10 @@ func (o *Options) Table() []Option {
 	return slices.Concat(o.Roots.table(), under(SectionSkills, []Option{
 		{Key: "skills.preload", Flag: "skill", Value: &o.Skills,
 			Help: "load this `SKILL` at the start of the session (repeatable, order kept)"},
+		{Flag: "client", Value: &o.Roots.Client, Words: clients.WithSkills(),
+			Help: "`NAME` of the client that starts this server; of the conventional directories, " +
+				"those from " +
+				"which it loads skills itself are left out: " + strings.Join(clients.WithSkills(), ", ")},
 	}), o.Choice.table(), under(SectionSkills, []Option{
 		{Key: "catalog.disabled", Flag: "no-skill-catalog", Value: &o.NoCatalog,
 			Help: "name no skills in descriptions; explicit names still load"},

@@ -1,0 +1,77 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// checkClients says where a client would be offered a skill twice: it loads the skill itself, and starts a
+// server that serves it.
+func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil // then no directory below it is served either
+	}
+	for _, client := range clients.All() {
+		var own []string
+		for _, dir := range client.OwnSkills(o.Process.Env, cwd) {
+			own = append(own, config.Resolved(dir))
+		}
+		started := client.Commands(o.Process.Env)
+		names := make([]string, 0, len(started))
+		for name := range started {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			served := o.Serve.Roots
+			served.Specs = append(flagValues(started[name], "skills-root"), served.Specs...)
+			served.Client = strings.Join(flagValues(started[name], "client"), "")
+			served.NoDefaults = served.NoDefaults || slices.Contains(started[name], "--no-default-roots")
+			roots, err := served.Given(o.Process)
+			if err != nil {
+				continue // the check of the roots says it
+			}
+			roots = slices.DeleteFunc(roots, func(root skills.Root) bool {
+				return !slices.Contains(own, config.Resolved(root.Dir))
+			})
+			for i := range roots {
+				snapshot, err := skills.Scan(ctx, roots[i:i+1], served.ScanOptions())
+				if err != nil || len(snapshot.Skills) == 0 {
+					continue
+				}
+				hint := "run: " + report.ShellLine("skillsd", "setup", client.Name, "--write", "--name",
+					name) +
+					", with the flags of serve behind --"
+				if len(served.Specs) > 0 {
+					hint = "leave it out of roots and --skills-root, or move the skills that only skillsd " +
+						"is to serve"
+				}
+				checks = append(checks, warn("client", fmt.Sprintf(
+					"%s loads %s of %s itself, and its server %s serves them again", client.Title,
+					report.Plural(len(snapshot.Skills), "skill"), roots[i].Dir, name), hint))
+			}
+		}
+	}
+	return checks
+}
+
+// flagValues returns the values that a command line gives to a flag.
+func flagValues(words []string, flag string) (values []string) {
+	for i, word := range words {
+		if value, ok := strings.CutPrefix(word, "--"+flag+"="); ok {
+			values = append(values, value)
+		} else if word == "--"+flag && i+1 < len(words) {
+			values = append(values, words[i+1])
+		}
+	}
+	return values
+}
