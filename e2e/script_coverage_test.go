@@ -41,8 +41,7 @@ func TestScriptsRunEverything(t *testing.T) {
 			t.Errorf("no script runs `skillsd %s`", command)
 		}
 		for _, flag := range commands[command].flags {
-			// list --state is a flag of its own.
-			if common := slices.Contains(everywhere, flag) && command+" "+flag != "list state"; common {
+			if slices.Contains(everywhere, flag) {
 				if !seen[flag] && flag != "help" {
 					t.Errorf("no script gives --%s", flag)
 				}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -46,6 +47,8 @@ type ScanOptions struct {
 	Cache *Cache
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
+	// Progress is called after each directory that was read, concurrently; nil: not called.
+	Progress func()
 }
 
 // withDefaults returns a copy in which every limit and the clock are set.
@@ -60,6 +63,9 @@ func (o *ScanOptions) withDefaults() *ScanOptions {
 	set.MaxTree = cmp.Or(max(set.MaxTree, 0), 256<<20)
 	if set.Now == nil {
 		set.Now = time.Now
+	}
+	if set.Progress == nil {
+		set.Progress = func() {}
 	}
 	return &set
 }
@@ -182,16 +188,20 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		top, err = openBase(a.place.base)
 	}
 	if err != nil {
-		if s.opts.StrictRoots || errors.Is(cause(err), ErrExhausted) {
-			return fmt.Errorf("skills root %s: %w", root.Dir, cause(err))
+		reason := cause(err)
+		if errors.Is(err, syscall.ENOTDIR) {
+			reason = errNotDirectory
+		}
+		if s.opts.StrictRoots || errors.Is(reason, ErrExhausted) {
+			return fmt.Errorf("skills root %s: %w", root.Dir, reason)
 		}
 		if w := s.earlier(root, root.Prefix, false); w != nil {
 			s.unreadable[root] = true
 			s.note(Error, CodeUnreadableRoot, root.Dir,
-				"the root cannot be read: %v; its skills are served as they were", cause(err))
+				"the root cannot be read: %v; its skills are served as they were", reason)
 			return s.walk(ctx, w.area, nil)
 		}
-		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", cause(err))
+		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", reason)
 		return nil
 	}
 	defer top.close()
@@ -203,6 +213,9 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 	}
 	return s.walk(ctx, a, top)
 }
+
+// errNotDirectory is the reason why a root that is a file cannot be read.
+var errNotDirectory = errors.New("it is not a directory of skills, but a file")
 
 // realDir returns the absolute path of a directory, free of links.
 func realDir(dir string) (string, error) {
@@ -252,7 +265,10 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 		var opened atomic.Int64
 		err := parallel(ctx, len(again), func() func(int) {
 			v := &visitor{area: a, top: top, opts: s.opts, opened: &opened, kept: s.kept[a.root]}
-			return func(i int) { visits[i] = v.visit(again[i], depth, old[again[i]]) }
+			return func(i int) {
+				visits[i] = v.visit(again[i], depth, old[again[i]])
+				s.opts.Progress()
+			}
 		})
 		if err != nil {
 			return err

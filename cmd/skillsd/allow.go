@@ -68,6 +68,13 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 	if o.List != (len(args) == 0) {
 		return exit.Usagef("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
 	}
+	var entry policy.Entry
+	if !o.List {
+		var err error
+		if entry, err = parseScript(args[0]); err != nil {
+			return err
+		}
+	}
 	if !o.List && !o.DryRun {
 		if err := o.app.byUser("`skillsd allow`"); err != nil {
 			return err
@@ -80,19 +87,16 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 	if o.List {
 		return o.list(ctx, snapshot)
 	}
-	return o.allow(ctx, snapshot, args[0])
+	return o.allow(ctx, snapshot, entry)
 }
 
 // allow shows one script and writes its entry.
-func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spec string) error {
-	entry, err := parseScript(spec)
-	if err != nil {
-		return err
-	}
+func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) error {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
 		// An entry names a path, because the name could be that of another skill tomorrow.
-		if _, err = snapshot.Lookup(entry.Skill); err == nil {
+		_, err := snapshot.Lookup(entry.Skill)
+		if err == nil {
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
 		}
 		return report.LookupError(exit.Failure, "", err)
@@ -108,7 +112,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, spe
 	}
 	if facts.Runtime == "" {
 		return exit.Errorf(exit.Failure, "allowing it would have no effect; "+serve.HintRuntime,
-			"%s cannot run: %s", spec, report.Printable(facts.Problem))
+			"%s cannot run: %s", serve.ScriptName(entry), report.Printable(facts.Problem))
 	}
 	entry.Pin = facts.Digest
 	facts.Entry = entry.Spec()

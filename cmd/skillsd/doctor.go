@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,22 +14,25 @@ import (
 )
 
 func newDoctorCmd(a *app) *cobra.Command {
-	flags, asJSON := pflag.NewFlagSet("serve", pflag.ContinueOnError), false
+	flags, asJSON, verbose := pflag.NewFlagSet("serve", pflag.ContinueOnError), false, false
 	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",
 		Long: "Check what `skillsd serve` needs, with the configuration and the flags it would have:\n" +
 			"roots, skills, what is allowed, every byte of what is installed, the sandbox, interpreters,\n" +
-			"directories and addresses. Each line is ok, warn or fail, with a hint that mends it; the\n" +
-			"exit code is 3 if one is fail. Nothing is changed.",
+			"directories and addresses. The first line is the verdict, then what to mend, the most\n" +
+			"important first, each with a hint, and then what is fine, in short. The exit code is 3 if\n" +
+			"something failed. Nothing is changed.",
 		Args: cobra.NoArgs,
-		RunE: runE(func(ctx context.Context, _ []string) error { return a.doctor(ctx, d, asJSON) }),
+		RunE: runE(func(ctx context.Context, _ []string) error { return a.doctor(ctx, d, asJSON, verbose) }),
 	}
 	d.FlagHint = func(flag string) string { return flagHint("skillsd doctor", cmd.Flags(), flag) }
 	d.Serve.Register(flags)
 	cmd.Flags().AddFlagSet(flags)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&verbose, "verbose", false,
+		"print every check in full, with the digests of interpreters")
 	// These are needed in any case; a fault in the other options of serve is a line of what is found.
 	var first pflag.FlagSet
 	(&config.ReaderOptions{}).Register(&first)
@@ -39,27 +42,18 @@ func newDoctorCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON bool) error {
+func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON, verbose bool) error {
 	checks, err := d.Checks(ctx)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		err = report.WriteJSON(a.out, checks)
+	} else {
+		err = doctor.Print(a.out, checks, a.knownColumns(a.out), report.NewPaint(a.Env, a.out), verbose)
 	}
-	failed := false
-	for _, c := range checks {
-		failed = failed || c.Verdict == doctor.Fail
-		if asJSON {
-			continue
-		}
-		line := c.Verdict + " " + c.Area + ": " + report.Printable(c.Fact)
-		fmt.Fprintln(a.out, report.Wrap(line, a.knownColumns(a.out)))
-		if c.Hint != "" {
-			fmt.Fprintf(a.out, "hint: %s\n", report.Printable(c.Hint))
-		}
-	}
-	if err == nil && failed {
+	failed := func(c doctor.Check) bool { return c.Verdict == doctor.Fail }
+	if err == nil && slices.ContainsFunc(checks, failed) {
 		return &exit.Error{Code: exit.Problems}
 	}
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -60,24 +61,14 @@ func newListCmd(a *app) *cobra.Command {
 		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗\n" +
 			"unavailable. VERDICT is strict when `skillsd validate` accepts the skill, repaired when its\n" +
 			"frontmatter loads only after a repair, else lenient. RUN counts the scripts that\n" +
-			"--allow-skill-script lets run, of all. What was found wrong is on stderr, each with a fix.\n" +
-			"Here --state also takes the states of --only; a directory of such a name is ./NAME.",
+			"--allow-skill-script lets run, of all. What was found wrong is on stderr, each with a fix. A\n" +
+			"root that was given and cannot be read makes the exit code 1.",
 		Args: cobra.NoArgs,
 		RunE: runE(opts.run),
 	}
 	opts.register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Only, "only", "",
 		"only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
-	global := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(config.Process).Register(global)
-	// --state is the state directory as everywhere, or one of the states of --only.
-	cmd.Flags().Func("state", global.Lookup("state").Usage, func(text string) error {
-		if slices.Contains(listStates, text) {
-			opts.Only = text
-			return nil
-		}
-		return cmd.Root().PersistentFlags().Set("state", text)
-	})
 	return cmd
 }
 
@@ -114,11 +105,12 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		if err := report.WriteJSON(o.app.out, o.withBroken(rows, snapshot)); err != nil {
 			return err
 		}
-		return report.WriteDiagnostics(o.app.err, found, len(found))
+		return errors.Join(report.WriteDiagnostics(o.app.err, found, len(found)), o.unreadable(snapshot))
 	}
 	switch {
 	case len(rows) > 0:
-		err = report.PrintSkills(o.app.out, rows, o.app.columns(o.app.out))
+		err = report.PrintSkills(o.app.out, rows, o.app.columns(o.app.out),
+			report.NewPaint(o.app.Env, o.app.out))
 	case o.Only != "":
 		o.app.printf("no skill is %s\n", o.Only)
 	default:
@@ -130,7 +122,19 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	for i := range rows {
 		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
-	return report.WriteDiagnostics(o.app.err, found, report.MaxListed)
+	return errors.Join(report.WriteDiagnostics(o.app.err, found, report.MaxListed), o.unreadable(snapshot))
+}
+
+// unreadable returns an error without a text, the diagnostics have it, if a root that was given could not be
+// read: a script that lists it must not take it for an empty one.
+func (o *listOptions) unreadable(snapshot *skills.Snapshot) error {
+	if len(o.Reader.Roots.Specs) > 0 && slices.ContainsFunc(snapshot.Diagnostics,
+		func(d skills.Diagnostic) bool {
+			return d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error
+		}) {
+		return &exit.Error{Code: exit.Failure}
+	}
+	return nil
 }
 
 // stateBroken is the state of a skill that cannot be loaded.

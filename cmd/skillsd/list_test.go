@@ -20,7 +20,7 @@ func TestPrintRowsFits(t *testing.T) {
 	}
 	for _, most := range []int{74, 80, 100, 200} {
 		var out bytes.Buffer
-		if err := report.PrintSkills(&out, rows, most); err != nil {
+		if err := report.PrintSkills(&out, rows, most, false); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {

@@ -39,7 +39,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		Process: config.Process{Env: os.LookupEnv, Environ: os.Environ},
+		Process: config.Process{Env: os.LookupEnv, Environ: os.Environ, Err: os.Stderr},
 	}
 	code := a.main(ctx, os.Args[1:])
 	stop()
@@ -159,6 +159,7 @@ func newRootCmd(a *app) *cobra.Command {
 			"Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the command worked and found problems; see\n" +
 			"`skillsd help exit-codes`. `skillsd completion --help` says how a shell completes commands\n" +
 			"and names.",
+		Version:           readBuild().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.loadConfig(cmd) },
@@ -178,6 +179,7 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd.AddCommand(newChangeCmds(a)...)
 	a.setCompletion(cmd)
 	documentOutputs(cmd)
+	explainUsage(cmd)
 	return cmd
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -123,7 +122,9 @@ func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader
 		err = exit.Errorf(exit.Failure, "give more of the id; see `skillsd session list`",
 			"%d sessions begin with %q", len(matches), name)
 	case len(sessions) == 0:
-		err = exit.Errorf(exit.Failure, "there are none in "+dir+" yet; "+hintElsewhere,
+		err = exit.Errorf(exit.Failure, "there are none in "+dir+
+			" yet: set a client up, as by `skillsd setup "+
+			"claude --write`, and use a skill in it; "+hintElsewhere,
 			"no session %q, and no other", name)
 	default:
 		err = exit.Errorf(exit.Failure, "see `skillsd session list`, or use latest", "no session %q", name)
@@ -290,15 +291,19 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			"beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			export := map[string]func(context.Context, io.Writer, provenance.Reader, string) error{
-				"json": report.WriteExport, "intoto": intoto.Write,
-			}[format]
-			if export == nil {
+			if format != "json" && format != "intoto" {
 				return exit.Usagef("use json or intoto", "--format %q is unknown", format)
 			}
 			return a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
 				out := bufio.NewWriter(a.out)
-				return errors.Join(export(ctx, out, records, id), out.Flush())
+				if format == "json" {
+					return errors.Join(report.WriteExport(ctx, out, records, id), out.Flush())
+				}
+				written, err := intoto.Write(ctx, out, records, id)
+				if err == nil && written == 0 {
+					a.notef("skillsd: note: session %s ran no script, so there is no statement", id)
+				}
+				return errors.Join(err, out.Flush())
 			})(cmd, args)
 		},
 	}

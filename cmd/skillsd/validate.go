@@ -136,7 +136,7 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 			found = append(found, verdict{Dir: shown, at: root.Dir})
 			continue
 		}
-		snapshot, err := skills.Scan(ctx, []skills.Root{root}, options)
+		snapshot, err := config.Scan(ctx, &o.app.Process, []skills.Root{root}, options)
 		if err != nil {
 			return nil, err
 		}

@@ -65,6 +65,7 @@ type Authenticator struct {
 
 var (
 	errNoToken      = errors.New("no token")
+	errEmpty        = errors.New("empty token")
 	errMalformed    = errors.New("malformed Authorization header")
 	errUnknownToken = errors.New("unknown token")
 	errScope        = errors.New("token lacks a required scope")
@@ -106,8 +107,8 @@ func New(cfg Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// Authenticate returns the principal that sent r. If it reports false it has answered: 401 for a missing or
-// unknown token, 403 for a token that lacks a scope, 400 for a malformed header, 503 if it cannot decide.
+// Authenticate returns the principal that sent r. If it reports false it has answered: 401 for a missing,
+// empty or unknown token, 403 for a token that lacks a scope, 400 for a malformed header, 503 if it cannot decide.
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
 	name, err := a.identify(r)
 	if err == nil {
@@ -152,8 +153,12 @@ func bearer(headers []string) (string, error) {
 		return "", errNoToken
 	}
 	token = strings.Trim(token, " ")
+	// A client whose configuration names a variable that is not set sends nothing, or the name.
+	if token == "" || strings.ContainsAny(token[:1], "$%") {
+		return "", errEmpty
+	}
 	const plain = letters + "0123456789-._~+/=" // RFC 6750, section 2.1
-	if token == "" || len(token) > maxToken || strings.Trim(token, plain) != "" {
+	if len(token) > maxToken || strings.Trim(token, plain) != "" {
 		return "", errMalformed
 	}
 	return token, nil
@@ -162,7 +167,7 @@ func bearer(headers []string) (string, error) {
 // refuse answers a request that is not let in.
 func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	params := []string{`realm="skillsd"`}
-	status := http.StatusUnauthorized
+	status, advice := http.StatusUnauthorized, ""
 	switch {
 	case errors.Is(err, errUnavailable):
 		a.cfg.Logger.ErrorContext(r.Context(), "nobody can be authenticated", tint.Err(err))
@@ -170,6 +175,8 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 		http.Error(w, "authentication is unavailable", http.StatusServiceUnavailable)
 		return
 	case errors.Is(err, errNoToken):
+	case errors.Is(err, errEmpty):
+		advice = ": the token is empty; set the variable that the client takes it from, where the client is started"
 	case errors.Is(err, errMalformed):
 		status = http.StatusBadRequest
 		params = append(params, `error="invalid_request"`)
@@ -190,5 +197,5 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 		a.cfg.Logger.InfoContext(ctx, "not let in", slog.Int("status", status), tint.Err(err))
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
-	http.Error(w, strings.ToLower(http.StatusText(status)), status)
+	http.Error(w, strings.ToLower(http.StatusText(status))+advice, status)
 }

@@ -209,19 +209,20 @@ func digestSet(d digest.Digest) map[string]string {
 	return map[string]string{"sha256": hex}
 }
 
-// Write writes the statements of a session, one a line.
+// Write writes the statements of a session, one a line, and returns how many there are.
 //
 // Errors: the errors of reading the session, or of writing.
-func Write(ctx context.Context, w io.Writer, records provenance.Reader, session string) error {
+func Write(ctx context.Context, w io.Writer, records provenance.Reader, session string) (int, error) {
 	var approvals Approvals
+	written := 0
 	for e, err := range records.Events(ctx, provenance.Query{Session: session}) {
 		if err != nil {
-			return err
+			return written, err
 		}
 		approvals.Add(e)
 		st, err := NewStatement(e)
 		if err != nil {
-			return err
+			return written, err
 		}
 		if st == nil {
 			continue
@@ -229,11 +230,12 @@ func Write(ctx context.Context, w io.Writer, records provenance.Reader, session 
 		st.Predicate.Approval = approvals.Of(e)
 		raw, err := provenance.Encode(st)
 		if err != nil {
-			return err
+			return written, err
 		}
 		if _, err := fmt.Fprintf(w, "%s\n", raw); err != nil {
-			return err
+			return written, err
 		}
+		written++
 	}
-	return nil
+	return written, nil
 }

@@ -418,14 +418,14 @@ func pathOf(base, home string) func(string) string {
 
 // DidYouMean suggests the word that is nearest to an unknown one, if it is near.
 func DidYouMean(word string, words []string) string {
-	if nearest := nearestWord(word, words); nearest != "" {
+	if nearest := Nearest(word, words); nearest != "" {
 		return "; did you mean " + nearest + "?"
 	}
 	return ""
 }
 
-// nearestWord returns the word that is nearest to an unknown one, empty if none is near.
-func nearestWord(word string, words []string) string {
+// Nearest returns the word that is nearest to an unknown one, empty if none is near.
+func Nearest(word string, words []string) string {
 	const longest = 64 // the time of a comparison grows with the product of the lengths
 	best, nearest := 1+len(word)/3, ""
 	for _, candidate := range words {

@@ -78,7 +78,7 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 	for _, variable := range p.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		rest, ok := strings.CutPrefix(name, envPrefix)
-		if near := nearestWord(rest, known); ok && near != "" && !slices.Contains(known, rest) {
+		if near := Nearest(rest, known); ok && near != "" && !slices.Contains(known, rest) {
 			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n",
 				report.Printable(name), envPrefix+near)
 		}

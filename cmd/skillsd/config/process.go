@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 // Process is what the configuration takes from the process it runs in.
 type Process struct {
 	Env func(string) (string, bool)
+	Err io.Writer // progress, if it is a terminal; nil: none
 	// Environ is the whole environment, to find misspelt variables in; nil looks for none.
 	Environ func() []string
 

@@ -2,10 +2,12 @@ package config
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -43,11 +45,20 @@ func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot,
 	if len(roots) == 0 {
 		return nil, ErrNoRoots()
 	}
+	return Scan(ctx, p, roots, options)
+}
+
+// Scan is [skills.Scan], with its progress on the terminal of the process.
+func Scan(ctx context.Context, p *Process, roots []skills.Root,
+	options *skills.ScanOptions) (*skills.Snapshot, error) {
+	line, read := report.NewStatusLine(p.Err), atomic.Int64{}
+	defer line.Clear()
+	options.Progress = func() { line.Count("directories read", int(read.Add(1)), -1) }
 	return skills.Scan(ctx, roots, options)
 }
 
 // HintRoots is the hint of an error because of missing roots.
-const HintRoots = "give --skills-root DIR"
+const HintRoots = "install a skill: skillsd install SOURCE; or give --skills-root DIR"
 
 // ErrNoRoots returns the error of a command that has no skills to read.
 func ErrNoRoots() error {

@@ -29,6 +29,8 @@ type Doctor struct {
 	Err     io.Writer      // progress, on a terminal
 	// FlagHint says where the help of a flag is.
 	FlagHint func(flag string) string
+
+	needed map[string]bool // the interpreters of scripts of the skills
 }
 
 // Check is one line of the doctor.
@@ -38,8 +40,13 @@ type Check struct {
 	Fact    string `json:"fact"`
 	Hint    string `json:"hint,omitempty"`
 
+	Script   string           `json:"script,omitempty"`   // the allowed script it is about
 	Backend  string           `json:"backend,omitempty"`  // the sandbox backend it is about
 	Enforces *detect.Enforces `json:"enforces,omitempty"` // by what means that one bounds a script here
+
+	// brief takes the place of the fact where not all is printed. A detail is left out there.
+	brief  string
+	detail bool
 }
 
 // The verdicts.
@@ -145,7 +152,9 @@ func (o *Doctor) checkDirectories() []Check {
 			err = writable(path)
 		}
 		if err == nil {
-			checks = append(checks, ok(dir.area, path+" can be written"))
+			c := ok(dir.area, path+" can be written")
+			c.detail = true
+			checks = append(checks, c)
 		} else {
 			checks = append(checks, fail(dir.area, err.Error(),
 				"give "+dir.flag+" a directory of your own that can be written"))

@@ -33,7 +33,7 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 	if err != nil {
 		return nil, []Check{fail("roots", err.Error(), config.HintRoots)}, nil
 	}
-	snapshot, err := skills.Scan(ctx, roots, options)
+	snapshot, err := config.Scan(ctx, o.Process, roots, options)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -41,16 +41,19 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		return nil, []Check{fail("roots", err.Error(), "mend or leave out the root")}, nil
 	}
 	if len(roots) == 0 {
-		return snapshot, []Check{warn("roots", config.ErrNoRoots().Error(),
-			"run: skillsd install SOURCE, or give --skills-root DIR")}, nil
+		return snapshot, []Check{warn("roots", config.ErrNoRoots().Error(), config.HintRoots)}, nil
 	}
 	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.Err)
 	if err != nil {
 		return nil, nil, err
 	}
-	checks := checkRoots(snapshot)
+	o.needed = map[string]bool{}
+	checks := checkRoots(snapshot, len(o.Serve.Roots.Specs) == 0)
 	for i := range rows {
 		row := &rows[i]
+		for _, script := range row.Scripts {
+			o.needed[script.Runtime] = true
+		}
 		if row.State == string(skills.StateDisabled) {
 			checks = append(checks, ok("skill", row.Path+" is not served: "+strings.Join(row.Reasons, ", ")))
 		}
@@ -59,8 +62,9 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
 
-// checkRoots says of every root whether it is read, and then what the scan found wrong in them.
-func checkRoots(snapshot *skills.Snapshot) []Check {
+// checkRoots says of every root whether it is read, and then what the scan found wrong in them. conventional
+// is set unless the operator named roots.
+func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 	served, withheld := map[*skills.Root]int{}, map[*skills.Root]int{}
 	for _, sk := range snapshot.Skills {
 		served[sk.Root]++
@@ -91,7 +95,10 @@ func checkRoots(snapshot *skills.Snapshot) []Check {
 		if n := withheld[root]; n > 0 {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}
-		checks = append(checks, ok("roots", fact))
+		c := ok("roots", fact)
+		// A directory that is only called like one of skills, such as one of Go sources, interests nobody.
+		c.detail = conventional && served[root]+withheld[root] == 0
+		checks = append(checks, c)
 	}
 	for _, d := range snapshot.Diagnostics {
 		isRoot := func(root skills.Root) bool { return root.Dir == d.Path }
@@ -144,20 +151,20 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 				problem, hint = serve.RefusalText(denial), denial.Operator
 			}
 		}
+		c := ok("allowlist", name+" may run "+state.Means())
 		switch loose := serve.Looseness(entry); {
 		case problem != "":
-			checks = append(checks, warn("allowlist", name+" cannot run: "+problem, hint))
+			c = warn("allowlist", name+" cannot run: "+problem, hint)
 		case loose != "" && o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile:
-			c := ok("allowlist", name+" may run "+state.Means()+"; "+loose)
+			c.Fact += "; " + loose
 			c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(entry)
 			if entry.PinScript {
 				c.Hint = "to pin these files too, take out pin: script, and then: skillsd allow " +
 					serve.ShellName(entry)
 			}
-			checks = append(checks, c)
-		default:
-			checks = append(checks, ok("allowlist", name+" may run "+state.Means()))
 		}
+		c.Script = name
+		checks = append(checks, c)
 		if entry.Target == policy.TargetHost {
 			checks = append(checks, checkPrograms(snapshot.Skill(entry.Skill), entry)...)
 		}
@@ -217,15 +224,21 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 			checks = append(checks, warn("interpreter", name+": "+err.Error(),
 				"install "+name+" from your distribution"))
 		case found == nil:
-			checks = append(checks, warn("interpreter", name+": not found",
-				"install "+name+" if skills need it"))
+			c := warn("interpreter", name+": not found", "install "+name+", which a skill here needs")
+			if !o.needed[name] {
+				c = ok("interpreter", name+": not found, and no skill here needs it")
+				c.detail = true
+			}
+			checks = append(checks, c)
 		default:
 			fact := strings.Join(strings.Fields(
 				fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
 			if len(found.Mounts) > 0 {
 				fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
 			}
-			checks = append(checks, ok("interpreter", fact))
+			c := ok("interpreter", fact)
+			c.brief = name
+			checks = append(checks, c)
 		}
 	}
 	return checks
@@ -250,10 +263,10 @@ func backendChecks(reports []detect.Report, want string) []Check {
 	usable := slices.ContainsFunc(reports, func(r detect.Report) bool { return r.OK && r.Automatic })
 	for _, r := range reports {
 		c := ok("sandbox", r.Name+": "+r.Fact)
-		c.Hint, c.Backend, c.Enforces = r.Hint, r.Name, r.Enforces
+		c.Hint, c.Backend, c.Enforces, c.detail = r.Hint, r.Name, r.Enforces, true
 		switch {
 		case !r.OK && (want == r.Name || want == detect.Auto && !usable):
-			c.Verdict = Warn
+			c.Verdict, c.detail = Warn, false
 		case !r.OK:
 			c.Fact = r.Name + " is not usable and not needed: " + r.Fact
 		case r.Enforces.Memory == native.MemorySampled:

@@ -127,7 +127,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 			fmt.Fprintf(w, "nested skill %s (%s)\n", Printable(nested.Path), nested.Tier)
 			nested.printFacts(w)
 		}
-	} else if err := PrintSkills(w, rows, columns); err != nil {
+	} else if err := PrintSkills(w, rows, columns, false); err != nil {
 		return err
 	}
 	for i := range rows {

@@ -232,7 +232,7 @@ func padded(rows [][]string) []string {
 
 // PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone
 // is longer: these are never cut.
-func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
+func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 	facts := [][]string{{"TIER", "VERDICT", "FILES", "RUN"}}
 	paths := len("SKILL")
 	for i := range rows {
@@ -257,7 +257,7 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 	line(" ", "SKILL", lines[0], "DESCRIPTION")
 	for i := range rows {
 		row := &rows[i]
-		line(row.mark(), Printable(row.Path), lines[i+1], row.Description)
+		line(row.mark(paint), Printable(row.Path), lines[i+1], row.Description)
 		for _, reason := range row.Reasons {
 			fmt.Fprintf(&out, "    %s: %s\n", row.State, Printable(reason))
 		}
@@ -267,12 +267,12 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int) error {
 }
 
 // mark returns the state as one character.
-func (r *SkillRow) mark() string {
+func (r *SkillRow) mark(paint Paint) string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
-		return "✓"
+		return paint.Good("✓")
 	case skills.StateUnavailable:
-		return "✗"
+		return paint.Bad("✗")
 	}
 	return "○"
 }
@@ -319,7 +319,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	for _, shadow := range row.Shadows {
 		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
 	}
-	fact("state", row.mark()+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
+	fact("state", row.mark(false)+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
 	fact("verdict", row.verdict())
 	fact("publishable", fmt.Sprint(row.Verdict.Publishable))
 	fact("license", row.License)

@@ -219,6 +219,33 @@ func Wrap(line string, columns int) string {
 	return strings.Join(Fold(line, max(columns-len(indent), narrowest)), "\n"+indent)
 }
 
+// Paint colours words on a terminal. The zero Paint returns them as they are.
+type Paint bool
+
+// NewPaint returns the Paint for w, which colours nothing unless w is a terminal that can, and not with
+// NO_COLOR.
+func NewPaint(env func(name string) (string, bool), w io.Writer) Paint {
+	refused, _ := env("NO_COLOR")
+	kind, _ := env("TERM")
+	return Paint(IsTerminal(w) && refused == "" && kind != "dumb")
+}
+
+// Good returns what works in green.
+func (p Paint) Good(s string) string { return p.colour("32", s) }
+
+// Warn returns what should be looked at in yellow.
+func (p Paint) Warn(s string) string { return p.colour("33", s) }
+
+// Bad returns what does not work in red.
+func (p Paint) Bad(s string) string { return p.colour("31", s) }
+
+func (p Paint) colour(code, s string) string {
+	if !p {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
 // StatusLine is one line on a terminal that is replaced by the next. Anywhere else it writes nothing. It is
 // safe for concurrent use.
 type StatusLine struct {
@@ -252,15 +279,18 @@ func (l *StatusLine) set(text string) {
 }
 
 // Count replaces the line by how much of total is done, at most five times a second, so that it can be read.
-// Without a total the line has only the text.
+// With the total 0 the line has only the text, and with a negative one, which is unknown, how much is done.
 func (l *StatusLine) Count(text string, done, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if total > 0 {
+	if total != 0 {
 		if time.Since(l.counted) < 200*time.Millisecond {
 			return
 		}
-		text = fmt.Sprintf("%s: %d of %d", text, done, total)
+		text = fmt.Sprintf("%s: %d", text, done)
+	}
+	if total > 0 {
+		text += fmt.Sprintf(" of %d", total)
 	}
 	l.counted = time.Now()
 	l.set(text)

@@ -87,7 +87,8 @@ func (o *Options) Policy() (*policy.Policy, error) {
 		name, action, _ := strings.Cut(spec, "=")
 		tier, err := skills.ParseTier(name)
 		if err != nil || action != "deny" {
-			return nil, exit.Flag("tier-scripts", fmt.Errorf("%q is not TIER=deny", spec))
+			return nil, exit.Flag("tier-scripts", fmt.Errorf("%q is not TIER=deny; TIER is %s",
+				config.Clip(spec), skills.TierList()))
 		}
 		closed = append(closed, tier)
 	}

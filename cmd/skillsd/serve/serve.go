@@ -28,8 +28,7 @@ import (
 // Run makes a plan and runs the server until ctx or its transport ends. The server answers while it tests
 // the sandbox and scans the skills.
 func (o *Options) Run(ctx context.Context) (err error) {
-	_, noColor := o.Process.Env("NO_COLOR")
-	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, noColor)
+	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, !bool(report.NewPaint(o.Process.Env, o.Err)))
 	if err != nil {
 		return err
 	}
@@ -168,6 +167,11 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 	defer stop()
 	if o.HTTP.Enabled() {
 		return o.serveHTTP(ctx, server, logger)
+	}
+	if report.IsTerminal(o.In) {
+		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is your terminal")
+		fmt.Fprintln(o.Err, "skillsd: hint: a client starts it by itself once it is set up, as by `skillsd setup "+
+			"claude --write`; Ctrl-C ends this one")
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
 }

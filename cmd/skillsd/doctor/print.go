@@ -1,0 +1,97 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+)
+
+// weights order the areas of problems of one verdict: what keeps scripts from running comes before what only
+// some skill needs.
+var weights = []string{"serve", "configuration", "state", "records", "sandbox", "allowlist", "roots",
+	"installed",
+	"skill"}
+
+func weight(area string) int {
+	if i := slices.Index(weights, area); i >= 0 {
+		return i
+	}
+	return len(weights)
+}
+
+// Print writes the verdict, then what should be mended, the most important first, and then what is fine:
+// with verbose every check, else without details.
+func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose bool) error {
+	var out strings.Builder
+	line := func(text string, c *Check) {
+		words := map[string]string{OK: paint.Good(OK), Warn: paint.Warn(Warn), Fail: paint.Bad(Fail)}
+		rest, _ := strings.CutPrefix(report.Wrap(c.Verdict+" "+c.Area+": "+report.Printable(text), columns),
+			c.Verdict)
+		fmt.Fprintln(&out, words[c.Verdict]+rest)
+		if c.Hint != "" {
+			fmt.Fprintf(&out, "hint: %s\n", report.Printable(c.Hint))
+		}
+	}
+	fmt.Fprintln(&out, verdict(checks, paint))
+	sorted := slices.Clone(checks)
+	severity := []string{OK, Warn, Fail}
+	slices.SortStableFunc(sorted, func(a, b Check) int {
+		if n := slices.Index(severity, b.Verdict) - slices.Index(severity, a.Verdict); n != 0 ||
+			a.Verdict == OK {
+			return n
+		}
+		return weight(a.Area) - weight(b.Area)
+	})
+	left := 0
+	for i := 0; i < len(sorted); i++ {
+		c := &sorted[i]
+		switch {
+		case verbose || c.brief == "" && !c.detail:
+			line(c.Fact, c)
+		case c.detail:
+			left++
+		default:
+			briefs := []string{c.brief}
+			for i+1 < len(sorted) && sorted[i+1].Area == c.Area && sorted[i+1].Verdict == c.Verdict &&
+				sorted[i+1].brief != "" {
+				i++
+				briefs = append(briefs, sorted[i].brief)
+			}
+			left += len(briefs)
+			line(strings.Join(briefs, ", "), c)
+		}
+	}
+	if left > 0 {
+		fmt.Fprintf(&out, "more: skillsd doctor --verbose says %s in full, with digests\n",
+			report.Plural(left, "check"))
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// verdict says in one line what a server of these options could do.
+func verdict(checks []Check, paint report.Paint) string {
+	count := map[string]int{}
+	runs := 0
+	for i := range checks {
+		count[checks[i].Verdict]++
+		if checks[i].Script != "" && checks[i].Verdict == OK {
+			runs++
+		}
+	}
+	if count[Fail] > 0 {
+		return paint.Bad("not ready") + ": " + report.Plural(count[Fail], "failure") + " to mend first"
+	}
+	scripts := "no script may run"
+	if runs > 0 {
+		scripts = report.Plural(runs, "script") + " may run"
+	}
+	if count[Warn] > 0 {
+		return paint.Warn("ready") + ": " + scripts + "; " + report.Plural(count[Warn], "warning") +
+			", the most important first"
+	}
+	return paint.Good("ready") + ": " + scripts
+}

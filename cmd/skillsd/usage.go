@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+)
+
+// explainUsage has cmd and the commands below it answer wrong arguments and flags with a sentence that names
+// what is wrong, and a hint with what was probably meant.
+func explainUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(flagError)
+	for _, sub := range cmd.Commands() {
+		if check := sub.Args; check != nil {
+			sub.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check) }
+		}
+		explainUsage(sub)
+	}
+}
+
+// argsError says which argument is missing, unknown or too many, where cobra counts them.
+func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) error {
+	err := check(cmd, args)
+	counts := func(begin string) bool { return strings.HasPrefix(err.Error(), begin) }
+	if err == nil || !slices.ContainsFunc([]string{"accepts ", "requires at least ", "unknown command "},
+		counts) {
+		return err
+	}
+	path := cmd.CommandPath()
+	hint := fmt.Sprintf("usage: %s; see `%s --help`", usageLine(cmd), path)
+	for n := len(args) - 1; n >= 0; n-- {
+		if check(cmd, args[:n]) != nil {
+			continue
+		}
+		if cmd.HasAvailableSubCommands() {
+			var names []string
+			for _, sub := range cmd.Commands() {
+				names = append(names, sub.Name())
+			}
+			return exit.Usagef(meant(args[n], path+" ", names)+"see `"+path+" --help`",
+				"%s has no command %q", path, args[n])
+		}
+		return exit.Usagef(hint, "%s: %q is one argument too many", path, args[n])
+	}
+	_, wanted, _ := strings.Cut(cmd.Use, " ")
+	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
+}
+
+// flagError suggests the nearest flag for an unknown one, or names the commands that have it.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	name, path := unknown.GetSpecifiedName(), cmd.CommandPath()
+	var own, others []string
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
+	for _, other := range cmd.Root().Commands() {
+		if other.IsAvailableCommand() && other.LocalFlags().Lookup(name) != nil {
+			others = append(others, "`"+other.CommandPath()+"`")
+		}
+	}
+	hint := meant(name, "--", own)
+	if hint == "" && len(others) > 0 {
+		hint = "it is a flag of " + strings.Join(others, ", ") + "; "
+	}
+	return exit.Usagef(hint+"see `"+path+" --help`", "%s has no flag --%s", path, name)
+}
+
+// meant returns the beginning of a hint, the nearest of words behind prefix, or "" if none is near.
+func meant(word, prefix string, words []string) string {
+	nearest := config.Nearest(word, words)
+	// A beginning is further from a long word than a typing error may be.
+	if at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, word) }); at >= 0 {
+		nearest = words[at]
+	}
+	if nearest == "" {
+		return ""
+	}
+	return "did you mean " + prefix + nearest + "?; "
+}
