@@ -122,7 +122,8 @@ func decodeArgument(m wire.Member, field reflect.Value) *session.Error {
 	wanted := cmp.Or(map[reflect.Kind]string{
 		reflect.Slice: "a list of strings", reflect.Bool: "true or false", reflect.Int64: "a whole number",
 	}[kind], "a "+kind.String())
-	return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", m.Key, wanted, article(wrong.Value)),
+	return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", m.Key, wanted,
+		article(wrong.Value)),
 		"send the argument with that type")
 }
 

@@ -157,7 +157,8 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	}
 	if asked == nil || hidden {
 		return nil, &session.Error{
-			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", policy.Clip(r.URI)),
+			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q",
+				policy.Clip(r.URI)),
 			Remedy: "send the URI of a skill's SKILL.md; skills/list has them",
 		}
 	}

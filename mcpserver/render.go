@@ -190,7 +190,8 @@ func baseURI(sk *skills.Skill) string {
 	return strings.TrimSuffix(sk.URI(sk.File), sk.File)
 }
 
-// renderLoad returns the text of a load for the client of call. Of the scripts it says what [ToolRun] would be
+// renderLoad returns the text of a load for the client of call. Of the scripts it says what [ToolRun]
+// would be
 // refused for, in a few words; it names no file that the session hides.
 func renderLoad(ctx context.Context, ses *session.Session, call session.Call, l *session.Loaded) string {
 	run := session.RunRequest{Call: call, CanAsk: canAsk(ctx)}

@@ -108,7 +108,8 @@ func New(cfg Config) (*Authenticator, error) {
 }
 
 // Authenticate returns the principal that sent r. If it reports false it has answered: 401 for a missing,
-// empty or unknown token, 403 for a token that lacks a scope, 400 for a malformed header, 503 if it cannot decide.
+// empty or unknown token, 403 for a token that lacks a scope, 400 for a malformed header, 503 if it cannot
+// decide.
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
 	name, err := a.identify(r)
 	if err == nil {
@@ -176,7 +177,8 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 		return
 	case errors.Is(err, errNoToken):
 	case errors.Is(err, errEmpty):
-		advice = ": the token is empty; set the variable that the client takes it from, where the client is started"
+		advice = ": the token is empty; set the variable that the client takes it from, where the " +
+			"client is started"
 	case errors.Is(err, errMalformed):
 		status = http.StatusBadRequest
 		params = append(params, `error="invalid_request"`)

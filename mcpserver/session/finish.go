@@ -242,7 +242,8 @@ func listed(writes []sandbox.Write) (list []cfharness.WorkspaceWrite) {
 // runOutput returns the reference's output object of a run, as far as it came.
 func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	o := cfharness.RunOutput{
-		Type: cfharness.TypeRunOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill), Path: policy.Clip(r.in.Path),
+		Type: cfharness.TypeRunOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill),
+		Path:   policy.Clip(r.in.Path),
 		Status: cfharness.StatusExecuted, Args: r.secrets.Texts(r.in.Args),
 	}
 	f := r.script

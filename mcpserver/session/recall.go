@@ -43,7 +43,8 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *
 	case p == nil, !call.admits(p.Profile, p.ParentName):
 		return nil
 	case call.Named != "" &&
-		!p.Keys[earlier.ClientKey(call.Principal.Name, call.Profile, policy.Clip(call.Parent), policy.Clip(call.Named))]:
+		!p.Keys[earlier.ClientKey(call.Principal.Name, call.Profile, policy.Clip(call.Parent),
+			policy.Clip(call.Named))]:
 		return nil
 	case ses.keyed != nil && ses.keyed.shared, ses.profile != p.Profile, ses.parentName != p.ParentName:
 		var err error

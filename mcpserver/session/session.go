@@ -315,7 +315,8 @@ func (c *Call) name() string { return cmp.Or(c.Named, c.ClientSession) }
 
 // admits reports whether the handle of a session with this profile and parent counts for a call.
 func (c *Call) admits(profile, parentName string) bool {
-	return (c.Profile == "" || c.Profile == profile) && (c.Parent == "" || policy.Clip(c.Parent) == parentName)
+	return (c.Profile == "" || c.Profile == profile) &&
+		(c.Parent == "" || policy.Clip(c.Parent) == parentName)
 }
 
 // newSession returns a session of which nothing is recorded yet, a child of the session with the id parent,
@@ -331,8 +332,9 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	}
 	ses := &Session{
 		wanted:   wanted,
-		Sessions: s, id: id, principal: call.Principal, client: call.Client, clientID: policy.Clip(call.name()),
-		parent: parent, child: parent != "", parentName: policy.Clip(call.Parent),
+		Sessions: s, id: id, principal: call.Principal, client: call.Client,
+		clientID: policy.Clip(call.name()),
+		parent:   parent, child: parent != "", parentName: policy.Clip(call.Parent),
 		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),
 		restored: map[string]bool{}, secrets: map[earlier.HandleSum]time.Time{},

@@ -169,8 +169,10 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 		return o.serveHTTP(ctx, server, logger)
 	}
 	if report.IsTerminal(o.In) {
-		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is your terminal")
-		fmt.Fprintln(o.Err, "skillsd: hint: a client starts it by itself once it is set up, as by `skillsd setup "+
+		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is "+
+			"your terminal")
+		fmt.Fprintln(o.Err, "skillsd: hint: a client starts it by itself once it is set up, as by "+
+			"`skillsd setup "+
 			"claude --write`; Ctrl-C ends this one")
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
