@@ -1,7 +1,7 @@
 // Package cfharness holds skillsd, as cf-harness uses it through its adapter, against recordings of
 // cf-harness with its own skills.
 //
-// testdata has the artifacts of five recorded runs. The calls of each are made again: replay.ts starts the
+// testdata has the artifacts of six recorded runs. The calls of each are made again: replay.ts starts the
 // adapter that `skillsd setup` writes, with the official client and the real binary, over stdio and over
 // HTTP. Every field of what they leave must be as it was recorded; what may differ is in the table known.
 package cfharness
@@ -71,6 +71,34 @@ func isKnown(name, field string, used []bool) bool {
 	return false
 }
 
+// TestRecordedChild makes the calls of a recorded child again: its profile is browser, its scripts run on the
+// host, and it has the lease of a browser. In cf-harness such a child reads every skill of its parent, and the
+// allowlist refuses scripts; in skillsd the profile says which skills and scripts there are. Everything but
+// these two refusals must be as it was recorded.
+func TestRecordedChild(t *testing.T) {
+	deno, binary, adapter := prepare(t)
+	for _, transport := range []string{"stdio", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: "subagent", remote: transport == "http"}
+			got, want := r.left().(*object), r.recorded().(*object)
+			for _, refused := range []struct {
+				list string
+				at   int
+			}{{"outputs", 1}, {"outputs", 3}, {"reads", 1}, {"executions", 1}} {
+				list := got.members[refused.list].([]any)
+				failure, _ := list[refused.at].(*object).members["error"].(*object)
+				if failure == nil || failure.members["code"] != "profile_excludes" {
+					t.Errorf("%s %d is not refused: %s", refused.list, refused.at, show(list[refused.at]))
+				}
+				list[refused.at] = want.members[refused.list].([]any)[refused.at]
+			}
+			for _, d := range differences("", want, got) {
+				t.Errorf("%s: %s was recorded, is %s", d.field, d.want, d.got)
+			}
+		})
+	}
+}
+
 // TestChildren checks runs that start with nothing: the parent loads a skill, and of its children only the one
 // to which the harness gave that skill may run its script.
 func TestChildren(t *testing.T) {
@@ -92,8 +120,8 @@ func TestChildren(t *testing.T) {
 				"runId": "parent", "denials": "observation", "mode": "enforce-explicit", "promptSlot": json.RawMessage(r.slot()), "preload": []string{},
 				"turns": []turn{
 					{Calls: []json.RawMessage{script, load, script}},
-					{Child: &child{"parent.subagent.1", []string{}}, Calls: []json.RawMessage{script}},
-					{Child: &child{"parent.subagent.2", []string{"text-tools"}}, Calls: []json.RawMessage{script}},
+					{Child: &child{RunID: "parent.subagent.1", Skills: []string{}}, Calls: []json.RawMessage{script}},
+					{Child: &child{RunID: "parent.subagent.2", Skills: []string{"text-tools"}}, Calls: []json.RawMessage{script}},
 				},
 			})
 			var got []any
@@ -168,8 +196,9 @@ func (r *replay) makeWorkspace() {
 
 // child is a run that another started, with skills that the harness gave it.
 type child struct {
-	RunID  string   `json:"runId"`
-	Skills []string `json:"skills"`
+	RunID   string   `json:"runId"`
+	Profile string   `json:"profile,omitempty"`
+	Skills  []string `json:"skills"`
 }
 
 // left makes the calls and returns what they left.
@@ -182,10 +211,17 @@ func (r *replay) left() any {
 		// cf-harness refused the call before its tool ran; skillsd refuses it as well.
 		denials = "observation"
 	}
-	left := r.again(map[string]any{
+	request := map[string]any{
 		"runId": r.runID(), "denials": denials, "mode": state.members["cfcEnforcementMode"],
 		"promptSlot": json.RawMessage(r.slot()), "preload": []string{"text-tools"}, "turns": r.turns(),
-	})
+	}
+	if r.scenario == "subagent" {
+		request["preload"], request["lease"] = []string{}, map[string]string{
+			"type": "cf-harness.chat.browser-access-lease", "leaseId": "lease-1",
+			"cdpUrl": "http://127.0.0.1:9222", "expiresAt": "2099-01-01T00:00:00.000Z",
+		}
+	}
+	left := r.again(request)
 	if !comparesEvents(r.scenario) {
 		left.remove("events")
 	}
@@ -236,6 +272,7 @@ func (r *replay) artifacts(read func(name string) any) any {
 		message := each.(*object).members
 		text, _ := message["content"].(string)
 		switch {
+		case r.scenario == "subagent": // cf-harness reads the instructions of a child's skills itself
 		case strings.HasPrefix(text, "Configured skills context:"):
 			messages = append(messages, text)
 		case message["role"] == "tool" && r.scenario == "denied-slot":
@@ -260,7 +297,9 @@ func (r *replay) artifacts(read func(name string) any) any {
 
 // comparesEvents reports whether the policy events in skillsd's own record are those of cf-harness. In the
 // other scenarios skillsd's policy refuses, with an event, what in cf-harness is an error of the tool.
-func comparesEvents(scenario string) bool { return scenario != "denied" && scenario != "drift" }
+func comparesEvents(scenario string) bool {
+	return !slices.Contains([]string{"denied", "drift", "subagent"}, scenario)
+}
 
 func (r *replay) runID() string { return "run-" + r.scenario }
 
@@ -304,7 +343,11 @@ func (r *replay) turns() (turns []turn) {
 				files[filepath.Join(r.workspace, name)] = text
 			}
 		}
-		turns = append(turns, turn{Files: files, Calls: message.ToolCalls})
+		next := turn{Files: files, Calls: message.ToolCalls}
+		if r.scenario == "subagent" {
+			next.Child = &child{RunID: r.runID() + ".subagent.1", Profile: "browser", Skills: []string{"agent-browser"}}
+		}
+		turns = append(turns, next)
 	}
 	return turns
 }
@@ -315,10 +358,14 @@ const token = "sesame"
 func (r *replay) place() map[string]any {
 	r.t.Helper()
 	state := stateDir(r.t)
+	entry := map[string]any{"script": "text-tools:scripts/count.sh", "execution": "stdin", "release": "observed"}
+	policy := map[string]any{"mode": r.file("run-state.json").(*object).members["cfcEnforcementMode"]}
+	if r.scenario == "subagent" {
+		entry["script"], entry["target"] = "agent-browser:scripts/capture-workflow.sh", "host"
+		policy["execution_target"] = "host"
+	}
 	config, err := json.Marshal(map[string]any{ // JSON is YAML
-		"allow_tools": []string{"run_skill_script"},
-		"allow":       []any{map[string]any{"script": "text-tools:scripts/count.sh", "execution": "stdin", "release": "observed"}},
-		"policy":      map[string]any{"mode": r.file("run-state.json").(*object).members["cfcEnforcementMode"]},
+		"allow_tools": []string{"run_skill_script"}, "allow": []any{entry}, "policy": policy,
 	})
 	if err != nil {
 		r.t.Fatal(err)

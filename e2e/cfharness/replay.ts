@@ -13,9 +13,11 @@ interface Request {
   promptSlot: Json;
   denials: "observation" | "output";
   preload: string[];
+  /** The lease of a browser, for children. */
+  lease?: Json;
   turns: {
-    /** A child that makes the calls, and the skills that the harness gave it. */
-    child?: { runId: string; skills: string[] };
+    /** A child that makes the calls, its profile, and the skills that the harness gave it. */
+    child?: { runId: string; profile?: string; skills: string[] };
     /** Files that change before the turn. */
     files: Record<string, string>;
     calls: { id: string; function: { name: string; arguments: string } }[];
@@ -24,6 +26,7 @@ interface Request {
 
 const request: Request = JSON.parse(await new Response(Deno.stdin.readable).text());
 const { attach, install } = await import(`${request.adapter}/adapter.ts`);
+const { plain } = await import(`${request.adapter}/records.ts`);
 const { Skillsd } = await import(`${request.adapter}/skillsd.ts`);
 const { runId, turns } = request;
 
@@ -35,8 +38,11 @@ const left: Json = {
   events: [],
   invocations: [],
 };
+const subagentRuns = turns.flatMap(({ child }) =>
+  child === undefined ? [] : [{ childRunId: child.runId, manifest: { profile: child.profile } }]
+);
 const engine = {
-  getRunState: () => ({ runId }),
+  getRunState: () => ({ runId, subagentRuns }),
   persistSkillRegistry: (registry: Json) => left.registry = registry,
   persistSkillActivations: (activations: Json) => left.activations = activations,
   recordPolicyEvent: (event: Json) =>
@@ -56,7 +62,7 @@ const { model, contextMessages } = await attach({
   model: scripted,
   promptSlot: request.promptSlot,
   preload: request.preload,
-  profiles: [],
+  profiles: ["browser"],
   denials: request.denials,
   extensions: false,
 });
@@ -74,13 +80,17 @@ server.call = async (...args: unknown[]) => {
   return answer;
 };
 
-let outputs = 0;
+const outputs = new Map<string, number>();
+const numbered = (id: string) => (tool: string) => {
+  outputs.set(id, (outputs.get(id) ?? 0) + 1);
+  return `${id}:${tool}:${outputs.get(id)}`;
+};
 const context = {
   runId,
   cfcEnforcementMode: request.mode,
   skillRegistry: left.registry,
   skillActivations: left.activations,
-  nextOutputId: (tool: string) => `${runId}:${tool}:${++outputs}`,
+  nextOutputId: numbered(runId),
   now: () => new Date().toISOString(),
   recordSkillResourceRead: (row: Json) => left.reads.push(row),
   recordSkillScriptExecution: (row: Json) => left.executions.push(row),
@@ -93,10 +103,26 @@ while (turns.length > 0) {
   const { child } = turns[0];
   const { assistant } = await model.complete({ runId: child?.runId ?? runId });
   const activations = child?.skills.map((name) => ({ name }));
-  const caller = child ? { ...context, runId: child.runId, skillActivations: { activations } } : context;
+  const caller = child === undefined ? context : {
+    ...context,
+    runId: child.runId,
+    nextOutputId: numbered(child.runId),
+    skillActivations: { activations },
+    browserAccess: request.lease,
+  };
   for (const { function: made } of assistant.toolCalls) {
     const tool = table.BUILTIN_TOOL_REGISTRY.get(made.name);
     left.outputs.push(await tool.invoke(caller, JSON.parse(made.arguments)));
+  }
+  if (child?.profile !== undefined) {
+    // What is active in skillsd's own session of the child. The adapter has loaded what the profile activated
+    // once more: a second row of the same skill has the handle that the load gave out.
+    const meta = { "skillsd/session": child.runId, "skillsd/parent-session": runId };
+    const narrowed = { ...meta, "skillsd/profile": child.profile };
+    const active = plain(await server.file("skill-activations.json", narrowed));
+    const first = (row: Json, i: number) =>
+      active.activations.findIndex((each: Json) => each.name === row.name) === i;
+    left.activations = { ...active, activations: active.activations.filter(first) };
   }
   turns.shift();
 }
