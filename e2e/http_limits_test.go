@@ -13,8 +13,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -322,4 +324,62 @@ func (s *site) getJSON(ctx context.Context, url string, v any) {
 	if err := json.NewDecoder(response.Body).Decode(v); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// A principal whose scripts take long does not hold all slots of a server that has several: others run at
+// once, and the file can give a principal fewer.
+func TestSlotsAreShared(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("principals: {carol: {concurrent: 1}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh"), "--config", config, "--limit", "concurrent=4",
+		"--auth-token-file", tokenFile(t, "alice", "bob", "carol"))...)
+	if !s.canRun() {
+		t.Skip("missing capability: a sandbox")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	var hogs sync.WaitGroup
+	defer hogs.Wait()
+	defer cancel()
+	requested := 1 // by canRun
+	for name, n := range map[string]int{"alice": 4, "carol": 2} {
+		for range n {
+			c := s.open(name + "-token") // runs of one session take turns
+			c.tool("load_skill", map[string]any{"name": "demo"})
+			requested++
+			hogs.Go(func() {
+				c.tryTool(ctx, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/sleep.sh"})
+			})
+		}
+	}
+	for recordedIn(t, s.state, "skill.script_requested") < requested {
+		if ctx.Err() != nil {
+			t.Fatal("the long runs were not requested")
+		}
+		runtime.Gosched()
+	}
+	bob := s.open("bob-token")
+	bob.tool("load_skill", map[string]any{"name": "demo"})
+	result, err := bob.tryTool(ctx, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	if err != nil || !strings.Contains(result.text(), "ran-ok") {
+		t.Errorf("bob waits behind alice and carol: %v %s", err, result.text())
+	}
+}
+
+// recordedIn counts the events of a kind in all records.
+func recordedIn(t *testing.T, state, kind string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(state, "sessions", "*", "events.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += strings.Count(string(text), `"`+kind+`"`)
+	}
+	return n
 }

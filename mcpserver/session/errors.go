@@ -171,6 +171,9 @@ var (
 	filesExhausted = failure{CodeServerBusy, "the server has too many files open to do this", remedyBusy}
 	runsCrowded    = failure{CodeServerBusy, "too many scripts wait for a run slot",
 		"call again when some of them have ended"}
+	runsLate = failure{CodeServerBusy, "no run slot was free in two minutes; runs that come " +
+		"before this one: " +
+		"{before}", runsCrowded.remedy}
 	readsCrowded = failure{CodeServerBusy, "too many parts of records are being read",
 		"call again in a while"}
 	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use",

@@ -309,9 +309,12 @@ func (s *Session) slot(ctx context.Context, r *run) (*slots.Slot, error) {
 	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, func(before int) {
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	})
+	late, isLate := errors.AsType[*slots.LateError](err)
 	switch {
 	case err == nil:
 		return slot, nil
+	case isLate:
+		return nil, runsLate.because(err, "{before}", strconv.Itoa(late.Before))
 	case ctx.Err() == nil && !errors.Is(err, slots.ErrClosed):
 		return nil, runsCrowded.because(err)
 	}

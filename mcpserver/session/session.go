@@ -87,7 +87,9 @@ type Config struct {
 	Facts  snapshot.Facts // optional: what the records say besides the policy
 	Limits sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 
-	Concurrent    int    // most runs at once, up to MaxConcurrent; 0 means DefaultConcurrent
+	Concurrent int // most runs at once, up to MaxConcurrent; 0 means DefaultConcurrent
+	// ConcurrentOf returns the most runs at once of one principal; nil: all.
+	ConcurrentOf  func(principal string) int
 	MaxRemote     int    // most remote sessions open at once; 0 and more than 1,024 mean 1,024
 	RefuseDrift   bool   // a file that changed since it was loaded is refused, not marked
 	NamesInErrors bool   // whether an unknown skill is answered with the names there are
@@ -137,6 +139,7 @@ func New(cfg Config) *Sessions {
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
 		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{}}
+	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)

@@ -82,9 +82,12 @@ const defaultRate = 100
 // Enabled reports whether the server is reached over HTTP and not over stdio.
 func (h *HTTP) Enabled() bool { return h.Addr != "" || h.Unix != "" }
 
+// Authenticates reports whether the server knows several principals.
+func (h *HTTP) Authenticates() bool { return h.Enabled() && (h.TokenFile != "" || h.Issuer != "") }
+
 // RequestRate returns the number of requests a second each principal may send, 0 for any number.
 func (h *HTTP) RequestRate() float64 {
-	if h.Rate < 0 && (h.TokenFile != "" || h.Issuer != "") {
+	if h.Rate < 0 && h.Authenticates() {
 		return defaultRate
 	}
 	return max(h.Rate, 0)
@@ -207,13 +210,16 @@ func (k *ProfileKey) table() []Option {
 
 // PrincipalKey says how far a principal is trusted, and what it may use.
 type PrincipalKey struct {
-	Evidence bool   `json:"evidence,omitempty"`
-	Profile  string `json:"profile,omitempty"`
+	Evidence   bool   `json:"evidence,omitempty"`
+	Profile    string `json:"profile,omitempty"`
+	Concurrent int    `json:"concurrent,omitempty"` // most runs at once; 0: half of all, rounded up
 }
 
 func (k *PrincipalKey) table() []Option {
 	return []Option{
 		{Key: "evidence", Value: &k.Evidence, Help: "believe what it says about prompt slots and modes"},
 		{Key: "profile", Value: &k.Profile, Help: "profile of all its requests"},
+		{Key: "concurrent", Value: &k.Concurrent,
+			Help: "most runs at once; default half of limits.concurrent, rounded up"},
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -228,11 +229,20 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	o, facts := p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
 	facts.Enforces = p.Detection.enforces
+	all := cmp.Or(o.Limits.Concurrent, session.DefaultConcurrent())
+	concurrent := func(principal string) int {
+		// The only principal of a server may use all of it.
+		if !o.HTTP.Authenticates() {
+			return all
+		}
+		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
+	}
 	sessions := session.New(session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
 		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreters.Find,
 		Facts: facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
-		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, Env: o.Process.Env,
+		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, ConcurrentOf: concurrent,
+		Env:       o.Process.Env,
 		Secret:    o.Process.Secret,
 		MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog,
 		Version: o.Version, Logger: logger,

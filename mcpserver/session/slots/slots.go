@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -28,6 +29,9 @@ const (
 
 	// placeEvery is how often a run that waits reports how many come before it.
 	placeEvery = 5 * time.Second
+
+	// maxWait is how long a run waits. Few clients wait longer, and who is answered can do something else.
+	maxWait = 2 * time.Minute
 )
 
 // Kinds of errors of a Queue.
@@ -36,10 +40,21 @@ var (
 	ErrClosed  = errors.New("the queue is closed")
 )
 
+// A LateError means that no slot was free for two minutes.
+type LateError struct{ Before int } // runs that still come before this one
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("no slot was free for %v, and %d runs come before this one", maxWait, e.Before)
+}
+
 // Queue hands out slots. Of the principals that wait, the one with the fewest slots is next, among equals the
 // one that came, was granted or released a slot longest ago; its runs are served in the order in which they
-// came. A principal that waits alone may hold all slots. A Queue is safe for concurrent use.
+// came. A principal that waits alone may hold all slots but for its Most. A Queue is safe for concurrent use.
 type Queue struct {
+	// Most returns how many slots a principal holds at most, at least one; nil: all. It is set before the
+	// first Join, and called with the queue locked.
+	Most func(principal string) int
+
 	most, mostEach int // that wait, in all and of one principal
 
 	mu      sync.Mutex
@@ -54,6 +69,7 @@ type Queue struct {
 // share is what a principal has of the queue.
 type share struct {
 	principal     string
+	most          int
 	held, waiting int
 	last          uint64 // when it came, was granted a slot, or released one
 }
@@ -82,7 +98,7 @@ func New(n int) *Queue {
 // Acquire waits for a slot, which must be released. While it waits it calls report with the number of runs
 // before this one, at once and later when the number has changed.
 //
-// Errors: the errors of ctx, ErrCrowded, ErrClosed.
+// Errors: the errors of ctx, ErrCrowded, ErrClosed, *LateError.
 func (q *Queue) Acquire(ctx context.Context, principal string, report func(before int)) (*Slot, error) {
 	s, err := q.Join(principal)
 	if err != nil || !s.queued {
@@ -90,6 +106,8 @@ func (q *Queue) Acquire(ctx context.Context, principal string, report func(befor
 	}
 	ticker := time.NewTicker(placeEvery)
 	defer ticker.Stop()
+	late := time.NewTimer(maxWait)
+	defer late.Stop()
 	for reported := -1; ; {
 		if before := q.before(s); before >= 0 && before != reported {
 			reported = before
@@ -104,6 +122,8 @@ func (q *Queue) Acquire(ctx context.Context, principal string, report func(befor
 		case <-ticker.C:
 		case <-ctx.Done():
 			return nil, q.giveUp(s, ctx.Err())
+		case <-late.C:
+			return nil, q.giveUp(s, &LateError{max(q.before(s), 0)})
 		}
 	}
 }
@@ -144,7 +164,10 @@ func (q *Queue) newSlot(principal string) *Slot {
 	own := q.shares[principal]
 	if own == nil {
 		q.clock++
-		own = &share{principal: principal, last: q.clock}
+		own = &share{principal: principal, most: Max, last: q.clock}
+		if q.Most != nil {
+			own.most = max(q.Most(principal), 1)
+		}
 		q.shares[principal] = own
 	}
 	return &Slot{share: own, queue: q, settled: make(chan struct{})}
@@ -160,7 +183,7 @@ func (q *Queue) Join(principal string) (*Slot, error) {
 		return nil, ErrClosed
 	}
 	s := q.newSlot(principal)
-	if q.free > 0 {
+	if q.free > 0 && s.held < s.most {
 		q.grant(s)
 		return s, nil
 	}
@@ -255,10 +278,15 @@ func (s *Slot) Release() {
 	s.held--
 	s.last = q.clock
 	q.forget(s.share)
-	if len(q.waiting) > 0 {
-		q.grant(slices.MinFunc(q.waiting, func(a, b *Slot) int {
-			return cmp.Or(cmp.Compare(a.held, b.held), cmp.Compare(a.last, b.last))
-		}))
+	var next *Slot
+	for _, s := range q.waiting {
+		if s.held < s.most && (next == nil || cmp.Or(cmp.Compare(s.held, next.held),
+			cmp.Compare(s.last, next.last)) < 0) {
+			next = s
+		}
+	}
+	if next != nil {
+		q.grant(next)
 	}
 }
 

@@ -78,6 +78,44 @@ func TestQueueOrder(t *testing.T) {
 }
 
 // While nobody else waits a principal may have every slot, and what is free is handed out at once.
+// A principal that holds its most leaves free slots to others, and is served again when it gives one back.
+func TestQueueMost(t *testing.T) {
+	q := New(4)
+	q.Most = func(principal string) int { return map[string]int{"a": 2, "b": 3}[principal] }
+	turns := mustJoin(t, q, "a a a a c b")
+	granted := func() (s string) {
+		for _, turn := range turns {
+			s += map[bool]string{true: "x", false: "-"}[turn.granted()]
+		}
+		return s
+	}
+	if got := granted(); got != "xx--xx" {
+		t.Fatalf("granted %s; a holds 2 at most, c one", got)
+	}
+	turns[5].Release() // of b: a still holds its most
+	if got := granted(); got != "xx--xx" || q.State().Free != 1 {
+		t.Errorf("after b's release: granted %s, %d free", got, q.State().Free)
+	}
+	turns[0].Release()
+	if got := granted(); got != "xxx-xx" {
+		t.Errorf("after a's release: granted %s", got)
+	}
+}
+
+// A run does not wait for ever, and learns how many come before it.
+func TestQueueLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(1)
+		mustJoin(t, q, "a b")
+		begin := time.Now()
+		_, err := q.Acquire(t.Context(), "c", func(int) {})
+		late, ok := errors.AsType[*LateError](err)
+		if !ok || late.Before != 1 || time.Since(begin) != maxWait || q.State().Waiting != 1 {
+			t.Errorf("Acquire = %v after %v; %d wait", err, time.Since(begin), q.State().Waiting)
+		}
+	})
+}
+
 func TestQueueAlone(t *testing.T) {
 	q := New(4)
 	turns := mustJoin(t, q, "a a a a a")
